@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from search.cli.options import PATH
-from search.cli.serve import engine_of, log_to_stderr, require_server, server_options, settings_of
+from search.cli.serve import engine_of, log_to_stderr, note, note_end, require_server, server_options, settings_of
 
 _OF_HTTP = ("host", "port", "api_key_file")
 
@@ -61,24 +61,23 @@ def _speak(index: Path, options: dict[str, Any]) -> None:
     from search.server.standard_streams import take_standard_streams
 
     streams = take_standard_streams()  # first of all: what loads the index may print
-    from search.cli.output import print_note
     from search.server.app import speak
 
     log_to_stderr()
     settings = settings_of(index, options)
-    print_note(f"{settings.name} is opened for an agent on standard input and output")
-    speak(engine_of(index, options), settings, streams, print_note)
+    note(f"{settings.name} is opened for an agent on standard input and output")
+    speak(engine_of(index, options), settings, streams, note)
 
 
 def _listen(index: Path, options: dict[str, Any]) -> None:
     """Over HTTP."""
-    from search.cli.output import print_note
     from search.server.app import serve_agents
     from search.server.listener import Listener
 
     log_to_stderr()
     settings = settings_of(index, options)
-    served = serve_agents(engine_of(index, options), settings, print_note)
-    listener = Listener(served, settings)
-    listener.listen(lambda url: click.echo(f"{settings.name} is served at {url}/mcp (Ctrl-C stops)."))
-    print_note("stopped; calls that were open have been answered")
+    served = serve_agents(engine_of(index, options), settings, note)
+    cut = Listener(served, settings).listen(
+        lambda url: click.echo(f"{settings.name} is served at {url}/mcp (Ctrl-C stops).")
+    )
+    note_end(cut, "call")

@@ -1,6 +1,9 @@
 """`isotrope serve`."""
 
 import logging
+import os
+import sys
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from search.cli.options import PATH, all_of, encoder_options, run_options
+from search.text import counted
 
 if TYPE_CHECKING:
     from search.engine import SearchEngine
@@ -50,15 +54,36 @@ def command(index: Path, **options: Any) -> None:
       isotrope serve demo/index --host 0.0.0.0 --port 80 --api-key-file keys.txt
     """
     require_server()
-    from search.cli.output import print_note
     from search.server.app import serve_engine
     from search.server.listener import Listener
 
     log_to_stderr()
     settings = settings_of(index, options)
-    served = serve_engine(engine_of(index, options), settings, print_note)
-    Listener(served, settings).listen(lambda url: click.echo(f"{settings.name} is served at {url} (Ctrl-C stops)."))
-    print_note("stopped; requests that were open have been answered")
+    served = serve_engine(engine_of(index, options), settings, note)
+    cut = Listener(served, settings).listen(
+        lambda url: click.echo(f"{settings.name} is served at {url} (Ctrl-C stops).")
+    )
+    note_end(cut, "request")
+
+
+def note(line: str) -> None:
+    """A remark on stderr from a server, which goes on when the reader of its log has gone."""
+    from search.cli.output import print_note
+
+    try:
+        print_note(line)
+    except OSError:  # what stderr still holds would otherwise fail again at the end, and change the exit code
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stderr.fileno())
+        os.close(nowhere)
+
+
+def note_end(cut: int, what: str) -> None:
+    """Say that the server has stopped; `cut` is the number of requests or calls ("what") that were not answered."""
+    if cut:
+        note(f"stopped; {counted(cut, f'open {what}')} cut off")
+    else:
+        note(f"stopped; {what}s that were open have been answered")
 
 
 def log_to_stderr() -> None:
@@ -81,16 +106,22 @@ def require_server() -> None:
 def settings_of(index: Path, options: dict[str, Any]) -> "ServerSettings":
     """Where and to whom to serve. Raises ConfigError."""
     from indexer.errors import as_shown
-    from search.cli.output import print_note
-    from search.server.settings import Keys, ServerLimits, ServerSettings, is_readable_by_others
+    from search.server.settings import Keys, ServerLimits, ServerSettings, is_readable_by_others, open_connections
 
     keys = {}
     for name in ("api_key_file", "admin_key_file"):
         file = options.get(name)
         if file and is_readable_by_others(file):
-            print_note(f"{file} can be read by other users of this machine: chmod 600 {file}")
+            note(f"{file} can be read by other users of this machine: chmod 600 {file}")
         keys[name] = Keys.read(file) if file else Keys()
     limits = ServerLimits(pending=options["max_pending"], deadline=options["deadline"])
+    connections = open_connections(limits.connections)
+    if connections < limits.connections:
+        note(
+            f"{connections:,} connections can be open at once, not {limits.connections:,}: this process may open only "
+            f"{2 * connections:,} files. Raise the limit with ulimit -n, or LimitNOFILE= of systemd."
+        )
+        limits = replace(limits, connections=connections)
     called = (
         options["name"]
         if options["name"] is not None

@@ -49,6 +49,11 @@ class Connection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         self._received += len(data)
         super().data_received(data)
+        if self.is_idle and self.timeout_keep_alive_task is None and not self.transport.is_closing():
+            # Blank lines begin no request. uvicorn stops its timer at any byte, and starts it after an answer alone.
+            self.timeout_keep_alive_task = self.loop.call_at(
+                self._since + self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
         # Twice the body: each of its chunks has a head of its own.
         if self._received > (_LONGEST_HEAD if self._silence else 2 * self.limits.body_bytes + _LONGEST_HEAD):
             self.transport.abort()

@@ -4,11 +4,12 @@ Pure ASGI, in the order in which it costs least: what a stranger sends is not re
 """
 
 import asyncio
+import contextlib
+import re
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from functools import lru_cache
 from typing import Any
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 
@@ -28,8 +29,11 @@ PAGE = "/"
 ASSETS = "/assets/"
 ADMIN = "/admin/"
 ABORT = "isotrope.abort"  # the scope's extension whose "call" cuts the connection, and "is_closed" tells of it
+_KEY_HEADERS = ("authorization", "x-api-key")
 _LEFT = 499  # what servers note where the client left before the answer
 _AFTER = 5.0  # seconds beyond the deadline for an answer to be sent
+_DRAIN_SECONDS = 2.0  # for which a body that was refused is read on
+_HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9.-]+))(?::[0-9]{0,5})?", re.ASCII | re.IGNORECASE)
 _HEADERS = [
     (
         b"content-security-policy",
@@ -64,7 +68,7 @@ class Guard:
         began = time.monotonic()
         try:
             if refusal := self._refusal(scope):
-                await self._refuse(refusal, scope, answer)
+                await self._refuse(refusal, answer)
             else:
                 await self._answer(scope, receive, answer)
         finally:
@@ -85,17 +89,31 @@ class Guard:
         keys = self._settings.admin_keys if admin else readers
         if admin and not keys.are_needed and (readers.admit(key) or not readers.are_needed):
             return 403, "key", "This server takes no administration: it was started without --admin-key-file."
+        if (admin or keys.are_needed) and any(len(headers.getlist(name)) > 1 for name in _KEY_HEADERS):
+            return 401, "key", "More than one key. Send one alone, as: Authorization: Bearer KEY"
         if (admin or keys.are_needed) and not keys.admit(key):
             return 401, "key", "No key, or a wrong one. Send it as: Authorization: Bearer KEY"
         return None
 
-    async def _refuse(self, refusal: tuple[int, str, str], scope: Scope, answer: "_Answer") -> None:
+    async def _refuse(
+        self, refusal: tuple[int, str, str], answer: "_Answer", rest: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
+        """Answer a refusal, and close the connection once `rest` has read what may be left of the body.
+
+        Many clients read no answer before they have sent their body. If the connection is closed meanwhile, it is
+        reset, and such a client never sees the answer.
+        """
         status, reason, message = refusal
         self._metrics.refused.labels(reason).inc()
         headers = {"Connection": "close"} | ({"WWW-Authenticate": "Bearer"} if status == 401 else {})
         if status == 503:
             headers["Retry-After"] = "1"
-        await error_response(status, message, headers=headers)(scope, _nothing, answer.send)
+        response = error_response(status, message, headers=headers)
+        await answer.send({"type": "http.response.start", "status": status, "headers": response.raw_headers})
+        await answer.send({"type": "http.response.body", "body": response.body, "more_body": True})
+        if rest:
+            await rest()
+        await answer.send({"type": "http.response.body", "body": b""})
 
     # --- what is asked
 
@@ -103,7 +121,7 @@ class Guard:
         held = _Body()
         try:
             if refusal := await self._read(scope, receive, held):
-                await self._refuse(refusal, scope, answer)
+                await self._refuse(refusal, answer, lambda: self._drain(receive, held))
             elif not held.left:
                 await self._run(scope, receive, held, answer)
             else:
@@ -138,6 +156,20 @@ class Guard:
         except TimeoutError:
             return 408, "body", f"The body did not arrive in {limits.reading_seconds:g} s."
 
+    async def _drain(self, receive: Receive, held: "_Body") -> None:
+        """Read and throw away a little more of a body: as much again as is taken, for two seconds."""
+        self.reading -= held.counted
+        held.counted = 0
+        held.pieces.clear()
+        left = self._settings.limits.body_bytes
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_DRAIN_SECONDS):
+                while left > 0:
+                    message = await receive()
+                    left -= len(message.get("body", b""))
+                    if not message.get("more_body", False):
+                        return
+
     async def _run(self, scope: Scope, receive: Receive, held: "_Body", answer: "_Answer") -> None:
         """The application, in this task, which is cancelled when the client leaves or does not read."""
         caller = _Caller(receive, held.whole())
@@ -149,9 +181,12 @@ class Guard:
             answer.abort()
             self._metrics.left.inc()
         except asyncio.CancelledError:
-            self._metrics.left.inc()
-            if not caller.gone.is_set():
-                raise
+            if caller.gone.is_set():
+                self._metrics.left.inc()
+            elif answer.status == _LEFT:  # the server stops, and this took longer than it waits
+                await error_response(503, "The server stopped before this was answered.")(scope, _nothing, answer.send)
+            else:
+                answer.abort()
         except Exception:  # noqa: BLE001  # the last that a fault of ours passes
             if answer.status != _LEFT:  # the log knows already, and the client was told
                 return
@@ -257,15 +292,9 @@ def _foreign(headers: Headers, path: str, method: str) -> str | None:
 
 @lru_cache(maxsize=64)
 def _is_this_machine(host: str) -> bool:
-    return is_loopback(_host_of(host))
-
-
-def _host_of(host: str) -> str:
-    """The name or address in a Host header, without the port; empty where it is none."""
-    try:
-        return urlsplit(f"//{host}").hostname or "" if not set(host) & set("/?#@\\") else ""
-    except ValueError:
-        return ""
+    """Whether a Host header names this machine, with or without a port."""
+    found = _HOST.fullmatch(host)
+    return found is not None and is_loopback((found[1] or found[2]).lower())
 
 
 def _key_of(headers: Headers) -> bytes:

@@ -1,11 +1,13 @@
 """uvicorn, which listens, with an end that loses no answer."""
 
+import asyncio
 import contextlib
 import math
 import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from types import FrameType
 
 import uvicorn
 
@@ -27,6 +29,7 @@ class Listener(uvicorn.Server):
     def __init__(self, served: ServedIndex, settings: ServerSettings) -> None:
         self._served, self._socket = served, _bound(settings)
         self._on_ready: Callable[[str], None] = lambda url: None
+        self._cut = 0  # requests that were open at the end
         super().__init__(
             uvicorn.Config(
                 served.guard,
@@ -49,11 +52,16 @@ class Listener(uvicorn.Server):
         host, port = self._socket.getsockname()[:2]
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
-    def listen(self, on_ready: Callable[[str], None]) -> None:
-        """Answer until SIGINT, SIGTERM or `stop`; requests under way are then finished. `on_ready` is told the URL."""
+    def listen(self, on_ready: Callable[[str], None]) -> int:
+        """Answer until SIGINT, SIGTERM, SIGHUP or `stop`. `on_ready` is called with the URL.
+
+        Requests under way are then finished. Returns how many were not: a second SIGINT cuts them off, and so does the
+        end of the time that they are given.
+        """
         self._on_ready = on_ready
         with self._socket:
             self.run(sockets=[self._socket])
+        return self._cut
 
     def stop(self) -> None:
         """End `listen`, from any thread."""
@@ -68,6 +76,23 @@ class Listener(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._served.drain()
         await super().shutdown(sockets)
+        if self.force_exit:  # uvicorn would end the loop under its tasks, and log each of them
+            for connection in list(self.server_state.connections):
+                connection.transport.abort()
+            if self.server_state.tasks:
+                await asyncio.wait(self.server_state.tasks)
+            await self.lifespan.shutdown()
+
+    async def _wait_tasks_to_complete(self) -> None:
+        try:
+            await super()._wait_tasks_to_complete()
+        finally:
+            self._cut = len(self.server_state.tasks)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        super().handle_exit(sig, frame)
+        if self.force_exit:  # what a thread has begun cannot be stopped: a third SIGINT does not wait for it
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -75,7 +100,7 @@ class Listener(uvicorn.Server):
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        signals = (signal.SIGINT, signal.SIGTERM)
+        signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         before = {one: signal.signal(one, self.handle_exit) for one in signals}
         try:
             yield

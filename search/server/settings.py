@@ -2,6 +2,8 @@
 
 import hashlib
 import hmac
+import math
+import resource
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -105,8 +107,21 @@ class ServerLimits:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if not value > 0:
-                raise ConfigError(f"{name} is {value}; expected more than 0.")
+            if not 0 < value < math.inf:
+                raise ConfigError(f"{name} is {value}; expected more than 0, and a finite number.")
+
+
+def open_connections(most: int) -> int:
+    """How many connections, at most `most`, fit into half of the files that this process may open.
+
+    The other half is for the index and the model. Raises the process's own limit as far as the system allows.
+    """
+    limit, highest = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * most
+    if limit not in (resource.RLIM_INFINITY, highest) and limit < wanted:
+        limit = wanted if highest == resource.RLIM_INFINITY else min(highest, wanted)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, highest))
+    return most if limit == resource.RLIM_INFINITY else min(most, max(1, limit // 2))
 
 
 @dataclass(frozen=True)

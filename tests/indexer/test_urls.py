@@ -10,7 +10,7 @@ import pytest
 from indexer.corpus import read_corpus
 from indexer.errors import ConfigError, StoreError
 from indexer.settings import named_path
-from indexer.urls import local_path, mirrored, remote_folder, url_of
+from indexer.urls import is_loopback, local_path, mirrored, remote_folder, url_of
 
 
 @pytest.fixture(autouse=True)
@@ -102,3 +102,18 @@ def test_a_url_that_cannot_be_written_leaves_the_one_before_and_nothing_else(mon
             named_path("s3://bucket/index", "the index")
     (place,) = remote_folder().iterdir()
     assert [path.name for path in place.iterdir()] == ["index"]
+
+
+def test_this_machine_is_known_by_its_whole_name() -> None:
+    assert all(map(is_loopback, ["localhost", "127.0.0.1", "127.9.9.9", "::1"]))
+    others = [
+        "",
+        "evil.localhost",
+        "notlocalhost",
+        "localhost.evil",
+        "evil127.0.0.1",
+        "127.0.0.1.evil",
+        "10.0.0.1",
+        "::",
+    ]
+    assert not any(map(is_loopback, others))

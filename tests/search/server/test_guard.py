@@ -53,7 +53,8 @@ class Client:
             "extensions": {ABORT: {"call": self._abort}},
         }
         self.sent: asyncio.Queue[Any] = asyncio.Queue()
-        self.read = 0
+        self.read = self.read_before = 0  # bytes, and those before the answer began
+        self.whole = False  # whether the answer has ended
         self.status, self.headers, self.body = 0, dict[str, str](), b""
 
     def _abort(self) -> None:
@@ -76,10 +77,11 @@ class Client:
 
     async def answer(self, message: Any) -> None:
         if message["type"] == "http.response.start":
-            self.status = message["status"]
+            self.status, self.read_before = message["status"], self.read
             self.headers = {name.decode(): value.decode() for name, value in message["headers"]}
         else:
             self.body += message.get("body", b"")
+            self.whole = not message.get("more_body", False)
 
     @property
     def message(self) -> str:
@@ -140,7 +142,14 @@ def closed(tmp_path: Path) -> ServerSettings:
         ({"host": "127.0.0.1.evil.example:8080"}, 403),
         ({"host": "evil.example@127.0.0.1"}, 403),
         ({"host": "127.0.0.1#evil.example"}, 403),
-        ({"host": "127.0.0.1:notaport"}, 200),
+        ({"host": "LOCALHOST:8080"}, 200),
+        ({"host": "127.0.0.1:notaport"}, 403),
+        ({"host": "localhost:8080evil.example"}, 403),
+        ({"host": "[::1].evil.example"}, 403),
+        ({"host": "[::1]evil.example:8080"}, 403),
+        ({"host": "notlocalhost"}, 403),
+        ({"host": "evil.localhost"}, 403),
+        ({"host": "evil127.0.0.1"}, 403),
         ({"host": "[::1"}, 403),
         ({"host": ""}, 403),
         ({"accept": "*/*"}, 403),
@@ -200,6 +209,19 @@ def test_without_a_key_nothing_is_read_and_nothing_told(closed: ServerSettings) 
     assert client.message == "No key, or a wrong one. Send it as: Authorization: Bearer KEY"
 
 
+def test_of_several_keys_none_counts(closed: ServerSettings, tmp_path: Path) -> None:
+    """Proxies in front may look at another one of them."""
+    for name in ("authorization", "x-api-key"):
+        value = f"Bearer {READ_KEY}" if name == "authorization" else READ_KEY
+        for second in (value, "another"):
+            client = Client("/v1/search", {"host": "any.example", name: value})
+            client.scope["headers"].append((name.encode(), second.encode()))  # type: ignore[attr-defined]
+            assert asked([client], closed) == [401]
+            assert client.message == "More than one key. Send one alone, as: Authorization: Bearer KEY"
+    both = {"host": "any.example", "authorization": f"Bearer {READ_KEY}", "x-api-key": "another"}
+    assert asked([Client("/v1/search", both)], closed) == [200]
+
+
 def test_a_stranger_does_not_learn_whether_there_is_an_administrator(tmp_path: Path) -> None:
     settings = ServerSettings("tests", host="0.0.0.0", read_keys=keys(READ_KEY, tmp_path))  # noqa: S104
     stranger, reader = Client("/admin/x"), Client("/admin/x", {"authorization": f"Bearer {READ_KEY}"})
@@ -243,8 +265,22 @@ def test_a_body_is_counted_as_it_arrives() -> None:
 
     guarded(use, body_bytes=10)
     assert [client.status for client in (whole, stated, huge, lying)] == [200, 413, 413, 413]
-    assert [client.read for client in (stated, huge, lying)] == [0, 0, 12]
+    assert [client.read_before for client in (stated, huge, lying)] == [0, 0, 12]
     assert "10 bytes" in lying.message
+
+
+def test_a_body_that_was_refused_is_read_on_a_little() -> None:
+    """A client that is cut off while it sends never sees the answer."""
+    short = Client("/v1/search", LOCAL | {"content-length": "30"})
+    long = Client("/v1/search", LOCAL | {"content-length": "300"})
+
+    async def use(guard: Guard, app: Application) -> None:
+        await guard(short.scope, short.send(*[b"123"] * 10).receive, short.answer)
+        await guard(long.scope, long.send(*[b"123"] * 100).receive, long.answer)
+
+    guarded(use, body_bytes=29)
+    for client, read in ((short, 30), (long, 30)):
+        assert (client.status, client.read_before, client.read, client.whole) == (413, 0, read, True)
 
 
 def test_bodies_together_have_a_limit_too_and_give_it_back() -> None:
@@ -290,6 +326,20 @@ def test_who_leaves_is_not_worked_for() -> None:
     assert client.status == 0
     assert b"isotrope_clients_left_total 1.0" in metrics.text()
     assert b'isotrope_requests_total{route="none",status="499"} 1.0' in metrics.text()
+
+
+def test_a_request_that_is_open_when_the_server_has_waited_long_enough_is_told_so() -> None:
+    client = Client("/v1/search").send(b"{}")
+
+    async def use(guard: Guard, app: Application) -> None:
+        app.go.clear()
+        task = asyncio.create_task(guard(client.scope, client.receive, client.answer))
+        await asyncio.sleep(0.01)
+        task.cancel()
+        await task
+
+    guarded(use)
+    assert (client.status, client.message) == (503, "The server stopped before this was answered.")
 
 
 def test_who_does_not_read_the_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,14 @@
 """The server on a real socket: what it does with clients that are slow, silent or endless, and how it ends."""
 
 import contextlib
+import http.client
+import logging
 import shutil
 import signal
 import socket
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +22,7 @@ from search.server.app import serve_engine
 from search.server.listener import Listener
 from search.server.settings import ServerSettings
 from tests.search.cli.test_cli import isotrope
-from tests.servers import READ_KEY, LiveServer, live_server, server_process
+from tests.servers import READ_KEY, ROOT, LiveServer, live_server, server_process
 from tests.waiting import PATIENCE, wait_until
 
 QUESTION = b'{"query": "whales"}'
@@ -171,8 +176,64 @@ def test_a_port_that_is_taken_is_an_error(served_folder: Path) -> None:
             Listener(serve_engine(SearchEngine(served_folder), settings), settings)
 
 
+def test_a_blank_line_after_an_answer_keeps_no_place(served_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("search.server.listener._KEEP_ALIVE", 1)
+    with live_server(served_folder) as server, connection(server) as taken:
+        taken.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        assert taken.recv(1 << 16).startswith(b"HTTP/1.1 200")
+        taken.sendall(b"\r\n")
+        assert until_closed(taken) == b""
+
+
+def test_a_body_that_is_too_long_is_told_so_also_to_who_reads_no_answer_while_sending(served_folder: Path) -> None:
+    with live_server(served_folder) as server:
+        asking = http.client.HTTPConnection(*server.served_at, timeout=20)
+        with contextlib.closing(asking):
+            asking.request("POST", "/v1/search", b"x" * 14_000_000, {"Content-Type": "application/json"})
+            assert asking.getresponse().status == 413
+
+
+def test_a_second_interrupt_cuts_open_requests_off(
+    served_folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without a word of theirs in the log, and without saying that they were answered."""
+    begun, go, ready, cut = threading.Event(), threading.Event(), threading.Event(), list[int]()
+    engine, settings = SearchEngine(served_folder), ServerSettings("tests", port=0)
+    served = serve_engine(engine, settings)
+
+    def wait(*_: object) -> None:
+        begun.set()
+        assert go.wait(20)
+
+    monkeypatch.setattr(engine, "search_vectors", wait)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    listener = Listener(served, settings)
+    address = listener.url.removeprefix("http://").split(":")
+    thread = threading.Thread(target=lambda: cut.append(listener.listen(lambda _: ready.set())))
+    thread.start()
+    assert ready.wait(20)
+    with socket.create_connection((address[0], int(address[1])), timeout=20) as taken:
+        taken.sendall(post(QUESTION))
+        assert begun.wait(20)
+        for _ in range(2):
+            listener.handle_exit(signal.SIGINT, None)
+        assert until_closed(taken) == b""
+    go.set()
+    thread.join(20)
+    assert cut == [1]
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+def test_who_reads_the_log_may_leave(served_folder: Path) -> None:
+    """A remark that nobody reads changes neither what the server does nor its exit code."""
+    said = "from search.cli.serve import note; import os; read, write = os.pipe(); os.dup2(write, 2); os.close(read)\n"
+    said += "os.close(write); note('one'); note('two'); print('done')"
+    done = subprocess.run([sys.executable, "-c", said], stdout=subprocess.PIPE, text=True, cwd=ROOT, check=False)
+    assert (done.returncode, done.stdout) == (0, "done\n")
+
+
 @pytest.mark.check
-@pytest.mark.parametrize("signalled", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("signalled", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_server_that_is_stopped_answers_what_it_was_asked(signalled: signal.Signals, served_folder: Path) -> None:
     with server_process(str(served_folder)) as server:
         host, port = server.url.removeprefix("http://").split(":")
@@ -219,6 +280,7 @@ def test_a_server_follows_its_index_and_says_so(served_folder: Path, tmp_path: P
         (["--admin-key-file", "keys", "--api-key-file", "keys"], "give each its own"),
         (["--port", "70000"], "port is 70000"),
         (["--max-pending", "0"], "pending is 0; expected more than 0"),
+        (["--deadline", "inf"], "deadline is inf; expected more than 0, and a finite number"),
         (["--recall", "2"], "recall is 2"),
         (["--name", "a/query"], 'name is "a/query"'),
         (["--name", ""], 'name is ""'),

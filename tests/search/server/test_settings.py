@@ -1,11 +1,12 @@
 """Keys and addresses: what is refused before a server begins to listen."""
 
+import resource
 from pathlib import Path
 
 import pytest
 
 from indexer.errors import ConfigError
-from search.server.settings import Keys, ServerLimits, ServerSettings, is_readable_by_others
+from search.server.settings import Keys, ServerLimits, ServerSettings, is_readable_by_others, open_connections
 from tests.servers import ADMIN_KEY, READ_KEY, keys
 
 
@@ -77,6 +78,28 @@ def test_settings_that_make_no_sense(tmp_path: Path) -> None:
     same = keys(READ_KEY, tmp_path)
     with pytest.raises(ConfigError, match="give each its own"):
         ServerSettings("x", read_keys=same, admin_keys=same)
-    for limits in ({"pending": 0}, {"deadline": -1.0}, {"deadline": float("nan")}):
-        with pytest.raises(ConfigError, match="expected more than 0"):
-            ServerLimits(**limits)
+    for value in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(ConfigError, match=r"deadline is .*; expected more than 0, and a finite number"):
+            ServerLimits(deadline=value)
+
+
+@pytest.mark.parametrize(
+    ("limits", "connections", "raised"),
+    [
+        ((256, 256), 128, None),
+        ((256, 1000), 500, 1000),
+        ((1024, 1 << 20), 1024, 2048),
+        ((4096, 4096), 1024, None),
+        ((1, 1), 1, None),
+        ((1024, resource.RLIM_INFINITY), 1024, 2048),
+        ((resource.RLIM_INFINITY, resource.RLIM_INFINITY), 1024, None),
+    ],
+)
+def test_connections_leave_half_of_the_files_that_may_be_open(
+    limits: tuple[int, int], connections: int, raised: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = list[tuple[int, int]]()
+    monkeypatch.setattr(resource, "getrlimit", lambda _: limits)
+    monkeypatch.setattr(resource, "setrlimit", lambda _, both: given.append(both))
+    assert open_connections(1024) == connections
+    assert given == ([] if raised is None else [(raised, limits[1])])
