@@ -5,6 +5,7 @@ of all that decides its contents, with a seal: the sha256 of each of its files. 
 """
 
 import atexit
+import errno
 import fcntl
 import json
 import os
@@ -17,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from indexer.errors import ModelError
+from indexer.errors import MachineError, ModelError
 from indexer.hashing import file_sha256, fingerprint
 from indexer.regular_files import read_regular
 from indexer.typed_json import decode_json
@@ -37,8 +38,9 @@ def cache_folder() -> Path:
 def cached_folder(kind: str, key: Mapping[str, Any], make: Callable[[Path], None], most: int = 0) -> Path:
     """The folder of an entry. `make` fills a new folder with it when there is none, or when it is not as it was sealed.
 
-    With `most`, so many entries of the kind are kept: those that were used last. Where the cache cannot be written, the
-    entry is made in a temporary folder, with a warning, and goes with the process.
+    With `most`, so many entries of the kind are kept: those that were used last. Where the cache cannot be written, or
+    its disk is full, the entry is made in a temporary folder, with a warning, and goes with the process. Raises
+    MachineError where that disk is full as well.
     """
     path = cache_folder() / kind / fingerprint(dict(key))
     if _is_whole(path):
@@ -53,6 +55,12 @@ def cached_folder(kind: str, key: Mapping[str, Any], make: Callable[[Path], None
         return _made_for_process(make, _process_folder() / kind / path.name)
     try:
         _publish(_made(make, beside), path)
+    except OSError as error:
+        if not _is_full(error):
+            raise
+        shutil.rmtree(beside, ignore_errors=True)
+        _tell_unwritable(cache_folder(), error.strerror)
+        return _made_for_process(make, _process_folder() / kind / path.name)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     if most:
@@ -71,11 +79,11 @@ def read_cached(path: Path, kind: type[T]) -> T:
 
 
 @cache
-def _tell_unwritable(folder: Path, reason: str) -> None:
+def _tell_unwritable(folder: Path, reason: str | None) -> None:
     """Once in a process, whatever is made."""
     warnings.warn(
-        f"the cache {folder} cannot be written ({reason}), so that what it would keep is made anew each time. "
-        "Name another folder with the environment variable ISOTROPE_CACHE.",
+        f"the cache {folder} cannot be written ({reason or 'the disk is full'}), so that what it would keep is "
+        "made anew each time. Name another folder with the environment variable ISOTROPE_CACHE.",
         stacklevel=3,
     )
 
@@ -91,8 +99,22 @@ def _made_for_process(make: Callable[[Path], None], folder: Path) -> Path:
     if _is_whole(folder):
         return folder
     shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    return _made(make, folder)
+    try:
+        folder.mkdir(parents=True)
+        return _made(make, folder)
+    except OSError as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        if not _is_full(error):
+            raise
+        raise MachineError(
+            f"neither the cache {cache_folder()} nor the temporary folder {folder} has room for what was made. Free "
+            "some space, or name a folder on another disk with the environment variable ISOTROPE_CACHE."
+        ) from error
+
+
+def _is_full(error: OSError) -> bool:
+    """Whether the disk has no room. numpy names no error number when it writes less than it should."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT) or (error.errno is None and "written" in str(error))
 
 
 def _made(make: Callable[[Path], None], folder: Path) -> Path:

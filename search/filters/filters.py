@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.errors import ConfigError
+from search.abandonment import require_awaited
 from search.filters.columns import HELD_BYTES, ColumnNames, ColumnReader, LruCache
 from search.filters.database import FilterDatabase, FilterError, TimeLimitError
 from search.filters.expressions import shortened
@@ -88,7 +89,8 @@ class _TimeLimit:
         self.left, self._since, self._read = SECONDS, time.monotonic(), 0
 
     def check_reading(self, size: int) -> None:
-        """Note that so many bytes were read. Raises TimeLimitError."""
+        """Note that so many bytes were read. Raises TimeLimitError, and AbandonedError where nobody waits."""
+        require_awaited()
         self._read += size
         if self._read <= HELD_BYTES:
             self._since = time.monotonic()

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from indexer.arrays import Float64Array, Int64Array, Scores, Vectors
+from search.abandonment import require_awaited
 from search.dedup.settings import lowest_score
 from search.ranking.documents import FoldedDocument, RankedDocument
 
@@ -46,6 +47,7 @@ class Folding:
         enough = len(ranked) if low is None else sum(found.score >= low for found in ranked)
         stayed = _Stayed(lowest_score(self.fold))
         for start, end in _blocks(enough, k):
+            require_awaited()
             block = ranked[start:end]
             if (place := stayed.add(block, self.vectors_of(query, block), k)) < len(block):
                 return stayed.hits(), start + place + 1

@@ -17,6 +17,7 @@ from indexer.arrays import Embeddings, Int64Array, Mask, RowIds, Scores, Vectors
 from indexer.errors import ConfigError
 from indexer.progress import Progress
 from indexer.ranking_config import HybridConfig
+from search.abandonment import require_awaited
 from search.hits import Answer
 from search.index import Index
 from search.ranking.divergence import first_reach, rank_by_divergence, require_mixtures, require_probabilities
@@ -135,6 +136,7 @@ def collect(queries: int, source: Source, reach: int, wanted: Wanted) -> list[li
     answers: list[list[RankedDocument]] = [[] for _ in range(queries)]
     pending = list(range(queries))
     while pending:
+        require_awaited()
         short = []
         for query, found in zip(pending, source(pending, reach), strict=True):
             answers[query], done = wanted.choose(query, found)
@@ -288,6 +290,7 @@ class DocumentRanker:
             by_words = hybrid.bm25.scored([texts[query] for query in pending], reach, allowed)
             found = []
             for query, words in zip(pending, by_words, strict=True):
+                require_awaited()
                 near, own = by_vector.get(query, []), config if query in by_vector else of_words
                 documents = hybrid.fused(queries.vectors[query], near[:reach], words, own, most)
                 found.append(Candidates(documents, max(len(near), len(words.best)) < reach))

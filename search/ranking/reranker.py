@@ -21,6 +21,7 @@ from indexer.corpus.document import joined_text
 from indexer.errors import ConfigError
 from indexer.ranking_config import MOST_DEPTH, RerankConfig
 from indexer.run_options import RunOptions
+from search.abandonment import require_awaited
 from search.hits import Answer
 from search.index import Index
 from search.ranking.documents import IdsOf, RankedDocument
@@ -121,6 +122,7 @@ class Reranking:
         reranker = self.load()
         reranked: list[Answer[RankedDocument]] = []
         for start in range(0, len(queries), _BATCH):
+            require_awaited()
             some = found[start : start + _BATCH]
             texts = hit_texts(index, [answer[:depth] for answer in some])
             asked = [query for query, own in zip(queries[start : start + _BATCH], texts, strict=True) for _ in own]

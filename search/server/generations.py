@@ -3,18 +3,22 @@
 import asyncio
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 from indexer.config import KIND_TRAITS
 from indexer.errors import MachineError
 from indexer.progress import NoProgress
 from indexer.store import layout
+from search.abandonment import AbandonedError
 from search.engine import SearchEngine
 from search.filters.facets import ColumnFacet, column_facets
 from search.index import Index
 
 _LONGEST_PAUSE = 10.0  # seconds
+_WORDS_AGAIN = 30.0  # seconds after which BM25 that could not be made is tried again
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,9 @@ class Generation:
         self.inode = _inode(engine.index)
         self.users = 0
         self.hybrid = False  # whether it was asked for BM25
+        self.words_failure: str | None = None  # why BM25 is not there
+        self._words: asyncio.Future[None] | None = None
+        self._closed = threading.Event()
         self._facets: list[ColumnFacet] | None = None
         self._facets_lock = threading.Lock()
 
@@ -45,6 +52,48 @@ class Generation:
             if self._facets is None:
                 self._facets = column_facets(self.engine.index)
             return self._facets
+
+    async def words(self) -> None:
+        """Wait for BM25, which the first call makes ready in a thread of its own: it may take minutes.
+
+        Raises what that raised until `prepare_words` has mended it.
+        """
+        if self._words is None:
+            self.prepare_words()
+        if self._words is not None:
+            await asyncio.shield(self._words)
+
+    def prepare_words(self) -> None:
+        """Begin to make BM25 ready, unless that is under way or done, or the packages for it are not installed."""
+        failed = self._words is not None and self._words.done() and self.words_failure is not None
+        if (self._words is not None and not failed) or not all(map(find_spec, ("bm25s", "Stemmer"))):
+            return
+        self._words = asyncio.ensure_future(asyncio.to_thread(self.make_words))
+        self._words.add_done_callback(self._note_words)
+
+    def make_words(self) -> None:
+        """Make BM25 ready in this thread. Raises MachineError, StoreError, and AbandonedError once this is closed."""
+        self.engine.prepare_hybrid(_UntilClosed(self._closed))
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self._closed.set()
+        self.engine.close()
+
+    def _note_words(self, done: "asyncio.Future[None]") -> None:
+        error = None if done.cancelled() else done.exception()
+        self.words_failure = str(error) if error and not isinstance(error, AbandonedError) else None
+
+
+class _UntilClosed(NoProgress):
+    """Ends what reports to it once the generation is closed."""
+
+    def __init__(self, closed: threading.Event) -> None:
+        self._closed = closed
+
+    def advance(self, texts: int, tokens: int = 0) -> None:
+        if self._closed.is_set():
+            raise AbandonedError
 
 
 class Generations:
@@ -60,6 +109,8 @@ class Generations:
         self.failure: str | None = None  # why the next generation cannot be served
         self.unreadable = False  # the last question met files that could not be read
         self.reloads = 0
+        self._words_told: str | None = None
+        self._words_tried = 0.0
 
     @contextlib.contextmanager
     def lease(self) -> Iterator[Generation]:
@@ -71,7 +122,7 @@ class Generations:
         finally:
             generation.users -= 1
             if generation is not self.current and not generation.users:
-                generation.engine.close()
+                generation.close()
 
     async def reload(self) -> bool:
         """Go on with the newest generation; False if it is open already.
@@ -96,18 +147,21 @@ class Generations:
         self.current = newest
         self.reloads += 1
         if not before.users:
-            before.engine.close()
+            before.close()
         self._on_change(f"generation {newest.stamp.generation} is served, after {before.stamp.generation}")
         return True
 
     async def watch(self, seconds: float) -> None:
         """`reload` whenever there is something new, looked for every so many seconds, until it is cancelled.
 
-        What cannot be opened is tried again, less and less often, and told once.
+        What cannot be opened is tried again, less and less often, and told once. BM25 of the first generation is made
+        ready meanwhile; where that fails, it is tried again as well.
         """
-        pause = seconds
+        pause, self._words_tried = seconds, time.monotonic()
+        self.current.prepare_words()
         while True:
             await asyncio.sleep(pause)
+            self._look_after_words()
             try:
                 replaced: bool = await asyncio.to_thread(is_replaced, self.current)
                 if self.failure or replaced:
@@ -122,6 +176,16 @@ class Generations:
                     self.failure = str(error)
                     self._on_change(f"the next generation cannot be served: {error}")
 
+    def _look_after_words(self) -> None:
+        """Tell once why BM25 could not be made, and try again after a while."""
+        failure = self.current.words_failure
+        if failure and self._words_told != failure:
+            self._on_change(f"hybrid questions cannot be answered: {failure}")
+        self._words_told = failure
+        if failure and time.monotonic() >= self._words_tried + _WORDS_AGAIN:
+            self._words_tried = time.monotonic()
+            self.current.prepare_words()
+
     def _newest(self, before: Generation) -> Generation | None:
         """The newest generation, ready to answer; None if that is the open one."""
         if not is_replaced(before):
@@ -131,7 +195,7 @@ class Generations:
         generation = Generation(engine)
         if before.hybrid:
             try:
-                engine.prepare_hybrid(NoProgress())
+                generation.make_words()
                 generation.hybrid = True
             except MachineError as error:  # it is made when it is asked for, or cannot be: all else is there
                 self._on_change(f"BM25 of the next generation was not made: {error}")

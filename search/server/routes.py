@@ -90,9 +90,15 @@ def health_routes(service: SearchService, metrics: ServerMetrics) -> APIRouter:
 
     @router.get("/readyz", responses=_READING)
     async def readyz() -> Response:
-        """Whether questions are answered: 503 while the server stops, or when the last one met files it cannot read."""
+        """Whether questions are answered: 503 while the server stops, when the last one met files it cannot read, and
+        while BM25, which hybrid questions need, cannot be made."""
         failed = {"reload": "failed"} if service.generations.failure else {}  # the log has the reason, and paths
-        status = "stopping" if service.draining else "index unreadable" if service.generations.unreadable else "ready"
+        states = {
+            "stopping": service.draining,
+            "index unreadable": service.generations.unreadable,
+            "hybrid search unavailable": service.generations.current.words_failure,
+        }
+        status = next((name for name, holds in states.items() if holds), "ready")
         return JsonResponse({"status": status} | failed, 200 if status == "ready" else 503)
 
     @router.get("/metrics", response_class=Response, responses=_READING)

@@ -20,6 +20,7 @@ from indexer.arrays import Embeddings, Vectors
 from indexer.corpus.document import Document
 from indexer.encoders import EncodeStats, Role
 from indexer.errors import IsotropeError, StoreError, as_shown
+from search.abandonment import AbandonedError, awaited_while
 from search.engine import Hit, SearchEngine
 from search.filters.facets import ColumnFacet
 from search.hits import Answer
@@ -116,7 +117,7 @@ class SearchService:
                 await self._watcher
         for close in (self.encoding.close, self.ranking.close, self._readers.shutdown, self._describer.shutdown):
             await asyncio.to_thread(close)
-        self.generations.current.engine.close()
+        self.generations.current.close()
 
     async def search(self, queries: Sequence[str], options: SearchOptions) -> SearchReply:
         """The best documents for each query: `SearchEngine.search_many`."""
@@ -126,7 +127,9 @@ class SearchService:
             encoded = await self._encoded(generation, texts, "query")
             key = _RankKey(generation, options)
             each = max(options.k, _reranked(key))
-            found = await self.ranking.submit(key, (texts, encoded), each * len(texts))
+            if options.hybrid:
+                await generation.words()
+            found = await self._ranked(key, (texts, encoded), each * len(texts))
             generation.hybrid |= options.hybrid
             return SearchReply(found, encoded.lengths, _max_length(generation), generation.stamp)
 
@@ -136,7 +139,7 @@ class SearchService:
         """The documents closest to a stored one: `SearchEngine.neighbours`."""
 
         async def ask(generation: Generation) -> SearchReply:
-            found = await self.ranking.submit(_RankKey(generation, options, like=True), identity, options.k)
+            found = await self._ranked(_RankKey(generation, options, like=True), identity, options.k)
             return SearchReply(found, (), _max_length(generation), generation.stamp)
 
         return await self._ask(ask)
@@ -242,6 +245,14 @@ class SearchService:
         rows = np.concatenate([np.zeros((0, dim), np.float32), *(one.embeddings for one in done)])
         return EncodedTexts(rows, tuple(length for one in done for length in one.lengths))
 
+    async def _ranked(self, key: "_RankKey", what: EncodedQueries | str, size: int) -> list[Answer[Hit]]:
+        """Answers from the queue of the rankers, which stop in the middle once their callers have left."""
+        question = _Question(what)
+        try:
+            return await self.ranking.submit(key, question, size)
+        finally:
+            question.is_awaited = False
+
     # --- in the threads of the queues
 
     def _encode(self, key: Hashable, items: Sequence[Texts]) -> list[EncodedTexts]:
@@ -256,9 +267,16 @@ class SearchService:
             start = end
         return found
 
-    def _rank(self, key: Hashable, items: Sequence[EncodedQueries | str]) -> list[list[Answer[Hit]]]:
+    def _rank(self, key: Hashable, questions: "Sequence[_Question]") -> list[list[Answer[Hit]]]:
+        """`_answers`, given up where all have left who asked."""
+        try:
+            with awaited_while(lambda: not questions or any(question.is_awaited for question in questions)):
+                return self._answers(cast(_RankKey, key), [question.what for question in questions])
+        except AbandonedError:
+            return [[] for _ in questions]
+
+    def _answers(self, key: "_RankKey", items: Sequence[EncodedQueries | str]) -> list[list[Answer[Hit]]]:
         """The queries of several requests, or the neighbours of documents, all asked for with the same options."""
-        key = cast(_RankKey, key)
         ann.set_threads(1)  # of this thread: threads that each take all cores wait for one another
         engine, options = key.generation.engine, key.options
         if key.like:
@@ -271,6 +289,14 @@ class SearchService:
         lengths = [tokens for _, encoded in queries for tokens in encoded.lengths]
         found = iter(engine.search_vectors(embeddings, options, texts, lengths))
         return [[next(found) for _ in some] for some, _ in queries]
+
+
+@dataclass(eq=False)
+class _Question:
+    """What is ranked for one request: queries, or the document whose neighbours it wants."""
+
+    what: EncodedQueries | str
+    is_awaited: bool = True
 
 
 @dataclass(frozen=True)

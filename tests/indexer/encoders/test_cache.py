@@ -1,5 +1,6 @@
 """What is kept outside the index can be made again: damage, deletion and a read-only disk cost time, nothing else."""
 
+import errno
 import fcntl
 import json
 import os
@@ -18,7 +19,7 @@ from indexer.encoders import load_encoder, resolve_spec
 from indexer.encoders.load import open_tokenizer
 from indexer.encoders.model_files import file_sha256
 from indexer.encoders.static_tables import load_table
-from indexer.errors import ModelError
+from indexer.errors import MachineError, ModelError
 from indexer.run_options import RunOptions
 
 
@@ -219,6 +220,23 @@ def test_a_cache_that_cannot_be_written_costs_time_and_says_so(cache: Path) -> N
         folder = cached_folder("kind", {}, Maker())
     assert (folder / "a").read_text(encoding="utf-8") == "one"
     assert cached_folder("kind", {}, Maker()) == folder, "one temporary folder a process, however often it is asked for"
+
+
+@pytest.mark.filterwarnings("ignore:the cache .* cannot be written \\(No space left")
+def test_a_cache_whose_disk_is_full_is_done_without(cache: Path) -> None:
+    all_disks_are_full = True
+
+    def make(folder: Path) -> None:
+        if folder.is_relative_to(cache) or all_disks_are_full:
+            (folder / "a").write_text("half of it", encoding="utf-8")
+            raise OSError(errno.ENOSPC, "No space left on device")
+        Maker()(folder)
+
+    with pytest.raises(MachineError, match="has room for what was made"):
+        cached_folder("kind", {"full": 1}, make)
+    all_disks_are_full = False
+    assert (cached_folder("kind", {"full": 1}, make) / "a").read_text(encoding="utf-8") == "one"
+    assert list((cache / "kind").iterdir()) == []  # what was begun takes no room
 
 
 def test_the_cache_lies_where_the_user_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Isotrope's own API, over a real connection: its answers are those of the command line."""
 
+import errno
 import json
 import logging
 import shutil
@@ -354,6 +355,31 @@ def test_what_is_wrong_with_the_next_generation_is_told_without_its_path(
         assert (response.status_code, response.json()) == (200, {"status": "ready", "reload": "failed"})
         server.served.service.generations.unreadable = True
         assert server.client.get("/readyz").status_code == 503
+
+
+@pytest.mark.filterwarnings("ignore:the cache .* cannot be written")
+def test_a_full_disk_fails_hybrid_questions_until_there_is_room(
+    served_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setenv("ISOTROPE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("search.server.service._LOOK", 0.01)
+    monkeypatch.setattr("search.server.generations._WORDS_AGAIN", 0.0)
+    with pytest.MonkeyPatch.context() as disk:
+        disk.setattr("search.ranking.bm25.BM25.save", full)
+        with live_server(served_folder) as server:
+            for _ in range(2):
+                assert server.client.post("/v1/search", json={"query": "bread", "hybrid": True}).status_code == 503
+                ready = server.client.get("/readyz")
+                assert (ready.status_code, ready.json()["status"]) == (503, "hybrid search unavailable")
+            assert server.search(query="bread")
+            wait_until(lambda: bool(server.said))
+            assert "has room for what was made" in server.said[0]
+            disk.undo()
+            wait_until(lambda: server.client.get("/readyz").status_code == 200)
+            assert server.search(query="bread", hybrid=True)
 
 
 def test_the_administrator_reloads(served_folder: Path, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from indexer.store import layout
 from search import SearchEngine
 from search.ranking.ranker import SearchOptions
 from search.server import service as service_module
-from search.server.generations import Generation, prepare
+from search.server.generations import prepare
 from search.server.service import BusyError, DeadlineError, SearchReply, SearchService
 from search.server.settings import ServerLimits, ServerSettings
 from tests.documents import DOCUMENTS
@@ -303,7 +303,7 @@ def test_what_was_used_is_there_before_a_generation_is_taken_up(
         assert service.generations.current.engine.encoder is encoder
 
     with_service(index, use)
-    assert prepared == [4]
+    assert prepared == [2, 3, 4]  # by two questions, and before the last is taken up
 
 
 def test_bm25_that_cannot_be_made_keeps_no_generation_away(
@@ -415,16 +415,6 @@ def test_slow_questions_do_not_hold_up_light_ones(served_folder: Path, monkeypat
         await asyncio.gather(*slow)
 
     with_service(served_folder, use)
-
-
-def test_only_what_takes_little_counts_as_light(served_folder: Path, tiny_config: BuildConfig, tmp_path: Path) -> None:
-    """A book asks for its neighbours by thousands of windows."""
-    chunked = tiny_config.with_overrides(["chunk.tokens=8", "chunk.overlap=0"])
-    build_index([Document("book", "whales sing in the deep sea " * 20), *DOCUMENTS], tmp_path / "index", chunked)
-    for index, is_light in ((served_folder, True), (tmp_path / "index", False)):
-        generation = Generation(SearchEngine(index))
-        assert service_module._is_light(service_module._RankKey(generation, FIVE))
-        assert service_module._is_light(service_module._RankKey(generation, FIVE, like=True)) == is_light
 
 
 def test_an_index_that_is_gone_says_so(served_folder: Path, tmp_path: Path) -> None:

@@ -1,0 +1,98 @@
+"""BM25 of a served index is made ready beside the questions, and slow questions keep nobody from an answer."""
+
+import asyncio
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from indexer import BuildConfig, Document, build_index
+from search import SearchEngine
+from search.ranking.hybrid import HybridRanking
+from search.ranking.ranker import SearchOptions
+from search.server import service as service_module
+from search.server.generations import Generation
+from search.server.service import SearchService
+from tests.documents import DOCUMENTS
+from tests.search.server.test_service import FIVE, QUERIES, with_service
+
+
+def test_hybrid_questions_wait_for_bm25_and_hold_up_nobody(
+    served_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go, real = threading.Event(), threading.Event(), SearchEngine.prepare_hybrid
+
+    def slowly(engine: SearchEngine, progress: Any) -> None:
+        begun.set()
+        assert go.wait(20)
+        real(engine, progress)
+
+    monkeypatch.setattr(SearchEngine, "prepare_hybrid", slowly)
+
+    async def use(service: SearchService) -> None:
+        await asyncio.to_thread(begun.wait, 20)  # without a question
+        hybrid = [asyncio.create_task(service.search(["whales"], SearchOptions(k, hybrid=True))) for k in (1, 2, 3)]
+        for options in (FIVE, SearchOptions(5, where="year > 1990"), SearchOptions(5, exact=True)):
+            assert (await service.search(["whales"], options)).answers[0]
+        assert not any(task.done() for task in hybrid)
+        go.set()
+        assert [len(reply.answers[0]) for reply in await asyncio.gather(*hybrid)] == [1, 2, 3]
+
+    with_service(served_folder, use, watched=True)
+
+
+def test_a_server_that_stops_does_not_wait_for_bm25(served_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = threading.Event()
+
+    def without_end(_: SearchEngine, progress: Any) -> None:
+        try:
+            while True:
+                progress.advance(1)
+                time.sleep(0.001)
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(SearchEngine, "prepare_hybrid", without_end)
+
+    async def use(service: SearchService) -> None:
+        assert (await service.search(["whales"], FIVE)).answers[0]
+
+    assert with_service(served_folder, use, watched=True) == []
+    assert ended.is_set()
+
+
+def test_what_nobody_waits_for_ends_between_two_steps(served_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, go, fused = threading.Event(), threading.Event(), list[int]()
+    real = HybridRanking.fused
+
+    def slowly(*given: Any) -> Any:
+        fused.append(1)
+        begun.set()
+        assert go.wait(20)
+        return real(*given)
+
+    monkeypatch.setattr(HybridRanking, "fused", slowly)
+
+    async def use(service: SearchService) -> None:
+        abandoned = asyncio.create_task(service.search(QUERIES, SearchOptions(5, hybrid=True, fold=0.6)))
+        await asyncio.to_thread(begun.wait, 20)
+        abandoned.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await abandoned
+        go.set()
+        assert (await service.search(["whales"], SearchOptions(5, where="year > 1990"))).answers[0]
+        assert fused == [1]  # of four
+
+    with_service(served_folder, use)
+
+
+def test_only_what_takes_little_counts_as_light(served_folder: Path, tiny_config: BuildConfig, tmp_path: Path) -> None:
+    """A book asks for its neighbours by thousands of windows."""
+    chunked = tiny_config.with_overrides(["chunk.tokens=8", "chunk.overlap=0"])
+    build_index([Document("book", "whales sing in the deep sea " * 20), *DOCUMENTS], tmp_path / "index", chunked)
+    for index, is_light in ((served_folder, True), (tmp_path / "index", False)):
+        generation = Generation(SearchEngine(index))
+        assert service_module._is_light(service_module._RankKey(generation, FIVE))
+        assert service_module._is_light(service_module._RankKey(generation, FIVE, like=True)) == is_light
