@@ -6,7 +6,7 @@ import sys
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -40,6 +40,7 @@ server_options = all_of(
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=int, default=8080, show_default=True, help="Port to listen on; 0: any that is free.")
 @click.option("--admin-key-file", type=PATH, metavar="FILE", help="Keys for /admin/reload, one a line.")
+@click.option("--access-log", is_flag=True, help="Log each request: address, method, path and status.")
 @server_options
 def command(index: Path, **options: Any) -> None:
     """Serve an index over HTTP, with a search page.
@@ -67,15 +68,11 @@ def command(index: Path, **options: Any) -> None:
 
 
 def note(line: str) -> None:
-    """A remark on stderr from a server, which goes on when the reader of its log has gone."""
-    from search.cli.output import print_note
+    """A remark of a running server, in its log."""
+    from indexer.errors import as_shown
+    from search.text import escape
 
-    try:
-        print_note(line)
-    except OSError:  # what stderr still holds would otherwise fail again at the end, and change the exit code
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stderr.fileno())
-        os.close(nowhere)
+    logging.getLogger("isotrope.server").info("%s", escape(as_shown(line)))
 
 
 def note_end(cut: int, what: str) -> None:
@@ -86,9 +83,29 @@ def note_end(cut: int, what: str) -> None:
         note(f"stopped; {what}s that were open have been answered")
 
 
+class _StderrHandler(logging.StreamHandler[TextIO]):
+    """Writes the log to stderr until the reader of stderr has gone, and nowhere from then on: the server stays up."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's own name
+        """Leave nothing in stderr's buffer, whose flush at the end would change the exit code."""
+        if isinstance(sys.exception(), OSError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, sys.stderr.fileno())
+            os.close(nowhere)
+        else:
+            super().handleError(record)
+
+
 def log_to_stderr() -> None:
-    """Faults of the server, a line each with its time. Those of clients are counted, not told: they may be many."""
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING)
+    """Remarks and faults of the server, a line each with its time, and requests where an access log is asked for.
+
+    Faults of clients are counted, not told: they may be many.
+    """
+    logging.basicConfig(
+        format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING, handlers=[_StderrHandler()]
+    )
+    for name in ("isotrope.server", "uvicorn.access"):  # uvicorn has no access log unless it is asked for one
+        logging.getLogger(name).setLevel(logging.INFO)
     uvicorn = logging.getLogger("uvicorn.error")
     uvicorn.setLevel(logging.ERROR)
     uvicorn.addFilter(lambda record: "without completing response" not in record.getMessage())  # to who has left
@@ -128,7 +145,13 @@ def settings_of(index: Path, options: dict[str, Any]) -> "ServerSettings":
         else as_shown(str(index.resolve())).rstrip("/").rpartition("/")[2]
     )
     return ServerSettings(
-        called, options["host"], options["port"], keys["api_key_file"], keys["admin_key_file"], limits
+        called,
+        options["host"],
+        options["port"],
+        keys["api_key_file"],
+        keys["admin_key_file"],
+        limits,
+        options.get("access_log", False),
     )
 
 

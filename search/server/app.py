@@ -136,4 +136,8 @@ def gauges(service: SearchService) -> dict[str, tuple[str, float]]:
         "isotrope_generation": ("The generation that is served.", generation.stamp.generation),
         "isotrope_documents": ("Documents that are served.", len(generation.engine)),
         "isotrope_reloads": ("Generations that were taken up since the start.", service.generations.reloads),
+        "isotrope_failed_reloads": (
+            "Attempts since the start to take up a generation that failed.",
+            service.generations.failed_reloads,
+        ),
     }

@@ -108,7 +108,7 @@ class Generations:
         self._loading: asyncio.Future[bool] | None = None
         self.failure: str | None = None  # why the next generation cannot be served
         self.unreadable = False  # the last question met files that could not be read
-        self.reloads = 0
+        self.reloads = self.failed_reloads = 0
         self._words_told: str | None = None
         self._words_tried = 0.0
 
@@ -138,7 +138,11 @@ class Generations:
 
     async def _load(self) -> bool:
         before = self.current
-        newest = await asyncio.to_thread(self._newest, before)
+        try:
+            newest = await asyncio.to_thread(self._newest, before)
+        except Exception:
+            self.failed_reloads += 1
+            raise
         if self.failure:
             self._on_change("the newest generation can be served again")
         self.failure = None

@@ -37,7 +37,7 @@ class Listener(uvicorn.Server):
                 ws="none",
                 lifespan="on",
                 log_config=None,
-                access_log=False,
+                access_log=settings.access_log,
                 server_header=False,
                 proxy_headers=False,  # whoever asks says so himself
                 timeout_keep_alive=_KEEP_ALIVE,

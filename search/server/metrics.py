@@ -1,8 +1,9 @@
 """What Prometheus reads at /metrics."""
 
 from collections.abc import Callable, Iterator
+from importlib.metadata import version
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram, Info, ProcessCollector, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -32,6 +33,8 @@ class ServerMetrics:
             registry=self.registry,
         )  # fmt: skip
         self.left = Counter("isotrope_clients_left", "Clients that left before the answer.", registry=self.registry)
+        Info("isotrope", "The release that runs.", registry=self.registry).info({"version": version("isotrope")})
+        ProcessCollector(registry=self.registry)  # memory, descriptors, processor time
 
     def count_batch(self, stage: str, texts: int) -> None:
         """A batch of so many texts was encoded or ranked."""

@@ -4,6 +4,7 @@ from typing import Any
 
 from fastapi import APIRouter, Response
 
+from indexer.errors import UnknownDocumentError
 from search.server.answers import SearchAnswers
 from search.server.failures import JsonResponse, RequestError
 from search.server.messages import (
@@ -58,10 +59,18 @@ def search_routes(service: SearchService, answers: SearchAnswers) -> APIRouter:
         reply = await service.search(asked.queries, asked.options)
         return await answers.response(reply, asked.queries)
 
-    @router.get("/documents", response_model=DocumentResponse, responses=NOT_FOUND)
-    async def document_by_query(id: Name) -> Response:  # noqa: A002  # what the route calls it
-        """One document, whose id no path could hold: "..", or one with a line break."""
-        return await document(id)
+    @router.get("/documents", response_model=DocumentResponse | None, responses=NOT_FOUND)
+    async def document_by_query(id: Name, optional: bool = False) -> Response:  # noqa: A002  # what the route calls it
+        """One document, whose id no path could hold: "..", or one with a line break.
+
+        With `optional`, the answer is null if the index holds no document with that id, instead of a 404.
+        """
+        try:
+            return await document(id)
+        except UnknownDocumentError:
+            if not optional:
+                raise
+            return JsonResponse(None)
 
     @router.get("/documents/{id:path}", response_model=DocumentResponse, responses=NOT_FOUND)
     async def document(id: str) -> Response:  # noqa: A002

@@ -127,6 +127,7 @@ def open_connections(most: int) -> int:
 @dataclass(frozen=True)
 class ServerSettings:
     """`name` is what clients call the index. `read_keys` open all routes but the admin's, `admin_keys` those alone.
+    With `access_log`, the logger "uvicorn.access" gets a line for each request.
 
     Raises ConfigError for an address that others reach where no key is needed, and for a port that is none.
     """
@@ -137,6 +138,7 @@ class ServerSettings:
     read_keys: Keys = Keys()
     admin_keys: Keys = Keys()
     limits: ServerLimits = field(default_factory=ServerLimits)
+    access_log: bool = False
 
     def __post_init__(self) -> None:
         if not self.name.strip() or "/" in self.name or not self.name.isprintable():

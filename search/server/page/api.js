@@ -57,9 +57,9 @@ export function getDocument(id, signal) {
   return request(`v1/documents/${encodeURIComponent(wellFormed(id))}`, { signal });
 }
 
-/** GET /v1/documents?id=: the same, of an id that may be none. */
+/** GET /v1/documents?id=: the same, of an id that may be none; then null. */
 export function findDocument(id, signal) {
-  return request(`v1/documents?id=${encodeURIComponent(wellFormed(id))}`, { signal });
+  return request(`v1/documents?id=${encodeURIComponent(wellFormed(id))}&optional=true`, { signal });
 }
 
 /** GET /v1/info. */

@@ -3,6 +3,7 @@
 import contextlib
 import http.client
 import logging
+import re
 import shutil
 import signal
 import socket
@@ -25,6 +26,7 @@ from tests.search.cli.test_cli import isotrope
 from tests.servers import READ_KEY, ROOT, LiveServer, live_server, server_process
 from tests.waiting import PATIENCE, wait_until
 
+TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}"  # as the log begins each line
 QUESTION = b'{"query": "whales"}'
 HEAD = b"POST /v1/search HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
 ENDLESS = {
@@ -226,8 +228,8 @@ def test_a_second_interrupt_cuts_open_requests_off(
 
 def test_who_reads_the_log_may_leave(served_folder: Path) -> None:
     """A remark that nobody reads changes neither what the server does nor its exit code."""
-    said = "from search.cli.serve import note; import os; read, write = os.pipe(); os.dup2(write, 2); os.close(read)\n"
-    said += "os.close(write); note('one'); note('two'); print('done')"
+    said = "from search.cli.serve import log_to_stderr, note; import os; log_to_stderr()\n"
+    said += "read, write = os.pipe(); os.dup2(write, 2); os.close(read)\nos.close(write); note('one'); note('two'); print('done')"
     done = subprocess.run([sys.executable, "-c", said], stdout=subprocess.PIPE, text=True, cwd=ROOT, check=False)
     assert (done.returncode, done.stdout) == (0, "done\n")
 
@@ -247,7 +249,7 @@ def test_a_server_that_is_stopped_answers_what_it_was_asked(signalled: signal.Si
             assert until_closed(taken).startswith(b"HTTP/1.1 200")
         out, err = server.process.communicate(timeout=PATIENCE)
         assert (server.process.returncode, out) == (0, "")
-        assert err == "note: stopped; requests that were open have been answered\n"
+        assert re.fullmatch(rf"{TIME} INFO stopped; requests that were open have been answered\n", err)
 
 
 @pytest.mark.check
@@ -255,7 +257,7 @@ def test_a_server_follows_its_index_and_says_so(served_folder: Path, tmp_path: P
     index, key_file = shutil.copytree(served_folder, tmp_path / "my index"), tmp_path / "keys"
     key_file.write_text(READ_KEY)
     key_file.chmod(0o644)
-    with server_process(str(index), "--api-key-file", str(key_file), "--host", "0.0.0.0") as server:  # noqa: S104
+    with server_process(str(index), "--api-key-file", str(key_file), "--host", "0.0.0.0", "--access-log") as server:  # noqa: S104
         url = server.url.replace("0.0.0.0", "127.0.0.1")  # noqa: S104
         asked = type(server)(url, server.process)
         allowed = {"authorization": f"Bearer {READ_KEY}"}
@@ -267,7 +269,8 @@ def test_a_server_follows_its_index_and_says_so(served_folder: Path, tmp_path: P
         assert hits[0]["id"] == "new"
         server.process.terminate()
         _, err = server.process.communicate(timeout=PATIENCE)
-    assert "note: generation 2 is served, after 1" in err
+    assert re.search(rf"^{TIME} INFO generation 2 is served, after 1$", err, re.MULTILINE)
+    assert re.search(rf'^{TIME} INFO 127\.0\.0\.1:\d+ - "POST /v1/search HTTP/1\.1" 200$', err, re.MULTILINE)
     assert f"chmod 600 {key_file}" in err
 
 

@@ -3,9 +3,11 @@
 import errno
 import json
 import logging
+import re
 import shutil
 import socket
 from datetime import date
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -219,6 +221,15 @@ def test_a_document_is_given_as_it_was(tiny_model: Any, tmp_path: Path) -> None:
         assert server.client.get("/v1/documents/%ff%fe").status_code == 404
 
 
+def test_a_document_that_may_be_none_is_asked_for_without_a_fault(server: LiveServer) -> None:
+    """As the page does with every question, which could be a name."""
+    found = server.client.get("/v1/documents", params={"id": "d1", "optional": "true"})
+    assert found.json() == server.client.get("/v1/documents/d1").json()
+    absent = server.client.get("/v1/documents", params={"id": "whales", "optional": "true"})
+    assert (absent.status_code, absent.json()) == (200, None)
+    assert server.client.get("/v1/documents", params={"id": "whales"}).status_code == 404
+
+
 def test_what_is_served_is_told_but_not_where_it_is(server: LiveServer, served_folder: Path) -> None:
     response = server.client.get("/v1/info")
     facts = response.json()
@@ -239,6 +250,9 @@ def test_health_metrics_and_description(server: LiveServer) -> None:
     for line in ("isotrope_documents 9.0", "isotrope_generation 1.0", "isotrope_pending 0.0"):
         assert line in text.splitlines()
     assert 'isotrope_requests_total{route="/v1/search",status="200"}' in text
+    assert f'isotrope_info{{version="{version("isotrope")}"}} 1.0' in text
+    for name in ("process_resident_memory_bytes", "process_open_fds", "process_max_fds"):
+        assert float(text.partition(f"\n{name} ")[2].partition("\n")[0]) > 0
     assert 'isotrope_batch_texts_count{stage="encode"}' in text
     paths = server.client.get("/openapi.json").json()["paths"]
     assert {"/v1/search", "/v1/documents/{id}", "/v1/info", "/healthz", "/readyz", "/metrics"} <= set(paths)
@@ -353,6 +367,9 @@ def test_what_is_wrong_with_the_next_generation_is_told_without_its_path(
         wait_until(lambda: server.said)
         response = server.client.get("/readyz")
         assert (response.status_code, response.json()) == (200, {"status": "ready", "reload": "failed"})
+        failed = re.search(r"^isotrope_failed_reloads ([\d.]+)$", server.client.get("/metrics").text, re.MULTILINE)
+        assert failed
+        assert float(failed[1]) > 0
         server.served.service.generations.unreadable = True
         assert server.client.get("/readyz").status_code == 503
 
