@@ -1,5 +1,6 @@
 """Slow, obvious re-implementations that fast code is compared with."""
 
+import hashlib
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -70,3 +71,20 @@ def partition_ratio(vectors: Array) -> float:
     _, _, directions = np.linalg.svd(np.asarray(vectors, np.float64), full_matrices=True)
     sums = [np.exp(vectors @ (sign * c)).sum() for c in directions for sign in (1, -1)]
     return float(min(sums) / max(sums))
+
+
+def resamples(items: int, name: str, count: int = 1000) -> npt.NDArray[np.int64]:
+    """The items that each bootstrap resample of a name draws, (count, items)."""
+    seed = int(hashlib.sha256(name.encode()).hexdigest()[:16], 16)
+    return np.random.default_rng(seed).integers(0, items, (count, items))
+
+
+def percentile_interval(values: Sequence[float]) -> tuple[float, float]:
+    """The middle 95 % of resampled values, with linear interpolation between neighbours."""
+    ordered, last = sorted(values), len(values) - 1
+
+    def at(share: float) -> float:
+        below = int(share * last)
+        return ordered[below] + (share * last - below) * (ordered[below + 1] - ordered[below])
+
+    return at(0.025), at(0.975)

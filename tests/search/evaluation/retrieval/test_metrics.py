@@ -158,3 +158,13 @@ def test_differences_computed_by_hand() -> None:
     found = pair["measure"]["MRR"]
     assert (found["value"], found["won"], found["tied"], found["lost"]) == (0.1875, 2, 1, 1)
     assert (found["decided"], found["low"] < 0 < found["high"]) == (False, True)
+
+
+def test_differences_are_of_the_same_queries_in_every_resample() -> None:
+    """A run that is better by the same amount for every query is better by that amount in every resample."""
+    values = np.array([0.1, 0.9, 0.3, 0.5, 0.0])
+    better = MeasuredRun("one", Setting("mean", (1,), WhiteningConfig()), {"MRR": values + 0.0625}, {})
+    (pair,) = PairedComparison([better, MeasuredRun("BM25", None, {"MRR": values}, {})]).pairs
+    found = pair["measure"]["MRR"]
+    assert (found["low"], found["high"]) == pytest.approx((0.0625, 0.0625))
+    assert (found["better"], found["decided"]) == (1.0, True)

@@ -20,6 +20,7 @@ from search.evaluation.retrieval.retrieval import RetrievalOptions, evaluate_ret
 from search.evaluation.settings import Sweep
 from search.evaluation.target import Target
 from tests.directories import snapshot
+from tests.oracles import percentile_interval, resamples
 from tests.search.evaluation.retrieval.tiny_collection import OWN, Cli, built, evaluated, ranking, row_of, values_of
 
 
@@ -133,6 +134,39 @@ def test_the_result_says_what_was_measured(folder: Path, config: BuildConfig) ->
     assert (provenance["protocol"]["searched"], provenance["protocol"]["depth"]) == ("exact", 60)
     assert provenance["bm25"]["k1"] == 1.5
     assert json.loads(json.dumps(result, allow_nan=False)) == result
+
+
+def test_intervals_and_differences_are_those_of_the_runs_resampled_query_by_query(
+    folder: Path, index: Path, tmp_path: Path
+) -> None:
+    """Recomputed from the run files and the judgements alone: the MRR of each query, and 1000 resamples."""
+    relevant = dict[str, set[str]]()
+    for line in (folder / "qrels/test.tsv").read_text().splitlines()[1:]:
+        query, document, _ = line.split("\t")
+        relevant.setdefault(query, set()).add(document)
+
+    def reciprocal_ranks(sweep: Sweep, name: str) -> list[float]:
+        evaluated(folder, index, sweep, bm25=False, run=tmp_path / name)
+        firsts = dict.fromkeys(relevant, 0.0)
+        for query, document, rank in ranking(tmp_path / name):
+            if document in relevant.get(query, ()):
+                firsts[query] = max(firsts[query], 1 / int(rank))
+        return list(firsts.values())
+
+    raw = reciprocal_ranks(Sweep(strengths=("none",)), "raw.run")
+    own = reciprocal_ranks(Sweep(strengths=(1.0,), centres=("common",)), "own.run")
+    drawn = resamples(len(relevant), "retrieval")
+    means = [np.mean([own[query] for query in row]) for row in drawn]
+    differences = [np.mean([own[query] - raw[query] for query in row]) for row in drawn]
+
+    result = evaluated(folder, index, Sweep(strengths=("none", 1.0), centres=("common",)), bm25=False)
+    (pair,) = result["comparisons"]
+    of_own, of_pair = row_of(result, pair["setting"])["measure"]["MRR"], pair["measure"]["MRR"]
+    assert of_pair["value"] == pytest.approx(np.mean(own) - np.mean(raw))
+    assert of_pair["value"] != 0
+    assert (of_own["low"], of_own["high"]) == pytest.approx(percentile_interval(means))
+    assert (of_pair["low"], of_pair["high"]) == pytest.approx(percentile_interval(differences))
+    assert of_pair["better"] == pytest.approx(np.mean([difference > 1e-12 for difference in differences]))
 
 
 def test_two_runs_give_the_same_figures(folder: Path, index: Path) -> None:

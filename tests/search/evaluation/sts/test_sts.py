@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import rankdata
 
 from indexer import BuildConfig, lazy
+from indexer.arrays import Float64Array
 from indexer.encoders.hub import DEMO_PACKAGE
 from indexer.errors import ConfigError, EvaluationError
 from indexer.run_options import RunOptions
@@ -19,7 +21,7 @@ from search.evaluation.sts.fit import Fit, _fitted_on_task
 from search.evaluation.sts.score import fit_transforms, score_pairs
 from search.evaluation.sts.sts import StsOptions, evaluate_sts
 from search.evaluation.target import Target
-from tests.oracles import whitening_projection
+from tests.oracles import percentile_interval, resamples, whitening_projection
 from tests.search.cli.test_cli import isotrope
 from tests.search.evaluation.sts.test_score import PROTOCOLS
 from tests.sts_tasks import (
@@ -29,6 +31,7 @@ from tests.sts_tasks import (
     WORDS,
     count_passes,
     expected_figures,
+    expected_scores,
     figures,
     made_subset,
     said,
@@ -78,6 +81,39 @@ def test_every_figure_follows_from_the_definitions(subject: Target) -> None:
                 assert rows_found["average"] == pytest.approx(np.mean([rows_found[name] for name in ("STSB", "STS12")]))
                 checked += 1
     assert checked == 12 * 2 * 3
+
+
+def test_intervals_are_those_of_each_subset_resampled_and_weighted_by_its_pairs(subject: Target) -> None:
+    """SciPy ranks each resample; `wmean` weighs subsets of 60 and 40 pairs, the average weighs tasks equally."""
+    settings = subject.settings(Sweep(strengths=("none", 1.0)))
+    result = evaluate_sts(subject, TWO, StsOptions(settings, ("mean", "wmean")))
+    resampled = dict[tuple[str, str], Float64Array]()  # of a setting under a protocol, the average over tasks
+    for setting in settings:
+        by_protocol: dict[str, list[Float64Array]] = {"mean": [], "wmean": []}
+        for task in TWO:
+            rows = subject.states(settings).encode(sentences(task)).of(sentences(task), setting.key).astype(np.float64)
+            if not setting.raw:
+                rows = (rows - rows.mean(axis=0)) @ whitening_projection(rows, 1.0, 0)
+            vectors = dict(zip(sentences(task), rows, strict=True))
+            subsets = list[Float64Array]()
+            for subset in task.subsets:
+                pairs = np.array([expected_scores(subset, vectors), subset.scores])
+                ranks = rankdata(pairs[:, resamples(len(subset.scores), f"sts {task.name} {subset.name}")], axis=2)
+                one, other = ranks - ranks.mean(axis=2, keepdims=True)
+                subsets.append((one * other).sum(axis=1) / np.sqrt((one**2).sum(axis=1) * (other**2).sum(axis=1)))
+            sizes = np.array([len(subset.scores) for subset in task.subsets])
+            by_protocol["mean"].append(np.mean(subsets, axis=0))
+            by_protocol["wmean"].append(sizes @ np.array(subsets) / sizes.sum())
+            for protocol, of_tasks in by_protocol.items():
+                (row,) = (row for row in result["results"] if (row["setting"], row["task"], row["protocol"])
+                          == (setting.label, task.name, protocol))  # fmt: skip
+                assert (row["low"], row["high"]) == pytest.approx(percentile_interval(of_tasks[-1].tolist()), abs=1e-9)
+        resampled |= {(setting.label, protocol): np.mean(found, axis=0) for protocol, found in by_protocol.items()}
+    assert len(result["comparisons"]) == 2
+    for row in result["comparisons"]:
+        one, other = (resampled[row[side], row["protocol"]] for side in ("setting", "against"))
+        assert (row["low"], row["high"]) == pytest.approx(percentile_interval((one - other).tolist()), abs=1e-9)
+        assert row["better"] == (one > other).mean()
 
 
 def test_dimensions_and_shrinkage_apply(subject: Target) -> None:
