@@ -192,6 +192,26 @@ def test_visitors_are_those_whose_rows_visit(tmp_path: Path, monkeypatch: pytest
     assert not list(tmp_path.glob("*.by-cell"))
 
 
+def test_bounds_of_visitors_hold_where_float32_rounds_a_product_down_to_a_step(tmp_path: Path) -> None:
+    """The products of these rows with the first centroid are just above or below 1/2, which is one of the steps."""
+    chance = np.random.default_rng(0)
+    first, aside, *others = np.linalg.qr(chance.standard_normal((24, 24)))[0]
+    centroids = centroids_of(np.array([first, aside]))
+    points = centroids.points.numpy().astype(np.float64)
+    vectors = unit(points[0] / 2 + 0.8 * points[1] + chance.standard_normal((2000, 22)) @ others * 0.07)
+    along = (vectors @ points[0])[:, None]
+    aside_of = vectors - along * points[0]
+    vectors = unit(points[0] / 2 + aside_of * np.sqrt(0.75) / np.linalg.norm(aside_of, axis=1, keepdims=True))
+    exact = vectors.astype(np.float64) @ points.T
+    rounded_down = (exact[:, 0] > 0.5) & (centroids.products(vectors)[:, 0] <= 0.5)
+    found = sorted_rows(vectors, centroids, reach(0.5), tmp_path)
+    rows, bounds = found.visitors(0)
+    assert np.array_equal(rows, np.arange(2000))
+    assert rounded_down.any()
+    assert (bounds >= exact[:, 0]).all()
+    assert (found.closeness <= exact[:, 1]).all()
+
+
 def test_files_of_cells_that_are_missing_or_do_not_fit_are_said(tmp_path: Path) -> None:
     vectors = corpus(300, 12)
     found = sorted_rows(vectors, Centroids.fit(vectors, 9), reach(0.5), tmp_path)
