@@ -1,5 +1,6 @@
 """The life of an index: add, delete, refit and compact leave what a fresh build of the same documents would give."""
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -235,6 +236,23 @@ def test_compaction_keeps_generations_that_readers_may_have_open(index: Path) ->
     assert list_generations(index) == [1, 2, 3, 4]
     assert compact_index(index, keep=2, grace=0).generations_removed == 2
     assert list_generations(index) == [3, 4]
+
+
+def test_a_generation_stays_for_the_time_of_grace_after_it_was_followed_however_old_it_is(index: Path) -> None:
+    """Readers may have opened it a moment before the next generation was published."""
+
+    def age(generation: int) -> None:
+        path = index / f"manifests/{generation:08d}.json"
+        os.utime(path, (path.stat().st_mtime - 7200,) * 2)
+
+    age(1)
+    delete_documents(index, ["d1"])
+    assert compact_index(index, keep=1).generations_removed == 0  # which folds, and follows the second
+    assert list_generations(index) == [1, 2, 3]
+    age(2)
+    assert compact_index(index, keep=1).generations_removed == 1
+    assert list_generations(index) == [2, 3]
+    assert compact_index(index, keep=1, grace=0).generations_removed == 1
 
 
 def test_a_build_on_an_index_that_has_changed_says_how(index: Path, tiny_config: BuildConfig) -> None:

@@ -21,6 +21,7 @@ from indexer.encoders.static_tables import load_table
 from indexer.errors import ConfigError, MismatchError, ModelError
 from indexer.pipeline.add import add_documents
 from indexer.pipeline.compact import compact_index
+from indexer.pipeline.index_segment import COUNTS
 from indexer.pipeline.refit import refit_index
 from indexer.run_options import RunOptions
 from indexer.store.manifest import load_manifest
@@ -141,6 +142,21 @@ def test_settings_that_a_table_cannot_follow_are_refused(settings: dict[str, Any
 def test_a_table_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"glove\.txt: no such file"):
         resolve_spec(static(tmp_path / "glove.txt").encoder)
+
+
+def test_counts_of_an_index_that_grew_are_those_of_a_fresh_build(table: Path, tmp_path: Path) -> None:
+    """Tokens, truncated texts and texts without a known word add up over several additions."""
+    config, index = static(table, max_length=6), tmp_path / "index"
+    new = [Document("n0", "bees dance"), Document("n1", "the deep sea " * 9), Document("n2", "zyzzyva")]
+    build_index(DOCUMENTS, index, config)
+    for document in new:
+        add_documents([document], index)
+    build_index([*DOCUMENTS, *new], tmp_path / "fresh", config)
+    grown, fresh = (load_manifest(path).quality for path in (index, tmp_path / "fresh"))
+    assert {name: grown[name] for name in COUNTS} == {name: fresh[name] for name in COUNTS}
+    assert fresh["tokens"] > fresh["truncated"] > fresh["without_tokens"] == 1
+    compact_index(index)
+    assert {name: load_manifest(index).quality[name] for name in COUNTS} == {name: fresh[name] for name in COUNTS}
 
 
 def test_an_index_finds_deduplicates_grows_and_is_refitted_without_the_table(table: Path, tmp_path: Path) -> None:

@@ -1,6 +1,9 @@
 """Parts sent by several machines whose processors differ in the last bits: the store has files that go together."""
 
+import contextlib
+import json
 import threading
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +16,7 @@ from indexer.settings import named_path
 from indexer.store import layout
 from indexer.store.files import FileDigest, atomic_write_bytes, make_folder
 from indexer.store.mirror import Mirror, mirror_of
-from indexer.store.object_store import open_store
+from indexer.store.object_store import ObjectStore, open_store
 from indexer.store.parts import PartDocuments, PartRecord, PartRows, is_intact, parse_record, read_record, write_part
 from indexer.store.sending import Sender
 from indexer.store.sent_parts import send_part
@@ -216,3 +219,37 @@ def test_the_record_is_of_what_stands(one: Machine, other: Machine, url: str) ->
     assert replace(other.record, files=one.record.files) == found
     assert all(isinstance(digest, FileDigest) for digest in found.files.values())
     assert found == stored(url)
+
+
+@pytest.mark.parametrize("verb", ["sweep", "withdraw", "end_pending"])
+def test_a_stop_between_two_removals_leaves_no_part_that_looks_complete(
+    verb: str, one: Machine, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stop in the first removal, in the second and so on; a removal that stops leaves the record for last."""
+    store, sender = open_store(url), Sender(one.index)
+    remove, mark = ObjectStore.remove, f"{PART}/{layout.PART}"
+    verbs = {
+        "sweep": lambda: sender.sweep((), [f"{PART}/{name}" for name in (*DATA, layout.PART)]),
+        "withdraw": lambda: sender.withdraw(PART),
+        "end_pending": lambda: sender.end_pending(()),
+    }
+    left = {f"{PART}/{layout.DOCUMENTS}"} if verb == "withdraw" else set()
+    for stop in range(5):
+        one.write(0)
+        one.send()
+        store.put(layout.PENDING, json.dumps({"parts": [{"name": PART}]}).encode())
+        calls = iter(range(stop))
+
+        def interrupted(self: ObjectStore, names: Collection[str], calls: Iterator[int] = calls) -> None:
+            if next(calls, None) is None:
+                remove(self, [name for name in names if name != mark])
+                raise KeyboardInterrupt
+            remove(self, names)
+
+        with monkeypatch.context() as patch, contextlib.suppress(KeyboardInterrupt):
+            patch.setattr(ObjectStore, "remove", interrupted)
+            verbs[verb]()
+            break
+        assert mark not in store.list() or store.list(PART).keys() >= {f"{PART}/{name}" for name in DATA}
+    assert store.list(PART).keys() == left
+    assert stop > 1

@@ -20,7 +20,7 @@ from indexer.store import layout
 from search import SearchEngine
 from search.ranking.ranker import SearchOptions
 from search.server import service as service_module
-from search.server.generations import prepare
+from search.server.generations import Generations, prepare
 from search.server.service import BusyError, DeadlineError, SearchReply, SearchService
 from search.server.settings import ServerLimits, ServerSettings
 from tests.documents import DOCUMENTS
@@ -253,6 +253,43 @@ def test_an_old_generation_is_let_go_with_its_last_question(served_folder: Path,
         assert old() is None
 
     assert with_service(index, use) == ["generation 2 is served, after 1"]
+
+
+def test_a_replaced_generation_is_closed_with_its_last_lease_and_at_once_without_one(
+    served_folder: Path, tmp_path: Path
+) -> None:
+    index = shutil.copytree(served_folder, tmp_path / "index")
+    closed = list[int]()
+
+    def watched(generations: Generations) -> None:
+        """Record when the current generation is closed."""
+        number, engine = generations.current.stamp.generation, generations.current.engine
+        close = engine.close
+
+        def recorded() -> None:
+            closed.append(number)
+            close()
+
+        engine.close = recorded  # type: ignore[method-assign]
+
+    async def use() -> None:
+        generations = Generations(SearchEngine(index), lambda _: None)
+        watched(generations)
+        with generations.lease():
+            with generations.lease():
+                delete_documents(index, ["d0"])
+                assert await generations.reload()
+            assert closed == []
+            with generations.lease() as newest:
+                assert newest.stamp.generation == 2
+            assert closed == []
+        assert closed == [1]
+        watched(generations)
+        delete_documents(index, ["d1"])
+        assert await generations.reload()
+        assert closed == [1, 2]
+
+    asyncio.run(use())
 
 
 def test_a_generation_that_cannot_be_opened_leaves_the_one_before(
