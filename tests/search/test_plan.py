@@ -249,6 +249,36 @@ def test_total_storage_is_the_sum_of_its_layers() -> None:
     assert {line.key.removeprefix("storage.") for line in lines[:-1]} == set(_LAYERS.values())
 
 
+def test_totals_of_a_small_plan_by_hand() -> None:
+    """20,000 documents of 50 tokens and 200 bytes in three parts, 128 dimensions, an exact index and four cores."""
+    config = BuildConfig(encoder=EncoderConfig(model="potion-base-4M"))
+    prices = Prices(core=0.04, storage=0.02, ram=3.0)
+    found = make_plan(PlanSettings(20_000, 50, 200, config, Hardware(cores=4), prices))
+    c = {name: constant.value for name, constant in constants().items()}
+
+    hashed = (
+        20_000 * (c["documents.row"] + 200 * c["documents.text_share"])
+        + (20_000 * 128 * 4 + 3 * 128)  # embeddings, each file with a header of 128 bytes
+        + 3 * ((128 * 128 + 128) * 8 + 758)  # moments
+        + 20_000 * 128 * 4  # the segment
+    )
+    manifest = c["manifest.base"] + 3 * c["manifest.part"] + 16 * hashed / 2**20
+    windows = 20_000 * c["windows.row"] + 3 * c["windows.part"]
+    transform = (128 * 128 + 3 * 128) * 8 + 600
+    stored = hashed + windows + 3 * c["part.json"] + transform + manifest
+    assert found.value("storage.total") == pytest.approx(stored)
+
+    encoding = c["cpu.static_load"] + 20_000 * (c["cpu.write_row"] + 50 * c["cpu.static_token"])
+    reading = 20_000 * (c["cpu.read_document"] + 200 * c["cpu.read_byte"])
+    fitting = 20_000 * 128**2 * c["cpu.fit"] + c["cpu.fit_once"]
+    indexing = 20_000 * 128 * c["cpu.flat_number"] + c["cpu.check"]
+    assert found.value("build.cpu_seconds") == pytest.approx(encoding + reading + fitting + indexing)
+    assert found.value("build.seconds") == pytest.approx(reading + (encoding + fitting + indexing) / 4)
+    assert found.value("money.build") == pytest.approx((encoding + reading + fitting + indexing) / 3600 * 0.04)
+    memory = 20_000 * 128 * 4 + c["serve.process"]
+    assert found.value("money.month") == pytest.approx(stored / 1e9 * 0.02 + memory / 1e9 * 3.0)
+
+
 def test_half_the_bytes_of_embeddings_with_float16_and_windows_for_chunks() -> None:
     config = BuildConfig().with_overrides(["chunk.tokens=64", "chunk.overlap=0", "store.embeddings=float16"])
     found = plan(1000, config=config)

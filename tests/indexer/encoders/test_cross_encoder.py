@@ -112,6 +112,32 @@ def test_neither_order_nor_batches_matter(model: Path) -> None:
     assert len(scores(encoder, [])) == 0
 
 
+def test_pairs_that_do_not_fit_into_memory_are_halved_with_the_types_of_their_tokens(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Token types separate the query from the text: every score changes without them."""
+    encoder, pairs = opened(model), PAIRS * 4
+    whole = scores(encoder, pairs)
+    run, halved = encoder._runner._classifier, list[int]()  # type: ignore[attr-defined]
+    forward = run.forward
+
+    def limited(input_ids: Any, **inputs: Any) -> Any:
+        if len(input_ids) > 1:
+            halved.append(len(input_ids))
+            raise MemoryError
+        return forward(input_ids=input_ids, **inputs)
+
+    monkeypatch.setattr(run, "forward", limited)
+    assert np.allclose(scores(encoder, pairs), whole, atol=_ROUNDING)
+    assert len(halved) > 1
+
+    def without_types(input_ids: Any, token_type_ids: Any, **inputs: Any) -> Any:
+        return forward(input_ids=input_ids, token_type_ids=token_type_ids * 0, **inputs)
+
+    monkeypatch.setattr(run, "forward", without_types)
+    assert not np.isclose(scores(encoder, pairs), whole, atol=_ROUNDING).any()
+
+
 def test_scores_that_a_float32_sigmoid_makes_equal_are_told_apart(tmp_path: Path) -> None:
     import torch
     import transformers

@@ -1,6 +1,6 @@
 """The columns of filters: names, kinds of values, and values that are kept."""
 
-from datetime import UTC, datetime, time, timedelta, timezone
+from datetime import UTC, date, datetime, time, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +107,15 @@ def test_times_count_in_utc_whatever_the_zone(tmp_path: Path, monkeypatch: pytes
     assert found.documents("coalesce(at, '2000-01-01 00:00Z') = CAST('2020-01-01 00:00Z' AS TIMESTAMP)").tolist() == [1]
     assert found.documents("year(at) = 2019 AND hour(at) = 23").tolist() == [0]
     assert found.documents("'2020-01-01 02:00:00+02' IN times").tolist() == [1]
+
+
+def test_a_zone_counts_wherever_a_time_of_day_is_compared(tmp_path: Path) -> None:
+    """The first value compared may be a date, which alone would read the text as a day."""
+    row = {"day": date(2020, 1, 1), "at": datetime(1999, 5, 5, 5, tzinfo=UTC)}
+    found = open_filters(tmp_path, [[Document("a", "", metadata=row)]])
+    assert found.documents("day IN (at, '2020-01-01 02:00:00+02:00')").tolist() == [0]
+    assert found.documents("day IN (at, '2020-01-01 00:00:00+02:00')").tolist() == []
+    assert found.documents("day BETWEEN at AND '2019-12-31 23:00:00-01:00'").tolist() == [0]
 
 
 def test_every_kind_of_column_can_be_asked(tmp_path: Path) -> None:
