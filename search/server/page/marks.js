@@ -18,7 +18,7 @@ export function folded(word) {
 
 /** The words of a question that are marked. The last may be unfinished, so it also stands for longer ones. */
 export function termsOf(query) {
-  const words = [...query.matchAll(WORD)].slice(0, MOST_WORDS).flatMap((found) => split(found[0]));
+  const words = [...query.matchAll(WORD)].slice(0, MOST_WORDS).flatMap((found) => split(found[0])).slice(0, MOST_WORDS);
   const telling = words.filter((word) => !COMMON.has(word));
   const terms = [...new Set(telling.length ? telling : words)];
   const last = /[\p{L}\p{N}]$/u.test(query) ? (words.at(-1) ?? "") : "";
@@ -58,7 +58,12 @@ function within(run, start, terms) {
     }
   }
   found.sort((one, other) => one[0] - other[0] || other[1] - one[1]);
-  return found.filter((one, place) => !found.slice(0, place).some((earlier) => earlier[1] > one[0]));
+  let reach = 0; // the end of the last mark that is kept: a run may have as many marks as characters
+  return found.filter(([first, last]) => {
+    if (first < reach) return false;
+    reach = last;
+    return true;
+  });
 }
 
 /** Whether two folded words are forms of one: the same beginning, and endings that words of one stem have. */
@@ -90,17 +95,19 @@ export function passageOf(text, marks, length) {
 function densest(marks, length) {
   let best = [0, 0];
   let most = 0;
-  const seen = new Map();
+  let worth = 0; // of the group: 5 for a term's first mark, 1 for each of the next three
+  const counts = new Map();
+  const value = (count) => (count === 1 ? 5 : count <= 4 ? 1 : 0);
   let left = 0;
   for (const [, end, term] of marks) {
-    seen.set(term, (seen.get(term) ?? 0) + 1);
+    counts.set(term, (counts.get(term) ?? 0) + 1);
+    worth += value(counts.get(term));
     while (left < marks.length - 1 && end - marks[left][0] > length && marks[left][1] < end) {
       const gone = marks[left][2];
-      if (seen.get(gone) === 1) seen.delete(gone);
-      else seen.set(gone, seen.get(gone) - 1);
+      worth -= value(counts.get(gone));
+      counts.set(gone, counts.get(gone) - 1);
       left += 1;
     }
-    const worth = seen.size * 4 + [...seen.values()].reduce((sum, count) => sum + Math.min(count, 4), 0);
     if (worth > most) [best, most] = [[marks[left][0], Math.min(end, marks[left][0] + length)], worth];
   }
   return best;

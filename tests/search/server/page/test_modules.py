@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Browser, Page
 
 from tests.servers import LiveServer
 
@@ -72,6 +72,32 @@ def test_marks_are_the_words_of_the_question(query: str, text: str, marked: list
     found = call(module_page, "marks", "marksOf", text, terms)
     units = text.encode("utf-16-le")
     assert [units[2 * start : 2 * end].decode("utf-16-le") for start, end, _ in found] == marked
+
+
+def test_marking_takes_steps_in_proportion_to_the_text(browser: Browser, towns: LiveServer) -> None:
+    """Of a text without a space that is nothing but words of the question, too: the browser counts what was run."""
+
+    def steps(repeated: int) -> int:
+        page = browser.new_page()
+        counter = page.context.new_cdp_session(page)
+        page.goto(towns.url)
+        counter.send("Profiler.enable")
+        counter.send("Profiler.startPreciseCoverage", {"callCount": True, "detailed": True})
+        text = "\u6771\u4eac\u90fd" * repeated
+        terms = {"terms": ["\u6771\u4eac", "\u4eac\u90fd", "\u90fd"], "open": ""}
+        marks = call(page, "marks", "marksOf", text, terms)
+        assert len(marks) == 2 * repeated
+        assert call(page, "marks", "passageOf", text, marks, 280)[1] == 280
+        found = counter.send("Profiler.takePreciseCoverage")["result"]
+        page.close()
+        marked = [one for script in found if script["url"].endswith("/marks.js") for one in script["functions"]]
+        return sum(part["count"] for one in marked for part in one["ranges"])
+
+    assert steps(2000) < 2.5 * steps(1000)
+
+
+def test_a_question_without_a_space_has_as_many_words_as_others(module_page: Page) -> None:
+    assert len(call(module_page, "marks", "termsOf", "".join(map(chr, range(0x4E00, 0x5600))))["terms"]) <= 200
 
 
 def test_a_passage_is_where_most_words_of_the_question_are(module_page: Page) -> None:
