@@ -1,5 +1,6 @@
 """The query side: the same route from text to vector as the index was built by, then FAISS, then the documents."""
 
+import math
 import threading
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -33,6 +34,7 @@ from search.unit_vectors import Mark, UnitVectors, require_array, require_mark
 
 if TYPE_CHECKING:
     from indexer.arrays import Mask, RowIds
+    from search.filters import ColumnFacet
 
 
 _FEWEST_RERANKED = 2  # hits that can be in another order
@@ -142,6 +144,16 @@ class SearchEngine:
     def check(self, options: SearchOptions | int | None = None, **fields: Any) -> None:
         """Raises ConfigError for what no search could be asked for: see `SearchOptions`, and filters and columns."""
         self._allowed(SearchOptions.of(options, fields))
+
+    @_following
+    def facets(
+        self, where: str | None = None, columns: Collection[str] = (), seconds: float = math.inf
+    ) -> "list[ColumnFacet]":
+        """What metadata columns hold of the documents that meet a condition: see `search.filters.column_facets`."""
+        from search.filters import column_facets  # here, as few questions need it
+
+        among = self._allowed(SearchOptions(where=where))
+        return column_facets(self.index, among=among, names=columns, seconds=seconds)
 
     def rerank_by(self, reranker: RerankerChoice) -> None:
         """Put the first hits of every question in the order of this reranker from now on, not the recipe's.

@@ -4,10 +4,12 @@ Columns are read part by part. Of each, the counts of its distinct values are he
 their number nor the most frequent are known, and only how many documents have a value, and between what.
 """
 
-from collections.abc import Iterator
+import math
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -20,6 +22,9 @@ from search.filters.expressions import DATES, LISTS, MOMENTS, NUMBERS, TEXT, TIM
 from search.filters.scanner import UNFIT
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from search.index import Index
 
 Value = str | int | float | bool | date | datetime | time | Decimal
@@ -58,20 +63,39 @@ class ColumnFacet:
         return vars(self) | {"values": values, "least": _plain(self.least), "most": _plain(self.most)}
 
 
-def column_facets(index: "Index", most_values: int = 50) -> list[ColumnFacet]:
+def column_facets(
+    index: "Index",
+    most_values: int = 50,
+    among: "npt.NDArray[np.bool_] | None" = None,
+    names: Collection[str] = (),
+    seconds: float = math.inf,
+) -> list[ColumnFacet]:
     """A facet of each metadata column that a filter can name, in their order in the index; of objects, of each field.
 
-    Raises ConfigError unless `most_values`, listed of a column, are 1 or more.
+    `among` are the documents that count, (documents,), None: all; `names` those of the columns, none: of all. Raises
+    ConfigError unless `most_values`, listed of a column, are 1 or more, for names of no column, and where counting
+    takes longer than `seconds`.
     """
     if isinstance(most_values, bool) or not isinstance(most_values, int) or most_values < 1:
         raise ConfigError(f"most_values is {most_values!r}; expected a whole number, at least 1.")
     documents = index.documents
     schema = documents.schema
-    paths = [path for column in list(schema)[len(STORED) :] for path in _fields((column.name,), column.type)]
+    every = [path for column in list(schema)[len(STORED) :] for path in _fields((column.name,), column.type)]
+    paths = [path for path in every if not names or ".".join(path) in names]
+    if unknown := set(names) - {".".join(path) for path in paths}:
+        known = ", ".join(".".join(path) for path in every) or "none"
+        raise ConfigError(f'columns: "{min(unknown)}" is no metadata column; expected some of: {known}.')
     tallies = [_Tally(path, type_at(schema, path)) for path in paths]
-    for part in range(len(documents.counts) if paths else 0):
+    started, last = monotonic(), 0
+    for part, count in enumerate(documents.counts if paths else []):
+        first, last = last, last + count
+        chosen = None if among is None else pa.array(among[first:last])
+        if chosen is not None and not chosen.true_count:
+            continue
+        if monotonic() - started > seconds:
+            raise ConfigError(f"the values of {len(documents):,} documents cannot be counted within {seconds:g} s.")
         for tally, column in zip(tallies, documents.columns(part, paths), strict=True):
-            tally.add(in_utc(column))
+            tally.add(in_utc(column if chosen is None else column.filter(chosen)))
     return [tally.facet(most_values) for tally in tallies]
 
 
@@ -109,7 +133,8 @@ class _Tally:
     def facet(self, most_values: int) -> ColumnFacet:
         """The column, once all parts were seen."""
         counts = None if self._counts is None else self._counts.summed()
-        distinct = None if counts is None else len(counts)
+        none = 0 if self._counts is not None and not self._documents else None  # no part was looked at
+        distinct = none if counts is None else len(counts)
         few_whole = pa.types.is_integer(self._value_type) and distinct is not None and distinct <= most_values
         listed = self._elements in (TEXT, TRUTH) or few_whole
         least, most = self._ends or (None, None)

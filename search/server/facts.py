@@ -30,6 +30,7 @@ def facts_of(generation: Generation, settings: ServerSettings) -> dict[str, Any]
         "metadata": facts["metadata"],
         "limits": limits,
         "version": version("isotrope"),
+        "examples": generation.examples(),
         "columns": [facet.to_dict() for facet in generation.facets()],
     }
 

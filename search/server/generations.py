@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 
@@ -16,9 +16,11 @@ from search.abandonment import AbandonedError
 from search.engine import SearchEngine
 from search.filters.facets import ColumnFacet, column_facets
 from search.index import Index
+from search.server.examples import example_questions
 
 _LONGEST_PAUSE = 10.0  # seconds
 _WORDS_AGAIN = 30.0  # seconds after which BM25 that could not be made is tried again
+_FACET_SECONDS = 2.0  # that counting the values of filtered documents may take
 
 
 @dataclass(frozen=True)
@@ -44,14 +46,24 @@ class Generation:
         self._words: asyncio.Future[None] | None = None
         self._closed = threading.Event()
         self._facets: list[ColumnFacet] | None = None
+        self._examples: list[dict[str, str]] | None = None
         self._facets_lock = threading.Lock()
 
-    def facets(self) -> list[ColumnFacet]:
-        """What the metadata columns hold; worked out by the first who asks."""
+    def facets(self, where: str | None = None, columns: Collection[str] = ()) -> list[ColumnFacet]:
+        """What the metadata columns hold; worked out by the first who asks. Of a filter, each time, within 2 s."""
+        if where is not None or columns:
+            return self.engine.facets(where, columns, _FACET_SECONDS)
         with self._facets_lock:
             if self._facets is None:
                 self._facets = column_facets(self.engine.index)
             return self._facets
+
+    def examples(self) -> list[dict[str, str]]:
+        """Questions to begin with; worked out by the first who asks."""
+        with self._facets_lock:
+            if self._examples is None:
+                self._examples = example_questions(self.engine.index)
+            return self._examples
 
     async def words(self) -> None:
         """Wait for BM25, which the first call makes ready in a thread of its own: it may take minutes.

@@ -151,6 +151,13 @@ class SearchRequest(Request):
         return SearchOptions(**asked)
 
 
+class FacetsRequest(Request):
+    """Which documents count, and which columns."""
+
+    where: Condition | None = Field(None, description='A condition in SQL, such as "year > 2019"; null: all documents.')
+    columns: list[Name] = Field([], max_length=1000, description="Names of columns as /v1/info has them; empty: all.")
+
+
 class Window(BaseModel):
     """The stretch of a document that a hit was found by: characters [start, end) of its joined text."""
 
@@ -222,6 +229,13 @@ class SearchResponse(BaseModel):
     index: Stamp
 
 
+class FacetsResponse(BaseModel):
+    """Of each column its values with counts, the least and the most."""
+
+    columns: list[dict[str, Any]]
+    index: Stamp
+
+
 class DocumentResponse(BaseModel):
     """A document as it was given."""
 
@@ -245,6 +259,7 @@ class InfoResponse(BaseModel):
     model: str | None
     recall_at_10: float | None
     columns: list[dict[str, Any]]
+    examples: list[dict[str, str]]
 
 
 class Fault(BaseModel):

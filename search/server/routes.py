@@ -10,6 +10,8 @@ from search.server.failures import JsonResponse, RequestError
 from search.server.messages import (
     DocumentResponse,
     ErrorResponse,
+    FacetsRequest,
+    FacetsResponse,
     InfoResponse,
     Name,
     SearchRequest,
@@ -45,7 +47,7 @@ NOT_FOUND: dict[int | str, dict[str, Any]] = {
 
 
 def search_routes(service: SearchService, answers: SearchAnswers) -> APIRouter:
-    """POST /v1/search, GET /v1/documents/{id}, GET /v1/info."""
+    """POST /v1/search, POST /v1/facets, GET /v1/documents/{id}, GET /v1/info."""
     router, limits = APIRouter(prefix="/v1", responses=ERRORS, tags=["search"]), service.settings.limits
 
     @router.post("/search", response_model=SearchResponse, response_model_exclude_none=True, responses=NOT_FOUND)
@@ -58,6 +60,12 @@ def search_routes(service: SearchService, answers: SearchAnswers) -> APIRouter:
         require_rerankable(service, asked.queries, asked.rerank_depth)
         reply = await service.search(asked.queries, asked.options)
         return await answers.response(reply, asked.queries)
+
+    @router.post("/facets", response_model=FacetsResponse)
+    async def facets(asked: FacetsRequest) -> Response:
+        """Count the values of metadata columns over the documents that meet a condition, and their least and most."""
+        found, stamp = await service.facets(asked.where, asked.columns)
+        return JsonResponse({"columns": [one.to_dict() for one in found], "index": vars(stamp)})
 
     @router.get("/documents", response_model=DocumentResponse | None, responses=NOT_FOUND)
     async def document_by_query(id: Name, optional: bool = False) -> Response:  # noqa: A002  # what the route calls it

@@ -7,7 +7,7 @@ requests there may be at once, and how long each may take, is kept here, for all
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -163,12 +163,14 @@ class SearchService:
 
         return await self._ask(ask)
 
-    async def facets(self) -> tuple[list[ColumnFacet], IndexStamp]:
-        """What the metadata columns hold, worked out once a generation."""
+    async def facets(
+        self, where: str | None = None, columns: Collection[str] = ()
+    ) -> tuple[list[ColumnFacet], IndexStamp]:
+        """What the metadata columns hold; of all documents and columns it is worked out once a generation."""
 
         async def ask(generation: Generation) -> tuple[list[ColumnFacet], IndexStamp]:
             loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._describer, generation.facets), generation.stamp
+            return await loop.run_in_executor(self._describer, generation.facets, where, columns), generation.stamp
 
         return await self._ask(ask)
 

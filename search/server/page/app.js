@@ -1,10 +1,11 @@
 // The page: one question at a time, the address that holds it, and the answer to it.
 
-import { ApiError, getInfo, hasKey, search, setKey } from "./api.js";
+import { ApiError, forgetKey, getInfo, hasKey, search, setKey } from "./api.js";
 import { askKey } from "./dialogs.js";
 import { isChoice } from "./conditions.js";
+import { Counts } from "./counts.js";
 import { button, byId, element } from "./dom.js";
-import { FilterPanel, activeChips, groupChoice } from "./filters.js";
+import { FilterPanel, activeChips, groupChoice, toggle } from "./filters.js";
 import { hitItems } from "./hits.js";
 import { listenToKeys } from "./keys.js";
 import { termsOf } from "./marks.js";
@@ -29,14 +30,14 @@ let retry = null; // the timer of the next attempt
 let attempts = 0;
 let reveal = 0; // how many hits were there before more were asked for
 
-const toggles = element("div", { class: "toggles" });
 const panel = new FilterPanel((next, isTyping, rebuild) => {
   change({ ...next, k: STEP }, { isTyping });
   if (rebuild) panel.show(question, columns());
 });
 
+const counts = new Counts((found) => panel.count(found));
 const named = new Named(() => asked || showNamed());
-const side = new Side(panel, toggles);
+const side = new Side(panel);
 const columns = () => info?.columns ?? [];
 const most = () => info?.limits?.k ?? 1000;
 const keyOf = (one) => JSON.stringify(toRequest(one, columns(), most()));
@@ -93,20 +94,16 @@ function showOptions() {
   byId("active").replaceChildren(...chips);
   byId("active").hidden = !chips.length;
   byId("open-filters").textContent = chips.length ? `Filters (${chips.length})` : "Filters";
+  const toggles = byId("toggles");
+  const patch = (fields) => change({ ...question, ...fields, k: STEP });
   const focused = [...toggles.querySelectorAll("input, select")].indexOf(document.activeElement);
   const parts = [
-    toggle("Match words too", "Hybrid: the order by meaning is fused with that by words (BM25)", question.hybrid, (hybrid) => ({ hybrid }), question.like !== ""),
-    toggle("Fold near-duplicates", "Documents that say nearly the same stand under the best of them", question.fold, (fold) => ({ fold })),
-    groupChoice(question, columns(), (group) => change({ ...question, group, k: STEP })),
+    toggle("Match words too", question.like ? "Only for words that are typed" : "Hybrid: fuses the order by meaning with the order by words (BM25)", question.hybrid, (hybrid) => patch({ hybrid }), question.like !== ""),
+    toggle("Fold near-duplicates", "Lists documents that say nearly the same under the best of them", question.fold, (fold) => patch({ fold })),
+    groupChoice(question, columns(), (group) => patch({ group })),
   ];
   toggles.replaceChildren(...parts.filter(Boolean));
   if (focused >= 0) toggles.querySelectorAll("input, select")[focused]?.focus();
-}
-
-function toggle(text, title, checked, patch, disabled = false) {
-  const box = element("input", { type: "checkbox", role: "switch", checked, disabled });
-  box.addEventListener("change", () => change({ ...question, ...patch(box.checked), k: STEP }));
-  return element("label", { class: "switch", title: disabled ? "Only for words that are typed" : title }, box, text);
 }
 
 // --- asking
@@ -163,7 +160,8 @@ function showNothingAsked() {
   byId("after").replaceChildren();
   byId("status").textContent = "";
   panel.complain("");
-  byId("notice").replaceChildren(isFiltered(question) ? waiting() : welcome(info));
+  if (!isFiltered(question)) counts.ask(question, columns());
+  byId("notice").replaceChildren(isFiltered(question) ? waiting() : welcome(info, (patch) => toAddress({ ...question, ...patch })));
   side.place(isChoice(columns()));
 }
 
@@ -171,6 +169,7 @@ function show(found) {
   if (answer?.question.query !== found.question.query || answer?.question.like !== found.question.like) opened = new Set();
   answer = found;
   panel.complain("");
+  counts.ask(found.question, columns());
   const notes = remarks(found, found.question.hybrid);
   byId("notice").replaceChildren(...notes, ...(found.hits.length ? [] : [nothing(waysOut(found.question))]));
   layHits();
@@ -229,13 +228,13 @@ async function fail(error, mine) {
     if (mine !== asked) return;
     answer = answer && { ...answer, key: "" };
     panel.complain(told);
-    byId("notice").replaceChildren(refused(told));
+    byId("notice").replaceChildren(refused(told, () => (change({ ...question, where: "", k: STEP }), panel.show(question, columns()))));
     byId("after").replaceChildren();
     return;
   }
   const wait = error.passes ? (error.after ?? WAITS[Math.min(attempts, WAITS.length - 1)]) : null;
   attempts += 1;
-  if (!error.passes) {
+  if (!error.passes && error.status !== 422) {
     byId("hits").replaceChildren();
     byId("after").replaceChildren();
   }
@@ -266,8 +265,8 @@ async function complaint(error, mine) {
 
 function needKey(error) {
   const enter = () =>
-    askKey(hasKey(), (key) => {
-      setKey(key);
+    askKey(hasKey(), (key, onDevice) => {
+      setKey(key, onDevice);
       learn();
       if (isAsked(question)) ask(true);
     });
@@ -290,8 +289,11 @@ async function learn() {
     else byId("notice").replaceChildren(failure(error, null, learn));
     return;
   }
-  byId("about").replaceChildren(...about(info));
+  byId("about").replaceChildren(...about(info, hasKey() ? () => (forgetKey(), location.reload()) : null));
+  counts.reset();
+  panel.counted = null;
   panel.show(question, columns());
+  if (answer) counts.ask(answer.question, columns());
   side.place(isChoice(columns()));
   reflect();
   if (!isAsked(question)) showNothingAsked();

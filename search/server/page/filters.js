@@ -13,11 +13,13 @@ export class FilterPanel {
     this.root = element("div", { class: "panel" });
     this.change = change;
     this.unfolded = new Set(); // columns of which all values are shown
+    this.counted = null; // what the columns hold under the filters, by name; null: as of all documents
   }
 
   /** Lay out the filters of these columns as the question has them. */
   show(question, columns) {
     this.question = question;
+    this.figures = []; // what changes with the filters: [node, column, the value it counts or null for a range]
     const useful = columns.filter((column) => choiceOf(column));
     if (!useful.length) {
       const open = Boolean(question.where || this.root.querySelector("details")?.open);
@@ -26,6 +28,16 @@ export class FilterPanel {
     }
     const title = element("div", { class: "panel-head" }, element("h2", {}, "Filters"), this.#clear());
     this.root.replaceChildren(title, ...useful.map((column) => this.#column(column)), this.#written(columns));
+    this.count(this.counted);
+  }
+
+  /** Show what the columns hold under the filters: by name, null for what they hold of all documents. */
+  count(counted) {
+    this.counted = counted;
+    for (const [node, column, value] of this.figures) {
+      const facet = counted ? counted.get(column.name) : column;
+      node.textContent = value === null ? spread(facet) : countOf(facet, value);
+    }
   }
 
   /** Take up a question that came from elsewhere, without building anything anew. */
@@ -66,12 +78,11 @@ export class FilterPanel {
 
   #values(column) {
     const chosen = this.#pick(column.name).values;
-    const listed = column.values.map(({ value, count }) => [String(value), count]);
-    const others = chosen.filter((value) => !listed.some(([known]) => known === value)).map((value) => [value, null]);
-    const all = [...others, ...listed];
+    const listed = column.values.map(({ value }) => String(value));
+    const all = [...chosen.filter((value) => !listed.includes(value)), ...listed];
     const few = all.length <= FIRST + 2 || this.unfolded.has(column.name);
-    const rows = all.map(([value, count], place) => {
-      const row = this.#value(column, value, count, chosen.includes(value));
+    const rows = all.map((value, place) => {
+      const row = this.#value(column, value, chosen.includes(value));
       row.hidden = !few && place >= FIRST && !chosen.includes(value);
       return row;
     });
@@ -80,7 +91,7 @@ export class FilterPanel {
     return nodes;
   }
 
-  #value(column, value, count, checked) {
+  #value(column, value, checked) {
     const box = element("input", { type: "checkbox", checked });
     box.addEventListener("change", () => {
       const pick = this.#pick(column.name);
@@ -88,7 +99,8 @@ export class FilterPanel {
       this.#choose(column.name, { ...pick, values });
     });
     const label = value === "" ? element("i", {}, "empty") : element("bdi", {}, value);
-    const total = count === null ? null : element("span", { class: "count" }, number(count));
+    const total = element("span", { class: "count", title: "Documents that have this value and meet the other filters" });
+    this.figures.push([total, column, value]);
     return element("li", {}, element("label", { class: "value", title: value }, box, element("span", { class: "text" }, label), total));
   }
 
@@ -122,8 +134,8 @@ export class FilterPanel {
     };
     const ends = element("div", { class: column.kind === "numbers" ? "range" : "range times" }, input("least", "from"), input("most", "to"));
     check();
-    const zone = column.kind === "dates with a time of day" ? ", UTC" : "";
-    const hint = element("p", { class: "remark" }, `${shownEnd(column.least)} to ${shownEnd(column.most)}${zone}`);
+    const hint = element("p", { class: "remark" });
+    this.figures.push([hint, column, null]);
     return [ends, wrong, hint];
   }
 
@@ -142,10 +154,23 @@ export class FilterPanel {
       { class: "written" },
       element("legend", {}, element("label", { for: "sql" }, "Condition in SQL")),
       Object.assign(box, { id: "sql" }),
-      element("p", { class: "sql-error", id: "sql-error", role: "alert", hidden: true }),
+      element("p", { class: "sql-error", id: "sql-error", hidden: true }),
       element("p", { class: "remark", id: "sql-remark" }, `Columns: ${[...names, "id", "title", "text"].join(", ")}`),
     );
   }
+}
+
+/** How many documents have a value: nothing where that is not known, as only the most frequent values are listed. */
+function countOf(facet, value) {
+  const found = facet?.values.find((one) => String(one.value) === value);
+  if (found) return number(found.count);
+  return facet && facet.distinct === facet.values.length ? "0" : "";
+}
+
+/** From where to where a column goes. */
+function spread(facet) {
+  if (!facet || facet.least === null) return "";
+  return `${shownEnd(facet.least)} to ${shownEnd(facet.most)}${facet.kind === "dates with a time of day" ? ", UTC" : ""}`;
 }
 
 function shownEnd(value) {
@@ -182,6 +207,12 @@ export function activeChips(question, change) {
     const given = { type: "button", class: "chip", "aria-label": `Remove the filter ${text}`, on: { click: () => change(without) } };
     return element("li", {}, element("button", given, element("bdi", {}, text.length > 60 ? `${text.slice(0, 60)}…` : text), cross()));
   });
+}
+
+/** A switch of the question; `change` is told whether it is on. */
+export function toggle(text, title, checked, change, disabled = false) {
+  const box = element("input", { type: "checkbox", role: "switch", checked, disabled, on: { change: () => change(box.checked) } });
+  return element("label", { class: "switch", title }, box, text);
 }
 
 /** The choice of a column that results are grouped by; null where no column is of use. */

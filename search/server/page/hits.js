@@ -2,7 +2,7 @@
 
 import { button, counted, element, number, plainly } from "./dom.js";
 import { marksOf, passageOf, unitsUpTo } from "./marks.js";
-import { chips, marked } from "./text.js";
+import { breakable, chips, marked } from "./text.js";
 
 const PASSAGE = 280; // characters shown of a text
 const LONGEST_TITLE = 300;
@@ -10,15 +10,16 @@ const LONGEST_TITLE = 300;
 /** The list items of an answer. `view`: terms, ids that are `opened`,
  *  columns that are `constant`, `links`, and what to do. */
 export function hitItems(hits, view) {
-  return hits.map((hit) => item(hit, view));
+  const best = Math.max(...hits.map((hit) => hit.score));
+  return hits.map((hit) => item(hit, { ...view, best }));
 }
 
 function item(hit, view) {
   const article = element(
     "article",
     { class: "hit", "data-id": hit.id },
-    element("div", { class: "head" }, heading(hit, view), score(hit)),
-    hit.title ? element("p", { class: "id" }, element("bdi", {}, hit.id)) : null,
+    element("div", { class: "head" }, heading(hit, view), score(hit, view.best)),
+    hit.title ? element("p", { class: "id" }, element("bdi", {}, ...breakable(hit.id))) : null,
     element("div", { class: "passage" }),
     chips(hit.metadata, view.constant),
     element("div", { class: "actions" }, ...actions(hit, view)),
@@ -34,17 +35,18 @@ function heading(hit, view) {
   return element("h2", { dir: "auto" }, link);
 }
 
-function score({ score: value, parts, rerank_score: reranked }) {
-  const found = parts
-    ? "By meaning (cosine similarity) and by words (BM25), fused"
-    : "Cosine similarity with the question: 1 is the same direction";
-  const said = typeof reranked === "number" ? `${found}. Ordered by a cross-encoder, which gives it ${reranked.toFixed(3)}` : found;
+/** The score and its bar; opened, what the score is made of. A hybrid score only compares hits of one question. */
+function score({ score: value, parts, rerank_score: reranked }, best) {
   const bar = element("span", { class: "fill" });
-  bar.style.width = `${Math.round(100 * Math.min(1, Math.max(0, value || 0)))}%`;
+  bar.style.width = `${Math.round(100 * Math.min(1, Math.max(0, (parts ? value / best : value) || 0)))}%`;
   const figure = element("span", { class: "figure" }, element("span", { class: "hidden" }, "Score "), value.toFixed(parts && value < 0.1 ? 4 : 3));
+  const rows = parts
+    ? [["meaning", parts.vector.toFixed(3), "cosine similarity"], ["words", parts.bm25.toFixed(1), "BM25"]]
+    : [["meaning", value.toFixed(3), "cosine similarity, 1 is the same"]];
+  if (typeof reranked === "number") rows.push(["order", reranked.toFixed(3), "by a cross-encoder"]);
+  const said = rows.map(([name, part, what]) => element("div", {}, element("dt", {}, name), element("dd", {}, element("span", { class: "figure" }, part), ` ${what}`)));
   const track = element("span", { class: "track", "aria-hidden": "true" }, bar);
-  const shown = parts ? [`meaning ${parts.vector.toFixed(3)}`, `words ${parts.bm25.toFixed(1)}`].map((text) => element("span", { class: "part" }, text)) : [track];
-  return element("p", { class: "score", title: said }, figure, ...shown);
+  return element("details", { class: "score", name: "score" }, element("summary", { title: "What the score is made of" }, figure, track), element("dl", {}, ...said));
 }
 
 /** The stretch of the text that answers best, and among the actions a way to see all of it. */
@@ -100,9 +102,9 @@ function folded(hit, view) {
   if (!hit.folded?.length) return null;
   const count = hit.folded_count ?? hit.folded.length;
   const rows = hit.folded.map((one) => {
-    const link = element("a", { href: view.links.document(one.id) }, element("bdi", {}, (one.title || one.id).slice(0, LONGEST_TITLE)));
+    const link = element("a", { href: view.links.document(one.id) }, element("bdi", {}, ...breakable((one.title || one.id).slice(0, LONGEST_TITLE))));
     link.addEventListener("click", plainly(() => view.open(one)));
-    const id = one.title ? element("span", { class: "id" }, element("bdi", {}, one.id)) : null;
+    const id = one.title ? element("span", { class: "id" }, element("bdi", {}, ...breakable(one.id))) : null;
     return element("li", {}, link, id, element("span", { class: "figure", title: "Cosine similarity with the hit above: 1 is the same" }, one.similarity === undefined || one.similarity === null ? "" : `${one.similarity.toFixed(3)} alike`));
   });
   if (count > rows.length) rows.push(element("li", {}, `and ${number(count - rows.length)} more`));

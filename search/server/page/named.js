@@ -2,6 +2,7 @@
 
 import { findDocument } from "./api.js";
 import { byId, element, plainly } from "./dom.js";
+import { breakable } from "./text.js";
 
 const LONGEST = 200; // characters of what may be an id
 const LONGEST_TITLE = 200;
@@ -40,8 +41,8 @@ export class Named {
 }
 
 function line(found, view) {
-  const title = found.title && found.title !== found.id ? element("bdi", {}, found.title.slice(0, LONGEST_TITLE)) : null;
-  const link = element("a", { href: view.link(found.id) }, element("bdi", { class: "id" }, found.id), title && " ", title);
+  const title = found.title && found.title !== found.id ? element("bdi", {}, ...breakable(found.title.slice(0, LONGEST_TITLE))) : null;
+  const link = element("a", { href: view.link(found.id) }, element("bdi", { class: "id" }, ...breakable(found.id)), title && " ", title);
   link.addEventListener("click", plainly(() => view.open(found.id)));
   return element("p", {}, "Document ", link);
 }

@@ -4,8 +4,8 @@ import { choiceOf } from "./conditions.js";
 import { button, counted, element, number } from "./dom.js";
 import { isFiltered } from "./question.js";
 
-/** Before anything is asked: what is searched here, and how. */
-export function welcome(info) {
+/** Before anything is asked: what is searched here, and how. `link(patch)` is the address of a changed question. */
+export function welcome(info, link) {
   if (!info) return element("div", { class: "welcome" });
   const what = info.documents ? `Search ${counted(info.documents, "document")}` : "No documents yet";
   const words = info.encoder?.kind !== "vectors"; // else the documents came with vectors, and there is no model
@@ -18,8 +18,15 @@ export function welcome(info) {
     { class: "welcome" },
     element("h2", {}, what),
     element("p", {}, how),
+    info.examples?.length ? examples(info.examples, words, link) : null,
     info.documents && words ? hints(info) : null,
   );
+}
+
+/** Questions to click on; where there is no model for words, documents to start from. */
+function examples(all, words, link) {
+  const links = all.map(({ id, text }) => element("a", { class: "action", href: link(words ? { query: text } : { like: id }) }, element("bdi", {}, text)));
+  return element("div", { class: "examples", role: "group", "aria-label": "Examples" }, element("span", {}, words ? "Try" : "Start from"), ...links);
 }
 
 function hints(info) {
@@ -43,9 +50,10 @@ export function waiting() {
   return element("p", { class: "notice" }, "Type a question: the filters will apply to its answers.");
 }
 
-/** The condition that was written cannot be used; the style shows it only where its box, which says why, is not seen. */
-export function refused(why) {
-  return element("p", { class: "notice bad refused", role: "alert" }, element("strong", {}, "The condition in SQL cannot be used. "), element("span", { class: "why" }, why));
+/** The condition that was written cannot be used: why, and a way to go on without it. */
+export function refused(why, remove) {
+  const said = element("p", {}, element("strong", {}, "The condition in SQL cannot be used. "), why);
+  return element("div", { class: "notice bad", role: "alert" }, said, element("div", { class: "ways" }, button("Remove the condition", remove, { class: "action" })));
 }
 
 /** Nothing was found. `loosen`: [what can be done, do it]. */
@@ -102,8 +110,8 @@ function sentence(text) {
   return /[.!?]$/.test(first) ? first : `${first}.`;
 }
 
-/** How what is searched was built. */
-export function about(info) {
+/** How what is searched was built; `forget` lets go of the key, null where none is needed. */
+export function about(info, forget) {
   const { encoder = {}, transform = {} } = info;
   const facts = [
     ["model", `${info.model ?? "none"}${encoder.kind ? ` (${[encoder.kind, encoder.pooling].filter(Boolean).join(", ")})` : ""}`],
@@ -115,6 +123,6 @@ export function about(info) {
   const rows = facts.filter(([, value]) => value).map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value)));
   return [
     element("dl", {}, ...rows),
-    element("p", {}, element("a", { href: "openapi.json" }, "API"), ` · Isotrope ${info.version ?? ""}`),
+    element("p", {}, element("a", { href: "openapi.json" }, "API"), ` · Isotrope ${info.version ?? ""}`, forget && " · ", forget && button("Forget the key", forget, { class: "link" })),
   ];
 }

@@ -4,7 +4,7 @@ import { getDocument } from "./api.js";
 import { button, byId, cross, element } from "./dom.js";
 import { windowOf } from "./hits.js";
 import { marksOf } from "./marks.js";
-import { factList, marked } from "./text.js";
+import { breakable, factList, marked } from "./text.js";
 
 let asked = null; // the AbortController of the document that is being fetched
 
@@ -50,7 +50,7 @@ function lay(sheet, found, view) {
   const tools = element(
     "div",
     { class: "actions" },
-    found.title ? element("span", { class: "id" }, element("bdi", {}, found.id)) : null,
+    found.title ? element("span", { class: "id" }, element("bdi", {}, ...breakable(found.id))) : null,
     button("More like this", () => view.like(found.id), { class: "action" }),
     navigator.clipboard ? copyButton(new URL(view.link, location.href).href) : null,
   );

@@ -4,18 +4,52 @@ import { element } from "./dom.js";
 
 const LONGEST_VALUE = 64; // characters of a value in a chip
 const MOST_CHIPS = 6;
+const MOST_NODES = 10_000; // of one text: browsers lay out more slowly, and the rest is shown without marks
+const LONGEST_STRETCH = 1000; // characters of a stretch whose long names may break
+const LONG_NAME = /\S{16,}/g;
+const JOINT = /(?<=[._:/])(?=[\p{L}\p{N}])/gu;
 
-/** The stretch [start, end) of a text as nodes, with <mark> around what is in `marks`. */
+/** The stretch [start, end) of a text as nodes, with <mark> around what is in `marks`; marks that touch are one. */
 export function marked(text, marks, start = 0, end = text.length) {
+  const joints = end - start > LONGEST_STRETCH ? [] : jointsOf(text.slice(start, end)).map((joint) => start + joint);
   const nodes = [];
   let at = start;
+  let opened = start; // where the mark that ends at `at` begins
+  const close = () => at > opened && nodes.push(element("mark", {}, ...pieces(text, opened, at, joints)));
   for (const [first, last] of marks) {
     if (first < at || last > end) continue;
-    if (first > at) nodes.push(text.slice(at, first));
-    nodes.push(element("mark", {}, text.slice(first, last)));
+    if (nodes.length > MOST_NODES) break;
+    if (first > at) {
+      close();
+      nodes.push(...pieces(text, at, first, joints));
+      opened = first;
+    }
     at = last;
   }
-  if (at < end) nodes.push(text.slice(at, end));
+  close();
+  if (at < end) nodes.push(...pieces(text, at, end, joints));
+  return nodes;
+}
+
+/** A text in which long names may break between their parts. */
+export function breakable(text) {
+  return marked(text, []);
+}
+
+/** The places in a text where a long name may break: after its dots, underscores and the like, not inside its words. */
+function jointsOf(text) {
+  return [...text.matchAll(LONG_NAME)].flatMap((name) => [...name[0].matchAll(JOINT)].map((joint) => name.index + joint.index));
+}
+
+function pieces(text, start, end, joints) {
+  const nodes = [];
+  let at = start;
+  for (const joint of joints) {
+    if (joint < at || joint >= end) continue;
+    nodes.push(text.slice(at, joint), element("wbr"));
+    at = joint;
+  }
+  nodes.push(text.slice(at, end));
   return nodes;
 }
 
@@ -42,7 +76,7 @@ export function chips(metadata, constant) {
   const made = facts.slice(0, few).map(([label, value]) => {
     const bare = value.replace(/^https?:\/\//i, "");
     const short = bare.length > LONGEST_VALUE ? `${bare.slice(0, LONGEST_VALUE).trimEnd()}…` : bare;
-    return element("li", { title: short === value ? null : value.slice(0, 1000) }, element("span", { class: "label" }, label), valueNode(value, short));
+    return element("li", { title: short === value ? null : value.slice(0, 1000) }, element("span", { class: "label" }, ...breakable(label)), valueNode(value, short));
   });
   if (facts.length > few) made.push(element("li", {}, `${facts.length - few} more`));
   return element("ul", { class: "chips", "aria-label": "Metadata" }, ...made);
@@ -52,15 +86,15 @@ export function chips(metadata, constant) {
 export function factList(metadata) {
   const facts = factsOf(metadata);
   if (!facts.length) return null;
-  const rows = facts.map(([label, value]) => element("div", {}, element("dt", {}, label), element("dd", {}, valueNode(value, value))));
+  const rows = facts.map(([label, value]) => element("div", {}, element("dt", {}, ...breakable(label)), element("dd", {}, valueNode(value, value))));
   return element("dl", { class: "facts" }, ...rows);
 }
 
 /** A value; a link where it is an address of the web, and of nothing else. */
 function valueNode(value, text) {
   const address = /^https?:\/\/\S+$/i.test(value) ? webAddress(value) : null;
-  if (!address) return element("bdi", {}, text);
-  return element("a", { href: address, target: "_blank", rel: "noopener noreferrer nofollow" }, element("bdi", {}, text));
+  if (!address) return element("bdi", {}, ...breakable(text));
+  return element("a", { href: address, target: "_blank", rel: "noopener noreferrer nofollow" }, element("bdi", {}, ...breakable(text)));
 }
 
 function webAddress(value) {

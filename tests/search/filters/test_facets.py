@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import duckdb
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -168,6 +169,7 @@ ODD_VALUES = st.sampled_from(["", " ", "a", "A", "it's", "ä", '"', "%", "\\", "
     values=st.lists(st.lists(ODD_VALUES | st.none(), min_size=4, max_size=4), min_size=1, max_size=12),
     cut=st.integers(0, 12),
     gone=st.sets(st.integers(0, 11)),
+    asked=st.none() | st.sets(st.integers(0, 11)),
 )
 @settings(max_examples=60, deadline=None)
 def test_each_value_is_counted_as_a_filter_counts_it(
@@ -175,6 +177,7 @@ def test_each_value_is_counted_as_a_filter_counts_it(
     values: list[list[str | None]],
     cut: int,
     gone: set[int],
+    asked: set[int] | None,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     rows = [{name: value for name, value in zip(names, row, strict=False) if value is not None} for row in values]
@@ -183,14 +186,16 @@ def test_each_value_is_counted_as_a_filter_counts_it(
     parts = [part for part in (documents[:cut], documents[cut:]) if part]
     index = opened(tmp_path_factory.mktemp("facets"), parts, live)
     found = MetadataFilter(index)
-    for one in column_facets(index):
-        expected = Counter(rows[number][one.name] for number in live if one.name in rows[number])
+    among = None if asked is None else np.array([number in asked for number in live], bool)
+    for one in column_facets(index, among=among):
+        counted = [number for number in live if asked is None or number in asked]
+        expected = Counter(rows[number][one.name] for number in counted if one.name in rows[number])
         assert list(one.values) == sorted(expected.items(), key=lambda pair: (-pair[1], pair[0]))
         assert (one.documents, one.distinct) == (expected.total(), len(expected))
         for value, count in one.values:
             numbers = found.documents(f"{one.sql} = {quoted(value)}")
             assert numbers.tolist() == [place for place, n in enumerate(live) if rows[n].get(one.name) == value]
-            assert len(numbers) == count
+            assert sum(live[place] in counted for place in numbers) == count
 
 
 def test_the_most_frequent_come_first_and_equals_in_order(tmp_path: Path) -> None:
@@ -261,6 +266,15 @@ def test_a_column_without_a_name_is_left_out(tmp_path: Path) -> None:
         "in.b",
     ]
     assert column_facets(of_rows(tmp_path, [{}])) == []
+
+
+def test_some_columns_are_counted_and_not_for_longer_than_asked(tmp_path: Path) -> None:
+    index = of_rows(tmp_path, [{"a": "x", "in": {"b": "y"}}], [{"a": "x"}])
+    assert [(one.name, one.documents) for one in column_facets(index, names=["in.b"])] == [("in.b", 1)]
+    with pytest.raises(ConfigError, match=r'columns: "in" is no metadata column; expected some of: a, in\.b\.'):
+        column_facets(index, names=["in", "in.b"])
+    with pytest.raises(ConfigError, match=r"the values of 2 documents cannot be counted within -1 s\."):
+        column_facets(index, seconds=-1)
 
 
 @pytest.mark.parametrize("wrong", [0, -1, True, 2.5, "5"])

@@ -229,7 +229,8 @@ def test_a_second_interrupt_cuts_open_requests_off(
 def test_who_reads_the_log_may_leave(served_folder: Path) -> None:
     """A remark that nobody reads changes neither what the server does nor its exit code."""
     said = "from search.cli.serve import log_to_stderr, note; import os; log_to_stderr()\n"
-    said += "read, write = os.pipe(); os.dup2(write, 2); os.close(read)\nos.close(write); note('one'); note('two'); print('done')"
+    said += "read, write = os.pipe(); os.dup2(write, 2); os.close(read)\n"
+    said += "os.close(write); note('one'); note('two'); print('done')"
     done = subprocess.run([sys.executable, "-c", said], stdout=subprocess.PIPE, text=True, cwd=ROOT, check=False)
     assert (done.returncode, done.stdout) == (0, "done\n")
 

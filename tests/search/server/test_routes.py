@@ -239,6 +239,25 @@ def test_what_is_served_is_told_but_not_where_it_is(server: LiveServer, served_f
     assert facts["limits"]["k"] == 20
     assert "/" not in facts["model"]
     assert str(served_folder.parent) not in response.text
+    titles = {one.title: one.id for one in DOCUMENTS}
+    assert facts["examples"]
+    assert all(titles[one["text"]] == one["id"] for one in facts["examples"])
+
+
+def test_values_are_counted_among_the_documents_that_meet_a_condition(server: LiveServer) -> None:
+    every = {one["name"]: one for one in server.client.get("/v1/info").json()["columns"]}
+    (year,) = server.client.post("/v1/facets", json={"columns": ["year"]}).json()["columns"]
+    assert year == every["year"]
+    where = f"year > {year['least']}"
+    answer = server.client.post("/v1/facets", json={"where": where}).json()
+    later = {one["name"]: one for one in answer["columns"]}
+    assert set(later) == set(every)
+    assert later["year"]["least"] > year["least"]
+    assert 0 < later["year"]["documents"] < year["documents"]
+    assert answer["index"]["generation"] == 1
+    for wrong, said in (({"where": "yaer > 1"}, 'no column "yaer"'), ({"columns": ["yaer"]}, "is no metadata column")):
+        refused = server.client.post("/v1/facets", json=wrong)
+        assert (refused.status_code, said in refused.json()["error"]["message"]) == (422, True)
 
 
 def test_health_metrics_and_description(server: LiveServer) -> None:

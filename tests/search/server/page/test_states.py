@@ -1,6 +1,7 @@
 """The search page in a browser when something is not as usual: no server, no key, hostile text, a phone, the dark."""
 
 import dataclasses
+from contextlib import AbstractContextManager
 from pathlib import Path
 from urllib.parse import quote
 
@@ -74,6 +75,52 @@ def test_a_page_that_is_loaded_before_its_server_answers(page: Page, towns: Live
     page.get_by_role("button", name="Try now").click()
     expect(hits(page)).to_have_count(10)
     expect(page.locator("#side")).to_be_visible()
+
+
+def locked(index: Path, folder: Path) -> AbstractContextManager[LiveServer]:
+    """A server that needs the key READ."""
+    return live_server(index, ServerSettings("tests", port=0, read_keys=keys(f"{READ}\n", folder)))
+
+
+def test_only_a_key_that_was_accepted_is_kept(page: Page, page_folder: Path, tmp_path: Path) -> None:
+    stored = "sessionStorage.length + localStorage.length"
+    with locked(page_folder, tmp_path) as server:
+        page.goto(f"{server.url}/?q=Bridges+{quote(BRIDGES)}")
+        dialog = page.get_by_role("dialog", name="This index needs a key")
+        key = dialog.get_by_label("Key", exact=True)
+        for typed, said in ((f"\u201c{READ}\u201d", "Character 1 is \u201c,"), (f"{READ}\u200b", "invisible (U+200B)")):
+            key.fill(typed)
+            page.keyboard.press("Enter")
+            expect(dialog.get_by_role("alert")).to_contain_text(said)
+        key.fill("no-such-key-is-here")
+        page.keyboard.press("Enter")
+        expect(dialog.get_by_role("alert")).to_contain_text("That key is not accepted.")
+        assert page.evaluate(stored) == 0
+        page.evaluate("key => sessionStorage.setItem('isotrope-key', key)", f"\u201c{READ}\u201d")  # of an older page
+        page.reload()
+        key.fill(READ)
+        page.keyboard.press("Enter")
+        expect(hits(page).first).to_have_attribute("data-id", "doc2")
+        assert page.evaluate(stored) == 1
+
+
+def test_a_key_that_is_remembered_opens_links_in_other_tabs(
+    context: BrowserContext, page_folder: Path, tmp_path: Path
+) -> None:
+    with locked(page_folder, tmp_path) as server:
+        first, second = context.new_page(), context.new_page()
+        first.goto(server.url)
+        first.get_by_label("Key", exact=True).fill(READ)
+        first.get_by_label("Remember the key on this device").check()
+        first.keyboard.press("Enter")
+        expect(first.get_by_role("heading", name="Search 48 documents")).to_be_visible()
+        open_page(second, server, "/?q=river")
+        expect(hits(second)).to_have_count(10)
+        first.get_by_role("button", name="Forget the key").click()
+        expect(first.get_by_role("dialog", name="This index needs a key")).to_be_visible()
+        assert first.evaluate("sessionStorage.length + localStorage.length") == 0
+        box(second).fill("town")
+        expect(second.get_by_role("dialog", name="This index needs a key")).to_be_visible()
 
 
 def test_a_key_is_asked_for_and_kept_in_the_tab(page: Page, page_folder: Path, tmp_path: Path) -> None:
@@ -210,15 +257,59 @@ def test_a_phone_has_its_filters_in_a_drawer(browser: Browser, towns: LiveServer
         page = context.new_page()
         open_page(page, towns, "/?q=river")
         expect(page.locator("#side")).to_be_hidden()
-        expect(page.get_by_role("switch", name="Fold near-duplicates")).to_have_count(0)
+        page.get_by_role("switch", name="Fold near-duplicates").uncheck()  # in sight, whether it is on or off
+        expect(page.get_by_role("switch", name="Match words too")).to_be_in_viewport()
         page.get_by_role("button", name="Filters").click()
         drawer = page.get_by_role("dialog", name="Filters")
         drawer.get_by_role("checkbox", name="la").check()
-        drawer.get_by_role("switch", name="Fold near-duplicates").uncheck()
         drawer.get_by_role("button", name="Show results").click()
         expect(page.get_by_role("button", name="Filters (1)")).to_be_focused()
         assert asked(page) == {"q": ["river"], "is.lang": ["la"], "fold": ["0"]}
         expect(page.get_by_role("button", name="Remove the filter lang: la")).to_be_visible()
+
+
+LONG = "concurrent.futures.process.BrokenProcessPool.add_done_callback"
+
+
+def test_a_long_name_breaks_between_its_words(browser: Browser, towns: LiveServer) -> None:
+    def named(route: Route) -> None:
+        body = route.fetch().json()
+        found = body["results"][0]["hits"]
+        found[0] |= {"id": LONG, "title": LONG, "text": f"See {LONG}.", "metadata": {"name": LONG, "see": LONG}}
+        route.fulfill(json=body)
+
+    broken = """() => [...document.querySelectorAll("article.hit")].slice(0, 1).flatMap((hit) => {
+      const walker = document.createTreeWalker(hit, NodeFilter.SHOW_TEXT);
+      const found = [];
+      for (let text = walker.nextNode(); text; text = walker.nextNode())
+        for (const word of text.data.matchAll(/[A-Za-z]+/g)) {
+          const range = new Range();
+          range.setStart(text, word.index);
+          range.setEnd(text, word.index + word[0].length);
+          if (range.getClientRects().length > 1) found.push(word[0]);
+        }
+      return found;
+    })"""
+    with browser.new_context(viewport={"width": 390, "height": 800}) as context:
+        page = context.new_page()
+        page.route("**/v1/search", named)
+        open_page(page, towns, "/?q=futures")
+        expect(hits(page).first.locator("h2")).to_have_text(LONG)
+        assert page.evaluate(broken) == []
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_what_is_pressed_is_large_enough(width: int, browser: Browser, towns: LiveServer) -> None:
+    """24 pixels high at least, as WCAG 2.2 asks of level AA; links in a line of text are exempt."""
+    small = """() => [...document.querySelectorAll("button, summary, select, label:has(input), .action")]
+        .filter((node) => node.checkVisibility() && !node.closest("p"))
+        .map((node) => [node.getBoundingClientRect().height, node.outerHTML.slice(0, 80)])
+        .filter(([height]) => height < 24)"""
+    with browser.new_context(viewport={"width": width, "height": 800}) as context:
+        page = context.new_page()
+        for address in ("/", "/?q=Kettles&is.lang=la&hybrid=1", "/?q=river&where=yaer>3", "/?q=town&doc=doc9"):
+            open_page(page, towns, address)
+            assert page.evaluate(small) == [], address
 
 
 def test_the_dark_is_chosen_and_kept(browser: Browser, towns: LiveServer) -> None:
