@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pytest
 
 from indexer import ann
+from indexer.errors import CorruptIndexError
 from indexer.store.files import atomic_write
 from indexer.store.manifest import SegmentEntry
 from search.segments import MAPPED_BYTES, Segment, search_segments
@@ -111,6 +112,33 @@ def test_segments_of_different_kinds_answer_as_one() -> None:
         shared.append(len(set(right) & set(rows.tolist())) / K)
         assert scores[0] == pytest.approx(exact[0], abs=2e-6)
     assert np.mean(shared) > 0.9  # the compressed half misses some; scores of both halves are comparable
+
+
+def test_rows_far_from_the_query_fill_k_where_an_index_cannot_filter() -> None:
+    """The index finds only the three nearest of them, because it looks at no more rows than are allowed."""
+    kind, query = "PQ16x4fs", queries()[:1]
+    order = np.argsort(vectors() @ query[0])
+    mask = np.zeros(ROWS, bool)
+    mask[order[: ROWS // 5]] = mask[order[-3:]] = True
+    found = ann.search_index(segment(kind).index, query, K, mask)
+    assert len(found[0][1]) == 3
+    ((scores, rows),) = search_segments([segment(kind)], query, K, mask, vectors_of)
+    right, exact = best_of(query[0], mask, K)
+    assert rows.tolist() == right
+    np.testing.assert_allclose(scores, exact, atol=2e-6)
+
+
+def test_a_segment_whose_file_turns_out_damaged_gives_no_answer() -> None:
+    class Damaged:
+        """A check in the background that has found another file than was published."""
+
+        def require_sound(self, wait: bool) -> None:
+            raise CorruptIndexError("not the file that was published")
+
+    found = segment("Flat")
+    damaged = Segment(found.entry, found.index, Damaged())  # type: ignore[arg-type]
+    with pytest.raises(CorruptIndexError, match="not the file"):
+        search_segments([damaged], queries(), K, None, vectors_of)
 
 
 def test_fewer_rows_than_k_come_back_all() -> None:

@@ -125,6 +125,16 @@ def test_near_ties_within_the_rounding_of_faiss_are_not_lost() -> None:
         assert sorted(scores.tolist()) == sorted(exact[expected].tolist())
 
 
+@pytest.mark.parametrize("factory", ["SQ8", "IVF4,Flat", "PQ8x4fs,RFlat"])
+def test_all_copies_that_tie_with_the_last_hit_come_back_from_approximate_indexes(factory: str) -> None:
+    """More copies than are looked for at first: the search is repeated until the ties end."""
+    vectors = unit_vectors(1000)
+    vectors[100:400] = vectors[0]
+    ((scores, rows),) = ann.search_index(made(factory, vectors), vectors[:1], 10)
+    assert rows.tolist() == [0, *range(100, 400)]
+    assert len(set(scores.tolist())) == 1
+
+
 def test_stored_vectors_come_back_as_they_were() -> None:
     vectors = unit_vectors(50)
     rows = np.array([49, 0, 7, 7])
