@@ -1,6 +1,7 @@
 """`states`: many layers and poolings from one forward pass a text, the same rows as `encode` gives for each."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from indexer.config import EncoderConfig, PoolingMode
 from indexer.encoders import EncodeStats, load_encoder
+from indexer.encoders.batching import Batch, PooledBatch
 from indexer.encoders.transformer import TransformerEncoder
 from indexer.errors import ConfigError
 from indexer.run_options import Backend, RunOptions
@@ -56,6 +58,31 @@ def test_all_states_cost_one_forward_pass_a_text(
     log = EncodeStats()
     encoder.states(TEXTS, KEYS, "document", log)
     assert sum(passed) == len(TEXTS) == len(log.lengths)
+
+
+def test_texts_are_counted_once_however_many_widths_are_asked_for(tiny_model: Callable[[str], Path]) -> None:
+    """Embeddings of another width take a forward pass of their own."""
+    encoder = load(tiny_model("bert"))
+
+    class TwoWidths:
+        """A runner whose rows say which pass they are of."""
+
+        turn = contextlib.nullcontext()
+        vocabulary = 10**6
+
+        def width(self, pooling: str) -> int:
+            return {"mean": 2, "max": 2, "cls": 3}[pooling]
+
+        def run(self, batches: Iterable[Batch], keys: Sequence[Any]) -> Iterator[PooledBatch]:
+            for batch in batches:
+                yield PooledBatch(np.ones((len(keys), len(batch), self.width(keys[0][1])), np.float32), retries=1)
+
+    encoder.runner = TwoWidths()  # type: ignore[assignment]
+    log = EncodeStats()
+    found = encoder.states(TEXTS, [((-1,), "mean"), ((-1,), "cls"), ((-1,), "max")], "document", log)
+    assert [rows.shape for rows in found.values()] == [(len(TEXTS), 2), (len(TEXTS), 2), (len(TEXTS), 3)]
+    assert len(log.lengths) == len(TEXTS)
+    assert log.retries <= len(TEXTS)
 
 
 def test_a_batch_halved_for_memory_keeps_the_order_of_states_and_texts(

@@ -4,7 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 
 from indexer.config import EncoderConfig
 from indexer.encoders import EncodeStats, load_encoder
-from indexer.encoders.batching import BatchPlan
+from indexer.encoders.batching import Batch, BatchPlan, PooledBatch
 from indexer.encoders.tokenizer import FastTokenizer
 from indexer.encoders.transformer import TransformerEncoder
 from indexer.errors import ConfigError, CorpusError, MachineError, ModelError
@@ -98,6 +98,32 @@ def test_the_role_selects_the_prefix(bert: Path) -> None:
     for role, prefix in (("query", "find: "), ("document", "the ")):
         want = plain.encode([prefix + text for text in TEXTS], role)  # type: ignore[arg-type]
         assert np.array_equal(prefixed.encode(TEXTS, role), want)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("role", ["query", "document"])
+def test_texts_of_every_group_take_the_prefix_of_their_role(
+    role: Any, bert: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = load(bert, query_prefix="find: ", document_prefix="the ")
+    whole = encoder.encode(TEXTS, role)
+    monkeypatch.setattr(encoder, "_group", 7)
+    np.testing.assert_allclose(encoder.encode(TEXTS, role), whole, atol=1e-5)
+
+
+def test_batches_are_padded_to_the_multiple_of_their_plan(bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder, widths = load(bert), list[int]()
+    expected = encoder.encode(TEXTS, "document")
+    given = encoder.runner.run
+
+    def watched(batches: Iterable[Batch], keys: Any) -> Iterator[PooledBatch]:
+        batches = list(batches)
+        widths.extend(batch.ids.shape[1] for batch in batches)
+        return given(batches, keys)
+
+    monkeypatch.setattr(encoder, "plan", BatchPlan(256, exact=False, multiple=8))
+    monkeypatch.setattr(encoder.runner, "run", watched)
+    np.testing.assert_allclose(encoder.encode(TEXTS, "document"), expected, atol=1e-5)
+    assert set(widths) == {8, 16}
 
 
 def test_lengths_are_those_before_truncation_and_cut_texts_are_counted(bert: Path) -> None:
