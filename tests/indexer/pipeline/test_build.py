@@ -203,6 +203,17 @@ def test_float16_storage_halves_the_embeddings(tiny_config: BuildConfig, tmp_pat
     np.testing.assert_allclose(half, full, rtol=1e-3, atol=1e-4)
 
 
+def test_embeddings_that_are_to_be_stored_in_full_are_not_taken_from_halves(
+    tiny_config: BuildConfig, tmp_path: Path
+) -> None:
+    """One new text in the first part, so that the others of that part are looked for by their texts."""
+    changed = [dataclasses.replace(DOCUMENTS[0], text="A text that is new."), *DOCUMENTS[1:]]
+    build_index(DOCUMENTS, tmp_path / "index", tiny_config.with_overrides(["store.embeddings=float16"]))
+    build_index(changed, tmp_path / "index", tiny_config, RunOptions(overwrite=True))
+    build_index(changed, tmp_path / "alone", tiny_config)
+    assert np.array_equal(embeddings(tmp_path / "index"), embeddings(tmp_path / "alone"))
+
+
 def test_every_gate_is_in_the_manifest_with_its_figure(tiny_config: BuildConfig, tmp_path: Path) -> None:
     build_index(DOCUMENTS, tmp_path / "index", tiny_config)
     quality = load_manifest(tmp_path / "index").quality

@@ -5,6 +5,7 @@ import hashlib
 import weakref
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,22 +15,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexer import ann
-from indexer.ann import selection
+from indexer.ann import flat_file, selection
 from indexer.config import BuildConfig, IndexConfig
 from indexer.corpus.query_file import query_file_sha256
 from indexer.errors import ConfigError, QualityError
 from indexer.hashing import hash_id
 from indexer.pipeline import auto_index
 from indexer.pipeline.auto_index import IndexRequest
-from indexer.pipeline.index_segment import Segment, fill_segment, judge_segment
-from indexer.pipeline.recall_queries import QUERIES, perturbed, split_train_queries
+from indexer.pipeline.index_segment import COUNTS, Segment, fill_segment, judge_segment
+from indexer.pipeline.recall_queries import QUERIES, perturbed, recall_queries, split_train_queries
 from indexer.pipeline.rows import RowView
 from indexer.progress import NoProgress
 from indexer.run_options import RunOptions
 from indexer.store import parts
 from indexer.store.embeddings import open_embeddings
 from indexer.store.quality import Quality
-from indexer.transforms import Normalisation
+from indexer.transforms import Normalisation, Whitening
 from tests.indexer.ann.test_selection import unit
 
 DIM, ROWS, PART = 16, 2500, 1000
@@ -246,6 +247,36 @@ def test_deleted_rows_are_in_the_segment_and_measured_with_by_nobody(
     assert live[np.concatenate([*seen[0].right, *seen[0].excluded])].all()
 
 
+@pytest.mark.parametrize("more", [-1, 1])
+def test_a_segment_with_another_number_of_rows_than_the_parts_is_refused(
+    more: int, fill: Fill, source: RowView
+) -> None:
+    filled, record = fill(), dict.fromkeys(("not_finite", "zero", *COUNTS), 0)
+    records: list[Any] = [SimpleNamespace(rows=ROWS, documents=ROWS, **record)]
+    assert judge_segment(filled, request_of(source, IndexConfig()), records, BuildConfig())["missing_rows"]["passed"]
+    other = dataclasses.replace(filled, rows=ROWS + more)
+    with pytest.raises(QualityError, match="missing_rows is 1, allowed is at most 0"):
+        judge_segment(other, request_of(source, IndexConfig()), records, BuildConfig())
+
+
+def test_an_exact_segment_that_lost_a_vector_is_refused_and_one_in_another_order_is_not(
+    fill: Fill, source: RowView, vectors: npt.NDArray[np.float32]
+) -> None:
+    filled, zeros = fill(), dict.fromkeys(("not_finite", "zero", *COUNTS), 0)
+    records: list[Any] = [SimpleNamespace(rows=ROWS, documents=ROWS, **zeros)]
+    request, header = request_of(source, IndexConfig()), len(flat_file.header(DIM, ROWS))
+    one, other = source.sampling_order[:2]
+
+    def stored(row: int) -> npt.NDArray[np.float32]:
+        return np.memmap(filled.path, np.float32, "r+", header + 4 * DIM * int(row), (DIM,))
+
+    stored(one)[:], stored(other)[:] = vectors[other], vectors[one]
+    assert judge_segment(filled, request, records, BuildConfig())["self_hit"]["value"] == 1
+    stored(one)[:] = -vectors[one]
+    with pytest.raises(QualityError, match=r"self_hit is 0\.999, allowed is at least 1"):
+        judge_segment(filled, request, records, BuildConfig())
+
+
 # --- queries
 
 
@@ -313,6 +344,27 @@ def test_the_user_s_own_queries_are_encoded_and_measured_with(fill: Fill, tmp_pa
         fill(type="IVF16,Flat", queries=str(file))
     with pytest.raises(ConfigError, match=r"index\.queries: .*cannot be read"):
         fill(encode=encode, type="IVF16,Flat", queries=str(tmp_path / "none.txt"))
+
+
+def test_queries_of_the_user_are_transformed_as_queries_and_leave_no_row_out(source: RowView, tmp_path: Path) -> None:
+    file, embeddings = tmp_path / "queries.npy", unit(5, DIM, 3) * 4
+    np.save(file, embeddings)
+    chance = np.random.default_rng(0)
+    mean, query_mean = chance.normal(size=(2, DIM))
+    whitening = Whitening(mean, query_mean, chance.normal(size=(DIM, 7)), np.ones(DIM))
+    found = recall_queries(source, whitening, IndexConfig(queries=str(file)), np.arange(3), unit(9, 7), None)
+    expected = (embeddings - query_mean) @ whitening.projection
+    np.testing.assert_allclose(found.vectors, expected / np.linalg.norm(expected, axis=1, keepdims=True), atol=1e-6)
+    assert (found.own, found.origins) == (None, None)
+
+
+def test_queries_drawn_from_documents_leave_out_all_windows_of_their_document(source: RowView) -> None:
+    hashes = np.repeat(source.id_hashes[: ROWS // 5], 5)  # documents of five windows
+    windows, held_out = dataclasses.replace(source, id_hashes=hashes), np.array([0, 7, 2499])
+    transform = Normalisation(DIM)
+    found = recall_queries(windows, transform, IndexConfig(), held_out, unit(50, DIM, 3), None)
+    assert found.own is not None
+    assert [own.tolist() for own in found.own] == [list(range(row // 5 * 5, row // 5 * 5 + 5)) for row in held_out]
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 15])

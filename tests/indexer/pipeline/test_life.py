@@ -190,6 +190,22 @@ def test_a_refit_fits_to_the_documents_that_are_there_now(
         np.testing.assert_allclose(fitted.arrays()[name], array, atol=1e-9)
 
 
+def test_held_out_figures_of_a_refit_are_of_live_documents_outside_the_sample(
+    tiny_config: BuildConfig, counting: Counting, tmp_path: Path
+) -> None:
+    config = tiny_config.with_overrides(["store.part_documents=64", "whitening.sample=4"])
+    build_index(DOCUMENTS, tmp_path / "index", config)
+    delete_documents(tmp_path / "index", ["d1", "d6"])
+    refit_index(tmp_path / "index")
+    left = [document for document in DOCUMENTS if document.id not in ("d1", "d6")]
+    build_index(left, tmp_path / "fresh", config)
+    refitted, fresh = (load_manifest(tmp_path / name).quality["held_out"] for name in ("index", "fresh"))
+    assert (fresh["fitted"], fresh["held_out"]) == (4, 3)
+    assert refitted == pytest.approx(fresh)
+    compact_index(tmp_path / "index")
+    assert load_manifest(tmp_path / "index").quality["held_out"] == refitted  # the transform is still that one
+
+
 def test_a_refit_changes_no_setting_that_needs_encoding(index: Path) -> None:
     with pytest.raises(ConfigError, match=r"refit changes whitening, index, hybrid and rerank only"):
         refit_index(index, ["encoder.max_length=16"])
@@ -253,6 +269,18 @@ def test_a_generation_stays_for_the_time_of_grace_after_it_was_followed_however_
     assert compact_index(index, keep=1).generations_removed == 1
     assert list_generations(index) == [2, 3]
     assert compact_index(index, keep=1, grace=0).generations_removed == 1
+
+
+def test_compaction_evens_out_the_parts_that_a_refit_left_in_one_segment(
+    index: Path, tiny_config: BuildConfig, tmp_path: Path
+) -> None:
+    add_documents(NEW[:2], index)
+    refit_index(index)
+    uneven = load_manifest(index)
+    assert ([part.documents for part in uneven.parts], len(uneven.segments)) == ([4, 4, 1, 2], 1)
+    assert compact_index(index).folded
+    assert [part.documents for part in load_manifest(index).parts] == [4, 4, 3]
+    assert_equals_fresh_build(index, [*DOCUMENTS, *NEW[:2]], tmp_path / "fresh", tiny_config, tolerance=0)
 
 
 def test_a_build_on_an_index_that_has_changed_says_how(index: Path, tiny_config: BuildConfig) -> None:

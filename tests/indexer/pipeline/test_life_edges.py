@@ -80,6 +80,20 @@ def test_drift_counts_documents_that_came_one_at_a_time(index: Path) -> None:
     assert [report.drift.rows if report.drift else 1 for report in reports] == [1, 2, 3, 4]
 
 
+def test_drift_is_measured_from_the_mean_of_the_fitted_documents_whether_or_not_they_are_centred(
+    tiny_config: BuildConfig, counting: Counting, tmp_path: Path
+) -> None:
+    drifts = []
+    for centre in ("none", "common"):
+        build_index(DOCUMENTS, tmp_path / centre, tiny_config.with_overrides([f"whitening.centre={centre}"]))
+        for number in range(2):
+            drift = add_documents(numbered(3 * number, 3), tmp_path / centre).drift
+        assert drift is not None
+        drifts.append(drift)
+    assert drifts[0].mean_shift == pytest.approx(drifts[1].mean_shift)
+    assert drifts[0].rows == drifts[1].rows == 6
+
+
 def test_drift_goes_on_after_a_compaction(index: Path) -> None:
     """Figures are those of all documents added since the fit, wherever parts begin."""
     add_documents(numbered(0, 6), index)
