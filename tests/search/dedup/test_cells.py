@@ -16,13 +16,13 @@ from indexer.arrays import Vectors
 from indexer.errors import MachineError, StoreError
 from search.dedup import cells, distributed, visits
 from search.dedup.cells import Centroids, Pilot, highest_met, reach, share_left
-from search.dedup.codes import FloatKernel, Int8Kernel, fit_basis
+from search.dedup.codes import Basis, FloatKernel, Int8Kernel, Kernel, fit_basis, margin
 from search.dedup.join import ExactJoin
 from search.dedup.pairs import tile_scores
 from search.dedup.settings import JoinOptions, lowest_score
 from search.dedup.visits import Cells
 from tests.dedup_oracles import BrutePairs
-from tests.search.dedup.test_join import Found, as_dict, brute, corpus, unit
+from tests.search.dedup.test_join import CPU, Found, as_dict, brute, corpus, unit
 
 THRESHOLDS = [-0.5, 0.0, 0.5, 0.8, 0.95, 0.999, 1.0]
 
@@ -164,6 +164,24 @@ def test_no_pair_is_closer_to_a_centroid_than_what_is_met(dim: int, threshold: f
     is_pair = (ones.astype(np.float64) * others).sum(1) >= lowest_score(threshold)
     lowest = float(np.nextafter(lowest_score(threshold), np.float32(-2)))
     assert (exact[1] <= highest_met(exact[0], lowest))[is_pair].all()
+
+
+def test_no_kernel_rules_out_pairs_whose_rests_are_parallel() -> None:
+    """With one direction outside the basis the bound is equal to the score, so a rest that is rounded down rules out
+    pairs. The coordinates inside need no rounding; otherwise E would cover the loss."""
+    steps = np.arange(-8, 9) / 8
+    inside = np.array([pair for pair in itertools.product(steps, steps) if np.dot(pair, pair) < 1])
+    rest = np.sqrt(1 - (inside**2).sum(axis=1, keepdims=True))
+    vectors = np.concatenate([inside, rest], axis=1).astype(np.float32)
+    exact = vectors.astype(np.float64) @ vectors.astype(np.float64).T
+    basis = Basis(np.eye(3, 2, dtype=np.float32), 0.5)
+    floats: list[Kernel] = [FloatKernel(basis, dtype, CPU) for dtype in (torch.float32, torch.bfloat16)]
+    for kernel in [Int8Kernel.of(basis), Int8Kernel(basis, 1 / 120), *floats]:
+        coded, errors = kernel.encode(vectors)
+        products = kernel.products(coded, coded).to(torch.float64).numpy()
+        for left, right in itertools.product(range(0, len(vectors), 12), range(len(vectors))):
+            limit = kernel.limit(float(exact[left, right]), margin(errors[[left]], errors[[right]]))
+            assert products[left, right] >= limit, kernel
 
 
 # What is stored

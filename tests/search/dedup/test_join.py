@@ -166,24 +166,6 @@ def test_no_kernel_rules_out_what_a_pair_really_scores(dim: int) -> None:
                 assert products[left, right] >= limit, name
 
 
-def test_no_kernel_rules_out_pairs_whose_rests_are_parallel() -> None:
-    """With one direction outside the basis the bound is equal to the score, so a rest that is rounded down rules out
-    pairs. The coordinates inside need no rounding; otherwise E would cover the loss."""
-    steps = np.arange(-8, 9) / 8
-    inside = np.array([pair for pair in itertools.product(steps, steps) if np.dot(pair, pair) < 1])
-    rest = np.sqrt(1 - (inside**2).sum(axis=1, keepdims=True))
-    vectors = np.concatenate([inside, rest], axis=1).astype(np.float32)
-    exact = vectors.astype(np.float64) @ vectors.astype(np.float64).T
-    basis = Basis(np.eye(3, 2, dtype=np.float32), 0.5)
-    floats: list[Kernel] = [FloatKernel(basis, dtype, CPU) for dtype in (torch.float32, torch.bfloat16)]
-    for kernel in [Int8Kernel.of(basis), Int8Kernel(basis, 1 / 120), *floats]:
-        coded, errors = kernel.encode(vectors)
-        products = kernel.products(coded, coded).to(torch.float64).numpy()
-        for left, right in itertools.product(range(0, len(vectors), 12), range(len(vectors))):
-            limit = kernel.limit(float(exact[left, right]), margin(errors[[left]], errors[[right]]))
-            assert products[left, right] >= limit, kernel
-
-
 def test_a_bound_is_close_enough_to_be_of_use() -> None:
     vectors = corpus(2000, 96)
     for kernel in kernels(vectors, 0.9).values():
