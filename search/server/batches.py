@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Work = Callable[[Hashable, Sequence[Item]], Sequence[Result]]
-"""One result for each of some items, which were given under one key."""
+"""One result for each of some items, which were given under one key; without items it only checks the key."""
 
 
 @dataclass(eq=False)
@@ -30,9 +30,10 @@ class GreedyBatches(Generic[Item, Result]):
     """Runs `work` in `threads` threads: each takes the oldest item and all others that wait under its key.
 
     A batch holds items of at most `most` together, or one item that is larger. An item whose `submit` is cancelled is
-    taken out of the queue; if it is being worked on, its result is dropped. Where a batch fails, its items are tried
-    alone: one's fault is not the others'. Where it is said which keys are `light`, the first thread takes those alone:
-    they never wait for the others.
+    taken out of the queue; if it is being worked on, its result is dropped. When a batch fails, `work` runs once
+    without items: if that fails too, the fault lies in the key, and all items get it. Otherwise each item whose caller
+    still waits is tried alone, because one item's fault is not the others'. If `light` says which keys are light, the
+    first thread takes only those, so they never wait for the others.
     """
 
     def __init__(
@@ -111,12 +112,22 @@ class GreedyBatches(Generic[Item, Result]):
             results = self._work(batch[0].key, [job.item for job in batch])
         except BaseException as error:  # noqa: BLE001  # it is raised where the result is waited for
             if len(batch) > 1:
-                for job in batch:
-                    self._deliver([job])
-                return
-            _hand_over(batch, [error])
+                self._deliver_alone(batch)
+            else:
+                _hand_over(batch, [error])
         else:
             _hand_over(batch, results)
+
+    def _deliver_alone(self, batch: list[_Job[Item, Result]]) -> None:
+        """The items of a batch that failed: all of them get a fault of the key, which is worked out once."""
+        try:
+            self._work(batch[0].key, ())
+        except BaseException as error:  # noqa: BLE001
+            _hand_over(batch, [error] * len(batch))
+            return
+        for job in batch:
+            if not job.future.done():  # nobody works for callers who left
+                self._deliver([job])
 
 
 def _hand_over(batch: Sequence[_Job[Item, Result]], results: Sequence[Result | BaseException]) -> None:

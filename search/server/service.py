@@ -20,6 +20,7 @@ from indexer.arrays import Embeddings, Vectors
 from indexer.corpus.document import Document
 from indexer.encoders import EncodeStats, Role
 from indexer.errors import IsotropeError, StoreError, as_shown
+from indexer.progress import NoProgress
 from search.abandonment import AbandonedError, awaited_while
 from search.engine import Hit, SearchEngine
 from search.filters.facets import ColumnFacet
@@ -261,6 +262,8 @@ class SearchService:
         """The texts of several requests, encoded together. `key` is the generation and the role."""
         generation, role = cast(tuple[Generation, Role], key)
         texts, log = [text for some in items for text in some], EncodeStats()
+        if not items:
+            return []
         self.on_batch("encode", len(texts))
         rows, start, found = generation.engine.encoder.encode(texts, role, log), 0, []
         for some in items:
@@ -281,6 +284,11 @@ class SearchService:
         """The queries of several requests, or the neighbours of documents, all asked for with the same options."""
         ann.set_threads(1)  # of this thread: threads that each take all cores wait for one another
         engine, options = key.generation.engine, key.options
+        if not items:
+            engine.check(options)
+            if options.hybrid:
+                engine.prepare_hybrid(NoProgress())
+            return []
         if key.like:
             self.on_batch("rank", len(items))
             return [[engine.neighbours(identity, options)] for identity in cast(Sequence[str], items)]

@@ -25,8 +25,8 @@ class Press:
         self.batches.append((key, list(items)))
         self.begun.release()
         assert self.go.wait(PATIENCE)
-        if -1 in items:
-            raise ValueError("an item that cannot be worked on")
+        if -1 in items or key == "bad":
+            raise ValueError("a fault of the key" if key == "bad" else "an item that cannot be worked on")
         return [10 * item for item in items]
 
 
@@ -132,6 +132,54 @@ def test_the_fault_of_one_item_is_not_that_of_the_others() -> None:
         one, fault, other = asyncio.run(ask())
     assert (one, other) == (10, 30)
     assert isinstance(fault, ValueError)
+
+
+def test_a_fault_of_the_key_is_worked_out_once_for_all() -> None:
+    """And not once for each item: 250 filters that are stopped after a second would take minutes."""
+    press = Press()
+
+    async def ask() -> list[int | BaseException]:
+        first = await held(press, batches)
+        others = [asyncio.create_task(batches.submit("bad", item)) for item in range(1, 251)]
+        await asyncio.sleep(0)
+        press.go.set()
+        await first
+        return await asyncio.gather(*others, return_exceptions=True)
+
+    with queue(press, most=250) as batches:
+        answers = asyncio.run(ask())
+    assert [str(answer) for answer in answers] == ["a fault of the key"] * 250
+    assert [len(items) for _, items in press.batches] == [1, 250, 0]
+
+
+def test_a_batch_that_failed_is_not_repeated_for_callers_who_left() -> None:
+    left = threading.Event()
+
+    class Leaving(Press):
+        def __call__(self, key: Hashable, items: Sequence[int]) -> list[int]:
+            if len(items) == 4:
+                tasks[0].get_loop().call_soon_threadsafe(leave)
+                assert left.wait(PATIENCE)
+            return super().__call__(key, items)
+
+    def leave() -> None:
+        for task in tasks[2:]:
+            task.cancel()
+        tasks[0].get_loop().call_soon(left.set)  # after the tasks have been cancelled
+
+    async def ask() -> None:
+        first = await held(press, batches)
+        tasks.extend(asyncio.create_task(batches.submit("a", item)) for item in (1, -1, 3, 4))
+        await asyncio.sleep(0)
+        press.go.set()
+        await first
+        assert await tasks[0] == 10
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    press, tasks = Leaving(), list["asyncio.Task[int]"]()
+    with queue(press) as batches:
+        asyncio.run(ask())
+    assert press.batches[2:] == [("a", []), ("a", [1]), ("a", [-1])]
 
 
 def test_a_loop_that_has_ended_does_not_stop_the_threads() -> None:

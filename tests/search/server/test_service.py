@@ -18,9 +18,10 @@ from indexer.encoders import Role
 from indexer.errors import ConfigError, MachineError, StoreError, UnknownDocumentError
 from indexer.store import layout
 from search import SearchEngine
+from search.filters.filters import MetadataFilter
 from search.ranking.ranker import SearchOptions
 from search.server import service as service_module
-from search.server.generations import Generations, prepare
+from search.server.generations import prepare
 from search.server.service import BusyError, DeadlineError, SearchReply, SearchService
 from search.server.settings import ServerLimits, ServerSettings
 from tests.documents import DOCUMENTS
@@ -450,6 +451,38 @@ def test_slow_questions_do_not_hold_up_light_ones(served_folder: Path, monkeypat
         assert not any(task.done() for task in slow)
         go.set()
         await asyncio.gather(*slow)
+
+    with_service(served_folder, use)
+
+
+@pytest.mark.parametrize("like", [False, True])
+def test_a_filter_that_cannot_be_used_is_worked_out_once_for_all_who_ask(
+    like: bool, served_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worked_out, go = list[str](), threading.Event()
+    real = MetadataFilter.documents
+
+    def count(filters: MetadataFilter, where: str) -> Any:
+        worked_out.append(where)
+        assert go.wait(PATIENCE)
+        return real(filters, where)
+
+    monkeypatch.setattr(MetadataFilter, "documents", count)
+
+    async def use(service: SearchService) -> None:
+        def ask(where: str) -> Coroutine[Any, Any, SearchReply]:
+            options = SearchOptions(5, where=where)
+            return service.neighbours("d3", options) if like else service.search(["whales"], options)
+
+        tasks = [asyncio.create_task(ask("year > 3"))]  # the thread that takes such questions is busy
+        await until(lambda: len(worked_out) == 1)
+        tasks += [asyncio.create_task(ask("yaer > 3")) for _ in range(50)]
+        await until(lambda: len(service.ranking) == 50)
+        go.set()
+        first, *others = await asyncio.gather(*tasks, return_exceptions=True)
+        assert isinstance(first, SearchReply)
+        assert {type(one) for one in others} == {ConfigError}
+        assert worked_out == ["year > 3", "yaer > 3", "yaer > 3"]
 
     with_service(served_folder, use)
 
