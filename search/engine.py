@@ -20,7 +20,7 @@ from indexer.errors import ConfigError, StoreError, UnknownDocumentError
 from indexer.lazy import LOADER
 from indexer.progress import Progress
 from indexer.run_options import RunOptions
-from search.hits import Answer
+from search.hits import Answer, bytes_of
 from search.hits import FoldedHit as FoldedHit
 from search.hits import Hit as Hit
 from search.hits import Window as Window
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 
 _FEWEST_RERANKED = 2  # hits that can be in another order
+_READ_AT_ONCE = 16  # documents, where what they hold is looked at
 _FAISS_THREADS = 1  # one query on a flat index is faster with one than with many
 
 
@@ -219,14 +220,46 @@ class SearchEngine:
         finite, and for another number of texts or lengths.
         """
         asked = SearchOptions.of(options, fields)
-        if not isinstance(embeddings, UnitVectors):
-            require_array(embeddings, self._dim)
-        if texts is not None:
-            texts = require_queries(texts)
-        for name, given in (("texts", texts), ("lengths", lengths)):
-            if given is not None and len(given) != len(embeddings):
-                raise ConfigError(f"{len(given):,} {name} for {len(embeddings):,} embeddings; expected one for each.")
+        self._require_queries(embeddings, texts, lengths)
         return self._search(embeddings, asked, texts, lengths)[0]
+
+    @_following
+    def rank_vectors(
+        self,
+        embeddings: npt.NDArray[np.floating],
+        options: SearchOptions | int | None = None,
+        texts: Sequence[str] | None = None,
+        lengths: Sequence[int] | None = None,
+        **fields: Any,
+    ) -> list[Answer[RankedDocument]]:
+        """What `search_vectors` would give, as `rank` gives it."""
+        asked = SearchOptions.of(options, fields)
+        self._require_queries(embeddings, texts, lengths)
+        return self._ranked(embeddings, asked, texts, lengths)[0]
+
+    def hits(
+        self, ranked: Sequence[Answer[RankedDocument]], on_read: Callable[[int], None] | None = None
+    ) -> list[Answer[Hit]]:
+        """What was ranked in the generation that is open, with its documents.
+
+        `on_read` is called again and again with the bytes that the documents hold so far, and may raise to end it.
+        """
+        numbers = sorted({found.document for answer in ranked for found in answer})
+        documents, size = dict[int, Document](), 0
+        step = _READ_AT_ONCE if on_read else max(1, len(numbers))
+        for start in range(0, len(numbers), step):
+            some = numbers[start : start + step]
+            read = self._index.documents.fetch(some)
+            documents.update(zip(some, read, strict=True))
+            if on_read:
+                size += sum(bytes_of((one.title, one.text, one.metadata)) for one in read)
+                on_read(size)
+        folded = sorted({one.document for answer in ranked for found in answer for one in found.folded})
+        names = dict(zip(folded, self._index.documents.names(folded), strict=True))
+        return [
+            Answer((self._hit(documents[found.document], found, names) for found in answer), answer.missing)
+            for answer in ranked
+        ]
 
     def rank(
         self,
@@ -278,13 +311,14 @@ class SearchEngine:
 
         Raises UnknownDocumentError, a ConfigError, for an id that the index does not hold.
         """
-        asked = SearchOptions.of(options, fields)
-        if asked.hybrid:
-            raise ConfigError("hybrid search needs the text of a query, not a document's id.")
-        if asked.rerank_depth:
-            raise ConfigError("reranking needs the text of a query, not a document's id. Leave out the depth.")
-        allowed = self._allowed(asked)
-        return self._hits([self._ranker.neighbours(self._number_of(identity), asked, allowed)])[0]
+        return self.hits([self._neighbours(identity, SearchOptions.of(options, fields))])[0]
+
+    @_following
+    def rank_neighbours(
+        self, identity: str, options: SearchOptions | int | None = None, **fields: Any
+    ) -> Answer[RankedDocument]:
+        """What `neighbours` would give, as `rank` gives it."""
+        return self._neighbours(identity, SearchOptions.of(options, fields))
 
     @_following
     def document(self, identity: str) -> Document:
@@ -353,7 +387,7 @@ class SearchEngine:
     ) -> tuple[list[Answer[Hit]], EncodeStats]:
         """The hits, and what the encoding of texts saw: of the generation alone that gave the answer."""
         ranked, log = self._ranked(queries, options, texts, lengths)
-        return self._hits(ranked), log
+        return self.hits(ranked), log
 
     @_following
     def _rank(self, queries: Queries, options: SearchOptions) -> tuple[list[Answer[RankedDocument]], EncodeStats]:
@@ -392,6 +426,25 @@ class SearchEngine:
         found = self._ranker.rank(queries, replace(options, k=max(options.k, depth)), allowed)
         reranked = self._reranking.answers(self._index, queries.texts, found, depth)
         return [answer[: options.k] for answer in reranked]
+
+    def _neighbours(self, identity: str, asked: SearchOptions) -> Answer[RankedDocument]:
+        if asked.hybrid:
+            raise ConfigError("hybrid search needs the text of a query, not a document's id.")
+        if asked.rerank_depth:
+            raise ConfigError("reranking needs the text of a query, not a document's id. Leave out the depth.")
+        allowed = self._allowed(asked)
+        return self._ranker.neighbours(self._number_of(identity), asked, allowed)
+
+    def _require_queries(
+        self, embeddings: npt.NDArray[np.floating], texts: Sequence[str] | None, lengths: Sequence[int] | None
+    ) -> None:
+        if not isinstance(embeddings, UnitVectors):
+            require_array(embeddings, self._dim)
+        if texts is not None:
+            require_queries(texts)
+        for name, given in (("texts", texts), ("lengths", lengths)):
+            if given is not None and len(given) != len(embeddings):
+                raise ConfigError(f"{len(given):,} {name} for {len(embeddings):,} embeddings; expected one for each.")
 
     def _from_texts(self, texts: Sequence[str], log: EncodeStats) -> EncodedQueries:
         embeddings = self.encoder.encode(texts, "query", log)
@@ -434,16 +487,6 @@ class SearchEngine:
     def _dim(self) -> int:
         """Length of a raw embedding."""
         return int(self._index.manifest.encoder["dim"])
-
-    def _hits(self, answers: Sequence[Answer[RankedDocument]]) -> list[Answer[Hit]]:
-        numbers = sorted({found.document for answer in answers for found in answer})
-        documents = dict(zip(numbers, self._index.documents.fetch(numbers), strict=True))
-        folded = sorted({one.document for answer in answers for found in answer for one in found.folded})
-        names = dict(zip(folded, self._index.documents.names(folded), strict=True))
-        return [
-            Answer((self._hit(documents[found.document], found, names) for found in answer), answer.missing)
-            for answer in answers
-        ]
 
     def _hit(self, document: Document, found: RankedDocument, names: dict[int, tuple[str, str | None]]) -> Hit:
         """A hit; `names` are the id and the title of each document that is folded."""

@@ -1,5 +1,6 @@
 """What is found: a hit, and an answer of hits. They load no numerical library: a client of a server gives them too."""
 
+import sys
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, overload
@@ -102,3 +103,12 @@ class Answer(list[Found]):
     def partial(self) -> bool:
         """Whether something is missing."""
         return bool(self.missing)
+
+
+def bytes_of(value: object) -> int:
+    """Bytes that texts hold in memory, those in lists and objects among them; for anything else a little."""
+    if isinstance(value, dict):
+        return sum(bytes_of(name) + bytes_of(inner) for name, inner in value.items())
+    if isinstance(value, list | tuple):
+        return sum(map(bytes_of, value))
+    return sys.getsizeof(value)

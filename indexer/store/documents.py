@@ -269,7 +269,8 @@ def _sharing_most(ids: pa.Array, identity: str, at_end: bool) -> list[str]:
             least, ids, found = length, sharing, sharing
         else:
             most = length - 1
-    return found.slice(0, _LOOKED_AT).to_pylist()
+    near: list[str] = found.slice(0, _LOOKED_AT).to_pylist()
+    return near
 
 
 def _likeness(one: str, other: str) -> float:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from fastapi import FastAPI
 
 from search.engine import SearchEngine
-from search.server.answers import SearchAnswers
 from search.server.embeddings import embedding_routes
 from search.server.failures import answer_failures
 from search.server.generations import prepare
@@ -52,7 +51,7 @@ def serve_engine(
     prepare(engine)
     service = SearchService(engine, settings, on_change)
     served = _served(service, agents_of(service, page=True) if find_spec("mcp") else None)
-    served.api.include_router(search_routes(service, SearchAnswers(settings.limits)))
+    served.api.include_router(search_routes(service))
     for routes in (embedding_routes, vector_store_routes):
         served.api.include_router(routes(service))
     served.api.include_router(page_routes())

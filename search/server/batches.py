@@ -12,8 +12,11 @@ from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-Work = Callable[[Hashable, Sequence[Item]], Sequence[Result]]
-"""One result for each of some items, which were given under one key; without items it only checks the key."""
+Work = Callable[[Hashable, Sequence[Item]], Sequence[Result | Exception]]
+"""One result for each of some items, which were given under one key, or what is wrong with that item alone.
+
+Without items it only checks the key.
+"""
 
 
 @dataclass(eq=False)

@@ -5,7 +5,9 @@ from typing import Any
 from fastapi import APIRouter, Response
 
 from indexer.errors import UnknownDocumentError
-from search.server.answers import SearchAnswers
+from search.files import to_json
+from search.hits import bytes_of
+from search.server.answers import search_pieces, share_of, written
 from search.server.failures import JsonResponse, RequestError
 from search.server.messages import (
     DocumentResponse,
@@ -18,6 +20,7 @@ from search.server.messages import (
     SearchResponse,
 )
 from search.server.metrics import CONTENT_TYPE, ServerMetrics
+from search.server.room import RoomShare
 from search.server.service import SearchService
 from search.server.settings import ServerLimits
 
@@ -46,20 +49,21 @@ NOT_FOUND: dict[int | str, dict[str, Any]] = {
 }
 
 
-def search_routes(service: SearchService, answers: SearchAnswers) -> APIRouter:
+def search_routes(service: SearchService) -> APIRouter:
     """POST /v1/search, POST /v1/facets, GET /v1/documents/{id}, GET /v1/info."""
     router, limits = APIRouter(prefix="/v1", responses=ERRORS, tags=["search"]), service.settings.limits
+    shares = share_of(service)
 
     @router.post("/search", response_model=SearchResponse, response_model_exclude_none=True, responses=NOT_FOUND)
-    async def search(asked: SearchRequest) -> Response:
+    async def search(asked: SearchRequest, share: RoomShare = shares) -> Response:
         """Find the documents closest to a text, or to a stored document."""
         require_within(limits, asked.queries, asked.k)
         if asked.like is not None:
-            reply = await service.neighbours(asked.like, asked.options)
-            return await answers.response(reply, [f"like {asked.like}"])
+            reply = await service.neighbours(asked.like, asked.options, share)
+            return await written(search_pieces(reply, [f"like {asked.like}"]), share)
         require_rerankable(service, asked.queries, asked.rerank_depth)
-        reply = await service.search(asked.queries, asked.options)
-        return await answers.response(reply, asked.queries)
+        reply = await service.search(asked.queries, asked.options, share)
+        return await written(search_pieces(reply, asked.queries), share)
 
     @router.post("/facets", response_model=FacetsResponse)
     async def facets(asked: FacetsRequest) -> Response:
@@ -68,24 +72,29 @@ def search_routes(service: SearchService, answers: SearchAnswers) -> APIRouter:
         return JsonResponse({"columns": [one.to_dict() for one in found], "index": vars(stamp)})
 
     @router.get("/documents", response_model=DocumentResponse | None, responses=NOT_FOUND)
-    async def document_by_query(id: Name, optional: bool = False) -> Response:  # noqa: A002  # what the route calls it
+    async def document_by_query(
+        id: Name,  # noqa: A002  # as the route has it
+        optional: bool = False,
+        share: RoomShare = shares,
+    ) -> Response:
         """One document, whose id no path could hold: "..", or one with a line break.
 
         With `optional`, the answer is null if the index holds no document with that id, instead of a 404.
         """
         try:
-            return await document(id)
+            return await document(id, share)
         except UnknownDocumentError:
             if not optional:
                 raise
             return JsonResponse(None)
 
     @router.get("/documents/{id:path}", response_model=DocumentResponse, responses=NOT_FOUND)
-    async def document(id: str) -> Response:  # noqa: A002
+    async def document(id: str, share: RoomShare = shares) -> Response:  # noqa: A002
         """One document as it was given."""
         found, stamp = await service.document(id)
         fields = {"id": found.id, "title": found.title, "text": found.text, "metadata": found.metadata}
-        return JsonResponse(fields | {"index": vars(stamp)})
+        share.reach(bytes_of(fields))
+        return await written((to_json(one) for one in [fields | {"index": vars(stamp)}]), share)
 
     @router.get("/info", response_model=InfoResponse)
     async def info() -> Response:

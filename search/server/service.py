@@ -19,16 +19,19 @@ from indexer import ann
 from indexer.arrays import Embeddings, Vectors
 from indexer.corpus.document import Document
 from indexer.encoders import EncodeStats, Role
-from indexer.errors import IsotropeError, StoreError, as_shown
+from indexer.errors import ConfigError, IsotropeError, StoreError, as_shown
 from indexer.progress import NoProgress
 from search.abandonment import AbandonedError, awaited_while
 from search.engine import Hit, SearchEngine
 from search.filters.facets import ColumnFacet
 from search.hits import Answer
+from search.ranking.documents import RankedDocument
 from search.ranking.options import SearchOptions
 from search.server.batches import GreedyBatches
 from search.server.facts import facts_of
 from search.server.generations import Generation, Generations, IndexStamp, is_replaced
+from search.server.room import AnswerRoom, RoomShare
+from search.server.room import BusyError as BusyError
 from search.server.settings import ServerSettings
 
 MOST_TEXTS = 64  # encoded together
@@ -40,14 +43,7 @@ _READERS = 4  # threads that read documents and transform vectors
 _LOOK = 2.0  # seconds between two looks for a new generation
 Answered = TypeVar("Answered")
 Texts = tuple[str, ...]
-
-
-class BusyError(Exception):
-    """There is no room for this now; `retry_after` is in whole seconds."""
-
-    def __init__(self, message: str, retry_after: int) -> None:
-        super().__init__(message)
-        self.retry_after = retry_after
+Hits = list[Answer[Hit]]
 
 
 class DeadlineError(Exception):
@@ -60,9 +56,6 @@ class EncodedTexts:
 
     embeddings: Embeddings
     lengths: tuple[int, ...]
-
-
-EncodedQueries = tuple[Texts, EncodedTexts]
 
 
 @dataclass(frozen=True)
@@ -100,6 +93,7 @@ class SearchService:
         self.ranking = GreedyBatches("rank", self._rank, _MOST_HITS, _RANKERS, _is_light)
         self._readers = ThreadPoolExecutor(_READERS, "read")
         self._describer = ThreadPoolExecutor(1, "describe")
+        self.room = AnswerRoom(settings.limits)
         self.pending = 0
         self.draining = False
         self._seconds = 0.05  # that a request takes, lately
@@ -120,8 +114,14 @@ class SearchService:
             await asyncio.to_thread(close)
         self.generations.current.close()
 
-    async def search(self, queries: Sequence[str], options: SearchOptions) -> SearchReply:
-        """The best documents for each query: `SearchEngine.search_many`."""
+    async def search(
+        self, queries: Sequence[str], options: SearchOptions, share: RoomShare | None = None
+    ) -> SearchReply:
+        """The best documents for each query: `SearchEngine.search_many`.
+
+        What they hold is taken from `share`, which the caller gives back when the answer was sent; without one it is
+        counted only until this returns. Raises ConfigError and BusyError where that is too much.
+        """
 
         async def ask(generation: Generation) -> SearchReply:
             texts = tuple(queries)
@@ -130,20 +130,23 @@ class SearchService:
             each = max(options.k, _reranked(key))
             if options.hybrid:
                 await generation.words()
-            found = await self._ranked(key, (texts, encoded), each * len(texts))
+            found = await self._ranked(key, _Question(held, texts, encoded), each * len(texts))
             generation.hybrid |= options.hybrid
             return SearchReply(found, encoded.lengths, _max_length(generation), generation.stamp)
 
-        return await self._ask(ask)
+        with self._share(share) as held:
+            return await self._ask(ask)
 
-    async def neighbours(self, identity: str, options: SearchOptions) -> SearchReply:
-        """The documents closest to a stored one: `SearchEngine.neighbours`."""
+    async def neighbours(self, identity: str, options: SearchOptions, share: RoomShare | None = None) -> SearchReply:
+        """The documents closest to a stored one: `SearchEngine.neighbours`. `share` is as for `search`."""
 
         async def ask(generation: Generation) -> SearchReply:
-            found = await self._ranked(_RankKey(generation, options, like=True), identity, options.k)
+            key = _RankKey(generation, options, like=True)
+            found = await self._ranked(key, _Question(held, like=identity), options.k)
             return SearchReply(found, (), _max_length(generation), generation.stamp)
 
-        return await self._ask(ask)
+        with self._share(share) as held:
+            return await self._ask(ask)
 
     async def embed(self, texts: Sequence[str], role: Role) -> TextVectors:
         """Unit vectors of texts, any number of them: `SearchEngine.embed`."""
@@ -190,6 +193,9 @@ class SearchService:
         if Path(folder).is_absolute() or "://" in folder:
             return message.replace(folder, self.settings.name)
         return f"{self.settings.name}: {message.removeprefix(f'{folder}: ')}" if message.startswith(folder) else message
+
+    def _share(self, given: RoomShare | None) -> contextlib.AbstractContextManager[RoomShare]:
+        return contextlib.nullcontext(given) if given else self.room.share()
 
     async def _read(self, read: Callable[..., Answered], *given: Any) -> Answered:
         """What a short function returns that waits for files."""
@@ -248,9 +254,8 @@ class SearchService:
         rows = np.concatenate([np.zeros((0, dim), np.float32), *(one.embeddings for one in done)])
         return EncodedTexts(rows, tuple(length for one in done for length in one.lengths))
 
-    async def _ranked(self, key: "_RankKey", what: EncodedQueries | str, size: int) -> list[Answer[Hit]]:
+    async def _ranked(self, key: "_RankKey", question: "_Question", size: int) -> Hits:
         """Answers from the queue of the rankers, which stop in the middle once their callers have left."""
-        question = _Question(what)
         try:
             return await self.ranking.submit(key, question, size)
         finally:
@@ -272,15 +277,15 @@ class SearchService:
             start = end
         return found
 
-    def _rank(self, key: Hashable, questions: "Sequence[_Question]") -> list[list[Answer[Hit]]]:
+    def _rank(self, key: Hashable, questions: "Sequence[_Question]") -> list[Hits | Exception]:
         """`_answers`, given up where all have left who asked."""
         try:
             with awaited_while(lambda: not questions or any(question.is_awaited for question in questions)):
-                return self._answers(cast(_RankKey, key), [question.what for question in questions])
+                return self._answers(cast(_RankKey, key), questions)
         except AbandonedError:
             return [[] for _ in questions]
 
-    def _answers(self, key: "_RankKey", items: Sequence[EncodedQueries | str]) -> list[list[Answer[Hit]]]:
+    def _answers(self, key: "_RankKey", items: "Sequence[_Question]") -> list[Hits | Exception]:
         """The queries of several requests, or the neighbours of documents, all asked for with the same options."""
         ann.set_threads(1)  # of this thread: threads that each take all cores wait for one another
         engine, options = key.generation.engine, key.options
@@ -291,22 +296,35 @@ class SearchService:
             return []
         if key.like:
             self.on_batch("rank", len(items))
-            return [[engine.neighbours(identity, options)] for identity in cast(Sequence[str], items)]
-        queries = cast(Sequence[EncodedQueries], items)
-        texts = [text for some, _ in queries for text in some]
+            return [_hits(engine, [engine.rank_neighbours(item.like, options)], item.share) for item in items]
+        texts = [text for item in items for text in item.texts]
         self.on_batch("rank", len(texts))
-        embeddings = np.concatenate([encoded.embeddings for _, encoded in queries])
-        lengths = [tokens for _, encoded in queries for tokens in encoded.lengths]
-        found = iter(engine.search_vectors(embeddings, options, texts, lengths))
-        return [[next(found) for _ in some] for some, _ in queries]
+        embeddings = np.concatenate([item.encoded.embeddings for item in items])
+        lengths = [tokens for item in items for tokens in item.encoded.lengths]
+        ranked = iter(engine.rank_vectors(embeddings, options, texts, lengths))
+        return [_hits(engine, [next(ranked) for _ in item.texts], item.share) for item in items]
+
+
+_NOTHING = EncodedTexts(np.zeros((0, 0), np.float32), ())
 
 
 @dataclass(eq=False)
 class _Question:
-    """What is ranked for one request: queries, or the document whose neighbours it wants."""
+    """What one request asks, texts or a document (`like`), and its share of the room for answers."""
 
-    what: EncodedQueries | str
+    share: RoomShare
+    texts: Texts = ()
+    encoded: EncodedTexts = _NOTHING
+    like: str = ""
     is_awaited: bool = True
+
+
+def _hits(engine: SearchEngine, ranked: Sequence[Answer[RankedDocument]], share: RoomShare) -> Hits | Exception:
+    """The documents of one request, or why they are too much: which is its own fault, and not that of its batch."""
+    try:
+        return engine.hits(ranked, share.reach)
+    except (ConfigError, BusyError) as error:
+        return error
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ best score over them. Scores are those of /v1/search: inner products of unit vec
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import date, datetime, time
 from decimal import Decimal
@@ -22,11 +22,13 @@ from search.filters.expressions import shortened
 from search.hits import Answer
 from search.index import Index
 from search.ranking.ranker import SearchOptions
+from search.server.answers import share_of, written
 from search.server.attribute_filters import OutlinedFilter, condition_of
 from search.server.embeddings import TEXTS_SCHEMA, TruncatedText, require_encoder, texts_of, truncated_texts
 from search.server.failures import JsonResponse, RequestError
 from search.server.generations import Generation
 from search.server.messages import ErrorResponse, Finite, Request, Stamp
+from search.server.room import RoomShare
 from search.server.routes import ERRORS, require_within
 from search.server.service import SearchReply, SearchService
 
@@ -137,10 +139,10 @@ class StoresResponse(BaseModel):
 def vector_store_routes(service: SearchService) -> APIRouter:
     """POST /v1/vector_stores/{index}/search, GET /v1/vector_stores and /v1/vector_stores/{index}."""
     router = APIRouter(prefix="/v1/vector_stores", responses=_ERRORS, tags=["openai"])
-    name = service.settings.name
+    name, shares = service.settings.name, share_of(service)
 
     @router.post("/{index:path}/search", response_model=StoreSearchResponse, response_model_exclude_none=True)
-    async def search(index: str, asked: StoreSearchRequest) -> Response:
+    async def search(index: str, asked: StoreSearchRequest, share: RoomShare = shares) -> Response:
         """Find the documents closest to a text, as OpenAI's clients ask for them."""
         _require_store(index, name)
         limits = service.settings.limits
@@ -148,7 +150,7 @@ def vector_store_routes(service: SearchService) -> APIRouter:
             raise RequestError(422, f"query: {len(asked.query):,} texts; expected at most {limits.queries:,}.", "query")
         queries = texts_of(asked.query, "query", limits)
         require_within(limits, queries, asked.most)
-        return JsonResponse(_answer(queries, asked.most, await _found(service, queries, asked)))
+        return await written(_pieces(queries, asked.most, await _found(service, queries, asked, share)), share)
 
     @router.get("", response_model=StoresResponse)
     async def stores(after: str | None = None, before: str | None = None) -> Response:
@@ -217,23 +219,25 @@ def attributes_of(metadata: dict[str, Any]) -> dict[str, str | float | bool]:
     return found
 
 
-async def _found(service: SearchService, queries: list[str], asked: StoreSearchRequest) -> SearchReply:
+async def _found(
+    service: SearchService, queries: list[str], asked: StoreSearchRequest, share: RoomShare
+) -> SearchReply:
     """The engine's answer, by a filter and weights that were written for the columns and the recipe of the same
     generation."""
     while True:
         with service.generations.lease() as generation:
             require_encoder(generation, service.settings.name)
             options, stamp = options_of(asked, generation.engine.index), generation.stamp
-        reply = await service.search(queries, options)
+        reply = await service.search(queries, options, share)
         if reply.stamp == stamp or (options.where is None and not options.hybrid):
             return reply
 
 
-def _answer(queries: list[str], most: int, reply: SearchReply) -> dict[str, Any]:
-    body = {
+def _pieces(queries: list[str], most: int, reply: SearchReply) -> Iterator[str]:
+    """The JSON of an answer, a document at a time."""
+    body: dict[str, Any] = {
         "object": "vector_store.search_results.page",
         "search_query": queries,
-        "data": [_file(hit) for hit in best_of(reply.answers, most)],
         "has_more": False,
         "next_page": None,
         "index": vars(reply.stamp),
@@ -242,7 +246,10 @@ def _answer(queries: list[str], most: int, reply: SearchReply) -> dict[str, Any]
         body["truncated"] = cut
     if unknown := [number for number, tokens in enumerate(reply.lengths) if not tokens]:
         body["unknown"] = unknown
-    return body
+    yield f'{to_json(body)[:-1]}, "data": ['
+    for place, hit in enumerate(best_of(reply.answers, most)):
+        yield f"{', ' if place else ''}{to_json(_file(hit))}"
+    yield "]}"
 
 
 def _file(hit: Hit) -> dict[str, Any]:

@@ -1,11 +1,13 @@
 """Isotrope's own API, over a real connection: its answers are those of the command line."""
 
+import asyncio
 import errno
 import json
 import logging
 import re
 import shutil
 import socket
+from collections.abc import Sequence
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
@@ -20,8 +22,10 @@ from pydantic import ValidationError
 from indexer import BuildConfig, Document, build_index
 from indexer.config import EncoderConfig
 from indexer.store import layout
+from indexer.store.documents import DocumentReader
 from search import SearchEngine
 from search.files import to_json
+from search.server import answers
 from search.server.messages import SearchRequest
 from search.server.settings import ServerSettings
 from tests.documents import DOCUMENTS
@@ -360,6 +364,43 @@ def test_answers_have_a_limit_alone_and_together(tiny_config: BuildConfig, tmp_p
             wait_until(lambda: any(one.flow.write_paused for one in server.connections))
         wait_until(lambda: len(server.connections) == 1)  # the reader's is gone
         assert server.search(query="text", k=3)
+
+
+def test_an_answer_that_is_too_long_is_not_read_to_its_end(
+    tiny_config: BuildConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not written in the event loop, whichever route it is of."""
+    read, wrote = list[int](), list[str]()
+    fetch, encoded = DocumentReader.fetch, answers._body
+
+    def count(documents: DocumentReader, rows: Sequence[int]) -> list[Document]:
+        read.append(len(rows))
+        return fetch(documents, rows)
+
+    def note(pieces: Any, share: Any) -> bytes:
+        wrote.append("loop" if asyncio._get_running_loop() else "thread")
+        return encoded(pieces, share)
+
+    monkeypatch.setattr(DocumentReader, "fetch", count)
+    monkeypatch.setattr(answers, "_body", note)
+    build_index([Document(f"d{n}", f"text {n} " + "x" * 60_000) for n in range(100)], tmp_path / "index", tiny_config)
+    store = "/v1/vector_stores/tests/search"
+    with live_server(tmp_path / "index", answer_bytes=1_000_000) as server:
+        for path, body in [
+            ("/v1/search", {"query": ["text", "x"], "k": 100}),
+            ("/v1/search", {"like": "d1", "k": 99}),
+            (store, {"query": "text", "max_num_results": 50}),
+        ]:
+            read.clear()
+            response = server.client.post(path, json=body)
+            assert response.status_code == 422
+            assert "longer than 1,000,000 bytes, as its documents are long. Ask for fewer hits" in response.text
+            assert sum(read) <= 32
+        assert wrote == []
+        assert server.search(query="text", k=3)
+        assert server.client.post(store, json={"query": "text", "max_num_results": 3}).status_code == 200
+        assert server.client.get("/v1/documents/d1").status_code == 200
+        assert wrote == ["thread", "thread", "loop"]  # the last is short
 
 
 def test_messages_name_the_index_and_not_its_folder(

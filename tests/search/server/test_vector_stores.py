@@ -18,6 +18,7 @@ from search import SearchEngine
 from search.ranking.ranker import SearchOptions
 from search.server import vector_stores
 from search.server.embeddings import EmbeddingRequest
+from search.server.room import RoomShare
 from search.server.service import SearchReply, SearchService
 from search.server.settings import ServerSettings
 from search.server.vector_stores import HybridSearch, RankingOptions, StoreSearchRequest
@@ -178,16 +179,19 @@ def test_a_filter_is_of_the_generation_that_answers(tiny_config: BuildConfig, tm
     conditions: list[str | None] = []
     search = service.search
 
-    async def after_a_change(queries: Sequence[str], options: SearchOptions) -> SearchReply:
+    async def after_a_change(
+        queries: Sequence[str], options: SearchOptions, share: RoomShare | None = None
+    ) -> SearchReply:
         if not conditions:
             add_documents([Document("new", "Half a year.", metadata={"year": 1995.5})], tmp_path / "index")
             await service.generations.reload()
         conditions.append(options.where)
-        return await search(queries, options)
+        return await search(queries, options, share)
 
     async def ask() -> SearchReply:
         service.search = after_a_change  # type: ignore[method-assign]
-        reply = await vector_stores._found(service, ["x"], asked)
+        with service.room.share() as share:
+            reply = await vector_stores._found(service, ["x"], asked, share)
         await service.stop()
         return reply
 
