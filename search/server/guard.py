@@ -157,11 +157,11 @@ class Guard:
             return 408, "body", f"The body did not arrive in {limits.reading_seconds:g} s."
 
     async def _drain(self, receive: Receive, held: "_Body") -> None:
-        """Read and throw away a little more of a body: as much again as is taken, for two seconds."""
+        """Read and throw away a little more of a body: at most twice the longest that is taken, for two seconds."""
         self.reading -= held.counted
         held.counted = 0
         held.pieces.clear()
-        left = self._settings.limits.body_bytes
+        left = 2 * self._settings.limits.body_bytes
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_DRAIN_SECONDS):
                 while left > 0:

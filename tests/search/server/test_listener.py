@@ -187,11 +187,14 @@ def test_a_blank_line_after_an_answer_keeps_no_place(served_folder: Path, monkey
         assert until_closed(taken) == b""
 
 
-def test_a_body_that_is_too_long_is_told_so_also_to_who_reads_no_answer_while_sending(served_folder: Path) -> None:
+def test_a_body_that_is_too_long_is_told_so_also_to_who_reads_no_answer_while_sending(
+    served_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("search.server.guard._DRAIN_SECONDS", 30)
     with live_server(served_folder) as server:
         asking = http.client.HTTPConnection(*server.served_at, timeout=20)
         with contextlib.closing(asking):
-            asking.request("POST", "/v1/search", b"x" * 14_000_000, {"Content-Type": "application/json"})
+            asking.request("POST", "/v1/search", b"x" * 12_000_000, {"Content-Type": "application/json"})
             assert asking.getresponse().status == 413
 
 
