@@ -129,25 +129,25 @@ class ModelsResponse(BaseModel):
     data: list[ModelResponse]
 
 
-class AnswerRoom:
+class VectorRoom:
     """What the vectors of all answers under way hold: `held` bytes, MOST_HELD at most."""
 
     def __init__(self) -> None:
         self.held = 0
 
-    async def share(self) -> AsyncIterator["RoomShare"]:
+    async def share(self) -> AsyncIterator["VectorShare"]:
         """The share of one request, which ends when its answer was sent, failed, or its client has left."""
-        share = RoomShare(self)
+        share = VectorShare(self)
         try:
             yield share
         finally:
             self.held -= share.taken
 
 
-class RoomShare:
+class VectorShare:
     """What one request has `taken` of the room."""
 
-    def __init__(self, room: AnswerRoom) -> None:
+    def __init__(self, room: VectorRoom) -> None:
         self._room, self.taken = room, 0
 
     def take(self, size: int) -> bool:
@@ -172,11 +172,11 @@ class EmbeddingModel:
 def embedding_routes(service: SearchService) -> APIRouter:
     """POST /v1/embeddings, GET /v1/models, GET /v1/models/{id}."""
     router = APIRouter(prefix="/v1", responses=_ERRORS, tags=["openai"])
-    models, room = embedding_models(service.settings.name), AnswerRoom()
+    models, room = embedding_models(service.settings.name), VectorRoom()
     shares = Depends(room.share, scope="request")  # it ends after the answer
 
     @router.post("/embeddings", response_model=EmbeddingResponse, response_model_exclude_none=True)
-    async def embed(asked: EmbeddingRequest, share: RoomShare = shares) -> Response:
+    async def embed(asked: EmbeddingRequest, share: VectorShare = shares) -> Response:
         """Unit vectors of texts, as OpenAI's clients ask for them."""
         role = _role(asked, models)
         with service.generations.lease() as generation:
