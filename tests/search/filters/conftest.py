@@ -5,8 +5,18 @@ from collections.abc import Iterator
 
 import pytest
 
+from search.filters import filters
+
 
 @pytest.fixture(autouse=True)
 def _no_threads_left() -> Iterator[None]:
     yield
     assert "filter-limit" not in {thread.name for thread in threading.enumerate()}
+
+
+@pytest.fixture(autouse=True)
+def _a_busy_machine_may_take_longer() -> Iterator[None]:
+    """The limit of a second is what a few tests are about, and they set their own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(filters, "SECONDS", 60.0)
+        yield
