@@ -2,8 +2,9 @@
 
 import math
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import wraps
 from pathlib import Path
@@ -55,7 +56,8 @@ def _following(method: Method) -> Method:
         while True:
             engine = self._current
             try:
-                return method(engine, *given, **named)
+                with engine._lease():
+                    return method(engine, *given, **named)
             except StoreError:
                 if not self._follow(engine):
                     raise
@@ -101,6 +103,9 @@ class SearchEngine:
         self._loading: Future[Encoder] | None = None
         self._encoder_lock, self._opening_lock = threading.Lock(), threading.Lock()
         self._of_thread = threading.local()
+        self._users, self._users_lock = 0, threading.Lock()  # calls that are answered by this generation
+        self._closing = self._closed = False  # to be closed when the last of them has ended; closed
+        self._replaced = False  # by a later generation
         here = self._shards is None
         self._index = Index.unchecked(index) if ahead and here else Index.open(index)
         if ahead:
@@ -111,12 +116,9 @@ class SearchEngine:
             self._index = hosted(self._index, self._shards)
         elif ahead:
             self._index = self._index.load()
-        if recall is not None:
-            if not 0 < recall <= 1:
-                raise ConfigError(f"recall is {recall:g}; expected more than 0 and at most 1.")
-            self._index.reach_recall(recall)
-        if self._options.device not in ("auto", "cpu") and here:
-            self._index.accelerate(self._options.device)
+        if recall is not None and not 0 < recall <= 1:
+            raise ConfigError(f"recall is {recall:g}; expected more than 0 and at most 1.")
+        self._set_up_segments()
         self._ranker = DocumentRanker(self._index)
         self._reranking = Reranking(self._index.config.rerank, self._options)
 
@@ -131,10 +133,8 @@ class SearchEngine:
         self.close()
 
     def close(self) -> None:
-        """Let go of the index's files; a later search opens them again."""
-        self.index.documents.close()
-        self.index.stored_embeddings.close()
-        close_hosts(self.index)
+        """Let go of the index's files once no call needs them any more; a later search opens them again."""
+        self._current._close_unused()
 
     @property
     def index(self) -> Index:
@@ -372,7 +372,41 @@ class SearchEngine:
         with self._opening_lock:
             if self._current is engine:
                 self._current = self.newest()
+        engine._replaced = True
+        engine._close_unused()
         return True
+
+    @contextmanager
+    def _lease(self) -> Iterator[None]:
+        """Within the block this generation answers a call, and `close` waits."""
+        with self._users_lock:
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self._users_lock:
+                self._users -= 1
+                self._close_if_unused()
+
+    def _close_unused(self) -> None:
+        """Close this generation, once the last call that it answers has ended."""
+        with self._users_lock:
+            self._closing = True
+            self._close_if_unused()
+
+    def _close_if_unused(self) -> None:
+        if self._users or not (self._closing or self._replaced):
+            return
+        self._closing, self._closed = False, True
+        self._index.close()
+        close_hosts(self._index)
+
+    def _set_up_segments(self) -> None:
+        """Set how far the segments are searched, and on which device."""
+        if self._recall is not None:
+            self._index.reach_recall(self._recall)
+        if self._options.device not in ("auto", "cpu") and self._shards is None:
+            self._index.accelerate(self._options.device)
 
     def _load_encoder(self) -> Encoder:
         return open_encoder(self._index.encoder_spec(self._model), self._options)
@@ -477,6 +511,9 @@ class SearchEngine:
         """Open what all searches share: threads that came first together would each do so."""
         with self._opening_lock:
             _ = self._index.transform, self._index.searched, self._index.documents, self._index.stored_embeddings
+            if self._closed:  # the segments were opened again
+                self._set_up_segments()
+                self._closed = False
 
     @property
     def _space(self) -> str:

@@ -90,6 +90,18 @@ class Index:
             return Index.unchecked(self.path).load()
         return self
 
+    def close(self) -> None:
+        """Let go of all files, also of mapped segments; they are opened again when they are needed.
+
+        A search that runs meanwhile keeps the segments that it uses.
+        """
+        opened = vars(self)
+        if "documents" in opened:
+            self.documents.close()
+        if "stored_embeddings" in opened:
+            self.stored_embeddings.close()
+        opened.pop("segments", None)
+
     @property
     def is_followed(self) -> bool:
         """Whether another generation has been published since this one was opened."""

@@ -307,7 +307,7 @@ class DocumentReader:
         """Let go of the files; they are opened again when they are needed."""
         with self._lock:
             for part in self._parts.values():
-                part.file.close()
+                part.file.close(force=True)
             self._parts.clear()
             self._groups.clear()
             self._held = 0
@@ -476,7 +476,7 @@ class DocumentReader:
             return self._parts[part]
         self._parts[part] = self._opened(part)
         if len(self._parts) > OPEN_PARTS:
-            self._parts.popitem(last=False)[1].file.close()
+            self._parts.popitem(last=False)[1].file.close(force=True)
         return self._parts[part]
 
     def _opened(self, part: int) -> PartFile:
