@@ -6,6 +6,8 @@ which segment it lies in. Few rows are scored one by one instead of searched for
 approximate search gave fewer than there are: k hits come back whenever k documents match.
 """
 
+import os
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -159,10 +161,10 @@ def open_segment(path: Path, entry: SegmentEntry, digest: FileDigest, dim: int, 
     elif digest.bytes > MAPPED_BYTES:
         with CheckedFile(path, digest) as file:  # what FAISS reads to lay out the index
             file.check((np.array([0, digest.bytes - 1]), np.array([BLOCK, digest.bytes])))
-        mapped = map_checked(path, digest)
-        if mapped == path:  # it reads ahead of FAISS, whose pages come one by one
+        mapped, descriptor = map_checked(path, digest)
+        if descriptor is None:  # it reads ahead of FAISS, whose pages come one by one
             background = BackgroundCheck(path, digest)
-        index = ann.map_index(mapped)
+        index = _map_index(mapped, descriptor)
     else:
         with CheckedFile(path, digest) as file:
             index = ann.load_index(file, str(path), digest.bytes)
@@ -177,6 +179,19 @@ def open_segment(path: Path, entry: SegmentEntry, digest: FileDigest, dim: int, 
     except ConfigError as error:
         raise CorruptIndexError(f"{path}: {error} Build the index again.") from error
     return Segment(entry, index, background)
+
+
+def _map_index(path: Path, descriptor: int | None) -> Any:
+    """Map an index; the descriptor is closed when the index is gone."""
+    try:
+        index = ann.map_index(path)
+    except BaseException:
+        if descriptor is not None:
+            os.close(descriptor)
+        raise
+    if descriptor is not None:
+        weakref.finalize(index, os.close, descriptor)
+    return index
 
 
 def _require_searchable(index: Any, path: Path) -> None:

@@ -218,10 +218,14 @@ def in_object_storage(path: Path) -> tuple[Mirror, str] | None:
     return None if found is None or path.is_file() else found
 
 
-def map_checked(path: Path, digest: FileDigest) -> Path:
-    """A whole file for a library that maps it by its path: of object storage fetched, and checked already."""
+def map_checked(path: Path, digest: FileDigest) -> tuple[Path, int | None]:
+    """A whole file for a library that maps it by its path: of object storage fetched, and checked already.
+
+    The descriptor, if there is one, must stay open for as long as the map is used: without it the cache may remove
+    the file to make room.
+    """
     remote = in_object_storage(path)
-    return path if remote is None else remote[0].map(remote[1], digest)
+    return (path, None) if remote is None else remote[0].map(remote[1], digest)
 
 
 def read_checked(path: Path, digest: FileDigest) -> bytes:

@@ -49,7 +49,6 @@ class Mirror:
         self.folder, self.url = folder, url
         self._known: dict[str, FileDigest] = {}  # of the newest manifest that was read, and of parts
         self._whole: set[Path] = set()  # blobs that this process has compared with all their digests
-        self._mapped: dict[Path, int] = {}  # descriptors of blobs that are mapped by their path
 
     @property
     def store(self) -> ObjectStore:
@@ -101,11 +100,9 @@ class Mirror:
         except FileNotFoundError:
             return (self.folder / name).read_bytes()
 
-    def map(self, name: str, digest: FileDigest) -> Path:
-        """A whole file for a library that maps it by its path; it stays as long as this process."""
-        if _blob(digest) not in self._mapped:
-            self._mapped[_blob(digest)] = self.open_whole(name, digest)
-        return _blob(digest)
+    def map(self, name: str, digest: FileDigest) -> tuple[Path, int]:
+        """A whole file for a library that maps it by its path, and a descriptor that keeps it until it is closed."""
+        return _blob(digest), self.open_whole(name, digest)
 
     def fetch(self, descriptor: int, name: str, digest: FileDigest, blocks: Sequence[int]) -> None:
         """Fetch some blocks (ascending) of a file, compare them and put them in their place.

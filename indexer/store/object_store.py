@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import cache, partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -26,6 +26,7 @@ from indexer.regular_files import open_regular
 
 Result = TypeVar("Result")
 PIECE = 8 << 20  # bytes of an upload's piece
+_MOST_STORES = 32  # that stay open: a corpus may have 10,000 partitions, and a client takes 0.1 MB
 _MOST_PIECES = 9000  # of an upload; stores allow 10,000
 _READ_BACK = 8 << 20
 _MOST_CREATED = 5 << 30  # bytes that S3 takes in one step
@@ -302,9 +303,12 @@ class ConditionError(StoreError):
     """A condition of a request was not met."""
 
 
-@cache
+@lru_cache(_MOST_STORES)
 def open_store(url: str) -> ObjectStore:
-    """The store below a URL, one a process. Raises MachineError without obstore, ConfigError for what is no URL."""
+    """The store below a URL; those used last stay open, with their connections.
+
+    Raises MachineError without obstore, ConfigError for what is no URL.
+    """
     return ObjectStore(url)
 
 

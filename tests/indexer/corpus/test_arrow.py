@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -35,8 +36,8 @@ def test_a_null_in_a_vector_costs_the_rows_around_it_and_not_the_whole_batch(
     path = tmp_path / "docs.arrow"
     with pa.ipc.new_file(path, table.schema) as file:
         file.write_table(table)
-    check_layout = arrow._check_layout
-    monkeypatch.setattr(arrow, "_check_layout", lambda batch: (checks.append(batch.num_rows), check_layout(batch)))
+    monkeypatch.setattr(arrow, "_check_layout", lambda batch: checks.append(batch.num_rows))
+    found: list[Any]
     _, *found = arrow.read_arrow(find_sources([path])[0][0], {}, "vector")
     assert checks == [rows]
     bad = found.pop(arrow.BATCH_ROWS)

@@ -21,6 +21,7 @@ from indexer import (
     read_corpus,
     refit_index,
 )
+from indexer.blob_cache import blob_cache
 from indexer.config import BuildConfig
 from indexer.errors import CorruptIndexError, LockedError, NotAnIndexError, StoreError
 from indexer.run_options import RunOptions
@@ -98,6 +99,14 @@ def test_large_segments_are_mapped_and_embeddings_of_several_parts_fetched_toget
     storage.requests.clear()
     assert np.array_equal(index.embeddings(rows), local.embeddings(rows))
     assert not storage.requests  # a second time there is nothing to fetch
+    digest = index.manifest.files[index.manifest.segments[0].file]
+    blob = blob_cache().path(digest.sha256, digest.bytes)
+    monkeypatch.setattr(blob_cache(), "limit", 0)
+    blob_cache().make_room()
+    assert blob.exists()  # somebody maps it
+    index.close()
+    blob_cache().make_room()
+    assert not blob.exists()
     assert storage.bytes_of("embeddings.npy") == sum(
         digest.bytes for name, digest in index.manifest.files.items() if name.endswith("embeddings.npy")
     )

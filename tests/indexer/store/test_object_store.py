@@ -1,16 +1,18 @@
 """Objects stored, created once and read, while the server and the connection fail in the ways they do."""
 
+import gc
 import os
 import re
 import sys
 import threading
+import weakref
 from pathlib import Path
 
 import pytest
 
 from indexer.errors import ConfigError, MachineError, StoreError
 from indexer.store import object_store
-from indexer.store.object_store import ConditionError, ObjectStore
+from indexer.store.object_store import ConditionError, ObjectStore, open_store
 from tests.object_storage import Fault, Storage, first
 
 
@@ -198,3 +200,13 @@ def test_another_version_of_an_object_is_not_read_for_the_first(store: ObjectSto
     store.put("one", b"other")
     with pytest.raises(ConditionError):
         store.read_range("one", 0, 5, found.version)
+
+
+def test_stores_that_were_not_used_lately_are_let_go_of(storage: Storage) -> None:
+    first = weakref.ref(open_store("s3://bucket/0"))
+    last = open_store(f"s3://bucket/{object_store._MOST_STORES}")
+    for number in range(1, object_store._MOST_STORES):
+        open_store(f"s3://bucket/{number}")
+    gc.collect()
+    assert first() is None
+    assert open_store(last.url) is last
