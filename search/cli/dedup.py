@@ -45,7 +45,8 @@ _PATH = click.Path(path_type=Path)
 @click.option("--threshold", type=float, help="Documents that score at least this are duplicates; above -1, up to 1.")
 @click.option("--suggest", is_flag=True, help="Show what each threshold would mean here, with examples to read.")
 @click.option("--verify", type=_PATH, metavar="FILE", help="Prove a file of duplicates, by a way of its own.")
-@click.option("-o", "--output", type=_PATH, metavar="FILE", help="Write one row a dropped document (Parquet).")
+@click.option("-o", "--output", type=_PATH, metavar="FILE", help="Write one row a dropped document: .parquet "
+              "(which --verify reads), or .csv or .jsonl with the texts of both documents.")  # fmt: skip
 @click.option("--kept", type=_PATH, metavar="FILE", help="Write the surviving corpus, with all its columns.")
 @click.option("--prefer", default="first", show_default=True, metavar="WAY", help="Which of two duplicates stays: "
               "first, last, longest, or column:NAME (the smallest; column:NAME:desc the largest).")  # fmt: skip
@@ -90,6 +91,7 @@ def command(ctx: click.Context, /, sources: tuple[str, ...], quiet: bool, **opti
       isotrope dedup demo/index --suggest
       isotrope dedup demo/index --threshold 0.95 -o duplicates.parquet --kept kept.jsonl
       isotrope dedup demo/index --verify duplicates.parquet
+      isotrope dedup demo/index --threshold 0.95 -o duplicates.csv
       isotrope dedup demo/stdlib.jsonl --threshold 0.95 --kept unique.jsonl
     """
     from search.cli.progress import ProgressBar
@@ -179,6 +181,7 @@ def _deduplicate_index(index: Path, options: dict[str, Any], progress: "Progress
 
     settings, files, join = _settings(options), _files(options), _join_options(options)
     check_settings(settings, files.pairs, options["against"])
+    files.check()
     opened, other = Index.open(index), Index.open(options["against"]) if options["against"] else None
     if files.kept:
         check_kept(files.kept, opened, force=files.force)

@@ -99,6 +99,7 @@ def _check(
     check_outputs(
         named, [*read, *read_by(other.path if other else None, files.pairs.read)], files.force, made, ["--save-pairs"]
     )
+    files.check()
     if files.kept:
         check_kept(files.kept, other, corpus, files.force)
     return other

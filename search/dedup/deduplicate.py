@@ -16,7 +16,7 @@ from indexer.progress import NoProgress, Progress
 from indexer.store.files import FileDigest
 from search.dedup.approximate import ApproximateJoin
 from search.dedup.distributed import DistributedJoin
-from search.dedup.duplicates_file import SCHEMA, Duplicates, write_duplicates
+from search.dedup.duplicates_file import SCHEMA, Duplicates, write_duplicates, write_list
 from search.dedup.greedy import Decision, DedupDocuments, decide
 from search.dedup.inputs import DedupInputs, open_inputs, place_of
 from search.dedup.join import ExactJoin
@@ -25,7 +25,14 @@ from search.dedup.origin import origin_of, origin_of_other
 from search.dedup.pairs import Pairs, PairSource
 from search.dedup.pairs_file import PairsFile, PairsFileWriter, pair_facts
 from search.dedup.priority import priority
-from search.dedup.settings import DedupFiles, DedupSettings, JoinOptions, PairFiles, lowest_score
+from search.dedup.settings import (
+    DedupFiles,
+    DedupSettings,
+    JoinOptions,
+    PairFiles,
+    duplicates_format,
+    lowest_score,
+)
 from search.files import check_outputs, read_by
 from search.index import Index
 
@@ -44,6 +51,7 @@ class Deduplication:
     index: Index
     duplicates: Duplicates
     kept: RowIds
+    other: Index | None = None  # that the documents were compared with
     written: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
@@ -60,8 +68,12 @@ class Deduplication:
     def write(self, path: str | Path, force: bool = False) -> FileDigest:
         """Write the file of duplicates, whole or not at all; over another file only with `force`.
 
-        Raises ConfigError for a place that cannot be written, such as one inside an index, ExistsError, StoreError.
+        The suffix of `path` chooses the format: .parquet is what `verify_duplicates` reads; .csv and .jsonl have the
+        texts of both documents. Raises ConfigError for another suffix and for a place that cannot be written, such as
+        one inside an index, ExistsError, StoreError.
         """
+        if duplicates_format(Path(path)) != "parquet":
+            return write_list(Path(path), self.table, self.index, self.other, force)
         return write_duplicates(Path(path), self.duplicates, force=force)
 
     def write_kept(self, path: str | Path, corpus: Corpus | None = None, force: bool = False) -> FileDigest:
@@ -252,7 +264,8 @@ def _result(
         "clusters": len(sizes),
         "cluster_sizes": {str(size): int(many) for size, many in zip(counted, times, strict=True)},
     }
-    return Deduplication(inputs.index, Duplicates(facts, table), np.flatnonzero(kept_by[others:] < 0))
+    kept = np.flatnonzero(kept_by[others:] < 0)
+    return Deduplication(inputs.index, Duplicates(facts, table), kept, inputs.other)
 
 
 def _reasons(documents: DedupDocuments, dropped: RowIds, representatives: RowIds) -> npt.NDArray[np.str_]:

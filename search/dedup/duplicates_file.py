@@ -4,9 +4,11 @@ Columns: `id` of the dropped document; `kept_id` of the kept one that stands for
 or "text" (equal normalised text), after "against-" or as "against" when the kept one is of another index; `cluster`:
 the number of the kept document's group. Sorted by cluster, then by the dropped document's place in the corpus.
 The facts are JSON under the key "isotrope" of the file's key-value metadata; equal runs give equal bytes.
+A list for people and other programs, as CSV or JSON Lines, has the same rows with the texts of both documents, and no
+facts.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict, get_args
@@ -14,20 +16,36 @@ from typing import Any, TypedDict, get_args
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from indexer.corpus.document import Document, joined_text
+from indexer.corpus.sources import format_of
+from indexer.corpus.writing import CorpusColumns, compressed, write_documents
 from indexer.errors import ConfigError, CorruptIndexError, EvaluationError
 from indexer.output_files import open_output
 from indexer.store.documents import parquet_options
 from indexer.store.files import FileDigest
 from search.dedup.origin import Count, open_parquet, with_facts
 from search.dedup.settings import Method, TextDuplicates, check_threshold
+from search.index import Index
 
 REASONS = ("similar", "text", "against", "against-text")
 SCHEMA = pa.schema(
     [("id", pa.string()), ("kept_id", pa.string()), ("score", pa.float32()), ("reason", pa.string()),
      ("cluster", pa.int64())]
 )  # fmt: skip
+LISTED = CorpusColumns(
+    "id",
+    "",
+    "text",
+    pa.schema(
+        [("kept_id", pa.string()), ("kept_text", pa.string()), ("score", pa.float64()), ("reason", pa.string()),
+         ("cluster", pa.int64())]
+    ),
+    frozenset(),
+)  # fmt: skip
+"""The columns of a list as CSV or JSON Lines."""
 ROW_GROUP = 1 << 16  # rows
-MADE_BY = "isotrope dedup INDEX --threshold T -o FILE"
+_FETCHED = 1024  # documents at once
+MADE_BY = "isotrope dedup INDEX --threshold T -o FILE.parquet"
 
 
 class Facts(TypedDict):
@@ -70,12 +88,59 @@ def write_duplicates(path: Path, duplicates: Duplicates, force: bool = False) ->
     return file.digest
 
 
+def write_list(path: Path, table: pa.Table, index: Index, other: Index | None, force: bool = False) -> FileDigest:
+    """Write the rows of `table` with the encoded texts of both documents, as CSV or JSON Lines, compressed or not.
+
+    `other` is the index that the documents were compared with, if any. Raises as `open_output`.
+    """
+    file_format, compression = format_of(path)
+    with open_output(path, force=force) as file, compressed(file, compression) as sink:
+        write_documents(sink, _listed(table, index, other), file_format, LISTED)
+    return file.digest
+
+
+def _listed(table: pa.Table, index: Index, other: Index | None) -> Iterator[Document]:
+    texts = _Texts(index, {*table["id"].to_pylist(), *table["kept_id"].to_pylist()})
+    texts_there = _Texts(other, set(table["kept_id"].to_pylist())) if other else texts
+    for batch in table.to_batches(max_chunksize=_FETCHED):
+        rows = batch.to_pylist()
+        is_there = [row["reason"].startswith("against") for row in rows]
+        dropped = texts.of([row["id"] for row in rows])
+        kept = texts.of([row["kept_id"] for row, there in zip(rows, is_there, strict=True) if not there])
+        kept_there = texts_there.of([row["kept_id"] for row, there in zip(rows, is_there, strict=True) if there])
+        # Through text, because 0.95 as float32 is below 0.95 as float64.
+        scores = batch.column("score").cast(pa.string()).cast(pa.float64()).to_pylist()
+        for row, there, score in zip(rows, is_there, scores, strict=True):
+            kept_text = (kept_there if there else kept)[row["kept_id"]]
+            yield Document(row["id"], dropped[row["id"]], metadata=row | {"kept_text": kept_text, "score": score})
+
+
+class _Texts:
+    """The encoded texts of some documents of an index."""
+
+    def __init__(self, index: Index, ids: Collection[str]) -> None:
+        self._index = index
+        self._numbers = index.documents.find_ids(ids)  # once: it reads all ids of the index
+
+    def of(self, ids: Iterable[str]) -> dict[str, str]:
+        """The text of each id."""
+        names = list(dict.fromkeys(ids))
+        documents = self._index.documents.fetch([self._numbers[name] for name in names])
+        columns = self._index.config.corpus.text
+        return {name: joined_text(document, columns) for name, document in zip(names, documents, strict=True)}
+
+
 def read_duplicates(path: Path) -> Duplicates:
-    """Read the file, every page checked.
+    """Read the Parquet file, every page checked.
 
     Raises EvaluationError for a file that is no such file, StoreError for one of a newer format, CorruptIndexError
     for a damaged one.
     """
+    if format_of(path)[0] in ("csv", "jsonl"):
+        raise EvaluationError(
+            f"{path}: a list as CSV or JSON Lines does not hold the settings and the index that a check needs; "
+            f"expected a Parquet file. Fix: write one: {MADE_BY}"
+        )
     with open_parquet(path, SCHEMA, Facts, MADE_BY) as (file, facts):
         _check_values(path, facts)
         _check_words(path, facts)

@@ -8,8 +8,10 @@ from typing import Literal
 
 import numpy as np
 
+from indexer.corpus.sources import COMPRESSIONS, format_of
 from indexer.errors import ConfigError
 from indexer.executors import WorkerPool
+from indexer.output_files import is_stream
 from indexer.run_options import MOST_THREADS
 
 Method = Literal["exact", "ann"]
@@ -113,3 +115,24 @@ class DedupFiles:
     kept: Path | None = None
     pairs: PairFiles = PairFiles()
     force: bool = False  # write over files that are there already
+
+    def check(self) -> None:
+        """Raises ConfigError if the name of the file of duplicates does not say its format."""
+        if self.duplicates is not None:
+            duplicates_format(self.duplicates)
+
+
+def duplicates_format(path: Path) -> str:
+    """Return "parquet", "csv" or "jsonl", by the suffix; a stream gets Parquet. Raises ConfigError for any other."""
+    file_format, compression = format_of(path)
+    if not file_format and is_stream(path):
+        return "parquet"
+    if file_format == "parquet" and not compression:
+        return file_format
+    if file_format in ("csv", "jsonl"):
+        return file_format
+    raise ConfigError(
+        f"-o {path}: the suffix does not name a format of the list of duplicates; expected .parquet (which --verify "
+        f"and report read), .csv or .jsonl; the last two also with {', '.join(COMPRESSIONS)}. Fix: name "
+        f"{path.name.partition('.')[0] or 'duplicates'}.parquet, for example."
+    )

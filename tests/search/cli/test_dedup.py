@@ -188,6 +188,7 @@ def test_ann_prints_the_recall_it_measured(index: Path) -> None:
         (["--threshold", "0.9", "--against", "missing"], "missing"),
         (["--threshold", "0.9", "-o", "."], "name a file"),
         (["--threshold", "0.9", "--kept", "kept.xyz"], "kept.xyz"),
+        (["--threshold", "0.9", "--against", "missing", "-o", "d.txt"], "expected .parquet"),  # before any work
         (["--threshold", "0.9", "--from-pairs", "missing.parquet"], "missing.parquet"),
         (["--threshold", "0.9", "-o", "same.jsonl", "--kept", "same.jsonl"], "same"),
         (["--verify", "missing.parquet"], "missing.parquet"),

@@ -1,26 +1,33 @@
 """`deduplicate` from end to end: what is written of an index, alone, against another, with pairs kept on disk."""
 
+import csv
+import gzip
+import io
+import json
 import random
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from indexer import BuildConfig, Document, ann, build_index
 from indexer.config import EncoderConfig, StoreConfig
-from indexer.errors import ConfigError, MismatchError, NotAnIndexError, StoreError
+from indexer.corpus.document import joined_text
+from indexer.errors import ConfigError, EvaluationError, MismatchError, NotAnIndexError, StoreError
 from search.dedup import inputs as inputs_module
 from search.dedup.deduplicate import Deduplication, deduplicate
 from search.dedup.distinct import normalised_text
-from search.dedup.duplicates_file import SCHEMA, Facts, read_duplicates
+from search.dedup.duplicates_file import SCHEMA, Duplicates, Facts, read_duplicates
 from search.dedup.greedy import DedupDocuments
 from search.dedup.inputs import open_inputs
 from search.dedup.pairs import pair_scores, tile_scores
-from search.dedup.settings import DedupSettings, JoinOptions, PairFiles, lowest_score, parse_memory
+from search.dedup.settings import DedupFiles, DedupSettings, JoinOptions, PairFiles, lowest_score, parse_memory
 from search.dedup.verify import verify_duplicates
 from search.index import Index, LiveRows
 from tests.dedup_oracles import decide_slowly
@@ -379,6 +386,59 @@ def test_a_file_that_was_written_reads_back(built: Built, tmp_path: Path) -> Non
     again = read_duplicates(tmp_path / "deep" / "duplicates.parquet")
     assert again.table.equals(found.table)
     assert dict(again.facts) == found.facts
+
+
+ODD = 'say "whale", bridge\r\nbread\n=star\rriver\u2028; \tclock \U0001f40b \u0130 \\N'
+
+
+@pytest.mark.parametrize("name", ["d.csv", "D.CSV.GZ", "d.jsonl", "d.ndjson.gz"])
+def test_a_list_has_the_texts_of_both_documents_and_reads_back(built: Built, tmp_path: Path, name: str) -> None:
+    train = built(documents=[*TRAIN, Document("odd, 1", ODD)])
+    index = built(documents=[*corpus(), Document('odd "2"\n', ODD, title="")])
+    found = deduplicate(index, 0.9, against=train)
+    found.write(tmp_path / name)
+    data = (tmp_path / name).read_bytes()
+    text = (gzip.decompress(data) if name.lower().endswith(".gz") else data).decode()
+    rows: list[dict[str, Any]]
+    if "csv" in name.lower():
+        rows = list(csv.DictReader(io.StringIO(text, newline="")))
+        rows = [row | {"score": float(row["score"]), "cluster": int(row["cluster"])} for row in rows]
+    else:
+        rows = [json.loads(line) for line in text.split("\n")[:-1]]
+    stated = [{**row, "score": np.float32(row["score"])} for row in rows]
+    assert [{name: row[name] for name in SCHEMA.names} for row in stated] == found.table.to_pylist()
+    reasons = {row["reason"].partition("-")[0] for row in rows}
+    assert reasons == {"similar", "against"}  # of both indexes
+    own = {one.id: one for one in Index.open(index).documents.all_documents()}
+    foreign = {one.id: one for one in Index.open(train).documents.all_documents()}
+    for row in rows:
+        kept = (foreign if row["reason"].startswith("against") else own)[row["kept_id"]]
+        assert row["text"] == joined_text(own[row["id"]], ["title", "text"])
+        assert row["kept_text"] == joined_text(kept, ["title", "text"])
+    assert [row["text"] == row["kept_text"] == ODD for row in rows if row["id"] == 'odd "2"\n'] == [True]
+
+
+def test_a_list_states_a_score_that_reaches_the_threshold_in_float64_too(tmp_path: Path, built: Built) -> None:
+    found = deduplicate(built(), 0.9)
+    scores = pa.array([0.95] * len(found.table), pa.float32())
+    table = found.table.set_column(SCHEMA.get_field_index("score"), "score", scores)
+    replace(found, duplicates=Duplicates(found.facts, table)).write(tmp_path / "d.jsonl")
+    assert {json.loads(line)["score"] for line in (tmp_path / "d.jsonl").read_text().splitlines()} == {0.95}
+
+
+@pytest.mark.parametrize("name", ["d.txt", "d", "d.tsv", "d.arrow", "d.parquet.gz", ".csv"])
+def test_a_name_that_does_not_say_a_format_is_refused(built: Built, tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match=r"the suffix does not name a format .* \.parquet .* \.csv or \.jsonl"):
+        DedupFiles(tmp_path / name).check()
+    with pytest.raises(ConfigError, match="the suffix does not name a format"):
+        deduplicate(built(), 0.9).write(tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_list_cannot_be_verified_and_the_error_says_what_can(built: Built, tmp_path: Path) -> None:
+    deduplicate(built(), 0.9).write(tmp_path / "d.csv")
+    with pytest.raises(EvaluationError, match=r"d\.csv: a list as CSV .* expected a Parquet file\. Fix: .*\.parquet"):
+        verify_duplicates(tmp_path / "d.csv", built())
 
 
 def test_the_stored_blocks_give_the_same_bits_each_time(built: Built) -> None:
