@@ -1,7 +1,7 @@
 """`refit_index`: a new transform, or another kind of index, from the stored embeddings; no document is encoded."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,10 @@ from indexer.store.manifest import Manifest
 FITTED = ("whitening", "index")  # sections of the recipe that need no encoding, and what is written anew
 ASKED = ("hybrid", "rerank")  # those of how questions are answered: the recipe is published anew, and nothing else
 CHANGEABLE = FITTED + ASKED
+_ONLY = (
+    f"refit changes {', '.join(CHANGEABLE[:-1])} and {CHANGEABLE[-1]} only; anything else needs the texts to be read "
+    "or encoded again. Build at another path, or with --overwrite."
+)
 _HASHED = ("rerank.model", "rerank.max_length", "rerank.precision")  # settings that another hash goes with
 
 
@@ -46,20 +50,26 @@ def refit_index(
     options: RunOptions | None = None,
     progress: Progress | None = None,
     model: str | Path | None = None,
+    recipe: BuildConfig | None = None,
 ) -> RefitReport:
     """Fit the transform anew on the documents that are live now, and write their vectors anew.
 
-    `assignments` ("whitening.strength=0.5") change settings of `CHANGEABLE` sections; ConfigError for any other. Where
-    all of them are of sections in `ASKED`, vectors and segments stay as they are: a new recipe is published. The
-    encoder is needed only for query-like texts, where those are not the ones the present transform knows. Raises
-    CorruptIndexError for a damaged part, QualityError, ModelError, MismatchError, LockedError, StoreError and
-    MachineError as `build_index`.
+    `recipe` replaces the `CHANGEABLE` sections, and must otherwise be the index's own; its `encoder.model` may be
+    another place of the same model. `assignments` ("whitening.strength=0.5") then change settings of these sections;
+    ConfigError for any other. Where only sections in `ASKED` change, vectors and segments stay as they are: a new
+    recipe is published. The encoder is needed only for query-like texts, where those are not the ones the present
+    transform knows. Raises CorruptIndexError for a damaged part, QualityError, ModelError, MismatchError, LockedError,
+    StoreError and MachineError as `build_index`.
     """
     options, progress = options or RunOptions(), progress or NoProgress()
     with open_generation(named_path(index, "the index")) as generation:
         published, generation.model = generation.followed, model
-        config = generation.config = changed_recipe(published.config, assignments)
-        if assignments and {_section(one) for one in assignments} <= set(ASKED):
+        config = generation.config = changed_recipe(published.config, assignments, recipe)
+        if recipe and not model and recipe.encoder.model != published.config.encoder.model:
+            generation.model = recipe.encoder.model
+            _ = generation.spec  # raises MismatchError for another model
+        changed = {_section(one) for one in assignments} | _changed_sections(published.config, recipe)
+        if changed and changed <= set(ASKED):
             generation.keep_everything()
             return _report(generation, generation.publish(published.manifest.quality))
         ann.check_factory(ann.factory_of(config.index.type), config.whitening.dim)
@@ -95,20 +105,38 @@ def _section(assignment: str) -> str:
     return assignment.partition(".")[0].strip()
 
 
-def changed_recipe(config: BuildConfig, assignments: Sequence[str]) -> BuildConfig:
+def _changed_sections(config: BuildConfig, recipe: BuildConfig | None) -> set[str]:
+    return {name for name in CHANGEABLE if recipe and getattr(recipe, name) != getattr(config, name)}
+
+
+def _with_sections_of(config: BuildConfig, recipe: BuildConfig) -> BuildConfig:
+    """The index's recipe with the changeable sections of another. Raises ConfigError where the others differ."""
+    ours, theirs = config.to_dict(), recipe.to_dict()
+    for section in ours.keys() - set(CHANGEABLE):
+        for key, value in ours[section].items():
+            if theirs[section][key] != value and (section, key) != ("encoder", "model"):
+                raise ConfigError(
+                    f"--config: {section}.{key} is {theirs[section][key]!r} in the recipe and {value!r} in the index; "
+                    f"{_ONLY}"
+                )
+    return replace(config, **{name: getattr(recipe, name) for name in CHANGEABLE})
+
+
+def changed_recipe(config: BuildConfig, assignments: Sequence[str], recipe: BuildConfig | None = None) -> BuildConfig:
     """The recipe with some settings changed. Raises ConfigError for one that vectors or texts depend on.
 
     A cross-encoder that is named has its hash recorded: raises as `resolve_cross_encoder` does.
     """
     for assignment in assignments:
         if _section(assignment) not in CHANGEABLE:
-            raise ConfigError(
-                f'--set "{assignment}": refit changes {", ".join(CHANGEABLE[:-1])} and {CHANGEABLE[-1]} only; anything '
-                "else needs the texts to be read or encoded again. Build at another path, or with --overwrite."
-            )
+            raise ConfigError(f'--set "{assignment}": {_ONLY}')
+    is_same_reranker = recipe is None or recipe.rerank == config.rerank
+    if recipe is not None:
+        config = _with_sections_of(config, recipe)
     named = {assignment.partition("=")[0].strip() for assignment in assignments}
     if named.isdisjoint(_HASHED):
-        return config.with_overrides(assignments)
+        changed = config.with_overrides(assignments)
+        return changed if is_same_reranker else with_recorded_hash(changed)
     return with_recorded_hash(config.with_overrides(['rerank.sha256=""', *assignments]))
 
 

@@ -10,6 +10,8 @@ from search.cli.options import PATH, change_options, run_options
 
 @click.command("refit")
 @click.argument("index", type=PATH)
+@click.option("--config", "recipe", type=PATH, metavar="NAME|FILE", help="Take whitening, index, hybrid and rerank "
+              "from this recipe, such as that of tune -o; all else in it must be as in the index.")  # fmt: skip
 @click.option(
     "--set",
     "assignments",
@@ -25,7 +27,7 @@ def command(
 
     INDEX is a folder, or the URL of one in object storage (s3://, gs:// or az://).
     Works on the stored embeddings of the documents that are in the index now: no document is encoded again. Without
-    --set the recipe stays and the whitening is fitted to what the index holds today.
+    --config and --set the recipe stays and the whitening is fitted to what the index holds today.
 
     \b
     Examples, on the index of `make demo`:
@@ -35,14 +37,15 @@ def command(
       isotrope refit demo/index --set hybrid.weight=0.4
       isotrope refit demo/index --set rerank.model=./cross-encoder --set rerank.depth=20
     """
-    from indexer import refit_index
+    from indexer import BuildConfig, refit_index
     from search.cli.output import print_facts, print_report
     from search.cli.progress import ProgressBar
     from search.describe import index_type_in_words
 
+    recipe = BuildConfig.load(options["recipe"]) if options["recipe"] else None
     run = run_options(options, allow_low_recall=options["allow_low_recall"])
     with ProgressBar(quiet) as progress:
-        report = refit_index(index, assignments, run, progress, model)
+        report = refit_index(index, assignments, run, progress, model, recipe)
     if print_report(report, as_json):
         return
     print_facts(

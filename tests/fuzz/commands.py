@@ -143,6 +143,7 @@ _WRITING: tuple[tuple[str, ...], ...] = (
     ("delete", "{index}", "--where", "year = 1991"),
     ("refit", "{index}"),
     ("refit", "{index}", "--set", "whitening.strength=0.5"),
+    ("refit", "{index}", "--config", "recipe.toml"),
     ("compact", "{index}", "--keep", "1", "--grace", "0"),
     ("compact", "{index}"),
 )

@@ -211,6 +211,32 @@ def test_a_refit_changes_no_setting_that_needs_encoding(index: Path) -> None:
         refit_index(index, ["encoder.max_length=16"])
 
 
+def test_a_refit_takes_what_it_may_change_from_a_recipe(
+    index: Path, counting: Counting, tiny_config: BuildConfig, tmp_path: Path
+) -> None:
+    recipe = tiny_config.with_overrides(["whitening.strength=1", "whitening.dim=8", "hybrid.weight=0.7"])
+    moved = shutil.copytree(recipe.encoder.model, tmp_path / "moved")
+    texts = counting.texts
+    report = refit_index(index, ["hybrid.weight=0.6"], recipe=recipe.with_overrides([f"encoder.model={moved}"]))
+    assert (report.dim, counting.texts) == (8, texts)
+    assert load_manifest(index).config == recipe.with_overrides(["hybrid.weight=0.6"]).to_dict()
+    segments = load_manifest(index).segments
+    refit_index(index, recipe=recipe)
+    assert load_manifest(index).config == recipe.to_dict()
+    assert load_manifest(index).segments == segments  # only how questions are answered has changed
+
+
+def test_a_refit_refuses_a_recipe_that_would_need_encoding(
+    index: Path, tiny_config: BuildConfig, tiny_model: Any
+) -> None:
+    before = snapshot(index)
+    with pytest.raises(ConfigError, match=r"encoder\.max_length is 16 in the recipe and .* refit changes whitening"):
+        refit_index(index, recipe=tiny_config.with_overrides(["encoder.max_length=16"]))
+    with pytest.raises(MismatchError):
+        refit_index(index, recipe=tiny_config.with_overrides([f"encoder.model={tiny_model('roberta')}"]))
+    assert snapshot(index) == before
+
+
 def test_a_refit_of_how_questions_are_answered_writes_a_manifest_and_nothing_else(
     index: Path, counting: Counting
 ) -> None:
