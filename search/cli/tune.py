@@ -47,9 +47,10 @@ def command(sources: tuple[str, ...], **options: Any) -> None:
     """Pick settings of whitening and hybrid search, without labels or with.
 
     INDEX and CORPUS may be URLs in object storage (s3://, gs:// or az://).
-    Pieces of the documents ask for the rest of them. Raw embeddings are taken unless the best setting is better in
-    90 % of the resamples; the recipe's own stays unless the best is; else a setting near the best is taken. That
-    chooses, and is less than "decided", for which the 95 % interval of the difference must leave out 0. Then the
+    Pieces of the documents ask for the rest of them. The recipe's own setting stays unless another is better in 90 %
+    of the resamples; then a setting near the best is taken. Raw embeddings are taken if none is better and they score
+    no less than the recipe's own. Without --beir, another centre than the recipe's must be better by a wide margin.
+    That chooses, and is less than "decided", for which the 95 % interval of the difference must leave out 0. Then the
     weight of hybrid search is chosen on the same questions. Only --sample pairs are encoded, once for all layers, and
     kept in --cache (by default a folder in ~/.cache). The last line says how to use what was found.
 
@@ -75,12 +76,13 @@ def command(sources: tuple[str, ...], **options: Any) -> None:
         options["format_"],
         options["on_error"],
         options["rerank"],
+        output if output and output.suffix != ".json" else None,
     )
     index = options["index"] or next(filter(None, map(published_at, sources)), None)
     check_output_options(options | {"index": index}, *sources, options["beir"])
     with ProgressBar(options["quiet"]) as progress:
         result = run_tune(_target(sources, options), task, sweep_of(options), options["cache"], progress)
-    print_result(result, options, write=write_recipe if output and output.suffix != ".json" else None)
+    print_result(result, options, write=write_recipe if task.recipe_file else None)
     if not options["as_json"]:
         with stdout_free_for(output):
             click.echo(f"\nuse it: {result['choice']['command']}")

@@ -85,6 +85,11 @@ class QrelsJudge:
         (answers,) = runs_of_settings(self._collection, [setting], asked, self._places, words)
         return [self._values(found) for found in answers.hybrids]
 
+    @property
+    def centre_margin(self) -> float:
+        """None is asked for: these are the questions that count."""
+        return 0.0
+
     def moments(self, key: PoolingKey) -> Moments:
         """Of the embeddings that a transform is fitted on."""
         return self._collection.material(key).moments()

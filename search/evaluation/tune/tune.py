@@ -60,6 +60,11 @@ class Judge(Protocol):
         """Of the embeddings that a transform is fitted on; after `prepare`."""
         ...
 
+    @property
+    def centre_margin(self) -> float:
+        """How much better, 0 to 1, another centre than the recipe's must be to be taken."""
+        ...
+
 
 @dataclass(frozen=True)
 class Tuned:
@@ -113,13 +118,15 @@ def tune(judge: Judge, subject: Target, sweep: Sweep, max_bytes: int = 0, closed
     tried = [one for one in tried if one.whitening.strength != 0.0 or not one.whitening.shrinkage]
     settings = with_raw(tried if _is_narrowed(sweep) else list(dict.fromkeys([*tried, *_own(subject, tried)])))
     judge.prepare(settings)
+    centre = subject.own.whitening.centre
     plain = {one.key: one for one in reversed(settings) if not one.raw}  # the first of each key
+    plain |= {one.key: one for one in reversed(settings) if not one.raw and one.whitening.centre == centre}
     wider = [one for key, own in plain.items() for one in tempered(own, judge.moments(key))] if closed_form else []
     measured = tuple(judge.measure(list(dict.fromkeys([*settings, *wider]))))
-    choice = choose(measured, subject.own)
+    choice = choose(measured, subject.own, judge.centre_margin)
     wide = choice.taken
     if wide.setting.raw:
-        wide = max((one for one in measured if not one.setting.raw), key=lambda one: one.score)
+        wide = max((one for one in choice.candidates if not one.setting.raw), key=lambda one: one.score)
     dims = _dims(sweep, wide.dim, max_bytes)
     fewer: list[Setting] = []
     if closed_form:
@@ -234,6 +241,7 @@ class TuneOptions:
     format: str = ""
     on_error: OnError = "fail"  # or "skip": rows of the corpus that cannot be documents
     rerank: RerankerChoice | None = None  # try reranking by it as well
+    recipe_file: Path | None = None  # where the recipe will be written; the command then names it
 
     def __post_init__(self) -> None:
         if self.sample < LEAST_PAIRS:
@@ -287,12 +295,18 @@ def run_tune(
         clock.provenance(subject.spec, judge.data | data, **about),
         [row(one) for one in (*tuned.measured, *tuned.narrower)],
         None,
-        [*judge.notes, *_fit_notes(tuned), *filter(None, [why_untempered]), *why_not],
+        [
+            *judge.notes,
+            *_fit_notes(tuned),
+            *_centre_notes(tuned, judge.centre_margin),
+            *filter(None, [why_untempered]),
+            *why_not,
+        ],
         {
             "hybrid": weight.to_dict() if weight else None,
             "rerank": advice.to_dict() if advice else None,
             "frontier": [row(one) for one in tuned.frontier],
-            "choice": _choice(tuned, recipe, subject),
+            "choice": _choice(tuned, recipe, subject, task.recipe_file),
             "recipe": recipe.to_dict(),
         },
     )
@@ -389,7 +403,19 @@ def _fit_notes(tuned: Tuned) -> list[str]:
     return list(dict.fromkeys(notes))
 
 
-def _choice(tuned: Tuned, recipe: BuildConfig, subject: Target) -> dict[str, Any]:
+def _centre_notes(tuned: Tuned, margin: float) -> list[str]:
+    """That a setting with another centre scored higher, but not by the margin."""
+    best, candidates = max(tuned.measured, key=lambda one: one.score), tuned.choice.candidates
+    if any(one is best for one in candidates):
+        return []
+    return [
+        f"{best.setting.label} scored highest ({100 * best.score:.2f}), but its centre is not the recipe's. Drawn "
+        f"questions favour some centres, so another one is taken only if its gain is surely above {100 * margin:g}. "
+        "To decide, judge some queries and pass them with --beir."
+    ]
+
+
+def _choice(tuned: Tuned, recipe: BuildConfig, subject: Target, file: Path | None) -> dict[str, Any]:
     choice, enough = tuned.choice, tuned.enough
     return {
         "setting": choice.taken.setting.label,
@@ -401,7 +427,7 @@ def _choice(tuned: Tuned, recipe: BuildConfig, subject: Target) -> dict[str, Any
         "gain": choice.gain.to_dict(),
         "over_present": choice.beyond(choice.own, choice.taken).to_dict() if choice.own else None,
         "enough": _enough(enough, choice.taken) if enough else None,
-        "command": _command(tuned, recipe, subject),
+        "command": _command(tuned, recipe, subject, file),
     }
 
 
@@ -412,14 +438,15 @@ def _enough(enough: MeasuredSetting, taken: MeasuredSetting) -> dict[str, Any]:
     return {"dim": enough.dim, "bytes": enough.bytes, "value": enough.score, "strength": other}
 
 
-def _command(tuned: Tuned, recipe: BuildConfig, subject: Target) -> str:
+def _command(tuned: Tuned, recipe: BuildConfig, subject: Target, file: Path | None) -> str:
     """What makes use of the recipe: a refit, or a build where texts must be encoded in another way."""
-    if subject.index is None:
-        return " ".join(["isotrope build CORPUS INDEX", *_options(recipe, BuildConfig())])
-    if tuned.choice.taken.setting.key != subject.own.key:
-        return " ".join(["isotrope build CORPUS NEW_INDEX", *_options(recipe, BuildConfig())])
-    recipe = dataclasses.replace(recipe, encoder=subject.config.encoder)  # a model that has moved is no change
-    return " ".join([f"isotrope refit {shlex.quote(str(subject.index.path))}", *_options(recipe, subject.config)])
+    verb, base = "isotrope build CORPUS INDEX", BuildConfig()
+    if subject.index is not None and tuned.choice.taken.setting.key == subject.own.key:
+        verb, base = f"isotrope refit {shlex.quote(str(subject.index.path))}", subject.config
+        recipe = dataclasses.replace(recipe, encoder=base.encoder)  # a model that has moved is no change
+    elif subject.index is not None:
+        verb = "isotrope build CORPUS NEW_INDEX"
+    return " ".join([verb, *([f"--config {shlex.quote(str(file))}"] if file else _options(recipe, base))])
 
 
 def _options(recipe: BuildConfig, base: BuildConfig) -> list[str]:

@@ -56,6 +56,7 @@ _WINDOW_WORDS, _LEAST_WORDS = 10, 8
 _LEFT_SHARE = 0.1  # of a window's words
 _COPIED_SHARE = 0.25
 LEAST_PAIRS = 50
+CENTRE_MARGIN = 0.04  # of mean reciprocal rank; see docs/retrieval.md, "The centre without labels"
 
 
 @dataclass(frozen=True)
@@ -346,6 +347,11 @@ class UnlabelledJudge:
         cut, starts = self._rows(texts) if config.unit == "window" else (texts, None)
         words = BM25Ranking.of(cut, np.arange(len(texts)), config, "hybrid", starts)
         return fused_ranks(self.questions, setting, words.scores([pair.query for pair in self.pairs]), fusions)
+
+    @property
+    def centre_margin(self) -> float:
+        """`CENTRE_MARGIN` for retrieval; both sides of a pair for STS are alike, and favour no centre."""
+        return CENTRE_MARGIN if self.objective == "retrieval" else 0.0
 
     def moments(self, key: PoolingKey) -> Moments:
         """Of the embeddings that a transform is fitted on."""

@@ -61,8 +61,40 @@ def test_the_recipes_own_stays_unless_another_can_be_told_to_be_better() -> None
 
 
 def test_nobody_whitens_for_nothing_though_the_recipe_does() -> None:
+    raw, own = candidate(0.505, "none", "none", 1), candidate(0.500, 0.25, noise=2)
+    assert choose([raw, own, candidate(0.506, 0.5, noise=3)], own.setting).taken is raw
+
+
+def test_nothing_below_the_recipes_own_is_taken() -> None:
     raw, own = candidate(0.500, "none", "none", 1), candidate(0.505, 0.25, noise=2)
-    assert choose([raw, own], own.setting).taken is raw
+    assert choose([raw, own], own.setting).taken is own
+    best, low = (
+        candidate(0.512, 0.5, noise=2),
+        candidate(0.504, 0.75, noise=7),
+    )  # best is told from own, but not from raw
+    choice = choose([raw, own, low, best], own.setting)
+    assert any(one is raw for one in choice.tied)
+    assert choice.taken is best
+
+
+def test_another_centre_than_the_recipes_needs_the_margin() -> None:
+    raw, own = candidate(0.4, "none", "none"), candidate(0.5, 0.5, "none", noise=1)
+    better, other_layers = candidate(0.53, 0.5, noise=1), candidate(0.3, 0.5, noise=1, layers=(1,))
+    choice = choose([raw, own, better, other_layers], own.setting, margin=0.04)
+    assert choice.taken is own
+    assert not any(one is better for one in choice.candidates)
+    assert any(one is other_layers for one in choice.candidates)  # which nothing with the recipe's centre compares with
+    assert choose([raw, own, better], own.setting, margin=0.02).taken is better
+    assert choose([raw, own, better], own.setting).taken is better
+    noisy = candidate(0.55, 0.5, noise=2)  # the interval of its gain reaches below the margin
+    assert choose([raw, own, noisy], own.setting, margin=0.04).taken is own
+    assert choose([raw, better], own.setting, margin=0.04).taken is better  # no other centre was asked for
+
+
+def test_a_reason_does_not_call_what_is_taken_the_highest_when_it_is_not() -> None:
+    raw, own, better = candidate(0.4, "none", "none"), candidate(0.45, 0.25, "none"), candidate(0.5, 0.5, "none")
+    choice = choose([raw, own, better, candidate(0.51, 0.5)], own.setting, margin=0.04)
+    assert (choice.taken, choice.reason) == (better, "it scored highest with the recipe's centre")
 
 
 def test_the_raw_embeddings_compared_with_are_the_best_of_several_layers() -> None:

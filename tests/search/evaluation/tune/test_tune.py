@@ -16,6 +16,7 @@ from indexer.corpus.document import Document
 from indexer.encoders import load_encoder
 from indexer.errors import ConfigError, CorpusError, CorruptIndexError, EvaluationError
 from indexer.pipeline import build_index
+from indexer.store.manifest import load_manifest
 from search.evaluation.settings import Setting, Sweep
 from search.evaluation.target import Target
 from search.evaluation.tune.tune import DEFAULT_CENTRES, TuneOptions, full_sweep, run_tune, tuned_recipe
@@ -247,7 +248,7 @@ def test_the_command_writes_a_recipe_that_builds(config: BuildConfig, tmp_path: 
     assert tuned.encoder == config.encoder
     assert isotrope("build", source, tmp_path / "index", "--config", tmp_path / "tuned.toml").returncode == 0
     use, written_to = done.stdout.splitlines()[-2:]
-    assert use.startswith("use it: isotrope build CORPUS INDEX --set encoder.model=")
+    assert use == f"use it: isotrope build CORPUS INDEX --config {tmp_path / 'tuned.toml'}"
     assert written_to == f"written to {tmp_path / 'tuned.toml'}"
 
 
@@ -280,6 +281,13 @@ def test_the_command_that_uses_it_works_though_the_model_is_elsewhere(
     use = done.stdout.splitlines()[-1].removeprefix("use it: isotrope ")
     assert use.startswith(f"refit {tmp_path / 'index'} --set whitening.strength="), done.stderr
     assert isotrope(*shlex.split(use)).returncode == 0
+    done = isotrope("tune", tmp_path / "index", "--model", tmp_path / "moved", "--cache", tmp_path / "cache",
+                    "-o", tmp_path / "tuned.toml")  # fmt: skip
+    use = done.stdout.splitlines()[-2].removeprefix("use it: isotrope ")
+    assert use == f"refit {tmp_path / 'index'} --config {tmp_path / 'tuned.toml'}", done.stderr
+    assert isotrope(*shlex.split(use)).returncode == 0
+    tuned, stored = BuildConfig.load(tmp_path / "tuned.toml"), load_manifest(tmp_path / "index").config
+    assert (stored["whitening"], stored["hybrid"]) == (tuned.to_dict()["whitening"], tuned.to_dict()["hybrid"])
 
 
 def test_other_layers_of_an_index_take_a_build(config: BuildConfig, tmp_path: Path) -> None:
