@@ -1,0 +1,124 @@
+"""What `isotrope tune` takes without labels, by the judged queries, with and without its margin for other centres.
+
+    python -m benchmarks.centres --of INDEX FOLDER [--of INDEX FOLDER ...] [-o FILE]
+
+FOLDER is a judged collection in BEIR's layout; INDEX was built from it. Every setting that tune tries on the index is
+measured twice: by the mean reciprocal rank of 1,500 questions that are drawn from the documents, on which tune decides,
+and by nDCG@10 of the judged queries. The first table has nDCG@10 of the recipe's own setting, of what tune takes
+without the margin and with it, and of the best setting. The second compares centres: the best setting (by the drawn
+questions) of each other centre less the best with the recipe's centre, by both measures, with 95 % intervals.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from benchmarks.interleaved import machine, save
+from benchmarks.judged import encoder_name, judged_options
+from search.cli.output import print_table
+from search.evaluation.bootstrap import difference, draw_counts, resampled_mean
+from search.evaluation.settings import Sweep
+from search.evaluation.target import Target
+from search.evaluation.tune.choice import MeasuredSetting, choose
+from search.evaluation.tune.judged import QrelsJudge
+from search.evaluation.tune.tune import tune
+from search.evaluation.tune.unlabelled import CENTRE_MARGIN, UnlabelledJudge
+
+SAMPLE = 1500
+
+
+def row_of(index: Path, folder: Path) -> dict[str, Any]:
+    """Both measures of one index."""
+    subject = Target.of_index(index)
+    opened = subject.index
+    if opened is None:
+        raise ValueError("a target of an index has one")
+    drawn = tune(
+        UnlabelledJudge(subject, opened.documents.all_documents, "retrieval", SAMPLE),
+        subject,
+        Sweep(),
+        closed_form=True,
+    ).measured
+    judge = QrelsJudge(subject, folder)
+    settings = [one.setting for one in drawn]
+    judge.prepare(settings)
+    judged = list(judge.measure(settings))
+    own = subject.own
+    taken = {"without margin": 0.0, "with margin": CENTRE_MARGIN}
+    places = {name: _place(drawn, choose(drawn, own, margin).taken) for name, margin in taken.items()}
+    places = {"own": settings.index(own), **places, "best": int(np.argmax([one.score for one in judged]))}
+    return {
+        "index": index.resolve().name,
+        "encoder": encoder_name(subject.config),
+        "drawn questions": len(drawn[0].values),
+        "judged queries": len(judged[0].values),
+        "settings": {
+            name: {
+                "setting": drawn[place].setting.label,
+                "MRR": 100 * drawn[place].score,
+                "nDCG@10": 100 * judged[place].score,
+            }
+            for name, place in places.items()
+        },
+        "centres": list(_centres(drawn, judged, own.whitening.centre)),
+    }
+
+
+def _place(measured: Sequence[MeasuredSetting], one: MeasuredSetting) -> int:
+    return next(place for place, other in enumerate(measured) if other is one)
+
+
+def _centres(drawn: Sequence[MeasuredSetting], judged: Sequence[MeasuredSetting], own: str) -> Iterator[dict[str, Any]]:
+    """The best of each other centre less the best of the recipe's."""
+    best: dict[str, int] = {}
+    for place, one in enumerate(drawn):
+        centre = one.setting.whitening.centre
+        if not one.setting.raw and (centre not in best or one.score > drawn[best[centre]].score):
+            best[centre] = place
+    for centre, place in best.items():
+        if centre != own:
+            pairs = {name: (by[best[own]], by[place]) for name, by in (("MRR", drawn), ("nDCG@10", judged))}
+            gains = {name: _gain(*pair) for name, pair in pairs.items()}
+            yield {"own": drawn[best[own]].setting.label, "other": drawn[place].setting.label, **gains}
+
+
+def _gain(one: MeasuredSetting, other: MeasuredSetting) -> dict[str, Any]:
+    counts = draw_counts(len(one.values), "tune")
+    resampled = (resampled_mean(each.values, counts) for each in (one, other))
+    return difference(one.score, other.score, *resampled).to_dict()
+
+
+def _interval(gain: dict[str, Any]) -> str:
+    return f"{100 * gain['value']:+.1f} [{100 * gain['low']:+.1f}, {100 * gain['high']:+.1f}]"
+
+
+@click.command()
+@judged_options
+def main(judged: Sequence[tuple[Path, Path]], output: Path | None) -> None:
+    """What tune takes without labels, by the judged queries."""
+    rows = []
+    for index, folder in judged:
+        rows.append(row_of(index, folder))
+        click.echo(f"{index.name}", err=True)
+        if output:
+            save(output, {"machine": machine(1), "command": sys.argv[1:], "margin": CENTRE_MARGIN, "results": rows})
+    names = ("own", "without margin", "with margin", "best")
+    cells = [
+        [row["index"], *(f"{row['settings'][one]['nDCG@10']:.1f}: {row['settings'][one]['setting']}" for one in names)]
+        for row in rows
+    ]
+    print_table(["index", *names], cells, "nDCG@10 x 100")
+    cells = [
+        [row["index"], one["own"], one["other"], _interval(one["MRR"]), _interval(one["nDCG@10"])]
+        for row in rows
+        for one in row["centres"]
+    ]
+    print_table(["index", "recipe's centre", "other", "drawn", "judged"], cells, "Other centres, x 100")
+
+
+if __name__ == "__main__":
+    main()
