@@ -21,7 +21,7 @@ WORKDIR /src
 COPY constraints.txt ./
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
     /opt/isotrope/bin/pip install --constraint constraints.txt ${TORCH_INDEX:+--index-url ${TORCH_INDEX}} torch
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml README.md LICENSE isotrope.py ./
 COPY configs configs
 COPY indexer indexer
 COPY search search

@@ -180,8 +180,8 @@ def remarks_on(read: "CorpusReport") -> list[str]:
     return remarks
 
 
-def print_hits(query: str, hits: Sequence["Hit"]) -> None:
-    """A query and its hits: score, id, title and the first lines of the text.
+def print_hits(query: str, hits: Sequence["Hit"], group_by: str | None = None) -> None:
+    """A query and its hits: score, id, title and the first lines of the text; `group_by`: after the value of a column.
 
     On a terminal an id takes a third of the columns at most, and is shortened in the middle; elsewhere, where a program
     may read it, lines are as long as whole ids need. Scores are always whole.
@@ -207,12 +207,19 @@ def print_hits(query: str, hits: Sequence["Hit"]) -> None:
     table.add_column(no_wrap=True, style="cyan", min_width=widths[1])
     table.add_column(overflow="fold")
     for score, name, hit in zip(scores, ids, hits, strict=True):
-        table.add_row(score, Text(name), _excerpt(hit))
+        group = [(f"{group_by}: {_value_at(hit.metadata, group_by)}  ", "yellow")] if group_by is not None else []
+        table.add_row(score, Text(name), Text.assemble(*group, _excerpt(hit)))
         if hit.folded:
             table.add_row("", "", Text(_folded(hit), style="dim"))
     console = Console(width=width)
     console.print(table, crop=False)
     console.print()
+
+
+def _value_at(metadata: Mapping[str, Any], column: str) -> str:
+    """The value of a metadata column, or "none"."""
+    value = metadata.get(column)
+    return "none" if value is None else escape(str(value))
 
 
 def _score(hit: "Hit") -> str:

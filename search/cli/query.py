@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -353,7 +354,11 @@ def _shown(options: dict[str, Any]) -> Iterator[Show]:
     from search.cli.output import print_json, stdout_free_for
 
     if not options["output"]:
-        yield (lambda query, hits: print_json(_record(query, hits))) if options["as_json"] else _print_for_people
+        yield (
+            (lambda query, hits: print_json(_record(query, hits)))
+            if options["as_json"]
+            else partial(_print_for_people, group_by=options["group_by"])
+        )
         return
     from indexer.output_files import open_output
     from search.files import to_json
@@ -383,10 +388,10 @@ def _record(query: str, hits: "Answer[Hit] | None") -> dict[str, Any]:
     return record
 
 
-def _print_for_people(query: str, hits: "Answer[Hit] | None") -> None:
+def _print_for_people(query: str, hits: "Answer[Hit] | None", group_by: str | None) -> None:
     from search.cli.output import print_hits
 
     if hits is None:
         click.echo(f"error: {_BLANK}", err=True)
     else:
-        print_hits(query, hits)
+        print_hits(query, hits, group_by)

@@ -6,6 +6,7 @@ import sys
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from socket import gethostname
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
@@ -61,9 +62,10 @@ def command(index: Path, **options: Any) -> None:
     log_to_stderr()
     settings = settings_of(index, options)
     served = serve_engine(engine_of(index, options), settings, note)
-    cut = Listener(served, settings).listen(
-        lambda url: click.echo(f"{settings.name} is served at {url} (Ctrl-C stops).")
-    )
+    listener = Listener(served, settings)
+    port = listener.url.rpartition(":")[2]
+    elsewhere = f", and to other machines at http://{gethostname()}:{port}" if listener.is_on_all_addresses else ""
+    cut = listener.listen(lambda url: click.echo(f"{settings.name} is served at {url}{elsewhere} (Ctrl-C stops)."))
     note_end(cut, "request")
 
 

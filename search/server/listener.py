@@ -48,9 +48,15 @@ class Listener(uvicorn.Server):
 
     @property
     def url(self) -> str:
-        """Where it is reached."""
+        """Where it is reached from this machine: an address that can be opened, also where it listens on all."""
         host, port = self._socket.getsockname()[:2]
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    @property
+    def is_on_all_addresses(self) -> bool:
+        """Whether other machines reach it by any address of this one."""
+        return self._socket.getsockname()[0] in ("0.0.0.0", "::")  # noqa: S104
 
     def listen(self, on_ready: Callable[[str], None]) -> int:
         """Answer until SIGINT, SIGTERM, SIGHUP or `stop`. `on_ready` is called with the URL.

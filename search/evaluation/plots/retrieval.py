@@ -4,6 +4,7 @@ Lines stand in panels that share their axes; what does not vary by strength, suc
 """
 
 import textwrap
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -205,7 +206,9 @@ class Frame:
     size: Size
 
 
-_LEVEL_STYLE = (0, (6, 1.5, 1, 1.5, 1, 1.5))  # dash, dot, dot
+_LEVEL_STYLE = (6, 1.5, 1, 1.5, 1, 1.5)  # dash, dot, dot
+_HYBRID_STYLE = (6.4, 1.6, 1, 1.6)
+_BASELINE_COLOURS = (_BASELINE, "#6a3d9a", "#a6761d", "#1b7837")
 
 
 def plot_retrieval(result: Mapping[str, Any], path: Path, force: bool = False) -> str:
@@ -243,8 +246,9 @@ def draw_panels(figure: Any, panels: Sequence[Panel], frame: Frame, measure: str
     places = figure.subplots(frame.rows, frame.columns, squeeze=False).ravel()
     for axes in places[len(panels) :]:
         axes.remove()
+    styles = _baseline_styles(panels)
     for number, (axes, panel) in enumerate(zip(places, panels, strict=False)):
-        _draw(axes, panel, _USED * _POINTS * frame.size[0] / frame.columns)
+        _draw(axes, panel, styles, _USED * _POINTS * frame.size[0] / frame.columns)
         low, high = ranges[number]
         margin = _MARGIN * (high - low) or 1.0
         axes.set_ylim(low - margin, high + margin)
@@ -258,8 +262,26 @@ def draw_panels(figure: Any, panels: Sequence[Panel], frame: Frame, measure: str
     figure.draw_without_rendering()  # ticks follow the height that the layout gives, and their labels need its width
 
 
-def _draw(axes: Any, panel: Panel, width: float) -> None:
-    """One panel; `width` is the points that its strengths take."""
+def _baseline_styles(panels: Sequence[Panel]) -> dict[str, dict[str, Any]]:
+    """How each level line is drawn, in all panels alike; those of one sort differ in colour and in length of dashes."""
+    styles: dict[str, dict[str, Any]] = {}
+    sorts = Counter[tuple[float, ...]]()
+    for panel in panels:
+        for name in panel.baselines:
+            if name in styles:
+                continue
+            dashes = _LEVEL_STYLE if name in panel.levels else _HYBRID_STYLE if name.startswith("hybrid") else ()
+            number, sorts[dashes] = sorts[dashes], sorts[dashes] + 1
+            longer = tuple(length * (1 + number) for length in dashes)
+            styles[name] = {
+                "color": _BASELINE_COLOURS[number % len(_BASELINE_COLOURS)],
+                "linestyle": (0, longer) if longer else ":",
+            }
+    return styles
+
+
+def _draw(axes: Any, panel: Panel, styles: Mapping[str, Mapping[str, Any]], width: float) -> None:
+    """One panel; `styles` are those of level lines by name, `width` is the points that its strengths take."""
     strengths = sorted({strength for line in panel.lines for strength in line.points})
     span = strengths[-1] - strengths[0] or 0.4
     gap = min((after - before for before, after in pairwise(strengths)), default=span)
@@ -267,15 +289,15 @@ def _draw(axes: Any, panel: Panel, width: float) -> None:
     if panel.raw:
         _draw_raw(axes, panel.raw, panel.raw_label)
     for name, value in panel.baselines.items():
-        style = _LEVEL_STYLE if name in panel.levels else "-." if name.startswith("hybrid") else ":"
-        axes.axhline(value, color=_BASELINE, linestyle=style, linewidth=1.4, label=name, zorder=1.5)
+        axes.axhline(value, **styles[name], linewidth=1.4, label=name, zorder=1.5)
     for number, line in enumerate(panel.lines):
         _draw_line(axes, line, step * (number - (len(panel.lines) - 1) / 2))
     room = 0.08 * span + step * len(panel.lines) / 2
     axes.set_xlim(strengths[0] - room, strengths[-1] + room)
-    axes.set_xticks(strengths, _tick_labels(strengths, width / span))
+    several = len(strengths) > 1  # else a lone tick would look like the place of one of the lines
+    axes.set_xticks(strengths if several else [], _tick_labels(strengths, width / span) if several else [])
     axes.yaxis.get_major_locator().set_params(steps=_STEPS)
-    axes.set_xlabel("whitening strength")
+    axes.set_xlabel("whitening strength" if several else f"all at whitening strength {strengths[0]:g}")
     axes.set_title(panel.title, fontsize=_TEXT + 0.5)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="#e4e4e4", linewidth=0.7)

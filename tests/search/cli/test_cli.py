@@ -150,6 +150,17 @@ def test_a_number_that_json_has_no_word_for_is_null_in_print_and_in_a_file(
     assert json.loads(capsys.readouterr().out) == json.loads((tmp_path / "result.json").read_text()) == told
 
 
+@pytest.mark.parametrize("started", [["-m", "isotrope"], ["-c", "import isotrope; isotrope.main()"]])
+def test_files_of_the_working_directory_are_not_imported(started: list[str], tmp_path: Path) -> None:
+    """Also where the directory is on Python's path: by -m, or by an empty entry of PYTHONPATH."""
+    for name in ("search.py", "indexer.py"):
+        (tmp_path / name).write_text("raise SystemExit('the file of the user')")
+    env = os.environ | {"PYTHONPATH": f":{Path(__file__).parents[3]}"}
+    call = [sys.executable, *started, "--version"]
+    done = subprocess.run(call, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.split(",")[0]) == (0, "isotrope"), done.stderr
+
+
 def test_the_version_is_told() -> None:
     from importlib.metadata import version
 

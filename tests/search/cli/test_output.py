@@ -89,6 +89,13 @@ def test_what_is_folded_is_counted_and_the_first_are_named(capsys: pytest.Captur
     ]
 
 
+def test_the_value_that_hits_are_grouped_by_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    hits = [Hit("a", 0.5, "Title", "text", {"section": "net\nwork"}), Hit("b", 0.4, None, "text", {})]
+    print_hits("q", hits, "section")
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert lines[1:3] == ["0.500  a  section: net\\nwork  Title: text", "0.400  b  section: none  text"]
+
+
 def test_an_id_has_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     print_hits("q", [Hit("one\ntwo\x1b[2J", 0.5, None, "text", {})])
     assert capsys.readouterr().out.splitlines()[1].rstrip() == "0.500  one\\ntwo\\x1b[2J  text"

@@ -216,6 +216,24 @@ def test_raw_is_dashed_with_its_interval_shaded_and_bm25_dotted() -> None:
     assert (band.get_y(), band.get_y() + band.get_height()) == pytest.approx((55, 65))
 
 
+def test_rankings_without_a_strength_are_told_apart() -> None:
+    result = swept(layers=[[-1]], strengths=["none", 0.5])
+    for number, fusion in enumerate(({"constant": 60}, {"weight": 0.3}, {"weight": 0.5})):
+        result["results"].append(row("none", 0.52 + 0.01 * number, hybrid=fusion))
+    (axes,) = drawn(result).axes
+    level = [line for line in axes.lines if len(set(line.get_ydata())) == 1 and "hybrid" in str(line.get_label())]
+    assert len(level) == 3
+    assert len({line.get_color() for line in level}) == 3
+    assert len({line._unscaled_dash_pattern for line in level}) == 3
+
+
+@pytest.mark.parametrize(("strengths", "ticks"), [([0.5], 0), ([0.25, 0.5], 2)])
+def test_a_lone_strength_is_told_in_words(strengths: list[float], ticks: int) -> None:
+    (axes,) = drawn(swept(layers=[[-1]], strengths=strengths)).axes
+    assert len(axes.get_xticks()) == ticks
+    assert axes.get_xlabel() == ("whitening strength" if ticks else "all at whitening strength 0.5")
+
+
 # --- words
 
 
@@ -255,7 +273,7 @@ def test_no_words_touch_each_other_or_leave_the_picture(result: Result) -> None:
     whole = figure.bbox.padded(1)
     for axes in figure.axes:
         boxes = [label.get_window_extent() for label in axes.get_xticklabels() if label.get_text()]
-        assert len(boxes) >= 1
+        assert boxes or not len(axes.get_xticks())
         assert all(before.x1 < after.x0 for before, after in itertools.pairwise(boxes))
     blocks = [figure.legends[0].get_window_extent(), figure._suptitle.get_window_extent()]
     blocks += [axes.get_tightbbox() for axes in figure.axes]
