@@ -12,7 +12,7 @@ questions) of each other centre less the best with the recipe's centre, by both 
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 import numpy as np
@@ -29,6 +29,7 @@ from search.evaluation.tune.tune import tune
 from search.evaluation.tune.unlabelled import CENTRE_MARGIN, UnlabelledJudge
 
 SAMPLE = 1500
+Centre = Literal["role", "common", "none"]
 
 
 def row_of(index: Path, folder: Path) -> dict[str, Any]:
@@ -72,9 +73,11 @@ def _place(measured: Sequence[MeasuredSetting], one: MeasuredSetting) -> int:
     return next(place for place, other in enumerate(measured) if other is one)
 
 
-def _centres(drawn: Sequence[MeasuredSetting], judged: Sequence[MeasuredSetting], own: str) -> Iterator[dict[str, Any]]:
+def _centres(
+    drawn: Sequence[MeasuredSetting], judged: Sequence[MeasuredSetting], own: Centre
+) -> Iterator[dict[str, Any]]:
     """The best of each other centre less the best of the recipe's."""
-    best: dict[str, int] = {}
+    best: dict[Centre, int] = {}
     for place, one in enumerate(drawn):
         centre = one.setting.whitening.centre
         if not one.setting.raw and (centre not in best or one.score > drawn[best[centre]].score):

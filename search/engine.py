@@ -2,9 +2,8 @@
 
 import math
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import wraps
 from pathlib import Path
@@ -14,19 +13,21 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer import ann
-from indexer.corpus.document import Document, column_spans, joined_text
+from indexer.corpus.document import Document
 from indexer.encoders import Encoder, EncodeStats, Role
 from indexer.encoders.load import open_encoder
 from indexer.errors import ConfigError, StoreError, UnknownDocumentError
 from indexer.lazy import LOADER
 from indexer.progress import Progress
 from indexer.run_options import RunOptions
-from search.hits import Answer, bytes_of
+from search.hits import Answer
 from search.hits import FoldedHit as FoldedHit
 from search.hits import Hit as Hit
 from search.hits import Window as Window
 from search.index import Index
+from search.leases import Leases
 from search.ranking.documents import RankedDocument
+from search.ranking.fetch import fetch_hits
 from search.ranking.options import SearchOptions, require_queries, require_texts
 from search.ranking.ranker import DocumentRanker, EncodedQueries
 from search.ranking.reranker import RerankerChoice, Reranking
@@ -34,12 +35,11 @@ from search.shards import ShardOptions, close_hosts, hosted
 from search.unit_vectors import Mark, UnitVectors, require_array, require_mark
 
 if TYPE_CHECKING:
-    from indexer.arrays import Mask, RowIds
+    from indexer.arrays import Mask
     from search.filters import ColumnFacet
 
 
 _FEWEST_RERANKED = 2  # hits that can be in another order
-_READ_AT_ONCE = 16  # documents, where what they hold is looked at
 _FAISS_THREADS = 1  # one query on a flat index is faster with one than with many
 
 
@@ -56,7 +56,7 @@ def _following(method: Method) -> Method:
         while True:
             engine = self._current
             try:
-                with engine._lease():
+                with engine._leases.lease():
                     return method(engine, *given, **named)
             except StoreError:
                 if not self._follow(engine):
@@ -103,9 +103,7 @@ class SearchEngine:
         self._loading: Future[Encoder] | None = None
         self._encoder_lock, self._opening_lock = threading.Lock(), threading.Lock()
         self._of_thread = threading.local()
-        self._users, self._users_lock = 0, threading.Lock()  # calls that are answered by this generation
-        self._closing = self._closed = False  # to be closed when the last of them has ended; closed
-        self._replaced = False  # by a later generation
+        self._leases = Leases(self._close_files)
         here = self._shards is None
         self._index = Index.unchecked(index) if ahead and here else Index.open(index)
         if ahead:
@@ -134,7 +132,7 @@ class SearchEngine:
 
     def close(self) -> None:
         """Let go of the index's files once no call needs them any more; a later search opens them again."""
-        self._current._close_unused()
+        self._current._leases.close()
 
     @property
     def index(self) -> Index:
@@ -244,22 +242,7 @@ class SearchEngine:
 
         `on_read` is called again and again with the bytes that the documents hold so far, and may raise to end it.
         """
-        numbers = sorted({found.document for answer in ranked for found in answer})
-        documents, size = dict[int, Document](), 0
-        step = _READ_AT_ONCE if on_read else max(1, len(numbers))
-        for start in range(0, len(numbers), step):
-            some = numbers[start : start + step]
-            read = self._index.documents.fetch(some)
-            documents.update(zip(some, read, strict=True))
-            if on_read:
-                size += sum(bytes_of((one.title, one.text, one.metadata)) for one in read)
-                on_read(size)
-        folded = sorted({one.document for answer in ranked for found in answer for one in found.folded})
-        names = dict(zip(folded, self._index.documents.names(folded), strict=True))
-        return [
-            Answer((self._hit(documents[found.document], found, names) for found in answer), answer.missing)
-            for answer in ranked
-        ]
+        return fetch_hits(self._index, ranked, on_read)
 
     def rank(
         self,
@@ -372,32 +355,10 @@ class SearchEngine:
         with self._opening_lock:
             if self._current is engine:
                 self._current = self.newest()
-        engine._replaced = True
-        engine._close_unused()
+        engine._leases.close(for_good=True)
         return True
 
-    @contextmanager
-    def _lease(self) -> Iterator[None]:
-        """Within the block this generation answers a call, and `close` waits."""
-        with self._users_lock:
-            self._users += 1
-        try:
-            yield
-        finally:
-            with self._users_lock:
-                self._users -= 1
-                self._close_if_unused()
-
-    def _close_unused(self) -> None:
-        """Close this generation, once the last call that it answers has ended."""
-        with self._users_lock:
-            self._closing = True
-            self._close_if_unused()
-
-    def _close_if_unused(self) -> None:
-        if self._users or not (self._closing or self._replaced):
-            return
-        self._closing, self._closed = False, True
+    def _close_files(self) -> None:
         self._index.close()
         close_hosts(self._index)
 
@@ -511,9 +472,9 @@ class SearchEngine:
         """Open what all searches share: threads that came first together would each do so."""
         with self._opening_lock:
             _ = self._index.transform, self._index.searched, self._index.documents, self._index.stored_embeddings
-            if self._closed:  # the segments were opened again
+            if self._leases.closed:  # the segments were opened again
                 self._set_up_segments()
-                self._closed = False
+                self._leases.closed = False
 
     @property
     def _space(self) -> str:
@@ -524,20 +485,3 @@ class SearchEngine:
     def _dim(self) -> int:
         """Length of a raw embedding."""
         return int(self._index.manifest.encoder["dim"])
-
-    def _hit(self, document: Document, found: RankedDocument, names: dict[int, tuple[str, str | None]]) -> Hit:
-        """A hit; `names` are the id and the title of each document that is folded."""
-        window = None
-        if not self._index.numbering.one_to_one and found.row >= 0:
-            window = self._window(document, np.array([found.row]))
-        folded = tuple(
-            FoldedHit(names[one.document][0], one.score, one.similarity, names[one.document][1]) for one in found.folded
-        )
-        about = (window, folded, found.folded_count, found.parts, found.rerank_score)
-        return Hit(document.id, found.score, document.title, document.text, document.metadata, *about)
-
-    def _window(self, document: Document, rows: "RowIds") -> Window:
-        start, end = self._index.numbering.spans(rows)[0].tolist()
-        columns = self._index.config.corpus.text
-        spans = column_spans(document, columns, start, end)
-        return Window(start, end, joined_text(document, columns)[start:end], spans)

@@ -49,7 +49,7 @@ LEVELS: list[set[str]] = [
     {"indexer.store"},
     {"indexer.encoders"},
     {"indexer.pipeline"},
-    {"search.abandonment", "search.files", "search.hits", "search.text", "search.unit_vectors"},
+    {"search.abandonment", "search.files", "search.hits", "search.leases", "search.text", "search.unit_vectors"},
     {"search.segments"},
     {"search.index"},
     {

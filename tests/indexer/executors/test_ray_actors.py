@@ -29,11 +29,10 @@ from tests.indexer.executors.test_processes import (
     failing_unsendably,
     reading_ahead,
     unprepared,
-    wait_until,
 )
+from tests.waiting import PATIENCE, wait_until
 
 TWO = WorkerPool(2, "ray")
-PATIENCE = 60  # seconds; only a hang takes as long
 
 
 def answers(actor: Any, calls: list[tuple[int, int]], flushes: list[int]) -> dict[int, Any]:

@@ -229,7 +229,7 @@ def test_a_stop_between_two_removals_leaves_no_part_that_looks_complete(
     store, sender = open_store(url), Sender(one.index)
     remove, mark = ObjectStore.remove, f"{PART}/{layout.PART}"
     verbs = {
-        "sweep": lambda: sender.sweep((), [f"{PART}/{name}" for name in (*DATA, layout.PART)]),
+        "sweep": lambda: sender.sweep(lambda names: names, [f"{PART}/{name}" for name in (*DATA, layout.PART)]),
         "withdraw": lambda: sender.withdraw(PART),
         "end_pending": lambda: sender.end_pending(()),
     }

@@ -11,6 +11,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
+from operator import eq
 from pathlib import Path
 
 import pytest
@@ -78,7 +80,7 @@ def test_a_request_in_pieces_is_a_request(served_folder: Path, monkeypatch: pyte
     with live_server(served_folder) as server, connection(server) as taken:
         for number, piece in enumerate(pieces, 1):
             taken.sendall(piece)
-            wait_until(lambda number=number: arrived == pieces[:number])
+            wait_until(partial(eq, arrived, pieces[:number]))
         assert until_closed(taken).startswith(b"HTTP/1.1 200")
 
 

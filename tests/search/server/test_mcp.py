@@ -297,7 +297,7 @@ def test_a_description_is_of_one_generation(tmp_path: Path) -> None:
             asked.append(found[1].generation)
             return found
 
-        service.facets = before_a_change  # type: ignore[method-assign]
+        service.facets = before_a_change  # type: ignore[method-assign, assignment]
         tools = {tool.name: tool.description or "" for tool in (await client.list_tools()).tools}
         assert "holds 6 documents" in tools["search_documents"]
         assert "- colour: text, 'red'" in tools["search_documents"]

@@ -1,0 +1,39 @@
+"""Files that stay open as long as calls use them."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+class Leases:
+    """Counts the calls that use some files, and closes the files by `close` when the last one has ended.
+
+    `closed` says that they were closed; the caller that opens them again sets it to False.
+    """
+
+    def __init__(self, close: Callable[[], None]) -> None:
+        self._close, self._lock, self._count = close, threading.Lock(), 0
+        self._wanted = self._for_good = self.closed = False
+
+    @contextmanager
+    def lease(self) -> Iterator[None]:
+        """Keep the files open within the block."""
+        with self._lock:
+            self._count += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._count -= 1
+                self._close_if_unused()
+
+    def close(self, for_good: bool = False) -> None:
+        """Close the files once no call uses them; `for_good`, again after each later call."""
+        with self._lock:
+            self._wanted, self._for_good = True, self._for_good or for_good
+            self._close_if_unused()
+
+    def _close_if_unused(self) -> None:
+        if not self._count and (self._wanted or self._for_good):
+            self._wanted, self.closed = False, True
+            self._close()
