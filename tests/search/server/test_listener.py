@@ -11,8 +11,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from functools import partial
-from operator import eq
 from pathlib import Path
 
 import pytest
@@ -78,9 +76,9 @@ def test_a_request_in_pieces_is_a_request(served_folder: Path, monkeypatch: pyte
     monkeypatch.setattr(connection_module.Connection, "data_received", noted)
     pieces = [post(QUESTION)[place : place + 7] for place in range(0, len(post(QUESTION)), 7)]
     with live_server(served_folder) as server, connection(server) as taken:
-        for number, piece in enumerate(pieces, 1):
+        for place, piece in enumerate(pieces):
+            wait_until(lambda: arrived == pieces[:place])  # noqa: B023 - called in this round
             taken.sendall(piece)
-            wait_until(partial(eq, arrived, pieces[:number]))
         assert until_closed(taken).startswith(b"HTTP/1.1 200")
 
 
