@@ -345,11 +345,14 @@ class IndexConfig:
         return int(float(number) * 1024 ** " KMGT".index(self.memory[len(number) :] or " "))
 
 
+PART_BYTES = 64 << 20  # of text in a part of several documents, whatever the machine: where parts end is stored
+
+
 @dataclass(frozen=True)
 class StoreConfig:
     """The index directory."""
 
-    part_documents: int = 8192
+    part_documents: int = 8192  # in a part, at most; a part of several documents also has at most `PART_BYTES` of text
     embeddings: Literal["float32", "float16"] = "float32"
 
     def __post_init__(self) -> None:

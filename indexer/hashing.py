@@ -62,8 +62,15 @@ def hash_texts(texts: Iterable[str]) -> "TextHashes":
     """One 128-bit hash a text, (n, 2)."""
     import numpy as np
 
-    digests = b"".join(hashlib.blake2b(text.encode(), digest_size=16).digest() for text in texts)
+    digests = b"".join(map(_hash_text, texts))
     return np.frombuffer(digests, dtype=np.uint64).reshape(-1, 2)
+
+
+def _hash_text(text: str) -> bytes:
+    digest = hashlib.blake2b(digest_size=16)
+    for start in range(0, len(text), _BLOCK):  # a long text is not copied as a whole
+        digest.update(text[start : start + _BLOCK].encode())
+    return digest.digest()
 
 
 def hash_vectors(embeddings: "Embeddings") -> "TextHashes":

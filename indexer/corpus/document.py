@@ -42,6 +42,21 @@ def joined_text(document: Document, columns: Iterable[str]) -> str:
     return join_columns([_column(document, name) for name in columns])
 
 
+def text_bytes(document: Document) -> int:
+    """Bytes of a document's strings as UTF-8: its id, title and text, and those in its metadata."""
+    return _text_bytes([document.id, document.title, document.text, document.metadata])
+
+
+def _text_bytes(value: Any) -> int:
+    if isinstance(value, str):
+        return len(value) if value.isascii() else len(value.encode(errors="surrogatepass"))
+    if isinstance(value, bytes):
+        return len(value)
+    if isinstance(value, dict):
+        value = value.values()
+    return sum(map(_text_bytes, value)) if isinstance(value, Iterable) else 0
+
+
 def is_blank(document: Document, columns: Iterable[str]) -> bool:
     """Whether `joined_text` is empty."""
     blank = True

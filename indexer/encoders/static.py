@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from indexer.pooling.latte_mix import LatteMix
 
 
+_LONG_TOKENS = 1 << 18  # of a text whose vectors are looked up and added piece by piece
 _BLOCK_BYTES = 1 << 21  # of vectors looked up together, to stay in the cache
 
 
@@ -125,16 +126,33 @@ class StaticEncoder:
     def _pool(self, tokens: Tokens, pooling: PoolingMode) -> Float32Array:
         if pooling == "latte-mix":
             return self._mixtures(tokens)
-        vectors = self._vectors(tokens.ids)
-        if pooling == "max":
-            return reduce_segments(np.maximum, vectors, tokens.starts)
-        if pooling == "sif":
-            vectors = np.multiply(vectors, self._sif[tokens.ids][:, None], dtype=np.float32)
-        elif pooling != "mean":
+        if pooling not in ("max", "mean", "sif"):
             raise ConfigError(f'pooling "{pooling}" was asked for, which a static table does not offer.')
+        ufunc = np.maximum if pooling == "max" else np.add
+        if len(tokens) > 1 or len(tokens.ids) <= _LONG_TOKENS:
+            reduced = reduce_segments(ufunc, self._weighed(tokens.ids, pooling), tokens.starts)
+        else:
+            reduced = self._reduced_in_pieces(ufunc, tokens.ids, pooling)
+        if pooling == "max":
+            return reduced
         counts = tokens.cut_lengths[:, None].astype(np.float32)
-        mean: Float32Array = np.divide(reduce_segments(np.add, vectors, tokens.starts), counts, dtype=np.float32)
+        mean: Float32Array = np.divide(reduced, counts, dtype=np.float32)
         return mean
+
+    def _weighed(self, ids: Int32Array, pooling: PoolingMode) -> Float32Array:
+        vectors = self._vectors(ids)
+        if pooling == "sif":
+            vectors = np.multiply(vectors, self._sif[ids][:, None], dtype=np.float32)
+        return vectors
+
+    def _reduced_in_pieces(self, ufunc: np.ufunc, ids: Int32Array, pooling: PoolingMode) -> Float32Array:
+        """The row (1, d) of a long text, whose vectors together may not fit into memory: rows are added in the same
+        order as `reduce_segments` adds them, so that the bits are the same."""
+        row, step = np.zeros((0, self.table.dim), np.float32), _BLOCK_BYTES // (4 * self.table.dim)
+        for start in range(0, len(ids), step):
+            vectors = np.concatenate([row, self._weighed(ids[start : start + step], pooling)])
+            row = reduce_segments(ufunc, vectors, np.array([0, len(vectors)]))
+        return row
 
     def _mixtures(self, tokens: Tokens) -> Float32Array:
         """Means of posteriors, (n, width). Each distinct token passes through the auto-encoder once."""

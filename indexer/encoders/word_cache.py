@@ -17,8 +17,9 @@ without spaces): such are seldom met again.
 """
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import repeat
+from itertools import groupby, repeat
 from threading import Lock
 from typing import Any
 
@@ -35,7 +36,10 @@ from indexer.errors import ModelError
 MOST_WORDS, MOST_BYTES = 1 << 18, 1 << 24  # that are remembered: with the dict about 50 MB
 _FEW_TEXTS = 16  # which the tokenizer is as quick with
 _GROUP_CHARACTERS = 1 << 20  # of texts cut together
+_LONG_TEXT = 1 << 22  # characters of a text that is tokenised in pieces, lest its words take many times its size
+_SPACES = " \t\n\r"
 _LONG_WORDS = 16  # characters a word on average, with the space behind it
+_SPACE = re.compile(f"[{_SPACES}]")
 _MARK = b"\0"  # stands behind each text
 _RESERVED = ("\0", "\x0b", "\x0c")
 _NORMALIZERS = {None, "BertNormalizer", "Lowercase", "NFC", "NFD", "NFKC", "NFKD", "StripAccents"}
@@ -94,6 +98,7 @@ class WordCachedTokenizer:
         self.tokenizer = tokenizer
         added = (token.content for token in local.get_added_tokens_decoder().values())
         self._marks = [*_RESERVED, *filter(None, added)]
+        self._reaches_across_spaces = any(space in mark for mark in self._marks for space in _SPACES)
         self._words = _Words()
         # Without added tokens: a word that is a part of a text is none, whatever is written.
         of_words = Tokenizer(local.model)
@@ -102,9 +107,21 @@ class WordCachedTokenizer:
 
     def __call__(self, texts: Sequence[str]) -> Tokens:
         """Token ids for each text; raises as the tokenizer does."""
+        if any(len(text) > _LONG_TEXT for text in texts):
+            return _joined(list(self._by_length(texts)))
         if len(texts) < _FEW_TEXTS:
             return self.tokenizer(texts)
         return _joined([self._group(group) for group in _groups(texts)])
+
+    def _by_length(self, texts: Sequence[str]) -> Iterator[Tokens]:
+        """Tokens of the texts in their order, those of a long text taken piece by piece."""
+        for is_long, some in groupby(texts, lambda text: len(text) > _LONG_TEXT):
+            if not is_long:
+                yield self(list(some))
+                continue
+            for text in some:
+                pieces = [text] if self._reaches_across_spaces else cut_at_spaces(text)
+                yield _as_one_text([self._group([piece]) for piece in pieces], self.tokenizer.facts.stand_in)
 
     def _group(self, texts: Sequence[str]) -> Tokens:
         whole = self._not_by_words(texts)
@@ -204,6 +221,22 @@ def _of_texts(ids: Int32Array, ends: npt.NDArray[np.int64], stand_in: int) -> To
         ids = np.insert(ids, starts[:-1][lengths == 0], stand_in)
         starts = _ends(np.maximum(lengths, 1))
     return Tokens(ids, None, starts, lengths)
+
+
+def cut_at_spaces(text: str) -> Iterator[str]:
+    """A text in pieces of about `_GROUP_CHARACTERS`. All but the first begin at white space."""
+    start = 0
+    while start < len(text):
+        found = _SPACE.search(text, start + _GROUP_CHARACTERS)
+        stop = found.start() if found else len(text)
+        yield text[start:stop]
+        start = stop
+
+
+def _as_one_text(pieces: Sequence[Tokens], stand_in: int) -> Tokens:
+    """The tokens of the pieces of a text, without what stands for a piece that has none."""
+    ids = np.concatenate([np.zeros(0, np.int32), *(piece.ids for piece in pieces if piece.lengths.any())])
+    return _of_texts(ids, np.array([len(ids)], np.int64), stand_in)
 
 
 def _replaced(tokens: Tokens, texts: Sequence[int], others: Tokens) -> Tokens:

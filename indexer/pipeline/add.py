@@ -7,7 +7,7 @@ running the same command again changes nothing.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from indexer.pipeline.encode import EncodedParts, encode_parts
 from indexer.pipeline.generation import open_generation
 from indexer.pipeline.index_encoder import LazyEncoder, unknown_note
 from indexer.pipeline.index_segment import COUNTS, WrittenSegments, write_segments
-from indexer.pipeline.ingest import PendingPart, empty_corpus, ingest
+from indexer.pipeline.ingest import PendingPart, cut_into_parts, empty_corpus, ingest
 from indexer.pipeline.published_index import PublishedIndex
 from indexer.progress import NoProgress, Progress
 from indexer.run_options import RunOptions
@@ -134,8 +134,8 @@ class Upserts:
         return self._published.stored(np.array(self._replaced, np.int64))
 
     def __iter__(self) -> Iterator[Document]:
-        stream, store = iter(self._documents), self._published.config.store
-        while documents := list(islice(stream, store.part_documents)):
+        store = self._published.config.store
+        for documents in cut_into_parts(self._documents, store.part_documents):
             there = self._published.find([document.id for document in documents])
             for document in documents:
                 if document.id not in there:

@@ -7,10 +7,12 @@ others are written anew with the embeddings they have. The transform is kept. No
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
+from indexer.config import PART_BYTES
+from indexer.corpus.document import text_bytes
 from indexer.errors import StoreError
 from indexer.pipeline.drift import AddedSince
 from indexer.pipeline.encode import encode_parts
@@ -89,10 +91,21 @@ def compact_index(
 def _is_scattered(published: PublishedIndex) -> bool:
     """Whether a build of the same documents would cut parts or segments in another way."""
     manifest, config = published.manifest, published.config
-    uneven = any(part.documents != config.store.part_documents for part in manifest.parts[:-1])
     rows = [part.rows for part in manifest.parts]
     cut = [sum(rows[parts]) for parts in even_runs(rows, config.index.segment_rows)]
-    return manifest.deleted is not None or uneven or [entry.rows for entry in manifest.segments] != cut
+    if manifest.deleted is not None or [entry.rows for entry in manifest.segments] != cut:
+        return True
+    most = config.store.part_documents
+    ends = accumulate(part.documents for part in manifest.parts[:-1])
+    return any(
+        manifest.parts[part].documents != most and not _is_full(published, part, end) for part, end in enumerate(ends)
+    )
+
+
+def _is_full(published: PublishedIndex, part: int, follower: int) -> bool:
+    """Whether the texts of a part leave no room for the document that follows it."""
+    (document,) = published.documents.fetch([follower])
+    return published.documents.uncompressed_bytes(part) + text_bytes(document) > PART_BYTES
 
 
 def _fold(generation: Generation, options: RunOptions, progress: Progress) -> tuple[Manifest, tuple[str, ...]]:

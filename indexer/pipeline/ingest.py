@@ -6,10 +6,10 @@ the result, in memory as long as little is held, then in scratch files. Embeddin
 part whole at once.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
-from itertools import count, islice
+from itertools import count
 from pathlib import Path
 from typing import Protocol
 
@@ -18,9 +18,9 @@ import numpy.typing as npt
 
 from indexer.arrays import Embeddings, Mask, TextHashes
 from indexer.chunking import Windows
-from indexer.config import StoreConfig
+from indexer.config import PART_BYTES, StoreConfig
 from indexer.corpus import Corpus
-from indexer.corpus.document import Document, joined_text
+from indexer.corpus.document import Document, joined_text, text_bytes
 from indexer.corpus.schema import schema_to_json
 from indexer.errors import CorpusError, ExistsError
 from indexer.hashing import hash_id, hash_texts, hash_vectors
@@ -134,7 +134,7 @@ def ingest(
     place = _Placing(generation, known or ReuseByText(generation), beside)
     pending: list[PendingPart] = []
     hashes: list[npt.NDArray[np.uint64]] = []
-    for documents, part in place_while_reading(place, _cut(corpus, generation.config.store.part_documents)):
+    for documents, part in place_while_reading(place, _cut(corpus, generation)):
         pending.append(part)
         hashes.append(np.array([hash_id(document.id) for document in documents], np.uint64))
         progress.advance(len(documents))
@@ -165,10 +165,36 @@ def corpus_differs(generation: Generation, how: str) -> ExistsError:
     )
 
 
-def _cut(corpus: Iterable[Document], size: int) -> Iterator[list[Document]]:
-    stream = iter(corpus)
-    while documents := list(islice(stream, size)):
-        yield documents
+def _cut(corpus: Iterable[Document], generation: Generation) -> Iterator[list[Document]]:
+    """The corpus as parts. Those of a published index that must come again may be cut by count alone, as earlier
+    versions cut them."""
+    most = generation.config.store.part_documents
+    entries = generation.followed.manifest.parts if generation.continues else ()
+    by_count = {number for number, entry in enumerate(entries) if entry.documents == most or entry is entries[-1]}
+    return cut_into_parts(corpus, most, by_count)
+
+
+def cut_into_parts(
+    documents: Iterable[Document], most: int, by_count: Collection[int] = ()
+) -> Iterator[list[Document]]:
+    """Runs of at most `most` documents, and of at most `PART_BYTES` of text unless one document alone has more.
+
+    The runs of the numbers in `by_count` end by their count alone.
+    """
+    part, held, number = list[Document](), 0, 0
+    for document in documents:
+        size = text_bytes(document)
+        if part and held + size > PART_BYTES and number not in by_count:
+            yield part
+            part, held, number = [], 0, number + 1
+        part.append(document)
+        held += size
+        del document  # the part alone holds it, and is let go of before the next is read
+        if len(part) == most or (held >= PART_BYTES and number not in by_count):
+            yield part
+            part, held, number = [], 0, number + 1
+    if part:
+        yield part
 
 
 def place_while_reading(
@@ -215,8 +241,7 @@ class _Placing:
         encodes = self._generation.spec.traits.encodes_texts
         given = None if encodes else given_embeddings(documents, self._config.store)
         if given is None:
-            cut = self._generation.chunker([joined_text(one, self._config.corpus.text) for one in documents])
-            texts = CutTexts(hash_texts(cut.texts), cut.windows)
+            texts = self._cut_texts(documents)
         else:
             self._require_size(documents, given)
             texts = CutTexts(hash_vectors(given), None)
@@ -237,6 +262,10 @@ class _Placing:
         if given is not None:
             return self._complete_given(name, written, texts.hashes, given)
         return PendingPart(name, written, len(texts.hashes), None, known, cut=self._kept(texts, name))
+
+    def _cut_texts(self, documents: Sequence[Document]) -> CutTexts:
+        cut = self._generation.chunker([joined_text(one, self._config.corpus.text) for one in documents])
+        return CutTexts(hash_texts(cut.texts), cut.windows)
 
     def _kept(self, texts: CutTexts, name: str) -> CutTexts | Path | None:
         """What was cut, for whoever encodes it; None where a full disk has no room for it: it is cut anew then."""
@@ -284,15 +313,15 @@ class _Placing:
         if there and position < len(entries) and entries[position].name == there[0]:
             return
         there_too = entries[position].documents if position < len(entries) else 0
-        if len(documents) != there_too:  # only the last part of a corpus is shorter than others
+        before = sum(entry.documents for entry in entries[:position])
+        by_count = all(entry.documents == size for entry in entries[:-1])
+        if by_count and len(documents) != there_too:  # only the last part of a corpus is shorter than others
             ours, theirs = (
-                f"ends after {position * size + count:,}"
-                if count < size
-                else f"goes on after {position * size + count:,}"
+                f"ends after {before + count:,}" if count < size else f"goes on after {before + count:,}"
                 for count in (len(documents), there_too)
             )
             raise corpus_differs(self._generation, f"this corpus {ours} documents, that of the index {theirs}")
-        first = position * size + 1
+        first = before + 1
         last = first + len(documents) - 1
         how = f'documents {first:,} to {last:,} differ (the first is "{documents[0].id}")'
         raise corpus_differs(self._generation, how)

@@ -30,7 +30,8 @@ from indexer.store.manifest import Manifest
 from indexer.store.mirror import open_stored
 
 GROUP_BYTES = 48 << 10  # of a row group; small, so that fetching one hit's text reads little
-_GROUP_ROWS = (32, 256)  # documents in one, at least and at most, however long they are
+_GROUP_ROWS = (32, 256)  # documents in one, at least and at most, unless the least are more than the next
+_MOST_GROUP_BYTES = 16 << 20
 HELD_BYTES = 32 << 20  # of row groups that a reader keeps in memory
 OPEN_PARTS = 384  # whose footers stay in memory
 _LOOKED_UP = 1 << 20  # ids in memory at a time, while some are looked up
@@ -61,6 +62,7 @@ def _document_options(table: pa.Table) -> dict[str, Any]:
     packed = dict.fromkeys(long_columns(table), "zstd")
     least, most = _GROUP_ROWS
     rows = min(most, max(least, GROUP_BYTES * len(table) // max(1, table.nbytes)))
+    rows = min(rows, max(1, _MOST_GROUP_BYTES * len(table) // max(1, table.nbytes)))
     options = {"compression": packed, "use_dictionary": False, "write_statistics": False, "row_group_size": rows}
     return parquet_options() | options
 
@@ -319,6 +321,12 @@ class DocumentReader:
     def schema(self) -> pa.Schema:
         """Every column and its type: id, title, text, then metadata as it is in the whole index."""
         return pa.schema([*STORED, *self._schema])
+
+    def uncompressed_bytes(self, part: int) -> int:
+        """Bytes of a part's documents before compression, no fewer than `text_bytes` counts for them."""
+        with self._lock:
+            metadata = self._part(part).file.metadata
+            return sum(metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups))
 
     @property
     def counts(self) -> list[int]:

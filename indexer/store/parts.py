@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time
 from json.encoder import encode_basestring_ascii
@@ -27,6 +27,7 @@ from indexer.store.manifest import Manifest
 from indexer.store.mirror import mirror_of, open_stored, read_stored, sent_sizes
 from indexer.typed_json import convert_json, decode_json
 
+_PIECE = 1 << 20  # characters of a text that are hashed together
 _MOST_BYTES = 1 << 27  # of a record, which grows with the part's files and its columns
 _WINDOWS_SCHEMA = pa.schema(
     [pa.field("text_hash", pa.binary(16), nullable=False), pa.field("tokens", pa.int32(), nullable=False)]
@@ -93,8 +94,11 @@ def embedding_key(fingerprint: str, hashes: TextHashes) -> str:
 
 def document_key(embeddings: str, documents: Sequence[Document], rules: dict[str, Any]) -> str:
     """What a part as a whole depends on: its embeddings, ids, titles, texts, metadata and the column rules."""
-    rows = "".join(map(_row_json, documents))
-    return hashlib.sha256(embeddings.encode() + canonical_json(rules) + rows.encode()).hexdigest()
+    digest = hashlib.sha256(embeddings.encode() + canonical_json(rules))
+    for document in documents:
+        for piece in _row_json(document):
+            digest.update(piece.encode())
+    return digest.hexdigest()
 
 
 def write_windows(folder: Path, hashes: TextHashes, lengths: Int32Array, windows: Windows | None = None) -> FileDigest:
@@ -261,12 +265,21 @@ def _windows_column(folder: Path, name: str) -> pa.ChunkedArray:
         return column
 
 
-def _row_json(document: Document) -> str:
-    """The document as a JSON list; put together by hand, since `json.dumps` with options is several times slower."""
+def _row_json(document: Document) -> Iterator[str]:
+    """The document as a JSON list, in pieces: a long text is not copied as a whole.
+
+    The list is put together by hand, since `json.dumps` with options is several times slower.
+    """
     title = "null" if document.title is None else encode_basestring_ascii(document.title)
     metadata = _METADATA.encode(document.metadata) if document.metadata else "{}"
-    identity, text = encode_basestring_ascii(document.id), encode_basestring_ascii(document.text)
-    return f"[{identity},{title},{text},{metadata}]"
+    identity, text = encode_basestring_ascii(document.id), document.text
+    if len(text) <= _PIECE:
+        yield f"[{identity},{title},{encode_basestring_ascii(text)},{metadata}]"
+        return
+    yield f'[{identity},{title},"'
+    for start in range(0, len(text), _PIECE):
+        yield encode_basestring_ascii(text[start : start + _PIECE])[1:-1]
+    yield f'",{metadata}]'
 
 
 def _typed_text(value: object) -> list[str]:

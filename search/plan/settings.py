@@ -4,7 +4,7 @@ import math
 import re
 from dataclasses import dataclass, field
 
-from indexer.config import BuildConfig, EncoderConfig
+from indexer.config import PART_BYTES, BuildConfig, EncoderConfig
 from indexer.errors import ConfigError
 from indexer.settings import require_above_zero, require_at_least
 from search.plan.constants import require_gpu
@@ -98,7 +98,8 @@ class PlanSettings:
     @property
     def parts(self) -> int:
         """Parts of the index."""
-        return -(-self.documents // self.config.store.part_documents)
+        text = -(-round(self.documents * self.text_bytes) // PART_BYTES)
+        return max(text, -(-self.documents // self.config.store.part_documents))
 
     def dim(self, hidden: int) -> int:
         """Dimensions of a vector, of an embedding of `hidden` numbers."""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from indexer import hashing
 from indexer.corpus.document import Document
 from indexer.hashing import (
     bottom_k,
@@ -23,6 +24,7 @@ from indexer.hashing import (
 )
 from indexer.moments import Moments, tree_sum
 from indexer.regular_files import open_regular
+from indexer.store import parts
 from indexer.store.parts import document_key, embedding_key
 
 PLAIN: dict[str, Any] = {"b": [1, 2.5, None, True], "a": "Größe — 😀", "é": {"z": 1, "y": []}}
@@ -32,6 +34,16 @@ def test_a_fingerprint_is_ascii_and_a_canonical_hash_is_utf8() -> None:
     assert fingerprint(PLAIN) == PINNED["fingerprint"]
     assert canonical_json(PLAIN) == '{"a":"Größe — 😀","b":[1,2.5,null,true],"é":{"y":[],"z":1}}'.encode()
     assert canonical_sha256(PLAIN) == PINNED["canonical"]
+
+
+def test_long_texts_are_hashed_piece_by_piece_to_the_same_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ["Größe 😀", "", 'a\n"b"\\', "xy"]
+    documents = [Document(str(number), text, text, {"ü": text}) for number, text in enumerate(texts)]
+    hashes, key = hash_texts(texts), document_key("key", documents, {})
+    monkeypatch.setattr(hashing, "_BLOCK", 2)
+    monkeypatch.setattr(parts, "_PIECE", 2)
+    assert hash_texts(texts).tobytes() == hashes.tobytes()
+    assert document_key("key", documents, {}) == key
 
 
 def test_texts_and_vectors_are_hashed_to_two_numbers() -> None:

@@ -1,6 +1,7 @@
 """Static tables pooled: sums of whole rows in order, and the tokens that the table does not know left out."""
 
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -8,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from indexer.config import EncoderConfig
+from indexer.encoders import load_encoder, static
 from indexer.encoders.protocol import Tokens
 from indexer.encoders.static import drop_unknown_tokens, reduce_segments
 
@@ -33,6 +36,22 @@ def test_rows_of_a_text_are_taken_one_after_another(ufunc: np.ufunc, dim: int, l
     for number in range(len(lengths)):  # a text alone
         alone = vectors[starts[number] : starts[number + 1]]
         assert reduce_segments(ufunc, alone, starts_of([len(alone)])).tobytes() == found[number].tobytes()
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max"])
+def test_a_long_text_is_pooled_piece_by_piece_to_the_same_bits(
+    pooling: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = [f"w{number}" for number in range(50)]
+    rows = np.random.default_rng(0).standard_normal((50, 6)).astype(np.float32)
+    lines = [f"{word} {' '.join(map(str, row))}" for word, row in zip(words, rows, strict=True)]
+    (tmp_path / "table.txt").write_text("\n".join(lines))
+    encoder = load_encoder(EncoderConfig(kind="static", model=str(tmp_path / "table.txt"), pooling=pooling))  # type: ignore[arg-type]
+    texts = [" ".join(words[number % 7 :] * 9) for number in range(3)]
+    whole = encoder.encode(texts, "document")
+    monkeypatch.setattr(static, "_LONG_TOKENS", 20)
+    monkeypatch.setattr(static, "_BLOCK_BYTES", 4 * 6 * 11)
+    assert encoder.encode(texts, "document").tobytes() == whole.tobytes()
 
 
 @given(LENGTHS, st.integers(0, 3), st.integers(1, 50), st.integers(0, 1000))

@@ -183,6 +183,22 @@ def test_white_space_composes_with_nothing() -> None:
                 assert joined in (apart[0] + space + apart[1], apart[0] + " " + apart[1])
 
 
+@pytest.mark.parametrize("name", LOCAL)
+@given(texts=st.lists(TEXT, min_size=1, max_size=6))
+def test_a_long_text_has_the_tokens_of_its_pieces(name: str, texts: list[str]) -> None:
+    texts = [*texts, " ".join(texts * 3), " " * 90, "", "the a"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(word_cache, "_LONG_TEXT", 20)
+        patch.setattr(word_cache, "_GROUP_CHARACTERS", 7)
+        require_equal(cached(LOCAL[name])(texts), plain(LOCAL[name])(texts))
+
+
+def test_a_text_is_cut_before_white_space(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(word_cache, "_GROUP_CHARACTERS", 4)
+    assert list(word_cache.cut_at_spaces("one two\nthree  four")) == ["one two", "\nthree", "  four"]
+    assert list(word_cache.cut_at_spaces("")) == []
+
+
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(word_cache, "MOST_WORDS", 50)
     monkeypatch.setattr(word_cache, "_GROUP_CHARACTERS", 200)

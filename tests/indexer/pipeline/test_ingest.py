@@ -1,15 +1,39 @@
-"""Parts are placed in a thread while the next ones are read."""
+"""A corpus is cut into parts, which are placed in a thread while the next ones are read."""
 
 import threading
 from collections.abc import Iterator
+from datetime import date
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from indexer.corpus.document import Document
-from indexer.pipeline.ingest import place_while_reading
+from indexer.corpus.document import Document, text_bytes
+from indexer.pipeline import ingest
+from indexer.pipeline.ingest import cut_into_parts, place_while_reading
 
 PARTS = [[Document(str(number), "text")] for number in range(5)]
+
+
+@given(st.lists(st.integers(0, 30), max_size=40), st.integers(1, 6))
+def test_a_part_has_at_most_so_many_documents_and_so_much_text(lengths: list[int], most: int) -> None:
+    documents = [Document(str(number), "é" * (length // 2)) for number, length in enumerate(lengths)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ingest, "PART_BYTES", 40)
+        parts = list(cut_into_parts(documents, most))
+        by_count = list(cut_into_parts(documents, most, range(len(documents))))
+    assert [document for part in parts for document in part] == documents
+    sizes = [sum(map(text_bytes, part)) for part in parts]
+    assert all(len(part) <= most and (size <= 40 or len(part) == 1) for part, size in zip(parts, sizes, strict=True))
+    for part, size, follower in zip(parts, sizes, parts[1:], strict=False):
+        assert len(part) == most or size + text_bytes(follower[0]) > 40
+    assert [len(part) for part in by_count[:-1]] == [most] * (len(by_count) - 1)
+
+
+def test_all_strings_of_a_document_are_counted() -> None:
+    metadata = {"a": "1234", "b": ["56", {"c": "7é"}, None, 8.5], "raw": b"89", "day": date(2001, 2, 3)}
+    assert text_bytes(Document("id", "tëxt", "title", metadata)) == 2 + 5 + 5 + 4 + 2 + 3 + 2
 
 
 def test_parts_come_in_order_with_their_documents() -> None:

@@ -1,6 +1,8 @@
 """The life of an index out of the ordinary: damage, files that went, many small additions, several kinds of index."""
 
 import shutil
+import subprocess
+import sys
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,8 @@ from indexer import Document, RunOptions, add_documents, build_index, compact_in
 from indexer.config import BuildConfig, IndexConfig
 from indexer.corpus import read_corpus
 from indexer.encoders import EncoderSpec
-from indexer.errors import ConfigError, CorpusError, CorruptIndexError, MismatchError, ModelError
-from indexer.pipeline import encode, index_encoder, index_segment
+from indexer.errors import ConfigError, CorpusError, CorruptIndexError, ExistsError, MismatchError, ModelError
+from indexer.pipeline import compact, encode, index_encoder, index_segment, ingest
 from indexer.store import documents, embeddings, manifest
 from indexer.store.manifest import list_generations, load_manifest
 from search import SearchEngine, verify_index
@@ -232,6 +234,80 @@ def test_a_compaction_by_several_workers_looks_at_no_model(index: Path, monkeypa
     delete_documents(index, ["d1"])
     assert compact_index(index, RunOptions(workers=2)).dropped == 1
     assert prepared == []
+
+
+# --- long documents
+
+
+def long_documents(start: int, count: int) -> list[Document]:
+    return [Document(f"l{number}", f"{number} sand and silt " * 9) for number in range(start, start + count)]
+
+
+@pytest.fixture
+def short_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (ingest, compact):
+        monkeypatch.setattr(module, "PART_BYTES", 500)
+
+
+def test_parts_of_long_documents_end_by_their_bytes_for_the_whole_life_of_an_index(
+    tiny_config: BuildConfig, counting: Counting, short_parts: None, tmp_path: Path
+) -> None:
+    index, documents = tmp_path / "index", long_documents(0, 7)
+    assert build_index(documents, index, tiny_config).documents == 7
+    assert [part.documents for part in load_manifest(index).parts] == [3, 3, 1]
+    assert build_index(documents, index, tiny_config).up_to_date
+    with pytest.raises(ExistsError, match=r"documents 7 to 8 differ"):
+        build_index(long_documents(0, 8), index, tiny_config)
+    assert not compact_index(index).folded
+    add_documents(long_documents(7, 5), index)
+    assert [part.documents for part in load_manifest(index).parts] == [3, 3, 1, 3, 2]
+    assert compact_index(index).folded
+    assert [part.documents for part in load_manifest(index).parts] == [3, 3, 3, 3]
+    assert not compact_index(index).folded
+    assert_equals_fresh_build(index, long_documents(0, 12), tmp_path / "fresh", tiny_config)
+
+
+def test_an_index_whose_parts_were_cut_by_count_alone_goes_on(
+    tiny_config: BuildConfig, counting: Counting, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    index, documents = tmp_path / "index", long_documents(0, 7)
+    build_index(documents, index, tiny_config)
+    request.getfixturevalue("short_parts")
+    assert [part.documents for part in load_manifest(index).parts] == [4, 3]
+    assert build_index(documents, index, tiny_config).up_to_date
+    with pytest.raises(ExistsError, match=r"goes on after 8 documents, that of the index ends after 7"):
+        build_index(long_documents(0, 9), index, tiny_config)
+    add_documents(long_documents(7, 2), index)
+    refit_index(index, ["whitening.strength=0"])
+    delete_documents(index, ["l8"])
+    assert compact_index(index).folded
+    assert [part.documents for part in load_manifest(index).parts] == [3, 3, 2]
+    assert_equals_fresh_build(index, long_documents(0, 8), tmp_path / "fresh", tiny_config)
+
+
+@pytest.mark.check
+def test_documents_of_200_mb_are_built_in_less_than_2_gb(tmp_path: Path) -> None:
+    words = [f"w{number}" for number in range(1000)]
+    rows = np.random.default_rng(0).standard_normal((1000, 64))
+    lines = (f"{word} {' '.join(f'{number:.4f}' for number in row)}" for word, row in zip(words, rows, strict=True))
+    (tmp_path / "table.txt").write_text("\n".join(lines))
+    program = f"""
+import random, resource
+from indexer import BuildConfig, Document, build_index
+words = {words}
+def documents():
+    draw = random.Random(0)
+    for number in range(3):  # one read, one encoded, one written: more need no more memory
+        some = " ".join(draw.choices(words, k=200_000)) + chr(10)
+        yield Document(f"d{{number}}", some * (200_000_000 // len(some)), f"title {{number}}")
+config = BuildConfig.load("static").with_overrides(["encoder.model={tmp_path}/table.txt"])
+assert build_index(documents(), {str(tmp_path / "index")!r}, config).documents == 3
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 2 * 10**9
+    with SearchEngine(tmp_path / "index") as engine:
+        assert len(engine.document("d2").text) > 199_000_000
 
 
 # --- numbers that would be rounded

@@ -158,6 +158,14 @@ def test_row_groups_hold_few_bytes(length: int, rows: int, tmp_path: Path) -> No
     assert group_lengths(tmp_path) == [rows] * (300 // rows) + [300 % rows]
 
 
+def test_row_groups_of_long_texts_hold_few_documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents, "_MOST_GROUP_BYTES", 1 << 16)
+    write_documents(tmp_path, [Document(f"{number:04}", "x" * 30_000) for number in range(5)])
+    assert group_lengths(tmp_path) == [2, 2, 1]
+    write_documents(tmp_path, [Document(f"{number:04}", "x" * 100_000) for number in range(3)])
+    assert group_lengths(tmp_path) == [1, 1, 1]
+
+
 @pytest.mark.parametrize("group", [1, 100, 256, 1000])
 def test_rows_are_found_in_any_order_however_long_row_groups_are(
     group: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
