@@ -11,7 +11,8 @@ import threading
 import warnings
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import FIRST_COMPLETED, Future
+from concurrent.futures import wait as wait_for_futures
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Generic
@@ -19,12 +20,14 @@ from typing import Any, Generic
 from indexer.errors import MachineError
 from indexer.executors.pool import WorkerPool
 from indexer.executors.processes import Failure, failure_of, raise_failure
-from indexer.executors.scheduler import IN_FLIGHT, READY, Prepare, Result, Task, WorkerDiedError
+from indexer.executors.scheduler import AGAIN, IN_FLIGHT, READY, Prepare, Result, Task, WorkerDiedError
 from indexer.lazy import require_extra
 
 _LOCAL = "local"  # Ray's word for a cluster of its own on this machine
 _AUTH_MODE = "RAY_AUTH_MODE"
 _CONNECT_SECONDS = 10
+_LOOK_SECONDS = 1.0  # between two looks at the processes of a cluster that was started here
+_NODE_PROCESSES = ("raylet", "gcs_server")  # as Ray calls them
 _Answer = tuple[Any, Failure | None]  # a result, or what the work raised
 
 
@@ -37,8 +40,17 @@ def cluster(address: str) -> Iterator[Any]:
     try:
         yield ray
     finally:
-        if not had_one:
+        if not had_one and not has_lost_node(ray):  # else Ray would wait for it, and then end this process
             ray.shutdown()
+
+
+def has_lost_node(ray: Any) -> bool:
+    """Whether a process has died without which the cluster that was started here cannot go on."""
+    worker = getattr(ray, "_private", None) and getattr(ray._private, "worker", None)
+    node = getattr(worker, "_global_node", None)
+    if node is None or not hasattr(node, "dead_processes"):
+        return False
+    return any(kind in _NODE_PROCESSES for kind, _ in node.dead_processes())
 
 
 def connect(address: str) -> Any:
@@ -149,7 +161,13 @@ class RayFleet(Generic[Task, Result]):
 
     def wait(self, workers: Sequence[Any]) -> Iterator["_Worker"]:
         by_call = {worker.next_call: worker for worker in workers}
-        done, _ = self._ray.wait(list(by_call), num_returns=1)
+        done = set[Future[Any]]()
+        while not done:
+            # Ray itself would end this process without an exception, some time after it lost the node, and `ray.wait`
+            # may not return before that, whatever its timeout.
+            if has_lost_node(self._ray):
+                raise MachineError(f"Ray's processes on this machine were killed, perhaps out of memory. {AGAIN}")
+            done, _ = wait_for_futures(by_call, _LOOK_SECONDS, FIRST_COMPLETED)
         for call in done:
             yield by_call[call]
 
@@ -159,24 +177,24 @@ class _Worker:
 
     def __init__(self, ray: Any, actor: Any, is_elsewhere: bool) -> None:
         self._ray, self._actor, self._is_elsewhere = ray, actor, is_elsewhere
-        self._calls = deque([actor.ready.remote()])
+        self._calls = deque[Future[Any]]([actor.ready.remote().future()])
         self._given = 0
 
     @property
-    def next_call(self) -> Any:
+    def next_call(self) -> "Future[Any]":
         """The call whose answer is taken next."""
         return self._calls[0]
 
     def give(self, task: Any) -> None:
         self._given += 1
-        self._calls.append(self._actor.run.remote(self._given, task))
+        self._calls.append(self._actor.run.remote(self._given, task).future())
 
     def flush(self) -> None:
         self._actor.flush.remote(self._given)
 
     def take(self) -> Any:
         try:
-            result, failure = self._ray.get(self._calls.popleft())
+            result, failure = self._calls.popleft().result()
         except self._ray.exceptions.RayError as error:
             raise WorkerDiedError(self._reason(error)) from error
         raise_failure(failure)
@@ -189,10 +207,11 @@ class _Worker:
         return reason
 
     def end(self) -> None:
-        self._ray.kill(self._actor, no_restart=True)
+        if not has_lost_node(self._ray):  # with which the actor went
+            self._ray.kill(self._actor, no_restart=True)
 
     def close(self) -> None:
-        self._ray.kill(self._actor, no_restart=True)
+        self.end()
 
 
 class _Actor:

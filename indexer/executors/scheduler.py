@@ -21,7 +21,7 @@ READY = "ready"  # what a worker gives first
 IN_FLIGHT = 3  # tasks a worker holds: one it reads, one it computes, one it writes
 
 _STARTS = 3  # failures in a row, for each worker, that are taken for the machine's fault
-_AGAIN = "Finished parts are kept: run the same command again to continue, with fewer --workers if memory was short."
+AGAIN = "Finished parts are kept: run the same command again to continue, with fewer --workers if memory was short."
 
 
 class WorkerDiedError(Exception):
@@ -141,7 +141,7 @@ class Scheduler(Generic[Task, Result]):
         self._failed_starts += not post.ready
         if self._failed_starts >= _STARTS * self._workers:
             reason = str(death).strip().partition("\n")[0] or "out of memory, or killed"
-            raise MachineError(f"workers die before they begin ({reason}). {_AGAIN}")
+            raise MachineError(f"workers die before they begin ({reason}). {AGAIN}")
         self._suspect(post)
         post.worker.close()
         self._posts[self._posts.index(post)] = _Post(post.number, self._fleet.start(post.number))
@@ -165,7 +165,7 @@ class Scheduler(Generic[Task, Result]):
                 self._suspects.append(task)
             elif self._lost is None or (not self._done and len(self._lost) >= self._tries > 1):
                 raise MachineError(
-                    f"{self._tries} worker processes died on the same task (out of memory, or killed). {_AGAIN}"
+                    f"{self._tries} worker processes died on the same task (out of memory, or killed). {AGAIN}"
                 )
             else:
                 self._lost.append(self._tasks[task])

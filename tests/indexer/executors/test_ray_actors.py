@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -231,3 +232,40 @@ class TestAddress:
         assert "RAY_AUTH_MODE is token here" in said
         said = said_by_client(address, home | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 32})
         assert re.search(UNWANTED, said), said
+
+
+def running_until_killed(worker: int) -> Work:
+    """The first result comes back, and no other."""
+
+    def work(tasks: Iterator[int]) -> Iterator[int]:
+        yield next(tasks)
+        threading.Event().wait()
+
+    return work
+
+
+LOSES_ITS_NODE = """
+import psutil
+from indexer.executors import WorkerPool, run_tasks
+from tests.indexer.executors.test_ray_actors import running_until_killed
+
+if __name__ == "__main__":
+    for _ in run_tasks(running_until_killed, [1, 2, 3], WorkerPool(1, "ray")):
+        (process,) = [one for one in psutil.Process().children(recursive=True) if one.name() == "raylet"]
+        process.kill()
+"""
+
+
+@pytest.mark.check  # starting Ray
+def test_a_lost_node_of_this_machine_is_an_error_that_says_how_to_continue(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    (tmp_path / "program.py").write_text(LOSES_ITS_NODE, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, tmp_path / "program.py"],
+        cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=10 * PATIENCE,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    errors = re.findall(r"MachineError: (.*)", done.stderr)
+    assert len(errors) == 1
+    assert "Ray's processes on this machine were killed" in errors[0]
+    assert "run the same command again to continue" in errors[0]
