@@ -1,5 +1,6 @@
 """What is loaded late: the names of packages, so that `import indexer` stays cheap, and packages of extras."""
 
+import re
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
@@ -27,5 +28,29 @@ def require_extra(module: str, extra: str) -> Any:
     except ImportError as error:
         raise MachineError(
             f"this needs the package {module.partition('.')[0]}, which cannot be loaded ({error}). "
-            f"Run: pip install 'isotrope[{extra}]' (in a clone: pip install '.[{extra}]')."
+            f"Run: {install_line(extra)}."
         ) from error
+
+
+def install_line(extra: str, options: str = "") -> str:
+    """The command that installs what an extra brings: its packages by name, as no package index has isotrope yet."""
+    from importlib.metadata import PackageNotFoundError  # here, as only a failure needs it
+
+    try:
+        packages = " ".join(f"'{package}'" for package in _requirements(extra))
+    except PackageNotFoundError:  # the folders were copied, not installed
+        packages = f"'.[{extra}]'"
+    return f"pip install {options}{packages} (the extra isotrope[{extra}])"
+
+
+def _requirements(extra: str) -> list[str]:
+    from importlib.metadata import requires
+
+    found: list[str] = []
+    for line in requires("isotrope") or []:
+        package, _, marker = line.partition(";")
+        if not re.search(rf"\bextra == ['\"]{extra}['\"]", marker):
+            continue
+        inner = re.fullmatch(r"isotrope\[(\w+)\]", package.strip())
+        found += _requirements(inner[1]) if inner else [package.strip()]
+    return found

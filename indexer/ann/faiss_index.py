@@ -23,6 +23,7 @@ from indexer.ann.blas import fitting_kernels
 from indexer.arrays import Vectors
 from indexer.child import call_in_child
 from indexer.errors import CorruptIndexError, MachineError
+from indexer.lazy import install_line
 
 _MATRIX_QUERIES = 3
 _WHEELS = ("faiss-cpu", "faiss-gpu", "faiss-gpu-cuvs")
@@ -40,14 +41,14 @@ def import_faiss() -> ModuleType:
     if len(found) > 1:
         raise MachineError(
             f"{' and '.join(found)} are both installed; they provide the same module and overwrite each other. "
-            f"Run: pip uninstall -y {' '.join(found)}, then one of: pip install 'isotrope[cpu]' or 'isotrope[gpu]'."
+            f"Run: pip uninstall -y {' '.join(found)}, then: {install_line('cpu')}, or: {install_line('gpu')}."
         )
     try:
         return faiss_module()
     except ImportError as error:
         raise MachineError(
             f"FAISS is not installed or cannot be loaded ({error}). "
-            "Run: pip install 'isotrope[cpu]' (or 'isotrope[gpu]' on Linux with CUDA)."
+            f"Run: {install_line('cpu')}, or on Linux with CUDA: {install_line('gpu')}."
         ) from error
 
 

@@ -19,6 +19,7 @@ from indexer.encoders.load import named_backend, suits_openvino
 from indexer.encoders.protocol import EncoderSpec, EncodeStats, Tokens
 from indexer.encoders.tokenizer import FastTokenizer, TextTokenizer, open_model_tokenizer, tokenizer_errors
 from indexer.errors import ConfigError, CorpusError, ModelError
+from indexer.lazy import install_line
 from indexer.run_options import RunOptions
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ def open_cross_encoder(spec: EncoderSpec, options: RunOptions | None = None) -> 
 
 def _openvino(spec: EncoderSpec, options: RunOptions) -> ModelRunner:
     if importlib.util.find_spec("openvino") is None:
-        raise ConfigError('the backend openvino is not installed: pip install "isotrope[fast]".')
+        raise ConfigError(f"the backend openvino is not installed: {install_line('fast')}.")
     from indexer.encoders.openvino import OpenVinoClassifier
 
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # as for encoders

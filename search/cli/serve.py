@@ -116,10 +116,11 @@ def log_to_stderr() -> None:
 def require_server() -> None:
     """Raises MachineError where what serves is not installed."""
     from indexer.errors import MachineError
+    from indexer.lazy import install_line
 
     for name in ("fastapi", "prometheus_client", "uvicorn", "httptools"):
         if find_spec(name) is None:
-            raise MachineError(f'{name} is not installed, which serves: pip install "isotrope[serve]".')
+            raise MachineError(f"The server needs the package {name}. Install it: {install_line('serve')}.")
 
 
 def settings_of(index: Path, options: dict[str, Any]) -> "ServerSettings":

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from indexer.lazy import install_line
 from search.machine.found import Disk, Machine
 from search.text import size
 
@@ -41,7 +42,7 @@ def _faiss(machine: Machine) -> list[Problem]:
 def _openvino(machine: Machine) -> list[Problem]:
     if machine.openvino is not None or machine.gpus:
         return []
-    return [Problem("OpenVINO, the faster way to encode on a CPU, is not installed.", 'pip install "isotrope[fast]"')]
+    return [Problem("OpenVINO, the faster way to encode on a CPU, is not installed.", install_line("fast"))]
 
 
 def _torch(machine: Machine) -> list[Problem]:

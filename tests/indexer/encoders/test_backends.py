@@ -310,7 +310,7 @@ def test_auto_takes_torch_where_openvino_is_not_installed_or_a_gpu_is_there(
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *_: None if name == "openvino" else find(name))
     assert chosen(tiny_model) is TransformerEncoder
-    with pytest.raises(ConfigError, match=r"pip install \"isotrope\[fast\]\""):
+    with pytest.raises(ConfigError, match=r"pip install '.*isotrope\[fast\]"):
         chosen(tiny_model, backend="openvino")
 
 

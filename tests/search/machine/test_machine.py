@@ -66,7 +66,7 @@ def test_a_machine_in_order_has_no_problems() -> None:
 @pytest.mark.parametrize(
     ("machine", "what", "way_out"),
     [
-        (but(openvino=None), "OpenVINO, .* is not installed", r'pip install "isotrope\[fast\]"'),
+        (but(openvino=None), "OpenVINO, .* is not installed", r"pip install '.*isotrope\[fast\]"),
         (but(torch_cuda="13.0"), "built for CUDA 13.0, .* there is no GPU", "CPU wheel"),
         (but(torch_cuda="13.0", nvidia_driver=True), "sees no GPU, though a driver is there", "nvidia-smi"),
         (but(nvidia_driver=True), "torch is built for CPUs", "wheel of torch for CUDA"),

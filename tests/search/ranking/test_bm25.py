@@ -104,7 +104,7 @@ def test_without_the_packages_the_line_that_installs_them_is_shown(
     module: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(MachineError, match=r"pip install 'isotrope\[eval\]'"):
+    with pytest.raises(MachineError, match=r"pip install '.*isotrope\[eval\]"):
         hits(TEXTS, "whale")
 
 

@@ -117,6 +117,13 @@ def test_more_connections_than_there_may_be_are_closed(served_folder: Path) -> N
         assert server.client.get("/healthz").status_code == 200
 
 
+def test_a_server_on_all_addresses_tells_one_that_can_be_opened(served_folder: Path, tmp_path: Path) -> None:
+    settings = ServerSettings("tests", host="0.0.0.0", port=0, read_keys=keys(READ_KEY, tmp_path))  # noqa: S104
+    with live_server(served_folder, settings) as server:
+        assert server.url.startswith("http://127.0.0.1:")
+        assert server.client.get("/healthz").status_code == 200
+
+
 def test_a_new_client_takes_the_place_of_one_that_has_had_its_answer(served_folder: Path) -> None:
     """The one that asked for nothing for longest; who has not asked yet keeps the place."""
     asked = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"

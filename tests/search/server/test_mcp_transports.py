@@ -301,4 +301,4 @@ def test_what_cannot_be_served_is_told(library: Path, tmp_path: Path, monkeypatc
     monkeypatch.setitem(sys.modules, "mcp", None)
     done = isotrope("mcp", library)
     assert done.returncode == 1
-    assert 'pip install "isotrope[mcp]"' in done.stderr
+    assert "(the extra isotrope[mcp])" in done.stderr

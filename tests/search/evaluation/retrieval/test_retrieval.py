@@ -268,7 +268,7 @@ def test_a_missing_package_is_named_before_anything_is_read(
     module: str, config: BuildConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(MachineError, match=r"pip install 'isotrope\[eval\]'"):
+    with pytest.raises(MachineError, match=r"pip install '.*isotrope\[eval\]"):
         evaluated(tmp_path / "absent", config)
 
 

@@ -409,7 +409,7 @@ def test_a_hub_that_cannot_be_reached_is_said_once_with_the_way_out(
 
 def test_without_the_package_the_line_that_installs_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(MachineError, match=r"pip install 'isotrope\[datasets\]'"):
+    with pytest.raises(MachineError, match=r"pip install '.*isotrope\[datasets\]"):
         read_tasks("some/set")
 
 

@@ -118,4 +118,4 @@ def test_without_the_package_tune_says_that_it_is_not_tried(
     assert shown.returncode == 0
     assert not marks_one(shown.stdout)
     assert "no strength in closed form was tried" in shown.stderr
-    assert "pip install 'isotrope[eval]'" in shown.stderr
+    assert "(the extra isotrope[eval])" in shown.stderr
