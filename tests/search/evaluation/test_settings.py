@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from indexer.encoders import EncoderSpec, load_encoder
 from indexer.encoders.load import open_encoder
 from indexer.errors import ConfigError, CorpusError, EvaluationError, MachineError, NotAnIndexError
 from indexer.hashing import hash_id
-from indexer.lazy import require_extra
+from indexer.lazy import install_line, require_extra
 from indexer.moments import Moments
 from indexer.output_files import check_output
 from indexer.run_options import RunOptions
@@ -478,6 +479,9 @@ def test_a_result_is_written_whole_as_strict_json(tmp_path: Path) -> None:
 def test_a_missing_package_names_the_line_that_installs_it() -> None:
     with pytest.raises(MachineError, match=r"package no_such_package.*pip install '.*isotrope\[eval\]"):
         require_extra("no_such_package.stats", "eval")
+    assert re.fullmatch(r"pip install 'matplotlib\S*' \(the extra isotrope\[plots\]\)", install_line("plots"))
+    assert "'mcp>" in install_line("mcp")
+    assert "'fastapi>" in install_line("mcp")  # of the extra that it includes
 
 
 def test_a_source_needs_no_subject(tiny_config: BuildConfig) -> None:

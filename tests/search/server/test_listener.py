@@ -23,7 +23,7 @@ from search.server.app import serve_engine
 from search.server.listener import Listener
 from search.server.settings import ServerSettings
 from tests.search.cli.test_cli import isotrope
-from tests.servers import READ_KEY, ROOT, LiveServer, live_server, server_process
+from tests.servers import READ_KEY, ROOT, LiveServer, keys, live_server, server_process
 from tests.waiting import PATIENCE, wait_until
 
 TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}"  # as the log begins each line
