@@ -15,7 +15,7 @@ from indexer.config import BuildConfig, IndexConfig
 from indexer.corpus import read_corpus
 from indexer.encoders import EncoderSpec
 from indexer.errors import ConfigError, CorpusError, CorruptIndexError, ExistsError, MismatchError, ModelError
-from indexer.pipeline import compact, encode, index_encoder, index_segment, ingest
+from indexer.pipeline import compact, encode, generation, index_encoder, index_segment, ingest
 from indexer.store import documents, embeddings, manifest
 from indexer.store.manifest import list_generations, load_manifest
 from search import SearchEngine, verify_index
@@ -234,6 +234,17 @@ def test_a_compaction_by_several_workers_looks_at_no_model(index: Path, monkeypa
     delete_documents(index, ["d1"])
     assert compact_index(index, RunOptions(workers=2)).dropped == 1
     assert prepared == []
+
+
+def test_a_change_reads_no_manifest_of_an_earlier_generation(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = list[int]()
+    load = generation.load_generation
+    monkeypatch.setattr(generation, "load_generation", lambda at, number: read.append(number) or load(at, number))
+    delete_documents(index, ["d1"])
+    for number in range(6):
+        add_documents(numbered(number, 1), index)
+    assert read == []
+    assert len(list_generations(index)) == 8
 
 
 # --- long documents
