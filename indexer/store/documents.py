@@ -28,6 +28,7 @@ from indexer.store.files import FileDigest, atomic_write
 from indexer.store.integrity import CheckedFile, as_damage
 from indexer.store.manifest import Manifest
 from indexer.store.mirror import open_stored
+from indexer.store.similar_ids import most_similar
 
 GROUP_BYTES = 48 << 10  # of a row group; small, so that fetching one hit's text reads little
 _GROUP_ROWS = (32, 256)  # documents in one, at least and at most, unless the least are more than the next
@@ -37,8 +38,6 @@ OPEN_PARTS = 384  # whose footers stay in memory
 _LOOKED_UP = 1 << 20  # ids in memory at a time, while some are looked up
 STRETCH_BYTES = 16 << 20  # of row groups, with all their columns, that are read before others may read
 _COMPARED = 20_000  # ids among which one similar to an unknown id is looked for
-_LOOKED_AT = 8  # of those with the longest beginning in common, and of those with the longest end
-_LEAST_LIKENESS = 0.6  # of two ids, below which they are not similar
 LONG = 32  # bytes a value, on average
 STORED = [
     pa.field("id", pa.string(), nullable=False),
@@ -256,37 +255,6 @@ def _text_columns(path: str, kind: pa.DataType) -> Iterator[str]:
         yield path
 
 
-def _sharing_most(ids: pa.Array, identity: str, at_end: bool) -> list[str]:
-    """The first ids that have the longest possible beginning, or end, in common with one that is not there."""
-    import pyarrow.compute as pc  # here, as it takes time, which the first question would wait for
-
-    if not identity.isascii():
-        identity = identity.encode(errors="ignore").decode()
-    least, most, found = 0, len(identity), ids.slice(0, 0)
-    while least < most:  # a shorter beginning is shared by all that share a longer one
-        length = (least + most + 1) // 2
-        pattern = identity[-length:] if at_end else identity[:length]
-        sharing = ids.filter(pc.ends_with(ids, pattern) if at_end else pc.starts_with(ids, pattern))
-        if len(sharing):
-            least, ids, found = length, sharing, sharing
-        else:
-            most = length - 1
-    near: list[str] = found.slice(0, _LOOKED_AT).to_pylist()
-    return near
-
-
-def _likeness(one: str, other: str) -> float:
-    """The share of characters, from 0 to 1, that lie in the common beginning and the common end of two texts."""
-    start = _shared(one, other)
-    return 2 * (start + _shared(one[start:][::-1], other[start:][::-1])) / max(1, len(one) + len(other))
-
-
-def _shared(one: str, other: str) -> int:
-    """Length of the common beginning of two texts."""
-    shortest = min(len(one), len(other))
-    return next((place for place in range(shortest) if one[place] != other[place]), shortest)
-
-
 class DocumentReader:
     """Documents of a published index by number; every byte is checked before it is used.
 
@@ -357,14 +325,8 @@ class DocumentReader:
             yield from self.columns(part, [("id",)])[0].to_pylist()
 
     def closest_id(self, identity: str) -> str:
-        """The most similar of the first 20,000 ids, for one that is not there; empty if none is similar.
-
-        Only ids with the longest beginning or the longest end in common are compared: a server does this for every
-        unknown id. A single typing error leaves half of an id intact at one of its ends.
-        """
-        near = [name for at_end in (False, True) for name in _sharing_most(self._first_ids, identity, at_end)]
-        best = max(near, key=lambda name: _likeness(identity, name), default="")
-        return best if _likeness(identity, best) >= _LEAST_LIKENESS else ""
+        """The most similar of the first 20,000 ids, for one that is not there; empty if none is similar."""
+        return most_similar(self._first_ids, identity)
 
     @cached_property
     def _first_ids(self) -> pa.Array:
