@@ -238,8 +238,12 @@ def test_a_compaction_by_several_workers_looks_at_no_model(index: Path, monkeypa
 
 def test_a_change_reads_no_manifest_of_an_earlier_generation(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read = list[int]()
-    load = generation.load_generation
-    monkeypatch.setattr(generation, "load_generation", lambda at, number: read.append(number) or load(at, number))
+
+    def load(at: Path, number: int) -> manifest.Manifest:
+        read.append(number)
+        return manifest.load_generation(at, number)
+
+    monkeypatch.setattr(generation, "load_generation", load)
     delete_documents(index, ["d1"])
     for number in range(6):
         add_documents(numbered(number, 1), index)
