@@ -408,7 +408,7 @@ def test_a_list_has_the_texts_of_both_documents_and_reads_back(built: Built, tmp
     stated = [{**row, "score": np.float32(row["score"])} for row in rows]
     assert [{name: row[name] for name in SCHEMA.names} for row in stated] == found.table.to_pylist()
     reasons = {row["reason"].partition("-")[0] for row in rows}
-    assert reasons == {"similar", "against"}  # of both indexes
+    assert reasons == {"text", "similar", "against"}  # of both indexes
     own = {one.id: one for one in Index.open(index).documents.all_documents()}
     foreign = {one.id: one for one in Index.open(train).documents.all_documents()}
     for row in rows:

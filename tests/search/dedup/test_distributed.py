@@ -118,9 +118,9 @@ def test_the_decision_is_the_same(settings: DedupSettings, index: Path, tmp_path
     assert len(alone.table) > 10
     assert shared.table.equals(alone.table)
     assert shared.facts == alone.facts
-    for name, found in (("alone", alone), ("shared", shared)):
+    for name, found in (("alone.parquet", alone), ("shared.parquet", shared)):
         found.write(tmp_path / name)
-    assert (tmp_path / "alone").read_bytes() == (tmp_path / "shared").read_bytes()
+    assert (tmp_path / "alone.parquet").read_bytes() == (tmp_path / "shared.parquet").read_bytes()
 
 
 @pytest.mark.usefixtures("dying")
@@ -153,9 +153,9 @@ def test_the_documents_of_another_index_are_not_compared_with_each_other(
 
 @pytest.mark.usefixtures("dying")
 def test_pairs_that_are_kept_are_the_same_to_the_byte(index: Path, tmp_path: Path) -> None:
-    for name, options in (("alone", JoinOptions()), ("shared", JoinOptions(pool=TWO))):
+    for name, options in (("alone.parquet", JoinOptions()), ("shared.parquet", JoinOptions(pool=TWO))):
         deduplicate(Index.open(index), 0.9, pairs=PairFiles(write=tmp_path / name), options=options)
-    assert (tmp_path / "alone").read_bytes() == (tmp_path / "shared").read_bytes()
+    assert (tmp_path / "alone.parquet").read_bytes() == (tmp_path / "shared.parquet").read_bytes()
 
 
 def test_a_worker_that_does_not_see_the_files_says_so(tmp_path: Path) -> None:

@@ -75,6 +75,7 @@ def test_reading_more_than_is_kept_counts(tmp_path: Path, monkeypatch: pytest.Mo
         clock.now += 0.3
         return read(*given, **named)
 
+    monkeypatch.setattr(filters, "SECONDS", 1.0)
     monkeypatch.setattr(filters, "time", SimpleNamespace(monotonic=lambda: clock.now))
     monkeypatch.setattr(pq.ParquetFile, "read_row_groups", slowly)
     monkeypatch.setattr(documents, "STRETCH_BYTES", 1)
