@@ -32,15 +32,6 @@ CPU = torch.device("cpu")
 Found = dict[tuple[int, int], float]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _int8_products_are_exact() -> Iterator[None]:
-    """On every processor. One without VNNI saturates sums, and `choose_kernel` takes no int8 there."""
-    with pytest.MonkeyPatch.context() as patch:
-        if not codes.int8_is_exact():  # in float64: the sums are whole numbers far below 2^53
-            patch.setattr(codes, "_int8_products", lambda left, right: (left.double() @ right.double().T).int())
-        yield
-
-
 def unit(rows: npt.NDArray[np.floating]) -> Vectors:
     exact = rows.astype(np.float64)
     vectors: Vectors = (exact / np.linalg.norm(exact, axis=1, keepdims=True)).astype(np.float32)
