@@ -9,7 +9,6 @@ import hashlib
 import ipaddress
 import os
 import re
-import tempfile
 from functools import cache
 from pathlib import Path
 from urllib.parse import unquote
@@ -116,15 +115,15 @@ def _named_url(place: Path) -> str:
 
 def _name_url(place: Path, url: str) -> None:
     """Write that file in one step: another process may read it now, and this one may be killed."""
-    descriptor, name = tempfile.mkstemp(dir=place, prefix=f"{_NAMED_URL}.")
+    temporary = place / f"{_NAMED_URL}.{os.urandom(6).hex()}"  # with the permissions of every other file here
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        with temporary.open("x", encoding="utf-8") as file:
             file.write(url)
             file.flush()
-            os.fsync(descriptor)
-        Path(name).replace(place / _NAMED_URL)
+            os.fsync(file.fileno())
+        temporary.replace(place / _NAMED_URL)
     except BaseException:
-        Path(name).unlink()
+        temporary.unlink(missing_ok=True)
         raise
 
 

@@ -131,7 +131,7 @@ class SearchEngine:
         self.close()
 
     def close(self) -> None:
-        """Let go of the index's files once no call needs them any more; a later search opens them again."""
+        """Close the index's files once no call uses them; a later search opens them again."""
         self._current._leases.close()
 
     @property
@@ -230,7 +230,7 @@ class SearchEngine:
         lengths: Sequence[int] | None = None,
         **fields: Any,
     ) -> list[Answer[RankedDocument]]:
-        """What `search_vectors` would give, as `rank` gives it."""
+        """Rank documents as `search_vectors` does, without reading their texts."""
         asked = SearchOptions.of(options, fields)
         self._require_queries(embeddings, texts, lengths)
         return self._ranked(embeddings, asked, texts, lengths)[0]
@@ -238,11 +238,14 @@ class SearchEngine:
     def hits(
         self, ranked: Sequence[Answer[RankedDocument]], on_read: Callable[[int], None] | None = None
     ) -> list[Answer[Hit]]:
-        """What was ranked in the generation that is open, with its documents.
+        """Return ranked documents of the open generation with their texts and metadata.
 
-        `on_read` is called again and again with the bytes that the documents hold so far, and may raise to end it.
+        `on_read` is called every few documents with the bytes read so far, and may raise to stop reading. Document
+        numbers differ between generations: an engine that follows (`follows`) may open another one since `rank`.
         """
-        return fetch_hits(self._index, ranked, on_read)
+        engine = self._current
+        with engine._leases.lease():
+            return fetch_hits(engine._index, ranked, on_read)
 
     def rank(
         self,
@@ -294,13 +297,13 @@ class SearchEngine:
 
         Raises UnknownDocumentError, a ConfigError, for an id that the index does not hold.
         """
-        return self.hits([self._neighbours(identity, SearchOptions.of(options, fields))])[0]
+        return fetch_hits(self._index, [self._neighbours(identity, SearchOptions.of(options, fields))])[0]
 
     @_following
     def rank_neighbours(
         self, identity: str, options: SearchOptions | int | None = None, **fields: Any
     ) -> Answer[RankedDocument]:
-        """What `neighbours` would give, as `rank` gives it."""
+        """Rank documents as `neighbours` does, without reading their texts."""
         return self._neighbours(identity, SearchOptions.of(options, fields))
 
     @_following
@@ -382,7 +385,7 @@ class SearchEngine:
     ) -> tuple[list[Answer[Hit]], EncodeStats]:
         """The hits, and what the encoding of texts saw: of the generation alone that gave the answer."""
         ranked, log = self._ranked(queries, options, texts, lengths)
-        return self.hits(ranked), log
+        return fetch_hits(self._index, ranked), log
 
     @_following
     def _rank(self, queries: Queries, options: SearchOptions) -> tuple[list[Answer[RankedDocument]], EncodeStats]:

@@ -47,7 +47,7 @@ def open_embeddings(folder: Path) -> Embeddings:
 
 
 def _array(data: npt.NDArray[np.uint8], path: Path) -> Embeddings:
-    """The array that the bytes of a file hold."""
+    """Return the array in the bytes of a file."""
     header = _HEADER.match(data[:_HEADER_BYTES].tobytes())
     if header is not None:
         shape = int(header["rows"]), int(header["columns"])
@@ -136,16 +136,17 @@ class EmbeddingReader:
             pass
 
     def _checked(self, number: int, rows: RowIds) -> Embeddings:
-        """The array of a part, some rows of which were compared with their digests."""
+        """Return the array of a part after comparing some of its rows with their digests."""
         part = self._part(number)
         width = part.embeddings.strides[0]
-        part.file.check((part.start + rows * width, part.start + (rows + 1) * width))
-        if part.version != part.file.versions:  # the file was opened again, and is another one of the same bytes
-            part = self._parts[number] = self._mapped(number, part.file)
-        return part.embeddings
+        while True:
+            part.file.check((part.start + rows * width, part.start + (rows + 1) * width))
+            if part.version == part.file.versions:
+                return part.embeddings
+            part = self._parts[number] = self._mapped(number, part.file)  # its path names another file now
 
     def _part(self, number: int) -> _PartFile:
-        """A part, opened where it is not."""
+        """Return a part; open it if it is closed."""
         if number not in self._parts:
             name = f"{self._manifest.parts[number].name}/{layout.EMBEDDINGS}"
             file = CheckedFile(self._index / name, self._manifest.files[name])

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import get_args
 
@@ -44,8 +43,8 @@ class CheckedFile:
     """A seekable read-only binary file; every MiB is compared with its digest the first time it is touched.
 
     A file of one block or less is compared with its sha256 at once. Blocks of a file in object storage are fetched
-    where the cache has not got them. The descriptor may be closed between uses (see `open_files`); a file that is
-    another one when it is opened again is compared anew. Raises CorruptIndexError naming the file.
+    where the cache has not got them. The descriptor may be closed between uses (see `open_files`). When the path then
+    names another file, all blocks are compared again. Raises CorruptIndexError naming the file.
     """
 
     def __init__(self, path: Path, digest: FileDigest) -> None:
@@ -54,11 +53,10 @@ class CheckedFile:
         self._checked: set[int] = set()
         self._times = 0
         self._state: tuple[int, ...] = ()  # of the file whose blocks were checked
-        self.versions = 0  # how often the file was found to be another one
+        self.versions = 0  # how many different files the path has named
+        self._file = OpenFile(self._open)  # first of what may fail: `__del__` closes it
         self._remote = in_object_storage(path)
-        opening = partial(_opened, path, digest) if self._remote is None else partial(self._remote[0].open, digest)
-        self._file = OpenFile(opening)
-        with self._descriptor():  # what is wrong with the name shows now
+        with self._descriptor():  # a missing file is reported here, not at the first read
             pass
         if not digest.blocks:
             self._check([0])
@@ -82,7 +80,7 @@ class CheckedFile:
         return _blocks_of(ranges) <= self._checked
 
     def map(self) -> npt.NDArray[np.uint8]:
-        """The bytes of the whole file, to be read after `check`; of another array when `versions` has changed."""
+        """Map the whole file. Read its bytes only after `check`, and map it again when `versions` has changed."""
         with self._descriptor() as descriptor:
             try:
                 return map_file(descriptor, self._digest.bytes)
@@ -127,6 +125,9 @@ class CheckedFile:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _open(self) -> int:
+        return _opened(self._path, self._digest) if self._remote is None else self._remote[0].open(self._digest)
 
     @contextmanager
     def _descriptor(self) -> Iterator[int]:

@@ -1,5 +1,6 @@
 """`isotrope serve`."""
 
+import errno
 import logging
 import os
 import sys
@@ -86,11 +87,15 @@ def note_end(cut: int, what: str) -> None:
 
 
 class _StderrHandler(logging.StreamHandler[TextIO]):
-    """Writes the log to stderr until the reader of stderr has gone, and nowhere from then on: the server stays up."""
+    """Writes the log to stderr, and discards it once the reader of stderr has gone: the server keeps running."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's own name
-        """Leave nothing in stderr's buffer, whose flush at the end would change the exit code."""
-        if isinstance(sys.exception(), OSError):
+        """Leave nothing in stderr's buffer: flushing it at the end would fail and change the exit code.
+
+        A full disk is different, because it can have room again.
+        """
+        error = sys.exception()
+        if isinstance(error, OSError) and error.errno not in (errno.ENOSPC, errno.EDQUOT):
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, sys.stderr.fileno())
             os.close(nowhere)

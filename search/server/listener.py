@@ -106,7 +106,9 @@ class Listener(uvicorn.Server):
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        signals = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # under nohup the server outlives its terminal
+            signals.append(signal.SIGHUP)
         before = {one: signal.signal(one, self.handle_exit) for one in signals}
         try:
             yield

@@ -64,6 +64,18 @@ def test_a_generation_whose_files_are_gone_is_let_go_of_when_it_is_replaced(inde
     engine.close()
 
 
+def test_hits_are_read_from_the_generation_that_was_ranked(index: Path) -> None:
+    engine = SearchEngine(index)
+    delete_documents(index, ["d35", "d1"])
+    compact_index(index, RunOptions(allow_low_recall=True), keep=1, grace=0)
+    engine.index.documents.close()
+    assert engine.document("d30").text == "text 30"  # from here on the new generation answers
+    expected = engine.search_vectors(ROWS[:5], 3)
+    assert engine.hits(engine.rank_vectors(ROWS[:5], 3)) == expected
+    engine.close()
+    assert engine.hits(engine.rank_vectors(ROWS[:5], 3)) == expected
+
+
 def test_a_closed_engine_searches_as_far_as_before_when_it_is_asked_again(index: Path) -> None:
     engine = SearchEngine(index, recall=0.99)
     parameters = ann.search_parameters(engine.index.segments[0].index)

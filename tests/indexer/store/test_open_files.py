@@ -1,18 +1,26 @@
 """Files of an index stay open in bounded number; those that were closed meanwhile are opened and checked again."""
 
+import gc
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from indexer.errors import CorruptIndexError
+from indexer import BuildConfig, Document, build_index
+from indexer.config import EncoderConfig, WhiteningConfig
+from indexer.errors import CorruptIndexError, StoreError
 from indexer.store import open_files
+from indexer.store.embeddings import EmbeddingReader
 from indexer.store.files import BLOCK, FileDigest, atomic_write_bytes
 from indexer.store.integrity import CheckedFile
+from indexer.store.manifest import load_manifest
 from indexer.store.open_files import OpenFile, map_file
 
 
@@ -63,6 +71,57 @@ def test_a_file_that_was_replaced_while_it_was_closed_is_compared_again(tmp_path
         other.seek(0)
         with pytest.raises(CorruptIndexError, match="not there"):
             other.read()
+
+
+def test_a_file_that_cannot_be_looked_for_leaves_nothing_to_close(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a mirror folder of an unknown URL is refused."""
+    _, digest = write(tmp_path / "a", 0)
+    unraisable = list[object]()
+    monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
+
+    def refuse(_: Path) -> None:
+        raise StoreError("unknown")
+
+    monkeypatch.setattr("indexer.store.integrity.in_object_storage", refuse)
+    with pytest.raises(StoreError, match="unknown"):
+        CheckedFile(tmp_path / "a", digest)
+    assert gc.collect() >= 0
+    assert unraisable == []
+
+
+def test_rows_are_read_from_a_map_of_the_file_that_was_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The path may name another file each time it is opened; what was not compared is never returned."""
+    corpus = [Document(f"d{number}", "text", vector=row) for number, row in enumerate(np.eye(4, dtype=np.float32))]
+    config = BuildConfig(encoder=EncoderConfig(kind="vectors"), whitening=WhiteningConfig(strength="none"))
+    build_index(corpus, tmp_path / "index", config)
+    reader, rows = EmbeddingReader(tmp_path / "index", load_manifest(tmp_path / "index")), np.arange(4)
+    expected = reader.rows(rows).copy()
+    reader.close()
+
+    def replaced_at_second(real: Callable[..., Any]) -> Callable[..., Any]:
+        calls = count(1)
+
+        def after_a_change(file: CheckedFile, *given: Any) -> Any:
+            if next(calls) == 2:
+                shutil.copy(file._path, tmp_path / "copy")
+                (tmp_path / "copy").replace(file._path)
+                file._file._let_go()
+                file._checked.clear()
+            return real(file, *given)
+
+        return after_a_change
+
+    for name in ("check", "map"):
+        monkeypatch.setattr(CheckedFile, name, replaced_at_second(getattr(CheckedFile, name)))
+    assert (reader.rows(rows) == expected).all()
+    (part,) = reader._parts.values()
+    assert (part.version, part.file.versions) == (3, 3)
+    assert part.file.is_checked((np.array([part.start]), np.array([part.start + expected.nbytes])))
+    reader.close()
 
 
 @pytest.mark.usefixtures("few")

@@ -244,6 +244,34 @@ def test_a_second_interrupt_cuts_open_requests_off(
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
+def test_a_server_under_nohup_outlives_its_terminal(served_folder: Path) -> None:
+    settings = ServerSettings("tests", port=0)
+    listener = Listener(serve_engine(SearchEngine(served_folder), settings), settings)
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with contextlib.closing(listener._socket), listener.capture_signals():
+            assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+            assert signal.getsignal(signal.SIGTERM) == listener.handle_exit
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_full_disk_silences_the_log_only_while_it_is_full() -> None:
+    program = """
+import errno, logging, sys
+from search.cli.serve import log_to_stderr, note
+log_to_stderr()
+logging.raiseExceptions = False
+(handler,) = logging.getLogger().handlers
+write, handler.flush = handler.flush, lambda: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full"))
+note("one")
+handler.flush = write
+note("two")
+"""
+    done = subprocess.run([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True, cwd=ROOT, check=True)
+    assert "INFO two" in done.stderr
+
+
 def test_who_reads_the_log_may_leave(served_folder: Path) -> None:
     """A remark that nobody reads changes neither what the server does nor its exit code."""
     said = "from search.cli.serve import log_to_stderr, note; import os; log_to_stderr()\n"
