@@ -39,8 +39,8 @@ def cached_folder(kind: str, key: Mapping[str, Any], make: Callable[[Path], None
     """The folder of an entry. `make` fills a new folder with it when there is none, or when it is not as it was sealed.
 
     With `most`, so many entries of the kind are kept: those that were used last. Where the cache cannot be written, or
-    its disk is full, the entry is made in a temporary folder, with a warning, and goes with the process. Raises
-    MachineError where that disk is full as well.
+    its disk is full, the entry is made in a temporary folder, with a warning, and removed with the process. Raises
+    MachineError if that disk is full as well.
     """
     path = cache_folder() / kind / fingerprint(dict(key))
     if _is_whole(path):
@@ -82,8 +82,8 @@ def read_cached(path: Path, kind: type[T]) -> T:
 def _tell_unwritable(folder: Path, reason: str | None) -> None:
     """Once in a process, whatever is made."""
     warnings.warn(
-        f"the cache {folder} cannot be written ({reason or 'the disk is full'}), so that what it would keep is "
-        "made anew each time. Name another folder with the environment variable ISOTROPE_CACHE.",
+        f"the cache {folder} cannot be written ({reason or 'the disk is full'}), so its entries are computed "
+        "again in each process. Name another folder with the environment variable ISOTROPE_CACHE.",
         stacklevel=3,
     )
 
@@ -107,13 +107,13 @@ def _made_for_process(make: Callable[[Path], None], folder: Path) -> Path:
         if not _is_full(error):
             raise
         raise MachineError(
-            f"neither the cache {cache_folder()} nor the temporary folder {folder} has room for what was made. Free "
+            f"neither the cache {cache_folder()} nor the temporary folder {folder} has room for a new entry. Free "
             "some space, or name a folder on another disk with the environment variable ISOTROPE_CACHE."
         ) from error
 
 
 def _is_full(error: OSError) -> bool:
-    """Whether the disk has no room. numpy names no error number when it writes less than it should."""
+    """Whether the disk is full. numpy gives no error number for an incomplete write."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT) or (error.errno is None and "written" in str(error))
 
 
@@ -138,8 +138,8 @@ def _publish(made: Path, path: Path) -> None:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Keep other processes and threads from publishing in `folder`, so that no entry that one of them has just
-    published is removed as damaged. File systems without locks for folders go without."""
+    """Keep other processes and threads from publishing in `folder`, so that none removes an entry that another has just
+    published. On file systems without locks for folders nothing is locked."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with suppress(OSError):

@@ -33,7 +33,7 @@ def require_extra(module: str, extra: str) -> Any:
 
 
 def install_line(extra: str, options: str = "") -> str:
-    """The command that installs what an extra brings: its packages by name, as no package index has isotrope yet."""
+    """The command that installs the packages of an extra by name, because no package index has isotrope yet."""
     from importlib.metadata import PackageNotFoundError  # here, as only a failure needs it
 
     try:

@@ -105,7 +105,7 @@ def _place_name(url: str) -> str:
 
 
 def _named_url(place: Path) -> str:
-    """What the file beside a mirror folder says; "" where it is not there, or is not what was written."""
+    """Return the URL in the file beside a mirror folder; "" if the file is missing or damaged."""
     try:
         url = (place / _NAMED_URL).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
@@ -114,7 +114,7 @@ def _named_url(place: Path) -> str:
 
 
 def _name_url(place: Path, url: str) -> None:
-    """Write that file in one step: another process may read it now, and this one may be killed."""
+    """Write the URL in one step: other processes may read the file meanwhile, and this one may be killed."""
     temporary = place / f"{_NAMED_URL}.{os.urandom(6).hex()}"  # with the permissions of every other file here
     try:
         with temporary.open("x", encoding="utf-8") as file:
@@ -138,8 +138,9 @@ def _url_beside(place: Path) -> str:
     url = _named_url(place)
     if not url:
         raise StoreError(
-            f"{place}: stands for an index in object storage, and its file {_NAMED_URL!r}, which says which one, is "
-            "missing or damaged. Fix: name the index by its URL, which writes the file again, or delete this folder."
+            f"{place}: the cache of an index in object storage, but its file {_NAMED_URL!r}, which contains the URL of "
+            "the index, is missing or damaged. Fix: name the index by its URL, which writes the file again, or delete "
+            "this folder."
         )
     show_as(str(place / url.rpartition("/")[2]), url)
     return url

@@ -1,7 +1,7 @@
-"""Work that nobody waits for any more ends between two of its steps.
+"""Ends work that nobody waits for any more, between two of its steps.
 
-A server sets, for the thread that works on a question, how to learn whether its caller is still there. Without a server
-every question is worked on to its end.
+A server sets, for the thread that answers a question, a function that says whether a caller still waits. Without a
+server every question is answered to its end.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ class AbandonedError(Exception):
 
 @contextmanager
 def awaited_while(is_awaited: Callable[[], bool]) -> Iterator[None]:
-    """Within the block, `require_awaited` in this thread raises AbandonedError once `is_awaited` returns False."""
+    """Within the block, make `require_awaited` in this thread raise AbandonedError once `is_awaited` returns False."""
     token = _is_awaited.set(is_awaited)
     try:
         yield
@@ -26,6 +26,6 @@ def awaited_while(is_awaited: Callable[[], bool]) -> Iterator[None]:
 
 
 def require_awaited() -> None:
-    """Raises AbandonedError if nobody waits for what this thread works on. Called between steps that take a while."""
+    """Raise AbandonedError if nobody waits for this thread's result. Call it between steps that take a while."""
     if not _is_awaited.get()():
         raise AbandonedError

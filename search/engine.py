@@ -148,7 +148,7 @@ class SearchEngine:
     def facets(
         self, where: str | None = None, columns: Collection[str] = (), seconds: float = math.inf
     ) -> "list[ColumnFacet]":
-        """What metadata columns hold of the documents that meet a condition: see `search.filters.column_facets`."""
+        """Facets of metadata columns over the documents that meet a condition: see `search.filters.column_facets`."""
         from search.filters import column_facets  # here, as few questions need it
 
         among = self._allowed(SearchOptions(where=where))

@@ -94,7 +94,7 @@ class Answer(list[Found]):
     def __getitem__(self, place: slice) -> "Answer[Found]": ...
 
     def __getitem__(self, place: SupportsIndex | slice) -> "Found | Answer[Found]":
-        """A hit, or an answer of some, of which the same segments are missing."""
+        """Return a hit, or for a slice an answer with the same missing segments."""
         if isinstance(place, slice):
             return Answer(super().__getitem__(place), self.missing)
         return super().__getitem__(place)
@@ -106,7 +106,7 @@ class Answer(list[Found]):
 
 
 def bytes_of(value: object) -> int:
-    """Bytes that texts hold in memory, those in lists and objects among them; for anything else a little."""
+    """Bytes of memory that a value takes, including the texts in its lists and objects."""
     if isinstance(value, dict):
         return sum(bytes_of(name) + bytes_of(inner) for name, inner in value.items())
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""Files that stay open as long as calls use them."""
+"""Closes files once the last call that uses them has ended."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -6,9 +6,9 @@ from contextlib import contextmanager
 
 
 class Leases:
-    """Counts the calls that use some files, and closes the files by `close` when the last one has ended.
+    """Counts the calls that use some files, and calls `close` after the last one.
 
-    `closed` says that they were closed; the caller that opens them again sets it to False.
+    `closed` is True once the files were closed; the caller that opens them again sets it to False.
     """
 
     def __init__(self, close: Callable[[], None]) -> None:

@@ -144,7 +144,7 @@ class DispensableSegment:
         return self.segment.entry
 
     def begin(self, queries: Vectors, k: int, mask: Mask | None, vectors_of: VectorsOf, exact: bool) -> Finish:
-        """See `Searchable`. A segment that is lost already is not asked, which would mean to wait for it again."""
+        """See `Searchable`. Skips a segment that is lost already: its timeout would pass once more."""
         if self.missing.has(self.entry):
             return lambda: [_nothing() for _ in queries]
         begun = self.segment.begin(queries, k, mask, vectors_of, exact)
@@ -182,7 +182,7 @@ def open_segment(path: Path, entry: SegmentEntry, digest: FileDigest, dim: int, 
 
 
 def _map_index(path: Path, descriptor: int | None) -> Any:
-    """Map an index; the descriptor is closed when the index is gone."""
+    """Map an index; close the descriptor when the index is collected."""
     try:
         index = ann.map_index(path)
     except BaseException:

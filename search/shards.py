@@ -29,7 +29,7 @@ from search.index import Index
 from search.segments import Finish, Segment, VectorsOf
 
 Host = Literal["ray"]
-_GRACE = 0.1  # seconds to fetch an answer that is there, when the time for all of them is up
+_GRACE = 0.1  # seconds to fetch an answer that has arrived, after the common timeout has passed
 
 
 @dataclass(frozen=True)

@@ -43,14 +43,14 @@ def openvino() -> Any:
 
 @contextmanager
 def without_reports() -> Iterator[None]:
-    """Within the block openvino_telemetry cannot be imported; OpenVINO and NNCF then send nothing to their makers."""
+    """Within the block, openvino_telemetry cannot be imported, so OpenVINO and NNCF send nothing to their makers."""
     with _IMPORTING, not_importable(_REPORTING):
         yield
 
 
 @contextmanager
 def not_importable(*names: str) -> Iterator[None]:
-    """Within the block an import of these modules raises ImportError; afterwards all is as before."""
+    """Within the block, importing these modules raises ImportError."""
     modules: dict[str, Any] = sys.modules
     before = {name: modules[name] for name in names if name in modules}
     modules.update(dict.fromkeys(names))

@@ -72,7 +72,7 @@ def race(products: Mapping[str, Callable[[], Any]], clock: Callable[[], float] =
 
 
 def _is_right(matrix: Any) -> bool:
-    """Whether this is the product of two matrices of ones; every number type holds it exactly."""
+    """Whether this is the product of two matrices of ones; every number type represents it exactly."""
     rows, inner, columns = _SHAPE
     return tuple(matrix.shape) == (rows, columns) and float(matrix.min()) == float(matrix.max()) == inner
 

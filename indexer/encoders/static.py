@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from indexer.pooling.latte_mix import LatteMix
 
 
-_LONG_TOKENS = 1 << 18  # of a text whose vectors are looked up and added piece by piece
+_LONG_TOKENS = 1 << 18  # in a text; longer texts are pooled piece by piece
 _BLOCK_BYTES = 1 << 21  # of vectors looked up together, to stay in the cache
 
 
@@ -146,8 +146,8 @@ class StaticEncoder:
         return vectors
 
     def _reduced_in_pieces(self, ufunc: np.ufunc, ids: Int32Array, pooling: PoolingMode) -> Float32Array:
-        """The row (1, d) of a long text, whose vectors together may not fit into memory: rows are added in the same
-        order as `reduce_segments` adds them, so that the bits are the same."""
+        """Return the row (1, d) of a text whose token vectors may not fit into memory. Rows are added in the order of
+        `reduce_segments`, so the result is identical."""
         row, step = np.zeros((0, self.table.dim), np.float32), _BLOCK_BYTES // (4 * self.table.dim)
         for start in range(0, len(ids), step):
             vectors = np.concatenate([row, self._weighed(ids[start : start + step], pooling)])

@@ -36,7 +36,9 @@ from indexer.errors import ModelError
 MOST_WORDS, MOST_BYTES = 1 << 18, 1 << 24  # that are remembered: with the dict about 50 MB
 _FEW_TEXTS = 16  # which the tokenizer is as quick with
 _GROUP_CHARACTERS = 1 << 20  # of texts cut together
-_LONG_TEXT = 1 << 22  # characters of a text that is tokenised in pieces, lest its words take many times its size
+_LONG_TEXT = (
+    1 << 22
+)  # characters; longer texts are tokenised in pieces, because words take many times the size of a text
 _SPACES = " \t\n\r"
 _LONG_WORDS = 16  # characters a word on average, with the space behind it
 _SPACE = re.compile(f"[{_SPACES}]")
@@ -114,7 +116,7 @@ class WordCachedTokenizer:
         return _joined([self._group(group) for group in _groups(texts)])
 
     def _by_length(self, texts: Sequence[str]) -> Iterator[Tokens]:
-        """Tokens of the texts in their order, those of a long text taken piece by piece."""
+        """Tokens of the texts in their order; long texts are tokenised piece by piece."""
         for is_long, some in groupby(texts, lambda text: len(text) > _LONG_TEXT):
             if not is_long:
                 yield self(list(some))
@@ -224,7 +226,7 @@ def _of_texts(ids: Int32Array, ends: npt.NDArray[np.int64], stand_in: int) -> To
 
 
 def cut_at_spaces(text: str) -> Iterator[str]:
-    """A text in pieces of about `_GROUP_CHARACTERS`. All but the first begin at white space."""
+    """Cut a text into pieces of about `_GROUP_CHARACTERS`. All but the first begin with white space."""
     start = 0
     while start < len(text):
         found = _SPACE.search(text, start + _GROUP_CHARACTERS)
@@ -234,7 +236,7 @@ def cut_at_spaces(text: str) -> Iterator[str]:
 
 
 def _as_one_text(pieces: Sequence[Tokens], stand_in: int) -> Tokens:
-    """The tokens of the pieces of a text, without what stands for a piece that has none."""
+    """Join the tokens of a text's pieces; the stand-in of pieces without tokens is left out."""
     ids = np.concatenate([np.zeros(0, np.int32), *(piece.ids for piece in pieces if piece.lengths.any())])
     return _of_texts(ids, np.array([len(ids)], np.int64), stand_in)
 

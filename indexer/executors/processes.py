@@ -31,7 +31,7 @@ _UNGUARDED = (
     'Put what the script does under: if __name__ == "__main__":'
 )
 Failure = tuple[BaseException, str]  # an exception, and where it was raised
-_Message = tuple[Any] | Exception | None  # a task, what unpickling it raised, or None: no further task for now
+_Message = tuple[Any] | Exception | None  # a task, the error of unpickling it, or None: no further task for now
 
 
 class ProcessFleet(Generic[Task, Result]):
@@ -166,7 +166,7 @@ def _note(message: Warning | str, *_: object) -> str:
 
 
 def _tasks(received: "queue.SimpleQueue[_Message]") -> Iterator[Any]:
-    """Tasks up to where their sender wants to see all results. Raises what unpickling a task raised."""
+    """Yield tasks until the sender asks for all results. Raises the error of a task that could not be unpickled."""
     while (message := received.get()) is not None:
         if isinstance(message, Exception):
             raise message
@@ -174,7 +174,7 @@ def _tasks(received: "queue.SimpleQueue[_Message]") -> Iterator[Any]:
 
 
 def _receive(connection: Connection, received: "queue.SimpleQueue[_Message]") -> None:
-    """Hand messages to the worker's main thread until the parent is gone or memory runs out, which end the process."""
+    """Pass messages to the worker's main thread. End the process once the parent is gone or memory runs out."""
     try:
         while True:
             data = connection.recv_bytes()

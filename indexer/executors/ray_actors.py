@@ -40,12 +40,12 @@ def cluster(address: str) -> Iterator[Any]:
     try:
         yield ray
     finally:
-        if not had_one and not has_lost_node(ray):  # else Ray would wait for it, and then end this process
+        if not had_one and not has_lost_node(ray):  # else Ray would wait for the node, and then end this process
             ray.shutdown()
 
 
 def has_lost_node(ray: Any) -> bool:
-    """Whether a process has died without which the cluster that was started here cannot go on."""
+    """Whether a process died that the cluster started here cannot work without."""
     worker = getattr(ray, "_private", None) and getattr(ray._private, "worker", None)
     node = getattr(worker, "_global_node", None)
     if node is None or not hasattr(node, "dead_processes"):
@@ -163,8 +163,8 @@ class RayFleet(Generic[Task, Result]):
         by_call = {worker.next_call: worker for worker in workers}
         done = set[Future[Any]]()
         while not done:
-            # Ray itself would end this process without an exception, some time after it lost the node, and `ray.wait`
-            # may not return before that, whatever its timeout.
+            # Some time after it lost the node, Ray ends this process without an exception, and `ray.wait` may not return
+            # before that, whatever its timeout.
             if has_lost_node(self._ray):
                 raise MachineError(f"Ray's processes on this machine were killed, perhaps out of memory. {AGAIN}")
             done, _ = wait_for_futures(by_call, _LOOK_SECONDS, FIRST_COMPLETED)
@@ -207,7 +207,7 @@ class _Worker:
         return reason
 
     def end(self) -> None:
-        if not has_lost_node(self._ray):  # with which the actor went
+        if not has_lost_node(self._ray):  # the actor died with it
             self._ray.kill(self._actor, no_restart=True)
 
     def close(self) -> None:

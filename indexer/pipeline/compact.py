@@ -103,7 +103,7 @@ def _is_scattered(published: PublishedIndex) -> bool:
 
 
 def _is_full(published: PublishedIndex, part: int, follower: int) -> bool:
-    """Whether the texts of a part leave no room for the document that follows it."""
+    """Whether a part of `PART_BYTES` has no room for the document that follows."""
     (document,) = published.documents.fetch([follower])
     return published.documents.uncompressed_bytes(part) + text_bytes(document) > PART_BYTES
 

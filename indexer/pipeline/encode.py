@@ -147,7 +147,7 @@ def encode_tasks(
     progress.phase("encoding", sum(task.part.missing for task in tasks))
     alone = options.pool.is_this_process(len(tasks))
     if not alone and any(task.part.missing for task in tasks):
-        encoder.prepare()  # a compaction encodes nothing, and has no model's folder to prepare it from
+        encoder.prepare()  # a compaction encodes nothing and knows no model folder
     threads = None if alone else threads_per_worker(options.pool)
     remote = mirrored(tasks[0].index) if options.executor == "ray" else None
     setup = WorkerSetup(encoder, threads, progress.advance if alone else None, url=remote[1] if remote else "")

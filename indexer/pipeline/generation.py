@@ -363,11 +363,11 @@ class Generation:
         return ""
 
     def _unnamed(self, names: Collection[str]) -> set[str]:
-        """Those of some files that no manifest names. Manifests are read, newest first, only while a file is left.
+        """Return the files of `names` that no manifest names. Reads manifests, newest first, until no file is left.
 
-        On a disk, a file that carries the number of an earlier generation is taken for one of its own as long as that
-        generation is there: else an index with many generations would read all of them after each change. The sweep
-        after that generation has removed what its manifest does not name, unless it was interrupted twice.
+        On a disk, a file with the number of an earlier generation is kept as long as that generation exists, because
+        otherwise each change would read all manifests. Files that the generation's manifest does not name were removed
+        by the sweep after it, unless it was interrupted twice.
         """
         left, numbers = set(names) - self.files.keys(), list_generations(self.index)
         if self.published and self.published.manifest.generation in numbers:
@@ -463,7 +463,7 @@ def _swept_files(index: Path) -> list[str]:
 
 
 def _file_number(name: str) -> int:
-    """The generation whose number a file that is not part of a part carries; -1 for other files."""
+    """The generation number in the name of a transform, segment or list of deleted documents; -1 for other files."""
     folder, _, file = name.partition("/")
     return int(re.split(r"[-.]", file)[0]) if folder in _SWEPT else -1
 

@@ -166,8 +166,8 @@ def corpus_differs(generation: Generation, how: str) -> ExistsError:
 
 
 def _cut(corpus: Iterable[Document], generation: Generation) -> Iterator[list[Document]]:
-    """The corpus as parts. Those of a published index that must come again may be cut by count alone, as earlier
-    versions cut them."""
+    """The corpus as parts. Parts of a published index that is continued may end by count alone, as in earlier
+    versions."""
     most = generation.config.store.part_documents
     entries = generation.followed.manifest.parts if generation.continues else ()
     by_count = {number for number, entry in enumerate(entries) if entry.documents == most or entry is entries[-1]}
@@ -189,7 +189,7 @@ def cut_into_parts(
             part, held, number = [], 0, number + 1
         part.append(document)
         held += size
-        del document  # the part alone holds it, and is let go of before the next is read
+        del document  # so that the part can be freed before the next document is read
         if len(part) == most or (held >= PART_BYTES and number not in by_count):
             yield part
             part, held, number = [], 0, number + 1

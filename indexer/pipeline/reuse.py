@@ -85,7 +85,7 @@ class ReuseByText:
     def _set_aside(self, part: int, rows: int) -> Mask:
         """Which rows of a part are of documents that the encoder died of, (rows,): they have no embedding."""
         nothing = np.zeros(rows, bool)
-        if self._published is None or not rows or self._all_live[part]:  # a document that is set aside is never live
+        if self._published is None or not rows or self._all_live[part]:  # documents that were set aside are never live
             return nothing
         folder = self._index / self._names[part]
         record = parts.read_record(folder)

@@ -31,13 +31,13 @@ from indexer.store.mirror import open_stored
 from indexer.store.similar_ids import most_similar
 
 GROUP_BYTES = 48 << 10  # of a row group; small, so that fetching one hit's text reads little
-_GROUP_ROWS = (32, 256)  # documents in one, at least and at most, unless the least are more than the next
+_GROUP_ROWS = (32, 256)  # documents in a row group, at least and at most; `_MOST_GROUP_BYTES` overrides the least
 _MOST_GROUP_BYTES = 16 << 20
 HELD_BYTES = 32 << 20  # of row groups that a reader keeps in memory
 OPEN_PARTS = 384  # whose footers stay in memory
 _LOOKED_UP = 1 << 20  # ids in memory at a time, while some are looked up
-STRETCH_BYTES = 16 << 20  # of row groups, with all their columns, that are read before others may read
-_COMPARED = 20_000  # ids among which one similar to an unknown id is looked for
+STRETCH_BYTES = 16 << 20  # of row groups, with all columns, that one reader reads before others get their turn
+_COMPARED = 20_000  # ids searched for one similar to an unknown id
 LONG = 32  # bytes a value, on average
 STORED = [
     pa.field("id", pa.string(), nullable=False),
@@ -142,7 +142,7 @@ class PartFile:
 
 
 def _stretches(metadata: pq.FileMetaData) -> list[list[int]]:
-    """The row groups of a file, a few together; one list of none where it has none."""
+    """Group the row groups of a file into stretches of about `STRETCH_BYTES`; one empty list for an empty file."""
     runs, size = [list[int]()], 0
     for group in range(metadata.num_row_groups):
         if size >= STRETCH_BYTES:
@@ -325,12 +325,12 @@ class DocumentReader:
             yield from self.columns(part, [("id",)])[0].to_pylist()
 
     def closest_id(self, identity: str) -> str:
-        """The most similar of the first 20,000 ids, for one that is not there; empty if none is similar."""
+        """Return the most similar of the first 20,000 ids to an unknown one; empty if none is similar."""
         return most_similar(self._first_ids, identity)
 
     @cached_property
     def _first_ids(self) -> pa.Array:
-        """The ids that an unknown one is compared with."""
+        """The ids among which `closest_id` looks."""
         chunks = list[pa.Array]()
         for part in range(len(self._ends)):
             if sum(map(len, chunks)) < _COMPARED:
@@ -371,7 +371,7 @@ class DocumentReader:
         """Some columns of a part's documents, in order of number, in the types that `schema` gives them.
 
         A path names a column and, inside objects, a field of a field; where the part has none, values are null.
-        `on_read` gets the bytes of each stretch of row groups once it is read; what it raises ends the reading.
+        `on_read` is called with the bytes of each stretch of row groups, and may raise to stop reading.
         """
         live, stretches = self._live(part), list[pa.Table]()
         with as_damage(self._path(part)), self._lock:

@@ -247,7 +247,7 @@ def require_own_files(index: Path) -> None:
     """Raises StoreError naming the first link, pipe, socket or device in an index, at any depth."""
     folders = [str(index)]
     try:
-        for folder in folders:  # which grows: an index of many additions has thousands
+        for folder in folders:  # grows in the loop
             with os.scandir(folder) as entries:
                 found = sorted(entries, key=lambda entry: entry.name)
             for entry in found:

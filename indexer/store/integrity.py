@@ -54,7 +54,7 @@ class CheckedFile:
         self._times = 0
         self._state: tuple[int, ...] = ()  # of the file whose blocks were checked
         self.versions = 0  # how many different files the path has named
-        self._file = OpenFile(self._open)  # first of what may fail: `__del__` closes it
+        self._file = OpenFile(self._open)  # first, because `__del__` closes it whatever fails
         self._remote = in_object_storage(path)
         with self._descriptor():  # a missing file is reported here, not at the first read
             pass
@@ -65,7 +65,7 @@ class CheckedFile:
         end = self._digest.bytes if size is None or size < 0 else min(self._position + size, self._digest.bytes)
         if end <= self._position:
             return b""
-        with self._descriptor():  # the same one for both steps
+        with self._descriptor():  # one descriptor for both steps
             self._check(range(self._position // BLOCK, (end - 1) // BLOCK + 1))
             data = self._pread(end - self._position, self._position)
         self._position = end

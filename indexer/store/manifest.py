@@ -176,7 +176,7 @@ def publish(index: Path, manifest: Manifest) -> None:
 
 
 def _render(plain: dict[str, Any]) -> bytes:
-    """The manifest's bytes: as `json.dumps` with `indent=1` lays JSON out, which takes several times longer."""
+    """The manifest's bytes, laid out as by `json.dumps` with `indent=1`, in a fraction of its time."""
     import msgspec
 
     canonical = canonical_json(plain)

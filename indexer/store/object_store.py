@@ -27,7 +27,7 @@ from indexer.regular_files import open_regular
 
 Result = TypeVar("Result")
 PIECE = 8 << 20  # bytes of an upload's piece
-_MOST_STORES = 32  # that stay open: a corpus may have 10,000 partitions, and a client takes 0.1 MB
+_MOST_STORES = 32  # kept open: a corpus may have 10,000 partitions, and a client takes 0.1 MB
 _MOST_PIECES = 9000  # of an upload; stores allow 10,000
 _READ_BACK = 8 << 20
 _MOST_CREATED = 5 << 30  # bytes that S3 takes in one step
@@ -336,9 +336,9 @@ def _opened(url: str, variables: Variables) -> Any:
 
 @contextmanager
 def _without_empty(prefix: str) -> Iterator[None]:
-    """Within the block the environment has no empty variable that begins so; obstore reads it when a store is opened.
+    """Within the block, the environment has no empty variables with this prefix: obstore would use their empty values.
 
-    A variable that somebody sets meanwhile stays as it is then.
+    A variable that the program sets meanwhile keeps its new value.
     """
     with _ENVIRONMENT:
         empty = [name for name, value in os.environ.items() if name.startswith(prefix) and not value]

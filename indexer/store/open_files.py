@@ -1,7 +1,7 @@
-"""Files that stay open while they are read from: a bounded number of descriptors, and maps that need none.
+"""Open files within a bounded number of descriptors, and memory maps without descriptors.
 
-An index has files for each part, and a process may have many indexes open, while systems allow as few as 256
-descriptors. A file that was not used lately is closed, and opened again when it is needed.
+An index has several files for each part, a process may have many indexes open, and systems allow as few as 256
+descriptors. Files that were not used lately are closed, and opened again when they are needed.
 """
 
 import ctypes
@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 _MOST = 1024  # descriptors kept open
-_SHARE = 4  # or this part of what the system allows the process
+_SHARE = 4  # at most a quarter of the limit of the process
 _FEWEST = 16
 
 _LIBC: Any = ctypes.CDLL(None, use_errno=True)
@@ -30,9 +30,9 @@ _FAILED = ctypes.c_void_p(-1).value
 
 
 class OpenFile:
-    """A file that `opening` returns a descriptor of, as often as it is called. Safe to share between threads.
+    """A file that `opening` opens, each time returning a new descriptor. Safe to share between threads.
 
-    `times` counts how often it was opened: the name may mean another file by then.
+    `times` counts how often it was opened: a path can name another file the next time.
     """
 
     def __init__(self, opening: Callable[[], int]) -> None:
@@ -41,7 +41,7 @@ class OpenFile:
 
     @contextmanager
     def descriptor(self) -> Iterator[int]:
-        """The descriptor, which stays open within the block. Raises what `opening` raises, ValueError after `close`."""
+        """Keep the descriptor open within the block. Raises the errors of `opening`, and ValueError after `close`."""
         with _LOCK:
             if self.closed:
                 raise ValueError("a file was used after it was closed")
@@ -60,7 +60,7 @@ class OpenFile:
                 self._settle()
 
     def close(self) -> None:
-        """Let go of the descriptor, now or when the last block ends that uses it."""
+        """Close the descriptor, now or at the end of the last block that uses it."""
         with _LOCK:
             self.closed = True
             self._settle()
@@ -78,12 +78,12 @@ class OpenFile:
             self._descriptor = -1
 
 
-_LOCK = threading.RLock()  # a file that is collected as garbage, at any time, closes itself
+_LOCK = threading.RLock()  # re-entrant: garbage collection can close a file at any time
 _OPEN: OrderedDict[OpenFile, None] = OrderedDict()  # the one used last at the end
 
 
 def _make_room() -> None:
-    """Close the files that were used longest ago, until one more can be opened."""
+    """Close the least recently used files until one more can be opened."""
     allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     most = _MOST if allowed == resource.RLIM_INFINITY else max(_FEWEST, min(_MOST, allowed // _SHARE))
     for file in list(_OPEN)[: max(0, len(_OPEN) - most + 1)]:
@@ -91,9 +91,9 @@ def _make_room() -> None:
 
 
 def map_file(descriptor: int, size: int) -> npt.NDArray[np.uint8]:
-    """The first `size` bytes of a file, read-only, until the array and all its views are gone.
+    """Map the first `size` bytes of a file, read-only, for as long as the array or a view of it exists.
 
-    The descriptor can be closed: Python's mmap would keep a duplicate of it (before 3.13, which has `trackfd`).
+    The descriptor can be closed. Python's `mmap` would keep a duplicate of it (before 3.13, which has `trackfd`).
     """
     if not size:
         return np.zeros(0, np.uint8)

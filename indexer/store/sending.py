@@ -153,8 +153,8 @@ class Sender:
             self._threads.shutdown(cancel_futures=True)
 
     def sweep(self, unnamed: Callable[[Collection[str]], Collection[str]], forgotten: Collection[str]) -> None:
-        """Remove from the store what no manifest names, as `unnamed` says: of this writer, of `forgotten` manifests, of
-        parts that are no longer to be encoded, or a week old."""
+        """Remove files that no manifest names from the store: those of this writer, of `forgotten` manifests, of parts
+        that are no longer pending, and those a week old. `unnamed` returns the files that no manifest names."""
         if self._mirror is None:
             return
         before = datetime.now(UTC) - _ABANDONED

@@ -1,18 +1,18 @@
-"""The id that a caller who named an unknown one probably meant."""
+"""Finds the id that was probably meant by an unknown one."""
 
 import difflib
 
 import pyarrow as pa
 
-_COMPARED = 8  # of the ids with the longest beginning in common, and of those with the longest end
+_COMPARED = 8  # ids with the longest common prefix, and as many with the longest common suffix
 _LONGEST = 256  # characters of an unknown id; comparing takes quadratic time
 
 
 def most_similar(ids: pa.Array, unknown: str) -> str:
     """The id most similar to `unknown`, which is not among `ids`; empty if none is similar.
 
-    Only ids with the longest beginning or the longest end in common are compared, as a server does this for every
-    unknown id. A single typing error leaves half of an id intact at one of its ends.
+    Servers look for a similar id at each unknown one, so only the ids with the longest common prefix and suffix are
+    compared. After a single typing error, half of an id or more is still such a prefix or suffix.
     """
     if len(unknown) > _LONGEST:
         return ""
@@ -21,12 +21,12 @@ def most_similar(ids: pa.Array, unknown: str) -> str:
 
 
 def _sharing_most(ids: pa.Array, unknown: str, at_end: bool) -> list[str]:
-    """The first ids that have the longest possible beginning, or end, in common with `unknown`."""
-    import pyarrow.compute as pc  # here, as it takes time, which the first question would wait for
+    """The first ids that share the longest prefix, or suffix, with `unknown`."""
+    import pyarrow.compute as pc  # here, because importing it would delay the first question
 
     text = unknown.encode(errors="ignore").decode()
     least, most, sharing = 0, len(text), ids.slice(0, 0)
-    while least < most:  # a shorter beginning is shared by all that share a longer one
+    while least < most:  # ids that share a prefix share all shorter ones
         length = (least + most + 1) // 2
         pattern = text[-length:] if at_end else text[:length]
         found = ids.filter(pc.ends_with(ids, pattern) if at_end else pc.starts_with(ids, pattern))

@@ -71,7 +71,7 @@ def command(index: Path, **options: Any) -> None:
 
 
 def note(line: str) -> None:
-    """A remark of a running server, in its log."""
+    """Write a remark to the server's log."""
     from indexer.errors import as_shown
     from search.text import escape
 
@@ -79,7 +79,7 @@ def note(line: str) -> None:
 
 
 def note_end(cut: int, what: str) -> None:
-    """Say that the server has stopped; `cut` is the number of requests or calls ("what") that were not answered."""
+    """Log that the server has stopped; `cut` is the number of requests or calls ("what") that were not answered."""
     if cut:
         note(f"stopped; {counted(cut, f'open {what}')} cut off")
     else:
@@ -104,14 +104,14 @@ class _StderrHandler(logging.StreamHandler[TextIO]):
 
 
 def log_to_stderr() -> None:
-    """Remarks and faults of the server, a line each with its time, and requests where an access log is asked for.
+    """Log remarks and faults of the server, a line each with its time, and requests if there is an access log.
 
-    Faults of clients are counted, not told: they may be many.
+    Clients' mistakes are counted and not logged, because they may be many.
     """
     logging.basicConfig(
         format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING, handlers=[_StderrHandler()]
     )
-    for name in ("isotrope.server", "uvicorn.access"):  # uvicorn has no access log unless it is asked for one
+    for name in ("isotrope.server", "uvicorn.access"):  # uvicorn writes an access log only with `access_log`
         logging.getLogger(name).setLevel(logging.INFO)
     uvicorn = logging.getLogger("uvicorn.error")
     uvicorn.setLevel(logging.ERROR)

@@ -72,9 +72,9 @@ def column_facets(
 ) -> list[ColumnFacet]:
     """A facet of each metadata column that a filter can name, in their order in the index; of objects, of each field.
 
-    `among` are the documents that count, (documents,), None: all; `names` those of the columns, none: of all. Raises
-    ConfigError unless `most_values`, listed of a column, are 1 or more, for names of no column, and where counting
-    takes longer than `seconds`.
+    `among` (documents,) selects the documents to count, None all; `names` selects columns, empty all. At most
+    `most_values` are listed of a column. Raises ConfigError if that is less than 1, for unknown columns, and if
+    counting takes longer than `seconds`.
     """
     if isinstance(most_values, bool) or not isinstance(most_values, int) or most_values < 1:
         raise ConfigError(f"most_values is {most_values!r}; expected a whole number, at least 1.")

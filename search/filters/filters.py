@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from indexer.pipeline.delete import DeleteReport
     from search.index import Index
 
-SECONDS = 1.0  # that a filter may take
+SECONDS = 1.0  # time limit of a filter
 ANSWER_BYTES = 32 << 20  # of answers kept, a bit a document
 _ENTRY_BYTES = 256  # of an answer that is kept, beside what it says
 _SAID = 300  # characters of what DuckDB says
@@ -81,15 +81,15 @@ class MetadataFilter:
 class _TimeLimit:
     """The seconds that a filter has left.
 
-    Reading counts from the byte on that `ColumnReader` has no room to keep. What it keeps is read once for all later
-    filters, and may take longer: files of thousands of parts are opened, or fetched from object storage.
+    Reading counts only after the bytes that `ColumnReader` can keep in memory. Those are read once for all later
+    filters and may take longer, because thousands of files must be opened or fetched from object storage.
     """
 
     def __init__(self) -> None:
         self.left, self._since, self._read = SECONDS, time.monotonic(), 0
 
     def check_reading(self, size: int) -> None:
-        """Note that so many bytes were read. Raises TimeLimitError, and AbandonedError where nobody waits."""
+        """Count `size` bytes that were read. Raises TimeLimitError, and AbandonedError if nobody waits."""
         require_awaited()
         self._read += size
         if self._read <= HELD_BYTES:
@@ -100,7 +100,7 @@ class _TimeLimit:
                 raise TimeLimitError
 
     def count(self) -> None:
-        """Take off the seconds since the last call."""
+        """Subtract the seconds since the last call."""
         now = time.monotonic()
         self.left -= now - self._since
         self._since = now

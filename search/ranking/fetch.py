@@ -1,4 +1,4 @@
-"""Ranked documents to hits: their texts are read, and the stretch of each that was found."""
+"""Turns ranked documents into hits: reads their texts and cuts out the windows that were found."""
 
 from collections.abc import Callable, Sequence
 

@@ -275,8 +275,8 @@ class DocumentRanker:
     ) -> Source:
         """Documents by the fusion of the vectors' ranking and that of BM25, each as deep as the reach.
 
-        Where words alone decide, at weight 0 or for a query that the encoder knows nothing of, by either fusion, the
-        vectors are not searched: they would go on giving documents that have no word of the query.
+        Vectors are not searched if words alone decide: at weight 0, or for a query without known tokens. They would
+        keep returning documents that contain no word of the query.
         """
         texts, hybrid, config = queries.words, self.hybrid(), fusion_of(self._fusion, options)
         apart, of_words = Groups(None, self._index.manifest.documents, allowed), replace(config, weight=0.0)
@@ -360,7 +360,7 @@ def fusion_of(config: HybridConfig, options: SearchOptions) -> HybridConfig:
 
 
 def _lowest_score(options: SearchOptions) -> float | None:
-    """`min_score` rounded to float32 as scores are: the float32 nearest to 0.7 is less than the float64 that is."""
+    """`min_score` rounded to float32, like scores: the float32 nearest to 0.7 is below the float64 nearest to 0.7."""
     if options.min_score is None:
         return None
     with np.errstate(over="ignore"):

@@ -29,11 +29,11 @@ _LAST_MARK = 0x1FFFF  # beyond are variation selectors alone
 _TURKISH_CAPITALS = str.maketrans({"I": "\u0131", "\u0130": "i"})  # what str.lower makes of them is another language's
 
 
-_TOGETHER = 4 << 20  # characters that are tokenised together
+_TOGETHER = 4 << 20  # characters tokenised at a time
 
 
 class TermIds(NamedTuple):
-    """The terms of texts as numbers, in the shape that bm25s reads: those of each text, and term -> number."""
+    """Terms as numbers, in the form that bm25s reads: `ids` for each text, and `vocab` from term to number."""
 
     ids: "list[array[int]]"
     vocab: dict[str, int]
@@ -42,7 +42,7 @@ class TermIds(NamedTuple):
 def require_packages(extra: str) -> tuple[Any, Any]:
     """bm25s and PyStemmer. Raises MachineError with the line that installs `extra`, which brings them."""
     packages = require_extra("bm25s", extra), require_extra("Stemmer", extra)
-    logging.getLogger("bm25s").setLevel(logging.WARNING)  # importing it asks for every debug message
+    logging.getLogger("bm25s").setLevel(logging.WARNING)  # importing bm25s turns on its debug messages
     return packages
 
 
@@ -53,7 +53,7 @@ def tokenize(texts: Sequence[str], extra: str, config: HybridConfig) -> list[lis
 
 
 def tokenize_ids(texts: Iterable[str], extra: str, config: HybridConfig) -> TermIds:
-    """`tokenize` as numbers. A few texts are in memory at a time, and of each term of a text four bytes stay.
+    """`tokenize` as numbers. Few texts are in memory at a time; the result takes four bytes a term.
 
     Raises as `tokenize`.
     """

@@ -9,24 +9,24 @@ from starlette.responses import Response
 
 from search.files import to_json
 from search.server.messages import notes_of
-from search.server.room import RoomShare
-from search.server.service import SearchReply, SearchService
+from search.server.room import AnswerRoom, RoomShare
+from search.server.service import SearchReply
 
-_SHORT = 100_000  # bytes of documents; writing what is longer would hold up other requests
+_SHORT = 100_000  # bytes of documents; writing longer answers would delay other requests
 
 
-def share_of(service: SearchService) -> Any:
-    """What gives each request of a route its share of the room, until its answer was sent or its client has left."""
+def share_of(room: AnswerRoom) -> Any:
+    """Return a dependency of routes: a share of the room, until the answer was sent or the client has left."""
 
     async def share() -> AsyncIterator[RoomShare]:
-        with service.room.share() as one:
+        with room.share() as one:
             yield one
 
     return Depends(share, scope="request")
 
 
 async def written(pieces: Iterable[str], share: RoomShare) -> Response:
-    """An answer from pieces of its JSON, which are made one at a time; its documents are in `share` already.
+    """Return an answer from pieces of its JSON, made one at a time; `share` counts its documents already.
 
     Raises as `RoomShare.reach`.
     """
@@ -44,7 +44,7 @@ def _body(pieces: Iterable[str], share: RoomShare) -> bytes:
 
 
 def search_pieces(reply: SearchReply, names: list[str]) -> Iterator[str]:
-    """The JSON of an answer, a hit at a time; `names` stand for the queries. Hits are those of the command line."""
+    """The JSON of an answer, a hit at a time; `names` are shown as the queries. Hits have the command line's form."""
     yield '{"results": ['
     for place, (name, answer) in enumerate(zip(names, reply.answers, strict=True)):
         head = to_json({"query": name, **notes_of(reply, place)})

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Work = Callable[[Hashable, Sequence[Item]], Sequence[Result | Exception]]
-"""One result for each of some items, which were given under one key, or what is wrong with that item alone.
+"""Returns a result for each item of one key, or an exception that concerns this item alone.
 
 Without items it only checks the key.
 """

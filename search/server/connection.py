@@ -50,7 +50,7 @@ class Connection(HttpToolsProtocol):
         self._received += len(data)
         super().data_received(data)
         if self.is_idle and self.timeout_keep_alive_task is None and not self.transport.is_closing():
-            # Blank lines begin no request. uvicorn stops its timer at any byte, and starts it after an answer alone.
+            # A blank line starts no request. uvicorn stops its timer at any byte, and restarts it after answers only.
             self.timeout_keep_alive_task = self.loop.call_at(
                 self._since + self.timeout_keep_alive, self.timeout_keep_alive_handler
             )

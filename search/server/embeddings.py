@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field, WithJsonSchema
 
@@ -26,9 +26,11 @@ from indexer.config import KIND_TRAITS
 from indexer.encoders import Role
 from indexer.encoders.identity import UNLIMITED
 from search.files import to_json
-from search.server.failures import JsonResponse, RequestError, error_response
+from search.server.answers import share_of
+from search.server.failures import JsonResponse, RequestError
 from search.server.generations import Generation
 from search.server.messages import ErrorResponse, Name, Request, Stamp, Truncated
+from search.server.room import AnswerRoom, RoomShare
 from search.server.routes import ERRORS
 from search.server.service import SearchService, TextVectors
 from search.server.settings import ServerLimits
@@ -129,36 +131,6 @@ class ModelsResponse(BaseModel):
     data: list[ModelResponse]
 
 
-class VectorRoom:
-    """What the vectors of all answers under way hold: `held` bytes, MOST_HELD at most."""
-
-    def __init__(self) -> None:
-        self.held = 0
-
-    async def share(self) -> AsyncIterator["VectorShare"]:
-        """The share of one request, which ends when its answer was sent, failed, or its client has left."""
-        share = VectorShare(self)
-        try:
-            yield share
-        finally:
-            self.held -= share.taken
-
-
-class VectorShare:
-    """What one request has `taken` of the room."""
-
-    def __init__(self, room: VectorRoom) -> None:
-        self._room, self.taken = room, 0
-
-    def take(self, size: int) -> bool:
-        """Take so many bytes; False where they are not there."""
-        if self._room.held + size > MOST_HELD:
-            return False
-        self._room.held += size
-        self.taken += size
-        return True
-
-
 @dataclass(frozen=True)
 class EmbeddingModel:
     """A name for `model`; `fixed`: it says the role, and `input_type` can only repeat it."""
@@ -172,11 +144,10 @@ class EmbeddingModel:
 def embedding_routes(service: SearchService) -> APIRouter:
     """POST /v1/embeddings, GET /v1/models, GET /v1/models/{id}."""
     router = APIRouter(prefix="/v1", responses=_ERRORS, tags=["openai"])
-    models, room = embedding_models(service.settings.name), VectorRoom()
-    shares = Depends(room.share, scope="request")  # it ends after the answer
+    models, shares = embedding_models(service.settings.name), share_of(AnswerRoom(MOST_HELD, MOST_BYTES))
 
     @router.post("/embeddings", response_model=EmbeddingResponse, response_model_exclude_none=True)
-    async def embed(asked: EmbeddingRequest, share: VectorShare = shares) -> Response:
+    async def embed(asked: EmbeddingRequest, share: RoomShare = shares) -> Response:
         """Unit vectors of texts, as OpenAI's clients ask for them."""
         role = _role(asked, models)
         with service.generations.lease() as generation:
@@ -185,10 +156,7 @@ def embedding_routes(service: SearchService) -> APIRouter:
         _require_dimensions(asked, dimensions)
         _require_room(asked.input, dimensions)
         texts = await asyncio.to_thread(_texts, asked.input, service.settings.limits)
-        if not share.take(4 * dimensions * len(texts)):
-            return error_response(
-                503, "Too many vectors are on their way; try again.", headers={"Retry-After": str(service.retry_after)}
-            )
+        share.reach(4 * dimensions * len(texts))
         found = await service.embed(texts, role)
         _require_dimensions(asked, found.vectors.shape[1])  # a new generation may have another number
         return await asyncio.to_thread(embedding_answer, asked, role, found)

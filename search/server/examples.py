@@ -1,4 +1,4 @@
-"""Questions that an index can answer, for people who do not know yet what it holds: taken from its own documents."""
+"""Example questions from an index's own documents, for people who do not know the corpus yet."""
 
 from typing import TYPE_CHECKING
 
@@ -11,9 +11,9 @@ _SHORTEST, _LONGEST = 3, 60  # characters of an example
 
 
 def example_questions(index: "Index") -> list[dict[str, str]]:
-    """At most four documents from all over the index, as `id` and `text`: the title, or how a document begins.
+    """Return at most four documents from all over the index, as `id` and `text`: the title, or the first words.
 
-    The same generation always gives the same ones. Titles that are long or very short are left out.
+    A generation always gives the same examples. Long and very short titles are left out.
     """
     documents, count = index.documents, len(index.documents)
     places = sorted({count * (2 * number + 1) // (2 * _LOOKED_AT) for number in range(_LOOKED_AT)} if count else [])
@@ -32,6 +32,6 @@ def _line(text: str) -> str:
 
 
 def _beginning(text: str) -> str:
-    """The first words of a text, as many as an example may have."""
+    """The first words of a text, up to the length of an example."""
     start = _line(text[: 4 * _LONGEST])
     return start if len(start) <= _LONGEST else start[: _LONGEST + 1].rpartition(" ")[0]

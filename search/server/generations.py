@@ -19,8 +19,8 @@ from search.index import Index
 from search.server.examples import example_questions
 
 _LONGEST_PAUSE = 10.0  # seconds
-_WORDS_AGAIN = 30.0  # seconds after which BM25 that could not be made is tried again
-_FACET_SECONDS = 2.0  # that counting the values of filtered documents may take
+_WORDS_AGAIN = 30.0  # seconds between attempts to build BM25
+_FACET_SECONDS = 2.0  # limit for counting the values of filtered documents
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ class Generation:
         self.stamp = IndexStamp(manifest.generation, manifest.fingerprint)
         self.inode = _inode(engine.index)
         self.users = 0
-        self.hybrid = False  # whether it was asked for BM25
-        self.words_failure: str | None = None  # why BM25 is not there
+        self.hybrid = False  # whether it has answered a hybrid question
+        self.words_failure: str | None = None  # why BM25 could not be built
         self._words: asyncio.Future[None] | None = None
         self._closed = threading.Event()
         self._facets: list[ColumnFacet] | None = None
@@ -50,7 +50,7 @@ class Generation:
         self._facets_lock = threading.Lock()
 
     def facets(self, where: str | None = None, columns: Collection[str] = ()) -> list[ColumnFacet]:
-        """What the metadata columns hold; worked out by the first who asks. Of a filter, each time, within 2 s."""
+        """Facets of the metadata columns: of all documents computed once, of a filter each time, within 2 s."""
         if where is not None or columns:
             return self.engine.facets(where, columns, _FACET_SECONDS)
         with self._facets_lock:
@@ -59,16 +59,16 @@ class Generation:
             return self._facets
 
     def examples(self) -> list[dict[str, str]]:
-        """Questions to begin with; worked out by the first who asks."""
+        """Example questions, computed by the first call."""
         with self._facets_lock:
             if self._examples is None:
                 self._examples = example_questions(self.engine.index)
             return self._examples
 
     async def words(self) -> None:
-        """Wait for BM25, which the first call makes ready in a thread of its own: it may take minutes.
+        """Wait for BM25. The first call starts building it in a thread of its own, which may take minutes.
 
-        Raises what that raised until `prepare_words` has mended it.
+        Raises the error of a failed build until `prepare_words` succeeds.
         """
         if self._words is None:
             self.prepare_words()
@@ -76,7 +76,7 @@ class Generation:
             await asyncio.shield(self._words)
 
     def prepare_words(self) -> None:
-        """Begin to make BM25 ready, unless that is under way or done, or the packages for it are not installed."""
+        """Start building BM25, unless it is being built or ready, or its packages are not installed."""
         failed = self._words is not None and self._words.done() and self.words_failure is not None
         if (self._words is not None and not failed) or not all(map(find_spec, ("bm25s", "Stemmer"))):
             return
@@ -84,7 +84,7 @@ class Generation:
         self._words.add_done_callback(self._note_words)
 
     def make_words(self) -> None:
-        """Make BM25 ready in this thread. Raises MachineError, StoreError, and AbandonedError once this is closed."""
+        """Build BM25 in this thread. Raises MachineError, StoreError, and AbandonedError once this is closed."""
         self.engine.prepare_hybrid(_UntilClosed(self._closed))
 
     def close(self) -> None:
@@ -98,7 +98,7 @@ class Generation:
 
 
 class _UntilClosed(NoProgress):
-    """Ends what reports to it once the generation is closed."""
+    """Progress that raises AbandonedError once the generation is closed."""
 
     def __init__(self, closed: threading.Event) -> None:
         self._closed = closed
@@ -193,7 +193,7 @@ class Generations:
                     self._on_change(f"the next generation cannot be served: {error}")
 
     def _look_after_words(self) -> None:
-        """Tell once why BM25 could not be made, and try again after a while."""
+        """Report once why BM25 could not be built, and try again after a while."""
         failure = self.current.words_failure
         if failure and self._words_told != failure:
             self._on_change(f"hybrid questions cannot be answered: {failure}")

@@ -32,7 +32,7 @@ ABORT = "isotrope.abort"  # the scope's extension whose "call" cuts the connecti
 _KEY_HEADERS = ("authorization", "x-api-key")
 _LEFT = 499  # what servers note where the client left before the answer
 _AFTER = 5.0  # seconds beyond the deadline for an answer to be sent
-_DRAIN_SECONDS = 2.0  # for which a body that was refused is read on
+_DRAIN_SECONDS = 2.0  # for reading on after a body was refused
 _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9.-]+))(?::[0-9]{0,5})?", re.ASCII | re.IGNORECASE)
 _HEADERS = [
     (
@@ -98,10 +98,10 @@ class Guard:
     async def _refuse(
         self, refusal: tuple[int, str, str], answer: "_Answer", rest: Callable[[], Awaitable[None]] | None = None
     ) -> None:
-        """Answer a refusal, and close the connection once `rest` has read what may be left of the body.
+        """Send a refusal, and close the connection after `rest` has read more of the body.
 
-        Many clients read no answer before they have sent their body. If the connection is closed meanwhile, it is
-        reset, and such a client never sees the answer.
+        Many clients read the answer only after they have sent their body. Closing the connection earlier would reset
+        it, and such a client would never see the answer.
         """
         status, reason, message = refusal
         self._metrics.refused.labels(reason).inc()
@@ -157,7 +157,7 @@ class Guard:
             return 408, "body", f"The body did not arrive in {limits.reading_seconds:g} s."
 
     async def _drain(self, receive: Receive, held: "_Body") -> None:
-        """Read and throw away a little more of a body: at most twice the longest that is taken, for two seconds."""
+        """Read and discard more of a body: at most twice `body_bytes`, for at most two seconds."""
         self.reading -= held.counted
         held.counted = 0
         held.pieces.clear()

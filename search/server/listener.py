@@ -48,21 +48,21 @@ class Listener(uvicorn.Server):
 
     @property
     def url(self) -> str:
-        """Where it is reached from this machine: an address that can be opened, also where it listens on all."""
+        """The URL for clients on this machine. A server on all addresses is named by the loopback address."""
         host, port = self._socket.getsockname()[:2]
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     @property
     def is_on_all_addresses(self) -> bool:
-        """Whether other machines reach it by any address of this one."""
+        """Whether the server listens on every address of this machine."""
         return self._socket.getsockname()[0] in ("0.0.0.0", "::")  # noqa: S104
 
     def listen(self, on_ready: Callable[[str], None]) -> int:
         """Answer until SIGINT, SIGTERM, SIGHUP or `stop`. `on_ready` is called with the URL.
 
-        Requests under way are then finished. Returns how many were not: a second SIGINT cuts them off, and so does the
-        end of the time that they are given.
+        Open requests are then finished. Returns the number of requests that were cut off, by a second SIGINT or
+        because they took longer than the server waits.
         """
         self._on_ready = on_ready
         with self._socket:
@@ -82,7 +82,7 @@ class Listener(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._served.drain()
         await super().shutdown(sockets)
-        if self.force_exit:  # uvicorn would end the loop under its tasks, and log each of them
+        if self.force_exit:  # uvicorn would end the event loop before its tasks, and log each task
             for connection in list(self.server_state.connections):
                 connection.transport.abort()
             if self.server_state.tasks:
@@ -97,7 +97,7 @@ class Listener(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         super().handle_exit(sig, frame)
-        if self.force_exit:  # what a thread has begun cannot be stopped: a third SIGINT does not wait for it
+        if self.force_exit:  # a thread cannot be stopped; a third SIGINT ends the process without waiting for it
             signal.signal(signal.SIGINT, signal.SIG_DFL)
 
     @contextlib.contextmanager

@@ -26,7 +26,7 @@ def _whole(text: str) -> str:
 
 
 def _require_whole(name: str) -> None:
-    """Raises RequestError for the name of a field that no message can repeat: pydantic's are UTF-8."""
+    """Raise RequestError for a field name that is not valid Unicode: pydantic's messages must be UTF-8."""
     try:
         _whole(name)
     except ValueError as error:
@@ -152,7 +152,7 @@ class SearchRequest(Request):
 
 
 class FacetsRequest(Request):
-    """Which documents count, and which columns."""
+    """Selects the documents to count and the columns."""
 
     where: Condition | None = Field(None, description='A condition in SQL, such as "year > 2019"; null: all documents.')
     columns: list[Name] = Field([], max_length=1000, description="Names of columns as /v1/info has them; empty: all.")
@@ -230,7 +230,7 @@ class SearchResponse(BaseModel):
 
 
 class FacetsResponse(BaseModel):
-    """Of each column its values with counts, the least and the most."""
+    """For each column its values with counts, the least and the greatest."""
 
     columns: list[dict[str, Any]]
     index: Stamp

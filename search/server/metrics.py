@@ -33,7 +33,7 @@ class ServerMetrics:
             registry=self.registry,
         )  # fmt: skip
         self.left = Counter("isotrope_clients_left", "Clients that left before the answer.", registry=self.registry)
-        Info("isotrope", "The release that runs.", registry=self.registry).info({"version": version("isotrope")})
+        Info("isotrope", "The version of Isotrope.", registry=self.registry).info({"version": version("isotrope")})
         ProcessCollector(registry=self.registry)  # memory, descriptors, processor time
 
     def count_batch(self, stage: str, texts: int) -> None:

@@ -52,7 +52,7 @@ NOT_FOUND: dict[int | str, dict[str, Any]] = {
 def search_routes(service: SearchService) -> APIRouter:
     """POST /v1/search, POST /v1/facets, GET /v1/documents/{id}, GET /v1/info."""
     router, limits = APIRouter(prefix="/v1", responses=ERRORS, tags=["search"]), service.settings.limits
-    shares = share_of(service)
+    shares = share_of(service.room)
 
     @router.post("/search", response_model=SearchResponse, response_model_exclude_none=True, responses=NOT_FOUND)
     async def search(asked: SearchRequest, share: RoomShare = shares) -> Response:
@@ -67,7 +67,7 @@ def search_routes(service: SearchService) -> APIRouter:
 
     @router.post("/facets", response_model=FacetsResponse)
     async def facets(asked: FacetsRequest) -> Response:
-        """Count the values of metadata columns over the documents that meet a condition, and their least and most."""
+        """Count the values of metadata columns, and find their range, over the documents that meet a condition."""
         found, stamp = await service.facets(asked.where, asked.columns)
         return JsonResponse({"columns": [one.to_dict() for one in found], "index": vars(stamp)})
 

@@ -93,7 +93,7 @@ class SearchService:
         self.ranking = GreedyBatches("rank", self._rank, _MOST_HITS, _RANKERS, _is_light)
         self._readers = ThreadPoolExecutor(_READERS, "read")
         self._describer = ThreadPoolExecutor(1, "describe")
-        self.room = AnswerRoom(settings.limits)
+        self.room = AnswerRoom(settings.limits.answering_bytes, settings.limits.answer_bytes)
         self.pending = 0
         self.draining = False
         self._seconds = 0.05  # that a request takes, lately
@@ -119,8 +119,8 @@ class SearchService:
     ) -> SearchReply:
         """The best documents for each query: `SearchEngine.search_many`.
 
-        What they hold is taken from `share`, which the caller gives back when the answer was sent; without one it is
-        counted only until this returns. Raises ConfigError and BusyError where that is too much.
+        The memory of the documents counts against `share`, which the caller gives back once the answer was sent;
+        without a share it counts until this returns. Raises ConfigError and BusyError if it is too much.
         """
 
         async def ask(generation: Generation) -> SearchReply:
@@ -170,7 +170,7 @@ class SearchService:
     async def facets(
         self, where: str | None = None, columns: Collection[str] = ()
     ) -> tuple[list[ColumnFacet], IndexStamp]:
-        """What the metadata columns hold; of all documents and columns it is worked out once a generation."""
+        """Facets of the metadata columns. Those of all documents and columns are computed once a generation."""
 
         async def ask(generation: Generation) -> tuple[list[ColumnFacet], IndexStamp]:
             loop = asyncio.get_running_loop()
@@ -255,7 +255,7 @@ class SearchService:
         return EncodedTexts(rows, tuple(length for one in done for length in one.lengths))
 
     async def _ranked(self, key: "_RankKey", question: "_Question", size: int) -> Hits:
-        """Answers from the queue of the rankers, which stop in the middle once their callers have left."""
+        """Answers from the queue of the rankers, which stop between two steps once all callers have left."""
         try:
             return await self.ranking.submit(key, question, size)
         finally:
@@ -278,7 +278,7 @@ class SearchService:
         return found
 
     def _rank(self, key: Hashable, questions: "Sequence[_Question]") -> list[Hits | Exception]:
-        """`_answers`, given up where all have left who asked."""
+        """`_answers`, abandoned once all callers have left."""
         try:
             with awaited_while(lambda: not questions or any(question.is_awaited for question in questions)):
                 return self._answers(cast(_RankKey, key), questions)
@@ -310,7 +310,7 @@ _NOTHING = EncodedTexts(np.zeros((0, 0), np.float32), ())
 
 @dataclass(eq=False)
 class _Question:
-    """What one request asks, texts or a document (`like`), and its share of the room for answers."""
+    """The texts of one request, or the document whose neighbours it wants (`like`), and its share of the room."""
 
     share: RoomShare
     texts: Texts = ()
@@ -320,7 +320,7 @@ class _Question:
 
 
 def _hits(engine: SearchEngine, ranked: Sequence[Answer[RankedDocument]], share: RoomShare) -> Hits | Exception:
-    """The documents of one request, or why they are too much: which is its own fault, and not that of its batch."""
+    """Return the documents of one request, or the error of that request alone: the rest of its batch is answered."""
     try:
         return engine.hits(ranked, share.reach)
     except (ConfigError, BusyError) as error:
@@ -337,9 +337,9 @@ class _RankKey:
 
 
 def _is_light(key: Hashable) -> bool:
-    """Whether a question is answered in milliseconds, so that a thread can be kept for such.
+    """Whether a question is answered in milliseconds: one thread takes only these.
 
-    A document of many windows asks by each of them.
+    The neighbours of a document of many windows are searched by each window.
     """
     key = cast(_RankKey, key)
     asked, one_to_one = key.options, key.generation.engine.index.numbering.one_to_one

@@ -112,9 +112,9 @@ class ServerLimits:
 
 
 def open_connections(most: int) -> int:
-    """How many connections, at most `most`, fit into half of the files that this process may open.
+    """Return how many connections, at most `most`, fit into half of the files that this process may open.
 
-    The other half is for the index and the model. Raises the process's own limit as far as the system allows.
+    The other half is for the index and the model. Raises the process's own soft limit as far as the system allows.
     """
     limit, highest = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 2 * most

@@ -139,7 +139,7 @@ class StoresResponse(BaseModel):
 def vector_store_routes(service: SearchService) -> APIRouter:
     """POST /v1/vector_stores/{index}/search, GET /v1/vector_stores and /v1/vector_stores/{index}."""
     router = APIRouter(prefix="/v1/vector_stores", responses=_ERRORS, tags=["openai"])
-    name, shares = service.settings.name, share_of(service)
+    name, shares = service.settings.name, share_of(service.room)
 
     @router.post("/{index:path}/search", response_model=StoreSearchResponse, response_model_exclude_none=True)
     async def search(index: str, asked: StoreSearchRequest, share: RoomShare = shares) -> Response:

@@ -263,7 +263,7 @@ def draw_panels(figure: Any, panels: Sequence[Panel], frame: Frame, measure: str
 
 
 def _baseline_styles(panels: Sequence[Panel]) -> dict[str, dict[str, Any]]:
-    """How each level line is drawn, in all panels alike; those of one sort differ in colour and in length of dashes."""
+    """The style of each level line, the same in all panels. Lines of one sort differ in colour and dash length."""
     styles: dict[str, dict[str, Any]] = {}
     sorts = Counter[tuple[float, ...]]()
     for panel in panels:
@@ -281,7 +281,7 @@ def _baseline_styles(panels: Sequence[Panel]) -> dict[str, dict[str, Any]]:
 
 
 def _draw(axes: Any, panel: Panel, styles: Mapping[str, Mapping[str, Any]], width: float) -> None:
-    """One panel; `styles` are those of level lines by name, `width` is the points that its strengths take."""
+    """Draw one panel. `styles` are those of level lines by name; `width` is the width of its strengths in points."""
     strengths = sorted({strength for line in panel.lines for strength in line.points})
     span = strengths[-1] - strengths[0] or 0.4
     gap = min((after - before for before, after in pairwise(strengths)), default=span)
@@ -294,7 +294,7 @@ def _draw(axes: Any, panel: Panel, styles: Mapping[str, Mapping[str, Any]], widt
         _draw_line(axes, line, step * (number - (len(panel.lines) - 1) / 2))
     room = 0.08 * span + step * len(panel.lines) / 2
     axes.set_xlim(strengths[0] - room, strengths[-1] + room)
-    several = len(strengths) > 1  # else a lone tick would look like the place of one of the lines
+    several = len(strengths) > 1  # a lone tick would look like the strength of only one line
     axes.set_xticks(strengths if several else [], _tick_labels(strengths, width / span) if several else [])
     axes.yaxis.get_major_locator().set_params(steps=_STEPS)
     axes.set_xlabel("whitening strength" if several else f"all at whitening strength {strengths[0]:g}")

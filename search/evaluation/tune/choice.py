@@ -57,7 +57,7 @@ class Choice:
     tied: tuple[MeasuredSetting, ...]  # what cannot be told from the best, which is among them
     counts: Float64Array  # the resamples that all of this rests on
     own: MeasuredSetting | None = None  # the recipe's, if it is among what was measured
-    candidates: tuple[MeasuredSetting, ...] = ()  # what could be taken
+    candidates: tuple[MeasuredSetting, ...] = ()  # of which one is taken
 
     @property
     def gain(self) -> Difference:
@@ -102,7 +102,7 @@ def choose(measured: Sequence[MeasuredSetting], own: Setting | None = None, marg
 def _candidates(
     measured: Sequence[MeasuredSetting], own: Setting, margin: float, counts: Float64Array
 ) -> tuple[MeasuredSetting, ...]:
-    """What may be taken: raw embeddings, the recipe's centre, and centres that are better by the margin.
+    """Raw embeddings, settings with the recipe's centre, and settings with centres that are better by the margin.
 
     A centre is better if the 95 % interval of its best setting's difference from the best with the recipe's centre,
     for the same layers and pooling, lies above the margin.

@@ -87,7 +87,7 @@ class QrelsJudge:
 
     @property
     def centre_margin(self) -> float:
-        """None is asked for: these are the questions that count."""
+        """0: these are the users' own questions."""
         return 0.0
 
     def moments(self, key: PoolingKey) -> Moments:

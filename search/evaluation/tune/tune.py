@@ -62,7 +62,7 @@ class Judge(Protocol):
 
     @property
     def centre_margin(self) -> float:
-        """How much better, 0 to 1, another centre than the recipe's must be to be taken."""
+        """The least gain, 0 to 1, for which a centre other than the recipe's is taken."""
         ...
 
 

@@ -232,7 +232,7 @@ def test_a_cache_whose_disk_is_full_is_done_without(cache: Path) -> None:
             raise OSError(errno.ENOSPC, "No space left on device")
         Maker()(folder)
 
-    with pytest.raises(MachineError, match="has room for what was made"):
+    with pytest.raises(MachineError, match="has room for a new entry"):
         cached_folder("kind", {"full": 1}, make)
     all_disks_are_full = False
     assert (cached_folder("kind", {"full": 1}, make) / "a").read_text(encoding="utf-8") == "one"

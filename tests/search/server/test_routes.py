@@ -453,7 +453,7 @@ def test_a_full_disk_fails_hybrid_questions_until_there_is_room(
                 assert (ready.status_code, ready.json()["status"]) == (503, "hybrid search unavailable")
             assert server.search(query="bread")
             wait_until(lambda: bool(server.said))
-            assert "has room for what was made" in server.said[0]
+            assert "has room for a new entry" in server.said[0]
             disk.undo()
             wait_until(lambda: server.client.get("/readyz").status_code == 200)
             assert server.search(query="bread", hybrid=True)

@@ -25,7 +25,7 @@ from search.server.generations import Generations, prepare
 from search.server.service import BusyError, DeadlineError, SearchReply, SearchService
 from search.server.settings import ServerLimits, ServerSettings
 from tests.documents import DOCUMENTS
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 
 QUERIES = ["how do whales sing", "bread", "what are bridges made of", "a map of the stars"]
 FIVE = SearchOptions(5)
@@ -55,12 +55,6 @@ def with_service(
 
 def ids(reply: SearchReply) -> list[list[str]]:
     return [[hit.id for hit in answer] for answer in reply.answers]
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 class Slow:
