@@ -84,7 +84,7 @@ def test_the_url_of_a_mirror_folder_is_written_again_where_it_was_damaged(damage
     marker = remote_folder() / hashlib.sha256(url.encode()).hexdigest()[:20] / "url"
     marker.parent.mkdir(parents=True)
     marker.write_bytes(damage)
-    with pytest.raises(StoreError, match=r"the cache of an index in object storage.*missing or damaged\. Fix: name the"):
+    with pytest.raises(StoreError, match=r"the cache of an index in object storage.*missing or damaged\. Fix: name"):
         mirrored(marker.with_name("index"))  # never a local folder
     folder = named_path(url, "the index")
     assert mirrored(folder / "manifests") == (folder, url, "manifests")
