@@ -163,8 +163,8 @@ class RayFleet(Generic[Task, Result]):
         by_call = {worker.next_call: worker for worker in workers}
         done = set[Future[Any]]()
         while not done:
-            # Some time after it lost the node, Ray ends this process without an exception, and `ray.wait` may not return
-            # before that, whatever its timeout.
+            # Some time after it lost the node, Ray ends this process without an exception, and `ray.wait` may not
+            # return before that, whatever its timeout.
             if has_lost_node(self._ray):
                 raise MachineError(f"Ray's processes on this machine were killed, perhaps out of memory. {AGAIN}")
             done, _ = wait_for_futures(by_call, _LOOK_SECONDS, FIRST_COMPLETED)
