@@ -102,7 +102,7 @@ def server_process(*arguments: str | Path, cwd: Path = ROOT, **environment: str)
         assert process.stdout is not None
         assert process.stderr is not None
         line = process.stdout.readline()
-        found = re.search(r"http://\S+", line)
+        found = re.search(r"http://[^\s,]+", line)
         assert found, line + process.stderr.read()
         yield ServerProcess(found.group(), process)
     except BaseException:

@@ -24,7 +24,7 @@ def test_a_module_is_out_of_reach_for_as_long_as_the_block_lasts(
         assert sys.modules.get("reporting_module") is before
     assert __import__("reporting_module.backend").backend
     for name in ("reporting_module", "reporting_module.backend"):
-        monkeypatch.delitem(sys.modules, name)
+        del sys.modules[name]
 
 
 @pytest.mark.check
