@@ -1,7 +1,7 @@
 """`add_documents`: new documents in parts and a segment of their own; a known id replaces its document.
 
-Nothing that is published is written again: the next generation names the old parts and segments beside the new ones,
-and lists the replaced documents as deleted. A document that is there already, to the last column, is left alone, so
+Nothing that is published is changed: the next generation names the old parts and segments beside the new ones, and
+lists the replaced documents as deleted. Small parts at the end are folded into the new one (see `folding`). A document that is there already, to the last column, is left alone, so
 running the same command again changes nothing.
 """
 
@@ -26,6 +26,7 @@ from indexer.corpus.schema import merge_schemas, schema_from_json
 from indexer.errors import ConfigError, CorpusError
 from indexer.pipeline.drift import AddedSince, Drift, drift_since
 from indexer.pipeline.encode import EncodedParts, encode_parts
+from indexer.pipeline.folding import Arriving, Tail, tail_to_fold
 from indexer.pipeline.generation import open_generation
 from indexer.pipeline.index_encoder import LazyEncoder, unknown_note
 from indexer.pipeline.index_segment import COUNTS, WrittenSegments, write_segments
@@ -85,27 +86,27 @@ def add_documents(
             )
         upserts = Upserts(published, _validated(corpus, published))
         encoder = LazyEncoder(generation.config, options, generation.spec)
-        arriving = iter(upserts)
-        first = next(arriving, None)
-        if first is None and upserts.unchanged:
+        arriving = Arriving(upserts, generation.config.store.part_documents)
+        if not arriving.held and upserts.unchanged:
             return _up_to_date(published, upserts)
-        if first is None:
+        if not arriving.held:
             raise empty_corpus(corpus)
-        ingested = ingest(chain([first], arriving), generation, progress, beside=True)
+        tail = tail_to_fold(published, arriving)
+        ingested = ingest(chain(tail.documents, arriving), generation, progress, beside=True)
         require_same_types(published, ingested.parts)
-        generation.keep_everything()
+        generation.keep_everything(tail.parts, tail.segments)
         generation.delete(upserts.replaced_documents)
         encoded = encode_parts(ingested.parts, generation, encoder, options, progress)
-        rows = ingested.rows(generation.index, encoded.live)
+        rows = ingested.rows(generation.index, generation.live_of_last(ingested.documents))
         written = write_segments(generation, rows, encoded.records, encoder, options, progress)
         since = AddedSince.of(published.manifest)
         drift = drift_since(since, generation.transform, generation.index, generation.parts, generation.files)
-        quality = _quality(published.manifest, written) | since.figures()
+        quality = _quality(published.manifest, tail, written) | since.figures()
         if drift:
             quality["drift"] = drift.to_dict()
         manifest = generation.publish(quality)
         notes = (*encoded.notes, *unknown_note(written.figures), *written.notes, generation.sweep())
-        return _report(generation.index, manifest, upserts, encoded, drift, notes)
+        return _report(manifest, upserts, tail, encoded, drift, notes)
 
 
 def _validated(corpus: Iterable[Document], published: PublishedIndex) -> Iterator[Document]:
@@ -119,7 +120,7 @@ class Upserts:
     """The documents of a corpus that an index does not hold as they are; counts the others as they go by."""
 
     def __init__(self, published: PublishedIndex, documents: Iterable[Document]) -> None:
-        self._published, self._documents = published, documents
+        self.published, self._documents = published, documents
         self._replaced: list[int] = []
         self.new = self.unchanged = 0
 
@@ -131,12 +132,12 @@ class Upserts:
     @property
     def replaced_documents(self) -> RowIds:
         """The stored numbers of the documents that were replaced, once the corpus has been read."""
-        return self._published.stored(np.array(self._replaced, np.int64))
+        return self.published.stored(np.array(self._replaced, np.int64))
 
     def __iter__(self) -> Iterator[Document]:
-        store = self._published.config.store
+        store = self.published.config.store
         for documents in cut_into_parts(self._documents, store.part_documents):
-            there = self._published.find([document.id for document in documents])
+            there = self.published.find([document.id for document in documents])
             for document in documents:
                 if document.id not in there:
                     self.new += 1
@@ -168,15 +169,17 @@ def _require_given_id(document: Document) -> None:
         )
 
 
-def _quality(published: Manifest, written: WrittenSegments) -> dict[str, Any]:
-    """Figures of the whole index: those of its first segment stay, counts are of both.
+def _quality(published: Manifest, tail: Tail, written: WrittenSegments) -> dict[str, Any]:
+    """Figures of the whole index: those of its first segment stay, counts are of both, the tail counted once.
 
-    "segments" has what was measured of each added one, by file; "added" all about the last.
+    "segments" has what was measured of each added one that is there, by file; "added" all about the last.
     """
     kept, new = dict(published.quality), written.figures
-    kept |= {name: kept.get(name, 0) + new.get(name, 0) for name in COUNTS}
+    kept |= {name: kept.get(name, 0) + new.get(name, 0) - tail.counts[name] for name in COUNTS}
     kept["added"] = {name: figure for name, figure in new.items() if name not in (*COUNTS, "segments")}
-    kept["segments"] = {**kept.get("segments", {}), **written.measured}
+    gone = {segment.file for segment in published.segments[tail.segments :]}
+    measured = {file: figures for file, figures in kept.get("segments", {}).items() if file not in gone}
+    kept["segments"] = {**measured, **written.measured}
     return kept
 
 
@@ -188,15 +191,16 @@ def _up_to_date(published: PublishedIndex, upserts: Upserts) -> AddReport:
 
 
 def _report(
-    index: Path,
     manifest: Manifest,
     upserts: Upserts,
+    tail: Tail,
     encoded: EncodedParts,
     drift: Drift | None,
     notes: tuple[str, ...],
 ) -> AddReport:
+    """The tail is no news; of a part that an interrupted run left, nothing is counted but its tokens."""
     return AddReport(
-        index=index,
+        index=upserts.published.index,
         generation=manifest.generation,
         documents=manifest.documents,
         rows=manifest.rows,
@@ -204,10 +208,10 @@ def _report(
         replaced=upserts.replaced,
         unchanged=upserts.unchanged,
         rows_encoded=encoded.fresh,
-        rows_reused=encoded.reused,
-        rows_given=encoded.given,
-        tokens=sum(record.tokens for record in encoded.records),
-        truncated=sum(record.truncated for record in encoded.records),
+        rows_reused=max(0, encoded.reused - tail.rows),
+        rows_given=max(0, encoded.given - tail.rows),
+        tokens=sum(record.tokens for record in encoded.records) - tail.counts["tokens"],
+        truncated=sum(record.truncated for record in encoded.records) - tail.counts["truncated"],
         retries=encoded.retries,
         backend=encoded.backend,
         drift=drift,

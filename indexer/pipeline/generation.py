@@ -153,12 +153,12 @@ class Generation:
             raise RuntimeError("the generation has no transform yet")
         return self._transform
 
-    def keep_everything(self) -> None:
-        """What is published stays as it is."""
+    def keep_everything(self, parts: int | None = None, segments: int | None = None) -> None:
+        """What is published stays as it is; of its parts and segments the first ones, if some are written anew."""
         self.keep_encoder()
-        self.keep_parts()
+        self.keep_parts(parts)
         self.keep_transform()
-        self.keep_segments()
+        self.keep_segments(segments)
 
     # --- the encoder
 
@@ -179,11 +179,13 @@ class Generation:
 
     # --- parts
 
-    def keep_parts(self) -> None:
-        """All published parts stay as they are, and what is deleted of them stays deleted."""
+    def keep_parts(self, count: int | None = None) -> None:
+        """The first published parts, by default all, stay as they are. What is deleted stays deleted: who writes the
+        others anew keeps the numbers of their documents."""
         manifest = self.followed.manifest
-        names = {part.name for part in manifest.parts}
-        self.parts += manifest.parts
+        kept = manifest.parts[:count]
+        names = {part.name for part in kept}
+        self.parts += kept
         self.files |= {name: digest for name, digest in manifest.files.items() if name.rpartition("/")[0] in names}
         self._schemas.append(manifest.schema)
         self.delete(np.flatnonzero(~self.followed.live))
@@ -233,12 +235,13 @@ class Generation:
 
     # --- segments
 
-    def keep_segments(self) -> None:
-        """All published segments stay as they are."""
+    def keep_segments(self, count: int | None = None) -> None:
+        """The first published segments, by default all, stay as they are."""
         manifest = self.followed.manifest
-        self.segments += manifest.segments
-        self._kept = frozenset(entry.file for entry in manifest.segments)
-        self.files |= {entry.file: manifest.files[entry.file] for entry in manifest.segments}
+        kept = manifest.segments[:count]
+        self.segments += kept
+        self._kept = frozenset(entry.file for entry in kept)
+        self.files |= {entry.file: manifest.files[entry.file] for entry in kept}
 
     @property
     def next_segment(self) -> str:
@@ -299,6 +302,11 @@ class Generation:
         if self.published is not None and self.config is self.published.config:
             return self.published.manifest.config
         return self.config.to_dict()
+
+    def live_of_last(self, documents: int) -> Mask | None:
+        """Which of the last documents of the parts are live so far, (documents,); None when all are."""
+        live = self._live()
+        return None if live is None or live[len(live) - documents :].all() else live[len(live) - documents :]
 
     def _live(self) -> Mask | None:
         """Which documents of the parts are live, (stored documents,); None when all are."""

@@ -4,6 +4,7 @@ A few ids are looked for in their column; whoever goes on asking is answered fro
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import cached_property
 from itertools import islice
@@ -139,18 +140,24 @@ class PublishedIndex:
 
     def fetch(self, numbers: Sequence[int]) -> list[Document]:
         """Live documents by number, in the order given, with their vectors where they came with some."""
-        return list(self._whole(self.documents.fetch(numbers), np.array(numbers, np.int64)))
+        return list(self._whole(self.documents.fetch(numbers), self.stored(np.array(numbers, np.int64))))
 
     def all_documents(self) -> Iterator[Document]:
         """Every live document, in order, as `fetch` gives them."""
-        return self._whole(self.documents.all_documents(), np.arange(self.manifest.documents))
+        return self._whole(self.documents.all_documents(), self.stored(np.arange(self.manifest.documents)))
 
-    def _whole(self, documents: Iterable[Document], numbers: RowIds) -> Iterator[Document]:
+    def stored_documents(self, first: int) -> list[Document]:
+        """The stored documents from number `first` on, deleted ones among them."""
+        numbers = np.arange(first, self.manifest.stored_documents)
+        with closing(DocumentReader(self.index, self.manifest, schema_from_json(self.manifest.schema))) as reader:
+            return list(self._whole(reader.fetch(numbers.tolist()), numbers))
+
+    def _whole(self, documents: Iterable[Document], rows: RowIds) -> Iterator[Document]:
+        """Documents with their vectors, which are the stored `rows` where the encoder encodes no texts."""
         stream = iter(documents)
         if self.config.encoder.traits.encodes_texts:
             yield from stream
             return
-        rows = self.stored(numbers)
         for start in range(0, len(rows), _BATCH):
             embeddings = self._embeddings.rows(rows[start : start + _BATCH]).astype(np.float32, copy=False)
             for document, vector in zip(islice(stream, len(embeddings)), embeddings, strict=True):
