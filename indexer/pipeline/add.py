@@ -1,8 +1,8 @@
 """`add_documents`: new documents in parts and a segment of their own; a known id replaces its document.
 
 Nothing that is published is changed: the next generation names the old parts and segments beside the new ones, and
-lists the replaced documents as deleted. Small parts at the end are folded into the new one (see `folding`). A document that is there already, to the last column, is left alone, so
-running the same command again changes nothing.
+lists the replaced documents as deleted. Small parts at the end are folded into the new one (see `folding`). A document
+that is there already, to the last column, is left alone, so running the same command again changes nothing.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

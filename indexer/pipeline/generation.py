@@ -22,6 +22,7 @@ from indexer.corpus.schema import merge_schemas, schema_from_json, schema_to_jso
 from indexer.encoders import EncoderSpec
 from indexer.encoders.chunker import DocumentChunker
 from indexer.errors import CorruptIndexError, ExistsError, StoreError
+from indexer.pipeline.leftovers import SWEPT, remove_temporary, state_folders, swept_files
 from indexer.pipeline.published_index import PublishedIndex
 from indexer.pipeline.rows import RowView
 from indexer.store import layout, parts
@@ -50,15 +51,9 @@ from indexer.store.mirror import digest_stored, is_prepared, mirror_of
 from indexer.store.numbering import write_deleted
 from indexer.store.object_store import PROBE
 from indexer.store.parts import PartDocuments, PartRecord
-from indexer.store.sending import Sender
+from indexer.store.sending import PARTS_OF_WRITER, Sender
 from indexer.transforms import Transform, transform_to_bytes
 from indexer.versions import library_versions
-
-_SWEPT = {
-    layout.TRANSFORMS: layout.TRANSFORM_NAME,
-    layout.SEGMENTS: layout.SEGMENT_NAME,
-    layout.DELETED: layout.DELETED_NAME,
-}
 
 
 @dataclass(frozen=True)
@@ -189,6 +184,24 @@ class Generation:
         self.files |= {name: digest for name, digest in manifest.files.items() if name.rpartition("/")[0] in names}
         self._schemas.append(manifest.schema)
         self.delete(np.flatnonzero(~self.followed.live))
+
+    def is_settled(self, part: int) -> bool:
+        """Whether a part's number is not beyond those that are published. An earlier sweep has then looked at the part:
+        some generation names it."""
+        return part <= self._last_parts.get(part // PARTS_OF_WRITER, -1)
+
+    @property
+    def first_part(self) -> int:
+        """The lowest number that a new part may have: no settled one, and in object storage one of this writer's."""
+        first = self.sender.first_part
+        return self._last_parts.get(first // PARTS_OF_WRITER, first - 1) + 1
+
+    @cached_property
+    def _last_parts(self) -> dict[int, int]:
+        """The greatest number of a published part, by writer."""
+        published = self.published.manifest.parts if self.published else ()
+        numbers = sorted(int(part.name.rpartition("/")[2]) for part in published)
+        return {number // PARTS_OF_WRITER: number for number in numbers}
 
     def add_part(self, name: str, documents: PartDocuments, record: PartRecord) -> None:
         """A complete part, whoever wrote it; parts follow in order. What was set aside in it is deleted."""
@@ -334,38 +347,43 @@ class Generation:
 
     def sweep_before(self, fingerprint: str) -> None:
         """Remove temporary files and unfinished parts; before the first publication also parts of another encoder."""
-        for name in (layout.MANIFESTS, *_SWEPT):
-            _remove_temporary(self.index, name)
+        for name in (layout.MANIFESTS, *SWEPT):
+            remove_temporary(self.index, name)
         self.sender.end_pending()
         fresh, remote = not list_generations(self.index), mirror_of(self.index)
         sent = remote[0].complete_parts() if remote else set()
         for number in layout.part_numbers(self.index):
+            if self.is_settled(number) and not remote:
+                continue
             name = layout.part_name(number)
             unfinished = name in sent or not (self.index / name / layout.PART).exists()  # sent: it is read from there
             record = parts.read_record(self.index / name) if fresh else None
             if unfinished or (fresh and (record is None or record.fingerprint != fingerprint)):
                 remove_folder(self.index, name)
             else:
-                _remove_temporary(self.index, name)
+                remove_temporary(self.index, name)
 
-    def sweep(self, forgotten: Collection[str] = ()) -> str:
+    def sweep(self, forgotten: Collection[str] | None = None) -> str:
         """Remove parts, transforms and segments that no manifest names; files we did not make are left alone.
-        `forgotten` are those that removed manifests named.
+        `forgotten` are those that removed manifests named: with them, settled parts are looked at too.
 
         The index is published by now, so what cannot be removed is no failure: it is said in the note returned.
         """
         index = self.index
         try:
-            self.sender.sweep(self._unnamed, forgotten)
-            marks = {f"{layout.part_name(number)}/{layout.PART}" for number in layout.part_numbers(index)}
-            states = {f"{name}/{layout.STATE}" for name in _state_folders(index)}
-            unnamed = self._unnamed({*marks, *states, *_swept_files(index)})
+            if forgotten is not None:
+                self._last_parts.clear()
+            self.sender.sweep(self._unnamed, forgotten or ())
+            new = (number for number in layout.part_numbers(index) if not self.is_settled(number))
+            marks = {f"{layout.part_name(number)}/{layout.PART}" for number in new}
+            states = {f"{name}/{layout.STATE}" for name in state_folders(index)}
+            unnamed = self._unnamed({*marks, *states, *swept_files(index)})
             for mark in sorted(unnamed & (marks | states)):
                 remove_folder(index, mark.rpartition("/")[0])
             for name in sorted(unnamed - marks - states):
                 remove_file(index, name)
             for part in self.parts:  # a worker that was killed leaves some in a part that another then wrote
-                _remove_temporary(index, part.name)
+                remove_temporary(index, part.name)
         except StoreError as error:
             return f"leftovers of earlier builds stay: {error}"
         return ""
@@ -373,19 +391,28 @@ class Generation:
     def _unnamed(self, names: Collection[str]) -> set[str]:
         """Return the files of `names` that no manifest names. Reads manifests, newest first, until no file is left.
 
-        On a disk, a file with the number of an earlier generation is kept as long as that generation exists, because
-        otherwise each change would read all manifests. Files that the generation's manifest does not name were removed
-        by the sweep after it, unless it was interrupted twice.
+        A file with the number of an earlier generation is kept as long as that generation exists, and so is a settled
+        part, because otherwise each change would read all manifests. Files that the generation's manifest does not name
+        were removed by the sweep after it, unless it was interrupted twice.
         """
         left, numbers = set(names) - self.files.keys(), list_generations(self.index)
         if self.published and self.published.manifest.generation in numbers:
             left -= self.published.manifest.files.keys()
-        if mirror_of(self.index) is None:
-            earlier = set(numbers[:-2])
-            left = {name for name in left if _file_number(name) not in earlier}
+        earlier = set(numbers[:-2])
+        left = {name for name in left if not self._is_earlier(name, earlier)}
         while left and numbers:
             left -= load_generation(self.index, numbers.pop()).files.keys()
         return left
+
+    def _is_earlier(self, name: str, generations: Collection[int]) -> bool:
+        """Whether a file is taken for one of some earlier generations, by its number."""
+        folder, _, rest = name.partition("/")
+        number = re.split(r"[-./]", rest)[0]
+        if not number.isdecimal():
+            return False
+        if folder == layout.PARTS:
+            return self.is_settled(int(number))
+        return folder in SWEPT and self.sender.generation_of(int(number)) in generations
 
 
 @contextmanager
@@ -458,30 +485,3 @@ def _published(index: Path, overwrite: bool) -> PublishedIndex | None:
 
 def _inside(files: Mapping[str, FileDigest], folder: str) -> dict[str, FileDigest]:
     return {name: digest for name, digest in files.items() if name.startswith(folder)}
-
-
-def _swept_files(index: Path) -> list[str]:
-    """Transforms, segments and lists of deleted documents, by their names."""
-    return [
-        f"{folder}/{path.name}"
-        for folder, pattern in _SWEPT.items()
-        for path in sorted((index / folder).glob("*"))
-        if pattern.fullmatch(path.name)
-    ]
-
-
-def _file_number(name: str) -> int:
-    """The generation number in the name of a transform, segment or list of deleted documents; -1 for other files."""
-    folder, _, file = name.partition("/")
-    return int(re.split(r"[-.]", file)[0]) if folder in _SWEPT else -1
-
-
-def _state_folders(index: Path) -> list[str]:
-    """Folders of fitted encoder state, by their names."""
-    folders = sorted((index / layout.ENCODER).glob("*"))
-    return [f"{layout.ENCODER}/{path.name}" for path in folders if layout.STATE_NAME.fullmatch(path.name)]
-
-
-def _remove_temporary(index: Path, folder: str) -> None:
-    for path in sorted((index / folder).glob(f"*{layout.TEMPORARY}")):
-        remove_file(index, f"{folder}/{path.name}")

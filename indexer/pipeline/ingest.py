@@ -230,7 +230,7 @@ class _Placing:
         numbers = part_numbers(self._index)
         self._complete = _complete_parts(generation, numbers, beside)
         self._sent = sent_sizes(self._index / layout.PARTS)
-        self._free = _free_names(numbers, generation.sender.first_part)
+        self._free = _free_names(numbers, generation.first_part)
         self._size, self._held = _embedding_size(generation, beside), 0
         self._rules = asdict(self._config.corpus) | {"embeddings": self._config.store.embeddings}
         del self._rules["vector_column"]  # what is read from there is hashed
@@ -328,12 +328,12 @@ class _Placing:
 
 
 def _complete_parts(generation: Generation, numbers: Sequence[int], beside: bool) -> dict[str, tuple[str, PartRecord]]:
-    """Complete parts by document key; those that the newest manifest names win, or are left out (`beside`), then those
-    that everyone sees."""
+    """Complete parts by document key; those that the newest manifest names win, then those that everyone sees. With
+    `beside` only parts that no generation has are looked at."""
     found, index = {}, generation.index
-    seen = complete_parts(index)
     published = {part.name for part in generation.published.manifest.parts} if generation.published else set()
-    names = [name for name in map(layout.part_name, numbers) if not (beside and name in published)]
+    names = [layout.part_name(number) for number in numbers if not (beside and generation.is_settled(number))]
+    seen = complete_parts(index) if names else set()
     names.sort(key=lambda name: (name in published, name in seen))
     for name, record in zip(
         names, ordered_map(lambda name: parts.read_record(index / name), names, _READERS), strict=True

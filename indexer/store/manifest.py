@@ -1,6 +1,7 @@
 """The manifest: one JSON file that is the index. Creating it is the commit point of every change."""
 
 import difflib
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -116,7 +117,8 @@ def list_generations(index: Path) -> list[int]:
         if (remote := mirror_of(index)) is not None:
             names = [Path(name).name for name in remote[0].store.list(layout.MANIFESTS)]
         else:
-            names = [entry.name for entry in (index / layout.MANIFESTS).iterdir()]
+            with os.scandir(index / layout.MANIFESTS) as entries:  # there may be thousands
+                names = [entry.name for entry in entries]
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:

@@ -29,7 +29,7 @@ _THREADS, _WAITING = 2, 4  # that send parts, and parts that may wait to be sent
 _SHARING = 8  # threads that send documents
 _WRITERS = 10**7  # numbers that tell writers apart
 _NUMBERS = "writer"  # file beside a mirror folder: those of this machine
-_PARTS = 10**6  # that one writer may number
+PARTS_OF_WRITER = 10**6  # that one writer may number
 _ABANDONED = timedelta(days=7)  # what no manifest names by then is of nobody who is still at work
 _SWEPT = {layout.PARTS, layout.TRANSFORMS, layout.SEGMENTS, layout.DELETED, layout.ENCODER}
 
@@ -57,11 +57,15 @@ class Sender:
     @property
     def first_part(self) -> int:
         """The lowest number that a new part may have."""
-        return self._writers[-1] * _PARTS
+        return self._writers[-1] * PARTS_OF_WRITER
 
     def file_number(self, generation: int) -> int:
         """What new files of a generation are numbered by."""
         return generation * _WRITERS + self._writers[-1] if self._mirror is not None else generation
+
+    def generation_of(self, file_number: int) -> int:
+        """The generation that a file was made for, by its number."""
+        return file_number // _WRITERS if self._mirror is not None else file_number
 
     def send_part(self, name: str, record: PartRecord) -> None:
         """Send a complete part, while the next is being made, unless who made it did."""
@@ -176,7 +180,7 @@ class Sender:
         number = re.split(r"[-./]", rest)[0]
         if folder == layout.ENCODER or not number.isdecimal():
             return False
-        return (int(number) // _PARTS if folder == layout.PARTS else int(number) % _WRITERS) in self._writers
+        return (int(number) // PARTS_OF_WRITER if folder == layout.PARTS else int(number) % _WRITERS) in self._writers
 
     def _is_abandoned(self, name: str) -> bool:
         return name.rpartition("/")[0] in self._abandoned
