@@ -1,0 +1,146 @@
+"""Many small additions: parts and segments stay few, and the index is what one build of its documents would be."""
+
+import dataclasses
+import shutil
+from math import log2
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from indexer import Document, add_documents, build_index, compact_index, delete_documents
+from indexer.config import BuildConfig
+from indexer.pipeline.published_index import PublishedIndex
+from indexer.store import integrity, parts
+from indexer.store.manifest import list_generations, load_manifest
+from search import SearchEngine, verify_index
+from tests.documents import DOCUMENTS
+from tests.indexer.pipeline.test_life import Counting
+from tests.indexer.pipeline.test_life import counting as counting  # a fixture
+from tests.indexer.pipeline.test_vectors import GIVEN, random_documents
+from tests.life import QUERIES, assert_equals_fresh_build
+
+ADDS = 48
+
+
+def single(number: int) -> Document:
+    return Document(f"x{number}", f"{number} whales of {number * 31 % 17} seas", metadata={"year": number})
+
+
+@pytest.fixture
+def config(tiny_config: BuildConfig) -> BuildConfig:
+    return tiny_config.with_overrides(["store.part_documents=64"])
+
+
+def test_many_additions_leave_few_parts_and_read_few_files(
+    config: BuildConfig, counting: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index, opened, looked_at = tmp_path / "index", list[Path](), list[Path]()
+    build_index(DOCUMENTS, index, config)
+    encoded = counting.texts
+    open_file, read_record = integrity._opened, parts.read_record
+    monkeypatch.setattr(integrity, "_opened", lambda path, digest: [opened.append(path), open_file(path, digest)][1])
+    monkeypatch.setattr(parts, "read_record", lambda folder: [looked_at.append(folder), read_record(folder)][1])
+    for number in range(ADDS):
+        opened.clear(), looked_at.clear()
+        report = add_documents([single(number)], index)
+        most = 2 + log2(number + 1)
+        assert (report.added, report.rows_encoded, report.rows_reused) == (1, 1, 0)
+        manifest = load_manifest(index)
+        assert len(manifest.parts) <= most
+        assert len(manifest.segments) == len(manifest.parts)
+        assert len(looked_at) <= 3 * most
+        assert len(opened) <= 4 * most
+        assert report.drift is None or report.drift.rows == number + 1
+    assert counting.texts - encoded == ADDS
+    records = PublishedIndex(index, manifest).records()
+    assert manifest.quality["tokens"] == sum(record.tokens for record in records)
+    assert {*manifest.quality["segments"]} == {segment.file for segment in manifest.segments[1:]}
+    assert_equals_fresh_build(index, [*DOCUMENTS, *map(single, range(ADDS))], tmp_path / "fresh", config)
+    assert verify_index(index).passed
+
+
+def test_deleted_and_replaced_documents_stay_so_when_their_part_is_folded(
+    config: BuildConfig, counting: Counting, tmp_path: Path
+) -> None:
+    index, held = tmp_path / "index", {document.id: document for document in DOCUMENTS}
+    build_index(DOCUMENTS, index, config)
+    for number in range(20):
+        new = [single(number)]
+        if number % 6 == 5:
+            new.append(dataclasses.replace(single(number - 2), text=f"other {number}"))
+        for document in new:
+            held.pop(document.id, None)
+            held[document.id] = document
+        add_documents(new, index)
+        if number % 5 == 3:
+            delete_documents(index, [f"x{number - 1}", f"d{number // 5}"], ignore_missing=True)
+            held = {
+                name: document for name, document in held.items() if name not in (f"x{number - 1}", f"d{number // 5}")
+            }
+    assert len(load_manifest(index).parts) < 8
+    assert_equals_fresh_build(index, list(held.values()), tmp_path / "fresh", config)
+    assert compact_index(index, keep=1, grace=0).folded
+    assert_equals_fresh_build(index, list(held.values()), tmp_path / "again", config)
+    named = {part.name for part in load_manifest(index).parts}
+    assert {f"parts/{folder.name}" for folder in (index / "parts").iterdir()} == named
+    assert verify_index(index).passed
+
+
+def test_earlier_generations_answer_as_they_did(config: BuildConfig, counting: Counting, tmp_path: Path) -> None:
+    index, answers = tmp_path / "index", dict[int, Any]()
+    build_index(DOCUMENTS, index, config)
+    for number in range(9):
+        add_documents([single(number)], index)
+        with SearchEngine(index) as engine:
+            answers[load_manifest(index).generation] = [
+                [(hit.id, hit.score) for hit in hits] for hits in engine.search_many(QUERIES, 30)
+            ]
+    for generation in reversed(list_generations(index)[1:]):
+        with SearchEngine(index) as engine:
+            found = [[(hit.id, hit.score) for hit in hits] for hits in engine.search_many(QUERIES, 30)]
+        assert found == answers[generation]
+        (index / f"manifests/{generation:08d}.json").unlink()
+
+
+def test_what_an_interrupted_addition_left_goes_and_what_an_earlier_generation_names_stays(
+    config: BuildConfig, counting: Counting, tmp_path: Path
+) -> None:
+    index = tmp_path / "index"
+    build_index(DOCUMENTS, index, config)
+    for number in range(3):
+        add_documents([single(number)], index)
+    shutil.copytree(index / "parts/00001", index / "parts/00007")  # complete, and of no generation
+    (index / "parts/00008").mkdir()
+    add_documents([single(3)], index)
+    assert sorted(path.name for path in (index / "parts").iterdir()) == [f"{number:05d}" for number in range(5)]
+
+
+@pytest.mark.parametrize("kind", ["vectors", "windows"])
+def test_vectors_and_windows_are_folded(kind: str, config: BuildConfig, counting: Counting, tmp_path: Path) -> None:
+    if kind == "vectors":
+        documents = random_documents(60, 16, 3)
+        config = dataclasses.replace(GIVEN, store=dataclasses.replace(GIVEN.store, part_documents=64))
+    else:
+        config = config.with_overrides(["chunk.tokens=8", "chunk.overlap=2"])
+        documents = [Document(f"w{number}", f"{number} whales in the seas of the south " * 3) for number in range(60)]
+    index = tmp_path / "index"
+    build_index(documents[:40], index, config)
+    for document in documents[40:]:
+        add_documents([document], index)
+    delete_documents(index, [documents[45].id])
+    add_documents([dataclasses.replace(documents[45], id="late")], index)
+    assert len(load_manifest(index).parts) <= 2 + log2(21)
+    live = [*documents[:45], *documents[46:], dataclasses.replace(documents[45], id="late")]
+    build_index(live, tmp_path / "fresh", config, transform_from=index)
+    with SearchEngine(index) as one, SearchEngine(tmp_path / "fresh") as other:
+        assert list(one.index.documents.all_documents()) == list(other.index.documents.all_documents())
+        ours, theirs = (
+            engine.index.stored_embeddings.rows(np.flatnonzero(engine.index.numbering.live_rows))
+            if engine is one
+            else engine.index.stored_embeddings.rows(np.arange(engine.index.manifest.stored_rows))
+            for engine in (one, other)
+        )
+        np.testing.assert_allclose(ours, theirs, atol=1e-6)
+    assert verify_index(index).passed
