@@ -13,6 +13,7 @@ from indexer import Document, add_documents, build_index, compact_index, delete_
 from indexer.config import BuildConfig
 from indexer.pipeline.published_index import PublishedIndex
 from indexer.store import integrity, parts
+from indexer.store.files import FileDigest
 from indexer.store.manifest import list_generations, load_manifest
 from search import SearchEngine, verify_index
 from tests.documents import DOCUMENTS
@@ -40,10 +41,20 @@ def test_many_additions_leave_few_parts_and_read_few_files(
     build_index(DOCUMENTS, index, config)
     encoded = counting.texts
     open_file, read_record = integrity._opened, parts.read_record
-    monkeypatch.setattr(integrity, "_opened", lambda path, digest: [opened.append(path), open_file(path, digest)][1])
-    monkeypatch.setattr(parts, "read_record", lambda folder: [looked_at.append(folder), read_record(folder)][1])
+
+    def opening(path: Path, digest: FileDigest) -> int:
+        opened.append(path)
+        return open_file(path, digest)
+
+    def looking_at(folder: Path) -> parts.PartRecord | None:
+        looked_at.append(folder)
+        return read_record(folder)
+
+    monkeypatch.setattr(integrity, "_opened", opening)
+    monkeypatch.setattr(parts, "read_record", looking_at)
     for number in range(ADDS):
-        opened.clear(), looked_at.clear()
+        opened.clear()
+        looked_at.clear()
         report = add_documents([single(number)], index)
         most = 2 + log2(number + 1)
         assert (report.added, report.rows_encoded, report.rows_reused) == (1, 1, 0)
@@ -136,11 +147,9 @@ def test_vectors_and_windows_are_folded(kind: str, config: BuildConfig, counting
     build_index(live, tmp_path / "fresh", config, transform_from=index)
     with SearchEngine(index) as one, SearchEngine(tmp_path / "fresh") as other:
         assert list(one.index.documents.all_documents()) == list(other.index.documents.all_documents())
-        ours, theirs = (
-            engine.index.stored_embeddings.rows(np.flatnonzero(engine.index.numbering.live_rows))
-            if engine is one
-            else engine.index.stored_embeddings.rows(np.arange(engine.index.manifest.stored_rows))
-            for engine in (one, other)
-        )
+        live_rows = one.index.numbering.stored_rows
+        assert live_rows is not None
+        ours = one.index.stored_embeddings.rows(live_rows)
+        theirs = other.index.stored_embeddings.rows(np.arange(len(live_rows)))
         np.testing.assert_allclose(ours, theirs, atol=1e-6)
     assert verify_index(index).passed
