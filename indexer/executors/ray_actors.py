@@ -53,6 +53,13 @@ def has_lost_node(ray: Any) -> bool:
     return any(kind in _NODE_PROCESSES for kind, _ in node.dead_processes())
 
 
+def _restore_excepthook(ray: Any) -> None:
+    """Uninstall Ray's `sys.excepthook`, which reports to the cluster and waits a minute for one that is gone."""
+    worker = ray._private.worker
+    if sys.excepthook is worker.custom_excepthook:
+        sys.excepthook = worker.normal_excepthook
+
+
 def connect(address: str) -> Any:
     """The module `ray`, connected: as the program already is, else to `address`, else to a cluster started here.
 
@@ -166,6 +173,7 @@ class RayFleet(Generic[Task, Result]):
             # Some time after it lost the node, Ray ends this process without an exception, and `ray.wait` may not
             # return before that, whatever its timeout.
             if has_lost_node(self._ray):
+                _restore_excepthook(self._ray)
                 raise MachineError(f"Ray's processes on this machine were killed, perhaps out of memory. {AGAIN}")
             done, _ = wait_for_futures(by_call, _LOOK_SECONDS, FIRST_COMPLETED)
         for call in done:

@@ -245,23 +245,25 @@ def running_until_killed(worker: int) -> Work:
 
 
 LOSES_ITS_NODE = """
+import sys
 import psutil
 from indexer.executors import WorkerPool, run_tasks
 from tests.indexer.executors.test_ray_actors import running_until_killed
 
 if __name__ == "__main__":
     for _ in run_tasks(running_until_killed, [1, 2, 3], WorkerPool(1, "ray")):
-        (process,) = [one for one in psutil.Process().children(recursive=True) if one.name() == "raylet"]
+        (process,) = [one for one in psutil.Process().children(recursive=True) if one.name() == sys.argv[1]]
         process.kill()
 """
 
 
 @pytest.mark.check  # starting Ray
-def test_a_lost_node_of_this_machine_is_an_error_that_says_how_to_continue(tmp_path: Path) -> None:
+@pytest.mark.parametrize("process", ["raylet", "gcs_server"])
+def test_a_lost_node_of_this_machine_is_an_error_that_says_how_to_continue(tmp_path: Path, process: str) -> None:
     pytest.importorskip("ray")
     (tmp_path / "program.py").write_text(LOSES_ITS_NODE, encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, tmp_path / "program.py"],
+        [sys.executable, tmp_path / "program.py", process],
         cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=10 * PATIENCE,
     )  # fmt: skip
     assert done.returncode == 1, done.stderr
