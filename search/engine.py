@@ -313,6 +313,7 @@ class SearchEngine:
         (document,) = self._index.documents.fetch([self._number_of(identity)])
         return document
 
+    @_following
     def embed(self, texts: Sequence[str], role: Role = "query", log: EncodeStats | None = None) -> UnitVectors:
         """Texts to unit vectors (n, k) by the index's own encoder and transform.
 
@@ -324,12 +325,16 @@ class SearchEngine:
             raise ConfigError(f'role is {role!r}; expected "query" or "document".')
         vectors = np.zeros((0, self._index.transform.dim), np.float32)
         if texts:
-            vectors = self._index.transform.transform(self.encoder.encode(texts, role, log), role)
+            vectors = self._index.transform.transform(self._opened_encoder().encode(texts, role, log), role)
         return UnitVectors(vectors, Mark(self._space, role))
 
     @property
     def encoder(self) -> Encoder:
         """The encoder, loaded on first use and only if it is the one the index was built with."""
+        return self._current._opened_encoder()
+
+    def _opened_encoder(self) -> Encoder:
+        """The encoder of this generation."""
         with self._encoder_lock:
             if self._encoder is None:
                 self._encoder = self._loading.result() if self._loading else self._load_encoder()
@@ -445,7 +450,7 @@ class SearchEngine:
                 raise ConfigError(f"{len(given):,} {name} for {len(embeddings):,} embeddings; expected one for each.")
 
     def _from_texts(self, texts: Sequence[str], log: EncodeStats) -> EncodedQueries:
-        embeddings = self.encoder.encode(texts, "query", log)
+        embeddings = self._opened_encoder().encode(texts, "query", log)
         return EncodedQueries(self._index.transform.transform(embeddings, "query"), embeddings, texts, log.lengths)
 
     def _from_array(self, given: npt.NDArray[np.floating]) -> EncodedQueries:

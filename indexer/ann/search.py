@@ -27,11 +27,12 @@ from indexer.errors import ConfigError
 
 
 def search_index(index: Any, queries: Vectors, k: int, allowed: Mask | None = None) -> list[SearchResult]:
-    """For each query (n, d), the best `k` rows of the index and all that tie with the k-th, best first.
+    """For each query (n, d), the best `k` rows of the index and those that tie with the k-th, best first.
 
-    Returns (scores, rows) a query. `allowed` (ntotal,) says which rows may be found; None is all of them. The search
-    is as much wider as fewer rows are allowed, so filters cost no recall; where that is more work than to score each
-    of them, the index does so if it holds what that takes (see `storage_of`).
+    An exact index returns all ties, an approximate one those that its search reaches. Returns (scores, rows) a query.
+    `allowed` (ntotal,) says which rows may be found; None is all of them. The search is as much wider as fewer rows
+    are allowed, so filters cost no recall; where that is more work than to score each of them, the index does so if it
+    holds what that takes (see `storage_of`).
 
     Fewer than k come back only when there are no more, or from an index that cannot be searched for some rows only
     (see `supports_filter`) and cannot score them either: the caller scores them. On an exact index each score is the

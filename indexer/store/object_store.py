@@ -319,6 +319,8 @@ def _opened(url: str, variables: Variables) -> Any:
         from obstore.store import from_url
     except ImportError as error:
         raise MachineError(f"{url}: object storage needs obstore. Install it with: {install_line('remote')}") from error
+    if "?" in url or "#" in url:  # obstore would leave out what follows, and open another folder
+        raise ConfigError(f"{url}: found a ? or # in a URL of object storage. Name a folder without them.")
     for name in variables.endpoints:
         _require_endpoint(url, name)
     endpoint = os.environ.get(_endpoint(variables), "")

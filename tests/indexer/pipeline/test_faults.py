@@ -6,14 +6,15 @@ at no instant may a reader see anything but nothing or a whole index.
 """
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from indexer import Document, RunOptions, build_index
+from indexer import Document, RunOptions, build_index, delete_documents
 from indexer.config import BuildConfig
 from indexer.encoders import Encoder, EncodeStats, load_encoder
 from indexer.encoders.protocol import Tokens
@@ -213,7 +214,39 @@ def test_embeddings_that_cannot_be_vectors_fail_the_gate_and_nothing_is_publishe
         return rows
 
     monkeypatch.setattr(counting, "embed", poisoned)
-    with pytest.raises(QualityError, match="1 are all zero" if poison == 0 else "1 embeddings hold NaN"):
-        build_index(DOCUMENTS, tmp_path / "index", tiny_config)
-    with pytest.raises(NotAnIndexError):
-        load_manifest(tmp_path / "index")
+    for encoded in (
+        8,
+        0,
+    ):  # one part is ahead and the last one is not begun; a part that is found again is refused first
+        before = counting.texts
+        with pytest.raises(QualityError, match="1 are all zero" if poison == 0 else "1 embeddings hold NaN"):
+            build_index(DOCUMENTS, tmp_path / "index", tiny_config)
+        assert counting.texts - before == encoded
+        with pytest.raises(NotAnIndexError):
+            load_manifest(tmp_path / "index")
+
+
+def test_parts_of_another_encoder_are_removed_before_the_first_publication(
+    tiny_config: BuildConfig, tmp_path: Path
+) -> None:
+    shorter = replace(tiny_config, encoder=replace(tiny_config.encoder, max_length=16))
+    build_index(DOCUMENTS, tmp_path / "fresh", tiny_config)
+    build_index(DOCUMENTS, tmp_path / "index", shorter)
+    shutil.rmtree(tmp_path / "index" / "manifests")  # as if it had stopped just before
+    assert len(list((tmp_path / "index").glob("parts/*/part.json"))) == 3
+    build_index(DOCUMENTS, tmp_path / "index", tiny_config)
+    assert snapshot(tmp_path / "index") == snapshot(tmp_path / "fresh")
+
+
+@pytest.mark.parametrize("names", [("state.json", "ranges.npz"), ("ranges.npz",)])
+def test_fitted_state_that_no_generation_names_is_swept(
+    names: Sequence[str], tiny_config: BuildConfig, tmp_path: Path
+) -> None:
+    index = tmp_path / "index"
+    build_index(DOCUMENTS, index, tiny_config)
+    left = index / "encoder" / ("0" * 16)
+    left.mkdir(parents=True)
+    for name in names:
+        (left / name).write_text("{}")
+    delete_documents(index, ["d1"])
+    assert not left.exists()

@@ -11,7 +11,9 @@ import pytest
 
 from indexer import Document, add_documents, build_index, compact_index, delete_documents
 from indexer.config import BuildConfig
+from indexer.errors import StoreError
 from indexer.pipeline.published_index import PublishedIndex
+from indexer.settings import named_path
 from indexer.store import integrity, parts
 from indexer.store.files import FileDigest
 from indexer.store.manifest import list_generations, load_manifest
@@ -21,6 +23,8 @@ from tests.indexer.pipeline.test_life import Counting
 from tests.indexer.pipeline.test_life import counting as counting  # a fixture
 from tests.indexer.pipeline.test_vectors import GIVEN, random_documents
 from tests.life import QUERIES, assert_equals_fresh_build
+from tests.object_storage import Fault, Storage, use_cache
+from tests.remote_indexes import answers, embeddings, names
 
 ADDS = 48
 
@@ -153,3 +157,30 @@ def test_vectors_and_windows_are_folded(kind: str, config: BuildConfig, counting
         theirs = other.index.stored_embeddings.rows(np.arange(len(live_rows)))
         np.testing.assert_allclose(ours, theirs, atol=1e-6)
     assert verify_index(index).passed
+
+
+@pytest.mark.check
+def test_object_storage_holds_what_a_disk_holds_when_another_machine_folds_and_is_interrupted(
+    config: BuildConfig, counting: Counting, url: str, storage: Storage, tmp_path: Path
+) -> None:
+    local = tmp_path / "index"
+    for place in (local, url):
+        build_index(DOCUMENTS, place, config)
+    for number in range(8):
+        use_cache(tmp_path / f"machine-{number}")
+        if number == 5:
+            storage.fault = lambda request: Fault(status=400) if "/segments/" in request.path else None
+            with pytest.raises(StoreError, match="object storage refuses the request"):
+                add_documents([single(number)], url)
+            storage.fault = lambda _: None
+        for place in (local, url):
+            assert add_documents([single(number)], place).added == 1
+        assert embeddings(url) == embeddings(local)
+    assert len(load_manifest(local).parts) <= 2 + log2(9)
+    assert answers(url) == answers(local)
+    compact_index(url, keep=1, grace=0)
+    compact_index(local, keep=1, grace=0)
+    left = [name for name in names(url) if not name.startswith("manifests/")]
+    assert left == sorted(load_manifest(named_path(url, "the index")).files)
+    assert answers(url) == answers(local)
+    assert verify_index(url).passed

@@ -448,10 +448,15 @@ def test_an_engine_goes_on_with_the_newest_generation_when_its_own_is_removed(
     engine = SearchEngine(index)
     generation = engine.index.manifest.generation
     delete_documents(index, ["d2"])
+    refit_index(index, ["whitening.strength=0.3"])
     compact_index(index, keep=1, grace=0)
     fresh = SearchEngine(index)
     assert engine.search("whales", 5, where="year > 1990") == fresh.search("whales", 5, where="year > 1990")
     assert engine.neighbours("d5", 3) == fresh.neighbours("d5", 3)
+    asked, expected = engine.embed(["whales"]), fresh.embed(["whales"])
+    assert asked.mark == expected.mark
+    assert np.array_equal(asked, expected)
+    assert fresh.search_vectors(asked, 3) == engine.search_vectors(expected, 3)
     assert len(engine) == len(fresh)
     assert engine.index.manifest.generation > generation
 

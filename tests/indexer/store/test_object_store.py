@@ -109,6 +109,9 @@ def test_access_that_is_denied_and_buckets_that_are_not_there_are_named(store: O
             ask()
     with pytest.raises(ConfigError, match="not a URL that can be opened"):
         ObjectStore("s3:///")
+    for url in ("s3://bucket/one#two", "s3://bucket/one?two"):
+        with pytest.raises(ConfigError, match=rf"{re.escape(url)}: found a \? or # in a URL of object storage"):
+            ObjectStore(url)
 
 
 @pytest.mark.parametrize(
