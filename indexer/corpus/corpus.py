@@ -308,6 +308,11 @@ def validated_documents(
     """
     seen, types, size = SeenIds(), SchemaBuilder(known), DimensionCheck()
     for number, document in enumerate(documents, start=1):
+        if not isinstance(document, Document):
+            raise CorpusError(
+                f"document {number} is of type {type(document).__name__}; expected indexer.Document(id, text, title, "
+                "metadata). Way out: read files with read_corpus(path), or make a Document of each."
+            )
         try:
             vector = _check(document, config)
             size.check(vector)

@@ -79,7 +79,7 @@ def _unknown(published: PublishedIndex, missing: tuple[str, ...]) -> str:
     more = f" and {len(missing) - _NAMED:,} more" if len(missing) > _NAMED else ""
     return (
         f"{published.index}: holds no document with id {shown}{more}; nothing was deleted. "
-        "Correct the ids, or pass --ignore-missing."
+        "Correct the ids, or pass --ignore-missing (in Python ignore_missing=True)."
     )
 
 

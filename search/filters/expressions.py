@@ -154,6 +154,8 @@ def _way_out(left: TypedExpression, right: TypedExpression) -> str:
     if LISTS in (left.kind, right.kind):
         held, value = (left, right) if left.kind == LISTS else (right, left)
         return f"; write list_contains({held.shown}, {value.shown})"
+    if left.kind == TEXT and right.kind == NUMBERS and right.literal:
+        return f"; write {left.shown}::double to compare numbers, or '{right.shown}' in single quotes to compare text"
     if left.kind == TEXT and right.literal:
         return f"; write '{right.shown}' in single quotes"
     if left.kind in (DATES, MOMENTS) and right.literal:

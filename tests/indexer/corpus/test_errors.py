@@ -185,6 +185,14 @@ def test_metadata_that_is_no_number_is_a_bad_row_in_every_format(tmp_path: Path,
         list(validated_documents(handed, CorpusConfig()))
 
 
+def test_what_is_no_document_is_refused_with_the_way_to_make_one() -> None:
+    for corpus, name in (("docs.csv", "str"), ([{"id": "a", "text": "x"}], "dict")):
+        with pytest.raises(
+            CorpusError, match=rf"document 1 is of type {name}; expected indexer\.Document.*read_corpus"
+        ):
+            list(validated_documents(corpus, CorpusConfig()))  # type: ignore[arg-type]
+
+
 def test_a_cell_of_json_with_a_key_twice(tmp_path: Path) -> None:
     path = write(tmp_path, "docs.tsv", 'id\ttext\tm\na\tx\t{"k": 1}\nb\tx\t{"k": 1, "k": 2}\n')
     config = CorpusConfig(columns={"m": "json"})

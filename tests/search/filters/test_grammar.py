@@ -300,7 +300,8 @@ def test_limits_leave_room(index: MetadataFilter) -> None:
         ("ok AND meta = 'x'", "at character 8: meta holds objects; name one of their fields, as meta.field: kind, d"),
         ("meta.size = 1", 'no field "meta.size": its fields are kind, deep.'),
         ("lang.size = 1", 'no field "lang.size": lang is no object.'),
-        ("lang = 5", "lang (text) cannot be compared with 5 (numbers); write '5' in single quotes."),
+        ("lang = 5", "lang (text) cannot be compared with 5 (numbers); write lang::double to compare numbers, "
+                     "or '5' in single quotes to compare text."),
         ("tags = 'a'", "tags (lists) cannot be compared with 'a' (text); write list_contains(tags, 'a')."),
         ("list_contains(tags, 5)", "tags holds lists of text, so not 5 (numbers)."),
         ("lang = year", "lang (text) cannot be compared with year (numbers); write CAST(... AS ...) of one of them."),
