@@ -235,8 +235,8 @@ def load_index(file: Reader, where: str, size: int = _NO_LIMIT) -> Any:
     No array in it can have more elements than the file has bytes: FAISS would allocate whatever the file claims. The
     limit of FAISS itself (`set_deserialization_vector_byte_limit`) stays as it is, because it applies to the whole
     process, where the host program and other threads read indexes too. Instead this function watches the reads: FAISS
-    reads each length as 8 bytes before it allocates. Rarely, content of 8 bytes looks like a length (the levels of a
-    graph of two rows do). A child process with its own limit then decides.
+    reads each length as 8 bytes before it allocates, and those of all inverted lists as one array. Rarely, other
+    content looks like a length (the levels of a graph of two rows do). A child process with its own limit then decides.
     """
     faiss = import_faiss()
     lengths = range(_longest_array(size) + 1, faiss.get_deserialization_vector_byte_limit())
@@ -244,13 +244,18 @@ def load_index(file: Reader, where: str, size: int = _NO_LIMIT) -> Any:
         return _read_index(file, where, lengths)
     except _DoubtfulLengthError:
         file.seek(0)
-        with tempfile.NamedTemporaryFile(prefix="isotrope-") as copy:
-            while data := file.read(_PIECE):
-                copy.write(data)
-            copy.flush()
-            call_in_child(
-                "indexer.ann.faiss_index:require_short_arrays", {"path": copy.name, "where": where}, f"reading {where}"
-            )
+        try:
+            with tempfile.NamedTemporaryFile(prefix="isotrope-") as copy:
+                while data := file.read(_PIECE):
+                    copy.write(data)
+                copy.flush()
+                given = {"path": copy.name, "where": where}
+                call_in_child("indexer.ann.faiss_index:require_short_arrays", given, f"reading {where}")
+        except OSError as error:
+            raise MachineError(
+                f"{where}: cannot be copied to {tempfile.gettempdir()} to be checked ({error.strerror}). Set TMPDIR "
+                f"to a folder with {size:,} free bytes."
+            ) from error
         file.seek(0)
         return _read_index(file, where, range(0))
 
@@ -259,19 +264,45 @@ class _DoubtfulLengthError(Exception):
     """Eight bytes may be the length of an array that is longer than the file."""
 
 
+class _Lengths:
+    """Looks at all that FAISS reads for numbers that are `doubtful` as the length of an array.
+
+    An array is its length, then its elements in pieces. Where these are of 8 bytes, they may be lengths themselves.
+    """
+
+    def __init__(self, doubtful: range) -> None:
+        self._doubtful = doubtful
+        self._expected = _LENGTH_BYTES  # bytes of the array that is read, if its elements are of 8 bytes
+        self._read, self._found = 0, False
+
+    def look_at(self, data: bytes) -> None:
+        """Raises _DoubtfulLengthError."""
+        self._read += len(data)
+        if self._read <= self._expected and len(data) % _LENGTH_BYTES == 0:
+            words = np.frombuffer(data, "<u8")
+            self._found |= bool(((words >= self._doubtful.start) & (words < self._doubtful.stop)).any())
+            if self._found and self._read == self._expected:
+                raise _DoubtfulLengthError
+        if len(data) == _LENGTH_BYTES:
+            length = int.from_bytes(data, "little")
+            if length in self._doubtful:
+                raise _DoubtfulLengthError
+            self._expected, self._read, self._found = _LENGTH_BYTES * length, 0, False
+
+
 def _longest_array(size: int) -> int:
     """The most elements of an array in a file of `size` bytes; every FAISS header contains the number 1 << 20."""
     return max(size, 1 << 20)
 
 
 def _read_index(file: Reader, where: str, doubtful: range) -> Any:
-    failures: list[Exception] = []
+    failures, lengths = list[Exception](), _Lengths(doubtful)
 
     def read(size: int) -> bytes:
         try:
             data = file.read(size)
-            if size == _LENGTH_BYTES and int.from_bytes(data, "little") in doubtful:
-                raise _DoubtfulLengthError
+            if doubtful:
+                lengths.look_at(data)
             return data
         except Exception as error:
             failures.append(error)  # C++ would turn it into a message without a type

@@ -54,8 +54,9 @@ class CheckedFile:
         self._times = 0
         self._state: tuple[int, ...] = ()  # of the file whose blocks were checked
         self.versions = 0  # how many different files the path has named
-        self._file = OpenFile(self._open)  # first, because `__del__` closes it whatever fails
-        self._remote = in_object_storage(path)
+        # First, because `__del__` closes it whatever fails; and without `self`, because open files are all kept.
+        self._file = OpenFile(lambda: _opened(path, digest) if remote is None else remote[0].open(digest))
+        self._remote = remote = in_object_storage(path)
         with self._descriptor():  # a missing file is reported here, not at the first read
             pass
         if not digest.blocks:
@@ -125,9 +126,6 @@ class CheckedFile:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _open(self) -> int:
-        return _opened(self._path, self._digest) if self._remote is None else self._remote[0].open(self._digest)
 
     @contextmanager
     def _descriptor(self) -> Iterator[int]:

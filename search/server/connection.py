@@ -6,6 +6,7 @@ whatever a head, a chunk's extension or a trailer is made of.
 
 import asyncio
 import math
+from collections.abc import Iterable
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -37,8 +38,12 @@ class Connection(HttpToolsProtocol):
         super().connection_made(transport)
         self._since = self.loop.time()
         self._expect_head()
-        if len(self.connections) > self.limits.connections:
-            self._longest_idle().transport.abort()
+        if (
+            len(self.connections) > self.limits.connections
+        ):  # those that were cut stay among them for a turn of the loop
+            staying = [one for one in self.connections if not one.transport.is_closing()]
+            if len(staying) > self.limits.connections:
+                self._longest_idle(staying).transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         for timer in (self._silence, self._reader):
@@ -77,9 +82,9 @@ class Connection(HttpToolsProtocol):
         if self._reader is None:
             self._expect_reader(math.inf)
 
-    def _longest_idle(self) -> "Connection":
+    def _longest_idle(self, staying: Iterable[Any]) -> "Connection":
         """The connection that may best be cut: this one, unless others wait between two requests."""
-        others = [one for one in self.connections if isinstance(one, Connection) and one is not self and one.is_idle]
+        others = [one for one in staying if isinstance(one, Connection) and one is not self and one.is_idle]
         return min(others, key=lambda one: one._since, default=self)
 
     @property

@@ -80,7 +80,7 @@ class Generation:
         failed = self._words is not None and self._words.done() and self.words_failure is not None
         if (self._words is not None and not failed) or not all(map(find_spec, ("bm25s", "Stemmer"))):
             return
-        self._words = asyncio.ensure_future(asyncio.to_thread(self.make_words))
+        self._words = asyncio.ensure_future(_in_daemon_thread(self.make_words))
         self._words.add_done_callback(self._note_words)
 
     def make_words(self) -> None:
@@ -95,6 +95,31 @@ class Generation:
     def _note_words(self, done: "asyncio.Future[None]") -> None:
         error = None if done.cancelled() else done.exception()
         self.words_failure = str(error) if error and not isinstance(error, AbandonedError) else None
+
+
+async def _in_daemon_thread(work: Callable[[], None]) -> None:
+    """`asyncio.to_thread` for work that cannot be interrupted: neither the loop nor the process waits for its end."""
+    loop, done = asyncio.get_running_loop(), asyncio.Future[None]()
+
+    def settle(error: BaseException | None) -> None:
+        if done.done():
+            return
+        if error is None:
+            done.set_result(None)
+        else:
+            done.set_exception(error)
+
+    def run() -> None:
+        error: BaseException | None = None
+        try:
+            work()
+        except Exception as raised:  # noqa: BLE001  # the waiting coroutine raises it
+            error = raised
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(settle, error)
+
+    threading.Thread(target=run, name="words", daemon=True).start()
+    await done
 
 
 class _UntilClosed(NoProgress):

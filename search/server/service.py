@@ -92,7 +92,7 @@ class SearchService:
         self.encoding = GreedyBatches("encode", self._encode, MOST_TEXTS)
         self.ranking = GreedyBatches("rank", self._rank, _MOST_HITS, _RANKERS, _is_light)
         self._readers = ThreadPoolExecutor(_READERS, "read")
-        self._describer = ThreadPoolExecutor(1, "describe")
+        self._describer, self._counter = ThreadPoolExecutor(1, "describe"), ThreadPoolExecutor(1, "count")
         self.room = AnswerRoom(settings.limits.answering_bytes, settings.limits.answer_bytes)
         self.pending = 0
         self.draining = False
@@ -110,8 +110,10 @@ class SearchService:
             self._watcher.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._watcher
-        for close in (self.encoding.close, self.ranking.close, self._readers.shutdown, self._describer.shutdown):
+        for close in (self.encoding.close, self.ranking.close):
             await asyncio.to_thread(close)
+        for executor in (self._readers, self._describer, self._counter):
+            await asyncio.to_thread(executor.shutdown)
         self.generations.current.close()
 
     async def search(
@@ -174,7 +176,7 @@ class SearchService:
 
         async def ask(generation: Generation) -> tuple[list[ColumnFacet], IndexStamp]:
             loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._describer, generation.facets, where, columns), generation.stamp
+            return await loop.run_in_executor(self._counter, generation.facets, where, columns), generation.stamp
 
         return await self._ask(ask)
 

@@ -16,7 +16,7 @@ export const BLANK = Object.freeze({
   hybrid: false,
   fold: true,
   k: STEP,
-  picks: {},
+  picks: Object.freeze(Object.create(null)), // a column may be named "constructor"
   doc: "",
 });
 
@@ -111,7 +111,8 @@ export function withoutPick(question, name, value) {
 
 /** The same question with another pick of a column. */
 export function withPick(question, name, pick) {
-  const { [name]: _, ...picks } = question.picks;
+  const picks = Object.assign(Object.create(null), question.picks);
+  delete picks[name];
   if (pick.values.length || pick.least || pick.most) picks[name] = pick;
   return { ...question, picks };
 }

@@ -3,6 +3,7 @@
 import importlib.metadata
 import io
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -380,6 +381,35 @@ def test_an_array_longer_than_its_file_is_refused_before_memory_is_asked_for(fac
     data[place : place + 8] = (1 << 26).to_bytes(8, "little")  # the number of elements of an array
     with pytest.raises(CorruptIndexError, match=r"somewhere: FAISS cannot read it: .*vector_byte_limit"):
         ann.load_index(io.BytesIO(data), "somewhere", len(data))
+
+
+@pytest.mark.parametrize("piece", [1 << 22, 40])
+def test_an_inverted_list_longer_than_its_file_is_refused(piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sizes of all lists are one array, which FAISS may read in several pieces."""
+    monkeypatch.setattr(faiss_index, "_PIECE", piece)
+    index = made("IVF16,SQ8", unit_vectors(700))
+    sizes = [index.invlists.list_size(number) for number in range(16)]
+    written: Any = io.BytesIO()
+    ann.save_index(index, written)
+    data = bytearray(written.getvalue())
+    assert ann.load_index(io.BytesIO(data), "sound", len(data)).ntotal == 700
+    place = data.index(np.array(sizes, "<u8").tobytes())
+    data[place + 24 : place + 32] = (1 << 22).to_bytes(8, "little")
+    asked: list[int] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(faiss_index, "call_in_child", lambda *_: asked.append(1))
+        with pytest.raises(CorruptIndexError, match="somewhere: FAISS cannot read it"):
+            ann.load_index(io.BytesIO(data), "somewhere", len(data))
+    assert asked
+    with pytest.raises(CorruptIndexError, match=r"somewhere: FAISS cannot read it: .*byte.limit"):
+        ann.load_index(io.BytesIO(data), "somewhere", len(data))
+
+
+def test_a_copy_that_cannot_be_written_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "absent"))
+    data = index_bytes("HNSW16", unit_vectors(2))
+    with pytest.raises(MachineError, match=r"graph: cannot be copied to .*absent .*No such file.*Set TMPDIR"):
+        ann.load_index(io.BytesIO(data), "graph", len(data))
 
 
 def test_content_that_looks_like_a_length_is_read(monkeypatch: pytest.MonkeyPatch) -> None:

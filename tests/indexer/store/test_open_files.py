@@ -138,6 +138,15 @@ def test_a_file_in_use_is_not_closed(tmp_path: Path) -> None:
     files[1].close()
 
 
+def test_a_checked_file_that_is_dropped_is_closed(tmp_path: Path) -> None:
+    file = CheckedFile(tmp_path / "a", atomic_write_bytes(tmp_path / "a", b"a"))
+    assert file.read() == b"a"
+    kept = file._file
+    del file
+    gc.collect()
+    assert kept.closed
+
+
 def test_a_map_needs_no_descriptor_and_goes_with_its_last_view(tmp_path: Path) -> None:
     (tmp_path / "mapped").write_bytes(b"abcd" * 5000)
     descriptor = os.open(tmp_path / "mapped", os.O_RDONLY)

@@ -60,7 +60,48 @@ def test_a_server_that_stops_does_not_wait_for_bm25(served_folder: Path, monkeyp
         assert (await service.search(["whales"], FIVE)).answers[0]
 
     assert with_service(served_folder, use, watched=True) == []
-    assert ended.is_set()
+    assert ended.wait(20)
+
+
+def test_a_server_that_stops_waits_for_no_step_of_bm25(served_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, go, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def without_progress(*_: Any) -> None:
+        begun.set()
+        assert go.wait(20)
+        ended.set()
+
+    monkeypatch.setattr(SearchEngine, "prepare_hybrid", without_progress)
+
+    async def use(_: SearchService) -> None:
+        await asyncio.to_thread(begun.wait, 20)
+
+    assert with_service(served_folder, use, watched=True) == []
+    assert not ended.is_set()
+    go.set()
+    assert ended.wait(20)
+
+
+def test_what_is_served_is_told_while_filtered_values_are_counted(
+    served_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go, real = threading.Event(), SearchEngine.facets
+
+    def slowly(*given: Any) -> Any:
+        assert go.wait(20)
+        return real(*given)
+
+    monkeypatch.setattr(SearchEngine, "facets", slowly)
+
+    async def use(service: SearchService) -> None:
+        counted = asyncio.create_task(service.facets("year > 1990"))
+        await asyncio.sleep(0)
+        assert (await service.info())["documents"] == len(DOCUMENTS)
+        assert not counted.done()
+        go.set()
+        assert (await counted)[0]
+
+    with_service(served_folder, use)
 
 
 def test_what_nobody_waits_for_ends_between_two_steps(served_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -188,3 +188,12 @@ def test_addresses_hold_a_question_and_nothing_else(module_page: Page) -> None:
     assert (
         call(module_page, "question", "toAddress", call(module_page, "question", "fromAddress", "?unknown=1")) == "./"
     )
+
+
+def test_a_column_may_be_called_like_what_every_object_has(module_page: Page) -> None:
+    script = """() => import("/assets/question.js").then(({ BLANK, withPick }) => {
+        const year = withPick(BLANK, "year", { values: ["1990"], least: "", most: "" });
+        const none = withPick(year, "year", { values: [], least: "", most: "" });
+        return [BLANK, year, none].map(({ picks }) => [Object.keys(picks), typeof picks.constructor]);
+    })"""
+    assert module_page.evaluate(script) == [[[], "undefined"], [["year"], "undefined"], [[], "undefined"]]
