@@ -319,21 +319,24 @@ def _opened(url: str, variables: Variables) -> Any:
         from obstore.store import from_url
     except ImportError as error:
         raise MachineError(f"{url}: object storage needs obstore. Install it with: {install_line('remote')}") from error
-    if "?" in url or "#" in url:  # obstore would leave out what follows, and open another folder
-        raise ConfigError(f"{url}: found a ? or # in a URL of object storage. Name a folder without them.")
     for name in variables.endpoints:
         _require_endpoint(url, name)
     endpoint = os.environ.get(_endpoint(variables), "")
     plain = {"allow_http": True} if endpoint.lower().startswith("http://") else {}
     try:
         with _without_empty(variables.prefix):
-            return from_url(url, client_options=TIMEOUTS | plain, retry_config=RETRIES | {"backoff": BACKOFF})  # type: ignore[call-overload]
+            return from_url(_quoted(url), client_options=TIMEOUTS | plain, retry_config=RETRIES | {"backoff": BACKOFF})  # type: ignore[call-overload]
     except (obstore.exceptions.BaseError, ValueError) as error:
         if not urlsplit(url).netloc:
             raise ConfigError(f"{url}: not a URL that can be opened ({_reason(error)}).") from error
         raise ConfigError(
             f"{url}: cannot be opened by what the environment says ({_reason(error)}). {variables.credentials}"
         ) from error
+
+
+def _quoted(url: str) -> str:
+    """A URL in which ? and # are part of a name: obstore would leave out what follows them."""
+    return url.replace("?", "%3F").replace("#", "%23")
 
 
 @contextmanager

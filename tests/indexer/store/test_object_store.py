@@ -109,9 +109,15 @@ def test_access_that_is_denied_and_buckets_that_are_not_there_are_named(store: O
             ask()
     with pytest.raises(ConfigError, match="not a URL that can be opened"):
         ObjectStore("s3:///")
-    for url in ("s3://bucket/one#two", "s3://bucket/one?two"):
-        with pytest.raises(ConfigError, match=rf"{re.escape(url)}: found a \? or # in a URL of object storage"):
-            ObjectStore(url)
+
+
+@pytest.mark.parametrize("name", ["one#two", "one?two", "one?two#three"])
+def test_every_character_of_a_url_counts(name: str, storage: Storage) -> None:
+    bucket = storage.bucket()
+    ObjectStore(f"{bucket}/{name}").put("a", b"1")
+    ObjectStore(f"{bucket}/one").put("b", b"2")
+    assert set(ObjectStore(bucket).list()) == {f"{name}/a", "one/b"}
+    assert set(ObjectStore(f"{bucket}/{name}").list()) == {"a"}
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from search.server.settings import ServerLimits, ServerSettings
 from tests.documents import DOCUMENTS
 from tests.search.server.conftest import Serve
 from tests.search.server.test_service import Slow
+from tests.waiting import PATIENCE
 
 TEXTS = ["how do whales sing", "bread", "naïve “glass” 玻璃", "Whales sing in the deep sea for hours."]
 LONG = " ".join(["whales"] * 100)
@@ -55,7 +56,7 @@ def client(url: str) -> Iterator[OpenAI]:
 
 def post(url: str, **fields: Any) -> httpx2.Response:
     """The answer to a body, which may be one that the real client would not send."""
-    return httpx2.post(f"{url}/embeddings", json={"model": "docs", "input": "bread"} | fields)
+    return httpx2.post(f"{url}/embeddings", json={"model": "docs", "input": "bread"} | fields, timeout=PATIENCE)
 
 
 def fault(answer: httpx2.Response) -> tuple[int, str]:
@@ -104,7 +105,8 @@ def test_query_vectors_score_documents_as_the_search_does(client: OpenAI, url: s
     (other,) = client.embeddings.create(model="docs/document", input="how do whales sing").data
     assert np.abs(np.array(query.embedding) - np.array(other.embedding)).max() > 1e-3
     scores = dict(zip([document.id for document in DOCUMENTS], stored @ np.array(query.embedding), strict=True))
-    (found,) = httpx2.post(f"{url}/search", json={"query": "how do whales sing", "k": 9}).json()["results"]
+    asked = {"query": "how do whales sing", "k": 9}
+    (found,) = httpx2.post(f"{url}/search", json=asked, timeout=PATIENCE).json()["results"]
     for hit in found["hits"]:
         assert hit["score"] == pytest.approx(scores[hit["id"]], abs=1e-5)
 
@@ -238,7 +240,9 @@ def test_what_is_no_text_is_refused_with_its_place(url: str, given: Any, place: 
 
 def test_half_a_surrogate_pair_is_refused(url: str) -> None:
     body = rb'{"model": "docs", "input": ["bread", "\ud83d"]}'
-    answer = httpx2.post(f"{url}/embeddings", content=body, headers={"Content-Type": "application/json"})
+    answer = httpx2.post(
+        f"{url}/embeddings", content=body, headers={"Content-Type": "application/json"}, timeout=PATIENCE
+    )
     assert fault(answer) == (400, "input.1: holds half a surrogate pair, which is no text.")
 
 
@@ -393,9 +397,9 @@ def test_vectors_that_came_with_the_corpus_have_no_models(serve: Serve, tmp_path
     config = BuildConfig(encoder=EncoderConfig(kind="vectors"), whitening=WhiteningConfig(centre="common"))
     build_index(documents, tmp_path / "index", config)
     url = serve(tmp_path / "index", "docs") + "/v1"
-    assert httpx2.get(f"{url}/models").json() == {"object": "list", "data": []}
-    search = httpx2.post(f"{url}/vector_stores/docs/search", json={"query": "bread"})
-    for answer in (post(url), httpx2.get(f"{url}/models/docs"), search):
+    assert httpx2.get(f"{url}/models", timeout=PATIENCE).json() == {"object": "list", "data": []}
+    search = httpx2.post(f"{url}/vector_stores/docs/search", json={"query": "bread"}, timeout=PATIENCE)
+    for answer in (post(url), httpx2.get(f"{url}/models/docs", timeout=PATIENCE), search):
         status, message = fault(answer)
         assert status == 400
         assert message.startswith('The vectors of "docs" came with its corpus: there is no model here')

@@ -177,7 +177,7 @@ def test_a_server_for_agents_alone(library: Path) -> None:
             assert (await call(client, "fetch", id="bread"))["url"] == "isotrope:///bread"  # there is no page
 
         over_http(url.removesuffix("/mcp"), {}, use, "auto")
-        with httpx2.Client(base_url=url.removesuffix("mcp"), trust_env=False) as http:
+        with httpx2.Client(base_url=url.removesuffix("mcp"), trust_env=False, timeout=PATIENCE) as http:
             assert http.get("/healthz").status_code == 200
             assert http.post("/v1/search", json={"query": "bread"}).status_code == 404
             assert http.post("/mcp", json=PING, headers=POST | {"host": "evil.example"}).status_code == 403

@@ -7,6 +7,7 @@ import shutil
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -174,6 +175,7 @@ def test_a_request_has_a_deadline(served_folder: Path) -> None:
             await service.search(["whales"], FIVE)
         assert service.pending == 0
         slow.go.set()
+        service.settings = replace(service.settings, limits=replace(service.settings.limits, deadline=PATIENCE))
         assert (await service.search(["bread"], FIVE)).answers
 
     with_service(served_folder, use, deadline=0.05)

@@ -24,6 +24,7 @@ from search.server.settings import ServerSettings
 from search.server.vector_stores import HybridSearch, RankingOptions, StoreSearchRequest
 from tests.documents import DOCUMENTS
 from tests.search.server.conftest import Serve
+from tests.waiting import PATIENCE
 
 QUERY = "how do whales sing"
 
@@ -61,7 +62,7 @@ def client(url: str) -> Iterator[OpenAI]:
 
 def post(url: str, **fields: Any) -> dict[str, Any]:
     """The answer to a body, which may be one that the real client would not send."""
-    answer = httpx2.post(f"{url}/vector_stores/docs/search", json={"query": QUERY} | fields)
+    answer = httpx2.post(f"{url}/vector_stores/docs/search", json={"query": QUERY} | fields, timeout=PATIENCE)
     body: dict[str, Any] = answer.json()
     return body | {"status": answer.status_code}
 

@@ -17,6 +17,7 @@ from search.server.generations import Generation
 from search.server.service import SearchService
 from tests.documents import DOCUMENTS
 from tests.search.server.test_service import FIVE, QUERIES, with_service
+from tests.waiting import PATIENCE
 
 
 def test_hybrid_questions_wait_for_bm25_and_hold_up_nobody(
@@ -26,13 +27,13 @@ def test_hybrid_questions_wait_for_bm25_and_hold_up_nobody(
 
     def slowly(engine: SearchEngine, progress: Any) -> None:
         begun.set()
-        assert go.wait(20)
+        assert go.wait(PATIENCE)
         real(engine, progress)
 
     monkeypatch.setattr(SearchEngine, "prepare_hybrid", slowly)
 
     async def use(service: SearchService) -> None:
-        await asyncio.to_thread(begun.wait, 20)  # without a question
+        await asyncio.to_thread(begun.wait, PATIENCE)  # without a question
         hybrid = [asyncio.create_task(service.search(["whales"], SearchOptions(k, hybrid=True))) for k in (1, 2, 3)]
         for options in (FIVE, SearchOptions(5, where="year > 1990"), SearchOptions(5, exact=True)):
             assert (await service.search(["whales"], options)).answers[0]
@@ -60,7 +61,7 @@ def test_a_server_that_stops_does_not_wait_for_bm25(served_folder: Path, monkeyp
         assert (await service.search(["whales"], FIVE)).answers[0]
 
     assert with_service(served_folder, use, watched=True) == []
-    assert ended.wait(20)
+    assert ended.wait(PATIENCE)
 
 
 def test_a_server_that_stops_waits_for_no_step_of_bm25(served_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,18 +69,18 @@ def test_a_server_that_stops_waits_for_no_step_of_bm25(served_folder: Path, monk
 
     def without_progress(*_: Any) -> None:
         begun.set()
-        assert go.wait(20)
+        assert go.wait(PATIENCE)
         ended.set()
 
     monkeypatch.setattr(SearchEngine, "prepare_hybrid", without_progress)
 
     async def use(_: SearchService) -> None:
-        await asyncio.to_thread(begun.wait, 20)
+        await asyncio.to_thread(begun.wait, PATIENCE)
 
     assert with_service(served_folder, use, watched=True) == []
     assert not ended.is_set()
     go.set()
-    assert ended.wait(20)
+    assert ended.wait(PATIENCE)
 
 
 def test_what_is_served_is_told_while_filtered_values_are_counted(
@@ -88,7 +89,7 @@ def test_what_is_served_is_told_while_filtered_values_are_counted(
     go, real = threading.Event(), SearchEngine.facets
 
     def slowly(*given: Any) -> Any:
-        assert go.wait(20)
+        assert go.wait(PATIENCE)
         return real(*given)
 
     monkeypatch.setattr(SearchEngine, "facets", slowly)
@@ -111,14 +112,14 @@ def test_what_nobody_waits_for_ends_between_two_steps(served_folder: Path, monke
     def slowly(*given: Any) -> Any:
         fused.append(1)
         begun.set()
-        assert go.wait(20)
+        assert go.wait(PATIENCE)
         return real(*given)
 
     monkeypatch.setattr(HybridRanking, "fused", slowly)
 
     async def use(service: SearchService) -> None:
         abandoned = asyncio.create_task(service.search(QUERIES, SearchOptions(5, hybrid=True, fold=0.6)))
-        await asyncio.to_thread(begun.wait, 20)
+        await asyncio.to_thread(begun.wait, PATIENCE)
         abandoned.cancel()
         with pytest.raises(asyncio.CancelledError):
             await abandoned
