@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 Show = Callable[[str, "Answer[Hit] | None"], None]
 _FEW = 8  # questions for which starting quickly is worth more than encoding quickly
+_MOST_AHEAD = 64 << 20  # bytes of a manifest that is read to hash weights ahead
 _BATCH = 64  # lines of standard input answered together
 _ASKED = ("k", "where", "group_by", "min_score", "hybrid", "exact", "similarity", "partial", "fold", "hybrid_weight")
 _BLANK = "the query is blank; expected some text"
@@ -214,10 +215,12 @@ def _hash_weights_ahead(index: Path) -> None:
     Only a start is made here. Whatever is wrong is found, and told, where the encoder is opened.
     """
     from indexer.hashing import hash_ahead
+    from indexer.regular_files import read_regular
     from indexer.store.layout import MANIFESTS
 
     try:
-        manifest = json.loads(max((index / MANIFESTS).glob("*.json")).read_bytes())
+        newest = max((index / MANIFESTS).glob("*.json"))
+        manifest = json.loads(read_regular(newest, _MOST_AHEAD, follow_links=False))
         folder, names = manifest["encoder"]["folder"], manifest["encoder"]["identity"]["weights"]
         if not folder:
             from indexer.encoders.hub import folder_at_hand

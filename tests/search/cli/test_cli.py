@@ -4,6 +4,7 @@ import io
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 
 from search.cli import main
 from search.describe import metadata_in_words
+from tests.waiting import PATIENCE
 
 ISOTROPE = [sys.executable, "-c", "from search.cli import main; main()"]
 ROOT = Path(__file__).resolve().parents[3]
@@ -114,6 +116,18 @@ def test_query_prints_a_table_for_people(index: Path) -> None:
     done = isotrope("query", index, "thing 3", "-k", "3")
     assert done.stdout.startswith("thing 3\n")
     assert "Title" in done.stdout
+
+
+def test_a_pipe_in_the_place_of_the_manifest_is_an_error_and_no_hang(index: Path, tmp_path: Path) -> None:
+    copied = shutil.copytree(index, tmp_path / "copied")
+    (manifest,) = (copied / "manifests").glob("*.json")
+    manifest.unlink()
+    os.mkfifo(manifest)
+    command = [*ISOTROPE, "query", str(copied), "whales"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 1
+    assert "manifests/00000001.json" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_queries_of_a_file_are_answered_as_those_of_the_command_line(index: Path, tmp_path: Path) -> None:
