@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 from indexer.blob_cache import blob_cache
@@ -23,7 +24,7 @@ from indexer.store.files import FileDigest, atomic_write_bytes, make_folder, rem
 from indexer.store.mirror import Mirror, mirror_of
 from indexer.store.object_store import PROBE
 from indexer.store.parts import PartRecord
-from indexer.store.sent_parts import send_part
+from indexer.store.sent_parts import send_part, while_there
 
 _THREADS, _WAITING = 2, 4  # that send parts, and parts that may wait to be sent
 _SHARING = 8  # threads that send documents
@@ -221,11 +222,8 @@ def _send(mirror: Mirror, digests: Mapping[str, FileDigest]) -> None:
     last. A file that goes in the meantime was sent by another process, which makes the same part."""
     here = {name: digest for name, digest in digests.items() if (mirror.folder / name).is_file()}
     for name in sorted(here, key=lambda name: (name.endswith(".json"), name)):
-        try:
-            mirror.store.write(name, mirror.folder / name)
-        except FileNotFoundError:
-            if (mirror.folder / name).is_file():
-                raise
+        path = mirror.folder / name
+        while_there(path, partial(mirror.store.write, name, path))
     mirror.know(here)
     for name, digest in here.items():
         if not name.startswith(layout.ENCODER):  # which libraries read where it is

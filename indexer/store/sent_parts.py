@@ -5,8 +5,11 @@ takes the files that are there. So the files go together, whoever sends them, in
 and a machine that is late changes nothing that another has read or published.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -18,6 +21,9 @@ from indexer.store import layout
 from indexer.store.files import FileDigest, atomic_write_bytes, remove_file
 from indexer.store.mirror import Mirror, mirror_of
 from indexer.store.parts import PartRecord, parse_record, write_moments
+
+Result = TypeVar("Result")
+_TRIES = 5  # to send a file that others take away and make again
 
 
 def send_written(index: Path, name: str, record: PartRecord) -> PartRecord:
@@ -67,9 +73,11 @@ def _create_part(mirror: Mirror, name: str, record: PartRecord) -> PartRecord:
     """
     folder, files = mirror.folder / name, dict(record.files)
     for file in sorted(files):
-        if not (folder / file).is_file():  # it was sent before, by this machine or another
+        create = partial(_created, mirror, f"{name}/{file}", files[file])
+        created = while_there(folder / file, create) if (folder / file).is_file() else None
+        if created is None:  # it was sent before, by this machine or another
             continue
-        files[file] = _created(mirror, f"{name}/{file}", files[file])
+        files[file] = created
         if file == layout.EMBEDDINGS and files[file] != record.files[file]:
             files[layout.MOMENTS] = write_moments(folder, Moments.of(_taken_embeddings(folder / file, record)))
     stands = replace(record, files=files)
@@ -79,6 +87,22 @@ def _create_part(mirror: Mirror, name: str, record: PartRecord) -> PartRecord:
             "Run the command again; with isotrope build, add --overwrite if that does not help."
         )
     return stands
+
+
+def while_there(path: Path, send: Callable[[], Result]) -> Result | None:
+    """What `send` returns; None where the file is gone, because another process of this machine has sent it.
+
+    A third process may make the file again at that moment, so it is tried a few times.
+    """
+    for left in reversed(range(_TRIES)):
+        try:
+            return send()
+        except FileNotFoundError:
+            if not path.is_file():
+                return None
+            if not left:
+                raise
+    return None
 
 
 def _created(mirror: Mirror, name: str, digest: FileDigest) -> FileDigest:

@@ -103,6 +103,26 @@ def test_another_machine_that_comes_in_between_leaves_one_part(
     assert one.left() == other.left() == []
 
 
+@pytest.mark.parametrize("again", [False, True], ids=["gone", "made again"])
+def test_another_process_of_the_machine_may_send_the_part_in_between(
+    again: bool, one: Machine, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create, between = ObjectStore.create_from, list[str]()
+
+    def other_first(store: ObjectStore, name: str, path: Path) -> bool:
+        if not between:
+            between.append(name)
+            one.send()
+            if again:  # a third process makes it, a moment after this one has looked for the file
+                one.write(0)
+                raise FileNotFoundError(path)
+        return create(store, name, path)
+
+    monkeypatch.setattr(ObjectStore, "create_from", other_first)
+    assert one.send() == one.record == stored(url)
+    assert between
+
+
 @pytest.mark.parametrize("last", [*DATA, layout.PART])
 def test_who_finishes_what_another_machine_left_takes_its_files(
     last: str, one: Machine, other: Machine, url: str, storage: Storage
