@@ -336,7 +336,7 @@ def _opened(url: str, variables: Variables) -> Any:
 
 def _quoted(url: str) -> str:
     """A URL in which ? and # are part of a name: obstore would leave out what follows them."""
-    return url.replace("?", "%3F").replace("#", "%23")
+    return url.translate({ord("?"): "%3F", ord("#"): "%23"})
 
 
 @contextmanager

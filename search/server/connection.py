@@ -38,9 +38,8 @@ class Connection(HttpToolsProtocol):
         super().connection_made(transport)
         self._since = self.loop.time()
         self._expect_head()
-        if (
-            len(self.connections) > self.limits.connections
-        ):  # those that were cut stay among them for a turn of the loop
+        if len(self.connections) > self.limits.connections:
+            # those that were cut stay among them for a turn of the loop
             staying = [one for one in self.connections if not one.transport.is_closing()]
             if len(staying) > self.limits.connections:
                 self._longest_idle(staying).transport.abort()

@@ -18,7 +18,6 @@ import pytest
 
 from search.cli import main
 from search.describe import metadata_in_words
-from tests.waiting import PATIENCE
 
 ISOTROPE = [sys.executable, "-c", "from search.cli import main; main()"]
 ROOT = Path(__file__).resolve().parents[3]
@@ -116,18 +115,6 @@ def test_query_prints_a_table_for_people(index: Path) -> None:
     done = isotrope("query", index, "thing 3", "-k", "3")
     assert done.stdout.startswith("thing 3\n")
     assert "Title" in done.stdout
-
-
-def test_a_pipe_in_the_place_of_the_manifest_is_an_error_and_no_hang(index: Path, tmp_path: Path) -> None:
-    copied = shutil.copytree(index, tmp_path / "copied")
-    (manifest,) = (copied / "manifests").glob("*.json")
-    manifest.unlink()
-    os.mkfifo(manifest)
-    command = [*ISOTROPE, "query", str(copied), "whales"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
-    assert done.returncode == 1
-    assert "manifests/00000001.json" in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 def test_queries_of_a_file_are_answered_as_those_of_the_command_line(index: Path, tmp_path: Path) -> None:
@@ -273,8 +260,6 @@ def test_inspect_shows_the_figures_and_json_holds_them(index: Path) -> None:
 
 
 def test_verify_says_what_is_wrong_and_exits_with_one(index: Path, tmp_path: Path) -> None:
-    import shutil
-
     assert isotrope("verify", index).returncode == 0
     broken = Path(shutil.copytree(index, tmp_path / "broken"))
     (broken / "parts/00001/moments.npz").write_bytes(b"")
@@ -290,8 +275,6 @@ def test_verify_says_what_is_wrong_and_exits_with_one(index: Path, tmp_path: Pat
 def test_convert_makes_a_folder_that_builds(
     tiny_model: Callable[[str], Path], corpus: Path, settings: list[str], tmp_path: Path
 ) -> None:
-    import shutil
-
     import torch
     from safetensors.torch import load_file
 
@@ -388,8 +371,6 @@ def test_a_line_that_is_not_utf8_ends_the_run_after_the_answers_before_it(index:
 
 
 def test_an_index_among_the_sources_is_not_read_as_corpus(corpus: Path, settings: list[str], tmp_path: Path) -> None:
-    import shutil
-
     shutil.copy(corpus, tmp_path / "docs.jsonl")
     (tmp_path / "old.rejects.jsonl").write_text("{}\n")
     for _ in range(2):

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,8 +19,9 @@ from indexer.store.manifest import load_manifest
 from search import SearchEngine, verify_index
 from tests.documents import DOCUMENTS
 from tests.indexer.pipeline.test_vectors import GIVEN, random_documents
-from tests.search.cli.test_cli import isotrope
+from tests.search.cli.test_cli import ISOTROPE, isotrope
 from tests.test_format1 import DATA
+from tests.waiting import PATIENCE
 
 
 @pytest.fixture
@@ -83,6 +85,17 @@ def test_an_empty_source_or_index_is_refused(index: Path, monkeypatch: pytest.Mo
         with pytest.raises(ConfigError, match="the path of the index is empty"):
             read("")
     assert sorted(path.name for path in index.parent.iterdir()) == ["docs.jsonl", "index"]
+
+
+def test_a_pipe_in_the_place_of_the_manifest_is_an_error_and_no_hang(index: Path) -> None:
+    (manifest,) = (index / "manifests").glob("*.json")
+    manifest.unlink()
+    os.mkfifo(manifest)
+    command = [*ISOTROPE, "query", str(index), "whales"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 1
+    assert "manifests/00000001.json" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("text", ["", "  "])
