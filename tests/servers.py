@@ -95,9 +95,12 @@ class ServerProcess:
 @contextlib.contextmanager
 def server_process(*arguments: str | Path, cwd: Path = ROOT, **environment: str) -> Iterator[ServerProcess]:
     """`isotrope serve` with these arguments, on a free port. It is stopped at the end, and must end in order."""
-    call = [sys.executable, "-c", "from search.cli import main; main()", "serve", *map(str, arguments), "--port", "0"]
+    begun = "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL)"  # the tests may run under nohup
+    call = [sys.executable, "-c", f"{begun}; from search.cli import main; main()", "serve", *map(str, arguments)]
     env = os.environ | {"PYTHONPATH": str(ROOT)} | environment
-    process = subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd, env=env)
+    process = subprocess.Popen(
+        [*call, "--port", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd, env=env
+    )
     try:
         assert process.stdout is not None
         assert process.stderr is not None

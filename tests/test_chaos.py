@@ -14,11 +14,11 @@ from indexer import BuildConfig, Document, build_index
 from indexer.config import EncoderConfig, StoreConfig
 from search.verify import verify_index
 from tests.directories import snapshot
+from tests.waiting import PATIENCE
 
 ROUNDS = int(os.environ.get("ISOTROPE_CHAOS", "2"))
 WORDS = ["whale", "bridge", "bread", "star", "river", "clock", "bee", "glass", "map", "salt"]
 DRIVER_KILLS, WORKER_KILLS = 2, 12  # at most, in a round, so that it ends
-PATIENCE = 300  # seconds; only a hang takes as long
 ROOT = Path(__file__).parents[1]
 
 
@@ -72,11 +72,13 @@ def test_whoever_is_killed_the_index_is_the_same(
 ) -> None:
     draw, index = random.Random(round_), tmp_path / "index"
     program = f"from tests.test_chaos import build; build({str(index)!r}, {str(table)!r}, {executor!r})"
-    killed, drivers, end = 0, 0, time.monotonic() + PATIENCE
+    killed, drivers, seen, end = 0, 0, (0, 0, 0), time.monotonic() + PATIENCE
     while True:
         with subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stderr=subprocess.PIPE, text=True) as driver:
             watched = psutil.Process(driver.pid)
             while driver.poll() is None:
+                if (now := (killed, drivers, len(list(index.glob("parts/*/part.json"))))) != seen:
+                    seen, end = now, time.monotonic() + PATIENCE
                 assert time.monotonic() < end, "the build hangs"
                 time.sleep(draw.uniform(0.2, 3.0))  # a worker needs a second or two to begin
                 workers = workers_of(watched, executor)

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
-PATIENCE = 120  # seconds; only a hang takes as long
+PATIENCE = 300  # seconds; only a hang takes as long
 
 
 def wait_until(holds: Callable[[], object]) -> None:

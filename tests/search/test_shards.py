@@ -25,6 +25,7 @@ from search.segments import Finish
 from search.shards import HostedSegment, LostError, Question, SegmentProcess
 from tests.indexer.pipeline.test_segments import COUNT, documents, questions, recipe
 from tests.search.cli.test_cli import isotrope
+from tests.waiting import PATIENCE
 
 
 class FakeHost:
@@ -264,12 +265,12 @@ def ray() -> Iterator[Any]:
 @pytest.mark.filterwarnings("ignore")
 def test_with_ray(ray: Any, flat: Path, coded: Path) -> None:
     for index in (flat, coded):
-        with SearchEngine(index) as here, SearchEngine(index, shards="ray") as there:
+        with SearchEngine(index) as here, SearchEngine(index, shards=ShardOptions(timeout=PATIENCE)) as there:
             for asked in ASKED:
                 assert plain(there.search_vectors(questions(), **asked)) == plain(
                     here.search_vectors(questions(), **asked)
                 )
-    engine = SearchEngine(flat, shards=ShardOptions(timeout=30))
+    engine = SearchEngine(flat, shards=ShardOptions(timeout=PATIENCE))
     expected = plain(engine.search_vectors(questions()))
     host = engine.index.hosted[1].host  # type: ignore[attr-defined]
     ray.kill(host._actor, no_restart=True)
@@ -279,11 +280,11 @@ def test_with_ray(ray: Any, flat: Path, coded: Path) -> None:
     engine.close()  # the next question starts all of them
     assert plain(engine.search_vectors(questions())) == expected
     ray.kill(host._actor, no_restart=False)
-    until, found = time.monotonic() + 30, engine.search_vectors(questions(), partial=True)
+    until, found = time.monotonic() + PATIENCE, engine.search_vectors(questions(), partial=True)
     while found[0].partial and time.monotonic() < until:  # Ray starts it again
         found = engine.search_vectors(questions(), partial=True)
     assert plain(found) == expected
     question = Question(np.zeros((1, 16), np.float32), 1, None, False, {})
     with pytest.raises(StoreError, match=r"missing: is no index on .* every machine of the cluster sees"):
-        shards.RayHost(ray, (flat.parent / "missing", 1, 0), 30).ask(question)()
+        shards.RayHost(ray, (flat.parent / "missing", 1, 0), PATIENCE).ask(question)()
     engine.close()
