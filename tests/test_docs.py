@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -56,12 +57,14 @@ def block(language: str, holds: str = "") -> str:
 
 
 @pytest.fixture
-def playground(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the names that the examples use."""
+def playground(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with the names that the examples use, some of which start Ray."""
     lay_out(tmp_path)
     (tmp_path / "configs").symlink_to(ROOT / "configs")
     monkeypatch.chdir(tmp_path)
-    return tmp_path
+    yield tmp_path
+    if (ray := sys.modules.get("ray")) is not None:
+        ray.shutdown()
 
 
 @pytest.mark.parametrize("part", ["an index's life", pytest.param("all", marks=pytest.mark.check)])

@@ -103,7 +103,10 @@ def _has_token() -> bool:
 def _unreachable(address: str, error: Exception) -> str:
     reason = str(error).strip().partition("\n")[0].partition(". ")[0]
     if not address:
-        return f"no Ray cluster can be started on this machine ({reason}). Name one that runs, or do without Ray."
+        return (
+            f"no Ray cluster can be started on this machine ({reason}). Try again when the machine is less busy, "
+            "name a cluster that runs, or do without Ray."
+        )
     return (
         f'no Ray cluster can be reached at "{address}" ({reason}). Start one with: ray start --head, '
         "and give its address; or leave the address out and one is started here."

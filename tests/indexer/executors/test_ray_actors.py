@@ -121,9 +121,7 @@ def free_port() -> int:
 
 @pytest.fixture(scope="module")
 def ray() -> Iterator[Any]:
-    """Ray on this machine, started once: one that other tests left was told another folder, without these modules."""
-    if (loaded := sys.modules.get("ray")) is not None:
-        loaded.shutdown()
+    """Ray on this machine, started once."""
     with ray_actors.cluster("") as started:
         yield started
 
@@ -244,6 +242,7 @@ def running_until_killed(worker: int) -> Work:
     return work
 
 
+TOO_BUSY = "Try again when the machine is less busy"  # Ray takes 30 seconds to start, or gives up
 LOSES_ITS_NODE = """
 import sys
 import psutil
@@ -262,12 +261,15 @@ if __name__ == "__main__":
 def test_a_lost_node_of_this_machine_is_an_error_that_says_how_to_continue(tmp_path: Path, process: str) -> None:
     pytest.importorskip("ray")
     (tmp_path / "program.py").write_text(LOSES_ITS_NODE, encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, tmp_path / "program.py", process],
-        cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=10 * PATIENCE,
-    )  # fmt: skip
-    assert done.returncode == 1, done.stderr
-    errors = re.findall(r"MachineError: (.*)", done.stderr)
-    assert len(errors) == 1
+    for _ in range(5):
+        done = subprocess.run(
+            [sys.executable, tmp_path / "program.py", process],
+            cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=PATIENCE,
+        )  # fmt: skip
+        assert done.returncode == 1, done.stderr
+        errors = re.findall(r"MachineError: (.*)", done.stderr)
+        assert len(errors) == 1
+        if TOO_BUSY not in errors[0]:
+            break
     assert "Ray's processes on this machine were killed" in errors[0]
     assert "run the same command again to continue" in errors[0]
