@@ -16,6 +16,6 @@ pairs_file       the file of pairs
 kept             the surviving corpus
 deduplicate      from an index, or a corpus, to its duplicates
 
-brute_force, findings, verify            the proof of a file of duplicates, by a way of its own
-chance, pair_counts, labelled, suggest   choosing a threshold
+brute_force, findings, verify  the proof of a file of duplicates, by a way of its own
+suggest                        choosing a threshold
 """

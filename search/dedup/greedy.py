@@ -27,6 +27,7 @@ from search.dedup.pairs import Pairs, PairSource
 Candidates = npt.NDArray[np.uint64]
 PackedPairs = npt.NDArray[np.uint64]
 Ranks = npt.NDArray[np.uint32]
+HELD_PAIR_BYTES = 112  # of working memory for each pair that is held: a quarter of it are pairs
 _NOBODY = 0xFFFFFFFF
 _SIGN = 0x80000000
 _BY_TEXT = -np.inf  # the score of two documents with nothing in common but their text: below every other
