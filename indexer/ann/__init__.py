@@ -4,7 +4,7 @@ Scores are inner products of unit vectors; higher is closer. Rows are positions 
 """
 
 from indexer.ann.cost import QueryCost, query_cost
-from indexer.ann.exact import on_device
+from indexer.ann.exact import merge_top_k, nothing, on_device, search_rows
 from indexer.ann.factory import (
     add_vectors,
     check_factory,
@@ -36,7 +36,8 @@ from indexer.ann.operating_points import (
     recall_curve,
 )
 from indexer.ann.parameters import require_parameters, search_parameters, set_search_parameters, supports_filter
-from indexer.ann.recall import SCORE_TOLERANCE, GroundTruth, GroundTruthBuilder, pair_scores
+from indexer.ann.products import candidates, float32_slack, matrix_products, pair_products
+from indexer.ann.recall import SCORE_TOLERANCE, GroundTruth, GroundTruthBuilder
 from indexer.ann.search import search_index
 from indexer.ann.selection import (
     SAMPLE_ROWS,
@@ -65,12 +66,14 @@ __all__ = [
     "QueryCost",
     "add_vectors",
     "candidate_factories",
+    "candidates",
     "cheapest_point",
     "check_factory",
     "copy_of",
     "cost_lower_bound",
     "exact_candidate",
     "factory_of",
+    "float32_slack",
     "has_lists",
     "import_faiss",
     "is_exact",
@@ -80,9 +83,12 @@ __all__ = [
     "load_index",
     "make_index",
     "map_index",
+    "matrix_products",
     "measure_candidate",
+    "merge_top_k",
+    "nothing",
     "on_device",
-    "pair_scores",
+    "pair_products",
     "parameter_grid",
     "parameters_for",
     "query_cost",
@@ -94,6 +100,7 @@ __all__ = [
     "save_index",
     "search_index",
     "search_parameters",
+    "search_rows",
     "set_search_parameters",
     "set_threads",
     "stored_bytes",

@@ -141,8 +141,8 @@ class ScoredRows:
 
     def joined(self, other: "ScoredRows") -> "ScoredRows":
         """Return these and others."""
-        columns = ((self.left, other.left), (self.right, other.right), (self.scores, other.scores))
-        return ScoredRows(*map(np.concatenate, columns))
+        left, right = np.concatenate([self.left, other.left]), np.concatenate([self.right, other.right])
+        return ScoredRows(left, right, np.concatenate([self.scores, other.scores]))
 
     def nearest(self, sign: int) -> "ScoredRows":
         """Return the few lowest (sign 1) or highest (sign -1) of them, in this order; of equals the first rows."""
@@ -267,7 +267,7 @@ def choose_floor(vectors: Vectors, distinct: Distinct, document_of: RowIds) -> f
         return FLOOR
     probes = np.sort(np.random.default_rng(0).choice(len(rows), min(_PROBES, len(rows)), replace=False))
     nearest = _nearest_scores(vectors, rows, rows[probes], document_of)
-    least, most = np.quantile(nearest, [1 - _NEIGHBOURED[1], 1 - _NEIGHBOURED[0]]).tolist()
+    least, most = (float(np.quantile(nearest, 1 - share)) for share in reversed(_NEIGHBOURED))
     lowered = min(FLOOR, math.floor(100 * most) / 100)
     return round(min(_HIGHEST_FLOOR, max(lowered, math.ceil(100 * least) / 100)), 2)
 
