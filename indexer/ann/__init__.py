@@ -3,7 +3,27 @@
 Scores are inner products of unit vectors; higher is closer. Rows are positions within one index object.
 """
 
-from indexer.ann.cost import QueryCost, query_cost
+from indexer.ann.choosing.cost import QueryCost, query_cost
+from indexer.ann.choosing.operating_points import (
+    OperatingPoint,
+    cheapest_point,
+    parameter_grid,
+    parameters_for,
+    recall_curve,
+)
+from indexer.ann.choosing.recall import SCORE_TOLERANCE, GroundTruth, GroundTruthBuilder
+from indexer.ann.choosing.selection import (
+    SAMPLE_ROWS,
+    Candidate,
+    IndexRequirements,
+    candidate_factories,
+    copy_of,
+    cost_lower_bound,
+    exact_candidate,
+    measure_candidate,
+    rank_candidates,
+    stored_bytes,
+)
 from indexer.ann.exact import merge_top_k, nothing, on_device, search_rows
 from indexer.ann.factory import (
     add_vectors,
@@ -28,29 +48,9 @@ from indexer.ann.faiss_index import (
 )
 from indexer.ann.index_training import IndexTrainer, train_index
 from indexer.ann.merging import IndexMerger, IndexShard, is_mergeable
-from indexer.ann.operating_points import (
-    OperatingPoint,
-    cheapest_point,
-    parameter_grid,
-    parameters_for,
-    recall_curve,
-)
 from indexer.ann.parameters import require_parameters, search_parameters, set_search_parameters, supports_filter
 from indexer.ann.products import candidates, float32_slack, matrix_products, pair_products
-from indexer.ann.recall import SCORE_TOLERANCE, GroundTruth, GroundTruthBuilder
 from indexer.ann.search import search_index
-from indexer.ann.selection import (
-    SAMPLE_ROWS,
-    Candidate,
-    IndexRequirements,
-    candidate_factories,
-    copy_of,
-    cost_lower_bound,
-    exact_candidate,
-    measure_candidate,
-    rank_candidates,
-    stored_bytes,
-)
 
 __all__ = [
     "SAMPLE_ROWS",

@@ -14,12 +14,12 @@ from indexer.corpus.corpus import Corpus
 from indexer.errors import ConfigError
 from indexer.progress import NoProgress, Progress
 from indexer.store.files import FileDigest
-from search.dedup.approximate import ApproximateJoin
-from search.dedup.distributed import DistributedJoin
 from search.dedup.duplicates_file import SCHEMA, Duplicates, write_duplicates, write_list
 from search.dedup.greedy import HELD_PAIR_BYTES, Decision, DedupDocuments, decide
 from search.dedup.inputs import DedupInputs, open_inputs, place_of
-from search.dedup.join import ExactJoin
+from search.dedup.join.approximate import ApproximateJoin
+from search.dedup.join.distributed import DistributedJoin
+from search.dedup.join.exact import ExactJoin
 from search.dedup.kept import write_kept
 from search.dedup.origin import origin_of, origin_of_other
 from search.dedup.pairs import Pairs, PairSource

@@ -20,7 +20,7 @@ from search.dedup.deduplicate import save_pairs
 from search.dedup.distinct import Distinct, VectorCopies, is_one_to_one
 from search.dedup.greedy import HELD_PAIR_BYTES, DedupDocuments, decide
 from search.dedup.inputs import DedupInputs, open_inputs
-from search.dedup.join import ExactJoin
+from search.dedup.join.exact import ExactJoin
 from search.dedup.pairs import Pairs, pair_scores
 from search.dedup.pairs_file import PairsFile
 from search.dedup.settings import JoinOptions, check_threshold, lowest_score
