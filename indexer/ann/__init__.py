@@ -24,7 +24,7 @@ from indexer.ann.choosing.selection import (
     rank_candidates,
     stored_bytes,
 )
-from indexer.ann.exact import merge_top_k, nothing, on_device, search_rows
+from indexer.ann.exact import merge_top_k, nothing, on_device, search_blocks, search_rows
 from indexer.ann.factory import (
     add_vectors,
     check_factory,
@@ -49,7 +49,7 @@ from indexer.ann.faiss_index import (
 from indexer.ann.index_training import IndexTrainer, train_index
 from indexer.ann.merging import IndexMerger, IndexShard, is_mergeable
 from indexer.ann.parameters import require_parameters, search_parameters, set_search_parameters, supports_filter
-from indexer.ann.products import candidates, float32_slack, matrix_products, pair_products
+from indexer.ann.products import candidates, pair_products
 from indexer.ann.search import search_index
 
 __all__ = [
@@ -73,7 +73,6 @@ __all__ = [
     "cost_lower_bound",
     "exact_candidate",
     "factory_of",
-    "float32_slack",
     "has_lists",
     "import_faiss",
     "is_exact",
@@ -83,7 +82,6 @@ __all__ = [
     "load_index",
     "make_index",
     "map_index",
-    "matrix_products",
     "measure_candidate",
     "merge_top_k",
     "nothing",
@@ -98,6 +96,7 @@ __all__ = [
     "require_finite",
     "require_parameters",
     "save_index",
+    "search_blocks",
     "search_index",
     "search_parameters",
     "search_rows",

@@ -8,7 +8,7 @@ Candidates of a GPU come through FAISS where its wheel can, else through torch, 
 """
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -65,16 +65,21 @@ def search_until_certain(index: Any, ask_for: Ask, queries: Vectors, k: int, mos
 def search_rows(queries: Vectors, k: int, rows: RowIds, vectors_of: Callable[[RowIds], Vectors]) -> list[SearchResult]:
     """Return the best `k` of some rows for each query (n, d), and all that tie with the k-th.
 
-    `vectors_of` gives the vectors of rows, which are copied into an index of their own block by block.
+    `vectors_of` gives the vectors of rows.
     """
-    dim = queries.shape[1]
-    most, best = max(1, _BLOCK_BYTES // (4 * dim)), [nothing() for _ in queries]
-    for start in range(0, len(rows), most):
-        some = rows[start : start + most]
-        block = make_index("Flat", dim)
-        add_vectors(block, vectors_of(some))
-        for query, (scores, places) in enumerate(exact_search(block, queries, min(k, len(some)))):
-            best[query] = merge_top_k([best[query], (scores, some[places])], k)
+    most = max(1, _BLOCK_BYTES // (4 * queries.shape[1]))
+    pieces = (rows[start : start + most] for start in range(0, len(rows), most))
+    return search_blocks(queries, k, ((some, vectors_of(some)) for some in pieces))
+
+
+def search_blocks(queries: Vectors, k: int, blocks: Iterable[tuple[RowIds, Vectors]]) -> list[SearchResult]:
+    """The same of blocks of rows and their vectors, each copied into an index of its own."""
+    best = [nothing() for _ in queries]
+    for rows, vectors in blocks:
+        block = make_index("Flat", queries.shape[1])
+        add_vectors(block, vectors)
+        for query, (scores, places) in enumerate(exact_search(block, queries, min(k, len(rows)))):
+            best[query] = merge_top_k([best[query], (scores, rows[places])], k)
     return best
 
 

@@ -219,7 +219,7 @@ def _collect(source: PairSource, members: RowIds, pair_limit: int) -> list[_Held
 
 
 def _spread(keys: RepresentativeKeys, source: PairSource, kept: RowIds, known: RowIds) -> None:
-    """Tell the documents that are not kept of these that are. All pairs of the `known` vectors are told already."""
+    """Add the pairs of these kept documents with documents that are not kept, except pairs of two `known` vectors."""
     senders = keys.vectors_of(kept)
     receivers = np.setdiff1d(keys.vectors_in_need(), known, assume_unique=True)
     both = np.intersect1d(senders, receivers, assume_unique=True)
@@ -237,7 +237,7 @@ def _between(source: PairSource, left: RowIds, right: RowIds) -> Iterator[Pairs]
 
 
 def _first_come(keys: RepresentativeKeys, stretch: RowIds, pairs: list[_Held]) -> RowIds:
-    """Those of the stretch that are kept: each in its turn, unless one kept before has a key of its or beside it.
+    """Return the documents of the stretch that are kept: those that share no key or pair with an earlier kept one.
 
     No document of the stretch has a candidate yet.
     """

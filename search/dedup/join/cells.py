@@ -46,7 +46,7 @@ def most_cells(memory: int, most: int = MOST_CELLS) -> int:
 
 
 def reach(threshold: float) -> float:
-    """The most that x.c_a - x.c_b may be, of |c_a - c_b|, for a visit: half of r for scores of at least `threshold`."""
+    """Return the largest (x.c_a - x.c_b) / |c_a - c_b| of a row that visits cell b: r / 2 for the threshold."""
     return float(max(0.0, 2 + _NORM - 2 * threshold) ** 0.5 / 2)
 
 
