@@ -11,10 +11,10 @@ import numpy.typing as npt
 import torch
 
 from indexer.arrays import Vectors
-from search.dedup.approximate import ApproximateJoin
 from search.dedup.greedy import DedupDocuments, decide
 from search.dedup.inputs import self_scores
-from search.dedup.join import ExactJoin
+from search.dedup.join.approximate import ApproximateJoin
+from search.dedup.join.exact import ExactJoin
 from search.dedup.pairs import PairSource, pair_scores
 from search.dedup.settings import JoinOptions, lowest_score
 

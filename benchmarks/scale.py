@@ -28,8 +28,8 @@ from indexer import BuildConfig, RunOptions, encode_pending, prepare_parts, read
 from indexer.executors import Executor
 from indexer.progress import NoProgress
 from search.cli.output import print_table
-from search.dedup.distributed import DistributedJoin
-from search.dedup.join import ExactJoin
+from search.dedup.join.distributed import DistributedJoin
+from search.dedup.join.exact import ExactJoin
 from search.dedup.settings import JoinOptions
 
 _EXECUTORS: tuple[Executor, ...] = ("processes", "ray")

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from indexer import ann
 from indexer.arrays import Mask, RowIds, SearchResult, Vectors
@@ -26,7 +25,6 @@ from indexer.store.integrity import BackgroundCheck, CheckedFile, in_object_stor
 from indexer.store.manifest import SegmentEntry
 
 MAPPED_BYTES = 256 << 20  # a larger segment is memory-mapped
-_BLOCK_BYTES = 32 << 20  # of vectors scored at once
 
 
 class VectorsOf(Protocol):
@@ -128,7 +126,7 @@ class MissingRows:
             return finish()
         except ShardLostError:
             self._lost[entry.file] = entry
-            return [_nothing() for _ in range(queries)]
+            return [ann.nothing() for _ in range(queries)]
 
 
 @dataclass(frozen=True)
@@ -146,7 +144,7 @@ class DispensableSegment:
     def begin(self, queries: Vectors, k: int, mask: Mask | None, vectors_of: VectorsOf, exact: bool) -> Finish:
         """See `Searchable`. Skips a segment that is lost already: its timeout would pass once more."""
         if self.missing.has(self.entry):
-            return lambda: [_nothing() for _ in queries]
+            return lambda: [ann.nothing() for _ in queries]
         begun = self.segment.begin(queries, k, mask, vectors_of, exact)
         return partial(self.missing.finish, begun, self.entry, len(queries))
 
@@ -224,7 +222,7 @@ def search_segments(
     for segment, finish in zip(segments, begun, strict=True):
         for query, (scores, rows) in enumerate(finish()):
             found[query].append((scores, rows + segment.entry.first_row))
-    return [_best(pieces, k) for pieces in found]
+    return [ann.merge_top_k(pieces, k) for pieces in found]
 
 
 def _mask(allowed: Mask | None, entry: SegmentEntry) -> Mask | None:
@@ -241,7 +239,7 @@ def _search_segment(
     """Best rows of one segment, counted from its first."""
     count = segment.entry.rows if mask is None else int(np.count_nonzero(mask))
     if not count:
-        return [_nothing() for _ in queries]
+        return [ann.nothing() for _ in queries]
     if segment.exact:
         return ann.search_index(segment.index, queries, k, mask)
     if exact or _is_cheaper_to_score(segment, len(queries), k, count):
@@ -271,16 +269,8 @@ def _numbers(mask: Mask | None, segment: Segment) -> RowIds:
 
 
 def _score(segment: Segment, queries: Vectors, k: int, rows: RowIds, vectors_of: VectorsOf) -> list[SearchResult]:
-    """The best k of some rows by their exact scores, block by block."""
-    best = [_nothing() for _ in queries]
-    most = max(1, _BLOCK_BYTES // (4 * segment.index.d))
-    for start in range(0, len(rows), most):
-        some = rows[start : start + most]
-        block = ann.make_index("Flat", segment.index.d)
-        ann.add_vectors(block, vectors_of(some + segment.entry.first_row))
-        for query, (scores, places) in enumerate(ann.search_index(block, queries, k)):
-            best[query] = _best([best[query], (scores, some[places])], k)
-    return best
+    """The best k of some rows by their exact scores."""
+    return ann.search_rows(queries, k, rows, lambda some: vectors_of(some + segment.entry.first_row))
 
 
 def _rescored(
@@ -294,28 +284,7 @@ def _rescored(
     rows, places = np.unique(candidates, return_inverse=True)
     owners = np.repeat(np.arange(len(found)), counts)
     vectors = vectors_of(rows + segment.entry.first_row)
-    scores = ann.pair_scores(queries, owners, vectors, places).astype(np.float32)
+    scores = ann.pair_products(queries, owners, vectors, places).astype(np.float32)
     order = np.lexsort((candidates, -scores, owners))
     ends = np.cumsum(counts)[:-1]
     return list(zip(np.split(scores[order], ends), np.split(candidates[order], ends), strict=True))
-
-
-def _best(found: Sequence[SearchResult], k: int) -> SearchResult:
-    """The best k of several answers, each best first, and all that tie with the k-th."""
-    scores, rows = found[0] if len(found) == 1 else _sorted(*_joined(found))
-    keep = scores >= scores[min(k, len(scores)) - 1] if len(scores) else slice(0)
-    return scores[keep], rows[keep]
-
-
-def _joined(found: Sequence[SearchResult]) -> SearchResult:
-    scores, rows = zip(*found, strict=True) if found else ((_nothing()[0],), (_nothing()[1],))
-    return np.concatenate(scores), np.concatenate(rows)
-
-
-def _sorted(scores: npt.NDArray[np.float32], rows: RowIds) -> SearchResult:
-    order = np.lexsort((rows, -scores))
-    return scores[order], rows[order]
-
-
-def _nothing() -> SearchResult:
-    return np.zeros(0, np.float32), np.zeros(0, np.int64)

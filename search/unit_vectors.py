@@ -1,8 +1,8 @@
-"""Unit vectors that say whose they are: as long as raw embeddings, they would else be taken for such.
+"""Unit vectors with a marker, because raw embeddings have the same length and could be confused with them.
 
-An embedding becomes a vector by an index's transform, which often keeps its length. Transformed a second time it would
-find documents that have nothing to do with the query, and nothing would show it. So what the engine hands out is marked
-with the vector space it belongs to and the role of its texts, and whoever takes vectors looks at the mark.
+An index's transform turns an embedding into a vector, often of as many numbers. A vector that is transformed a second
+time finds unrelated documents, without an error. So the engine marks its vectors with their vector space and the role
+of their texts, and every function that takes query vectors checks the marker.
 """
 
 from dataclasses import dataclass
@@ -17,17 +17,17 @@ from indexer.errors import ConfigError
 
 @dataclass(frozen=True)
 class Mark:
-    """`space` names an encoder and a transform: vectors of one space can be compared. `role`: what the texts were."""
+    """The encoder and transform (`space`) of vectors that can be compared, and the role of their texts."""
 
     space: str
     role: Role
 
 
 class UnitVectors(np.ndarray[tuple[int, ...], np.dtype[np.float32]]):
-    """Unit vectors (n, k), float32, made by a transform; an array like any other, with a `mark`.
+    """Unit vectors (n, k), float32, made by a transform: an array with a `mark`.
 
-    Views and copies keep the mark. What is calculated from them, joined or unpickled has none (`mark` is None): nobody
-    can tell what it is. `numpy.asarray` gives the plain array, and a file holds nothing else.
+    Views and copies keep the mark. Calculated, joined and unpickled arrays have none (`mark` is None). `numpy.asarray`
+    returns the plain array; files hold plain arrays.
     """
 
     mark: Mark | None

@@ -32,7 +32,7 @@ PRINTED = {
         "Spearman of the two scores over its settings",
     ),
     DEDUPLICATION: (
-        "95 % interval",
+        "threshold",
         "around 0.95",
         "documents kept: ",
         "dropped without",

@@ -3,8 +3,28 @@
 Scores are inner products of unit vectors; higher is closer. Rows are positions within one index object.
 """
 
-from indexer.ann.cost import QueryCost, query_cost
-from indexer.ann.exact import on_device
+from indexer.ann.choosing.cost import QueryCost, query_cost
+from indexer.ann.choosing.operating_points import (
+    OperatingPoint,
+    cheapest_point,
+    parameter_grid,
+    parameters_for,
+    recall_curve,
+)
+from indexer.ann.choosing.recall import SCORE_TOLERANCE, GroundTruth, GroundTruthBuilder
+from indexer.ann.choosing.selection import (
+    SAMPLE_ROWS,
+    Candidate,
+    IndexRequirements,
+    candidate_factories,
+    copy_of,
+    cost_lower_bound,
+    exact_candidate,
+    measure_candidate,
+    rank_candidates,
+    stored_bytes,
+)
+from indexer.ann.exact import merge_top_k, nothing, on_device, search_blocks, search_rows
 from indexer.ann.factory import (
     add_vectors,
     check_factory,
@@ -28,28 +48,9 @@ from indexer.ann.faiss_index import (
 )
 from indexer.ann.index_training import IndexTrainer, train_index
 from indexer.ann.merging import IndexMerger, IndexShard, is_mergeable
-from indexer.ann.operating_points import (
-    OperatingPoint,
-    cheapest_point,
-    parameter_grid,
-    parameters_for,
-    recall_curve,
-)
 from indexer.ann.parameters import require_parameters, search_parameters, set_search_parameters, supports_filter
-from indexer.ann.recall import SCORE_TOLERANCE, GroundTruth, GroundTruthBuilder, pair_scores
+from indexer.ann.products import candidates, pair_products
 from indexer.ann.search import search_index
-from indexer.ann.selection import (
-    SAMPLE_ROWS,
-    Candidate,
-    IndexRequirements,
-    candidate_factories,
-    copy_of,
-    cost_lower_bound,
-    exact_candidate,
-    measure_candidate,
-    rank_candidates,
-    stored_bytes,
-)
 
 __all__ = [
     "SAMPLE_ROWS",
@@ -65,6 +66,7 @@ __all__ = [
     "QueryCost",
     "add_vectors",
     "candidate_factories",
+    "candidates",
     "cheapest_point",
     "check_factory",
     "copy_of",
@@ -81,8 +83,10 @@ __all__ = [
     "make_index",
     "map_index",
     "measure_candidate",
+    "merge_top_k",
+    "nothing",
     "on_device",
-    "pair_scores",
+    "pair_products",
     "parameter_grid",
     "parameters_for",
     "query_cost",
@@ -92,8 +96,10 @@ __all__ = [
     "require_finite",
     "require_parameters",
     "save_index",
+    "search_blocks",
     "search_index",
     "search_parameters",
+    "search_rows",
     "set_search_parameters",
     "set_threads",
     "stored_bytes",

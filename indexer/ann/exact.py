@@ -1,17 +1,17 @@
 """Exact search of an index that holds the vectors as they are: float32 finds candidates, on a CPU or GPU, and float64
 decides.
 
-The last bits of a float32 score depend on how many queries come at once, and on the device. A float32 sum of d products
-of unit vectors, added up in any order, is wrong by at most d * 2**-24, for the row that was found and for the one that
-was not, so candidates are asked for until the last of them is further than twice that below the k-th.
+Candidates are asked for until the last of them is further below the k-th than float32 can be wrong
+(`indexer.ann.products`).
 
 Candidates of a GPU come through FAISS where its wheel can, else through torch, which also reaches MPS.
 """
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Lock
 from typing import Any
 
@@ -20,6 +20,7 @@ import numpy as np
 from indexer.ann.factory import add_vectors, make_index, reconstruct
 from indexer.ann.faiss_index import MOST_ROWS, has_gpu, is_flat, is_on_gpu, to_gpu
 from indexer.ann.parameters import SPARE, SPARSE, faiss_search
+from indexer.ann.products import float32_slack, matrix_products
 from indexer.arrays import Mask, RowIds, Scores, SearchResult, Vectors
 from indexer.errors import MachineError
 
@@ -37,7 +38,7 @@ def exact_search(index: Any, queries: Vectors, k: int, allowed: Mask | None = No
     """For each query (n, d) the best `k` rows and all that tie with the k-th. `k` is at most the rows allowed."""
     most = index.ntotal if allowed is None else int(np.count_nonzero(allowed))
     if allowed is not None and (len(queries) > _FEW_QUERIES or most * SPARSE < index.ntotal):
-        return search_copies(index, queries, k, np.flatnonzero(allowed))
+        return search_rows(queries, k, np.flatnonzero(allowed), partial(reconstruct, index))
     return search_until_certain(
         index, lambda some, reach: faiss_search(index, some, reach, {}, allowed=allowed), queries, k, most
     )
@@ -55,27 +56,35 @@ def search_until_certain(index: Any, ask_for: Ask, queries: Vectors, k: int, mos
         again = []
         for position, query in enumerate(pending):
             results[query] = top_k(_exact(index, queries[query], rows[position]), rows[position], k)
-            if reach < most and scores[position][-1] >= results[query][0][-1] - index.d * 2.0**-23:
+            if reach < most and scores[position][-1] >= results[query][0][-1] - float32_slack(index.d):
                 again.append(query)
         pending, reach = again, min(4 * reach, most)
     return [results[query] for query in range(len(queries))]
 
 
-def search_copies(index: Any, queries: Vectors, k: int, rows: RowIds) -> list[SearchResult]:
-    """The same of some rows only, which are copied into an index of their own block by block."""
-    most, found = max(1, _BLOCK_BYTES // (4 * index.d)), [list[SearchResult]() for _ in queries]
-    for start in range(0, len(rows), most):
-        some = rows[start : start + most]
-        block = make_index("Flat", index.d)
-        add_vectors(block, reconstruct(index, some))
-        for answers, (scores, places) in zip(found, exact_search(block, queries, min(k, len(some))), strict=True):
-            answers.append((scores, some[places]))
-    return [merge_top_k(answers, k) for answers in found]
+def search_rows(queries: Vectors, k: int, rows: RowIds, vectors_of: Callable[[RowIds], Vectors]) -> list[SearchResult]:
+    """Return the best `k` of some rows for each query (n, d), and all that tie with the k-th.
+
+    `vectors_of` gives the vectors of rows.
+    """
+    most = max(1, _BLOCK_BYTES // (4 * queries.shape[1]))
+    pieces = (rows[start : start + most] for start in range(0, len(rows), most))
+    return search_blocks(queries, k, ((some, vectors_of(some)) for some in pieces))
+
+
+def search_blocks(queries: Vectors, k: int, blocks: Iterable[tuple[RowIds, Vectors]]) -> list[SearchResult]:
+    """The same of blocks of rows and their vectors, each copied into an index of its own."""
+    best = [nothing() for _ in queries]
+    for rows, vectors in blocks:
+        block = make_index("Flat", queries.shape[1])
+        add_vectors(block, vectors)
+        for query, (scores, places) in enumerate(exact_search(block, queries, min(k, len(rows)))):
+            best[query] = merge_top_k([best[query], (scores, rows[places])], k)
+    return best
 
 
 def _exact(index: Any, query: Vectors, rows: RowIds) -> Scores:
-    scores: Scores = (reconstruct(index, rows).astype(np.float64) @ query.astype(np.float64)).astype(np.float32)
-    return scores
+    return matrix_products(reconstruct(index, rows), query).astype(np.float32)
 
 
 def nothing() -> SearchResult:
@@ -86,17 +95,22 @@ def nothing() -> SearchResult:
 def top_k(scores: Scores, rows: RowIds, k: int) -> SearchResult:
     """The best `k` of these and all that tie with the k-th; equal scores by row. `k` is at least 1."""
     order = np.lexsort((rows, -scores))
-    scores, rows = scores[order], rows[order]
-    keep = scores >= scores[min(k, len(scores)) - 1] if len(scores) else slice(0)
-    return scores[keep], rows[keep]
+    return _cut(scores[order], rows[order], k)
 
 
 def merge_top_k(answers: Sequence[SearchResult], k: int) -> SearchResult:
-    """The best `k` of several answers to one query, whose rows differ, and all that tie with the k-th."""
+    """The best `k` of several answers to one query, each best first, and all that tie with the k-th. Rows differ."""
     if not answers:
         return nothing()
+    if len(answers) == 1:
+        return _cut(*answers[0], k)
     scores, rows = zip(*answers, strict=True)
     return top_k(np.concatenate(scores), np.concatenate(rows), k)
+
+
+def _cut(scores: Scores, rows: RowIds, k: int) -> SearchResult:
+    keep = scores >= scores[min(k, len(scores)) - 1] if len(scores) else slice(0)
+    return scores[keep], rows[keep]
 
 
 def on_device(index: Any, device: str) -> Any:
@@ -138,7 +152,7 @@ class DeviceIndex:
         """As `exact_search` of the index, with the same answers."""
         most = self.ntotal if allowed is None else int(np.count_nonzero(allowed))
         if allowed is not None and most * SPARSE < self.ntotal:
-            return search_copies(self.index, queries, k, np.flatnonzero(allowed))
+            return search_rows(queries, k, np.flatnonzero(allowed), partial(reconstruct, self.index))
         if allowed is not None and is_on_gpu(self.on_device):
             return exact_search(self.index, queries, k, allowed)  # FAISS's GPU indexes take no selector
         return search_until_certain(self.index, lambda some, reach: self._ask(some, reach, allowed), queries, k, most)

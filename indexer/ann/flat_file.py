@@ -61,20 +61,8 @@ def read_rows(path: Path, dim: int, wanted: RowIds) -> Vectors:
 
 def search_flat_file(path: Path, dim: int, rows: int, queries: Vectors) -> list[SearchResult]:
     """For each query (n, dim) the best row of a file and all that tie with it, as `ann.search_index` gives them."""
-    best: list[SearchResult] = [(np.zeros(0, np.float32), np.zeros(0, np.int64)) for _ in queries]
-    for first, vectors in read_blocks(path, dim, rows):
-        block = ann.make_index("Flat", dim)
-        ann.add_vectors(block, vectors)
-        for query, (scores, places) in enumerate(ann.search_index(block, queries, 1)):
-            best[query] = _better(best[query], (scores, places + first))
-    return best
-
-
-def _better(one: SearchResult, other: SearchResult) -> SearchResult:
-    """The one with the higher score; both where they are equal."""
-    if not len(one[0]) or not len(other[0]) or one[0][0] != other[0][0]:
-        return max(one, other, key=lambda found: found[0][0] if len(found[0]) else -np.inf)
-    return np.concatenate([one[0], other[0]]), np.concatenate([one[1], other[1]])
+    blocks = ((np.arange(first, first + len(vectors)), vectors) for first, vectors in read_blocks(path, dim, rows))
+    return ann.search_blocks(queries, 1, blocks)
 
 
 def _block(file: BinaryIO, path: Path, rows: int, dim: int) -> Vectors:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from indexer.ann.cost import query_cost, score_rows
+from indexer.ann.choosing.cost import query_cost, score_rows
 from indexer.ann.exact import DeviceIndex, exact_search, nothing
 from indexer.ann.faiss_index import apply_pretransforms, is_flat, storage_of
 from indexer.ann.parameters import (

@@ -33,9 +33,9 @@ _DECIDING = ("prefer", "text_duplicates", "method", "only_against")
 _WRITING = ("output", "kept", "save_pairs", "from_pairs", "force")
 _WRITTEN = {"output": "-o", "kept": "--kept", "save_pairs": "--save-pairs"}
 _FOREIGN = {  # mode -> options that have no meaning with it
-    "threshold": ("labelled",),
+    "threshold": (),
     "suggest": (*_DECIDING, *_WRITING, "against"),
-    "verify": (*_DECIDING, *_WRITING, "floor", "labelled", "keep_index"),
+    "verify": (*_DECIDING, *_WRITING, "floor", "keep_index"),
 }
 _PATH = click.Path(path_type=Path)
 
@@ -43,7 +43,11 @@ _PATH = click.Path(path_type=Path)
 @click.command("dedup")
 @click.argument("sources", nargs=-1, required=True, metavar="INDEX|CORPUS...")
 @click.option("--threshold", type=float, help="Documents that score at least this are duplicates; above -1, up to 1.")
-@click.option("--suggest", is_flag=True, help="Show what each threshold would mean here, with examples to read.")
+@click.option(
+    "--suggest",
+    is_flag=True,
+    help="Show how many pairs and dropped documents each threshold gives, with examples to read.",
+)
 @click.option("--verify", type=_PATH, metavar="FILE", help="Prove a file of duplicates, by a way of its own.")
 @click.option("-o", "--output", type=_PATH, metavar="FILE", help="Write one row a dropped document: .parquet "
               "(which --verify reads), or .csv or .jsonl with the texts of both documents.")  # fmt: skip
@@ -66,8 +70,6 @@ _PATH = click.Path(path_type=Path)
 @click.option("--floor", type=float, help="Lowest score of the pairs that --save-pairs keeps (default: the "
               "threshold) or --suggest looks at (default: where pairs begin to be of interest).")  # fmt: skip
 @click.option("--from-pairs", type=_PATH, metavar="FILE", help="Take the pairs of --save-pairs instead of joining.")
-@click.option("--labelled", type=_PATH, metavar="FILE", help="With --suggest: pairs of ids labelled 1 or 0 "
-              "(TSV), for precision and recall.")  # fmt: skip
 @corpus_options
 @click.option("--keep-index", type=_PATH, metavar="DIR", help="Keep the index of a CORPUS here. Default: a "
               "temporary folder.")  # fmt: skip
@@ -264,13 +266,13 @@ def _suggest(index: Path | None, sources: tuple[str, ...], options: dict[str, An
 
     if index:
         join = _join_options(options)
-        found = suggest_thresholds(index, options["labelled"], join, progress, options["floor"])
+        found = suggest_thresholds(index, join, progress, options["floor"])
     else:
         build = _build(options)
         corpus = corpus_of(sources, build.config, options, None)
         with built_index(corpus, build, progress) as (opened, notes):
             for line in [*notes, *remarks_on(corpus.report)]:
                 print_note(line)
-            found = suggest_thresholds(opened, options["labelled"], build.join, progress, options["floor"])
+            found = suggest_thresholds(opened, build.join, progress, options["floor"])
     show_suggestion(found, options["as_json"])
     return True

@@ -12,8 +12,7 @@ from search.text import escape, size
 
 if TYPE_CHECKING:
     from search.dedup.findings import DedupVerifyReport
-    from search.dedup.labelled import LabelledReport, Proportion
-    from search.dedup.suggest import Example, Suggestion, ThresholdCandidate
+    from search.dedup.suggest import Example, Suggestion
 
 _SIZES = ((2, 2), (3, 3), (4, 5), (6, 10), (11, 20), (21, 50), (51, 100), (101, 1000))
 _REASONS = {
@@ -100,71 +99,24 @@ def _method(method: Mapping[str, Any]) -> str:
 
 
 def show_suggestion(found: "Suggestion", as_json: bool) -> None:
-    """Candidates, what the background says in words, labelled pairs if there are any, and pairs to read."""
+    """Print the counts of each threshold, and pairs to read."""
     if as_json:
         print_json(found.to_dict())
         return
+    documents, pairs = f"{found.documents:,} documents", "pairs"
+    if found.windows is not None:
+        documents, pairs = f"{documents} in {found.windows:,} windows", "pairs of windows"
     print_table(
-        ["threshold", "pairs", "by chance", "95 % interval", "dropped"],
-        [_candidate(candidate) for candidate in found.candidates],
-        _heading(found),
+        ["threshold", "pairs", "dropped"],
+        [[f"{one.threshold:g}", f"{one.pairs:,}", f"{one.dropped:,}"] for one in found.candidates],
+        f"{documents}; {pairs} at or above each threshold, and the documents that it drops",
     )
-    for sentence in found.sentences:
-        print_line(sentence)
-    if found.labelled:
-        _show_labelled(found.labelled)
     for candidate in found.candidates:
         click.secho(f"\nAround {candidate.threshold:g}", bold=True)
         for pair in reversed(candidate.above):
             _show_pair("above", pair)
         for pair in candidate.below:
             _show_pair("below", pair)
-
-
-def _heading(found: "Suggestion") -> str:
-    documents, pairs = f"{found.documents:,} documents", "pairs"
-    if found.windows is not None:
-        documents, pairs = f"{documents} in {found.windows:,} windows", "pairs of windows"
-    return f"{documents}; {pairs} at or above each threshold, and how many of them chance would give"
-
-
-def _candidate(candidate: "ThresholdCandidate") -> list[str]:
-    chance = candidate.chance
-    dropped = f"{'' if candidate.dropped_exactly else 'up to '}{candidate.dropped:,}"
-    interval = "" if chance is None or chance.low is None else f"{_few(chance.low)} to {_few(chance.high)}"
-    expected = _few(chance.expected) if chance else "unknown"
-    return [f"{candidate.threshold:g}", f"{candidate.pairs:,}", expected, interval, dropped]
-
-
-def _few(pairs: float | None) -> str:
-    """A number of pairs that may be far below one."""
-    if pairs is None:
-        return "unknown"
-    return f"{pairs:,.0f}" if pairs >= 10 else f"{pairs:.2g}" if pairs >= 0.01 else "< 0.01"
-
-
-def _show_labelled(labelled: "LabelledReport") -> None:
-    click.echo()
-    print_table(
-        ["threshold", "precision", "95 % interval", "recall", "95 % interval", "F1", "95 % interval"],
-        [
-            [
-                f"{level.threshold:g}" + (" (best F1)" if level.threshold == labelled.best else ""),
-                *_ratio(level.precision),
-                *_ratio(level.recall),
-                *_ratio(level.f1),
-            ]
-            for level in labelled.levels
-        ],
-        f"{labelled.pairs:,} labelled pairs, {labelled.duplicates:,} of them duplicates",
-    )
-    click.echo("Pairs that were picked by their score are no sample of all pairs, and precision is then too.")
-
-
-def _ratio(ratio: "Proportion") -> list[str]:
-    if ratio.value is None or ratio.low is None or ratio.high is None:
-        return ["undefined", ""]
-    return [f"{ratio.value:.3f}", f"{ratio.low:.3f} to {ratio.high:.3f}"]
 
 
 def _show_pair(where: str, pair: "Example") -> None:

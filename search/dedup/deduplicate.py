@@ -14,12 +14,12 @@ from indexer.corpus.corpus import Corpus
 from indexer.errors import ConfigError
 from indexer.progress import NoProgress, Progress
 from indexer.store.files import FileDigest
-from search.dedup.approximate import ApproximateJoin
-from search.dedup.distributed import DistributedJoin
 from search.dedup.duplicates_file import SCHEMA, Duplicates, write_duplicates, write_list
-from search.dedup.greedy import Decision, DedupDocuments, decide
+from search.dedup.greedy import HELD_PAIR_BYTES, Decision, DedupDocuments, decide
 from search.dedup.inputs import DedupInputs, open_inputs, place_of
-from search.dedup.join import ExactJoin
+from search.dedup.join.approximate import ApproximateJoin
+from search.dedup.join.distributed import DistributedJoin
+from search.dedup.join.exact import ExactJoin
 from search.dedup.kept import write_kept
 from search.dedup.origin import origin_of, origin_of_other
 from search.dedup.pairs import Pairs, PairSource
@@ -37,7 +37,6 @@ from search.files import check_outputs, read_by
 from search.index import Index
 
 _SAVED = "--save-pairs"
-_PAIR_BYTES = 112  # of a pair that is held while it is decided: a quarter of the memory for them
 
 
 @dataclass(frozen=True)
@@ -125,7 +124,7 @@ def deduplicate(
         order = priority(inputs.index, wanted.prefer)
         source, method = _source(inputs, wanted, pairs, options)
         documents = _documents(inputs, source, order)
-        limit = max(1, options.memory // _PAIR_BYTES)
+        limit = max(1, options.memory // HELD_PAIR_BYTES)
         drop_texts = wanted.text_duplicates == "drop"
         decision = decide(documents, source, drop_texts, limit, among=not wanted.only_against)
         return _result(inputs, wanted, method, documents, _filled(decision, inputs))

@@ -169,10 +169,3 @@ class VectorCopies:
         found = np.zeros(len(few), np.int64)
         np.add.at(found, owner, np.where(self._keys[there] == wanted, self._times[place] * self._times[there], 0))
         return found
-
-
-def one_of_each(rows: RowIds, document_of: RowIds, seed: int) -> RowIds:
-    """One of the rows (m,) of each document that has some, drawn at random, ascending."""
-    drawn: RowIds = np.random.default_rng(seed).permutation(rows)
-    _, first = np.unique(document_of[drawn], return_index=True)
-    return np.sort(drawn[first])

@@ -21,14 +21,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from indexer.arrays import Mask, RowIds, Scores
+from indexer.ann.score_order import NO_KEY, pack, unpack
+from indexer.arrays import Int64Array, Mask, RowIds, Scores
 from search.dedup.pairs import Pairs, PairSource
 
-Candidates = npt.NDArray[np.uint64]
 PackedPairs = npt.NDArray[np.uint64]
 Ranks = npt.NDArray[np.uint32]
+HELD_PAIR_BYTES = 112  # of working memory for each pair that is held: a quarter of it are pairs
 _NOBODY = 0xFFFFFFFF
-_SIGN = 0x80000000
 _BY_TEXT = -np.inf  # the score of two documents with nothing in common but their text: below every other
 _HALF = np.uint64(32)
 _AT_ONCE = 1 << 16  # documents turned into Python numbers at once
@@ -72,7 +72,7 @@ class RepresentativeKeys:
         self._starts: RowIds = np.searchsorted(self._document_of, np.arange(len(documents) + 1))
         texts = int(documents.text_of.max(initial=-1)) + 1 if by_text else 0
         self._own_scores = np.concatenate([documents.self_scores, np.full(texts, _BY_TEXT, np.float32)])
-        self._best: Candidates = np.zeros(self.count, np.uint64)  # 0: no candidate
+        self._best: Int64Array = np.full(self.count, NO_KEY)  # no candidate
         self._holder: Ranks = np.full(self.count, _NOBODY, np.uint32)  # the first kept document with the key
 
     @property
@@ -99,7 +99,7 @@ class RepresentativeKeys:
     def duplicates(self) -> Mask:
         """Which documents have a candidate for one of their keys, (documents,); true of kept ones also."""
         found = np.zeros(len(self.rank), bool)
-        found[self._document_of[self._best[self._key_of] != 0]] = True
+        found[self._document_of[self._best[self._key_of] != NO_KEY]] = True
         return found
 
     def keep(self, documents: RowIds) -> None:
@@ -111,26 +111,26 @@ class RepresentativeKeys:
         # No threshold is asked: none is above `settings.IDENTICAL`, and vectors that are accepted score more than
         # that with themselves. Of several holders of a key (documents of another index) the first is the best
         # candidate for whatever is paired with it, as all have the same score.
-        np.maximum.at(self._best, keys, _pack(self._own_scores[keys], ranks))
+        np.maximum.at(self._best, keys, pack(self._own_scores[keys], ranks))
 
     def add_pairs(self, pairs: Pairs) -> None:
         """Kept documents with one key of a pair are candidates for the other."""
         for source, target in ((pairs.left, pairs.right), (pairs.right, pairs.left)):
             ranks = self._holder[source]
             held = ranks != _NOBODY
-            np.maximum.at(self._best, target[held], _pack(pairs.scores[held], ranks[held]))
+            np.maximum.at(self._best, target[held], pack(pairs.scores[held], ranks[held]))
 
     def representatives(self) -> tuple[RowIds, Scores]:
         """For each document the rank of the one that stands for it and its score, (documents,) twice.
 
         -1 and NaN for those that are kept or have no duplicate; NaN for those that have only their text in common.
         """
-        best = np.zeros(len(self.rank), np.uint64)
+        best = np.full(len(self.rank), NO_KEY)
         np.maximum.at(best, self._document_of, self._best[self._key_of])
-        best[self.kept] = 0
-        ranks, scores = _unpack(best)
-        ranks[best == 0] = -1
-        scores[(best == 0) | (scores == _BY_TEXT)] = np.nan
+        best[self.kept] = NO_KEY
+        scores, ranks = unpack(best)
+        ranks[best == NO_KEY] = -1
+        scores[(best == NO_KEY) | (scores == _BY_TEXT)] = np.nan
         return ranks, scores
 
     def _only_vectors(self, keys: RowIds) -> RowIds:
@@ -148,21 +148,6 @@ def _document_keys(documents: DedupDocuments, by_text: bool) -> tuple[RowIds, Ro
     keys = np.concatenate([documents.vector_of, documents.text_of[written] + len(documents.self_scores)])
     order = np.argsort(owners, kind="stable")
     return owners[order], keys[order]
-
-
-def _pack(scores: Scores, ranks: Ranks) -> Candidates:
-    """Greater for a higher score, then for a lower rank; never 0."""
-    bits = (scores + np.float32(0)).view(np.uint32)  # -0 becomes 0: they are equal
-    ordered = np.where(bits & _SIGN, ~bits, bits | _SIGN)  # floats of either sign in the order of whole numbers
-    packed: Candidates = ordered.astype(np.uint64) << np.uint64(32) | (_NOBODY - ranks)
-    return packed
-
-
-def _unpack(candidates: Candidates) -> tuple[RowIds, Scores]:
-    """Ranks and scores of what `_pack` packed."""
-    ordered = (candidates >> np.uint64(32)).astype(np.uint32)
-    scores: Scores = np.where(ordered & _SIGN, ordered ^ _SIGN, ~ordered).astype(np.uint32).view(np.float32)
-    return _NOBODY - (candidates & np.uint64(_NOBODY)).astype(np.int64), scores
 
 
 @dataclass(frozen=True)
@@ -234,7 +219,7 @@ def _collect(source: PairSource, members: RowIds, pair_limit: int) -> list[_Held
 
 
 def _spread(keys: RepresentativeKeys, source: PairSource, kept: RowIds, known: RowIds) -> None:
-    """Tell the documents that are not kept of these that are. All pairs of the `known` vectors are told already."""
+    """Add the pairs of these kept documents with documents that are not kept, except pairs of two `known` vectors."""
     senders = keys.vectors_of(kept)
     receivers = np.setdiff1d(keys.vectors_in_need(), known, assume_unique=True)
     both = np.intersect1d(senders, receivers, assume_unique=True)
@@ -252,7 +237,7 @@ def _between(source: PairSource, left: RowIds, right: RowIds) -> Iterator[Pairs]
 
 
 def _first_come(keys: RepresentativeKeys, stretch: RowIds, pairs: list[_Held]) -> RowIds:
-    """Those of the stretch that are kept: each in its turn, unless one kept before has a key of its or beside it.
+    """Return the documents of the stretch that are kept: those that share no key or pair with an earlier kept one.
 
     No document of the stretch has a candidate yet.
     """

@@ -3,8 +3,8 @@
 The score of two vectors is their dot product, exact, rounded to float64 and that to float32. Products of two float32
 numbers are exact in float64, so only the order of the sum matters, and it differs between libraries, block sizes and
 machines. So the sum is taken in any order, with a bound on its error; where that bound reaches over a rounding boundary
-of float32 (about 4 in a million pairs) it is summed again by `math.fsum`, which is exact. Whoever computes a score
-therefore gets the same bits.
+of float32 (about 4 in a million pairs) it is summed again by `math.fsum`, which is exact. So every library and machine
+computes the same bits.
 """
 
 import math
@@ -111,26 +111,3 @@ def _rounded(sums: Float64Array, dim: int) -> tuple[Scores, Int64Array]:
 
 def _exact(left: Vectors, right: Vectors) -> np.float32:
     return np.float32(math.fsum((left.astype(np.float64) * right.astype(np.float64)).tolist()))
-
-
-class PairsInMemory:
-    """A `PairSource` over pairs in memory."""
-
-    def __init__(self, pairs: Pairs) -> None:
-        self._pairs = pairs
-
-    def within(self, members: RowIds) -> Iterator[Pairs]:
-        """See `PairSource`."""
-        inside = self._mask(members)
-        yield self._pairs.take(inside[self._pairs.left] & inside[self._pairs.right])
-
-    def between(self, left: RowIds, right: RowIds) -> Iterator[Pairs]:
-        """See `PairSource`."""
-        one, other, pairs = self._mask(left), self._mask(right), self._pairs
-        yield pairs.take((one[pairs.left] & other[pairs.right]) | (other[pairs.left] & one[pairs.right]))
-
-    def _mask(self, members: RowIds) -> Mask:
-        ends = (self._pairs.left, self._pairs.right, members)
-        mask = np.zeros(max(int(end.max(initial=-1)) for end in ends) + 1, bool)
-        mask[members] = True
-        return mask

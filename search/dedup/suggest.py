@@ -1,41 +1,40 @@
-"""Thresholds to choose from, each with what chance would give, what is there, and pairs to read.
+"""Thresholds to choose from: how many pairs reach each, how many documents it would drop, and pairs to read.
 
-Nothing here decides. The numbers say where pairs become too many to be chance; whether two documents that are alike
-count as duplicates is for a reader of the examples to say.
+Pairs are those of different documents: of documents, or where these have several windows, of windows. Rows with the
+same vector are pairs too. A pair of vectors stands for all documents that hold them, so no pair of copies is listed.
 """
 
-import dataclasses
 import itertools
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from indexer.arrays import RowIds, Vectors
+from indexer.arrays import Float64Array, Int64Array, RowIds, Scores, Vectors
 from indexer.corpus.document import Document, joined_text
-from indexer.errors import EvaluationError
 from indexer.progress import Progress
-from search.dedup.chance import USUAL_THRESHOLDS, ChancePairs, choose_floor, estimate_chance_pairs
-from search.dedup.distinct import one_of_each
-from search.dedup.inputs import open_inputs
-from search.dedup.join import ExactJoin
-from search.dedup.labelled import LabelledReport, measure_labelled, read_labelled
-from search.dedup.pair_counts import STEPS, PairCounts, count_pairs
+from search.dedup.deduplicate import save_pairs
+from search.dedup.distinct import Distinct, VectorCopies, is_one_to_one
+from search.dedup.greedy import HELD_PAIR_BYTES, DedupDocuments, decide
+from search.dedup.inputs import DedupInputs, open_inputs
+from search.dedup.join.exact import ExactJoin
+from search.dedup.pairs import Pairs, pair_scores
+from search.dedup.pairs_file import PairsFile
 from search.dedup.settings import JoinOptions, check_threshold, lowest_score
 from search.index import Index
-from search.text import counted
 
-EXAMPLES = 3  # on either side of a candidate
-FEW = 0.01  # of the pairs
+USUAL_THRESHOLDS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.92, 0.95, 0.97, 0.99, 0.999)
+"""Thresholds that are shown, if they are not below the floor."""
+FLOOR = 0.79  # a little below a threshold, as pairs from below it are shown too
+EXAMPLES = 3  # on either side of a threshold
+_KEPT = 64  # pairs between two thresholds that examples are chosen from, on either side
 _EXCERPT = 160  # characters
-_SURPRISING = 2  # times as many pairs as foretold
-_SURPRISING_PAIRS = 20
-
-Found = tuple[int, int, float]
-"""Row, later row and score of a pair."""
+_NEIGHBOURED = (0.1, 2 / 3)  # of the documents have a neighbour at the floor: at least, and at most
+_HIGHEST_FLOOR = 0.98
+_PROBES, _BLOCK = 512, 4096  # documents
 
 
 @dataclass(frozen=True)
@@ -54,239 +53,181 @@ class Example:
     first: ExampleDocument
     second: ExampleDocument
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON types."""
-        return {"score": self.score, "first": vars(self.first).copy(), "second": vars(self.second).copy()}
-
-
-@dataclass(frozen=True)
-class Chance:
-    """Pairs that chance would give; the ends of the interval are None where it has no value."""
-
-    expected: float
-    low: float | None
-    high: float | None
-
 
 @dataclass(frozen=True)
 class ThresholdCandidate:
     """A threshold. `above` are the pairs nearest to it that reach it, `below` those that do not."""
 
     threshold: float
-    chance: Chance | None  # None without a background
     pairs: int
     dropped: int
-    dropped_exactly: bool  # else at most so many
     above: tuple[Example, ...]
     below: tuple[Example, ...]
-
-    @property
-    def by_chance(self) -> float | None:
-        """Share of the pairs that chance explains, at most 1; None without a background or pairs."""
-        return min(1.0, self.chance.expected / self.pairs) if self.chance and self.pairs else None
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON types."""
-        return {
-            "threshold": self.threshold,
-            "chance": vars(self.chance).copy() if self.chance else None,
-            "pairs": self.pairs,
-            "by_chance": self.by_chance,
-            "dropped": self.dropped,
-            "dropped_exactly": self.dropped_exactly,
-            "above": [example.to_dict() for example in self.above],
-            "below": [example.to_dict() for example in self.below],
-        }
 
 
 @dataclass(frozen=True)
 class Suggestion:
-    """Candidates in ascending order, in words what the background says, and what labelled pairs say if there are."""
+    """Candidates in ascending order of threshold."""
 
     documents: int
     windows: int | None  # pairs are of windows; None: of documents
     floor: float
-    background: ChancePairs | None
-    sentences: tuple[str, ...]
     candidates: tuple[ThresholdCandidate, ...]
-    labelled: LabelledReport | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """JSON types."""
-        return {
-            "documents": self.documents,
-            "windows": self.windows,
-            "floor": self.floor,
-            "background": self.background.to_dict() if self.background else None,
-            "sentences": list(self.sentences),
-            "candidates": [candidate.to_dict() for candidate in self.candidates],
-            "labelled": self.labelled.to_dict() if self.labelled else None,
-        }
+        return asdict(self)
 
 
 def suggest_thresholds(
     index: str | Path | Index,
-    labelled: Path | None = None,
     options: JoinOptions = JoinOptions(),  # noqa: B008 - frozen
     progress: Progress | None = None,
     floor: float | None = None,
-    seed: int = 0,
 ) -> Suggestion:
-    """What there is to know of an index before a threshold is chosen; `labelled` is a file of labelled pairs.
+    """Return how many pairs and dropped documents the usual thresholds give on an index, with examples.
 
     Pairs are looked for from `floor` up, by default from where they begin to be of interest (`choose_floor`). Raises
-    NotAnIndexError, CorruptIndexError, StoreError, ConfigError for a floor that is no threshold, and EvaluationError
-    for a faulty file of pairs.
+    NotAnIndexError, CorruptIndexError, StoreError, and ConfigError for a floor that is no threshold.
     """
     if floor is not None:
         check_threshold(floor, "floor")
     with open_inputs(index, progress=progress) as inputs:
-        pairs = read_labelled(labelled, inputs.index) if labelled else None
-        vectors, distinct = inputs.vectors, inputs.distinct
-        document_of = inputs.document_of
-        lowest = choose_floor(vectors, distinct, seed, document_of) if floor is None else floor
-        join = ExactJoin(
-            inputs.distinct_vectors, lowest_score(lowest), inputs.folder, options, progress=inputs.progress
+        lowest = choose_floor(inputs.vectors, inputs.distinct, inputs.document_of) if floor is None else floor
+        thresholds = [threshold for threshold in USUAL_THRESHOLDS if threshold >= lowest]
+        tally = PairTally(inputs.distinct, inputs.document_of, [lowest, *thresholds])
+        path = inputs.folder / "pairs.parquet"
+        save_pairs(inputs, _counted(inputs, lowest, options, tally), {"name": "exact"}, lowest, path)
+        dropped = [
+            _dropped(inputs, PairsFile(path, threshold, options.memory // 4), options) for threshold in thresholds
+        ]
+        return Suggestion(
+            documents=inputs.index.manifest.documents,
+            windows=None if is_one_to_one(inputs.document_of) else inputs.rows,
+            floor=lowest,
+            candidates=tuple(_candidates(inputs, thresholds, tally, dropped)),
         )
-        source = inputs.across_documents(join)
-        counts = count_pairs(vectors, distinct, source, lowest, document_of=document_of)
-        found = suggest(inputs.index, vectors, counts, lowest, seed)
-        measured = measure_labelled(pairs, vectors, seed, document_of) if pairs else None
-        return dataclasses.replace(found, labelled=measured)
 
 
-def suggest(index: Index, vectors: Vectors, counts: PairCounts, floor: float, seed: int = 0) -> Suggestion:
-    """What there is to know before a threshold is chosen.
+def _counted(inputs: DedupInputs, lowest: float, options: JoinOptions, tally: "PairTally") -> Iterator[Pairs]:
+    """The pairs of distinct vectors that score at least `lowest`, counted on their way."""
+    tally.add_copies(inputs.vectors)
+    join = ExactJoin(inputs.distinct_vectors, lowest_score(lowest), inputs.folder, options, progress=inputs.progress)
+    for pairs in inputs.across_documents(join).within(np.arange(len(inputs.distinct.first))):
+        tally.add(pairs)
+        yield pairs
 
-    `vectors` (rows, k) are those of all rows, and `counts` (`count_pairs`) the pairs of them that score at least
-    `floor`. Equal input gives an equal result. Raises ConfigError for a floor that is no threshold.
+
+def _dropped(inputs: DedupInputs, source: PairsFile, options: JoinOptions) -> int:
+    """How many documents the pairs of a file drop, where the first in the corpus is preferred."""
+    documents = np.arange(inputs.index.manifest.documents)
+    no_texts = np.full(len(documents), -1)
+    held = DedupDocuments(inputs.document_of, inputs.distinct.number_of, no_texts, documents, inputs.self_scores)
+    decision = decide(held, source, drop_texts=False, pair_limit=max(1, options.memory // HELD_PAIR_BYTES))
+    return int(np.count_nonzero(decision.kept_by >= 0))
+
+
+@dataclass(frozen=True)
+class ScoredRows:
+    """Pairs of rows of different documents."""
+
+    left: RowIds
+    right: RowIds
+    scores: Scores
+
+    def take(self, which: RowIds) -> "ScoredRows":
+        """Return those at some places."""
+        return ScoredRows(self.left[which], self.right[which], self.scores[which])
+
+    def joined(self, other: "ScoredRows") -> "ScoredRows":
+        """Return these and others."""
+        left, right = np.concatenate([self.left, other.left]), np.concatenate([self.right, other.right])
+        return ScoredRows(left, right, np.concatenate([self.scores, other.scores]))
+
+    def nearest(self, sign: int) -> "ScoredRows":
+        """Return the few lowest (sign 1) or highest (sign -1) of them, in this order; of equals the first rows."""
+        return self.take(np.lexsort((self.right, self.left, sign * self.scores))[:_KEPT])
+
+    def __iter__(self) -> Iterator[tuple[int, int, float]]:
+        return zip(self.left.tolist(), self.right.tolist(), self.scores.tolist(), strict=True)
+
+
+_NO_ROWS = ScoredRows(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32))
+
+
+class PairTally:
+    """Counts of pairs between neighbouring thresholds, and the pairs nearest to these.
+
+    `edges` are the floor, then the thresholds, ascending.
     """
-    check_threshold(floor, "floor")
-    background, why_none = _background(vectors, counts, floor, seed)
-    return Suggestion(
-        documents=int(counts.document_of.max(initial=-1)) + 1,
-        windows=len(vectors) if counts.windowed else None,
-        floor=floor,
-        background=background,
-        sentences=_in_words(background, counts, floor) if background else (why_none,),
-        candidates=_candidates(index, background, counts, floor),
-    )
 
+    def __init__(self, distinct: Distinct, document_of: RowIds, edges: list[float]) -> None:
+        self._distinct, self._document_of = distinct, document_of
+        self._edges: Scores = np.array([lowest_score(edge) for edge in edges], np.float32)
+        self._counts: Int64Array = np.zeros(len(edges), np.int64)
+        self._lowest, self._highest = [_NO_ROWS] * len(edges), [_NO_ROWS] * len(edges)
+        self._copies = VectorCopies(distinct, document_of)
 
-def _background(vectors: Vectors, counts: PairCounts, floor: float, seed: int) -> tuple[ChancePairs | None, str]:
-    rows = counts.unlike(floor)
-    if counts.windowed:  # windows of one document are related
-        rows = one_of_each(rows, counts.document_of, seed)
-    try:
-        return estimate_chance_pairs(vectors, rows, len(vectors), floor, seed), ""
-    except EvaluationError as error:
-        return None, str(error)
+    def add_copies(self, vectors: Vectors) -> None:
+        """Add the pairs of documents that hold the same vector; `vectors` (rows, k) are those of all rows."""
+        first, later, weights = self._copies.within()
+        for start in range(0, len(first), _BLOCK):
+            part = slice(start, start + _BLOCK)
+            same = vectors[first[part]]
+            self._add(ScoredRows(first[part], later[part], pair_scores(same, same)), weights[part])
+
+    def add(self, pairs: Pairs) -> None:
+        """Add pairs of distinct vectors, none of which is only of windows of one document."""
+        low, high = np.minimum(pairs.left, pairs.right), np.maximum(pairs.left, pairs.right)
+        rows = ScoredRows(self._distinct.first[low], self._distinct.first[high], pairs.scores)
+        self._add(rows, self._copies.between(low, high))
+
+    def pairs(self, edge: int) -> int:
+        """Return how many pairs reach an edge."""
+        return int(self._counts[edge:].sum())
+
+    def above(self, edge: int) -> ScoredRows:
+        """Return pairs from an edge to the next, the lowest first."""
+        return self._lowest[edge]
+
+    def below(self, edge: int) -> ScoredRows:
+        """Return pairs from the edge before to this one, the highest first."""
+        return self._highest[edge - 1]
+
+    def _add(self, rows: ScoredRows, weights: RowIds) -> None:
+        bins = np.searchsorted(self._edges, rows.scores, side="right") - 1
+        np.add.at(self._counts, bins, weights)  # whole numbers, which bincount would make floats of
+        apart = self._document_of[rows.left] != self._document_of[rows.right]  # else only copies make a pair
+        for number in np.unique(bins[apart]).tolist():
+            fresh = rows.take(np.flatnonzero(apart & (bins == number)))
+            self._lowest[number] = self._lowest[number].joined(fresh).nearest(1)
+            self._highest[number] = self._highest[number].joined(fresh).nearest(-1)
 
 
 def _candidates(
-    index: Index, background: ChancePairs | None, counts: PairCounts, floor: float
-) -> tuple[ThresholdCandidate, ...]:
-    thresholds = {threshold for threshold in USUAL_THRESHOLDS if threshold >= floor}
-    if background:
-        suggested = (background.lowest(), _mostly_real(background, counts, floor))
-        thresholds |= {threshold for threshold in suggested if threshold and threshold >= floor}
-    chosen = [
-        (threshold, *_examples(counts, threshold, before, after))
-        for before, threshold, after in _with_neighbours(sorted(thresholds))
+    inputs: DedupInputs, thresholds: list[float], tally: PairTally, dropped: list[int]
+) -> Iterator[ThresholdCandidate]:
+    sides = [
+        [nearest_pairs(pairs, inputs.document_of) for pairs in (tally.above(edge), tally.below(edge))]
+        for edge in range(1, len(thresholds) + 1)
     ]
-    texts = _sides(index, counts, {row for _, above, below in chosen for pair in (*above, *below) for row in pair[:2]})
-    return tuple(
-        ThresholdCandidate(
-            threshold,
-            _chance(background, threshold) if background else None,
-            counts.pairs(threshold),
-            *counts.dropped(threshold),
-            above=tuple(Example(score, texts[first], texts[second]) for first, second, score in above),
-            below=tuple(Example(score, texts[first], texts[second]) for first, second, score in below),
+    rows = {row for pairs in itertools.chain.from_iterable(sides) for pair in pairs for row in pair[:2]}
+    texts = _texts(inputs, sorted(rows))
+    for edge, (threshold, count) in enumerate(zip(thresholds, dropped, strict=True), start=1):
+        above, below = (
+            tuple(Example(score, texts[left], texts[right]) for left, right, score in pairs)
+            for pairs in sides[edge - 1]
         )
-        for threshold, above, below in chosen
-    )
+        yield ThresholdCandidate(threshold, tally.pairs(edge), count, above, below)
 
 
-def _chance(background: ChancePairs, threshold: float) -> Chance:
-    low, high = background.interval(threshold) or (None, None)
-    return Chance(background.expected(threshold), low, high)
-
-
-def _mostly_real(background: ChancePairs, counts: PairCounts, floor: float) -> float | None:
-    """The lowest threshold at which chance explains at most `FEW` of the pairs."""
-    steps = range(math.ceil(STEPS * floor), STEPS)
-    return next((step / STEPS for step in steps if _explained(background, counts, step / STEPS) <= FEW), None)
-
-
-def _explained(background: ChancePairs, counts: PairCounts, threshold: float) -> float:
-    pairs = counts.pairs(threshold)
-    return background.expected(threshold) / pairs if pairs else math.inf
-
-
-def _in_words(background: ChancePairs, counts: PairCounts, floor: float) -> tuple[str, ...]:
-    one, real = background.lowest(), _mostly_real(background, counts, floor)
-    at, nouns = max(one, floor), _nouns(counts)
-    found = [
-        f"At {one:g} expect fewer than one unrelated {nouns[0]} in this corpus: an estimate, which takes unrelated "
-        f"pairs to be like random ones once documents that score {floor:g} or more are set aside.",
-        f"At {at:g} or above {_are(counts.pairs(at), nouns)}.",
-    ]
-    if real is not None:
-        found.append(
-            f"At {real:g} chance explains {_explained(background, counts, real):.2%} of "
-            f"{counted(counts.pairs(real), *nouns)}."
-        )
-    elif counts.pairs(floor):
-        share = min(1.0, _explained(background, counts, floor))
-        found.append(
-            f"At {floor:g} chance explains about {share:.0%} of {counted(counts.pairs(floor), *nouns)}, and "
-            f"at no threshold above it less than {FEW:.0%}: there are few near-duplicates, if any."
-        )
-    check = background.check
-    if check:
-        found.append(
-            f"Checked among {background.pairs:,} random pairs: {check.found:,} score {check.start:.2f} to "
-            f"{check.end:.2f}, where lower scores foretell {check.foretold:,.0f}."
-        )
-    low = (background.interval(floor) or (0.0,))[0]
-    too_few = counts.pairs(floor) < low - 3 * math.sqrt(low)
-    if too_few or (check and check.found > max(_SURPRISING * check.foretold, _SURPRISING_PAIRS)):
-        found.append(
-            f"So the estimate is too high for use: many documents are related in ways that score less than {floor:g}. "
-            "Ask again with a lower floor."
-        )
-    return tuple(found)
-
-
-def _nouns(counts: PairCounts) -> tuple[str, str]:
-    """What one pair is called, and several."""
-    return ("pair of windows", "pairs of windows") if counts.windowed else ("pair", "pairs")
-
-
-def _are(pairs: int, nouns: tuple[str, str]) -> str:
-    return f"there {'is' if pairs == 1 else 'are'} {counted(pairs, *nouns)}"
-
-
-def _with_neighbours(thresholds: list[float]) -> Iterator[tuple[float, float, float]]:
-    """Each threshold with the one before and the one after it."""
-    yield from zip([-math.inf, *thresholds], thresholds, [*thresholds[1:], math.inf], strict=False)
-
-
-def _examples(counts: PairCounts, threshold: float, before: float, after: float) -> tuple[list[Found], list[Found]]:
-    """Pairs just above and just below a threshold. Those beyond the next candidates are no examples for this one."""
-    above = itertools.takewhile(lambda pair: pair[2] < after, counts.above(threshold))
-    below = itertools.takewhile(lambda pair: pair[2] >= before, counts.below(threshold))
-    return _nearest(above, counts.document_of), _nearest(below, counts.document_of)
-
-
-def _nearest(pairs: Iterable[Found], document_of: RowIds | None = None) -> list[Found]:
-    """The first few pairs of which no two share a document; should these be too few, others after them."""
-    fresh: list[Found] = []
-    others: list[Found] = []
+def nearest_pairs(pairs: Iterable[tuple[int, int, float]], document_of: RowIds) -> list[tuple[int, int, float]]:
+    """Return the first few pairs of which no two share a document; should these be too few, others after them."""
+    fresh: list[tuple[int, int, float]] = []
+    others: list[tuple[int, int, float]] = []
     seen: set[int] = set()
     for pair in pairs:
-        documents = {*pair[:2]} if document_of is None else set(document_of[[*pair[:2]]].tolist())
+        documents = set(document_of[[*pair[:2]]].tolist())
         (others if seen & documents else fresh).append(pair)
         seen |= documents
         if len(fresh) == EXAMPLES:
@@ -294,26 +235,50 @@ def _nearest(pairs: Iterable[Found], document_of: RowIds | None = None) -> list[
     return [*fresh, *others][:EXAMPLES]
 
 
-def _sides(index: Index, counts: PairCounts, rows: set[int]) -> dict[int, ExampleDocument]:
-    ordered = sorted(rows)
-    documents = index.documents.fetch(counts.document_of[ordered].tolist()) if ordered else []
-    if not counts.windowed:
-        return {
-            row: _side(document, f"{document.title or ''} {document.text}")
-            for row, document in zip(ordered, documents, strict=True)
-        }
-    columns, spans = index.config.corpus.text, index.numbering.spans(np.array(ordered, np.int64)).tolist()
-    return {
-        row: _side(document, _placed(document, start) + joined_text(document, columns)[start:end])
-        for row, document, (start, end) in zip(ordered, documents, spans, strict=True)
-    }
+def _texts(inputs: DedupInputs, rows: list[int]) -> dict[int, ExampleDocument]:
+    """What is shown of each row."""
+    index = inputs.index
+    documents = index.documents.fetch(inputs.document_of[rows].tolist()) if rows else []
+    if is_one_to_one(inputs.document_of):
+        whole = (f"{document.title or ''} {document.text}" for document in documents)
+        return {row: _excerpt(one, text) for row, one, text in zip(rows, documents, whole, strict=True)}
+    columns, spans = index.config.corpus.text, index.numbering.spans(np.array(rows, np.int64)).tolist()
+    windows = (
+        (f"{document.title or ''} … " if start else "") + joined_text(document, columns)[start:end]
+        for document, (start, end) in zip(documents, spans, strict=True)
+    )
+    return {row: _excerpt(one, text) for row, one, text in zip(rows, documents, windows, strict=True)}
 
 
-def _placed(document: Document, start: int) -> str:
-    """What is shown before a window that does not begin its document."""
-    return f"{document.title or ''} … " if start else ""
-
-
-def _side(document: Document, text: str) -> ExampleDocument:
+def _excerpt(document: Document, text: str) -> ExampleDocument:
     words = " ".join(text.split())
     return ExampleDocument(document.id, words if len(words) <= _EXCERPT else f"{words[: _EXCERPT - 1]}…")
+
+
+def choose_floor(vectors: Vectors, distinct: Distinct, document_of: RowIds) -> float:
+    """Return the score from which pairs are looked for: `FLOOR`, or the nearest score that fits the space better.
+
+    `vectors` (rows, k) and `document_of` (rows,) are of all rows. From the floor up at least a tenth and at most two
+    thirds of the documents have a neighbour, as a look at some of them shows. So the floor is lower after strong
+    whitening, where few pairs score high, and higher in a space where all documents are alike.
+    """
+    rows = distinct.first
+    if len(rows) < 2:
+        return FLOOR
+    probes = np.sort(np.random.default_rng(0).choice(len(rows), min(_PROBES, len(rows)), replace=False))
+    nearest = _nearest_scores(vectors, rows, rows[probes], document_of)
+    least, most = (float(np.quantile(nearest, 1 - share)) for share in reversed(_NEIGHBOURED))
+    lowered = min(FLOOR, math.floor(100 * most) / 100)
+    return round(min(_HIGHEST_FLOOR, max(lowered, math.ceil(100 * least) / 100)), 2)
+
+
+def _nearest_scores(vectors: Vectors, rows: RowIds, probes: RowIds, document_of: RowIds) -> Float64Array:
+    """The highest score of each probe (a row) with a row of another document, (probes,); at least -0.99."""
+    left = vectors[probes].astype(np.float64)
+    nearest: Float64Array = np.full(len(probes), -0.99)
+    for start in range(0, len(rows), _BLOCK):
+        block = rows[start : start + _BLOCK]
+        scores = left @ vectors[block].astype(np.float64).T
+        scores[document_of[probes][:, None] == document_of[block]] = -1
+        np.maximum(nearest, scores.max(axis=1), out=nearest)
+    return nearest

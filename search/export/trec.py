@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from indexer.ann.score_order import from_sort_key, sort_key
 from indexer.arrays import Scores, SearchResult
 from indexer.encoders import EncodeStats
 from indexer.errors import EvaluationError
@@ -13,7 +14,6 @@ from search.engine import SearchEngine
 from search.export import ExportReport
 from search.files import check_outputs, read_by, write_output
 from search.queries import QuerySet, read_queries
-from search.ranking.exact import from_sort_key, sort_key
 from search.ranking.ranker import SearchOptions
 from search.text import counted
 

@@ -11,7 +11,7 @@ from indexer.encoders.device import choose_device, compute_dtype
 from indexer.encoders.load import named_backend, suits_openvino
 from indexer.errors import ConfigError
 from indexer.run_options import RunOptions
-from search.dedup.codes import choose_kernel, fit_basis
+from search.dedup.join.codes import choose_kernel, fit_basis
 from search.dedup.settings import JoinOptions
 from search.machine.found import Machine
 

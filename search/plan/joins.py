@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from search.plan.constants import constants
 
-MOST_CELLS = 8192  # these are the limits of `search.dedup.cells` and `search.dedup.approximate`
+MOST_CELLS = 8192  # these are the limits of `search.dedup.join.cells` and `search.dedup.join.approximate`
 LEAST_WORK = 4e10  # multiplications, of at most `WIDTH` numbers a pair: less is done without cells
 WIDTH, INT8_COST = 96, 0.3
 CELLS_PER_ROOT = 1.4

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass, replace
 
-from indexer.ann.selection import SMALL_BYTES, nlist_for
+from indexer.ann.choosing.selection import SMALL_BYTES, nlist_for
 from search.plan.constants import constants
 from search.plan.settings import PlanSettings
 

@@ -70,7 +70,7 @@ class HybridRanking:
         owners = self._index.numbering.documents_of(rows)
         vectors = self._index.vectors(rows)
         first = np.zeros(len(rows), np.int64)
-        scores = ann.pair_scores(vector[None], first, vectors, np.arange(len(rows))).astype(np.float32)
+        scores = ann.pair_products(vector[None], first, vectors, np.arange(len(rows))).astype(np.float32)
         order = np.lexsort((rows, -scores, owners))
         best = order[np.searchsorted(owners, documents)]  # the first of each document's, which stand together
         return scores[best], rows[best]

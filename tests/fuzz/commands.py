@@ -125,7 +125,7 @@ _MAKING: tuple[tuple[str, ...], ...] = (
     ("dedup", "{index}", "--threshold", "0.9", "--save-pairs", "{out}"),
     ("dedup", "grown", "--threshold", "0.95", "--from-pairs", "pairs.parquet"),
     ("dedup", "{index}", "--verify", "duplicates.parquet"),
-    ("dedup", "{index}", "--suggest", "--labelled", "pairs.tsv"),
+    ("dedup", "{index}", "--suggest"),
     ("dedup", "docs.csv", "--config", "recipe.toml", "--threshold", "0.9", "--kept", "{out}"),
     ("tune", "docs.jsonl", "--config", "recipe.toml", "--sample", "50", "-o", "{out}"),
     ("convert", "models/old", "-o", "{out}"),

@@ -10,7 +10,7 @@ import pytest
 
 from indexer.config import BuildConfig, EncoderConfig
 from indexer.errors import ConfigError, ModelError
-from search.dedup import approximate, cells
+from search.dedup.join import approximate, cells
 from search.plan import joins
 from search.plan.constants import constants, devices
 from search.plan.ledger import show

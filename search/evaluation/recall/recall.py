@@ -4,9 +4,8 @@ A query drawn from a document would find that document, so the document and its 
 lists, the index's and the exact one, before they are compared. The index is asked for as many more answers. Where
 documents have several windows, answers are windows.
 
-Exact search goes over the stored vectors as they stream by: a float32 matrix product finds candidates, a float64 dot
-product decides. A float32 sum of d products of unit vectors is wrong by at most d * 2**-24, so a row within twice
-that of the cut is a candidate too.
+Exact search goes over the stored vectors as they stream by: a float32 matrix product finds candidates, float64
+products decide (`indexer.ann.products`).
 """
 
 import os
@@ -19,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer import ann
-from indexer.ann import SCORE_TOLERANCE, GroundTruthBuilder, pair_scores
+from indexer.ann import SCORE_TOLERANCE, GroundTruthBuilder
 from indexer.arrays import Float64Array, RowIds, Vectors
 from indexer.encoders import EncodeStats, Role
 from indexer.errors import ConfigError, CorruptIndexError, EvaluationError
@@ -277,7 +276,7 @@ def exact_recall(
     for first, vectors in stored.vector_blocks():
         best.update(first, vectors)
         query, place = np.nonzero((answers >= first) & (answers < first + len(vectors)))
-        scores[query, place] = pair_scores(queries, query, vectors, answers[query, place] - first)
+        scores[query, place] = ann.pair_products(queries, query, vectors, answers[query, place] - first)
     share: npt.NDArray[np.float64] = (scores >= best.last_scores[:, None] - SCORE_TOLERANCE).mean(axis=1)
     return share
 
@@ -301,8 +300,8 @@ def _same_vector(stored: LiveRows, rows: RowIds) -> list[RowIds]:
     for first, vectors in stored.vector_blocks():
         for start in range(0, len(own), _QUERY_ROWS):
             rough = own[start : start + _QUERY_ROWS] @ vectors.T
-            number, row = np.nonzero(rough >= limit - vectors.shape[1] * 2.0**-23)
-            same = pair_scores(own, number + start, vectors, row) >= limit
+            number, row = ann.candidates(rough, limit, vectors.shape[1])
+            same = ann.pair_products(own, number + start, vectors, row) >= limit
             for one in np.unique(number[same]).tolist():
                 found[start + one].append(first + row[same & (number == one)])
     members = [np.concatenate([*rows, np.zeros(0, np.int64)]) for rows in found]

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from indexer import ann
-from indexer.ann import cost, faiss_index
-from indexer.ann.cost import QueryCost
+from indexer.ann import faiss_index
+from indexer.ann.choosing import cost
+from indexer.ann.choosing.cost import QueryCost
 from indexer.errors import ConfigError
 from tests.indexer.ann.test_faiss_index import Vectors, made, unit_vectors
 

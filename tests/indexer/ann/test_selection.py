@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from indexer import ann
-from indexer.ann import recall as truth_module
+from indexer.ann.choosing import recall as truth_module
 from indexer.arrays import SearchResult
 from indexer.errors import ConfigError
 

@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexer import ann
-from indexer.ann import flat_file, selection
+from indexer.ann import flat_file
+from indexer.ann.choosing import selection
 from indexer.config import BuildConfig, IndexConfig
 from indexer.corpus.query_file import query_file_sha256
 from indexer.errors import ConfigError, QualityError

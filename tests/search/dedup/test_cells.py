@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from indexer.arrays import Vectors
 from indexer.errors import MachineError, StoreError
-from search.dedup import cells, distributed, visits
-from search.dedup.cells import Centroids, Pilot, highest_met, reach, share_left
-from search.dedup.codes import Basis, FloatKernel, Int8Kernel, Kernel, fit_basis, margin
-from search.dedup.join import ExactJoin
+from search.dedup.join import cells, distributed, visits
+from search.dedup.join.cells import Centroids, Pilot, highest_met, reach, share_left
+from search.dedup.join.codes import Basis, FloatKernel, Int8Kernel, Kernel, fit_basis, margin
+from search.dedup.join.exact import ExactJoin
+from search.dedup.join.visits import Cells
 from search.dedup.pairs import tile_scores
 from search.dedup.settings import JoinOptions, lowest_score
-from search.dedup.visits import Cells
 from tests.dedup_oracles import BrutePairs
 from tests.search.dedup.test_join import CPU, Found, as_dict, brute, corpus, unit
 

@@ -16,19 +16,16 @@ from hypothesis import strategies as st
 from indexer import BuildConfig, Document, build_index
 from indexer.arrays import RowIds, Vectors
 from indexer.config import ChunkConfig, EncoderConfig, StoreConfig
-from search.dedup.chance import choose_floor
 from search.dedup.deduplicate import deduplicate
 from search.dedup.distinct import CrossDocumentPairs, VectorCopies, find_distinct
 from search.dedup.greedy import DedupDocuments
 from search.dedup.inputs import DedupInputs, open_inputs
-from search.dedup.labelled import LabelledPairs, measure_labelled
-from search.dedup.pair_counts import count_pairs
 from search.dedup.pairs import document_scores, pair_scores, tile_scores
 from search.dedup.settings import DedupSettings, PairFiles, lowest_score
-from search.dedup.suggest import suggest_thresholds
+from search.dedup.suggest import PairTally, choose_floor, suggest_thresholds
 from search.dedup.verify import verify_duplicates
 from tests.dedup_oracles import BrutePairs, decide_slowly
-from tests.search.dedup.test_chance import sphere
+from tests.search.dedup.spheres import sphere
 
 WORDS = ("whale", "song", "of", "the", "deep", "sea", "library", "data", "for", "singing", "to", "and", "in", "a")
 Built = Callable[..., Path]
@@ -161,32 +158,27 @@ def test_pairs_of_copies_are_counted_across_documents_only(documents: list[list[
     assert same == {low: count for (low, high), count in expected.items() if low == high}
 
 
-@given(DOCUMENTS, st.sampled_from([0.29, 0.5, 0.8]), st.integers(0, 1000))
-def test_a_survey_is_of_windows_of_different_documents(documents: list[list[int]], floor: float, held: int) -> None:
+@given(DOCUMENTS, st.sampled_from([0.29, 0.5, 0.8]))
+def test_a_tally_is_of_windows_of_different_documents(documents: list[list[int]], floor: float) -> None:
     vectors, document_of = laid_out(documents)
     distinct = find_distinct(vectors)
     source = CrossDocumentPairs(BrutePairs(vectors[distinct.first], lowest_score(floor)), document_of, distinct)
-    survey = count_pairs(vectors, distinct, source, floor, held, document_of)
+    edges = [floor, 0.9, 1.0]
+    tally = PairTally(distinct, document_of, edges)
+    tally.add_copies(vectors)
+    for pairs in source.within(np.arange(len(distinct.first))) if len(distinct.first) > 1 else ():
+        tally.add(pairs)
     scores = tile_scores(vectors, vectors)
     apart = [
         (one, other, scores[one, other])
         for one, other in itertools.combinations(range(len(vectors)), 2)
         if document_of[one] != document_of[other]
     ]
-    everything = np.arange(len(vectors))
-    blank, rank = np.full(len(documents), -1), np.arange(len(documents))
-    collection = DedupDocuments(document_of, everything, blank, rank, pair_scores(vectors, vectors))
-    for threshold in (floor, 0.9, 1.0):
-        lowest = lowest_score(threshold)
-        assert survey.pairs(threshold) == sum(score >= lowest for *_, score in apart)
-        decision = decide_slowly(collection, vectors, lowest, drop_texts=False)
-        dropped, exactly = survey.dropped(threshold)
-        expected = np.count_nonzero(decision.kept_by >= 0)
-        assert dropped == expected if exactly else dropped >= expected
-        unlike = survey.unlike(threshold).tolist()
-        assert not any(score >= lowest for one, other, score in apart if one in unlike and other in unlike)
-    for one, other, score in [*survey.above(floor), *survey.below(1.0)]:
-        assert (one, other, np.float32(score)) in apart
+    for edge, threshold in enumerate(edges):
+        assert tally.pairs(edge) == sum(score >= lowest_score(threshold) for *_, score in apart)
+    for edge in (1, 2):
+        for one, other, score in [*tally.above(edge), *tally.below(edge)]:
+            assert (one, other, np.float32(score)) in apart
 
 
 def laid_out(documents: list[list[int]]) -> tuple[Vectors, RowIds]:
@@ -200,21 +192,8 @@ def test_the_floor_is_chosen_by_other_documents_only() -> None:
     near = vectors + 0.02 * sphere(1000, 24, seed=1)
     near /= np.linalg.norm(near, axis=1, keepdims=True)
     distinct = find_distinct(near.astype(np.float32))
-    assert choose_floor(near.astype(np.float32), distinct, document_of=document_of) < 0.8
-    assert choose_floor(near.astype(np.float32), distinct) > 0.9
-
-
-def test_labelled_documents_score_as_their_best_windows_do() -> None:
-    vectors, document_of = sphere(40, 4), np.repeat(np.arange(8), 5)
-    left, right = np.array([0, 1, 2, 6]), np.array([7, 3, 5, 4])
-    pairs = LabelledPairs("pairs.tsv", "", left, right, np.array([True, False, True, False]))
-    best = [
-        tile_scores(vectors[5 * one : 5 * one + 5], vectors[5 * other : 5 * other + 5]).max()
-        for one, other in zip(left, right, strict=True)
-    ]
-    result = measure_labelled(pairs, vectors, document_of=document_of)
-    for level in result.levels:
-        assert level.found == sum(score >= lowest_score(level.threshold) for score in best)
+    assert choose_floor(near.astype(np.float32), distinct, document_of) < 0.8
+    assert choose_floor(near.astype(np.float32), distinct, np.arange(1000)) > 0.9
 
 
 def test_suggestions_count_windows_and_show_them(built: Built) -> None:

@@ -16,11 +16,11 @@ from indexer.errors import MachineError
 from indexer.executors import Executor, WorkerPool
 from indexer.executors.scheduler import Scheduler
 from search import Index, deduplicate
-from search.dedup import distributed
-from search.dedup.approximate import ApproximateJoin
-from search.dedup.codes import Basis, Int8Kernel
 from search.dedup.inputs import open_inputs
-from search.dedup.join import ExactJoin
+from search.dedup.join import distributed
+from search.dedup.join.approximate import ApproximateJoin
+from search.dedup.join.codes import Basis, Int8Kernel
+from search.dedup.join.exact import ExactJoin
 from search.dedup.pairs import Pairs
 from search.dedup.pairs_file import PairsFileWriter
 from search.dedup.settings import DedupSettings, JoinOptions, PairFiles

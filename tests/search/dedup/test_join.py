@@ -18,13 +18,14 @@ from hypothesis import strategies as st
 
 from indexer.arrays import Vectors
 from indexer.errors import ConfigError, MachineError, StoreError
-from search.dedup import approximate, codes, join, tiles
-from search.dedup.approximate import ApproximateJoin
-from search.dedup.codes import Basis, FloatKernel, Int8Kernel, Kernel, fit_basis, margin
-from search.dedup.join import ExactJoin
+from search.dedup.join import approximate, codes, tiles
+from search.dedup.join import exact as exact_module
+from search.dedup.join.approximate import ApproximateJoin
+from search.dedup.join.codes import Basis, FloatKernel, Int8Kernel, Kernel, fit_basis, margin
+from search.dedup.join.exact import ExactJoin
+from search.dedup.join.tiles import write_codes
 from search.dedup.pairs import Pairs, pair_scores, tile_scores
 from search.dedup.settings import IDENTICAL, DedupSettings, JoinOptions, lowest_score
-from search.dedup.tiles import write_codes
 from search.dedup.vectors import check_vectors, write_vectors
 from tests.dedup_oracles import BrutePairs
 
@@ -295,7 +296,7 @@ def test_a_dense_tile_gives_the_same_scores(tmp_path: Path, monkeypatch: pytest.
     vectors = unit(np.ones((300, 16)) + np.random.default_rng(0).standard_normal((300, 16)) * 0.05)
     found = joined(vectors, 0.9, tmp_path)
     assert len(found) == 300 * 299 // 2
-    monkeypatch.setattr(join, "_DENSE", 2.0)
+    monkeypatch.setattr(exact_module, "_DENSE", 2.0)
     assert joined(vectors, 0.9, tmp_path) == found == brute(vectors, 0.9)
 
 
@@ -357,8 +358,8 @@ def test_what_goes_wrong_in_a_thread_is_raised(tmp_path: Path, monkeypatch: pyte
     def fail(*_: Any) -> None:
         raise MemoryError("no more")
 
-    monkeypatch.setattr(join, "pair_scores", fail)
-    monkeypatch.setattr(join, "tile_scores", fail)
+    monkeypatch.setattr(exact_module, "pair_scores", fail)
+    monkeypatch.setattr(exact_module, "tile_scores", fail)
     with pytest.raises(MemoryError, match="no more"):
         list(source.within(np.arange(2000)))
 

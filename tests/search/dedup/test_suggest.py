@@ -1,63 +1,47 @@
-"""What is said before a threshold is chosen: counts equal brute force, examples lie next to the threshold."""
+"""Before a threshold is chosen: counts equal brute force, examples lie next to the threshold."""
 
+import itertools
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from indexer import BuildConfig, Document, build_index
 from indexer.arrays import RowIds, Vectors
-from indexer.config import EncoderConfig, StoreConfig
+from indexer.config import EncoderConfig, StoreConfig, WhiteningConfig
 from indexer.errors import ConfigError
-from search.dedup.chance import USUAL_THRESHOLDS
-from search.dedup.distinct import find_distinct
-from search.dedup.pair_counts import count_pairs
-from search.dedup.pairs import Pairs, PairSource
+from search.dedup.deduplicate import deduplicate
+from search.dedup.distinct import Distinct, find_distinct
+from search.dedup.pairs import PairSource, tile_scores
 from search.dedup.settings import lowest_score
-from search.dedup.suggest import EXAMPLES, ExampleDocument, Suggestion, ThresholdCandidate, suggest, suggest_thresholds
-from search.dedup.suggest import _nearest as nearest_examples
-from search.index import Index
+from search.dedup.suggest import (
+    EXAMPLES,
+    FLOOR,
+    USUAL_THRESHOLDS,
+    ExampleDocument,
+    PairTally,
+    Suggestion,
+    ThresholdCandidate,
+    choose_floor,
+    nearest_pairs,
+    suggest_thresholds,
+)
 from tests.dedup_oracles import BrutePairs
-from tests.search.dedup.test_chance import near, sphere
-from tests.search.dedup.test_pair_counts import all_pairs, surveyed
+from tests.search.dedup.spheres import near, sphere, unit
 
-DOCUMENTS = 400
-FLOOR = 0.79
-
-
-@dataclass(frozen=True)
-class Shuffled:
-    """A PairSource that hands out another's pairs in another order and cut elsewhere."""
-
-    source: PairSource
-    seed: int
-
-    def within(self, members: RowIds) -> Iterator[Pairs]:
-        batches = list(self.source.within(members))
-        joined = [np.concatenate([getattr(batch, name) for batch in batches]) for name in ("left", "right", "scores")]
-        generator = np.random.default_rng(self.seed)
-        order = generator.permutation(len(joined[0]))
-        for part in np.array_split(order, self.seed + 1):
-            left, right, scores = (column[part] for column in joined)
-            yield Pairs(right, left, scores)
-
-    def between(self, left: RowIds, right: RowIds) -> Iterator[Pairs]:
-        raise AssertionError("never asked")
+Triples = list[tuple[int, int, float]]
+Indexed = Callable[[Vectors], Path]
+# Few directions, so that many rows are equal and many scores tie.
+CHOSEN = st.lists(st.integers(0, 11), max_size=14)
+FLOORS = st.sampled_from([0.29, 0.5, 0.57, 0.8, 0.8125])
 
 
-@pytest.fixture(scope="module")
-def index(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Index:
-    """An index whose texts are looked up; the vectors of the tests are made up."""
-    config = BuildConfig(
-        encoder=EncoderConfig(model=str(tiny_model("bert")), max_length=8), store=StoreConfig(part_documents=256)
-    )
-    documents = [Document(f"d{n}", f"text\n of {n} " + 200 * "a", title=f"Title {n}") for n in range(DOCUMENTS)]
-    path = tmp_path_factory.mktemp("suggest") / "index"
-    build_index(documents, path, config)
-    return Index.open(path)
+def directions(chosen: list[int]) -> Vectors:
+    return sphere(12, 3, seed=3)[chosen].reshape(-1, 3)
 
 
 def corpus() -> Vectors:
@@ -66,48 +50,104 @@ def corpus() -> Vectors:
     return np.concatenate([vectors, near(vectors, np.arange(0, 300, 3), 0.35)])
 
 
-def suggested(
-    index: Index, vectors: Vectors, floor: float = FLOOR, shuffle: int | None = None, pairs_held: int = 1000
-) -> Suggestion:
+@pytest.fixture
+def indexed(tmp_path: Path) -> Indexed:
+    """Makes an index of documents that have these vectors."""
+    config = BuildConfig(
+        encoder=EncoderConfig(kind="vectors"),
+        whitening=WhiteningConfig(strength="none"),
+        store=StoreConfig(part_documents=256),
+    )
+
+    def index(vectors: Vectors) -> Path:
+        documents = [
+            Document(f"d{n}", f"text\n of {n} " + 200 * "a", title=f"Title {n}", vector=row)
+            for n, row in enumerate(vectors)
+        ]
+        build_index(documents, tmp_path / "index", config)
+        return tmp_path / "index"
+
+    return index
+
+
+def all_pairs(vectors: Vectors) -> Triples:
+    """(row, later row, score) of all pairs of rows."""
+    scores = tile_scores(vectors, vectors)
+    return [(one, other, float(scores[one, other])) for one, other in itertools.combinations(range(len(vectors)), 2)]
+
+
+def counted(vectors: Vectors, edges: list[float], source: PairSource | None = None) -> tuple[PairTally, Distinct]:
     distinct = find_distinct(vectors)
-    source: PairSource = BrutePairs(vectors[distinct.first], lowest_score(floor))
-    source = source if shuffle is None else Shuffled(source, shuffle)
-    return suggest(index, vectors, count_pairs(vectors, distinct, source, floor, pairs_held), floor)
+    tally = PairTally(distinct, np.arange(len(vectors)), edges)
+    tally.add_copies(vectors)
+    source = source or BrutePairs(vectors[distinct.first], lowest_score(edges[0]))
+    for pairs in source.within(np.arange(len(distinct.first))) if len(distinct.first) > 1 else ():
+        tally.add(pairs)
+    return tally, distinct
 
 
-def test_candidates_are_the_usual_thresholds_and_those_the_data_suggest(index: Index) -> None:
-    found = suggested(index, corpus())
-    assert found.background is not None
-    thresholds = [candidate.threshold for candidate in found.candidates]
-    assert thresholds == sorted(set(thresholds))
-    assert {threshold for threshold in USUAL_THRESHOLDS if threshold >= FLOOR} <= set(thresholds)
-    one = found.background.lowest()
-    assert one in thresholds or one < FLOOR
-    mostly_real = [candidate for candidate in found.candidates if (candidate.by_chance or 1) <= 0.01]
-    steps = [n / 1000 for n in range(790, 1000)]
-    survey = surveyed(corpus(), FLOOR)
-    first = next(step for step in steps if found.background.expected(step) <= 0.01 * survey.pairs(step))
-    assert mostly_real[0].threshold == first
+@given(CHOSEN, FLOORS)
+def test_pairs_are_counted_as_if_one_by_one(chosen: list[int], floor: float) -> None:
+    vectors = directions(chosen)
+    edges = [floor, 0.9, 0.95, 0.999, 1.0]
+    tally, _ = counted(vectors, edges)
+    for edge, threshold in enumerate(edges):
+        expected = sum(score >= lowest_score(threshold) for _, _, score in all_pairs(vectors))
+        assert tally.pairs(edge) == expected
 
 
-def test_each_candidate_has_what_chance_would_give_and_what_is_there(index: Index) -> None:
+@given(CHOSEN, FLOORS)
+def test_examples_are_the_nearest_pairs_of_different_vectors_on_either_side(chosen: list[int], floor: float) -> None:
+    vectors = directions(chosen)
+    tally, distinct = counted(vectors, [floor, 0.9])
+    first = distinct.first.tolist()
+    pairs = [pair for pair in all_pairs(vectors) if pair[0] in first and pair[1] in first]
+    lowest = lowest_score(0.9)
+    above = [
+        (score, one, other) for one, other, score in tally.above(1) if other in first
+    ]  # the rest have a copy apart
+    assert above == sorted((score, one, other) for one, other, score in pairs if score >= lowest)
+    below = [(-score, one, other) for one, other, score in tally.below(1)]
+    assert below == sorted((-score, one, other) for one, other, score in pairs if lowest_score(floor) <= score < lowest)
+
+
+@given(CHOSEN, st.integers(1, 5))
+def test_the_order_of_pairs_changes_nothing(chosen: list[int], batch: int) -> None:
+    vectors = directions(chosen)
+    distinct = find_distinct(vectors)
+    found = [
+        counted(vectors, [0.29, 0.9], BrutePairs(vectors[distinct.first], lowest_score(0.29), size))[0]
+        for size in (batch, 10**6)
+    ]
+    for edge in (0, 1):
+        assert found[0].pairs(edge) == found[1].pairs(edge)
+        assert [*found[0].above(edge)] == [*found[1].above(edge)]
+
+
+def test_a_document_copied_a_million_times_is_counted_and_not_listed() -> None:
+    count = 1_000_000
+    vectors = np.broadcast_to(sphere(1, 8), (count, 8))
+    copied = Distinct(np.zeros(1, np.int64), np.zeros(count, np.int64))
+    tally = PairTally(copied, np.arange(count), [0.8, 1.0])
+    tally.add_copies(vectors)
+    assert tally.pairs(0) == tally.pairs(1) == count * (count - 1) // 2
+    assert [pair[:2] for pair in tally.above(1)] == [(0, 1)]
+
+
+def test_each_threshold_has_its_pairs_and_what_it_drops(indexed: Indexed) -> None:
     vectors = corpus()
-    found = suggested(index, vectors)
-    assert found.background is not None
-    assert found.documents == DOCUMENTS
+    path = indexed(vectors)
+    found = suggest_thresholds(path)
+    assert found.documents == len(vectors)
+    assert [one.threshold for one in found.candidates] == [one for one in USUAL_THRESHOLDS if one >= found.floor]
     for candidate in found.candidates:
-        chance = candidate.chance
         assert candidate.pairs == sum(score >= lowest_score(candidate.threshold) for *_, score in all_pairs(vectors))
-        assert chance is not None
-        assert chance.expected == found.background.expected(candidate.threshold)
-        assert (chance.low or 0) < chance.expected < (chance.high or 0)
-        assert candidate.by_chance == (min(1, chance.expected / candidate.pairs) if candidate.pairs else None)
+        assert candidate.dropped == deduplicate(path, candidate.threshold).facts["dropped"]
     assert found.candidates[0].dropped == 100
-    assert found.candidates[0].dropped_exactly
 
 
-def test_examples_can_be_read_and_lie_next_to_their_candidate(index: Index) -> None:
-    found = suggested(index, corpus())
+def test_examples_can_be_read_and_lie_next_to_their_threshold(indexed: Indexed) -> None:
+    found = suggest_thresholds(indexed(corpus()), floor=FLOOR)
     read = [side for candidate in found.candidates for side in sides(candidate)]
     assert len(read) >= 12
     for side in read:
@@ -131,98 +171,78 @@ def sides(candidate: ThresholdCandidate) -> list[ExampleDocument]:
 
 
 def test_examples_show_different_documents_if_there_are() -> None:
-    hub = [(0, 1, 0.90), (0, 2, 0.91), (1, 2, 0.92)]
-    assert nearest_examples([*hub, (3, 4, 0.93), (5, 6, 0.94), (7, 8, 0.95)]) == [hub[0], (3, 4, 0.93), (5, 6, 0.94)]
-    assert nearest_examples([*hub, (3, 4, 0.93)]) == [hub[0], (3, 4, 0.93), hub[1]]
-    assert nearest_examples(hub[:2]) == hub[:2]
+    hub, rows = [(0, 1, 0.90), (0, 2, 0.91), (1, 2, 0.92)], np.arange(9)
+    others = [(3, 4, 0.93), (5, 6, 0.94), (7, 8, 0.95)]
+    assert nearest_pairs([*hub, *others], rows) == [hub[0], (3, 4, 0.93), (5, 6, 0.94)]
+    assert nearest_pairs([*hub, (3, 4, 0.93)], rows) == [hub[0], (3, 4, 0.93), hub[1]]
+    assert nearest_pairs(hub[:2], rows) == hub[:2]
 
 
-@pytest.mark.parametrize("seed", [0, 1, 7])
-def test_the_order_of_pairs_changes_nothing(index: Index, seed: int) -> None:
-    vectors = np.concatenate([corpus()[:350], corpus()[:50]])
-    assert suggested(index, vectors, shuffle=seed) == suggested(index, vectors)
-
-
-def test_with_more_pairs_than_are_held_only_the_number_dropped_is_a_bound(index: Index) -> None:
-    vectors = near(sphere(4, 24).repeat(100, axis=0), np.arange(400), 0.25)  # so that some duplicates are dropped
-    exact, bound = suggested(index, vectors, pairs_held=10**6), suggested(index, vectors, pairs_held=10)
-    for one, other in zip(exact.candidates, bound.candidates, strict=True):
-        assert one.dropped_exactly
-        assert not other.dropped_exactly
-        assert one.dropped <= other.dropped
-        assert (one.pairs, one.above, one.below) == (other.pairs, other.above, other.below)
-    assert exact.candidates[3].dropped < bound.candidates[3].dropped
-
-
-def test_the_result_is_strict_json_and_names_what_was_drawn(index: Index) -> None:
-    stated = json.loads(json.dumps(suggested(index, corpus()).to_dict(), allow_nan=False))
-    assert stated["background"]["seed"] == 0
-    assert stated["background"]["pairs"] == stated["background"]["drawn"] * (stated["background"]["drawn"] - 1) // 2
-    assert stated["background"]["tail"].keys() == {"start", "ceiling", "exponent", "pairs"}
+def test_the_result_is_strict_json(indexed: Indexed) -> None:
+    stated = json.loads(json.dumps(suggest_thresholds(indexed(corpus())).to_dict(), allow_nan=False))
+    assert stated.keys() == {"documents", "windows", "floor", "candidates"}
     shown = next(candidate for candidate in stated["candidates"] if candidate["above"])
-    assert shown["chance"].keys() == {"expected", "low", "high"}
+    assert shown.keys() == {"threshold", "pairs", "dropped", "above", "below"}
+    assert shown["above"][0].keys() == {"score", "first", "second"}
     assert shown["above"][0]["first"].keys() == {"id", "text"}
 
 
-def test_in_words_it_is_an_estimate_and_no_p_value(index: Index) -> None:
-    found = suggested(index, corpus())
-    assert found.background is not None
-    one = found.background.lowest()
-    words = " ".join(found.sentences)
-    assert words.startswith(f"At {one:g} expect fewer than one unrelated pair in this corpus: an estimate, which takes")
-    assert "chance explains" in words
-    assert "random pairs" in words
-    assert "p-value" not in words
-    assert "significan" not in words
-    assert "too high" not in words
+@pytest.mark.parametrize("count", [1, 2, 30])
+def test_few_documents_have_counts(indexed: Indexed, count: int) -> None:
+    found = suggest_thresholds(indexed(sphere(count, 24)), floor=FLOOR)
+    assert [(one.pairs, one.dropped) for one in found.candidates] == [(0, 0)] * 8
 
 
-def test_without_near_duplicates_it_says_so(index: Index) -> None:
-    found = suggested(index, sphere(400, 14))
-    assert "at no threshold above it less than 1%: there are few near-duplicates, if any" in " ".join(found.sentences)
-
-
-def test_an_estimate_that_related_documents_spoil_is_said_to_be_too_high(index: Index) -> None:
-    vectors = near(sphere(200, 32).repeat(2, axis=0), np.arange(400), 0.6)  # those of a pair score 0.74
-    assert "too high for use: many documents are related in ways that score less than 0.79" in " ".join(
-        suggested(index, vectors).sentences
-    )
-
-
-@pytest.mark.parametrize("count", [0, 1, 2, 30])
-def test_few_documents_have_counts_but_no_background(index: Index, count: int) -> None:
-    found = suggested(index, sphere(count, 24))
-    assert found.background is None
-    assert found.sentences[0].startswith(f"Too few documents for a background: {count} that score below 0.79")
-    assert [candidate.chance for candidate in found.candidates] == [None] * len(found.candidates)
-    assert found.candidates[0].pairs == 0
-    json.dumps(found.to_dict(), allow_nan=False)
-
-
-def test_copies_of_one_document_have_counts_but_no_background(index: Index) -> None:
-    found = suggested(index, sphere(1, 24).repeat(DOCUMENTS, axis=0))
-    assert found.sentences[0].startswith("Too few documents for a background: 1 that score below")
+def test_copies_of_one_document_have_counts(indexed: Indexed) -> None:
+    count = 400
+    found: Suggestion = suggest_thresholds(indexed(sphere(1, 24).repeat(count, axis=0)))
     for candidate in found.candidates:
-        assert candidate.pairs == DOCUMENTS * (DOCUMENTS - 1) // 2
-        assert (candidate.dropped, candidate.dropped_exactly) == (DOCUMENTS - 1, True)
+        assert candidate.pairs == count * (count - 1) // 2
+        assert candidate.dropped == count - 1
     assert [example.second.id for example in found.candidates[-1].above] == ["d1"]
 
 
-def test_an_index_is_asked_with_labelled_pairs_and_a_floor(index: Index, tmp_path: Path) -> None:
-    (tmp_path / "pairs.tsv").write_text("d0\td1\t1\nd2\td3\t0\n")
-    found = suggest_thresholds(index.path, tmp_path / "pairs.tsv", floor=0.9)
-    assert (found.documents, found.floor) == (DOCUMENTS, 0.9)
-    assert found.candidates[0].threshold == 0.9
-    assert found.labelled is not None
-    assert (found.labelled.pairs, found.labelled.duplicates) == (2, 1)
-    assert found.to_dict()["labelled"]["pairs"] == 2
-    assert suggest_thresholds(index.path).labelled is None
-
-
-def test_a_floor_that_is_no_threshold_is_refused(index: Index) -> None:
+def test_a_floor_is_where_pairs_begin(indexed: Indexed) -> None:
+    path = indexed(corpus())
+    found = suggest_thresholds(path, floor=0.9)
+    assert (found.floor, found.candidates[0].threshold) == (0.9, 0.9)
     with pytest.raises(ConfigError, match=r"floor is -2"):
-        suggest_thresholds(index.path, floor=-2)
-    vectors = sphere(3, 4)
-    counts = count_pairs(vectors, find_distinct(vectors), BrutePairs(vectors, 0.9), 0.9)
-    with pytest.raises(ConfigError, match=r"floor is 1\.5"):
-        suggest(index, vectors, counts, 1.5)
+        suggest_thresholds(path, floor=-2)
+
+
+def floor_of(vectors: Vectors) -> float:
+    return choose_floor(vectors, find_distinct(vectors), np.arange(len(vectors)))
+
+
+def test_the_floor_is_the_usual_one_where_some_documents_have_neighbours() -> None:
+    assert floor_of(corpus()) == FLOOR
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_single_document_has_the_usual_floor(count: int) -> None:
+    assert floor_of(sphere(count, 64)) == FLOOR
+
+
+def test_the_floor_is_lower_where_few_documents_have_a_neighbour() -> None:
+    vectors = sphere(1000, 256)
+    floor = floor_of(vectors)
+    assert floor < 0.4
+    assert 50 < neighboured(vectors, floor) < 250
+
+
+def test_the_floor_is_higher_where_all_documents_are_alike() -> None:
+    vectors = unit(sphere(1000, 64) + np.full(64, 2 / 8, np.float32))  # random pairs score about 0.8
+    floor = floor_of(vectors)
+    assert 0.8 < floor < 0.95
+    assert neighboured(vectors, floor) < 700
+
+
+def neighboured(vectors: Vectors, floor: float) -> int:
+    """How many rows another scores the floor with."""
+    scores: RowIds = np.count_nonzero(vectors @ vectors.T >= floor, axis=1)
+    return int(np.count_nonzero(scores > 1))
+
+
+def test_a_corpus_of_copies_has_the_highest_floor_that_is_left() -> None:
+    vectors = near(sphere(60, 64)[:1].repeat(60, axis=0), np.arange(60), 0.01)
+    assert floor_of(vectors) == 0.98

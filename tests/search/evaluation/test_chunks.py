@@ -26,7 +26,7 @@ from search.evaluation.tune.unlabelled import reciprocal_ranks
 from search.index import Index, LiveRows
 from search.ranking.exact import exact_top_k, id_order
 from tests.oracles import best_rows
-from tests.search.dedup.test_chance import sphere
+from tests.search.dedup.spheres import sphere
 from tests.search.evaluation.retrieval.tiny_collection import WORDS, ranking, write_lines
 
 Result = dict[str, Any]

@@ -10,12 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from indexer.ann.score_order import from_sort_key, sort_key
 from indexer.arrays import Vectors
 from indexer.errors import ConfigError, EvaluationError
 from search.evaluation.retrieval.metrics import measure
 from search.evaluation.retrieval.runs import run_files, run_tag, write_per_query
 from search.export.trec import require_plain_ids, run_lines, strictly_falling
-from search.ranking.exact import exact_top_k, from_sort_key, id_order, sort_key, top_k_above_zero
+from search.ranking.exact import exact_top_k, id_order, top_k_above_zero
 from tests.oracles import best_rows
 
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)

@@ -16,10 +16,10 @@ import numpy as np
 from indexer.arrays import RowIds
 from indexer.errors import MachineError
 from indexer.executors import WorkerPool, run_tasks, threads_per_worker
-from search.dedup.codes import Int8Kernel, int8_is_exact
-from search.dedup.join import COMPARING, COMPARING_KEPT, ExactJoin
+from search.dedup.join.codes import Int8Kernel, int8_is_exact
+from search.dedup.join.exact import COMPARING, COMPARING_KEPT, ExactJoin
+from search.dedup.join.tiles import Task, seen_by_all
 from search.dedup.pairs import Pairs
-from search.dedup.tiles import Task, seen_by_all
 from search.dedup.vectors import disk_full
 
 _RUNS = 32  # of tiles, for each worker: the last ones are short beside the whole

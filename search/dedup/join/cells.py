@@ -7,7 +7,7 @@ centroids and any assignment. Let x lie in cell a, y in cell b, and w = c_a - c_
 
 Two unit vectors that score at least t have |x - y| <= r = sqrt(2 - 2 t). So one of the two brackets is at most
 r |w| / 2: x visits cell b, or y visits cell a, where a row visits those cells that it may be so close to. Comparing the
-rows of each cell with one another and with its visitors therefore finds every pair (`search.dedup.visits`).
+rows of each cell with one another and with its visitors therefore finds every pair (`search.dedup.join.visits`).
 
 Of a cell's rows x, a visitor y need not meet those that are much closer to the centroid c than it is: the angle between
 x and c is at least that between y and c less theta, the angle of a pair that scores t (`highest_met`).
@@ -25,7 +25,7 @@ import torch
 
 from indexer.arrays import Float32Array, Float64Array, RowIds, Vectors
 from indexer.parallel import ordered_map, single_torch_thread
-from search.dedup.codes import UNIT_ROUNDOFF, Kernel
+from search.dedup.join.codes import UNIT_ROUNDOFF, Kernel
 
 MOST_CELLS = 8192  # their distances take 256 MiB
 _NORM = 2e-6  # covers that squared norms may differ from 1 by `vectors.UNIT_TOLERANCE`
@@ -46,7 +46,7 @@ def most_cells(memory: int, most: int = MOST_CELLS) -> int:
 
 
 def reach(threshold: float) -> float:
-    """The most that x.c_a - x.c_b may be, of |c_a - c_b|, for a visit: half of r for scores of at least `threshold`."""
+    """Return the largest (x.c_a - x.c_b) / |c_a - c_b| of a row that visits cell b: r / 2 for the threshold."""
     return float(max(0.0, 2 + _NORM - 2 * threshold) ** 0.5 / 2)
 
 

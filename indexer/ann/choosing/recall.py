@@ -1,8 +1,7 @@
 """Recall: the true answers to some queries, and the share of them that an index gives.
 
-The truth is found by brute force as vectors stream by. A float32 matrix product finds candidates, a float64 dot
-product decides: a float32 sum of d products of unit vectors is wrong by at most d * 2**-24, so a row within twice that
-of the cut is a candidate too.
+The truth is found by brute force as vectors stream by: a float32 matrix product finds candidates, float64 products
+decide (`indexer.ann.products`).
 """
 
 from collections.abc import Sequence
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from indexer.ann.products import candidates, float32_slack, pair_products
 from indexer.arrays import Float64Array, Int64Array, Mask, RowIds, SearchResult, Vectors
 
 SCORE_TOLERANCE = 1e-6  # of a score
@@ -17,7 +17,7 @@ RECALL_DEPTH = 10
 MOST_TIES = 1000  # rows kept of those that score as much as the last of the best
 _MOST_EXCLUDED = 16  # a search for many more answers than usual finds more of them
 _QUERY_ROWS, _VECTOR_ROWS = 1024, 16_384  # that a matrix product takes at once
-_PAIRS = 8192  # float64 dot products at once
+_LOWEST = -2.0  # below every score
 _ROW_BITS = 40  # of a number that stands for a query and a row
 _COPY_SPAN = 1.5e-3  # more than |x - y| of unit vectors that score 1 - SCORE_TOLERANCE: sqrt(2e-6) = 1.41e-3
 
@@ -91,8 +91,8 @@ class GroundTruthBuilder:
         if self._origins is None or self._own is None:
             return
         own = self._own[start : start + len(rough), None]
-        query, place = np.nonzero(np.abs(rough - own) <= _COPY_SPAN + vectors.shape[1] * 2.0**-23)
-        copies = pair_scores(self._origins, query + start, vectors, place) >= 1 - SCORE_TOLERANCE
+        query, place = np.nonzero(np.abs(rough - own) <= _COPY_SPAN + float32_slack(vectors.shape[1]))
+        copies = pair_products(self._origins, query + start, vectors, place) >= 1 - SCORE_TOLERANCE
         query, place = query[copies], place[copies]
         rough[query, place] = -np.inf
         self._owner.append(query + start)
@@ -108,11 +108,11 @@ class GroundTruthBuilder:
         cut = self._cut[start : start + len(rough)]
         if self.depth <= len(vectors):
             cut = np.maximum(cut, np.partition(rough, -self.depth, axis=1)[:, -self.depth])
-        slack = vectors.shape[1] * 2.0**-23 + SCORE_TOLERANCE
-        query, place = np.nonzero((rough >= (cut - slack)[:, None]) & (rough > -np.inf))
+        least = np.maximum(cut - SCORE_TOLERANCE, _LOWEST)  # rows that are passed over score -inf
+        query, place = candidates(rough, least, vectors.shape[1])
         if not len(query):
             return
-        exact = pair_scores(self.queries, query + start, vectors, place)
+        exact = pair_products(self.queries, query + start, vectors, place)
         distinct, starts = np.unique(query, return_index=True)
         for number, first, end in zip(distinct.tolist(), starts, [*starts[1:], len(query)], strict=True):
             self._keep(number + start, exact[first:end], numbers[place[first:end]])
@@ -181,13 +181,3 @@ def _keyed(rows: Sequence[RowIds]) -> Int64Array:
     owner = np.repeat(np.arange(len(rows)), [len(some) for some in rows])
     keyed: Int64Array = (owner << _ROW_BITS) | np.concatenate([np.zeros(0, np.int64), *rows])
     return keyed
-
-
-def pair_scores(queries: Vectors, query: RowIds, vectors: Vectors, row: RowIds) -> Float64Array:
-    """float64 inner products of pairs, (n,): queries[query[i]] with vectors[row[i]]."""
-    found = np.zeros(len(query))
-    for start in range(0, len(query), _PAIRS):
-        part = slice(start, start + _PAIRS)
-        left, right = queries[query[part]].astype(np.float64), vectors[row[part]].astype(np.float64)
-        found[part] = np.einsum("nd,nd->n", left, right)
-    return found

@@ -1,8 +1,8 @@
 """The join for tens of millions of vectors: only rows of neighbouring cells are compared, so pairs can be missed.
 
-Cells are those of `search.dedup.cells`, but a row visits only those that are nearer than the proof asks for: most pairs
-lie well inside the bound. How many pairs are missed is measured against the exact join on a sample of rows, and so is
-how near a visited cell must be.
+Cells are those of `cells`, but a row visits only those that are nearer than the proof asks for: most pairs lie well
+inside the bound. How many pairs are missed is measured against the exact join on a sample of rows, and so is how near a
+visited cell must be.
 """
 
 from collections.abc import Iterator
@@ -13,12 +13,12 @@ import numpy as np
 
 from indexer.arrays import Float64Array, Int64Array, RowIds, Vectors
 from indexer.progress import Progress
-from search.dedup.cells import Centroids, most_cells, reach
-from search.dedup.codes import float32_accumulation
-from search.dedup.join import ExactJoin
+from search.dedup.join.cells import Centroids, most_cells, reach
+from search.dedup.join.codes import float32_accumulation
+from search.dedup.join.exact import ExactJoin
+from search.dedup.join.visits import Cells
 from search.dedup.pairs import Pairs
 from search.dedup.settings import JoinOptions
-from search.dedup.visits import Cells
 
 RECALL = 0.9995  # of the sampled pairs: cells as far away as this takes are visited
 _LEVELS = 16  # steps between no visits and those that prove all

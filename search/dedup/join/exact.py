@@ -1,7 +1,7 @@
 """The exact similarity join: all pairs of vectors that score at least a threshold.
 
-Where cells save work, only pairs that they cannot rule out are looked at (`search.dedup.cells`). Codes are compared
-tile by tile and rule out nearly all of these; what is left gets its score from the vectors themselves.
+Where cells save work, only pairs that they cannot rule out are looked at (`cells`). Codes are compared tile by tile and
+rule out nearly all of these; what is left gets its score from the vectors themselves.
 Threads work ahead of who takes their results, but only so far: what waits is bounded, however much there is.
 """
 
@@ -17,18 +17,19 @@ from typing import Any
 import numpy as np
 import torch
 
+from indexer.ann.products import float32_slack
 from indexer.arrays import RowIds, Vectors
 from indexer.encoders.device import choose_device
 from indexer.errors import MachineError
 from indexer.parallel import available_cores, single_blas_thread
 from indexer.progress import NoProgress, Progress
-from search.dedup.cell_tasks import CellComparison
-from search.dedup.cells import Centroids, Pilot, most_cells, reach
-from search.dedup.codes import UNIT_ROUNDOFF, Kernel, choose_kernel, fit_basis, float32_accumulation
+from search.dedup.join.cell_tasks import CellComparison
+from search.dedup.join.cells import Centroids, Pilot, most_cells, reach
+from search.dedup.join.codes import Kernel, choose_kernel, fit_basis, float32_accumulation
+from search.dedup.join.tiles import CodeMatrix, Task, Tile, near, seen_by_all
+from search.dedup.join.visits import Cells
 from search.dedup.pairs import Pairs, pair_scores, tile_scores
 from search.dedup.settings import JoinOptions
-from search.dedup.tiles import CodeMatrix, Task, Tile, near, seen_by_all
-from search.dedup.visits import Cells
 
 COMPARING, COMPARING_KEPT = "comparing vectors", "comparing with those kept"  # phases
 _PATIENCE = 0.1  # seconds between two looks at whether to stop
@@ -250,9 +251,7 @@ class ExactJoin:
             scores = tile_scores(self.vectors[tile.left], self.vectors[tile.right])[tile.rows, tile.columns]
         else:
             ones, others = self.vectors[left], self.vectors[right]
-            # Most are only close: a sum of d products in float32, in any order, is off by at most (d + 2) u.
-            about = np.einsum("nd,nd->n", ones, others)
-            close = about >= self.threshold - (ones.shape[1] + 2) * UNIT_ROUNDOFF * (1 + 1e-4) - 2.0**-22
+            close = np.einsum("nd,nd->n", ones, others) >= self.threshold - float32_slack(ones.shape[1])  # few are
             left, right = left[close], right[close]
             scores = pair_scores(ones[close], others[close])
         return Pairs(left, right, scores).take(scores >= self.lowest)

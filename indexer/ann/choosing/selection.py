@@ -16,13 +16,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any, cast
 
-from indexer.ann.cost import query_cost
+from indexer.ann.choosing.cost import query_cost
+from indexer.ann.choosing.operating_points import LEAST_WIDTH, cheapest_point, recall_curve
+from indexer.ann.choosing.recall import RECALL_DEPTH, GroundTruth
 from indexer.ann.factory import add_vectors, make_index
 from indexer.ann.faiss_index import import_faiss, save_index
 from indexer.ann.index_training import IndexTrainer
-from indexer.ann.operating_points import LEAST_WIDTH, cheapest_point, recall_curve
 from indexer.ann.parameters import search_parameters
-from indexer.ann.recall import RECALL_DEPTH, GroundTruth
 
 _LEAST_FOR_LISTS = 100_000  # rows below which scanning all codes takes less than choosing among lists
 _LINKS = 32

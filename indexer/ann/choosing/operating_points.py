@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass
 from itertools import product
 from typing import Any, Protocol
 
-from indexer.ann.cost import QueryCost, query_cost
+from indexer.ann.choosing.cost import QueryCost, query_cost
+from indexer.ann.choosing.recall import GroundTruth
 from indexer.ann.faiss_index import faiss_threads, single_faiss_thread
 from indexer.ann.parameters import WIDEST_WALK, largest_parameters, search_parameters, set_search_parameters
-from indexer.ann.recall import GroundTruth
 from indexer.ann.search import search_index
 from indexer.arrays import Mask, SearchResult
 from indexer.errors import ConfigError

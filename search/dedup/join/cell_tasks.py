@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from indexer.arrays import Float64Array, Int64Array, Mask, RowIds
-from search.dedup.cells import highest_met
-from search.dedup.tiles import CodeMatrix, Task, Tile
-from search.dedup.visits import Cells
+from search.dedup.join.cells import highest_met
+from search.dedup.join.tiles import CodeMatrix, Task, Tile
+from search.dedup.join.visits import Cells
 
 
 @dataclass(frozen=True)
