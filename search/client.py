@@ -5,7 +5,7 @@ import ssl
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
@@ -15,7 +15,7 @@ from indexer.errors import ConfigError, MachineError, UnknownDocumentError
 from indexer.typed_json import MAX_DEPTH, decode_json
 from indexer.urls import is_loopback
 from search.hits import Answer, Hit
-from search.ranking.options import SearchOptions, require_queries
+from search.ranking.options import SEARCH_FIELDS, SearchOptions, require_queries
 from search.text import escape
 
 MOST_QUERIES = 64  # of one request; the server takes 256 by default, but others want their turn
@@ -297,14 +297,12 @@ def _trusted(parts: SplitResult) -> ssl.SSLContext | bool:
 
 
 def _fields_of(options: SearchOptions) -> dict[str, Any]:
-    """The options as a request has them: k, and what is not as usual."""
-    if options.partial:
+    """Return the options as a request has them: `k`, and those that differ from their defaults."""
+    asked = {field: getattr(options, field.name) for field in SEARCH_FIELDS}
+    asked = {field: value for field, value in asked.items() if value != field.default or field.name == "k"}
+    if any(not field.option.is_served for field in asked):
         raise ConfigError("partial is for segments that processes hold; a server answers from all or not at all.")
-    usual = {field.name: field.default for field in fields(SearchOptions)}
-    asked = {name: value for name, value in asdict(options).items() if value != usual[name]}
-    return {name: value if isinstance(value, str | bool | int) else float(value) for name, value in asked.items()} | {
-        "k": options.k
-    }
+    return {field.name: float(value) if field.kind is float else value for field, value in asked.items()}
 
 
 def _require_unicode(texts: list[str], what: str = "query") -> list[str]:

@@ -10,6 +10,7 @@ from indexer.executors.pool import Executor, WorkerPool
 from indexer.ranking_config import MOST_DEPTH
 from indexer.run_options import Backend, RunOptions
 from indexer.urls import mirrored
+from search.ranking.options import SEARCH_FIELDS, SearchField
 
 if TYPE_CHECKING:
     from indexer.config import BuildConfig
@@ -54,6 +55,24 @@ result_options = all_of(
 def k_option(text: str, default: int = 10) -> Callable[[F], F]:
     """-k, as `k`."""
     return click.option("-k", type=int, default=default, show_default=True, help=text)
+
+
+def search_options(command: F) -> F:
+    """The options of a search, as `SearchOptions` declares them."""
+    return all_of(*map(_search_option, SEARCH_FIELDS))(command)
+
+
+def _search_option(field: SearchField) -> Callable[[F], F]:
+    if field.kind is bool:
+        return click.option(field.flag, is_flag=True, help=field.option.help)
+    return click.option(
+        field.flag,
+        type=click.Choice(field.choices) if field.choices else field.kind,
+        default=field.default,
+        show_default=field.default is not None,
+        metavar=field.option.metavar,
+        help=field.option.help,
+    )
 
 
 # Where and by what an encoder runs.

@@ -21,12 +21,11 @@ from search.cli.options import (
     encoder_options,
     force_option,
     json_option,
-    k_option,
     output_option,
     quiet_option,
     recipe_reads,
-    rerank_options,
     run_options,
+    search_options,
 )
 from search.cli.query_server import answers_of_server, check_options, server_of, server_options, texts_of_file
 
@@ -40,27 +39,13 @@ Show = Callable[[str, "Answer[Hit] | None"], None]
 _FEW = 8  # questions for which starting quickly is worth more than encoding quickly
 _MOST_AHEAD = 64 << 20  # bytes of a manifest that is read to hash weights ahead
 _BATCH = 64  # lines of standard input answered together
-_ASKED = ("k", "where", "group_by", "min_score", "hybrid", "exact", "similarity", "partial", "fold", "hybrid_weight")
 _BLANK = "the query is blank; expected some text"
 
 
 @click.command("query")
 @click.argument("words", nargs=-1, metavar="INDEX [TEXT]...")
-@k_option("Hits a query.")
-@click.option("--where", metavar="SQL", help='Only documents whose metadata match, such as "year > 2019".')
-@click.option("--group-by", metavar="COLUMN", help="At most one hit for each value of a metadata column.")
-@click.option("--min-score", type=float, help="Only hits that score at least this.")
-@click.option("--fold", type=float, metavar="SIMILARITY", help="Fold hits this similar to a better one under it: 0.95.")
-@click.option("--hybrid", is_flag=True, help="Fuse with BM25, as the recipe's [hybrid] says.")
-@click.option("--hybrid-weight", type=float, metavar="W", help="With --hybrid: weight of the vectors, 0 to 1.")
-@click.option(
-    "--similarity",
-    type=click.Choice(["cosine", "js"]),
-    default="cosine",
-    show_default=True,
-    help='js: rank mixtures by Jensen-Shannon divergence (pooling "latte-mix"); with --exact, proved.',
-)
-@rerank_options("Put the first hits in the order of this cross-encoder, a hub id or folder, not the recipe's.")
+@search_options
+@click.option("--rerank", metavar="MODEL", help="Rerank by this cross-encoder, a hub id or folder, not the recipe's.")
 @click.option("--no-rerank", is_flag=True, help="Leave the hits in the order they were found in.")
 @click.option("--like", metavar="ID", help="Neighbours of a stored document instead of a text.")
 @click.option(
@@ -69,11 +54,9 @@ _BLANK = "the query is blank; expected some text"
     metavar="FILE|BEIR_FOLDER",
     help="Queries of a file: one a line, queries.jsonl, or a .npy of their embeddings; - as TEXT reads standard input.",
 )
-@click.option("--exact", is_flag=True, help="Compare with every document instead of searching the index.")
 @click.option("--recall", type=float, help="Search as far as this recall@10 takes, instead of the recipe's.")
 @click.option("--shards", type=click.Choice(["ray"]), help="Search each segment in a process of its own, by Ray.")
 @click.option("--ray-address", default="", metavar="ADDRESS", help="Ray cluster, or auto. Default: one is started.")
-@click.option("--partial", is_flag=True, help="With --shards: answer without processes that are lost, and say so.")
 @server_options
 @encoder_options
 @output_option("Write the answers to this file as JSON lines, and print none.")
@@ -136,10 +119,10 @@ def _index_and_texts(words: tuple[str, ...], options: dict[str, Any]) -> tuple[P
 
 def _asked(options: dict[str, Any]) -> "SearchOptions":
     """What is asked for. Raises ConfigError for what cannot be asked of any index."""
-    from search.ranking.options import SearchOptions
+    from search.ranking.options import SEARCH_FIELDS, SearchOptions
 
-    depth = 0 if options["no_rerank"] else options["rerank_depth"]
-    return SearchOptions(**{name: options[name] for name in _ASKED}, rerank_depth=depth)
+    asked = {field.name: options[field.name] for field in SEARCH_FIELDS}
+    return SearchOptions(**asked | ({"rerank_depth": 0} if options["no_rerank"] else {}))
 
 
 def _shards(options: dict[str, Any]) -> "ShardOptions | None":

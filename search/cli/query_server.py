@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from search.cli.options import PATH, all_of
+from search.ranking.options import SEARCH_FIELDS
 
 if TYPE_CHECKING:
     from search.client import SearchClient
     from search.hits import Answer, Hit
     from search.ranking.options import SearchOptions
 
-_OF_AN_INDEX = ("model", "rerank", "device", "backend", "threads", "recall", "shards", "ray_address", "partial")
+_OF_AN_INDEX = ("model", "rerank", "device", "backend", "threads", "recall", "shards", "ray_address")
 
 server_options = all_of(
     click.option("--url", metavar="URL", help="Ask the server there, of isotrope serve, in place of an INDEX."),
@@ -35,7 +36,7 @@ def check_options(options: dict[str, Any]) -> None:
         if _is_given("api_key_file"):
             raise click.UsageError("--api-key-file is for a server: name it by --url.")
         return
-    for name in _OF_AN_INDEX:
+    for name in (*_OF_AN_INDEX, *(field.name for field in SEARCH_FIELDS if not field.option.is_served)):
         if _is_given(name):
             raise click.UsageError(f"--{name.replace('_', '-')} is for an INDEX; with --url the server has chosen.")
     if options["queries"] and options["queries"].suffix.lower() == ".npy":

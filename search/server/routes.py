@@ -57,12 +57,13 @@ def search_routes(service: SearchService) -> APIRouter:
     @router.post("/search", response_model=SearchResponse, response_model_exclude_none=True, responses=NOT_FOUND)
     async def search(asked: SearchRequest, share: RoomShare = shares) -> Response:
         """Find the documents closest to a text, or to a stored document."""
-        require_within(limits, asked.queries, asked.k)
+        options = asked.options
+        require_within(limits, asked.queries, options.k)
         if asked.like is not None:
-            reply = await service.neighbours(asked.like, asked.options, share)
+            reply = await service.neighbours(asked.like, options, share)
             return await written(search_pieces(reply, [f"like {asked.like}"]), share)
-        require_rerankable(service, asked.queries, asked.rerank_depth)
-        reply = await service.search(asked.queries, asked.options, share)
+        require_rerankable(service, asked.queries, options.rerank_depth)
+        reply = await service.search(asked.queries, options, share)
         return await written(search_pieces(reply, asked.queries), share)
 
     @router.post("/facets", response_model=FacetsResponse)

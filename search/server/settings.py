@@ -14,7 +14,6 @@ from indexer.urls import is_loopback
 
 _SHORTEST_KEY = 16
 _LARGEST_FILE = 1 << 20
-LEAST_FOLD = 0.5  # folding at less takes whole corpora apart
 
 
 @dataclass(frozen=True)
