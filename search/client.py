@@ -14,7 +14,7 @@ import httpx2
 from indexer.errors import ConfigError, MachineError, UnknownDocumentError
 from indexer.typed_json import MAX_DEPTH, decode_json
 from indexer.urls import is_loopback
-from search.hits import Answer, Hit
+from search.hits import Answer, Hit, Truncated
 from search.ranking.options import SEARCH_FIELDS, SearchOptions, require_queries
 from search.text import escape
 
@@ -29,14 +29,6 @@ _ANSWER_SECONDS = 300.0  # the server ends a request sooner, by its own deadline
 _SHOWN = 500  # characters of a message of the server's
 _DEPTH = MAX_DEPTH + 8  # metadata lie so deep in an answer
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Truncated:
-    """A query had so many `tokens`, and was cut at the `limit`."""
-
-    tokens: int
-    limit: int
 
 
 @dataclass(frozen=True)

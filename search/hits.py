@@ -65,9 +65,10 @@ class Hit:
     parts: HybridScores | None = None
     rerank_score: float | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON has it; `rerank_score`, `parts`, `window` and `folded`, `folded_count` only where there are some."""
-        plain: dict[str, Any] = {name: getattr(self, name) for name in ("id", "score", "title", "text", "metadata")}
+    def to_dict(self, rank: int | None = None) -> dict[str, Any]:
+        """Return the hit as JSON has it, with its `rank` if given and without the fields that do not apply to it."""
+        plain: dict[str, Any] = {} if rank is None else {"rank": rank}
+        plain |= {name: getattr(self, name) for name in ("id", "score", "title", "text", "metadata")}
         if self.rerank_score is not None:
             plain["rerank_score"] = self.rerank_score
         if self.parts:
@@ -77,6 +78,14 @@ class Hit:
         if self.folded:
             plain |= {"folded": [asdict(one) for one in self.folded], "folded_count": self.folded_count}
         return plain
+
+
+@dataclass(frozen=True)
+class Truncated:
+    """A query of so many `tokens` was cut at the `limit`, because the encoder reads no more."""
+
+    tokens: int
+    limit: int
 
 
 class Answer(list[Found]):

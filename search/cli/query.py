@@ -367,7 +367,7 @@ def _shown(options: dict[str, Any]) -> Iterator[Show]:
 def _record(query: str, hits: "Answer[Hit] | None") -> dict[str, Any]:
     if hits is None:
         return {"query": query, "error": _BLANK}
-    record = {"query": query, "hits": [{"rank": rank} | hit.to_dict() for rank, hit in enumerate(hits, start=1)]}
+    record = {"query": query, "hits": [hit.to_dict(rank) for rank, hit in enumerate(hits, start=1)]}
     if hits.partial:
         missing = [{"segment": one.file, "first_row": one.first_row, "rows": one.rows} for one in hits.missing]
         return record | {"partial": True, "missing": missing}

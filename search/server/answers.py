@@ -50,6 +50,6 @@ def search_pieces(reply: SearchReply, names: list[str]) -> Iterator[str]:
         head = to_json({"query": name, **notes_of(reply, place)})
         yield f'{", " if place else ""}{head[:-1]}, "hits": ['
         for rank, hit in enumerate(answer, start=1):
-            yield f"{', ' if rank > 1 else ''}{to_json({'rank': rank, **hit.to_dict()})}"
+            yield f"{', ' if rank > 1 else ''}{to_json(hit.to_dict(rank))}"
         yield "]}"
     yield f'], "index": {to_json(vars(reply.stamp))}}}'

@@ -26,10 +26,11 @@ from indexer.config import KIND_TRAITS
 from indexer.encoders import Role
 from indexer.encoders.identity import UNLIMITED
 from search.files import to_json
+from search.hits import Truncated
 from search.server.answers import share_of
 from search.server.failures import JsonResponse, RequestError
-from search.server.generations import Generation
-from search.server.messages import ErrorResponse, Name, Request, Stamp, Truncated
+from search.server.generations import OpenGeneration, Stamp
+from search.server.messages import ErrorResponse, Name, Request
 from search.server.room import AnswerRoom, RoomShare
 from search.server.routes import ERRORS
 from search.server.service import SearchService, TextVectors
@@ -84,8 +85,9 @@ class EmbeddingUsage(BaseModel):
     total_tokens: int
 
 
+@dataclass(frozen=True, kw_only=True)
 class TruncatedText(Truncated):
-    """A text was longer than the encoder reads: it was cut."""
+    """The place of a text that was cut, because the encoder reads no more."""
 
     index: int
 
@@ -319,11 +321,11 @@ def _require_room(given: Any, dimensions: int) -> None:
         )
 
 
-def _encodes(generation: Generation) -> bool:
+def _encodes(generation: OpenGeneration) -> bool:
     return KIND_TRAITS[generation.engine.index.config.encoder.kind].encodes_texts
 
 
-def require_encoder(generation: Generation, name: str) -> None:
+def require_encoder(generation: OpenGeneration, name: str) -> None:
     """Raises RequestError for an index that makes no vectors of texts."""
     if not _encodes(generation):
         raise RequestError(
@@ -333,7 +335,7 @@ def require_encoder(generation: Generation, name: str) -> None:
         )
 
 
-def _facts(model: EmbeddingModel, generation: Generation) -> dict[str, Any]:
+def _facts(model: EmbeddingModel, generation: OpenGeneration) -> dict[str, Any]:
     index = generation.engine.index
     longest = index.encoder.max_length
     return {

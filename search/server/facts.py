@@ -5,13 +5,13 @@ from typing import Any
 
 from indexer.store.quality import Quality
 from search.describe import describe_index
-from search.server.generations import Generation
+from search.server.generations import OpenGeneration
 from search.server.settings import ServerSettings
 
 _LIMITS = ("k", "queries", "characters", "hits", "rerank_depth", "reranked", "body_bytes")
 
 
-def facts_of(generation: Generation, settings: ServerSettings) -> dict[str, Any]:
+def facts_of(generation: OpenGeneration, settings: ServerSettings) -> dict[str, Any]:
     """What is said of an index that is served: JSON types. Of models and files only their names."""
     facts = describe_index(generation.engine.index)
     figures = Quality.of(facts["quality"]).first.index

@@ -24,21 +24,21 @@ _FACET_SECONDS = 2.0  # limit for counting the values of filtered documents
 
 
 @dataclass(frozen=True)
-class IndexStamp:
+class Stamp:
     """Which generation of which index an answer is from."""
 
     generation: int
     fingerprint: str
 
 
-class Generation:
+class OpenGeneration:
     """An open generation, and how many ask it."""
 
     def __init__(self, engine: SearchEngine) -> None:
         self.engine = engine
         engine.follows = False  # an answer would be of another generation than it says
         manifest = engine.index.manifest
-        self.stamp = IndexStamp(manifest.generation, manifest.fingerprint)
+        self.stamp = Stamp(manifest.generation, manifest.fingerprint)
         self.inode = _inode(engine.index)
         self.users = 0
         self.hybrid = False  # whether it has answered a hybrid question
@@ -140,7 +140,7 @@ class Generations:
     """
 
     def __init__(self, engine: SearchEngine, on_change: Callable[[str], None]) -> None:
-        self.current = Generation(engine)
+        self.current = OpenGeneration(engine)
         self._on_change = on_change
         self._loading: asyncio.Future[bool] | None = None
         self.failure: str | None = None  # why the next generation cannot be served
@@ -150,7 +150,7 @@ class Generations:
         self._words_tried = 0.0
 
     @contextlib.contextmanager
-    def lease(self) -> Iterator[Generation]:
+    def lease(self) -> Iterator[OpenGeneration]:
         """The newest generation, which is not closed before the block ends."""
         generation = self.current
         generation.users += 1
@@ -227,13 +227,13 @@ class Generations:
             self._words_tried = time.monotonic()
             self.current.prepare_words()
 
-    def _newest(self, before: Generation) -> Generation | None:
+    def _newest(self, before: OpenGeneration) -> OpenGeneration | None:
         """The newest generation, ready to answer; None if that is the open one."""
         if not is_replaced(before):
             return None
         engine = before.engine.newest()
         prepare(engine)
-        generation = Generation(engine)
+        generation = OpenGeneration(engine)
         if before.hybrid:
             try:
                 generation.make_words()
@@ -243,7 +243,7 @@ class Generations:
         return generation
 
 
-def is_replaced(generation: Generation) -> bool:
+def is_replaced(generation: OpenGeneration) -> bool:
     """Whether there is a later generation, or another index in this one's place. Raises StoreError."""
     index = generation.engine.index
     return index.is_followed or _inode(index) != generation.inode

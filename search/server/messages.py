@@ -9,7 +9,10 @@ from typing import Annotated, Any
 from annotated_types import GroupedMetadata, MaxLen
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema, model_validator
 
+from search import hits
+from search.hits import Truncated
 from search.server.failures import RequestError
+from search.server.generations import Stamp
 from search.server.search_fields import Protocol, Question, with_search_options
 from search.server.service import SearchReply
 
@@ -133,52 +136,11 @@ class FacetsRequest(Request):
     columns: list[Name] = Field([], max_length=1000, description="Names of columns as /v1/info has them; empty: all.")
 
 
-class Window(BaseModel):
-    """The stretch of a document that a hit was found by: characters [start, end) of its joined text."""
-
-    start: int
-    end: int
-    text: str
-    columns: dict[str, tuple[int, int]]
-
-
-class FoldedHit(BaseModel):
-    """A near-duplicate of a hit; `similarity` is the inner product of their vectors."""
-
-    id: str
-    score: float
-    similarity: float
-    title: str | None
-
-
-class HybridScores(BaseModel):
-    """What a hybrid score is made of: the inner product of unit vectors, and BM25's, 0 without a word of the query."""
-
-    vector: float
-    bm25: float
-
-
-class Hit(BaseModel):
-    """One document of an answer."""
+@dataclass(frozen=True, kw_only=True)
+class Hit(hits.Hit):
+    """A hit and its rank in the answer, from 1."""
 
     rank: int
-    id: str
-    score: float
-    title: str | None
-    text: str
-    metadata: dict[str, Any]
-    parts: HybridScores | None = None
-    window: Window | None = None
-    folded: list[FoldedHit] | None = None
-    folded_count: int | None = None
-    rerank_score: float | None = None
-
-
-class Truncated(BaseModel):
-    """A query was longer than the encoder reads: it was cut."""
-
-    tokens: int
-    limit: int
 
 
 class Result(BaseModel):
@@ -188,13 +150,6 @@ class Result(BaseModel):
     hits: list[Hit]
     truncated: Truncated | None = None
     unknown: bool | None = Field(None, description="True: nothing of the query is known to the encoder.")
-
-
-class Stamp(BaseModel):
-    """Which generation of which index gave the answer: one for all of it."""
-
-    generation: int
-    fingerprint: str
 
 
 class SearchResponse(BaseModel):
@@ -250,19 +205,6 @@ class ErrorResponse(BaseModel):
     """Every answer that is no success."""
 
     error: Fault
-
-
-def search_answer(reply: SearchReply, names: list[str]) -> dict[str, Any]:
-    """An answer as JSON types; `names` stand for the queries. Its hits are those of the command line's JSON."""
-    results = [
-        {
-            "query": name,
-            **notes_of(reply, place),
-            "hits": [{"rank": rank} | hit.to_dict() for rank, hit in enumerate(answer, start=1)],
-        }
-        for place, (name, answer) in enumerate(zip(names, reply.answers, strict=True))
-    ]
-    return {"results": results, "index": vars(reply.stamp)}
 
 
 def notes_of(reply: SearchReply, place: int) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from search.ranking.documents import RankedDocument
 from search.ranking.options import SearchOptions
 from search.server.batches import GreedyBatches
 from search.server.facts import facts_of
-from search.server.generations import Generation, Generations, IndexStamp, is_replaced
+from search.server.generations import Generations, OpenGeneration, Stamp, is_replaced
 from search.server.room import AnswerRoom, RoomShare
 from search.server.room import BusyError as BusyError
 from search.server.settings import ServerSettings
@@ -65,7 +65,7 @@ class TextVectors:
     vectors: Vectors
     lengths: tuple[int, ...]
     max_length: int
-    stamp: IndexStamp
+    stamp: Stamp
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class SearchReply:
     answers: list[Answer[Hit]]
     lengths: tuple[int, ...]
     max_length: int
-    stamp: IndexStamp
+    stamp: Stamp
 
 
 class SearchService:
@@ -125,7 +125,7 @@ class SearchService:
         without a share it counts until this returns. Raises ConfigError and BusyError if it is too much.
         """
 
-        async def ask(generation: Generation) -> SearchReply:
+        async def ask(generation: OpenGeneration) -> SearchReply:
             texts = tuple(queries)
             encoded = await self._encoded(generation, texts, "query")
             key = _RankKey(generation, options)
@@ -142,7 +142,7 @@ class SearchService:
     async def neighbours(self, identity: str, options: SearchOptions, share: RoomShare | None = None) -> SearchReply:
         """The documents closest to a stored one: `SearchEngine.neighbours`. `share` is as for `search`."""
 
-        async def ask(generation: Generation) -> SearchReply:
+        async def ask(generation: OpenGeneration) -> SearchReply:
             key = _RankKey(generation, options, like=True)
             found = await self._ranked(key, _Question(held, like=identity), options.k)
             return SearchReply(found, (), _max_length(generation), generation.stamp)
@@ -153,7 +153,7 @@ class SearchService:
     async def embed(self, texts: Sequence[str], role: Role) -> TextVectors:
         """Unit vectors of texts, any number of them: `SearchEngine.embed`."""
 
-        async def ask(generation: Generation) -> TextVectors:
+        async def ask(generation: OpenGeneration) -> TextVectors:
             encoded = await self._encoded(generation, tuple(texts), role)
             transform = generation.engine.index.transform
             vectors = await self._read(transform.transform, encoded.embeddings, role)
@@ -161,20 +161,18 @@ class SearchService:
 
         return await self._ask(ask)
 
-    async def document(self, identity: str) -> tuple[Document, IndexStamp]:
+    async def document(self, identity: str) -> tuple[Document, Stamp]:
         """A stored document. Raises UnknownDocumentError."""
 
-        async def ask(generation: Generation) -> tuple[Document, IndexStamp]:
+        async def ask(generation: OpenGeneration) -> tuple[Document, Stamp]:
             return await self._read(generation.engine.document, identity), generation.stamp
 
         return await self._ask(ask)
 
-    async def facets(
-        self, where: str | None = None, columns: Collection[str] = ()
-    ) -> tuple[list[ColumnFacet], IndexStamp]:
+    async def facets(self, where: str | None = None, columns: Collection[str] = ()) -> tuple[list[ColumnFacet], Stamp]:
         """Facets of the metadata columns. Those of all documents and columns are computed once a generation."""
 
-        async def ask(generation: Generation) -> tuple[list[ColumnFacet], IndexStamp]:
+        async def ask(generation: OpenGeneration) -> tuple[list[ColumnFacet], Stamp]:
             loop = asyncio.get_running_loop()
             return await loop.run_in_executor(self._counter, generation.facets, where, columns), generation.stamp
 
@@ -183,7 +181,7 @@ class SearchService:
     async def info(self) -> dict[str, Any]:
         """What is served, how it was built, what was measured of it, and what its columns hold: of one generation."""
 
-        async def ask(generation: Generation) -> dict[str, Any]:
+        async def ask(generation: OpenGeneration) -> dict[str, Any]:
             loop = asyncio.get_running_loop()
             return await loop.run_in_executor(self._describer, facts_of, generation, self.settings)
 
@@ -203,7 +201,7 @@ class SearchService:
         """What a short function returns that waits for files."""
         return await asyncio.get_running_loop().run_in_executor(self._readers, read, *given)
 
-    async def _ask(self, ask: Callable[[Generation], Awaitable[Answered]]) -> Answered:
+    async def _ask(self, ask: Callable[[OpenGeneration], Awaitable[Answered]]) -> Answered:
         """The answer of one generation, from beginning to end; of the next one where its files are gone."""
         async with self._place():
             while True:
@@ -245,7 +243,7 @@ class SearchService:
         """Whole seconds after which half of those who wait now should have been answered."""
         return min(max(round(self._seconds), 1), 60)
 
-    async def _encoded(self, generation: Generation, texts: tuple[str, ...], role: Role) -> EncodedTexts:
+    async def _encoded(self, generation: OpenGeneration, texts: tuple[str, ...], role: Role) -> EncodedTexts:
         """Embeddings of texts, piece by piece, so that a large request does not keep a small one waiting."""
         key = (generation, role)
         pieces = [texts[start : start + PIECE] for start in range(0, len(texts), PIECE)]
@@ -267,7 +265,7 @@ class SearchService:
 
     def _encode(self, key: Hashable, items: Sequence[Texts]) -> list[EncodedTexts]:
         """The texts of several requests, encoded together. `key` is the generation and the role."""
-        generation, role = cast(tuple[Generation, Role], key)
+        generation, role = cast(tuple[OpenGeneration, Role], key)
         texts, log = [text for some in items for text in some], EncodeStats()
         if not items:
             return []
@@ -333,7 +331,7 @@ def _hits(engine: SearchEngine, ranked: Sequence[Answer[RankedDocument]], share:
 class _RankKey:
     """What is ranked together: questions to one generation with the same options, of texts or of documents."""
 
-    generation: Generation
+    generation: OpenGeneration
     options: SearchOptions
     like: bool = False
 
@@ -358,5 +356,5 @@ def _reranked(key: _RankKey) -> int:
     return recipe.depth if asked is None else asked
 
 
-def _max_length(generation: Generation) -> int:
+def _max_length(generation: OpenGeneration) -> int:
     return generation.engine.index.encoder.max_length

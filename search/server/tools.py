@@ -18,7 +18,7 @@ from search.files import to_json
 from search.filters.expressions import shortened
 from search.filters.facets import ColumnFacet
 from search.ranking.ranker import SearchOptions
-from search.server.messages import Name, Text, search_answer, text_of
+from search.server.messages import Name, Text, notes_of, text_of
 from search.server.routes import require_within
 from search.server.search_fields import Protocol, Question, with_search_options
 from search.server.service import SearchService
@@ -206,12 +206,11 @@ async def search_documents(service: SearchService, given: DocumentArguments, lin
     else:
         identity = given.like or ""
         reply, name = await service.neighbours(identity, given.options), f"like {identity}"
-    answer = search_answer(reply, [_cut(name, _TITLE)])
-    (result,) = answer["results"]
-    values = sum(len(hit["metadata"]) for hit in result["hits"])
-    rooms = _share(len(result["hits"]), _TEXT), _share(values, _VALUE)
-    hits = [_shown(hit, rooms, link) for hit in result["hits"]]
-    return {"note": NOTE, **result, "hits": hits, "index": answer["index"]}
+    (answer,) = reply.answers
+    rooms = _share(len(answer), _TEXT), _share(sum(len(hit.metadata) for hit in answer), _VALUE)
+    hits = [_shown(hit.to_dict(rank), rooms, link) for rank, hit in enumerate(answer, start=1)]
+    notes = {"query": _cut(name, _TITLE), **notes_of(reply, 0)}
+    return {"note": NOTE, **notes, "hits": hits, "index": vars(reply.stamp)}
 
 
 def _share(count: int, bounds: tuple[int, int]) -> int:

@@ -26,8 +26,8 @@ from search.server.answers import share_of, written
 from search.server.attribute_filters import OutlinedFilter, condition_of
 from search.server.embeddings import TEXTS_SCHEMA, TruncatedText, require_encoder, texts_of, truncated_texts
 from search.server.failures import JsonResponse, RequestError
-from search.server.generations import Generation
-from search.server.messages import ErrorResponse, Finite, Request, Stamp
+from search.server.generations import OpenGeneration, Stamp
+from search.server.messages import ErrorResponse, Finite, Request
 from search.server.room import RoomShare
 from search.server.routes import ERRORS, require_within
 from search.server.service import SearchReply, SearchService
@@ -296,7 +296,7 @@ def _require_store(index: str, name: str) -> None:
         )
 
 
-def _facts(generation: Generation, name: str) -> dict[str, Any]:
+def _facts(generation: OpenGeneration, name: str) -> dict[str, Any]:
     manifest = generation.engine.index.manifest
     documents = manifest.documents
     counts = {"in_progress": 0, "completed": documents, "failed": 0, "cancelled": 0, "total": documents}
