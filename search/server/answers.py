@@ -9,13 +9,13 @@ from starlette.responses import Response
 
 from search.files import to_json
 from search.server.messages import notes_of
-from search.server.room import AnswerRoom, RoomShare
+from search.server.room import Room, RoomShare
 from search.server.service import SearchReply
 
 _SHORT = 100_000  # bytes of documents; writing longer answers would delay other requests
 
 
-def share_of(room: AnswerRoom) -> Any:
+def share_of(room: Room) -> Any:
     """Return a dependency of routes: a share of the room, until the answer was sent or the client has left."""
 
     async def share() -> AsyncIterator[RoomShare]:

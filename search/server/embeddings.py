@@ -31,13 +31,11 @@ from search.server.answers import share_of
 from search.server.failures import JsonResponse, RequestError
 from search.server.generations import OpenGeneration, Stamp
 from search.server.messages import ErrorResponse, Name, Request
-from search.server.room import AnswerRoom, RoomShare
+from search.server.room import RoomShare
 from search.server.routes import ERRORS
 from search.server.service import SearchService, TextVectors
 from search.server.settings import ServerLimits
 
-MOST_BYTES = 64 << 20  # of the vectors of one request
-MOST_HELD = 256 << 20  # bytes of the vectors of all answers under way
 _PIECE_BYTES = 256 << 10  # of vectors that are written as JSON together
 _ROLES: dict[str, Role] = {
     "query": "query",
@@ -146,7 +144,7 @@ class EmbeddingModel:
 def embedding_routes(service: SearchService) -> APIRouter:
     """POST /v1/embeddings, GET /v1/models, GET /v1/models/{id}."""
     router = APIRouter(prefix="/v1", responses=_ERRORS, tags=["openai"])
-    models, shares = embedding_models(service.settings.name), share_of(AnswerRoom(MOST_HELD, MOST_BYTES))
+    models, shares = embedding_models(service.settings.name), share_of(service.room)
 
     @router.post("/embeddings", response_model=EmbeddingResponse, response_model_exclude_none=True)
     async def embed(asked: EmbeddingRequest, share: RoomShare = shares) -> Response:
@@ -156,7 +154,7 @@ def embedding_routes(service: SearchService) -> APIRouter:
             require_encoder(generation, service.settings.name)
             dimensions = generation.engine.index.transform.dim
         _require_dimensions(asked, dimensions)
-        _require_room(asked.input, dimensions)
+        _require_room(asked.input, dimensions, service.room.most_of_one)
         texts = await asyncio.to_thread(_texts, asked.input, service.settings.limits)
         share.reach(4 * dimensions * len(texts))
         found = await service.embed(texts, role)
@@ -310,8 +308,8 @@ def _require_dimensions(asked: EmbeddingRequest, dimensions: int) -> None:
         )
 
 
-def _require_room(given: Any, dimensions: int) -> None:
-    most = MOST_BYTES // (4 * dimensions)
+def _require_room(given: Any, dimensions: int, most_bytes: int) -> None:
+    most = most_bytes // (4 * dimensions)
     if isinstance(given, list) and len(given) > most:
         raise RequestError(
             400,

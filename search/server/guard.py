@@ -13,9 +13,11 @@ from typing import Any
 
 from starlette.datastructures import Headers
 
+from indexer.errors import ConfigError
 from indexer.urls import is_loopback
 from search.server.failures import LOG, error_response
 from search.server.metrics import ServerMetrics
+from search.server.room import BusyError, Room, RoomShare
 from search.server.settings import ServerSettings
 
 Scope = MutableMapping[str, Any]
@@ -55,7 +57,7 @@ class Guard:
     def __init__(self, app: Application, settings: ServerSettings, metrics: ServerMetrics) -> None:
         self._app, self._settings, self._metrics = app, settings, metrics
         self._limit = settings.limits.deadline + _AFTER
-        self.reading = 0  # bytes of bodies that are held now
+        self.bodies = Room(settings.limits.reading_bytes, settings.limits.body_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -118,16 +120,14 @@ class Guard:
     # --- what is asked
 
     async def _answer(self, scope: Scope, receive: Receive, answer: "_Answer") -> None:
-        held = _Body()
-        try:
+        with self.bodies.share() as share:
+            held = _Body(share)
             if refusal := await self._read(scope, receive, held):
                 await self._refuse(refusal, answer, lambda: self._drain(receive, held))
             elif not held.left:
                 await self._run(scope, receive, held, answer)
             else:
                 self._metrics.left.inc()
-        finally:
-            self.reading -= held.counted
 
     async def _read(self, scope: Scope, receive: Receive, held: "_Body") -> tuple[int, str, str] | None:
         """Read the body into `held`. What a client says about its length is believed only when it is too much."""
@@ -143,23 +143,19 @@ class Guard:
                     if message["type"] == "http.disconnect":
                         held.left = True
                         return None
-                    piece: bytes = message.get("body", b"")
-                    held.counted += len(piece)
-                    self.reading += len(piece)
-                    if held.counted > limits.body_bytes:
-                        return too_long
-                    if self.reading > limits.reading_bytes:
-                        return 503, "bodies", "Too many long bodies at once; try again."
-                    held.pieces.append(piece)
+                    held.take(message.get("body", b""))
                     if not message.get("more_body", False):
                         return None
+        except ConfigError:
+            return too_long
+        except BusyError:
+            return 503, "bodies", "Too many long bodies at once; try again."
         except TimeoutError:
             return 408, "body", f"The body did not arrive in {limits.reading_seconds:g} s."
 
     async def _drain(self, receive: Receive, held: "_Body") -> None:
         """Read and discard more of a body: at most twice `body_bytes`, for at most two seconds."""
-        self.reading -= held.counted
-        held.counted = 0
+        held.share.give_back()
         held.pieces.clear()
         left = 2 * self._settings.limits.body_bytes
         with contextlib.suppress(TimeoutError):
@@ -229,12 +225,16 @@ class _Caller:
 
 
 class _Body:
-    """A body as it arrives; `counted` are its bytes so far."""
+    """A body as it arrives, counted in its `share` of the room for bodies."""
 
-    def __init__(self) -> None:
-        self.pieces: list[bytes] = []
-        self.counted = 0
+    def __init__(self, share: RoomShare) -> None:
+        self.share, self.pieces = share, list[bytes]()
         self.left = False  # the client has gone
+
+    def take(self, piece: bytes) -> None:
+        """Add a piece. Raises ConfigError for a body that is too long, and BusyError if all bodies together are."""
+        self.share.reach(self.share.taken + len(piece))
+        self.pieces.append(piece)
 
     def whole(self) -> bytes:
         """All of it, held here no longer."""

@@ -30,8 +30,8 @@ from search.ranking.options import SearchOptions
 from search.server.batches import GreedyBatches
 from search.server.facts import facts_of
 from search.server.generations import Generations, OpenGeneration, Stamp, is_replaced
-from search.server.room import AnswerRoom, RoomShare
 from search.server.room import BusyError as BusyError
+from search.server.room import Room, RoomShare
 from search.server.settings import ServerSettings
 
 MOST_TEXTS = 64  # encoded together
@@ -93,7 +93,7 @@ class SearchService:
         self.ranking = GreedyBatches("rank", self._rank, _MOST_HITS, _RANKERS, _is_light)
         self._readers = ThreadPoolExecutor(_READERS, "read")
         self._describer, self._counter = ThreadPoolExecutor(1, "describe"), ThreadPoolExecutor(1, "count")
-        self.room = AnswerRoom(settings.limits.answering_bytes, settings.limits.answer_bytes)
+        self.room = Room(settings.limits.answering_bytes, settings.limits.answer_bytes)
         self.pending = 0
         self.draining = False
         self._seconds = 0.05  # that a request takes, lately

@@ -84,8 +84,8 @@ class ServerLimits:
     longest body, `reading_bytes` the most that bodies hold together while they arrive, `reading_seconds` how long one
     may take. `connections` are open at once. One request has at most `queries` of `characters` each, and asks for `k`
     hits of each, of all of them `hits`; of each the first `rerank_depth` are reranked at most, of all of them
-    `reranked`. `answer_bytes` is the longest answer with documents, `answering_bytes` the most that
-    answers hold together until they are sent.
+    `reranked`. `answer_bytes` is the longest answer with documents or vectors, `answering_bytes` the most that answers
+    hold together until they are sent.
     """
 
     pending: int = 256
