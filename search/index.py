@@ -50,6 +50,7 @@ class Index:
     path: Path
     manifest: Manifest
     hosted: tuple[SearchedSegment, ...] = ()  # held by other processes, which search them instead of this one
+    inode: tuple[int, int, int] | None = None  # that of the manifest; None in object storage
 
     @classmethod
     def open(cls, path: str | Path) -> "Index":
@@ -72,7 +73,8 @@ class Index:
     def unchecked(cls, path: str | Path) -> "Index":
         """The newest generation before its files are looked at; `load` does that. Raises as `open`, of the manifest."""
         index = named_path(path, "the index")
-        return cls(index, load_manifest(index))
+        manifest = load_manifest(index)
+        return cls(index, manifest, inode=_inode(index, manifest))
 
     def load(self) -> "Index":
         """Check all that `open` checks and read into memory what search needs, each byte hashed once.
@@ -104,8 +106,10 @@ class Index:
 
     @property
     def is_followed(self) -> bool:
-        """Whether another generation has been published since this one was opened."""
-        return list_generations(self.path)[-1:] != [self.manifest.generation]
+        """Whether a later generation, or another index at this path, was published since this one was opened."""
+        if list_generations(self.path)[-1:] != [self.manifest.generation]:
+            return True
+        return self.inode is not None and self.inode != _inode(self.path, self.manifest)
 
     @cached_property
     def config(self) -> BuildConfig:
@@ -243,6 +247,15 @@ class Index:
     @cached_property
     def _hashed_at_once(self) -> bool:
         return hashed_on_open(self.path, self.manifest, _needed(self.manifest))
+
+
+def _inode(path: Path, manifest: Manifest) -> tuple[int, int, int] | None:
+    """Return the inode, time and size of a manifest, by which it differs from another one of its number."""
+    try:
+        found = (path / layout.manifest_name(manifest.generation)).stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def _needed(manifest: Manifest) -> list[str]:

@@ -29,7 +29,7 @@ from search.ranking.documents import RankedDocument
 from search.ranking.options import SearchOptions
 from search.server.batches import GreedyBatches
 from search.server.facts import facts_of
-from search.server.generations import Generations, OpenGeneration, Stamp, is_replaced
+from search.server.generations import Generations, OpenGeneration, Stamp
 from search.server.room import BusyError as BusyError
 from search.server.room import Room, RoomShare
 from search.server.settings import ServerSettings
@@ -114,7 +114,7 @@ class SearchService:
             await asyncio.to_thread(close)
         for executor in (self._readers, self._describer, self._counter):
             await asyncio.to_thread(executor.shutdown)
-        self.generations.current.close()
+        self.generations.current.leases.close()
 
     async def search(
         self, queries: Sequence[str], options: SearchOptions, share: RoomShare | None = None
@@ -210,7 +210,7 @@ class SearchService:
                         answer = await ask(generation)
                     except StoreError:
                         self.generations.unreadable = True
-                        if not is_replaced(generation):
+                        if not generation.engine.index.is_followed:
                             raise
                     else:
                         self.generations.unreadable = False

@@ -213,7 +213,7 @@ def test_no_answer_mixes_generations_and_none_fails_while_they_change(served_fol
             await asyncio.sleep(0.005)
         await changing
         assert len(seen) > 3
-        assert service.generations.current.users == 0
+        assert service.generations.current.leases.users == 0
 
     note()
     found = list[tuple[int, int, list[list[str]]]]()
@@ -491,6 +491,6 @@ def test_an_index_that_is_gone_says_so(served_folder: Path, tmp_path: Path) -> N
         shutil.rmtree(index)
         with pytest.raises(StoreError):
             await service.document("d3")
-        assert service.generations.current.users == 0
+        assert service.generations.current.leases.users == 0
 
     with_service(index, use)
