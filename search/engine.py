@@ -20,10 +20,7 @@ from indexer.errors import ConfigError, StoreError, UnknownDocumentError
 from indexer.lazy import LOADER
 from indexer.progress import Progress
 from indexer.run_options import RunOptions
-from search.hits import Answer
-from search.hits import FoldedHit as FoldedHit
-from search.hits import Hit as Hit
-from search.hits import Window as Window
+from search.hits import Answer, Hit
 from search.index import Index
 from search.leases import Leases
 from search.ranking.documents import RankedDocument
@@ -163,12 +160,6 @@ class SearchEngine:
         self._current._reranking.replace(reranker)
 
     @_following
-    def prepare_reranking(self, options: SearchOptions | int | None = None, **fields: Any) -> None:
-        """Load now what a question with these options would rerank by. Raises as the question would."""
-        if self._reranking.depth(SearchOptions.of(options, fields).rerank_depth) >= _FEWEST_RERANKED:
-            self._reranking.load()
-
-    @_following
     def prepare_hybrid(self, progress: Progress) -> None:
         """Make now what the first hybrid question needs: BM25 of all documents, unless the cache holds it.
 
@@ -221,20 +212,6 @@ class SearchEngine:
         self._require_queries(embeddings, texts, lengths)
         return self._search(embeddings, asked, texts, lengths)[0]
 
-    @_following
-    def rank_vectors(
-        self,
-        embeddings: npt.NDArray[np.floating],
-        options: SearchOptions | int | None = None,
-        texts: Sequence[str] | None = None,
-        lengths: Sequence[int] | None = None,
-        **fields: Any,
-    ) -> list[Answer[RankedDocument]]:
-        """Rank documents as `search_vectors` does, without reading their texts."""
-        asked = SearchOptions.of(options, fields)
-        self._require_queries(embeddings, texts, lengths)
-        return self._ranked(embeddings, asked, texts, lengths)[0]
-
     def hits(
         self, ranked: Sequence[Answer[RankedDocument]], on_read: Callable[[int], None] | None = None
     ) -> list[Answer[Hit]]:
@@ -252,14 +229,21 @@ class SearchEngine:
         queries: Queries,
         options: SearchOptions | int | None = None,
         log: EncodeStats | None = None,
+        texts: Sequence[str] | None = None,
+        lengths: Sequence[int] | None = None,
         **fields: Any,
     ) -> list[Answer[RankedDocument]]:
-        """What `search_many` or `search_vectors` would give, as numbers of documents, which are not fetched.
+        """Rank documents as `search_many` or `search_vectors` does, without reading their texts.
 
-        They are numbers of `index` as it is after the call. Raises as those do.
+        Documents are numbers of `index` as it is after the call. `texts` and `lengths` go with embeddings. Raises as
+        those methods do.
         """
-        given = queries if isinstance(queries, np.ndarray) else require_queries(queries)
-        ranked, seen = self._rank(given, SearchOptions.of(options, fields))
+        asked = SearchOptions.of(options, fields)
+        if isinstance(queries, np.ndarray):
+            self._require_queries(queries, texts, lengths)
+        else:
+            queries = require_queries(queries)
+        ranked, seen = self._rank(queries, asked, texts, lengths)
         if log is not None:
             log.add(seen)
         return ranked
@@ -392,10 +376,6 @@ class SearchEngine:
         ranked, log = self._ranked(queries, options, texts, lengths)
         return fetch_hits(self._index, ranked), log
 
-    @_following
-    def _rank(self, queries: Queries, options: SearchOptions) -> tuple[list[Answer[RankedDocument]], EncodeStats]:
-        return self._ranked(queries, options)
-
     def _ranked(
         self,
         queries: Queries,
@@ -413,6 +393,8 @@ class SearchEngine:
         if not queries:
             return [], log
         return self._ranked_twice(self._from_texts(queries, log), options, allowed), log
+
+    _rank = _following(_ranked)
 
     def _ranked_twice(
         self, queries: EncodedQueries, options: SearchOptions, allowed: "Mask | None"

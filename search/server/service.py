@@ -22,9 +22,9 @@ from indexer.encoders import EncodeStats, Role
 from indexer.errors import ConfigError, IsotropeError, StoreError, as_shown
 from indexer.progress import NoProgress
 from search.abandonment import AbandonedError, awaited_while
-from search.engine import Hit, SearchEngine
+from search.engine import SearchEngine
 from search.filters.facets import ColumnFacet
-from search.hits import Answer
+from search.hits import Answer, Hit
 from search.ranking.documents import RankedDocument
 from search.ranking.options import SearchOptions
 from search.server.batches import GreedyBatches
@@ -301,7 +301,7 @@ class SearchService:
         self.on_batch("rank", len(texts))
         embeddings = np.concatenate([item.encoded.embeddings for item in items])
         lengths = [tokens for item in items for tokens in item.encoded.lengths]
-        ranked = iter(engine.rank_vectors(embeddings, options, texts, lengths))
+        ranked = iter(engine.rank(embeddings, options, None, texts, lengths))
         return [_hits(engine, [next(ranked) for _ in item.texts], item.share) for item in items]
 
 

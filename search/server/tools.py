@@ -17,7 +17,7 @@ from pydantic.json_schema import SkipJsonSchema
 from search.files import to_json
 from search.filters.expressions import shortened
 from search.filters.facets import ColumnFacet
-from search.ranking.ranker import SearchOptions
+from search.ranking.options import SearchOptions
 from search.server.messages import Name, Text, notes_of, text_of
 from search.server.routes import require_within
 from search.server.search_fields import Protocol, Question, with_search_options

@@ -7,7 +7,6 @@ best score over them. Scores are those of /v1/search: inner products of unit vec
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Annotated, Any, Literal
@@ -16,12 +15,11 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field, WithJsonSchema
 
 from indexer.ranking_config import Fusion
-from search.engine import Hit
 from search.files import to_json
 from search.filters.expressions import shortened
-from search.hits import Answer
+from search.hits import Answer, Hit
 from search.index import Index
-from search.ranking.ranker import SearchOptions
+from search.ranking.options import SearchOptions
 from search.server.answers import share_of, written
 from search.server.attribute_filters import OutlinedFilter, condition_of
 from search.server.embeddings import TEXTS_SCHEMA, TruncatedText, require_encoder, texts_of, truncated_texts
@@ -186,9 +184,8 @@ def options_of(asked: StoreSearchRequest, index: Index) -> SearchOptions:
     if hybrid and least is not None and least <= 0:
         least = None  # some clients always send 0, and it would leave out nothing that was found by its words
     where = None if asked.filters is None else condition_of(asked.filters, index.documents.schema)
-    options = SearchOptions(asked.most, where=where, min_score=least, hybrid=hybrid, hybrid_weight=weight)
-    # Answers to several queries are put together by scores, which says nothing of reranked ones.
-    return replace(options, rerank_depth=0)
+    # Answers to several queries are merged by score, which is not the order of reranked hits.
+    return SearchOptions(asked.most, where=where, min_score=least, hybrid=hybrid, hybrid_weight=weight, rerank_depth=0)
 
 
 def best_of(answers: Sequence[Answer[Hit]], most: int) -> list[Hit]:

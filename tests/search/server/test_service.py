@@ -20,7 +20,7 @@ from indexer.errors import ConfigError, MachineError, StoreError, UnknownDocumen
 from indexer.store import layout
 from search import SearchEngine
 from search.filters.filters import MetadataFilter
-from search.ranking.ranker import SearchOptions
+from search.ranking.options import SearchOptions
 from search.server import service as service_module
 from search.server.generations import Generations, prepare
 from search.server.service import BusyError, DeadlineError, SearchReply, SearchService
@@ -428,13 +428,13 @@ def test_files_that_cannot_be_read_are_told_until_they_can(
 
 def test_slow_questions_do_not_hold_up_light_ones(served_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     go = threading.Event()
-    real = SearchEngine.rank_vectors
+    real = SearchEngine.rank
 
     def slow_filters(engine: SearchEngine, embeddings: Any, options: Any, *of_texts: Any) -> Any:
         assert options.where is None or go.wait(PATIENCE)
         return real(engine, embeddings, options, *of_texts)
 
-    monkeypatch.setattr(SearchEngine, "rank_vectors", slow_filters)
+    monkeypatch.setattr(SearchEngine, "rank", slow_filters)
 
     async def use(service: SearchService) -> None:
         slow = [

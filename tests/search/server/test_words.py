@@ -11,7 +11,7 @@ import pytest
 from indexer import BuildConfig, Document, build_index
 from search import SearchEngine
 from search.ranking.hybrid import HybridRanking
-from search.ranking.ranker import SearchOptions
+from search.ranking.options import SearchOptions
 from search.server import service as service_module
 from search.server.generations import OpenGeneration
 from search.server.service import SearchService
