@@ -6,7 +6,7 @@ import json
 import queue
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -27,9 +27,16 @@ from search.cli.options import (
     run_options,
     search_options,
 )
-from search.cli.query_server import answers_of_server, check_options, server_of, server_options, texts_of_file
+from search.cli.query_server import (
+    answers_of_server,
+    check_options,
+    queries_of_file,
+    server_of,
+    server_options,
+)
 
 if TYPE_CHECKING:
+    from search.cli.query_server import ReadAnswer
     from search.engine import SearchEngine
     from search.hits import Answer, Hit
     from search.ranking.options import SearchOptions
@@ -168,9 +175,9 @@ def _served(
             _refuse_hybrid(asked, "--like")
             yield f"like {options['like']}", client.neighbours(options["like"], asked)
             return
-        stream: Iterable[str] = texts_of_file(options["queries"]) if options["queries"] else _queries(texts)
-        for batch in _batches(iter(stream)):
-            yield from answers_of_server(client, batch, asked)
+        file = options["queries"]
+        stream: Iterable[str] = queries_of_file(file, 0).texts if file else _queries(texts)
+        yield from _in_batches(stream, asked.hybrid, partial(answers_of_server, client, asked))
 
 
 def _answers_of_index(
@@ -225,12 +232,7 @@ def _answers(
         return
     stream: Iterable[str] = _queries(texts)
     if options["queries"]:
-        from search.cli.output import print_note
-        from search.queries import read_queries
-
-        given = read_queries(options["queries"], int(engine.index.manifest.encoder["dim"]))
-        for note in given.notes:
-            print_note(note)
+        given = queries_of_file(options["queries"], int(engine.index.manifest.encoder["dim"]))
         if given.embeddings is not None:
             _refuse_hybrid(asked, "embeddings")
             names = (f"{options['queries'].name}:{number}" for number in given.ids)
@@ -239,8 +241,7 @@ def _answers(
         stream = given.texts
     if asked.hybrid:
         _prepare_hybrid(engine, asked, options["quiet"])
-    for batch in _batches(iter(stream)):
-        yield from _of_texts(engine, batch, asked)
+    yield from _in_batches(stream, asked.hybrid, partial(_of_engine, engine, asked))
 
 
 def _require_rerankable(options: dict[str, Any]) -> None:
@@ -318,20 +319,30 @@ def _read_ahead(queries: Iterator[str], waiting: "queue.Queue[str | BaseExceptio
         waiting.put(None)
 
 
-def _of_texts(
-    engine: "SearchEngine", batch: list[str], asked: "SearchOptions"
+def _in_batches(
+    stream: Iterable[str], hybrid: bool, ask: "Callable[[list[str]], Sequence[ReadAnswer]]"
 ) -> "Iterator[tuple[str, Answer[Hit] | None]]":
-    """The answers of a batch; queries that were cut are named on stderr."""
-    from indexer.encoders import EncodeStats
+    """(query, hits) in order, None for a blank query. Queries that were cut are named on stderr."""
     from search.cli.output import note_length
 
-    texts, log = [query for query in batch if query.strip()], EncodeStats()
-    found = iter(engine.search_many(texts, asked, log))
-    limit = engine.index.encoder.max_length
-    for query, length in zip(texts, log.lengths, strict=True):
-        note_length(query, length, limit, asked.hybrid)
-    for query in batch:
-        yield query, next(found) if query.strip() else None
+    for batch in _batches(iter(stream)):
+        texts = [query for query in batch if query.strip()]
+        answers = ask(texts)
+        for query, (_, tokens, limit) in zip(texts, answers, strict=True):
+            note_length(query, tokens, limit, hybrid)
+        found = (hits for hits, _, _ in answers)
+        for query in batch:
+            yield query, next(found) if query.strip() else None
+
+
+def _of_engine(engine: "SearchEngine", asked: "SearchOptions", texts: list[str]) -> "Sequence[ReadAnswer]":
+    """The answers of an index that is opened here."""
+    from indexer.encoders import EncodeStats
+
+    log = EncodeStats()
+    answers = engine.search_many(texts, asked, log)
+    limits = [engine.index.encoder.max_length] * len(texts)
+    return list(zip(answers, log.lengths, limits, strict=True))
 
 
 @contextmanager

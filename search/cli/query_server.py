@@ -1,6 +1,6 @@
 """`isotrope query --url`: a server is asked in place of an index."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +12,11 @@ from search.ranking.options import SEARCH_FIELDS
 if TYPE_CHECKING:
     from search.client import SearchClient
     from search.hits import Answer, Hit
+    from search.queries import QuerySet
     from search.ranking.options import SearchOptions
 
+ReadAnswer = tuple["Answer[Hit]", int, int]
+"""The answer to a text, the tokens of the text, and the number of tokens that the encoder reads."""
 _OF_AN_INDEX = ("model", "rerank", "device", "backend", "threads", "recall", "shards", "ray_address")
 
 server_options = all_of(
@@ -68,31 +71,22 @@ def server_of(options: dict[str, Any]) -> "SearchClient":
     return client
 
 
-def texts_of_file(path: Path) -> Sequence[str]:
-    """The queries of a file or a BEIR folder."""
+def queries_of_file(path: Path, dim: int) -> "QuerySet":
+    """Return the queries of a file or a BEIR folder, and print notes on them; embeddings have `dim` numbers."""
     from search.cli.output import print_note
     from search.queries import read_queries
 
-    given = read_queries(path, 0)
+    given = read_queries(path, dim)
     for note in given.notes:
         print_note(note)
-    return given.texts
+    return given
 
 
-def answers_of_server(
-    client: "SearchClient", batch: Sequence[str], asked: "SearchOptions"
-) -> "Iterator[tuple[str, Answer[Hit] | None]]":
-    """The answers of a batch, None for a blank query; queries that were cut are named on stderr."""
-    from search.cli.output import note_length
-    from search.hits import Answer
+def answers_of_server(client: "SearchClient", asked: "SearchOptions", texts: list[str]) -> "Sequence[ReadAnswer]":
+    """Return the answers of a server."""
+    from search.hits import Answer, Truncated
 
-    texts = [query for query in batch if query.strip()]
+    whole, unread = Truncated(1, 1), Truncated(0, 0)
     results = client.results(texts, asked)
-    for query, result in zip(texts, results, strict=True):
-        if result.unknown:
-            note_length(query, 0, 0, asked.hybrid)
-        elif result.truncated:
-            note_length(query, result.truncated.tokens, result.truncated.limit, asked.hybrid)
-    found = iter(results)
-    for query in batch:
-        yield query, Answer(next(found).hits) if query.strip() else None
+    read = [unread if result.unknown else result.truncated or whole for result in results]
+    return [(Answer(result.hits), one.tokens, one.limit) for result, one in zip(results, read, strict=True)]

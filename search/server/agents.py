@@ -48,10 +48,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
-from indexer.errors import ConfigError, IsotropeError
+from indexer.errors import IsotropeError
 from search.files import to_json
 from search.filters.expressions import shortened
-from search.server.failures import RequestError
+from search.server.failures import RequestError, said_of
 from search.server.service import BusyError, DeadlineError, SearchService
 from search.server.standard_streams import ProtocolStreams
 from search.server.tools import INFO, NOTE, TOOLS, Link, columns_in_words, fault_of, parsed
@@ -213,20 +213,16 @@ class Agents:
         return CallToolResult(content=[TextContent(text=text)], structured_content=parsed(text), _meta=_META)
 
     def _told(self, error: Exception) -> str:
-        """What an agent can do about it, in few words."""
+        """Return a message on an error that helps an agent, of limited length."""
         return shortened(self._said_of(error), _MOST_SAID)
 
     def _said_of(self, error: Exception) -> str:
-        """The same, however long; faults of the server's machine are told to its log alone."""
         if isinstance(error, ValidationError):
             return fault_of(error)
         if isinstance(error, RequestError | BusyError | DeadlineError):
             return str(error)
-        if isinstance(error, ConfigError):
-            return self._service.told(error)
         if isinstance(error, IsotropeError):
-            LOG.error("a tool could not answer: %s", error)
-            return "The index cannot be read now; the server's log says why."
+            return said_of(error, self._service)[1]
         LOG.error("a tool failed unexpectedly", exc_info=error)
         return "The server failed at this call; its log says where."
 

@@ -30,7 +30,7 @@ from search.hits import Truncated
 from search.server.answers import share_of
 from search.server.failures import JsonResponse, RequestError
 from search.server.generations import OpenGeneration, Stamp
-from search.server.messages import ErrorResponse, Name, Request
+from search.server.messages import ErrorResponse, Name, Request, not_blank
 from search.server.room import RoomShare
 from search.server.routes import ERRORS
 from search.server.service import SearchService, TextVectors
@@ -255,17 +255,15 @@ def rows_as_json(vectors: Vectors, first: int, form: str | None) -> bytes:
 
 
 def _fault(text: Any, limits: ServerLimits) -> str | None:
-    """What is wrong with a text; None: nothing."""
+    """Return the fault of a text; None if it has none."""
     if not isinstance(text, str):
         return f"is of type {type(text).__name__}; expected text"
-    if not text.strip():
-        return "is blank; expected some text"
     if len(text) > limits.characters:
         return f"{len(text):,} characters; expected at most {limits.characters:,}"
     try:
-        text.encode()
-    except UnicodeEncodeError:
-        return "holds half a surrogate pair, which is no text"
+        not_blank(text)
+    except ValueError as error:
+        return str(error)
     return None
 
 

@@ -82,7 +82,9 @@ def answer_failures(app: FastAPI, service: SearchService) -> None:
 
     @app.exception_handler(IsotropeError)
     async def known(_: Request, error: IsotropeError) -> Response:
-        return of_isotrope(error, service.told(error))
+        status, message = said_of(error, service)
+        passes = status == 503 and not isinstance(error, MachineError)
+        return error_response(status, message, headers={"Retry-After": "5"} if passes else None)
 
     @app.exception_handler(Exception)
     async def unforeseen(_: Request, error: Exception) -> Response:
@@ -114,14 +116,14 @@ def _place(error: RequestValidationError, character: int) -> str:
     return f"line {line}, column {column} (character {character})"
 
 
-def of_isotrope(error: IsotropeError, message: str) -> Response:
-    """The asker's mistakes with what is wrong; those of the server's machine are told to its log alone."""
+def said_of(error: IsotropeError, service: SearchService) -> tuple[int, str]:
+    """Return a status, and a message on the caller's mistake. Faults of the server's machine go to its log alone."""
     if isinstance(error, ConfigError):
-        return error_response(404 if isinstance(error, UnknownDocumentError) else 422, message)
+        return 404 if isinstance(error, UnknownDocumentError) else 422, service.told(error)
     LOG.error("a request could not be answered: %s", error)
     if isinstance(error, MachineError):
-        return error_response(503, "The server's machine lacks what this takes; its log says what.")
-    return error_response(503, "The index cannot be read now; the server's log says why.", headers={"Retry-After": "5"})
+        return 503, "The server's machine lacks what this takes; its log says what."
+    return 503, "The index cannot be read now; the server's log says why."
 
 
 def _told(error: RequestValidationError) -> tuple[str, str | None]:

@@ -152,7 +152,11 @@ def require_within(limits: ServerLimits, texts: list[str], k: int) -> None:
         raise RequestError(
             422, f"k: {k:,} hits for {len(texts):,} queries; expected at most {limits.hits:,} hits in all.", "k"
         )
-    require_short(limits, texts, "query")
+    for text in texts:
+        if len(text) > limits.characters:
+            raise RequestError(
+                422, f"query: {len(text):,} characters; expected at most {limits.characters:,}.", "query"
+            )
 
 
 def require_rerankable(service: SearchService, texts: list[str], asked: int | None) -> None:
@@ -170,12 +174,3 @@ def require_rerankable(service: SearchService, texts: list[str], asked: int | No
             f"{limits.reranked:,} in all. Send fewer, or less rerank_depth.",
             "query",
         )
-
-
-def require_short(limits: ServerLimits, texts: list[str], field: str) -> None:
-    """Raises RequestError for a text that is too long to be looked at."""
-    for text in texts:
-        if len(text) > limits.characters:
-            raise RequestError(
-                422, f"{field}: {len(text):,} characters; expected at most {limits.characters:,}.", field
-            )
