@@ -1,7 +1,7 @@
 """An open index: its manifest, transform and segments, each checked before it is used.
 
 `Index` is one generation, searched and looked up; `LiveRows` reads its live rows block by block: raw embeddings,
-vectors, text hashes and lengths; `DocumentIds` finds documents by id. Numbers of documents and rows count what is live.
+vectors, text hashes and lengths; `DocumentIds` finds documents by id. Numbers of documents and rows count live ones.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -93,9 +93,9 @@ class Index:
         return self
 
     def close(self) -> None:
-        """Let go of all files, also of mapped segments; they are opened again when they are needed.
+        """Close all files, also mapped segments; they are opened again when they are needed.
 
-        A search that runs meanwhile keeps the segments that it uses.
+        A running search keeps its segments.
         """
         opened = vars(self)
         if "documents" in opened:
@@ -146,7 +146,7 @@ class Index:
 
     @cached_property
     def numbering(self) -> LiveNumbering:
-        """Which document each row stands for. All numbers here and above count what is live only."""
+        """Which document each row stands for. Numbers of documents and rows count only live ones."""
         return LiveNumbering(self.path, self.manifest)
 
     @cached_property
@@ -221,16 +221,16 @@ class Index:
         self.segments[:] = [replace(one, index=ann.on_device(one.index, device)) for one in self.segments]
 
     def reach_recall(self, recall: float) -> None:
-        """Search as far as a recall@10 of at least `recall` took when the build measured it.
+        """Search as far as the build measured for a recall@10 of at least `recall`.
 
-        Raises ConfigError when it did not measure as much. Exact indexes have recall 1 as they are.
+        Raises ConfigError if the build measured less. Exact indexes have recall 1 as they are.
         """
         for number, segment in enumerate(self.searched):
             if not segment.exact:
                 segment.set_search_parameters(ann.parameters_for(self.recall_curve(number), recall))
 
     def recall_curve(self, segment: int) -> Sequence[MeasuredPoint]:
-        """What was measured of a segment that is not exact, in ascending work. Raises ConfigError if nothing was."""
+        """Return the measured points of an approximate segment, in ascending work. Raises ConfigError without any."""
         file = self.manifest.segments[segment].file
         curve = self.manifest.measured.of_segment(file, segment == 0).recall_curve
         if not curve:

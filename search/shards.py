@@ -54,7 +54,7 @@ class ShardOptions:
 
 @dataclass(frozen=True)
 class Question:
-    """What a process is asked: see `SearchedSegment.begin`. `mask` is packed, a bit a row; None for all."""
+    """A question to a process: see `SearchedSegment.begin`. `mask` is packed, one bit a row; None for all rows."""
 
     queries: Vectors
     k: int
@@ -95,7 +95,7 @@ class SegmentProcess:
 
 
 class SegmentHost(Protocol):
-    """What holds a `SegmentProcess`."""
+    """The owner of a `SegmentProcess`."""
 
     def ask(self, question: Question) -> Finish:
         """Ask without waiting. The answer raises what the process raises, or LostError if it is gone."""
@@ -145,7 +145,7 @@ class HostedSegment:
 
 
 def hosted(index: Index, options: ShardOptions) -> Index:
-    """The same index, whose segments other processes hold. Raises MachineError where there is no Ray."""
+    """Return the same index with its segments in other processes. Raises MachineError without Ray."""
     ray = connect(options.address)
     place, generation = place_of(index.path), index.manifest.generation
 

@@ -125,7 +125,7 @@ def _index_and_texts(words: tuple[str, ...], options: dict[str, Any]) -> tuple[P
 
 
 def _asked(options: dict[str, Any]) -> "SearchOptions":
-    """What is asked for. Raises ConfigError for what cannot be asked of any index."""
+    """Return the options of the search. Raises ConfigError for options that are invalid for every index."""
     from search.ranking.options import SEARCH_FIELDS, SearchOptions
 
     asked = {field.name: options[field.name] for field in SEARCH_FIELDS}
@@ -186,7 +186,7 @@ def _answers_of_index(
     """(query, hits) in order, from an index that is opened here; None for a blank query."""
     if few and options["model"] is None:
         _hash_weights_ahead(index)
-    gc.disable()  # what is loaded stays: to look for garbage in it takes a twentieth of the time
+    gc.disable()  # loaded modules stay: searching them for garbage takes a twentieth of the time
     try:
         from search.engine import SearchEngine
 
@@ -347,7 +347,7 @@ def _of_engine(engine: "SearchEngine", asked: "SearchOptions", texts: list[str])
 
 @contextmanager
 def _shown(options: dict[str, Any]) -> Iterator[Show]:
-    """What prints an answer, or writes it to --output."""
+    """Return the function that prints an answer, or writes it to --output."""
     from search.cli.output import print_json, stdout_free_for
 
     if not options["output"]:

@@ -67,7 +67,7 @@ def server_of(options: dict[str, Any]) -> "SearchClient":
         options["url"], key, on_wait=lambda seconds: print_note(f"the server is busy; asking again in {seconds:g} s")
     )
     if key is not None and not client.is_private:
-        print_note(f"{options['url']} is no https: whoever is on the way to it can read the key")
+        print_note(f"{options['url']} is not https: others on the network can read the key")
     return client
 
 

@@ -104,7 +104,7 @@ class SearchOptions:
 
     @classmethod
     def of(cls, options: "SearchOptions | int | None", fields: Mapping[str, Any]) -> "SearchOptions":
-        """`options`, or as many hits, with these `fields` in place of theirs.
+        """Return `options`, or options for that number of hits, with `fields` in place of theirs.
 
         Raises ConfigError for an unknown field, and for a number of hits that is given twice.
         """
@@ -204,8 +204,8 @@ SEARCH_FIELDS = _search_fields()
 
 
 def require_texts(texts: Iterable[str], name: str, way_out: str) -> list[str]:
-    """A list of the texts of an argument `name`. Raises ConfigError for what is not text, and with the `way_out` for
-    one string, whose letters would be taken for texts."""
+    """Return the texts of an argument `name` as a list. Raises ConfigError for items that are no text, and with the
+    `way_out` for one string, whose letters would be taken for texts."""
     if isinstance(texts, str):
         raise ConfigError(f"{name} is one string; expected a list of strings. {way_out}")
     if not isinstance(texts, Iterable):
@@ -218,7 +218,7 @@ def require_texts(texts: Iterable[str], name: str, way_out: str) -> list[str]:
 
 
 def require_queries(queries: Sequence[str]) -> list[str]:
-    """Raises ConfigError for what is no list of texts, and for a blank one."""
+    """Return the queries as a list. Raises ConfigError unless they are texts that are not blank."""
     texts = require_texts(queries, "queries", "For a single question call search.")
     for number, query in enumerate(texts, start=1):
         if not query.strip():

@@ -1,4 +1,4 @@
-"""Answers as bytes: limited, alone and together, and written outside the event loop where they are long."""
+"""Answers as bytes: limited singly and together, and written outside the event loop if they are long."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator

@@ -2,7 +2,7 @@
 
 That API knows no roles, but here the vector of a query may differ from that of a document with the same words (their
 means differ, and some models put a prefix before one of them). So there are three models: NAME and NAME/document give
-vectors of documents, NAME/query those of queries; or NAME is told the role by `input_type`, as other APIs do.
+vectors of documents, NAME/query those of queries. With NAME, `input_type` can state the role, as in other APIs.
 
 Unknown fields are refused, since most of those that other servers take would change the vectors (a prompt, another
 pooling, where to cut); of the fields that change nothing, those of OpenAI's API are taken and not looked at.
@@ -268,7 +268,7 @@ def _fault(text: Any, limits: ServerLimits) -> str | None:
 
 
 def _texts(given: Any, limits: ServerLimits) -> list[str]:
-    """The texts. Raises RequestError for the first that is none; LangChain sends tokens unless it is told otherwise."""
+    """Return the texts. Raises RequestError for the first item that is no text; LangChain sends tokens by default."""
     if isinstance(given, list):
         number = next((number for number, one in enumerate(given) if type(one) is not str), None)
         if number is not None and type(given[number]) in (int, list):
@@ -284,7 +284,7 @@ def _model(name: str, models: dict[str, EmbeddingModel]) -> EmbeddingModel:
 
 
 def _role(asked: EmbeddingRequest, models: dict[str, EmbeddingModel]) -> Role:
-    """What the texts are. Raises RequestError for a model that is not there, and where it contradicts `input_type`."""
+    """Return the role of the texts. Raises RequestError for an unknown model, and one that contradicts `input_type`."""
     model = _model(asked.model, models)
     role = model.role if asked.input_type is None else _ROLES[asked.input_type]
     if model.fixed and role != model.role:

@@ -1,4 +1,4 @@
-"""What is said of an index that is served."""
+"""The description of a served index."""
 
 from importlib.metadata import version
 from typing import Any
@@ -12,7 +12,7 @@ _LIMITS = ("k", "queries", "characters", "hits", "rerank_depth", "reranked", "bo
 
 
 def facts_of(generation: OpenGeneration, settings: ServerSettings) -> dict[str, Any]:
-    """What is said of an index that is served: JSON types. Of models and files only their names."""
+    """Return the description of a served index as JSON types. Models and files appear by name, without their paths."""
     facts = describe_index(generation.engine.index)
     figures = Quality.of(facts["quality"]).first.index
     facts["config"]["encoder"]["model"] = facts["model"] = _last_name(facts["model"])
@@ -36,5 +36,5 @@ def facts_of(generation: OpenGeneration, settings: ServerSettings) -> dict[str, 
 
 
 def _last_name(path: str | None) -> str | None:
-    """The last part of a path, which says what it is without saying where."""
+    """Return the last part of a path, which names a file without its place."""
     return path.rstrip("/").rpartition("/")[2] if path and path.startswith(("/", ".", "~")) else path

@@ -1,6 +1,6 @@
-"""What is answered when something is wrong: one shape, `{"error": {"message", "type", "param", "code"}}`.
+"""Answers to faulty requests, in one shape: `{"error": {"message", "type", "param", "code"}}`.
 
-It is the shape of OpenAI's API, so that its clients show the message. No trace of the program is ever in it.
+It is the shape of OpenAI's API, so that its clients show the message. It never holds a traceback.
 """
 
 import logging
@@ -47,7 +47,7 @@ class JsonResponse(Response):
 def error_response(
     status: int, message: str, param: str | None = None, headers: Mapping[str, str] | None = None
 ) -> JsonResponse:
-    """An answer that is no success."""
+    """Return an answer that is no success."""
     kind = _TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
     body = {"error": {"message": message, "type": kind, "param": param, "code": None}}
     return JsonResponse(body, status, dict(headers or {}))
@@ -93,7 +93,7 @@ def answer_failures(app: FastAPI, service: SearchService) -> None:
 
 
 def _of_http(error: HTTPException) -> str:
-    """What is wrong with a path, a method or the bytes of a body, and the way out."""
+    """Return the fault of a path, a method or the bytes of a body, and the fix."""
     if error.status_code == 404:
         return "There is no such route; /openapi.json lists those of the API."
     if error.status_code == 405:
@@ -127,9 +127,9 @@ def said_of(error: IsotropeError, service: SearchService) -> tuple[int, str]:
 
 
 def _told(error: RequestValidationError) -> tuple[str, str | None]:
-    """What is wrong with the first field that is, and its name. What was given is not repeated: it may be NaN, or huge.
+    """Return the fault of the first wrong field, and its name. The value is not repeated: it may be NaN, or huge.
 
-    A field that may be one of several things is told why it is none of them.
+    For a field of several types the message has the fault by each of them.
     """
     first = error.errors()[0]
     if first["type"] == "json_invalid":

@@ -1,4 +1,4 @@
-"""The open generation of the index, and older ones that still have questions: none of these is asked of two."""
+"""The open generation of the index, and older ones still in use. Each question is answered by one generation."""
 
 import asyncio
 import concurrent.futures
@@ -124,9 +124,9 @@ class _UntilClosed(NoProgress):
 
 
 class Generations:
-    """The newest generation, once it is loaded; `lease` gives it to one question from beginning to end.
+    """The newest generation that is loaded; `lease` gives it to one question from beginning to end.
 
-    `on_change` is told what happened, in a sentence. All methods are for the thread of the event loop.
+    `on_change` gets a sentence on each change. Call all methods in the thread of the event loop.
     """
 
     def __init__(self, engine: SearchEngine, on_change: Callable[[str], None]) -> None:
@@ -141,17 +141,17 @@ class Generations:
 
     @contextlib.contextmanager
     def lease(self) -> Iterator[OpenGeneration]:
-        """The newest generation, which is not closed before the block ends."""
+        """Return the newest generation, which stays open until the block ends."""
         generation = self.current
         with generation.leases.lease():
             yield generation
 
     async def reload(self) -> bool:
-        """Go on with the newest generation; False if it is open already.
+        """Serve the newest generation from now on; return False if it is open already.
 
-        It is loaded, and has answered a question, before it takes the place of the one before; whatever goes wrong
-        until then leaves that one there. However many ask for it, it is loaded once, and goes on when they leave.
-        Raises StoreError and what else the opening of an index does.
+        It is loaded, and has answered a question, before it replaces the open one; after an error the open one stays.
+        Concurrent calls share one loading, which goes on when they are cancelled. Raises StoreError and the other
+        errors of opening an index.
         """
         if self._loading is None or self._loading.done():
             self._loading = asyncio.ensure_future(self._load())
@@ -177,10 +177,10 @@ class Generations:
         return True
 
     async def watch(self, seconds: float) -> None:
-        """`reload` whenever there is something new, looked for every so many seconds, until it is cancelled.
+        """Look for a new generation every so many seconds and `reload` it, until cancelled.
 
-        What cannot be opened is tried again, less and less often, and told once. BM25 of the first generation is made
-        ready meanwhile; where that fails, it is tried again as well.
+        A generation that cannot be opened is tried again, less and less often, and reported once. BM25 of the first
+        generation is built meanwhile; after a failure it is tried again as well.
         """
         pause, self._words_tried = seconds, time.monotonic()
         self.current.prepare_words()
@@ -191,11 +191,11 @@ class Generations:
                 replaced: bool = await asyncio.to_thread(lambda: self.current.engine.index.is_followed)
                 if self.failure or replaced:
                     await self.reload()
-                if self.unreadable:  # who asks whether the server is ready may send it nothing else
+                if self.unreadable:  # a health check may be its only caller
                     await asyncio.to_thread(prepare, self.current.engine)
                     self.unreadable = False
                 pause = seconds
-            except Exception as error:  # noqa: BLE001  # whatever it is, the open generation goes on
+            except Exception as error:  # noqa: BLE001  # the open generation goes on
                 pause = min(2 * pause, _LONGEST_PAUSE)
                 if self.failure != str(error):
                     self.failure = str(error)
@@ -212,7 +212,7 @@ class Generations:
             self.current.prepare_words()
 
     def _newest(self, before: OpenGeneration) -> OpenGeneration | None:
-        """The newest generation, ready to answer; None if that is the open one."""
+        """Return the newest generation, ready to answer; None if it is the open one."""
         if not before.engine.index.is_followed:
             return None
         engine = before.engine.newest()
@@ -222,7 +222,7 @@ class Generations:
             try:
                 generation.make_words()
                 generation.hybrid = True
-            except MachineError as error:  # it is made when it is asked for, or cannot be: all else is there
+            except MachineError as error:  # hybrid questions try again; all others are answered
                 self._on_change(f"BM25 of the next generation was not made: {error}")
         return generation
 

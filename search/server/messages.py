@@ -1,4 +1,4 @@
-"""What requests and answers of /v1 look like: the models behind /openapi.json."""
+"""Requests and answers of /v1: the models behind /openapi.json."""
 
 import difflib
 import math
@@ -20,7 +20,7 @@ _SHOWN = 60  # characters of what was given
 
 
 def _whole(text: str) -> str:
-    """Text that UTF-8 can hold: half a surrogate pair is none."""
+    """Return a text that UTF-8 can hold, which half a surrogate pair is not."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -43,7 +43,7 @@ def not_blank(text: str) -> str:
 
 
 def _queries(given: Any) -> str | list[str] | None:
-    """Looked at before pydantic does, which would tell of every element of a long list that it is wrong."""
+    """Check the queries before pydantic, which would report every wrong element of a long list."""
     if given is None or isinstance(given, str):
         return None if given is None else not_blank(given)
     if not isinstance(given, list) or not given:
@@ -96,14 +96,14 @@ Finite = Annotated[float, Field(strict=True), AfterValidator(_finite)]
 
 
 class Request(BaseModel):
-    """A body: unknown fields are refused, the first of them by name, and text is not taken for a number."""
+    """A body: the first unknown field is refused by name, and text is not read as a number."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     @model_validator(mode="before")
     @classmethod
     def _known_fields(cls, given: Any) -> Any:
-        """Of a body of unknown fields pydantic would tell each."""
+        """Raise for the first unknown field; pydantic would report all of them."""
         if isinstance(given, dict):
             for name in given:
                 if name not in cls.model_fields:
@@ -167,7 +167,7 @@ class FacetsResponse(BaseModel):
 
 
 class DocumentResponse(BaseModel):
-    """A document as it was given."""
+    """A document as it was indexed."""
 
     id: str
     title: str | None
@@ -177,7 +177,7 @@ class DocumentResponse(BaseModel):
 
 
 class InfoResponse(BaseModel):
-    """What is served, how it was built and what was measured of it."""
+    """The index, how it was built and its measured quality."""
 
     model_config = ConfigDict(extra="allow")
     name: str
@@ -193,7 +193,7 @@ class InfoResponse(BaseModel):
 
 
 class Fault(BaseModel):
-    """What was wrong with a request."""
+    """The fault of a request."""
 
     message: str
     type: str
@@ -202,13 +202,13 @@ class Fault(BaseModel):
 
 
 class ErrorResponse(BaseModel):
-    """Every answer that is no success."""
+    """An answer that is no success."""
 
     error: Fault
 
 
 def notes_of(reply: SearchReply, place: int) -> dict[str, Any]:
-    """What is to be said of a query beside its hits: that it was cut, or that the encoder knows nothing of it."""
+    """Return notes on a query: that it was cut, or that the encoder knows none of it."""
     if not reply.lengths:
         return {}
     tokens = reply.lengths[place]

@@ -1,4 +1,4 @@
-"""The routes of Isotrope's own API: questions, documents, what is served, health, a new generation."""
+"""The routes of Isotrope's own API: questions, documents, the index, health, reloading."""
 
 from typing import Any
 
@@ -99,7 +99,7 @@ def search_routes(service: SearchService) -> APIRouter:
 
     @router.get("/info", response_model=InfoResponse)
     async def info() -> Response:
-        """What is served, how it was built, what was measured of it, and what its metadata columns hold."""
+        """The index, how it was built, its measured quality, and the values of its metadata columns."""
         return JsonResponse(await service.info())
 
     return router
@@ -143,7 +143,7 @@ def health_routes(service: SearchService, metrics: ServerMetrics) -> APIRouter:
 
 
 def require_within(limits: ServerLimits, texts: list[str], k: int) -> None:
-    """Raises RequestError for more than a request may ask for."""
+    """Raises RequestError for a request beyond the limits."""
     if len(texts) > limits.queries:
         raise RequestError(422, f"query: {len(texts):,} texts; expected at most {limits.queries:,}.", "query")
     if k > limits.k:

@@ -1,7 +1,7 @@
 """Questions to answers: THE way in which every protocol asks the open index.
 
-A question passes two queues: one thread encodes, others rank, and each takes all that waits as one batch. How many
-requests there may be at once, and how long each may take, is kept here, for all protocols alike.
+A question passes two queues: one thread encodes, others rank, and each takes all waiting questions as one batch. The
+service limits the number and the duration of requests for all protocols.
 """
 
 import asyncio
@@ -81,8 +81,8 @@ class SearchReply:
 class SearchService:
     """The open index, for questions of many callers at once. All methods are for the thread of the event loop.
 
-    Methods raise what the engine raises, BusyError where there is no place, and DeadlineError. A caller that is
-    cancelled gives its place back, and what it waited for is not computed unless that has begun.
+    Methods raise the engine's errors, BusyError if the server is full, and DeadlineError. A cancelled caller gives its
+    place back, and its question is not computed unless that has begun.
     """
 
     def __init__(self, engine: SearchEngine, settings: ServerSettings, on_change: Callable[[str], None]) -> None:
@@ -100,11 +100,11 @@ class SearchService:
         self._watcher: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Look out for new generations from now on."""
+        """Watch for new generations from now on."""
         self._watcher = asyncio.create_task(self.generations.watch(_LOOK))
 
     async def stop(self) -> None:
-        """End the threads and let go of the index. Nothing may be asked any more."""
+        """End the threads and close the index. Ask nothing afterwards."""
         self.draining = True
         if self._watcher:
             self._watcher.cancel()
@@ -179,7 +179,7 @@ class SearchService:
         return await self._ask(ask)
 
     async def info(self) -> dict[str, Any]:
-        """What is served, how it was built, what was measured of it, and what its columns hold: of one generation."""
+        """Return the description of the index: `facts_of`, of one generation."""
 
         async def ask(generation: OpenGeneration) -> dict[str, Any]:
             loop = asyncio.get_running_loop()
@@ -188,7 +188,7 @@ class SearchService:
         return await self._ask(ask)
 
     def told(self, error: IsotropeError) -> str:
-        """A message that calls the index by its name, and not by its folder, which is nobody's business elsewhere."""
+        """Return the message of an error with the name of the index in place of its folder."""
         folder, message = as_shown(str(self.generations.current.engine.index.path)), str(error)
         if Path(folder).is_absolute() or "://" in folder:
             return message.replace(folder, self.settings.name)
@@ -198,11 +198,11 @@ class SearchService:
         return contextlib.nullcontext(given) if given else self.room.share()
 
     async def _read(self, read: Callable[..., Answered], *given: Any) -> Answered:
-        """What a short function returns that waits for files."""
+        """Return the result of a short function that waits for files."""
         return await asyncio.get_running_loop().run_in_executor(self._readers, read, *given)
 
     async def _ask(self, ask: Callable[[OpenGeneration], Awaitable[Answered]]) -> Answered:
-        """The answer of one generation, from beginning to end; of the next one where its files are gone."""
+        """Return the answer of one generation from beginning to end, or of the next one if its files are gone."""
         async with self._place():
             while True:
                 with self.generations.lease() as generation:
@@ -220,7 +220,7 @@ class SearchService:
 
     @contextlib.asynccontextmanager
     async def _place(self) -> AsyncIterator[None]:
-        """One of the places for requests, for as long as the deadline."""
+        """Hold one of the places for requests, for as long as the deadline."""
         limits = self.settings.limits
         if self.pending >= limits.pending:
             after = self.retry_after
@@ -240,7 +240,7 @@ class SearchService:
 
     @property
     def retry_after(self) -> int:
-        """Whole seconds after which half of those who wait now should have been answered."""
+        """Whole seconds after which half of the waiting requests should have been answered."""
         return min(max(round(self._seconds), 1), 60)
 
     async def _encoded(self, generation: OpenGeneration, texts: tuple[str, ...], role: Role) -> EncodedTexts:
@@ -329,7 +329,7 @@ def _hits(engine: SearchEngine, ranked: Sequence[Answer[RankedDocument]], share:
 
 @dataclass(frozen=True)
 class _RankKey:
-    """What is ranked together: questions to one generation with the same options, of texts or of documents."""
+    """The key of questions that are ranked together: one generation, the same options, all texts or all documents."""
 
     generation: OpenGeneration
     options: SearchOptions

@@ -1,4 +1,4 @@
-"""Where a server listens, who may ask it, and how much of anything it takes."""
+"""The address, keys and limits of a server."""
 
 import hashlib
 import hmac
@@ -33,7 +33,7 @@ class Keys:
         return bool(self.hashes)
 
     def admit(self, key: bytes) -> bool:
-        """Whether this is one of them. Takes the same time whichever it is, and however much of it is right."""
+        """Whether this is one of the keys. Takes the same time for every key, right or wrong."""
         given, found = _hash(key), False
         for known in self.hashes:
             found |= hmac.compare_digest(given, known)
@@ -77,7 +77,7 @@ def is_readable_by_others(path: Path) -> bool:
 
 @dataclass(frozen=True)
 class ServerLimits:
-    """How much a server takes. Raises ConfigError for what is not positive.
+    """Limits of a server. Raises ConfigError for a limit that is not positive and finite.
 
     `pending` requests are answered at once or wait; one more is refused with 429. `deadline` and `drain` are the
     seconds that a request may take, and that those under way are given when the server is stopped. `body_bytes` is the

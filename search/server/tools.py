@@ -1,8 +1,7 @@
-"""What agents may ask, and what they are answered: three tools, whatever protocol calls them.
+"""The three tools of agents, for any protocol.
 
-`search` and `fetch` have the shapes that ChatGPT's connectors and deep research ask for; `search_documents` takes all
-that a question can be. What stands in a corpus may be written by anybody, so every answer says that its texts are data,
-and nothing that they name is followed.
+`search` and `fetch` have the shapes that ChatGPT's connectors and deep research ask for; `search_documents` takes the
+options of a search. Text in a corpus can contain prompt injections, so every answer says that its texts are data.
 """
 
 import json
@@ -54,7 +53,7 @@ class Arguments(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _known_and_no_nulls(cls, given: Any) -> Any:
-        """Raises ValueError for the first unknown one: pydantic would make an error of each, however many."""
+        """Raises ValueError for the first unknown argument; pydantic would report all of them."""
         if not isinstance(given, Mapping):
             return given
         for name in given:
@@ -65,20 +64,20 @@ class Arguments(BaseModel):
 
 
 class SearchArguments(Arguments):
-    """Of `search`."""
+    """Arguments of `search`."""
 
     query: Text = Field(description="What to look for, in a sentence or some words.")
 
 
 class FetchArguments(Arguments):
-    """Of `fetch`."""
+    """Arguments of `fetch`."""
 
     id: Name = Field(description="The id of a document, as a search gave it.")
 
 
 @with_search_options(Protocol(text_of, Number, Absent, for_agents=True))
 class DocumentArguments(Arguments, Question):
-    """Of `search_documents`."""
+    """Arguments of `search_documents`."""
 
     query: Text | Absent = Field(None, description="What to look for; left out where `like` is given.")
     like: Name | Absent = Field(None, description="The id of a document: those closest to it are found.")
@@ -94,13 +93,13 @@ class SearchResult(BaseModel):
 
 
 class SearchResults(BaseModel):
-    """What `search` answers."""
+    """The answer of `search`."""
 
     results: list[SearchResult]
 
 
 class FetchedDocument(BaseModel):
-    """What `fetch` answers."""
+    """The answer of `fetch`."""
 
     id: str
     title: str
@@ -124,7 +123,7 @@ class FoundDocument(BaseModel):
 
 
 class FoundDocuments(BaseModel):
-    """What `search_documents` answers."""
+    """The answer of `search_documents`."""
 
     model_config = ConfigDict(extra="allow")
     note: str
@@ -136,7 +135,7 @@ Given = TypeVar("Given", bound=Arguments)
 
 @dataclass(frozen=True)
 class Tool(Generic[Given]):
-    """A tool: what it takes and gives, and what answers it. `purpose` is followed by what the index holds."""
+    """A tool: its arguments, its answers, and the function that answers. Agents read `purpose`."""
 
     name: str
     title: str
@@ -312,7 +311,7 @@ def _literal(value: object) -> str:
 
 
 def fault_of(error: ValidationError) -> str:
-    """The first argument that is wrong, and why. What was given is not repeated: it may be huge."""
+    """Return the first wrong argument and its fault. The value is not repeated: it may be huge."""
     first = error.errors()[0]
     why = str(first["msg"]).removeprefix("Value error, ")
     return f"{first['loc'][0]}: {why}" if first["loc"] else why

@@ -72,7 +72,7 @@ class StoreSearchRequest(Request):
 
 
 class FoundText(BaseModel):
-    """What was found of a file."""
+    """A text of a file."""
 
     type: Literal["text"]
     text: str
@@ -169,7 +169,7 @@ def vector_store_routes(service: SearchService) -> APIRouter:
 
 
 def options_of(asked: StoreSearchRequest, index: Index) -> SearchOptions:
-    """What is asked of an index. Raises RequestError for what is not done here, ConfigError for a bad filter."""
+    """Return the options of a request. Raises RequestError for unsupported options, ConfigError for a bad filter."""
     if asked.rewrite_query:
         raise RequestError(400, "rewrite_query: queries are not rewritten here; leave it out.", "rewrite_query")
     ranking = asked.ranking_options or RankingOptions()
@@ -191,8 +191,7 @@ def options_of(asked: StoreSearchRequest, index: Index) -> SearchOptions:
 def best_of(answers: Sequence[Answer[Hit]], most: int) -> list[Hit]:
     """The best documents over several queries, each with its best score, ties by id.
 
-    That `answers` are no longer than `most` loses none: what is among the best has a place in the answer where it
-    scores best.
+    Answers of `most` hits are enough: each of the best documents is among the hits of the query where it scores best.
     """
     best: dict[str, Hit] = {}
     for hit in (hit for answer in answers for hit in answer):
