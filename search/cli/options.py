@@ -65,9 +65,10 @@ def search_options(command: F) -> F:
 def _search_option(field: SearchField) -> Callable[[F], F]:
     if field.kind is bool:
         return click.option(field.flag, is_flag=True, help=field.option.help)
+    least, kind = field.option.flag_least, click.Choice(field.choices) if field.choices else field.kind
     return click.option(
         field.flag,
-        type=click.Choice(field.choices) if field.choices else field.kind,
+        type=kind if least is None else click.IntRange(least, field.option.most),
         default=field.default,
         show_default=field.default is not None,
         metavar=field.option.metavar,

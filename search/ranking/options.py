@@ -23,9 +23,9 @@ WEIGHT, DEPTH = "hybrid_weight (--hybrid-weight)", "rerank_depth (--rerank-depth
 class Option:
     """The declaration of one search option.
 
-    Numbers are at least `least`, above `above` and at most `most`; a server takes at least `served_least`, and texts of
-    at most `longest` characters. Agents get `agents_help` and `agents_most` where these are set. Errors call the option
-    `called` and say what is `expected`; both have defaults.
+    Numbers are at least `least`, above `above` and at most `most`; the command line takes at least `flag_least`, a
+    server at least `served_least`, and texts of at most `longest` characters. Agents get `agents_help` and
+    `agents_most` where these are set. Errors call the option `called` and say what is `expected`; both have defaults.
     """
 
     help: str
@@ -36,6 +36,7 @@ class Option:
     above: float | None = None
     most: float | None = None
     longest: int = 1000
+    flag_least: int | None = None
     served_least: float | None = None
     agents_help: str = ""
     agents_most: float | None = None
@@ -89,9 +90,9 @@ class SearchOptions:
         expected="a number, 0 (BM25 alone) to 1 (vectors alone)", called=WEIGHT, metavar="W", least=0, most=1,
     )] = None  # fmt: skip
     rerank_depth: Annotated[int | None, Option(
-        "How many of the first hits a cross-encoder puts in order, instead of as many as the recipe says; 0: none.",
+        "How many of the first hits a cross-encoder puts in order, instead of the recipe's depth; 0 (--no-rerank): none.",
         expected=f"a whole number, 0 (none) to {MOST_DEPTH:,}", called=DEPTH, metavar="N", least=0, most=MOST_DEPTH,
-        agents_most=200,
+        flag_least=1, agents_most=200,
     )] = None  # fmt: skip
 
     def __post_init__(self) -> None:

@@ -1,5 +1,7 @@
 """Every search option is declared once, and is there for every client that it is declared for."""
 
+from typing import Any
+
 import click
 
 from search.cli.query import command
@@ -14,7 +16,7 @@ VALUES = {bool: True, int: 3, float: 0.7, str: "year"}
 def test_an_option_is_taken_by_every_client_that_it_is_declared_for() -> None:
     for field in SEARCH_FIELDS:
         option, value = field.option, field.choices[-1] if field.choices else VALUES[field.kind]
-        fields = {field.name: value} | ({"hybrid": True} if field.name == "hybrid_weight" else {})
+        fields: dict[str, Any] = {field.name: value} | ({"hybrid": True} if field.name == "hybrid_weight" else {})
         options = SearchOptions(**fields)
         (shown,) = (one for one in command.params if isinstance(one, click.Option) and one.name == field.name)
         assert (shown.opts, shown.help) == ([field.flag], option.help)
