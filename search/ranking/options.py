@@ -34,7 +34,7 @@ class Option:
     metavar: str | None = None
     least: float | None = None
     above: float | None = None
-    most: float | None = None
+    most: int | None = None
     longest: int = 1000
     flag_least: int | None = None
     served_least: float | None = None
@@ -90,9 +90,10 @@ class SearchOptions:
         expected="a number, 0 (BM25 alone) to 1 (vectors alone)", called=WEIGHT, metavar="W", least=0, most=1,
     )] = None  # fmt: skip
     rerank_depth: Annotated[int | None, Option(
-        "How many of the first hits a cross-encoder puts in order, instead of the recipe's depth; 0 (--no-rerank): none.",
+        "How many of the first hits a cross-encoder puts in order, not the recipe's number; none at 0 (--no-rerank).",
         expected=f"a whole number, 0 (none) to {MOST_DEPTH:,}", called=DEPTH, metavar="N", least=0, most=MOST_DEPTH,
         flag_least=1, agents_most=200,
+        agents_help="How many of the first hits are put in order by a cross-encoder, if there is one; 0: none.",
     )] = None  # fmt: skip
 
     def __post_init__(self) -> None:
