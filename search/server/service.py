@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -155,37 +156,24 @@ class SearchService:
 
         async def ask(generation: OpenGeneration) -> TextVectors:
             encoded = await self._encoded(generation, tuple(texts), role)
-            transform = generation.engine.index.transform
-            vectors = await self._read(transform.transform, encoded.embeddings, role)
+            transform = partial(generation.engine.index.transform.transform, encoded.embeddings, role)
+            vectors = await asyncio.get_running_loop().run_in_executor(self._readers, transform)
             return TextVectors(vectors, encoded.lengths, _max_length(generation), generation.stamp)
 
         return await self._ask(ask)
 
     async def document(self, identity: str) -> tuple[Document, Stamp]:
         """A stored document. Raises UnknownDocumentError."""
-
-        async def ask(generation: OpenGeneration) -> tuple[Document, Stamp]:
-            return await self._read(generation.engine.document, identity), generation.stamp
-
-        return await self._ask(ask)
+        return await self._read(self._readers, lambda generation: generation.engine.document(identity))
 
     async def facets(self, where: str | None = None, columns: Collection[str] = ()) -> tuple[list[ColumnFacet], Stamp]:
         """Facets of the metadata columns. Those of all documents and columns are computed once a generation."""
-
-        async def ask(generation: OpenGeneration) -> tuple[list[ColumnFacet], Stamp]:
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._counter, generation.facets, where, columns), generation.stamp
-
-        return await self._ask(ask)
+        return await self._read(self._counter, lambda generation: generation.facets(where, columns))
 
     async def info(self) -> dict[str, Any]:
         """Return the description of the index: `facts_of`, of one generation."""
-
-        async def ask(generation: OpenGeneration) -> dict[str, Any]:
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._describer, facts_of, generation, self.settings)
-
-        return await self._ask(ask)
+        facts, _ = await self._read(self._describer, lambda generation: facts_of(generation, self.settings))
+        return facts
 
     def told(self, error: IsotropeError) -> str:
         """Return the message of an error with the name of the index in place of its folder."""
@@ -197,9 +185,15 @@ class SearchService:
     def _share(self, given: RoomShare | None) -> contextlib.AbstractContextManager[RoomShare]:
         return contextlib.nullcontext(given) if given else self.room.share()
 
-    async def _read(self, read: Callable[..., Answered], *given: Any) -> Answered:
-        """Return the result of a short function that waits for files."""
-        return await asyncio.get_running_loop().run_in_executor(self._readers, read, *given)
+    async def _read(
+        self, threads: ThreadPoolExecutor, read: Callable[[OpenGeneration], Answered]
+    ) -> tuple[Answered, Stamp]:
+        """Return the result of a function that waits for files, and the stamp of its generation."""
+
+        async def ask(generation: OpenGeneration) -> tuple[Answered, Stamp]:
+            return await asyncio.get_running_loop().run_in_executor(threads, read, generation), generation.stamp
+
+        return await self._ask(ask)
 
     async def _ask(self, ask: Callable[[OpenGeneration], Awaitable[Answered]]) -> Answered:
         """Return the answer of one generation from beginning to end, or of the next one if its files are gone."""
