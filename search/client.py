@@ -15,7 +15,7 @@ from indexer.errors import ConfigError, MachineError, UnknownDocumentError
 from indexer.typed_json import MAX_DEPTH, decode_json
 from indexer.urls import is_loopback
 from search.hits import Answer, Hit, Truncated
-from search.ranking.options import SEARCH_FIELDS, SearchOptions, require_queries
+from search.ranking.options import SEARCH_OPTIONS, SearchOptions, require_queries
 from search.text import escape
 
 MOST_QUERIES = 64  # of one request; the server takes 256 by default, but others want their turn
@@ -289,11 +289,11 @@ def _trusted(parts: SplitResult) -> ssl.SSLContext | bool:
 
 def _fields_of(options: SearchOptions) -> dict[str, Any]:
     """Return the options as a request has them: `k`, and those that differ from their defaults."""
-    asked = {field: getattr(options, field.name) for field in SEARCH_FIELDS}
-    asked = {field: value for field, value in asked.items() if value != field.default or field.name == "k"}
-    if any(not field.option.is_served for field in asked):
+    given = [(option, getattr(options, option.name)) for option in SEARCH_OPTIONS]
+    asked = [(option, value) for option, value in given if value != option.default or option.name == "k"]
+    if not all(option.is_served for option, _ in asked):
         raise ConfigError("partial is for segments that processes hold; a server answers from all or not at all.")
-    return {field.name: float(value) if field.kind is float else value for field, value in asked.items()}
+    return {option.name: float(value) if option.kind is float else value for option, value in asked}
 
 
 def _require_unicode(texts: list[str], what: str = "query") -> list[str]:

@@ -10,7 +10,7 @@ from indexer.executors.pool import Executor, WorkerPool
 from indexer.ranking_config import MOST_DEPTH
 from indexer.run_options import Backend, RunOptions
 from indexer.urls import mirrored
-from search.ranking.options import SEARCH_FIELDS, SearchField
+from search.ranking.options import SEARCH_OPTIONS, Option
 
 if TYPE_CHECKING:
     from indexer.config import BuildConfig
@@ -59,20 +59,20 @@ def k_option(text: str, default: int = 10) -> Callable[[F], F]:
 
 def search_options(command: F) -> F:
     """The options of a search, as `SearchOptions` declares them."""
-    return all_of(*map(_search_option, SEARCH_FIELDS))(command)
+    return all_of(*map(_search_option, SEARCH_OPTIONS))(command)
 
 
-def _search_option(field: SearchField) -> Callable[[F], F]:
-    if field.kind is bool:
-        return click.option(field.flag, is_flag=True, help=field.option.help)
-    least, kind = field.option.flag_least, click.Choice(field.choices) if field.choices else field.kind
+def _search_option(option: Option) -> Callable[[F], F]:
+    if option.kind is bool:
+        return click.option(option.flag, is_flag=True, help=option.help)
+    least, kind = option.flag_least, click.Choice(option.choices) if option.choices else option.kind
     return click.option(
-        field.flag,
-        type=kind if least is None else click.IntRange(least, field.option.most),
-        default=field.default,
-        show_default=field.default is not None,
-        metavar=field.option.metavar,
-        help=field.option.help,
+        option.flag,
+        type=kind if least is None else click.IntRange(least, option.most),
+        default=option.default,
+        show_default=option.default is not None,
+        metavar=option.metavar,
+        help=option.help,
     )
 
 

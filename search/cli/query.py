@@ -126,9 +126,9 @@ def _index_and_texts(words: tuple[str, ...], options: dict[str, Any]) -> tuple[P
 
 def _asked(options: dict[str, Any]) -> "SearchOptions":
     """Return the options of the search. Raises ConfigError for options that are invalid for every index."""
-    from search.ranking.options import SEARCH_FIELDS, SearchOptions
+    from search.ranking.options import SEARCH_OPTIONS, SearchOptions
 
-    asked = {field.name: options[field.name] for field in SEARCH_FIELDS}
+    asked = {option.name: options[option.name] for option in SEARCH_OPTIONS}
     return SearchOptions(**asked | ({"rerank_depth": 0} if options["no_rerank"] else {}))
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from search.cli.options import PATH, all_of
-from search.ranking.options import SEARCH_FIELDS
+from search.ranking.options import SEARCH_OPTIONS
 
 if TYPE_CHECKING:
     from search.client import SearchClient
@@ -39,7 +39,7 @@ def check_options(options: dict[str, Any]) -> None:
         if _is_given("api_key_file"):
             raise click.UsageError("--api-key-file is for a server: name it by --url.")
         return
-    for name in (*_OF_AN_INDEX, *(field.name for field in SEARCH_FIELDS if not field.option.is_served)):
+    for name in (*_OF_AN_INDEX, *(option.name for option in SEARCH_OPTIONS if not option.is_served)):
         if _is_given(name):
             raise click.UsageError(f"--{name.replace('_', '-')} is for an INDEX; with --url the server has chosen.")
     if options["queries"] and options["queries"].suffix.lower() == ".npy":

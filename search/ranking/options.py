@@ -6,7 +6,7 @@ It loads no numerical library, because clients of a server use it too.
 import dataclasses
 import difflib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 from types import NoneType
@@ -42,6 +42,55 @@ class Option:
     agents_most: float | None = None
     is_served: bool = True  # by a server, to any client
     for_agents: bool = True
+    name: str = ""  # this and the next are those of the field, `kind` its type without None
+    kind: Any = None
+    is_optional: bool = False
+    default: Any = None
+
+    @property
+    def flag(self) -> str:
+        """The option of the command line."""
+        return f"-{self.name}" if len(self.name) == 1 else f"--{self.name.replace('_', '-')}"
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The values of an option that takes only some texts; empty for other options."""
+        return get_args(self.kind) if get_origin(self.kind) is Literal else ()
+
+    def check(self, value: object) -> None:
+        """Raises ConfigError for a value that the declaration does not allow."""
+        if value is None and self.is_optional:
+            return
+        if not self._takes(value):
+            raise ConfigError(f"{self.called or self.name} is {value!r}; expected {self._expected}.")
+        if isinstance(value, str) and not value.strip():
+            raise ConfigError(
+                f"{self.flag} is blank; expected {self._expected}. Is a variable unset? Leave it out to go without."
+            )
+
+    def _takes(self, value: Any) -> bool:
+        if self.choices:
+            return value in self.choices
+        if self.kind in (bool, str):
+            return isinstance(value, self.kind)
+        if isinstance(value, bool) or not isinstance(value, Integral if self.kind is int else Real):
+            return False
+        number: Any = value
+        within = (self.least is None or number >= self.least) and (self.most is None or number <= self.most)
+        return bool(within and (-math.inf if self.above is None else self.above) < number < math.inf)
+
+    @property
+    def _expected(self) -> str:
+        if self.expected:
+            return self.expected
+        if self.choices:
+            return " or ".join(f'"{choice}"' for choice in self.choices)
+        if self.kind is bool:
+            return "True or False"
+        words = {"more than": self.above, "at least": self.least, "at most": self.most}
+        bounds = " and ".join(f"{word} {bound:g}" for word, bound in words.items() if bound is not None)
+        kind = "a whole number" if self.kind is int else "some text" if self.kind is str else "a number"
+        return f"{kind}, {bounds}" if bounds else kind.replace("a number", "a finite number")
 
 
 @dataclass(frozen=True)
@@ -97,11 +146,11 @@ class SearchOptions:
     )] = None  # fmt: skip
 
     def __post_init__(self) -> None:
-        for field in SEARCH_FIELDS:
-            value = getattr(self, field.name)
-            field.check(value)
-            if field.kind is int and value is not None:
-                object.__setattr__(self, field.name, int(value))  # numpy's numbers overflow
+        for option in SEARCH_OPTIONS:
+            value = getattr(self, option.name)
+            option.check(value)
+            if option.kind is int and value is not None:
+                object.__setattr__(self, option.name, int(value))  # numpy's numbers overflow
         self._require_compatible()
 
     @classmethod
@@ -110,7 +159,7 @@ class SearchOptions:
 
         Raises ConfigError for an unknown field, and for a number of hits that is given twice.
         """
-        known = [field.name for field in SEARCH_FIELDS]
+        known = [option.name for option in SEARCH_OPTIONS]
         if unknown := [name for name in fields if name not in known]:
             close = difflib.get_close_matches(unknown[0], known, n=1)
             hint = f'did you mean "{close[0]}"?' if close else f"it has {', '.join(known)}."
@@ -133,76 +182,16 @@ class SearchOptions:
             raise ConfigError(f'hybrid fuses cosine and words; leave out similarity "{self.similarity}".')
 
 
-@dataclass(frozen=True)
-class SearchField:
-    """A field of `SearchOptions`, as every surface reads it: `kind` is its type without None."""
-
-    name: str
-    kind: Any
-    is_optional: bool
-    default: Any
-    option: Option
-
-    @property
-    def flag(self) -> str:
-        """The option of the command line."""
-        return f"-{self.name}" if len(self.name) == 1 else f"--{self.name.replace('_', '-')}"
-
-    @property
-    def choices(self) -> tuple[str, ...]:
-        """The values of a field that takes only some texts; empty for other fields."""
-        return get_args(self.kind) if get_origin(self.kind) is Literal else ()
-
-    def check(self, value: object) -> None:
-        """Raises ConfigError for a value that the declaration does not allow."""
-        if value is None and self.is_optional:
-            return
-        if not self._takes(value):
-            raise ConfigError(f"{self.option.called or self.name} is {value!r}; expected {self._expected}.")
-        if isinstance(value, str) and not value.strip():
-            raise ConfigError(
-                f"{self.flag} is blank; expected {self._expected}. Is a variable unset? Leave it out to go without."
-            )
-
-    def _takes(self, value: Any) -> bool:
-        if self.choices:
-            return value in self.choices
-        if self.kind in (bool, str):
-            return isinstance(value, self.kind)
-        if isinstance(value, bool) or not isinstance(value, Integral if self.kind is int else Real):
-            return False
-        number: Any = value
-        least, above, most = (getattr(self.option, name) for name in ("least", "above", "most"))
-        within = (least is None or number >= least) and (most is None or number <= most)
-        return bool(within and (-math.inf if above is None else above) < number < math.inf)
-
-    @property
-    def _expected(self) -> str:
-        if self.option.expected:
-            return self.option.expected
-        if self.choices:
-            return " or ".join(f'"{choice}"' for choice in self.choices)
-        if self.kind is bool:
-            return "True or False"
-        words = {"more than": self.option.above, "at least": self.option.least, "at most": self.option.most}
-        bounds = " and ".join(f"{word} {bound:g}" for word, bound in words.items() if bound is not None)
-        kind = "a whole number" if self.kind is int else "some text" if self.kind is str else "a number"
-        return f"{kind}, {bounds}" if bounds else kind.replace("a number", "a finite number")
-
-
-def _search_fields() -> tuple[SearchField, ...]:
-    hints, fields = get_type_hints(SearchOptions, include_extras=True), list[SearchField]()
+def _search_options() -> Iterator[Option]:
+    hints = get_type_hints(SearchOptions, include_extras=True)
     for field in dataclasses.fields(SearchOptions):
-        declared, option = get_args(hints[field.name])
-        kinds = get_args(declared)
-        is_optional = NoneType in kinds
-        fields.append(
-            SearchField(field.name, kinds[0] if is_optional else declared, is_optional, field.default, option)
-        )
-    return tuple(fields)
+        kind, option = get_args(hints[field.name])
+        is_optional = NoneType in get_args(kind)
+        kind = get_args(kind)[0] if is_optional else kind
+        yield dataclasses.replace(option, name=field.name, kind=kind, is_optional=is_optional, default=field.default)
 
 
-SEARCH_FIELDS = _search_fields()
+SEARCH_OPTIONS = tuple(_search_options())
 
 
 def require_texts(texts: Iterable[str], name: str, way_out: str) -> list[str]:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, Field, create_model, model_validator
 
-from search.ranking.options import SEARCH_FIELDS, SearchField, SearchOptions
+from search.ranking.options import SEARCH_OPTIONS, Option, SearchOptions
 from search.server.settings import ServerLimits
 
 
@@ -28,7 +28,9 @@ class Question(BaseModel):
     def options_given(self) -> dict[str, Any]:
         """The value of each search option that the model has."""
         return {
-            field.name: getattr(self, field.name) for field in SEARCH_FIELDS if field.name in type(self).model_fields
+            option.name: getattr(self, option.name)
+            for option in SEARCH_OPTIONS
+            if option.name in type(self).model_fields
         }
 
     @property
@@ -63,23 +65,21 @@ def with_search_options(protocol: Protocol) -> Callable[[type[Model]], type[Mode
 
 
 def _fields(protocol: Protocol) -> Iterator[tuple[str, tuple[Any, Any]]]:
-    for field in SEARCH_FIELDS:
-        option = field.option
+    for option in SEARCH_OPTIONS:
         if option.is_served and (option.for_agents or not protocol.for_agents):
-            kind = _type(field, protocol)
             description = option.agents_help if protocol.for_agents and option.agents_help else option.help
-            yield field.name, (kind, Field(field.default, description=description))
+            yield option.name, (_type(option, protocol), Field(option.default, description=description))
 
 
-def _type(field: SearchField, protocol: Protocol) -> Any:
+def _type(option: Option, protocol: Protocol) -> Any:
     """The type of a field with its bounds. Those of `ServerLimits` are checked by the routes."""
-    option, kind = field.option, field.kind
+    kind = option.kind
     if kind is str:
         kind = protocol.text(option.longest)
     elif kind in (int, float):
         low = {"ge": option.least, "gt": option.above} if option.served_least is None else {"ge": option.served_least}
         most = option.agents_most if protocol.for_agents else None
-        high = option.most if most is None and field.name not in ServerLimits.__dataclass_fields__ else most
+        high = option.most if most is None and option.name not in ServerLimits.__dataclass_fields__ else most
         bounds: dict[str, Any] = low | {"le": high}
         kind = Annotated[protocol.number if kind is float else int, Field(**bounds)]
-    return kind | protocol.absent if field.is_optional else kind
+    return kind | protocol.absent if option.is_optional else kind

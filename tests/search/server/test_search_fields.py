@@ -6,7 +6,7 @@ import click
 
 from search.cli.query import command
 from search.client import _fields_of
-from search.ranking.options import SEARCH_FIELDS, SearchOptions
+from search.ranking.options import SEARCH_OPTIONS, SearchOptions
 from search.server.messages import SearchRequest
 from search.server.tools import DocumentArguments
 
@@ -14,12 +14,12 @@ VALUES = {bool: True, int: 3, float: 0.7, str: "year"}
 
 
 def test_an_option_is_taken_by_every_client_that_it_is_declared_for() -> None:
-    for field in SEARCH_FIELDS:
-        option, value = field.option, field.choices[-1] if field.choices else VALUES[field.kind]
-        fields: dict[str, Any] = {field.name: value} | ({"hybrid": True} if field.name == "hybrid_weight" else {})
+    for option in SEARCH_OPTIONS:
+        value = option.choices[-1] if option.choices else VALUES[option.kind]
+        fields: dict[str, Any] = {option.name: value} | ({"hybrid": True} if option.name == "hybrid_weight" else {})
         options = SearchOptions(**fields)
-        (shown,) = (one for one in command.params if isinstance(one, click.Option) and one.name == field.name)
-        assert (shown.opts, shown.help) == ([field.flag], option.help)
+        (shown,) = (one for one in command.params if isinstance(one, click.Option) and one.name == option.name)
+        assert (shown.opts, shown.help) == ([option.flag], option.help)
         if option.is_served:
             assert SearchRequest(query="whales", **fields).options == options
             assert _fields_of(options) == {"k": options.k} | fields
@@ -29,4 +29,4 @@ def test_an_option_is_taken_by_every_client_that_it_is_declared_for() -> None:
             (SearchRequest, option.is_served),
             (DocumentArguments, option.is_served and option.for_agents),
         ):
-            assert (field.name in model.model_fields) == is_there
+            assert (option.name in model.model_fields) == is_there
