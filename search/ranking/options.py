@@ -148,6 +148,8 @@ class SearchOptions:
     def __post_init__(self) -> None:
         for option in SEARCH_OPTIONS:
             value = getattr(self, option.name)
+            if value is option.default:
+                continue
             option.check(value)
             if option.kind is int and value is not None:
                 object.__setattr__(self, option.name, int(value))  # numpy's numbers overflow

@@ -20,23 +20,14 @@ class Question(BaseModel):
     def _one_question(self) -> "Question":
         if (self.query is None) == (self.like is None):
             raise ValueError('expected "query" or "like": one of the two')
-        if self.like is not None and self.options_given["hybrid"]:
+        if self.like is not None and getattr(self, "hybrid", False):
             raise ValueError('"hybrid" compares words, and there are none with "like"')
         return self
 
     @property
-    def options_given(self) -> dict[str, Any]:
-        """The value of each search option that the model has."""
-        return {
-            option.name: getattr(self, option.name)
-            for option in SEARCH_OPTIONS
-            if option.name in type(self).model_fields
-        }
-
-    @property
     def options(self) -> SearchOptions:
         """The search options. Raises ConfigError for options that contradict one another."""
-        return SearchOptions(**self.options_given)
+        return SearchOptions(**{name: getattr(self, name) for name in self.model_fields_set - {"query", "like"}})
 
 
 Model = TypeVar("Model", bound=Question)
