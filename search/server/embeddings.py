@@ -211,10 +211,7 @@ def embedding_answer(asked: EmbeddingRequest, role: Role, found: TextVectors) ->
         "usage": {"prompt_tokens": read, "total_tokens": read},
         "index": vars(found.stamp),
     }
-    if cut := truncated_texts(found.lengths, found.max_length):
-        facts["truncated"] = cut
-    if unknown := [number for number, length in enumerate(found.lengths) if not length]:
-        facts["unknown"] = unknown
+    facts |= notes_on_texts(found.lengths, found.max_length)
     head = f'{to_json(facts)[:-1]},"data":['.encode()
     vectors = np.ascontiguousarray(found.vectors, dtype="<f4")
     count = max(1, _PIECE_BYTES // max(1, vectors[:1].nbytes))
@@ -223,11 +220,12 @@ def embedding_answer(asked: EmbeddingRequest, role: Role, found: TextVectors) ->
     return StreamingResponse(_pieces(head, vectors, count, asked.encoding_format), media_type=_JSON)
 
 
-def truncated_texts(lengths: Sequence[int], limit: int) -> list[dict[str, int]]:
-    """Which texts were cut, and how long they were: JSON types."""
-    return [
-        {"index": number, "tokens": length, "limit": limit} for number, length in enumerate(lengths) if length > limit
-    ]
+def notes_on_texts(lengths: Sequence[int], limit: int) -> dict[str, Any]:
+    """Return the fields of an answer on texts that were cut, and on texts without known tokens: JSON types."""
+    numbered = list(enumerate(lengths))
+    cut = [{"index": number, "tokens": length, "limit": limit} for number, length in numbered if length > limit]
+    unknown = [number for number, length in numbered if not length]
+    return {name: found for name, found in (("truncated", cut), ("unknown", unknown)) if found}
 
 
 async def _pieces(head: bytes, vectors: Vectors, count: int, form: str | None) -> AsyncIterator[bytes]:

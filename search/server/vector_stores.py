@@ -22,7 +22,7 @@ from search.index import Index
 from search.ranking.options import SearchOptions
 from search.server.answers import share_of, written
 from search.server.attribute_filters import OutlinedFilter, condition_of
-from search.server.embeddings import TEXTS_SCHEMA, TruncatedText, require_encoder, texts_of, truncated_texts
+from search.server.embeddings import TEXTS_SCHEMA, TruncatedText, notes_on_texts, require_encoder, texts_of
 from search.server.failures import JsonResponse, RequestError
 from search.server.generations import OpenGeneration, Stamp
 from search.server.messages import ErrorResponse, Finite, Request
@@ -238,10 +238,7 @@ def _pieces(queries: list[str], most: int, reply: SearchReply) -> Iterator[str]:
         "next_page": None,
         "index": vars(reply.stamp),
     }
-    if cut := truncated_texts(reply.lengths, reply.max_length):
-        body["truncated"] = cut
-    if unknown := [number for number, tokens in enumerate(reply.lengths) if not tokens]:
-        body["unknown"] = unknown
+    body |= notes_on_texts(reply.lengths, reply.max_length)
     yield f'{to_json(body)[:-1]}, "data": ['
     for place, hit in enumerate(best_of(reply.answers, most)):
         yield f"{', ' if place else ''}{to_json(_file(hit))}"
