@@ -1,11 +1,11 @@
-"""A client of `isotrope serve`: what a `SearchEngine` is asked, asked of a server. It loads no numerical library."""
+"""A client of `isotrope serve`, with the methods of `SearchEngine`. It loads no numerical library."""
 
 import json
 import ssl
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
@@ -14,8 +14,8 @@ import httpx2
 from indexer.errors import ConfigError, MachineError, UnknownDocumentError
 from indexer.typed_json import MAX_DEPTH, decode_json
 from indexer.urls import is_loopback
-from search.hits import Answer, Hit
-from search.ranking.options import SearchOptions, require_queries
+from search.hits import Answer, Hit, Truncated
+from search.ranking.options import SEARCH_OPTIONS, SearchOptions, require_queries
 from search.text import escape
 
 MOST_QUERIES = 64  # of one request; the server takes 256 by default, but others want their turn
@@ -29,14 +29,6 @@ _ANSWER_SECONDS = 300.0  # the server ends a request sooner, by its own deadline
 _SHOWN = 500  # characters of a message of the server's
 _DEPTH = MAX_DEPTH + 8  # metadata lie so deep in an answer
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Truncated:
-    """A query had so many `tokens`, and was cut at the `limit`."""
-
-    tokens: int
-    limit: int
 
 
 @dataclass(frozen=True)
@@ -73,19 +65,19 @@ class _TooMuchError(ConfigError):
 
 
 class SearchClient:
-    """An index that a server holds, asked over HTTP; scores and hits are those that its `SearchEngine` gives.
+    """An index behind a server, asked over HTTP. Scores and hits equal those of the server's `SearchEngine`.
 
-    `url` is what `isotrope serve` prints, or that of a proxy before it, with the path it has there. `key` is one of the
-    server's keys: it is sent as it is, so beyond this machine the URL should begin with https (`is_private` says
-    whether nobody on the way can read along). `seconds` is how long one request may take. `on_wait` is told the seconds
-    before a busy server is asked again, which happens a few times.
+    `url` is the URL that `isotrope serve` prints, or that of a proxy before it, with its path. `key` is one of the
+    server's keys. It is sent in plain text, so use https beyond this machine; `is_private` says whether the connection
+    is safe from readers on the way. `seconds` limits one request. `on_wait` gets the seconds before each of a few
+    further attempts at a busy server.
 
-    Dates and times in metadata arrive as text, as JSON has no others, and numbers that JSON has no word for as None.
-    Queries beyond one request may be answered by a later generation of the index. Proxies named by the environment are
-    used for other machines alone; no redirect is followed, as the key would go with it.
+    Dates and times in metadata arrive as text, and infinite numbers and NaN as None, because JSON has none of them.
+    Queries beyond one request may be answered by a later generation of the index. Proxies of the environment are used
+    for other machines only. Redirects are not followed, because the key would go with them.
 
-    Raises ConfigError for a URL or key that is none. Methods raise ConfigError for what the server refuses, and
-    MachineError for a server that is not reached, is too busy, or fails. Safe to share between threads.
+    Raises ConfigError for an invalid URL or key. Methods raise ConfigError for a refused request, and MachineError for
+    a server that cannot be reached, is too busy, or fails. Safe to share between threads.
     """
 
     def __init__(
@@ -138,7 +130,7 @@ class SearchClient:
     def results(
         self, queries: Sequence[str], options: SearchOptions | int | None = None, **fields: Any
     ) -> list[ServedResult]:
-        """The same, with what the server says of each query."""
+        """Return the answers as `search_many` does, with the server's notes on each query."""
         asked = _fields_of(SearchOptions.of(options, fields))
         pieces = _pieces(_require_unicode(require_queries(queries)), asked["k"])
         return [result for some in pieces for result in self._results_of(some, asked)]
@@ -154,12 +146,11 @@ class SearchClient:
         return Answer(self._results(_fields_of(asked) | {"like": identity}, 1)[0].hits)
 
     def info(self) -> dict[str, Any]:
-        """What is served, how it was built, what was measured of it, and what its metadata columns hold."""
+        """Return the description of the index: how it was built, its measured quality, and its metadata columns."""
         return self._decoded(self._asked("GET", "/v1/info"), dict[str, Any])
 
     def _results_of(self, queries: list[str], asked: dict[str, Any]) -> list[ServedResult]:
-        """Answers to as many queries as one request has; by halves where the server takes fewer, or their answers are
-        too long together."""
+        """Return answers to the queries of one request, in halves if they or their answers are too much at once."""
         try:
             return self._results(asked | {"query": queries}, len(queries))
         except _TooMuchError:
@@ -210,7 +201,7 @@ class SearchClient:
 
     @contextmanager
     def _reached(self) -> Iterator[None]:
-        """What goes wrong on the way to the server and back, in words."""
+        """Turn errors of the connection into MachineError and ConfigError."""
         try:
             yield
         except httpx2.ConnectTimeout as error:
@@ -229,7 +220,7 @@ class SearchClient:
             raise ConfigError(f"{self.url}: cannot be asked ({_said(error)}).") from error
 
     def _failure(self, status: int, body: bytes, headers: httpx2.Headers) -> Exception:
-        """What a status that is no success means to the asker."""
+        """Return the error that a status of the server means to the caller."""
         try:
             fault = decode_json(body, _Failure, _DEPTH).error
         except ValueError:
@@ -251,7 +242,7 @@ class SearchClient:
         return (MachineError if status >= 500 else ConfigError)(f"{self.url}: {said}")
 
     def _stranger_failure(self, status: int, headers: httpx2.Headers) -> Exception:
-        """What a status means that something else than Isotrope answers with."""
+        """Return the error that a status means which does not come from Isotrope."""
         if status in (301, 302, 303, 307, 308):
             to = _said(headers.get("location", "elsewhere"))
             return ConfigError(f"{self.url}: points to {to}, which is not followed: a key might go with it. Name that.")
@@ -269,7 +260,7 @@ class SearchClient:
 
 
 def _require_url(url: str) -> SplitResult:
-    """Raises ConfigError for what is no address of a server. What it holds is not repeated where it may be a secret."""
+    """Return the parts of a server's URL. Raises ConfigError, without repeating parts that may be secret."""
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
@@ -297,14 +288,12 @@ def _trusted(parts: SplitResult) -> ssl.SSLContext | bool:
 
 
 def _fields_of(options: SearchOptions) -> dict[str, Any]:
-    """The options as a request has them: k, and what is not as usual."""
-    if options.partial:
+    """Return the options as a request has them: `k`, and those that differ from their defaults."""
+    given = [(option, getattr(options, option.name)) for option in SEARCH_OPTIONS]
+    asked = [(option, value) for option, value in given if value != option.default or option.name == "k"]
+    if not all(option.is_served for option, _ in asked):
         raise ConfigError("partial is for segments that processes hold; a server answers from all or not at all.")
-    usual = {field.name: field.default for field in fields(SearchOptions)}
-    asked = {name: value for name, value in asdict(options).items() if value != usual[name]}
-    return {name: value if isinstance(value, str | bool | int) else float(value) for name, value in asked.items()} | {
-        "k": options.k
-    }
+    return {option.name: float(value) if option.kind is float else value for option, value in asked}
 
 
 def _require_unicode(texts: list[str], what: str = "query") -> list[str]:
@@ -336,7 +325,7 @@ def _seconds_to_wait(retry_after: str) -> int:
 
 
 def _said(by: object) -> str:
-    """What somebody else says, fit for a message."""
+    """Return foreign text, made fit for a message."""
     words = escape(" ".join(str(by).split())) or type(by).__name__
     return words if len(words) <= _SHOWN else f"{words[:_SHOWN]}..."
 

@@ -20,10 +20,7 @@ from indexer.errors import ConfigError, StoreError, UnknownDocumentError
 from indexer.lazy import LOADER
 from indexer.progress import Progress
 from indexer.run_options import RunOptions
-from search.hits import Answer
-from search.hits import FoldedHit as FoldedHit
-from search.hits import Hit as Hit
-from search.hits import Window as Window
+from search.hits import Answer, Hit
 from search.index import Index
 from search.leases import Leases
 from search.ranking.documents import RankedDocument
@@ -49,7 +46,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def _following(method: Method) -> Method:
-    """A method that is asked again of the next generation where files of this one are gone: `compact` removes them."""
+    """Repeat a method with the next generation if files of this one are gone: `compact` removes them."""
 
     @wraps(method)
     def answer(self: "SearchEngine", *given: Any, **named: Any) -> Any:
@@ -66,22 +63,20 @@ def _following(method: Method) -> Method:
 
 
 class SearchEngine:
-    """An open index that answers questions. Opens the newest generation; later ones are not seen, unless `compact`
-    removes the files of that one: then the question is asked of the newest, or where `follows` was set to False, the
-    StoreError is raised. `newest` opens a later generation beside this one.
+    """An open index that answers questions. It opens the newest generation and keeps to it. If `compact` removes the
+    files of that generation, the engine continues with the newest one, or raises StoreError if `follows` was set to
+    False. `newest` opens a later generation beside this one.
 
-    `model` points to the model's folder when it has moved; it is used only if its hashes are those of the
-    index. Nothing else about the encoder or the transform can be chosen here: both come from the index. `recall` asks
-    for that recall@10 instead of the recipe's: the search reaches as far as the build measured that it must.
-    Raises NotAnIndexError, CorruptIndexError, StoreError, ConfigError for a recall out of reach, and on first use of
-    the encoder ModelError or MismatchError. With `ahead` the index is loaded now and the encoder meanwhile, in a
-    thread of its own: the first answer comes sooner. With `shards` each segment is opened and searched by a process of
-    its own, on this machine or others (`search.shards`), with the same answers; ShardLostError is raised where one of
-    them is lost, unless `SearchOptions.partial` asks for what the others know.
+    `model` is the model's folder if it has moved; its hashes must equal those of the index. The encoder and the
+    transform come from the index. `recall` asks for another recall@10 than the recipe's: the search reaches as far as
+    the build measured for it. Raises NotAnIndexError, CorruptIndexError, StoreError, ConfigError for a recall out of
+    reach, and on first use of the encoder ModelError or MismatchError. With `ahead` the index is loaded now and the
+    encoder meanwhile, in its own thread, so the first answer comes sooner. With `shards` each segment is opened and
+    searched by its own process, on this machine or others (`search.shards`), with the same answers. A lost process
+    raises ShardLostError, unless `SearchOptions.partial` accepts the answers of the others.
 
-    Safe to share between threads: any of its methods may be called from any of them at any time, `close` included, and
-    the answers are those of one thread. Searches run side by side; what cannot is done by one thread at a time (reading
-    documents, working out a filter, and torch, which runs one batch of texts after another).
+    Safe to share between threads: every method, `close` included, may be called from any thread at any time, with the
+    same answers. Searches run side by side; reading documents, evaluating a filter and torch run one at a time.
     """
 
     def __init__(
@@ -141,7 +136,7 @@ class SearchEngine:
 
     @_following
     def check(self, options: SearchOptions | int | None = None, **fields: Any) -> None:
-        """Raises ConfigError for what no search could be asked for: see `SearchOptions`, and filters and columns."""
+        """Raises ConfigError for invalid options, filters and columns, as a search with these options would."""
         self._allowed(SearchOptions.of(options, fields))
 
     @_following
@@ -163,12 +158,6 @@ class SearchEngine:
         self._current._reranking.replace(reranker)
 
     @_following
-    def prepare_reranking(self, options: SearchOptions | int | None = None, **fields: Any) -> None:
-        """Load now what a question with these options would rerank by. Raises as the question would."""
-        if self._reranking.depth(SearchOptions.of(options, fields).rerank_depth) >= _FEWEST_RERANKED:
-            self._reranking.load()
-
-    @_following
     def prepare_hybrid(self, progress: Progress) -> None:
         """Make now what the first hybrid question needs: BM25 of all documents, unless the cache holds it.
 
@@ -180,10 +169,9 @@ class SearchEngine:
     def search(self, query: str, options: SearchOptions | int | None = None, **fields: Any) -> Answer[Hit]:
         """The documents closest to the query, best first, ties by id; all of them if there are fewer than k.
 
-        What is asked for are `options`, a number of hits, or fields of `SearchOptions` by name:
+        `options` are `SearchOptions` or a number of hits; fields of `SearchOptions` can be given by name:
         `search("whales", k=5, where="year > 2019")`. A query longer than the encoder's max_length is cut there, as
-        documents are. Raises ConfigError for a blank query, for what `SearchOptions` does not take, and for a filter
-        that cannot be used.
+        documents are. Raises ConfigError for a blank query, and for invalid options and filters.
         """
         return self.search_many([query], options, **fields)[0]
 
@@ -209,31 +197,16 @@ class SearchEngine:
         lengths: Sequence[int] | None = None,
         **fields: Any,
     ) -> list[Answer[Hit]]:
-        """`search_many` for queries that are encoded already: raw embeddings (n, d), as the encoder gives them.
+        """Search as `search_many` does, by raw embeddings (n, d) of queries as the encoder gives them.
 
-        `texts` (n,) are what they were made of, which `hybrid` needs; `lengths` (n,) their tokens, as the `EncodeStats`
-        of their encoding has them: 0 is a query that the encoder knows nothing of, which `hybrid` answers by words
-        alone. What `embed` gave for queries of this index is taken too, as the vectors that it is; any other
-        `UnitVectors` are refused. Raises ConfigError for these, for arrays of another shape, not of numbers or not
-        finite, and for another number of texts or lengths.
+        `texts` (n,) are the queries, which `hybrid` needs; `lengths` (n,) their tokens, as the `EncodeStats` of their
+        encoding has them: 0 is a query without known tokens, which `hybrid` answers by words alone. The `UnitVectors`
+        that `embed` made of queries of this index are taken too. Raises ConfigError for other `UnitVectors`, for arrays
+        of another shape, not of numbers or not finite, and for another number of texts or lengths.
         """
         asked = SearchOptions.of(options, fields)
         self._require_queries(embeddings, texts, lengths)
         return self._search(embeddings, asked, texts, lengths)[0]
-
-    @_following
-    def rank_vectors(
-        self,
-        embeddings: npt.NDArray[np.floating],
-        options: SearchOptions | int | None = None,
-        texts: Sequence[str] | None = None,
-        lengths: Sequence[int] | None = None,
-        **fields: Any,
-    ) -> list[Answer[RankedDocument]]:
-        """Rank documents as `search_vectors` does, without reading their texts."""
-        asked = SearchOptions.of(options, fields)
-        self._require_queries(embeddings, texts, lengths)
-        return self._ranked(embeddings, asked, texts, lengths)[0]
 
     def hits(
         self, ranked: Sequence[Answer[RankedDocument]], on_read: Callable[[int], None] | None = None
@@ -252,14 +225,21 @@ class SearchEngine:
         queries: Queries,
         options: SearchOptions | int | None = None,
         log: EncodeStats | None = None,
+        texts: Sequence[str] | None = None,
+        lengths: Sequence[int] | None = None,
         **fields: Any,
     ) -> list[Answer[RankedDocument]]:
-        """What `search_many` or `search_vectors` would give, as numbers of documents, which are not fetched.
+        """Rank documents as `search_many` or `search_vectors` does, without reading their texts.
 
-        They are numbers of `index` as it is after the call. Raises as those do.
+        Documents are numbers of `index` as it is after the call. `texts` and `lengths` go with embeddings. Raises as
+        those methods do.
         """
-        given = queries if isinstance(queries, np.ndarray) else require_queries(queries)
-        ranked, seen = self._rank(given, SearchOptions.of(options, fields))
+        asked = SearchOptions.of(options, fields)
+        if isinstance(queries, np.ndarray):
+            self._require_queries(queries, texts, lengths)
+        else:
+            queries = require_queries(queries)
+        ranked, seen = self._rank(queries, asked, texts, lengths)
         if log is not None:
             log.add(seen)
         return ranked
@@ -272,10 +252,10 @@ class SearchEngine:
         options: SearchOptions | int | None = None,
         **fields: Any,
     ) -> list[Answer[RankedDocument]]:
-        """What `rank` would give if the index held only some documents for each query: those with these ids.
+        """Rank for each query only the documents with its `candidates`, which are ids; unknown ids are ignored.
 
-        However many they are, which a filter on ids is too short for; ids that the index does not hold are passed over.
-        Raises as `search_many` does, and ConfigError for candidates that are no lists of ids, one for each query.
+        The number of ids is not limited as it is in a filter. Raises the errors of `search_many`, and ConfigError for
+        candidates that are not one list of ids for each query.
         """
         texts, asked = require_queries(queries), SearchOptions.of(options, fields)
         if len(candidates) != len(texts):
@@ -344,9 +324,9 @@ class SearchEngine:
         return self._encoder
 
     def newest(self) -> "SearchEngine":
-        """An engine of the newest generation, which is opened even if it is that of this one.
+        """Return an engine of the newest generation with the settings of this one, even if it is the same generation.
 
-        It asks as this one does, and shares its encoder where that is the same. Raises as the opening of an index does.
+        The two share an encoder if their fingerprints agree. Raises the errors of opening an index.
         """
         engine = self._current
         newest = SearchEngine(engine._index.path, self._model, self._options, recall=self._recall, shards=self._shards)
@@ -357,7 +337,7 @@ class SearchEngine:
         return newest
 
     def _follow(self, engine: "SearchEngine") -> bool:
-        """Go on with the newest generation in place of that of `engine`; False where there is none."""
+        """Continue with the newest generation in place of that of `engine`; return False if there is no other."""
         if not self.follows or not engine._index.is_followed:
             return False
         with self._opening_lock:
@@ -388,13 +368,9 @@ class SearchEngine:
         texts: Sequence[str] | None = None,
         lengths: Sequence[int] | None = None,
     ) -> tuple[list[Answer[Hit]], EncodeStats]:
-        """The hits, and what the encoding of texts saw: of the generation alone that gave the answer."""
+        """Return the hits, and the statistics of encoding, both of the generation that gave the answer."""
         ranked, log = self._ranked(queries, options, texts, lengths)
         return fetch_hits(self._index, ranked), log
-
-    @_following
-    def _rank(self, queries: Queries, options: SearchOptions) -> tuple[list[Answer[RankedDocument]], EncodeStats]:
-        return self._ranked(queries, options)
 
     def _ranked(
         self,
@@ -409,15 +385,17 @@ class SearchEngine:
             encoded = replace(self._from_array(queries), texts=texts, lengths=lengths)
             encoded.require_for(options)
             return self._ranked_twice(encoded, options, self._allowed(options)), log
-        allowed = self._allowed(options)  # what is wrong with a filter shows before the encoder is loaded
+        allowed = self._allowed(options)  # a faulty filter raises before the encoder is loaded
         if not queries:
             return [], log
         return self._ranked_twice(self._from_texts(queries, log), options, allowed), log
 
+    _rank = _following(_ranked)
+
     def _ranked_twice(
         self, queries: EncodedQueries, options: SearchOptions, allowed: "Mask | None"
     ) -> list[Answer[RankedDocument]]:
-        """Documents as the index finds them, the first of them then as the reranker puts them."""
+        """Return ranked documents, the first of them in the order of the reranker."""
         depth = self._reranking.depth(options.rerank_depth)
         if depth < _FEWEST_RERANKED:
             return self._ranker.rank(queries, options, allowed)
@@ -477,7 +455,7 @@ class SearchEngine:
         return self._ranker.allowed(options)
 
     def _load_shared(self) -> None:
-        """Open what all searches share: threads that came first together would each do so."""
+        """Open the files that all searches share, once for all threads."""
         with self._opening_lock:
             _ = self._index.transform, self._index.searched, self._index.documents, self._index.stored_embeddings
             if self._leases.closed:  # the segments were opened again

@@ -1,4 +1,4 @@
-"""What is found: a hit, and an answer of hits. They load no numerical library: a client of a server gives them too."""
+"""Hits and answers of a search. They load no numerical library, because clients of a server return them too."""
 
 import sys
 from collections.abc import Iterable
@@ -13,10 +13,10 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The stretch of a document that a hit was found by: characters [start, end) of its joined text, and that text.
+    """The window of a document that matched: characters [start, end) of the joined text, and their text.
 
-    The joined text is made of the columns without the white space around them (`joined_text`). `columns` says where the
-    stretch stands in each column as it was given: name -> (start, end).
+    The joined text consists of the columns without surrounding white space (`joined_text`). `columns` is the place of
+    the window in each original column: name -> (start, end).
     """
 
     start: int
@@ -37,7 +37,7 @@ class FoldedHit:
 
 @dataclass(frozen=True, slots=True)
 class HybridScores:
-    """The two scores that a hybrid one is made of: the inner product of unit vectors, and BM25's, 0 without a word."""
+    """The parts of a hybrid score: the inner product of unit vectors, and BM25, 0 without a word of the query."""
 
     vector: float
     bm25: float
@@ -45,13 +45,12 @@ class HybridScores:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One answer. `score` is the inner product of two unit vectors: higher is closer, 1 is the same direction.
+    """One document of an answer. `score` is the inner product of two unit vectors: higher is closer, at most 1.
 
-    With `hybrid` it is what the recipe's `[hybrid]` makes of `parts`: a convex combination of both, each scaled for the
-    query (1 at most by "minmax"), or a sum of reciprocal ranks. With `similarity="js"` it is 1 - JS / ln 2. `window` is
-    set where documents are chunked. With `fold`, `folded` are the near-duplicates that took no place of their own, best
-    first: of `folded_count` of them the first 100. Hits that were reranked are in the order of `rerank_score`, the
-    cross-encoder's; `score` is what they were found by.
+    With `hybrid` the score is made of `parts` by the recipe's `[hybrid]`: a convex combination of both, each scaled for
+    the query (at most 1 by "minmax"), or a sum of reciprocal ranks. With `similarity="js"` it is 1 - JS / ln 2.
+    `window` is set if documents are chunked. With `fold`, `folded` are the near-duplicates under this hit, best first:
+    the first 100 of `folded_count`. Reranked hits are in the order of `rerank_score`, which the cross-encoder gives.
     """
 
     id: str
@@ -65,9 +64,10 @@ class Hit:
     parts: HybridScores | None = None
     rerank_score: float | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON has it; `rerank_score`, `parts`, `window` and `folded`, `folded_count` only where there are some."""
-        plain: dict[str, Any] = {name: getattr(self, name) for name in ("id", "score", "title", "text", "metadata")}
+    def to_dict(self, rank: int | None = None) -> dict[str, Any]:
+        """Return the hit as JSON has it, with its `rank` if given and without the fields that do not apply to it."""
+        plain: dict[str, Any] = {} if rank is None else {"rank": rank}
+        plain |= {name: getattr(self, name) for name in ("id", "score", "title", "text", "metadata")}
         if self.rerank_score is not None:
             plain["rerank_score"] = self.rerank_score
         if self.parts:
@@ -79,9 +79,17 @@ class Hit:
         return plain
 
 
+@dataclass(frozen=True)
+class Truncated:
+    """A query of so many `tokens` was cut at the `limit`, because the encoder reads no more."""
+
+    tokens: int
+    limit: int
+
+
 class Answer(list[Found]):
-    """What answers one question, best first. `missing` are the segments that gave no answer and could have changed it:
-    none, unless `SearchOptions.partial` says that such an answer will do."""
+    """The hits for one question, best first. `missing` are the segments without an answer, which could have changed it:
+    none, unless `SearchOptions.partial` allows such answers."""
 
     def __init__(self, found: Iterable[Found] = (), missing: "tuple[SegmentEntry, ...]" = ()) -> None:
         super().__init__(found)

@@ -1,7 +1,7 @@
 """An open index: its manifest, transform and segments, each checked before it is used.
 
 `Index` is one generation, searched and looked up; `LiveRows` reads its live rows block by block: raw embeddings,
-vectors, text hashes and lengths; `DocumentIds` finds documents by id. Numbers of documents and rows count what is live.
+vectors, text hashes and lengths; `DocumentIds` finds documents by id. Numbers of documents and rows count live ones.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -50,6 +50,7 @@ class Index:
     path: Path
     manifest: Manifest
     hosted: tuple[SearchedSegment, ...] = ()  # held by other processes, which search them instead of this one
+    inode: tuple[int, int, int] | None = None  # that of the manifest; None in object storage
 
     @classmethod
     def open(cls, path: str | Path) -> "Index":
@@ -72,7 +73,8 @@ class Index:
     def unchecked(cls, path: str | Path) -> "Index":
         """The newest generation before its files are looked at; `load` does that. Raises as `open`, of the manifest."""
         index = named_path(path, "the index")
-        return cls(index, load_manifest(index))
+        manifest = load_manifest(index)
+        return cls(index, manifest, inode=_inode(index, manifest))
 
     def load(self) -> "Index":
         """Check all that `open` checks and read into memory what search needs, each byte hashed once.
@@ -91,9 +93,9 @@ class Index:
         return self
 
     def close(self) -> None:
-        """Let go of all files, also of mapped segments; they are opened again when they are needed.
+        """Close all files, also mapped segments; they are opened again when they are needed.
 
-        A search that runs meanwhile keeps the segments that it uses.
+        A running search keeps its segments.
         """
         opened = vars(self)
         if "documents" in opened:
@@ -104,8 +106,10 @@ class Index:
 
     @property
     def is_followed(self) -> bool:
-        """Whether another generation has been published since this one was opened."""
-        return list_generations(self.path)[-1:] != [self.manifest.generation]
+        """Whether a later generation, or another index at this path, was published since this one was opened."""
+        if list_generations(self.path)[-1:] != [self.manifest.generation]:
+            return True
+        return self.inode is not None and self.inode != _inode(self.path, self.manifest)
 
     @cached_property
     def config(self) -> BuildConfig:
@@ -142,7 +146,7 @@ class Index:
 
     @cached_property
     def numbering(self) -> LiveNumbering:
-        """Which document each row stands for. All numbers here and above count what is live only."""
+        """Which document each row stands for. Numbers of documents and rows count only live ones."""
         return LiveNumbering(self.path, self.manifest)
 
     @cached_property
@@ -217,16 +221,16 @@ class Index:
         self.segments[:] = [replace(one, index=ann.on_device(one.index, device)) for one in self.segments]
 
     def reach_recall(self, recall: float) -> None:
-        """Search as far as a recall@10 of at least `recall` took when the build measured it.
+        """Search as far as the build measured for a recall@10 of at least `recall`.
 
-        Raises ConfigError when it did not measure as much. Exact indexes have recall 1 as they are.
+        Raises ConfigError if the build measured less. Exact indexes have recall 1 as they are.
         """
         for number, segment in enumerate(self.searched):
             if not segment.exact:
                 segment.set_search_parameters(ann.parameters_for(self.recall_curve(number), recall))
 
     def recall_curve(self, segment: int) -> Sequence[MeasuredPoint]:
-        """What was measured of a segment that is not exact, in ascending work. Raises ConfigError if nothing was."""
+        """Return the measured points of an approximate segment, in ascending work. Raises ConfigError without any."""
         file = self.manifest.segments[segment].file
         curve = self.manifest.measured.of_segment(file, segment == 0).recall_curve
         if not curve:
@@ -243,6 +247,15 @@ class Index:
     @cached_property
     def _hashed_at_once(self) -> bool:
         return hashed_on_open(self.path, self.manifest, _needed(self.manifest))
+
+
+def _inode(path: Path, manifest: Manifest) -> tuple[int, int, int] | None:
+    """Return the inode, time and size of a manifest, by which it differs from another one of its number."""
+    try:
+        found = (path / layout.manifest_name(manifest.generation)).stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def _needed(manifest: Manifest) -> list[str]:

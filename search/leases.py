@@ -12,19 +12,19 @@ class Leases:
     """
 
     def __init__(self, close: Callable[[], None]) -> None:
-        self._close, self._lock, self._count = close, threading.Lock(), 0
+        self._close, self._lock, self.users = close, threading.Lock(), 0
         self._wanted = self._for_good = self.closed = False
 
     @contextmanager
     def lease(self) -> Iterator[None]:
         """Keep the files open within the block."""
         with self._lock:
-            self._count += 1
+            self.users += 1
         try:
             yield
         finally:
             with self._lock:
-                self._count -= 1
+                self.users -= 1
                 self._close_if_unused()
 
     def close(self, for_good: bool = False) -> None:
@@ -34,6 +34,6 @@ class Leases:
             self._close_if_unused()
 
     def _close_if_unused(self) -> None:
-        if not self._count and (self._wanted or self._for_good):
+        if not self.users and (self._wanted or self._for_good):
             self._wanted, self.closed = False, True
             self._close()

@@ -156,7 +156,7 @@ def _text(values: dict[str, Any], where: str) -> str:
 
 
 def read_items(path: Path, reader: Callable[[SourceFile], Iterator[Item | BadRow]]) -> Iterator[Item]:
-    """What a reader of `indexer.corpus` finds in a file, compressed or not. Raises EvaluationError for a bad row."""
+    """Return the items that a reader of `indexer.corpus` finds in a file. Raises EvaluationError for a bad row."""
     file = SourceFile(path, str(path), path.name, "", COMPRESSIONS.get(path.suffix, ""))
     try:
         for item in reader(file):

@@ -38,7 +38,7 @@ Finish = Callable[[], list[SearchResult]]
 
 
 class Searchable(Protocol):
-    """What `search_segments` asks."""
+    """A segment that `search_segments` can search."""
 
     @property
     def entry(self) -> SegmentEntry:
@@ -121,7 +121,7 @@ class MissingRows:
         return entry.file in self._lost
 
     def finish(self, finish: Finish, entry: SegmentEntry, queries: int) -> list[SearchResult]:
-        """What was begun; nothing from a segment that is lost, which is noted."""
+        """Return the result of a search; nothing from a segment that is lost, which is noted."""
         try:
             return finish()
         except ShardLostError:

@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -54,7 +54,7 @@ class ShardOptions:
 
 @dataclass(frozen=True)
 class Question:
-    """What a process is asked: see `SearchedSegment.begin`. `mask` is packed, a bit a row; None for all."""
+    """A question to a process: see `SearchedSegment.begin`. `mask` is packed, one bit a row; None for all rows."""
 
     queries: Vectors
     k: int
@@ -94,28 +94,16 @@ class SegmentProcess:
         return self._index.open_segment(self._number)
 
 
-class SegmentHost(Protocol):
-    """What holds a `SegmentProcess`."""
-
-    def ask(self, question: Question) -> Finish:
-        """Ask without waiting. The answer raises what the process raises, or LostError if it is gone."""
-        ...
-
-    def close(self) -> None:
-        """End the process; the next question starts another."""
-        ...
-
-
 class LostError(Exception):
     """Why a process gives no answer."""
 
 
 @dataclass(frozen=True)
 class HostedSegment:
-    """A segment that a host holds; a `SearchedSegment`."""
+    """A segment in a process of its own; a `SearchedSegment`."""
 
     entry: SegmentEntry
-    host: SegmentHost
+    host: "RayHost"
     parameters: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -145,7 +133,7 @@ class HostedSegment:
 
 
 def hosted(index: Index, options: ShardOptions) -> Index:
-    """The same index, whose segments other processes hold. Raises MachineError where there is no Ray."""
+    """Return the same index with its segments in other processes. Raises MachineError without Ray."""
     ray = connect(options.address)
     place, generation = place_of(index.path), index.manifest.generation
 
@@ -164,16 +152,16 @@ def close_hosts(index: Index) -> None:
 
 
 class RayHost:
-    """A `SegmentHost`: an actor of Ray's, wherever the cluster has room, started by the first question."""
+    """The owner of a `SegmentProcess`: a Ray actor, wherever the cluster has room, started by the first question."""
 
     def __init__(self, ray: Any, segment: tuple[str | Path, int, int], timeout: float) -> None:
-        """`segment` is what `SegmentProcess` is made of."""
+        """`segment` are the arguments of `SegmentProcess`."""
         self._ray, self._segment, self._timeout = ray, segment, timeout
         self._actor: Any = None
         self._lock = threading.Lock()
 
     def ask(self, question: Question) -> Finish:
-        """See `SegmentHost`."""
+        """Ask without waiting. The answer raises the errors of the process, or LostError if it is gone."""
         with self._lock:
             if self._actor is None:
                 kind = self._ray.remote(SegmentProcess).options(max_restarts=-1, scheduling_strategy="SPREAD")
@@ -181,7 +169,7 @@ class RayHost:
             return partial(self._answer, self._actor.search.remote(question), time.monotonic() + self._timeout)
 
     def close(self) -> None:
-        """See `SegmentHost`."""
+        """End the process; the next question starts another."""
         with self._lock:
             if self._actor is not None and self._ray.is_initialized():
                 self._ray.kill(self._actor)

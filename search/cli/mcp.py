@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from search.cli.options import PATH
-from search.cli.serve import engine_of, log_to_stderr, note, note_end, require_server, server_options, settings_of
+from search.cli.serve import engine_of, listen, log_to_stderr, note, require_server, server_options, settings_of
 
 _OF_HTTP = ("host", "port", "api_key_file")
 
@@ -38,7 +38,9 @@ def command(index: Path, **options: Any) -> None:
         raise click.UsageError(f"--{given[0].replace('_', '-')} is for a server that listens: add --http.")
     require_agents()
     if options["http"]:
-        _listen(index, options)
+        from search.server.app import serve_agents
+
+        listen(index, options, serve_agents, "/mcp", "call")
     else:
         _speak(index, options)
 
@@ -68,17 +70,3 @@ def _speak(index: Path, options: dict[str, Any]) -> None:
     settings = settings_of(index, options)
     note(f"{settings.name} is opened for an agent on standard input and output")
     speak(engine_of(index, options), settings, streams, note)
-
-
-def _listen(index: Path, options: dict[str, Any]) -> None:
-    """Over HTTP."""
-    from search.server.app import serve_agents
-    from search.server.listener import Listener
-
-    log_to_stderr()
-    settings = settings_of(index, options)
-    served = serve_agents(engine_of(index, options), settings, note)
-    cut = Listener(served, settings).listen(
-        lambda url: click.echo(f"{settings.name} is served at {url}/mcp (Ctrl-C stops).")
-    )
-    note_end(cut, "call")

@@ -10,6 +10,7 @@ from indexer.executors.pool import Executor, WorkerPool
 from indexer.ranking_config import MOST_DEPTH
 from indexer.run_options import Backend, RunOptions
 from indexer.urls import mirrored
+from search.ranking.options import SEARCH_OPTIONS, Option
 
 if TYPE_CHECKING:
     from indexer.config import BuildConfig
@@ -54,6 +55,25 @@ result_options = all_of(
 def k_option(text: str, default: int = 10) -> Callable[[F], F]:
     """-k, as `k`."""
     return click.option("-k", type=int, default=default, show_default=True, help=text)
+
+
+def search_options(command: F) -> F:
+    """The options of a search, as `SearchOptions` declares them."""
+    return all_of(*map(_search_option, SEARCH_OPTIONS))(command)
+
+
+def _search_option(option: Option) -> Callable[[F], F]:
+    if option.kind is bool:
+        return click.option(option.flag, is_flag=True, help=option.help)
+    least, kind = option.flag_least, click.Choice(option.choices) if option.choices else option.kind
+    return click.option(
+        option.flag,
+        type=kind if least is None else click.IntRange(least, option.most),
+        default=option.default,
+        show_default=option.default is not None,
+        metavar=option.metavar,
+        help=option.help,
+    )
 
 
 # Where and by what an encoder runs.

@@ -20,9 +20,9 @@ from search.text import escape
 
 if TYPE_CHECKING:
     from indexer.corpus import CorpusReport
-    from search.engine import Hit
     from search.evaluation.cells import Table as ResultTable
     from search.evaluation.result import Result
+    from search.hits import Hit
 
 
 _EXCERPT = 160  # characters

@@ -6,7 +6,7 @@ import json
 import queue
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -21,16 +21,22 @@ from search.cli.options import (
     encoder_options,
     force_option,
     json_option,
-    k_option,
     output_option,
     quiet_option,
     recipe_reads,
-    rerank_options,
     run_options,
+    search_options,
 )
-from search.cli.query_server import answers_of_server, check_options, server_of, server_options, texts_of_file
+from search.cli.query_server import (
+    answers_of_server,
+    check_options,
+    queries_of_file,
+    server_of,
+    server_options,
+)
 
 if TYPE_CHECKING:
+    from search.cli.query_server import ReadAnswer
     from search.engine import SearchEngine
     from search.hits import Answer, Hit
     from search.ranking.options import SearchOptions
@@ -40,27 +46,13 @@ Show = Callable[[str, "Answer[Hit] | None"], None]
 _FEW = 8  # questions for which starting quickly is worth more than encoding quickly
 _MOST_AHEAD = 64 << 20  # bytes of a manifest that is read to hash weights ahead
 _BATCH = 64  # lines of standard input answered together
-_ASKED = ("k", "where", "group_by", "min_score", "hybrid", "exact", "similarity", "partial", "fold", "hybrid_weight")
 _BLANK = "the query is blank; expected some text"
 
 
 @click.command("query")
 @click.argument("words", nargs=-1, metavar="INDEX [TEXT]...")
-@k_option("Hits a query.")
-@click.option("--where", metavar="SQL", help='Only documents whose metadata match, such as "year > 2019".')
-@click.option("--group-by", metavar="COLUMN", help="At most one hit for each value of a metadata column.")
-@click.option("--min-score", type=float, help="Only hits that score at least this.")
-@click.option("--fold", type=float, metavar="SIMILARITY", help="Fold hits this similar to a better one under it: 0.95.")
-@click.option("--hybrid", is_flag=True, help="Fuse with BM25, as the recipe's [hybrid] says.")
-@click.option("--hybrid-weight", type=float, metavar="W", help="With --hybrid: weight of the vectors, 0 to 1.")
-@click.option(
-    "--similarity",
-    type=click.Choice(["cosine", "js"]),
-    default="cosine",
-    show_default=True,
-    help='js: rank mixtures by Jensen-Shannon divergence (pooling "latte-mix"); with --exact, proved.',
-)
-@rerank_options("Put the first hits in the order of this cross-encoder, a hub id or folder, not the recipe's.")
+@search_options
+@click.option("--rerank", metavar="MODEL", help="Rerank by this cross-encoder, a hub id or folder, not the recipe's.")
 @click.option("--no-rerank", is_flag=True, help="Leave the hits in the order they were found in.")
 @click.option("--like", metavar="ID", help="Neighbours of a stored document instead of a text.")
 @click.option(
@@ -69,11 +61,9 @@ _BLANK = "the query is blank; expected some text"
     metavar="FILE|BEIR_FOLDER",
     help="Queries of a file: one a line, queries.jsonl, or a .npy of their embeddings; - as TEXT reads standard input.",
 )
-@click.option("--exact", is_flag=True, help="Compare with every document instead of searching the index.")
 @click.option("--recall", type=float, help="Search as far as this recall@10 takes, instead of the recipe's.")
 @click.option("--shards", type=click.Choice(["ray"]), help="Search each segment in a process of its own, by Ray.")
 @click.option("--ray-address", default="", metavar="ADDRESS", help="Ray cluster, or auto. Default: one is started.")
-@click.option("--partial", is_flag=True, help="With --shards: answer without processes that are lost, and say so.")
 @server_options
 @encoder_options
 @output_option("Write the answers to this file as JSON lines, and print none.")
@@ -135,11 +125,11 @@ def _index_and_texts(words: tuple[str, ...], options: dict[str, Any]) -> tuple[P
 
 
 def _asked(options: dict[str, Any]) -> "SearchOptions":
-    """What is asked for. Raises ConfigError for what cannot be asked of any index."""
-    from search.ranking.options import SearchOptions
+    """Return the options of the search. Raises ConfigError for options that are invalid for every index."""
+    from search.ranking.options import SEARCH_OPTIONS, SearchOptions
 
-    depth = 0 if options["no_rerank"] else options["rerank_depth"]
-    return SearchOptions(**{name: options[name] for name in _ASKED}, rerank_depth=depth)
+    asked = {option.name: options[option.name] for option in SEARCH_OPTIONS}
+    return SearchOptions(**asked | ({"rerank_depth": 0} if options["no_rerank"] else {}))
 
 
 def _shards(options: dict[str, Any]) -> "ShardOptions | None":
@@ -185,9 +175,9 @@ def _served(
             _refuse_hybrid(asked, "--like")
             yield f"like {options['like']}", client.neighbours(options["like"], asked)
             return
-        stream: Iterable[str] = texts_of_file(options["queries"]) if options["queries"] else _queries(texts)
-        for batch in _batches(iter(stream)):
-            yield from answers_of_server(client, batch, asked)
+        file = options["queries"]
+        stream: Iterable[str] = queries_of_file(file, 0).texts if file else _queries(texts)
+        yield from _in_batches(stream, asked.hybrid, partial(answers_of_server, client, asked))
 
 
 def _answers_of_index(
@@ -196,7 +186,7 @@ def _answers_of_index(
     """(query, hits) in order, from an index that is opened here; None for a blank query."""
     if few and options["model"] is None:
         _hash_weights_ahead(index)
-    gc.disable()  # what is loaded stays: to look for garbage in it takes a twentieth of the time
+    gc.disable()  # loaded modules stay: searching them for garbage takes a twentieth of the time
     try:
         from search.engine import SearchEngine
 
@@ -242,12 +232,7 @@ def _answers(
         return
     stream: Iterable[str] = _queries(texts)
     if options["queries"]:
-        from search.cli.output import print_note
-        from search.queries import read_queries
-
-        given = read_queries(options["queries"], int(engine.index.manifest.encoder["dim"]))
-        for note in given.notes:
-            print_note(note)
+        given = queries_of_file(options["queries"], int(engine.index.manifest.encoder["dim"]))
         if given.embeddings is not None:
             _refuse_hybrid(asked, "embeddings")
             names = (f"{options['queries'].name}:{number}" for number in given.ids)
@@ -256,8 +241,7 @@ def _answers(
         stream = given.texts
     if asked.hybrid:
         _prepare_hybrid(engine, asked, options["quiet"])
-    for batch in _batches(iter(stream)):
-        yield from _of_texts(engine, batch, asked)
+    yield from _in_batches(stream, asked.hybrid, partial(_of_engine, engine, asked))
 
 
 def _require_rerankable(options: dict[str, Any]) -> None:
@@ -335,25 +319,35 @@ def _read_ahead(queries: Iterator[str], waiting: "queue.Queue[str | BaseExceptio
         waiting.put(None)
 
 
-def _of_texts(
-    engine: "SearchEngine", batch: list[str], asked: "SearchOptions"
+def _in_batches(
+    stream: Iterable[str], hybrid: bool, ask: "Callable[[list[str]], Sequence[ReadAnswer]]"
 ) -> "Iterator[tuple[str, Answer[Hit] | None]]":
-    """The answers of a batch; queries that were cut are named on stderr."""
-    from indexer.encoders import EncodeStats
+    """(query, hits) in order, None for a blank query. Queries that were cut are named on stderr."""
     from search.cli.output import note_length
 
-    texts, log = [query for query in batch if query.strip()], EncodeStats()
-    found = iter(engine.search_many(texts, asked, log))
-    limit = engine.index.encoder.max_length
-    for query, length in zip(texts, log.lengths, strict=True):
-        note_length(query, length, limit, asked.hybrid)
-    for query in batch:
-        yield query, next(found) if query.strip() else None
+    for batch in _batches(iter(stream)):
+        texts = [query for query in batch if query.strip()]
+        answers = ask(texts)
+        for query, (_, tokens, limit) in zip(texts, answers, strict=True):
+            note_length(query, tokens, limit, hybrid)
+        found = (hits for hits, _, _ in answers)
+        for query in batch:
+            yield query, next(found) if query.strip() else None
+
+
+def _of_engine(engine: "SearchEngine", asked: "SearchOptions", texts: list[str]) -> "Sequence[ReadAnswer]":
+    """The answers of an index that is opened here."""
+    from indexer.encoders import EncodeStats
+
+    log = EncodeStats()
+    answers = engine.search_many(texts, asked, log)
+    limits = [engine.index.encoder.max_length] * len(texts)
+    return list(zip(answers, log.lengths, limits, strict=True))
 
 
 @contextmanager
 def _shown(options: dict[str, Any]) -> Iterator[Show]:
-    """What prints an answer, or writes it to --output."""
+    """Return the function that prints an answer, or writes it to --output."""
     from search.cli.output import print_json, stdout_free_for
 
     if not options["output"]:
@@ -384,7 +378,7 @@ def _shown(options: dict[str, Any]) -> Iterator[Show]:
 def _record(query: str, hits: "Answer[Hit] | None") -> dict[str, Any]:
     if hits is None:
         return {"query": query, "error": _BLANK}
-    record = {"query": query, "hits": [{"rank": rank} | hit.to_dict() for rank, hit in enumerate(hits, start=1)]}
+    record = {"query": query, "hits": [hit.to_dict(rank) for rank, hit in enumerate(hits, start=1)]}
     if hits.partial:
         missing = [{"segment": one.file, "first_row": one.first_row, "rows": one.rows} for one in hits.missing]
         return record | {"partial": True, "missing": missing}

@@ -1,19 +1,23 @@
 """`isotrope query --url`: a server is asked in place of an index."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from search.cli.options import PATH, all_of
+from search.ranking.options import SEARCH_OPTIONS
 
 if TYPE_CHECKING:
     from search.client import SearchClient
     from search.hits import Answer, Hit
+    from search.queries import QuerySet
     from search.ranking.options import SearchOptions
 
-_OF_AN_INDEX = ("model", "rerank", "device", "backend", "threads", "recall", "shards", "ray_address", "partial")
+ReadAnswer = tuple["Answer[Hit]", int, int]
+"""The answer to a text, the tokens of the text, and the number of tokens that the encoder reads."""
+_OF_AN_INDEX = ("model", "rerank", "device", "backend", "threads", "recall", "shards", "ray_address")
 
 server_options = all_of(
     click.option("--url", metavar="URL", help="Ask the server there, of isotrope serve, in place of an INDEX."),
@@ -35,7 +39,7 @@ def check_options(options: dict[str, Any]) -> None:
         if _is_given("api_key_file"):
             raise click.UsageError("--api-key-file is for a server: name it by --url.")
         return
-    for name in _OF_AN_INDEX:
+    for name in (*_OF_AN_INDEX, *(option.name for option in SEARCH_OPTIONS if not option.is_served)):
         if _is_given(name):
             raise click.UsageError(f"--{name.replace('_', '-')} is for an INDEX; with --url the server has chosen.")
     if options["queries"] and options["queries"].suffix.lower() == ".npy":
@@ -63,35 +67,26 @@ def server_of(options: dict[str, Any]) -> "SearchClient":
         options["url"], key, on_wait=lambda seconds: print_note(f"the server is busy; asking again in {seconds:g} s")
     )
     if key is not None and not client.is_private:
-        print_note(f"{options['url']} is no https: whoever is on the way to it can read the key")
+        print_note(f"{options['url']} is not https: others on the network can read the key")
     return client
 
 
-def texts_of_file(path: Path) -> Sequence[str]:
-    """The queries of a file or a BEIR folder."""
+def queries_of_file(path: Path, dim: int) -> "QuerySet":
+    """Return the queries of a file or a BEIR folder, and print notes on them; embeddings have `dim` numbers."""
     from search.cli.output import print_note
     from search.queries import read_queries
 
-    given = read_queries(path, 0)
+    given = read_queries(path, dim)
     for note in given.notes:
         print_note(note)
-    return given.texts
+    return given
 
 
-def answers_of_server(
-    client: "SearchClient", batch: Sequence[str], asked: "SearchOptions"
-) -> "Iterator[tuple[str, Answer[Hit] | None]]":
-    """The answers of a batch, None for a blank query; queries that were cut are named on stderr."""
-    from search.cli.output import note_length
-    from search.hits import Answer
+def answers_of_server(client: "SearchClient", asked: "SearchOptions", texts: list[str]) -> "Sequence[ReadAnswer]":
+    """Return the answers of a server."""
+    from search.hits import Answer, Truncated
 
-    texts = [query for query in batch if query.strip()]
+    whole, unread = Truncated(1, 1), Truncated(0, 0)
     results = client.results(texts, asked)
-    for query, result in zip(texts, results, strict=True):
-        if result.unknown:
-            note_length(query, 0, 0, asked.hybrid)
-        elif result.truncated:
-            note_length(query, result.truncated.tokens, result.truncated.limit, asked.hybrid)
-    found = iter(results)
-    for query in batch:
-        yield query, Answer(next(found).hits) if query.strip() else None
+    read = [unread if result.unknown else result.truncated or whole for result in results]
+    return [(Answer(result.hits), one.tokens, one.limit) for result, one in zip(results, read, strict=True)]

@@ -16,8 +16,13 @@ from search.cli.options import PATH, all_of, encoder_options, run_options
 from search.text import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from search.engine import SearchEngine
+    from search.server.app import ServedIndex
     from search.server.settings import ServerSettings
+
+    Serve = Callable[[SearchEngine, ServerSettings, Callable[[str], None]], ServedIndex]
 
 server_options = all_of(
     click.option(
@@ -58,16 +63,25 @@ def command(index: Path, **options: Any) -> None:
     """
     require_server()
     from search.server.app import serve_engine
+
+    listen(index, options, serve_engine)
+
+
+def listen(index: Path, options: dict[str, Any], serve: "Serve", path: str = "", what: str = "request") -> None:
+    """Answer requests or calls (`what`) over HTTP until a signal ends it; `path` follows the URL that is printed."""
     from search.server.listener import Listener
 
     log_to_stderr()
     settings = settings_of(index, options)
-    served = serve_engine(engine_of(index, options), settings, note)
-    listener = Listener(served, settings)
+    listener = Listener(serve(engine_of(index, options), settings, note), settings)
     port = listener.url.rpartition(":")[2]
-    elsewhere = f", and to other machines at http://{gethostname()}:{port}" if listener.is_on_all_addresses else ""
-    cut = listener.listen(lambda url: click.echo(f"{settings.name} is served at {url}{elsewhere} (Ctrl-C stops)."))
-    note_end(cut, "request")
+    there = f", and to other machines at http://{gethostname()}:{port}{path}" if listener.is_on_all_addresses else ""
+    cut = listener.listen(lambda url: click.echo(f"{settings.name} is served at {url}{path}{there} (Ctrl-C stops)."))
+    note(
+        f"stopped; {counted(cut, f'open {what}')} cut off"
+        if cut
+        else f"stopped; {what}s that were open have been answered"
+    )
 
 
 def note(line: str) -> None:
@@ -76,14 +90,6 @@ def note(line: str) -> None:
     from search.text import escape
 
     logging.getLogger("isotrope.server").info("%s", escape(as_shown(line)))
-
-
-def note_end(cut: int, what: str) -> None:
-    """Log that the server has stopped; `cut` is the number of requests or calls ("what") that were not answered."""
-    if cut:
-        note(f"stopped; {counted(cut, f'open {what}')} cut off")
-    else:
-        note(f"stopped; {what}s that were open have been answered")
 
 
 class _StderrHandler(logging.StreamHandler[TextIO]):

@@ -14,7 +14,7 @@ from search.engine import SearchEngine
 from search.export import ExportReport
 from search.files import check_outputs, read_by, write_output
 from search.queries import QuerySet, read_queries
-from search.ranking.ranker import SearchOptions
+from search.ranking.options import SearchOptions
 from search.text import counted
 
 KIND = "trec-run"

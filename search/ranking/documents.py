@@ -21,7 +21,7 @@ from search.index import Index
 
 UNGROUPED = -1  # the code of a document without a value
 IdsOf = Callable[[Sequence[int]], Sequence[Any]]
-"""Ids of some documents, or what is ordered as they are."""
+"""Ids of some documents, or values in the same order."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def best_rows(scores: Scores, rows: RowIds, numbering: LiveNumbering, ids_of: Id
 
 
 def break_ties(places: list[RankedDocument], ids_of: IdsOf) -> list[RankedDocument]:
-    """The same with equal scores in ascending order of id; ids are only looked up where they decide."""
+    """Return the places with equal scores in ascending order of id. Ids are looked up only where they decide."""
     times = Counter(place.score for place in places)
     tied = [place.document for place in places if times[place.score] > 1]
     if not tied:

@@ -1,81 +1,167 @@
-"""What a question may ask for. It loads no numerical library: a client of a server asks by it too."""
+"""The options of a search, each declared once: checks, HTTP fields, agents' arguments and the command line follow.
+
+It loads no numerical library, because clients of a server use it too.
+"""
 
 import dataclasses
 import difflib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any, Literal, get_args
+from types import NoneType
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from indexer.errors import ConfigError
 from indexer.ranking_config import MOST_DEPTH
 
 Similarity = Literal["cosine", "js"]
-WEIGHT, DEPTH = "hybrid_weight (--hybrid-weight)", "rerank_depth (--rerank-depth)"  # in messages, whoever asks
+WEIGHT, DEPTH = "hybrid_weight (--hybrid-weight)", "rerank_depth (--rerank-depth)"  # in messages
+
+
+@dataclass(frozen=True)
+class Option:
+    """The declaration of one search option.
+
+    Numbers are at least `least`, above `above` and at most `most`; the command line takes at least `flag_least`, a
+    server at least `served_least`, and texts of at most `longest` characters. Agents get `agents_help` and
+    `agents_most` where these are set. Errors call the option `called` and say what is `expected`; both have defaults.
+    """
+
+    help: str
+    expected: str = ""
+    called: str = ""
+    metavar: str | None = None
+    least: float | None = None
+    above: float | None = None
+    most: int | None = None
+    longest: int = 1000
+    flag_least: int | None = None
+    served_least: float | None = None
+    agents_help: str = ""
+    agents_most: float | None = None
+    is_served: bool = True  # by a server, to any client
+    for_agents: bool = True
+    name: str = ""  # this and the next are those of the field, `kind` its type without None
+    kind: Any = None
+    is_optional: bool = False
+    default: Any = None
+
+    @property
+    def flag(self) -> str:
+        """The option of the command line."""
+        return f"-{self.name}" if len(self.name) == 1 else f"--{self.name.replace('_', '-')}"
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The values of an option that takes only some texts; empty for other options."""
+        return get_args(self.kind) if get_origin(self.kind) is Literal else ()
+
+    def check(self, value: object) -> None:
+        """Raises ConfigError for a value that the declaration does not allow."""
+        if value is None and self.is_optional:
+            return
+        if not self._takes(value):
+            raise ConfigError(f"{self.called or self.name} is {value!r}; expected {self._expected}.")
+        if isinstance(value, str) and not value.strip():
+            raise ConfigError(
+                f"{self.flag} is blank; expected {self._expected}. Is a variable unset? Leave it out to go without."
+            )
+
+    def _takes(self, value: Any) -> bool:
+        if self.choices:
+            return value in self.choices
+        if self.kind in (bool, str):
+            return isinstance(value, self.kind)
+        if isinstance(value, bool) or not isinstance(value, Integral if self.kind is int else Real):
+            return False
+        number: Any = value
+        within = (self.least is None or number >= self.least) and (self.most is None or number <= self.most)
+        return bool(within and (-math.inf if self.above is None else self.above) < number < math.inf)
+
+    @property
+    def _expected(self) -> str:
+        if self.expected:
+            return self.expected
+        if self.choices:
+            return " or ".join(f'"{choice}"' for choice in self.choices)
+        if self.kind is bool:
+            return "True or False"
+        words = {"more than": self.above, "at least": self.least, "at most": self.most}
+        bounds = " and ".join(f"{word} {bound:g}" for word, bound in words.items() if bound is not None)
+        kind = "a whole number" if self.kind is int else "some text" if self.kind is str else "a number"
+        return f"{kind}, {bounds}" if bounds else kind.replace("a number", "a finite number")
 
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """How hits are chosen. Raises ConfigError for a field that is not as described here.
+    """How hits are chosen. Raises ConfigError for a field that is not as declared here.
 
-    `k` hits, 1 and more. `where` is a condition on the metadata (SQL, see `search.filters`), `group_by` a metadata
-    column of which each value gives one hit at most; None is no condition and no groups, and blank text, which an unset
-    variable leaves, is refused. `min_score` is the lowest score of a hit. `exact` compares with every document instead
-    of searching the index. `hybrid` fuses the vectors' ranking with that of BM25 as the recipe's `[hybrid]` says;
-    `hybrid_weight`, 0 to 1, is that of the vectors' score in place of the recipe's. `similarity` "js" ranks the
-    mixtures of an index of pooling "latte-mix" by Jensen-Shannon divergence (`search.ranking.divergence`); `exact` then
-    means proved. `partial` takes answers without the segments whose processes are lost, marked as such, where segments
-    are held by others (`search.shards`). `fold` folds near-duplicates under the better hit (`search.ranking.folding`):
-    those whose stored vectors have an inner product of at least so much, above 0 and at most 1, whatever `similarity`
-    and `hybrid` rank by.
-    `rerank_depth` is how many of the first hits a cross-encoder puts in order (`search.ranking.reranker`): None, as
-    many as the recipe says; 0, none.
+    Blank text, which an unset variable leaves, is refused. `hybrid` fuses the vectors' ranking with that of BM25 as the
+    recipe's `[hybrid]` says. `similarity` "js" ranks the mixtures of an index of pooling "latte-mix" by Jensen-Shannon
+    divergence (`search.ranking.divergence`); `exact` then means proved. `partial` answers come from an index whose
+    segments other processes hold (`search.shards`), and are marked. `fold` compares stored vectors, whatever
+    `similarity` and `hybrid` rank by (`search.ranking.folding`). `rerank_depth` None is the recipe's.
     """
 
-    k: int = 10
-    where: str | None = None
-    group_by: str | None = None
-    min_score: float | None = None
-    exact: bool = False
-    hybrid: bool = False
-    similarity: Similarity = "cosine"
-    partial: bool = False
-    fold: float | None = None
-    hybrid_weight: float | None = None
-    rerank_depth: int | None = None
+    k: Annotated[int, Option("Hits a query.", least=1, agents_most=50)] = 10
+    where: Annotated[str | None, Option(
+        'Only documents that meet this condition on the metadata in SQL, such as "year > 2019".',
+        expected='a condition such as "year > 2019"', metavar="SQL", longest=20_000,
+        agents_help="A condition in SQL on metadata columns, id, title and text, such as: year > 2019 AND lang = 'en'",
+    )] = None  # fmt: skip
+    group_by: Annotated[str | None, Option(
+        "At most one hit for each value of this metadata column.",
+        expected="the name of a metadata column", metavar="COLUMN",
+    )] = None  # fmt: skip
+    min_score: Annotated[float | None, Option("Only hits that score at least this.")] = None
+    exact: Annotated[bool, Option(
+        "Compare with every document instead of searching the index.",
+        agents_help="Compare with every document: slower, and nothing is missed.",
+    )] = False  # fmt: skip
+    hybrid: Annotated[bool, Option(
+        "Fuse with BM25, as the recipe's [hybrid] says.",
+        agents_help="Rank by words (BM25) as well, for names and rare terms.",
+    )] = False  # fmt: skip
+    similarity: Annotated[Similarity, Option(
+        'js: rank mixtures by Jensen-Shannon divergence (pooling "latte-mix"); with exact, proved.', for_agents=False
+    )] = "cosine"  # fmt: skip
+    partial: Annotated[bool, Option(
+        "With --shards: answer without processes that are lost, and say so.", is_served=False
+    )] = False  # fmt: skip
+    fold: Annotated[float | None, Option(
+        "Fold hits under a better one that they are this similar to (by the inner product of their vectors).",
+        metavar="SIMILARITY", above=0, most=1, served_least=0.5,  # folding at less takes whole corpora apart
+        agents_help="Fold hits under a better one that they are so similar to; 0.95 is nearly the same text.",
+    )] = None  # fmt: skip
+    hybrid_weight: Annotated[float | None, Option(
+        "With hybrid: weight of the vectors, 0 to 1, instead of the recipe's.",
+        expected="a number, 0 (BM25 alone) to 1 (vectors alone)", called=WEIGHT, metavar="W", least=0, most=1,
+    )] = None  # fmt: skip
+    rerank_depth: Annotated[int | None, Option(
+        "How many of the first hits a cross-encoder puts in order, not the recipe's number; none at 0 (--no-rerank).",
+        expected=f"a whole number, 0 (none) to {MOST_DEPTH:,}", called=DEPTH, metavar="N", least=0, most=MOST_DEPTH,
+        flag_least=1, agents_most=200,
+        agents_help="How many of the first hits are put in order by a cross-encoder, if there is one; 0: none.",
+    )] = None  # fmt: skip
 
     def __post_init__(self) -> None:
-        if not _is_number(self.k, Integral) or self.k < 1:
-            raise ConfigError(f"k is {self.k!r}; expected a whole number, at least 1.")
-        object.__setattr__(self, "k", int(self.k))  # numpy's numbers overflow
-        require_condition("where", self.where, 'a condition such as "year > 2019"')
-        require_condition("group_by", self.group_by, "the name of a metadata column")
-        if self.min_score is not None and not (_is_number(self.min_score, Real) and math.isfinite(self.min_score)):
-            raise ConfigError(f"min_score is {self.min_score!r}; expected a finite number.")
-        if self.fold is not None and not (_is_number(self.fold, Real) and 0 < self.fold <= 1):
-            raise ConfigError(f"fold is {self.fold!r}; expected a number, more than 0 and at most 1.")
-        weight = self.hybrid_weight
-        if weight is not None and not (_is_number(weight, Real) and 0 <= weight <= 1):
-            raise ConfigError(f"{WEIGHT} is {weight!r}; expected a number, 0 (BM25 alone) to 1 (vectors alone).")
-        depth = self.rerank_depth
-        if depth is not None and not (_is_number(depth, Integral) and 0 <= depth <= MOST_DEPTH):
-            raise ConfigError(f"{DEPTH} is {depth!r}; expected a whole number, 0 (none) to {MOST_DEPTH:,}.")
-        for name in ("exact", "hybrid", "partial"):
-            if not isinstance(getattr(self, name), bool):
-                raise ConfigError(f"{name} is {getattr(self, name)!r}; expected True or False.")
-        if self.similarity not in get_args(Similarity):
-            expected = " or ".join(f'"{name}"' for name in get_args(Similarity))
-            raise ConfigError(f"similarity is {self.similarity!r}; expected {expected}.")
+        for option in SEARCH_OPTIONS:
+            value = getattr(self, option.name)
+            if value is option.default:
+                continue
+            option.check(value)
+            if option.kind is int and value is not None:
+                object.__setattr__(self, option.name, int(value))  # numpy's numbers overflow
         self._require_compatible()
 
     @classmethod
     def of(cls, options: "SearchOptions | int | None", fields: Mapping[str, Any]) -> "SearchOptions":
-        """`options`, or as many hits, with these `fields` in place of theirs.
+        """Return `options`, or options for that number of hits, with `fields` in place of theirs.
 
         Raises ConfigError for an unknown field, and for a number of hits that is given twice.
         """
-        known = [field.name for field in dataclasses.fields(cls)]
+        known = [option.name for option in SEARCH_OPTIONS]
         if unknown := [name for name in fields if name not in known]:
             close = difflib.get_close_matches(unknown[0], known, n=1)
             hint = f'did you mean "{close[0]}"?' if close else f"it has {', '.join(known)}."
@@ -98,20 +184,21 @@ class SearchOptions:
             raise ConfigError(f'hybrid fuses cosine and words; leave out similarity "{self.similarity}".')
 
 
-def require_condition(name: str, value: object, expected: str) -> None:
-    """Raises ConfigError unless `value` is None or text that is not blank."""
-    if value is None:
-        return
-    if not isinstance(value, str):
-        raise ConfigError(f"{name} is {value!r}; expected {expected}.")
-    if not value.strip():
-        option = f"--{name.replace('_', '-')}"
-        raise ConfigError(f"{option} is blank; expected {expected}. Is a variable unset? Leave it out to go without.")
+def _search_options() -> Iterator[Option]:
+    hints = get_type_hints(SearchOptions, include_extras=True)
+    for field in dataclasses.fields(SearchOptions):
+        kind, option = get_args(hints[field.name])
+        is_optional = NoneType in get_args(kind)
+        kind = get_args(kind)[0] if is_optional else kind
+        yield dataclasses.replace(option, name=field.name, kind=kind, is_optional=is_optional, default=field.default)
+
+
+SEARCH_OPTIONS = tuple(_search_options())
 
 
 def require_texts(texts: Iterable[str], name: str, way_out: str) -> list[str]:
-    """A list of the texts of an argument `name`. Raises ConfigError for what is not text, and with the `way_out` for
-    one string, whose letters would be taken for texts."""
+    """Return the texts of an argument `name` as a list. Raises ConfigError for items that are no text, and with the
+    `way_out` for one string, whose letters would be taken for texts."""
     if isinstance(texts, str):
         raise ConfigError(f"{name} is one string; expected a list of strings. {way_out}")
     if not isinstance(texts, Iterable):
@@ -124,13 +211,9 @@ def require_texts(texts: Iterable[str], name: str, way_out: str) -> list[str]:
 
 
 def require_queries(queries: Sequence[str]) -> list[str]:
-    """Raises ConfigError for what is no list of texts, and for a blank one."""
+    """Return the queries as a list. Raises ConfigError unless they are texts that are not blank."""
     texts = require_texts(queries, "queries", "For a single question call search.")
     for number, query in enumerate(texts, start=1):
         if not query.strip():
             raise ConfigError(f"query {number} is blank; expected some text.")
     return texts
-
-
-def _is_number(value: object, kind: type) -> bool:
-    return isinstance(value, kind) and not isinstance(value, bool)

@@ -22,10 +22,7 @@ from search.hits import Answer
 from search.index import Index
 from search.ranking.divergence import first_reach, rank_by_divergence, require_mixtures, require_probabilities
 from search.ranking.documents import Groups, RankedDocument, best_rows, break_ties, group_codes
-from search.ranking.options import WEIGHT
-from search.ranking.options import SearchOptions as SearchOptions
-from search.ranking.options import Similarity as Similarity
-from search.ranking.options import require_texts as require_texts
+from search.ranking.options import WEIGHT, SearchOptions
 from search.segments import MissingRows
 
 if TYPE_CHECKING:

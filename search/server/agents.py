@@ -48,10 +48,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
-from indexer.errors import ConfigError, IsotropeError
+from indexer.errors import IsotropeError
 from search.files import to_json
 from search.filters.expressions import shortened
-from search.server.failures import RequestError
+from search.server.failures import RequestError, said_of
 from search.server.service import BusyError, DeadlineError, SearchService
 from search.server.standard_streams import ProtocolStreams
 from search.server.tools import INFO, NOTE, TOOLS, Link, columns_in_words, fault_of, parsed
@@ -59,7 +59,7 @@ from search.text import counted
 
 LOG = logging.getLogger("isotrope.server")
 PATH = "/mcp"
-_MOST_SAID = 2500  # characters of what is told of a mistake
+_MOST_SAID = 2500  # characters of an error message
 _META = {"isotrope/note": NOTE}
 _READS = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
 _BASE = re.compile(r"https?://[\w.:\[\]-]+/", re.ASCII)
@@ -100,7 +100,7 @@ async def _answer_faults(
     write: Callable[[SessionMessage], Awaitable[None]],
     heard: MemoryObjectSendStream[SessionMessage | Exception],
 ) -> None:
-    """Hand on what is read; a line that is no message, which the SDK passes over, is answered here."""
+    """Pass messages on, and answer lines that are no messages, which the SDK ignores."""
     async with heard:
         async for one in read:
             if not isinstance(one, Exception):
@@ -119,7 +119,7 @@ def _fault(code: int, message: str) -> SessionMessage:
 
 
 class Agents:
-    """What answers agents. With `page`, a document without an address has one on the server's page."""
+    """The server of agents. With `page`, documents without an address get one on the server's page."""
 
     def __init__(self, service: SearchService, page: bool = False) -> None:
         self._service, self._page = service, page
@@ -184,7 +184,7 @@ class Agents:
         )
 
     async def _holdings(self) -> tuple[str, str]:
-        """What the index holds, of one generation: in a sentence, and its metadata columns."""
+        """Return a sentence on the contents of the index, and its metadata columns, both of one generation."""
         with self._failures():
             while True:
                 facets, stamp = await self._service.facets()
@@ -195,7 +195,7 @@ class Agents:
 
     @contextlib.contextmanager
     def _failures(self) -> Iterator[None]:
-        """What the service raises, as the protocol's errors."""
+        """Turn errors of the service into those of the protocol."""
         try:
             yield
         except (IsotropeError, BusyError, DeadlineError) as error:
@@ -208,25 +208,21 @@ class Agents:
             raise MCPError(INVALID_PARAMS, f'there is no tool "{asked.name[:100]}"; the tools are {names}.')
         try:
             text = await tool.answer(self._service, asked.arguments or {}, self._link(context))
-        except Exception as error:  # noqa: BLE001  # what an agent is told of it is decided in one place
+        except Exception as error:  # noqa: BLE001  # `_told` makes a message of it
             return CallToolResult(content=[TextContent(text=self._told(error))], is_error=True)
         return CallToolResult(content=[TextContent(text=text)], structured_content=parsed(text), _meta=_META)
 
     def _told(self, error: Exception) -> str:
-        """What an agent can do about it, in few words."""
+        """Return a message on an error that helps an agent, of limited length."""
         return shortened(self._said_of(error), _MOST_SAID)
 
     def _said_of(self, error: Exception) -> str:
-        """The same, however long; faults of the server's machine are told to its log alone."""
         if isinstance(error, ValidationError):
             return fault_of(error)
         if isinstance(error, RequestError | BusyError | DeadlineError):
             return str(error)
-        if isinstance(error, ConfigError):
-            return self._service.told(error)
         if isinstance(error, IsotropeError):
-            LOG.error("a tool could not answer: %s", error)
-            return "The index cannot be read now; the server's log says why."
+            return said_of(error, self._service)[1]
         LOG.error("a tool failed unexpectedly", exc_info=error)
         return "The server failed at this call; its log says where."
 
@@ -236,7 +232,7 @@ class Agents:
             return lambda identity: f"{base}?doc={quote(identity, safe='', errors='replace')}"
         return lambda identity: f"isotrope:///{quote(identity, safe='', errors='replace')}"
 
-    # --- what is served
+    # --- resources
 
     async def _list_resources(self, _: Context, __: PaginatedRequestParams | None) -> ListResourcesResult:
         what = "What the index holds, how it was built and what was measured of it."

@@ -1,4 +1,4 @@
-"""Answers as bytes: limited, alone and together, and written outside the event loop where they are long."""
+"""Answers as bytes: limited singly and together, and written outside the event loop if they are long."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator
@@ -9,13 +9,13 @@ from starlette.responses import Response
 
 from search.files import to_json
 from search.server.messages import notes_of
-from search.server.room import AnswerRoom, RoomShare
+from search.server.room import Room, RoomShare
 from search.server.service import SearchReply
 
 _SHORT = 100_000  # bytes of documents; writing longer answers would delay other requests
 
 
-def share_of(room: AnswerRoom) -> Any:
+def share_of(room: Room) -> Any:
     """Return a dependency of routes: a share of the room, until the answer was sent or the client has left."""
 
     async def share() -> AsyncIterator[RoomShare]:
@@ -50,6 +50,6 @@ def search_pieces(reply: SearchReply, names: list[str]) -> Iterator[str]:
         head = to_json({"query": name, **notes_of(reply, place)})
         yield f'{", " if place else ""}{head[:-1]}, "hits": ['
         for rank, hit in enumerate(answer, start=1):
-            yield f"{', ' if rank > 1 else ''}{to_json({'rank': rank, **hit.to_dict()})}"
+            yield f"{', ' if rank > 1 else ''}{to_json(hit.to_dict(rank))}"
         yield "]}"
     yield f'], "index": {to_json(vars(reply.stamp))}}}'

@@ -36,17 +36,17 @@ class ServedIndex:
     guard: Guard
 
     def drain(self) -> None:
-        """Say that the server stops."""
+        """Mark the server as stopping."""
         self.service.draining = True
 
 
 def serve_engine(
     engine: SearchEngine, settings: ServerSettings, on_change: Callable[[str], None] = lambda _: None
 ) -> ServedIndex:
-    """An application that answers from this engine, which is closed with it. `on_change` is told of reloads.
+    """Return an application that answers from this engine, which it closes. `on_change` gets a sentence on reloads.
 
-    What the first question needs is loaded here. Agents are answered where the SDK of their protocol is installed.
-    Raises what opening the index or its encoder raises.
+    Loads everything that the first question needs. Agents are answered if the SDK of their protocol is installed.
+    Raises the errors of opening the index or its encoder.
     """
     prepare(engine)
     service = SearchService(engine, settings, on_change)
@@ -61,7 +61,7 @@ def serve_engine(
 def serve_agents(
     engine: SearchEngine, settings: ServerSettings, on_change: Callable[[str], None] = lambda _: None
 ) -> ServedIndex:
-    """As `serve_engine`, for agents alone."""
+    """Return an application as `serve_engine` does, for agents alone."""
     prepare(engine)
     service = SearchService(engine, settings, on_change)
     return _served(service, agents_of(service))
@@ -88,7 +88,7 @@ def speak(
 
 
 def agents_of(service: SearchService, page: bool = False) -> "Agents":
-    """What answers agents; `page` as there. The SDK of their protocol must be installed."""
+    """Return the server of agents; `page` as there. The SDK of their protocol must be installed."""
     from search.server.agents import Agents
 
     return Agents(service, page)
@@ -126,7 +126,7 @@ def _served(service: SearchService, agents: "Agents | None") -> ServedIndex:
 
 
 def gauges(service: SearchService) -> dict[str, tuple[str, float]]:
-    """What is looked up whenever the metrics are read."""
+    """Return the values that are looked up whenever the metrics are read."""
     generation = service.generations.current
     return {
         "isotrope_pending": ("Requests that wait or are answered now.", service.pending),

@@ -1,9 +1,9 @@
 """Filters of OpenAI's vector stores, written as the conditions in SQL that `search.filters` takes.
 
-An attribute is a metadata column, `id`, `title` or `text`, or a field of a column's objects: author.name. What that API
-leaves open is settled so: `ne` and `nin` are the opposites of `eq` and `in`, so they are met where the attribute is
-missing, and nothing else is; a list equals a value that it holds; a value of another kind than the attribute's, such as
-true where there are numbers, is a mistake and not a filter that nothing meets.
+An attribute is a metadata column, `id`, `title` or `text`, or a field of a column's objects: author.name. That API
+leaves some cases open. Here `ne` and `nin` are the opposites of `eq` and `in`, so they also match documents without the
+attribute; a list equals each value that it holds; a value of another kind than the attribute's, such as true for a
+column of numbers, is an error.
 """
 
 import difflib
@@ -135,7 +135,7 @@ def _refuse_outline(value: Any) -> None:
 
 
 def _refuse_parts(one: Any) -> None:
-    """Raises RequestError for what is no filter, lacks a part or has one too many."""
+    """Raises RequestError for an object that is no filter, or has a missing or unknown part."""
     if not isinstance(one, dict) or one.get("type") not in _TYPES:
         raise _refusal(f'expected objects, each with a "type" of {", ".join(_TYPES)}')
     kind = one["type"]

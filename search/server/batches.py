@@ -1,6 +1,6 @@
-"""Threads that take whatever waits as one batch: no timer, so a lone question waits for nobody.
+"""Threads that take all waiting items as one batch. There is no timer, so a single question starts at once.
 
-While a batch is worked on, others gather: the busier the server, the larger its batches, by themselves.
+Items gather while a batch is worked on, so a busier server has larger batches.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ Without items it only checks the key.
 
 @dataclass(eq=False)
 class _Job(Generic[Item, Result]):
-    """An item that waits, and who waits for its result."""
+    """A waiting item, and the future of its result."""
 
     key: Hashable
     item: Item
@@ -59,7 +59,7 @@ class GreedyBatches(Generic[Item, Result]):
             thread.start()
 
     def __len__(self) -> int:
-        """Items that wait, those being worked on not among them."""
+        """Number of items that wait, without those being worked on."""
         return len(self._waiting)
 
     async def submit(self, key: Hashable, item: Item, size: int = 1) -> Result:
@@ -138,7 +138,7 @@ def _hand_over(batch: Sequence[_Job[Item, Result]], results: Sequence[Result | B
 
     def give() -> None:
         for job, result in zip(batch, results, strict=True):
-            if job.future.done():  # whoever waited has gone
+            if job.future.done():  # its caller has left
                 continue
             if isinstance(result, StopIteration):  # which a future does not take
                 job.future.set_exception(RuntimeError("the work stopped"))

@@ -21,7 +21,7 @@ _LEAST_READ = 64 << 10
 
 
 def connection_class(limits: ServerLimits) -> type[HttpToolsProtocol]:
-    """What uvicorn makes for each connection, within these limits."""
+    """Return the protocol class that uvicorn instantiates for each connection, with these limits."""
     return type("LimitedConnection", (Connection,), {"limits": limits})
 
 
@@ -82,20 +82,20 @@ class Connection(HttpToolsProtocol):
             self._expect_reader(math.inf)
 
     def _longest_idle(self, staying: Iterable[Any]) -> "Connection":
-        """The connection that may best be cut: this one, unless others wait between two requests."""
+        """Return the connection to cut: one that is idle between two requests, or else this one."""
         others = [one for one in staying if isinstance(one, Connection) and one is not self and one.is_idle]
         return min(others, key=lambda one: one._since, default=self)
 
     @property
     def is_idle(self) -> bool:
-        """Whether it has had an answer, and asked for nothing since."""
+        """Whether it got an answer and has sent nothing since."""
         return self.cycle is not None and self.cycle.response_complete and self._silence is None
 
     def _expect_head(self) -> None:
         self._silence = self.loop.call_later(_SILENCE, self.transport.abort)
 
     def _expect_reader(self, left: float) -> None:
-        """What waits to be read is in memory: the client must go on reading. `left` is what waited a pause ago."""
+        """Cut the connection unless the client reads its answer. `left` are the unread bytes one pause ago."""
         size = self.transport.get_write_buffer_size()
         self._reader = None
         if size > left - _LEAST_READ:

@@ -2,7 +2,7 @@
 
 That API knows no roles, but here the vector of a query may differ from that of a document with the same words (their
 means differ, and some models put a prefix before one of them). So there are three models: NAME and NAME/document give
-vectors of documents, NAME/query those of queries; or NAME is told the role by `input_type`, as other APIs do.
+vectors of documents, NAME/query those of queries. With NAME, `input_type` can state the role, as in other APIs.
 
 Unknown fields are refused, since most of those that other servers take would change the vectors (a prompt, another
 pooling, where to cut); of the fields that change nothing, those of OpenAI's API are taken and not looked at.
@@ -26,17 +26,16 @@ from indexer.config import KIND_TRAITS
 from indexer.encoders import Role
 from indexer.encoders.identity import UNLIMITED
 from search.files import to_json
+from search.hits import Truncated
 from search.server.answers import share_of
 from search.server.failures import JsonResponse, RequestError
-from search.server.generations import Generation
-from search.server.messages import ErrorResponse, Name, Request, Stamp, Truncated
-from search.server.room import AnswerRoom, RoomShare
+from search.server.generations import OpenGeneration, Stamp
+from search.server.messages import ErrorResponse, Name, Request, not_blank
+from search.server.room import RoomShare
 from search.server.routes import ERRORS
 from search.server.service import SearchService, TextVectors
 from search.server.settings import ServerLimits
 
-MOST_BYTES = 64 << 20  # of the vectors of one request
-MOST_HELD = 256 << 20  # bytes of the vectors of all answers under way
 _PIECE_BYTES = 256 << 10  # of vectors that are written as JSON together
 _ROLES: dict[str, Role] = {
     "query": "query",
@@ -84,8 +83,9 @@ class EmbeddingUsage(BaseModel):
     total_tokens: int
 
 
+@dataclass(frozen=True, kw_only=True)
 class TruncatedText(Truncated):
-    """A text was longer than the encoder reads: it was cut."""
+    """The place of a text that was cut, because the encoder reads no more."""
 
     index: int
 
@@ -144,7 +144,7 @@ class EmbeddingModel:
 def embedding_routes(service: SearchService) -> APIRouter:
     """POST /v1/embeddings, GET /v1/models, GET /v1/models/{id}."""
     router = APIRouter(prefix="/v1", responses=_ERRORS, tags=["openai"])
-    models, shares = embedding_models(service.settings.name), share_of(AnswerRoom(MOST_HELD, MOST_BYTES))
+    models, shares = embedding_models(service.settings.name), share_of(service.room)
 
     @router.post("/embeddings", response_model=EmbeddingResponse, response_model_exclude_none=True)
     async def embed(asked: EmbeddingRequest, share: RoomShare = shares) -> Response:
@@ -154,7 +154,7 @@ def embedding_routes(service: SearchService) -> APIRouter:
             require_encoder(generation, service.settings.name)
             dimensions = generation.engine.index.transform.dim
         _require_dimensions(asked, dimensions)
-        _require_room(asked.input, dimensions)
+        _require_room(asked.input, dimensions, service.room.most_of_one)
         texts = await asyncio.to_thread(_texts, asked.input, service.settings.limits)
         share.reach(4 * dimensions * len(texts))
         found = await service.embed(texts, role)
@@ -211,10 +211,7 @@ def embedding_answer(asked: EmbeddingRequest, role: Role, found: TextVectors) ->
         "usage": {"prompt_tokens": read, "total_tokens": read},
         "index": vars(found.stamp),
     }
-    if cut := truncated_texts(found.lengths, found.max_length):
-        facts["truncated"] = cut
-    if unknown := [number for number, length in enumerate(found.lengths) if not length]:
-        facts["unknown"] = unknown
+    facts |= notes_on_texts(found.lengths, found.max_length)
     head = f'{to_json(facts)[:-1]},"data":['.encode()
     vectors = np.ascontiguousarray(found.vectors, dtype="<f4")
     count = max(1, _PIECE_BYTES // max(1, vectors[:1].nbytes))
@@ -223,11 +220,12 @@ def embedding_answer(asked: EmbeddingRequest, role: Role, found: TextVectors) ->
     return StreamingResponse(_pieces(head, vectors, count, asked.encoding_format), media_type=_JSON)
 
 
-def truncated_texts(lengths: Sequence[int], limit: int) -> list[dict[str, int]]:
-    """Which texts were cut, and how long they were: JSON types."""
-    return [
-        {"index": number, "tokens": length, "limit": limit} for number, length in enumerate(lengths) if length > limit
-    ]
+def notes_on_texts(lengths: Sequence[int], limit: int) -> dict[str, Any]:
+    """Return the fields of an answer on texts that were cut, and on texts without known tokens: JSON types."""
+    numbered = list(enumerate(lengths))
+    cut = [{"index": number, "tokens": length, "limit": limit} for number, length in numbered if length > limit]
+    unknown = [number for number, length in numbered if not length]
+    return {name: found for name, found in (("truncated", cut), ("unknown", unknown)) if found}
 
 
 async def _pieces(head: bytes, vectors: Vectors, count: int, form: str | None) -> AsyncIterator[bytes]:
@@ -255,22 +253,20 @@ def rows_as_json(vectors: Vectors, first: int, form: str | None) -> bytes:
 
 
 def _fault(text: Any, limits: ServerLimits) -> str | None:
-    """What is wrong with a text; None: nothing."""
+    """Return the fault of a text; None if it has none."""
     if not isinstance(text, str):
         return f"is of type {type(text).__name__}; expected text"
-    if not text.strip():
-        return "is blank; expected some text"
     if len(text) > limits.characters:
         return f"{len(text):,} characters; expected at most {limits.characters:,}"
     try:
-        text.encode()
-    except UnicodeEncodeError:
-        return "holds half a surrogate pair, which is no text"
+        not_blank(text)
+    except ValueError as error:
+        return str(error)
     return None
 
 
 def _texts(given: Any, limits: ServerLimits) -> list[str]:
-    """The texts. Raises RequestError for the first that is none; LangChain sends tokens unless it is told otherwise."""
+    """Return the texts. Raises RequestError for the first item that is no text; LangChain sends tokens by default."""
     if isinstance(given, list):
         number = next((number for number, one in enumerate(given) if type(one) is not str), None)
         if number is not None and type(given[number]) in (int, list):
@@ -286,7 +282,7 @@ def _model(name: str, models: dict[str, EmbeddingModel]) -> EmbeddingModel:
 
 
 def _role(asked: EmbeddingRequest, models: dict[str, EmbeddingModel]) -> Role:
-    """What the texts are. Raises RequestError for a model that is not there, and where it contradicts `input_type`."""
+    """Return the role of the texts. Raises RequestError for an unknown model, and one that contradicts `input_type`."""
     model = _model(asked.model, models)
     role = model.role if asked.input_type is None else _ROLES[asked.input_type]
     if model.fixed and role != model.role:
@@ -308,8 +304,8 @@ def _require_dimensions(asked: EmbeddingRequest, dimensions: int) -> None:
         )
 
 
-def _require_room(given: Any, dimensions: int) -> None:
-    most = MOST_BYTES // (4 * dimensions)
+def _require_room(given: Any, dimensions: int, most_bytes: int) -> None:
+    most = most_bytes // (4 * dimensions)
     if isinstance(given, list) and len(given) > most:
         raise RequestError(
             400,
@@ -319,11 +315,11 @@ def _require_room(given: Any, dimensions: int) -> None:
         )
 
 
-def _encodes(generation: Generation) -> bool:
+def _encodes(generation: OpenGeneration) -> bool:
     return KIND_TRAITS[generation.engine.index.config.encoder.kind].encodes_texts
 
 
-def require_encoder(generation: Generation, name: str) -> None:
+def require_encoder(generation: OpenGeneration, name: str) -> None:
     """Raises RequestError for an index that makes no vectors of texts."""
     if not _encodes(generation):
         raise RequestError(
@@ -333,7 +329,7 @@ def require_encoder(generation: Generation, name: str) -> None:
         )
 
 
-def _facts(model: EmbeddingModel, generation: Generation) -> dict[str, Any]:
+def _facts(model: EmbeddingModel, generation: OpenGeneration) -> dict[str, Any]:
     index = generation.engine.index
     longest = index.encoder.max_length
     return {

@@ -1,18 +1,18 @@
-"""What is said of an index that is served."""
+"""The description of a served index."""
 
 from importlib.metadata import version
 from typing import Any
 
 from indexer.store.quality import Quality
 from search.describe import describe_index
-from search.server.generations import Generation
+from search.server.generations import OpenGeneration
 from search.server.settings import ServerSettings
 
 _LIMITS = ("k", "queries", "characters", "hits", "rerank_depth", "reranked", "body_bytes")
 
 
-def facts_of(generation: Generation, settings: ServerSettings) -> dict[str, Any]:
-    """What is said of an index that is served: JSON types. Of models and files only their names."""
+def facts_of(generation: OpenGeneration, settings: ServerSettings) -> dict[str, Any]:
+    """Return the description of a served index as JSON types. Models and files appear by name, without their paths."""
     facts = describe_index(generation.engine.index)
     figures = Quality.of(facts["quality"]).first.index
     facts["config"]["encoder"]["model"] = facts["model"] = _last_name(facts["model"])
@@ -36,5 +36,5 @@ def facts_of(generation: Generation, settings: ServerSettings) -> dict[str, Any]
 
 
 def _last_name(path: str | None) -> str | None:
-    """The last part of a path, which says what it is without saying where."""
+    """Return the last part of a path, which names a file without its place."""
     return path.rstrip("/").rpartition("/")[2] if path and path.startswith(("/", ".", "~")) else path

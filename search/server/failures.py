@@ -1,6 +1,6 @@
-"""What is answered when something is wrong: one shape, `{"error": {"message", "type", "param", "code"}}`.
+"""Answers to faulty requests, in one shape: `{"error": {"message", "type", "param", "code"}}`.
 
-It is the shape of OpenAI's API, so that its clients show the message. No trace of the program is ever in it.
+It is the shape of OpenAI's API, so that its clients show the message. It never holds a traceback.
 """
 
 import logging
@@ -47,7 +47,7 @@ class JsonResponse(Response):
 def error_response(
     status: int, message: str, param: str | None = None, headers: Mapping[str, str] | None = None
 ) -> JsonResponse:
-    """An answer that is no success."""
+    """Return an answer that is no success."""
     kind = _TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
     body = {"error": {"message": message, "type": kind, "param": param, "code": None}}
     return JsonResponse(body, status, dict(headers or {}))
@@ -82,7 +82,9 @@ def answer_failures(app: FastAPI, service: SearchService) -> None:
 
     @app.exception_handler(IsotropeError)
     async def known(_: Request, error: IsotropeError) -> Response:
-        return of_isotrope(error, service.told(error))
+        status, message = said_of(error, service)
+        passes = status == 503 and not isinstance(error, MachineError)
+        return error_response(status, message, headers={"Retry-After": "5"} if passes else None)
 
     @app.exception_handler(Exception)
     async def unforeseen(_: Request, error: Exception) -> Response:
@@ -91,7 +93,7 @@ def answer_failures(app: FastAPI, service: SearchService) -> None:
 
 
 def _of_http(error: HTTPException) -> str:
-    """What is wrong with a path, a method or the bytes of a body, and the way out."""
+    """Return the fault of a path, a method or the bytes of a body, and the fix."""
     if error.status_code == 404:
         return "There is no such route; /openapi.json lists those of the API."
     if error.status_code == 405:
@@ -114,20 +116,20 @@ def _place(error: RequestValidationError, character: int) -> str:
     return f"line {line}, column {column} (character {character})"
 
 
-def of_isotrope(error: IsotropeError, message: str) -> Response:
-    """The asker's mistakes with what is wrong; those of the server's machine are told to its log alone."""
+def said_of(error: IsotropeError, service: SearchService) -> tuple[int, str]:
+    """Return a status, and a message on the caller's mistake. Faults of the server's machine go to its log alone."""
     if isinstance(error, ConfigError):
-        return error_response(404 if isinstance(error, UnknownDocumentError) else 422, message)
+        return 404 if isinstance(error, UnknownDocumentError) else 422, service.told(error)
     LOG.error("a request could not be answered: %s", error)
     if isinstance(error, MachineError):
-        return error_response(503, "The server's machine lacks what this takes; its log says what.")
-    return error_response(503, "The index cannot be read now; the server's log says why.", headers={"Retry-After": "5"})
+        return 503, "The server's machine lacks what this takes; its log says what."
+    return 503, "The index cannot be read now; the server's log says why."
 
 
 def _told(error: RequestValidationError) -> tuple[str, str | None]:
-    """What is wrong with the first field that is, and its name. What was given is not repeated: it may be NaN, or huge.
+    """Return the fault of the first wrong field, and its name. The value is not repeated: it may be NaN, or huge.
 
-    A field that may be one of several things is told why it is none of them.
+    For a field of several types the message has the fault by each of them.
     """
     first = error.errors()[0]
     if first["type"] == "json_invalid":

@@ -1,6 +1,7 @@
-"""The open generation of the index, and older ones that still have questions: none of these is asked of two."""
+"""The open generation of the index, and older ones still in use. Each question is answered by one generation."""
 
 import asyncio
+import concurrent.futures
 import contextlib
 import threading
 import time
@@ -11,11 +12,10 @@ from importlib.util import find_spec
 from indexer.config import KIND_TRAITS
 from indexer.errors import MachineError
 from indexer.progress import NoProgress
-from indexer.store import layout
 from search.abandonment import AbandonedError
 from search.engine import SearchEngine
 from search.filters.facets import ColumnFacet, column_facets
-from search.index import Index
+from search.leases import Leases
 from search.server.examples import example_questions
 
 _LONGEST_PAUSE = 10.0  # seconds
@@ -24,23 +24,22 @@ _FACET_SECONDS = 2.0  # limit for counting the values of filtered documents
 
 
 @dataclass(frozen=True)
-class IndexStamp:
+class Stamp:
     """Which generation of which index an answer is from."""
 
     generation: int
     fingerprint: str
 
 
-class Generation:
-    """An open generation, and how many ask it."""
+class OpenGeneration:
+    """An open generation, whose files are closed once it is replaced and no question uses it."""
 
     def __init__(self, engine: SearchEngine) -> None:
         self.engine = engine
         engine.follows = False  # an answer would be of another generation than it says
         manifest = engine.index.manifest
-        self.stamp = IndexStamp(manifest.generation, manifest.fingerprint)
-        self.inode = _inode(engine.index)
-        self.users = 0
+        self.stamp = Stamp(manifest.generation, manifest.fingerprint)
+        self.leases = Leases(self._close)
         self.hybrid = False  # whether it has answered a hybrid question
         self.words_failure: str | None = None  # why BM25 could not be built
         self._words: asyncio.Future[None] | None = None
@@ -80,15 +79,14 @@ class Generation:
         failed = self._words is not None and self._words.done() and self.words_failure is not None
         if (self._words is not None and not failed) or not all(map(find_spec, ("bm25s", "Stemmer"))):
             return
-        self._words = asyncio.ensure_future(_in_daemon_thread(self.make_words))
+        self._words = _in_daemon_thread(self.make_words)
         self._words.add_done_callback(self._note_words)
 
     def make_words(self) -> None:
         """Build BM25 in this thread. Raises MachineError, StoreError, and AbandonedError once this is closed."""
         self.engine.prepare_hybrid(_UntilClosed(self._closed))
 
-    def close(self) -> None:
-        """Let go of the files."""
+    def _close(self) -> None:
         self._closed.set()
         self.engine.close()
 
@@ -97,29 +95,21 @@ class Generation:
         self.words_failure = str(error) if error and not isinstance(error, AbandonedError) else None
 
 
-async def _in_daemon_thread(work: Callable[[], None]) -> None:
+def _in_daemon_thread(work: Callable[[], None]) -> "asyncio.Future[None]":
     """`asyncio.to_thread` for work that cannot be interrupted: neither the loop nor the process waits for its end."""
-    loop, done = asyncio.get_running_loop(), asyncio.Future[None]()
-
-    def settle(error: BaseException | None) -> None:
-        if done.done():
-            return
-        if error is None:
-            done.set_result(None)
-        else:
-            done.set_exception(error)
+    done = concurrent.futures.Future[None]()
+    done.set_running_or_notify_cancel()
 
     def run() -> None:
-        error: BaseException | None = None
         try:
             work()
-        except Exception as raised:  # noqa: BLE001  # the waiting coroutine raises it
-            error = raised
-        with contextlib.suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(settle, error)
+        except Exception as error:  # noqa: BLE001  # the waiting coroutine raises it
+            done.set_exception(error)
+        else:
+            done.set_result(None)
 
     threading.Thread(target=run, name="words", daemon=True).start()
-    await done
+    return asyncio.wrap_future(done)
 
 
 class _UntilClosed(NoProgress):
@@ -134,13 +124,13 @@ class _UntilClosed(NoProgress):
 
 
 class Generations:
-    """The newest generation, once it is loaded; `lease` gives it to one question from beginning to end.
+    """The newest generation that is loaded; `lease` gives it to one question from beginning to end.
 
-    `on_change` is told what happened, in a sentence. All methods are for the thread of the event loop.
+    `on_change` gets a sentence on each change. Call all methods in the thread of the event loop.
     """
 
     def __init__(self, engine: SearchEngine, on_change: Callable[[str], None]) -> None:
-        self.current = Generation(engine)
+        self.current = OpenGeneration(engine)
         self._on_change = on_change
         self._loading: asyncio.Future[bool] | None = None
         self.failure: str | None = None  # why the next generation cannot be served
@@ -150,23 +140,18 @@ class Generations:
         self._words_tried = 0.0
 
     @contextlib.contextmanager
-    def lease(self) -> Iterator[Generation]:
-        """The newest generation, which is not closed before the block ends."""
+    def lease(self) -> Iterator[OpenGeneration]:
+        """Return the newest generation, which stays open until the block ends."""
         generation = self.current
-        generation.users += 1
-        try:
+        with generation.leases.lease():
             yield generation
-        finally:
-            generation.users -= 1
-            if generation is not self.current and not generation.users:
-                generation.close()
 
     async def reload(self) -> bool:
-        """Go on with the newest generation; False if it is open already.
+        """Serve the newest generation from now on; return False if it is open already.
 
-        It is loaded, and has answered a question, before it takes the place of the one before; whatever goes wrong
-        until then leaves that one there. However many ask for it, it is loaded once, and goes on when they leave.
-        Raises StoreError and what else the opening of an index does.
+        It is loaded, and has answered a question, before it replaces the open one; after an error the open one stays.
+        Concurrent calls share one loading, which goes on when they are cancelled. Raises StoreError and the other
+        errors of opening an index.
         """
         if self._loading is None or self._loading.done():
             self._loading = asyncio.ensure_future(self._load())
@@ -187,16 +172,15 @@ class Generations:
             return False
         self.current = newest
         self.reloads += 1
-        if not before.users:
-            before.close()
+        before.leases.close(for_good=True)
         self._on_change(f"generation {newest.stamp.generation} is served, after {before.stamp.generation}")
         return True
 
     async def watch(self, seconds: float) -> None:
-        """`reload` whenever there is something new, looked for every so many seconds, until it is cancelled.
+        """Look for a new generation every so many seconds and `reload` it, until cancelled.
 
-        What cannot be opened is tried again, less and less often, and told once. BM25 of the first generation is made
-        ready meanwhile; where that fails, it is tried again as well.
+        A generation that cannot be opened is tried again, less and less often, and reported once. BM25 of the first
+        generation is built meanwhile; after a failure it is tried again as well.
         """
         pause, self._words_tried = seconds, time.monotonic()
         self.current.prepare_words()
@@ -204,14 +188,14 @@ class Generations:
             await asyncio.sleep(pause)
             self._look_after_words()
             try:
-                replaced: bool = await asyncio.to_thread(is_replaced, self.current)
+                replaced: bool = await asyncio.to_thread(lambda: self.current.engine.index.is_followed)
                 if self.failure or replaced:
                     await self.reload()
-                if self.unreadable:  # who asks whether the server is ready may send it nothing else
+                if self.unreadable:  # a health check may be its only caller
                     await asyncio.to_thread(prepare, self.current.engine)
                     self.unreadable = False
                 pause = seconds
-            except Exception as error:  # noqa: BLE001  # whatever it is, the open generation goes on
+            except Exception as error:  # noqa: BLE001  # the open generation goes on
                 pause = min(2 * pause, _LONGEST_PAUSE)
                 if self.failure != str(error):
                     self.failure = str(error)
@@ -227,35 +211,20 @@ class Generations:
             self._words_tried = time.monotonic()
             self.current.prepare_words()
 
-    def _newest(self, before: Generation) -> Generation | None:
-        """The newest generation, ready to answer; None if that is the open one."""
-        if not is_replaced(before):
+    def _newest(self, before: OpenGeneration) -> OpenGeneration | None:
+        """Return the newest generation, ready to answer; None if it is the open one."""
+        if not before.engine.index.is_followed:
             return None
         engine = before.engine.newest()
         prepare(engine)
-        generation = Generation(engine)
+        generation = OpenGeneration(engine)
         if before.hybrid:
             try:
                 generation.make_words()
                 generation.hybrid = True
-            except MachineError as error:  # it is made when it is asked for, or cannot be: all else is there
+            except MachineError as error:  # hybrid questions try again; all others are answered
                 self._on_change(f"BM25 of the next generation was not made: {error}")
         return generation
-
-
-def is_replaced(generation: Generation) -> bool:
-    """Whether there is a later generation, or another index in this one's place. Raises StoreError."""
-    index = generation.engine.index
-    return index.is_followed or _inode(index) != generation.inode
-
-
-def _inode(index: Index) -> tuple[int, int, int] | None:
-    """What tells a manifest from another one of its number; None where it is in object storage."""
-    try:
-        found = (index.path / layout.manifest_name(index.manifest.generation)).stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def prepare(engine: SearchEngine) -> None:

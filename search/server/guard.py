@@ -1,6 +1,6 @@
-"""What stands before all routes: hosts and origins, keys, bodies counted as they arrive, clients that leave.
+"""Checks before all routes: hosts and origins, keys, bodies counted as they arrive, clients that leave.
 
-Pure ASGI, in the order in which it costs least: what a stranger sends is not read before it is known who sends it.
+Pure ASGI, cheapest checks first: a body is read only after its sender is known.
 """
 
 import asyncio
@@ -13,9 +13,11 @@ from typing import Any
 
 from starlette.datastructures import Headers
 
+from indexer.errors import ConfigError
 from indexer.urls import is_loopback
 from search.server.failures import LOG, error_response
 from search.server.metrics import ServerMetrics
+from search.server.room import BusyError, Room, RoomShare
 from search.server.settings import ServerSettings
 
 Scope = MutableMapping[str, Any]
@@ -50,12 +52,12 @@ _HEADERS = [
 
 
 class Guard:
-    """An application behind the checks that every request passes. See the module."""
+    """An application behind the checks of this module."""
 
     def __init__(self, app: Application, settings: ServerSettings, metrics: ServerMetrics) -> None:
         self._app, self._settings, self._metrics = app, settings, metrics
         self._limit = settings.limits.deadline + _AFTER
-        self.reading = 0  # bytes of bodies that are held now
+        self.bodies = Room(settings.limits.reading_bytes, settings.limits.body_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -76,10 +78,10 @@ class Guard:
             self._metrics.requests.labels(route, str(answer.status)).inc()
             self._metrics.seconds.labels(route).observe(time.monotonic() - began)
 
-    # --- who asks
+    # --- callers
 
     def _refusal(self, scope: Scope) -> tuple[int, str, str] | None:
-        """(status, reason, message) where this may not be asked."""
+        """Return (status, reason, message) of a refusal, None if the request is allowed."""
         headers, path = Headers(scope=scope), scope["path"]
         if not self._settings.read_keys.are_needed and (found := _foreign(headers, path, scope["method"])):
             return 403, "host", found
@@ -115,22 +117,20 @@ class Guard:
             await rest()
         await answer.send({"type": "http.response.body", "body": b""})
 
-    # --- what is asked
+    # --- bodies and answers
 
     async def _answer(self, scope: Scope, receive: Receive, answer: "_Answer") -> None:
-        held = _Body()
-        try:
+        with self.bodies.share() as share:
+            held = _Body(share)
             if refusal := await self._read(scope, receive, held):
                 await self._refuse(refusal, answer, lambda: self._drain(receive, held))
             elif not held.left:
                 await self._run(scope, receive, held, answer)
             else:
                 self._metrics.left.inc()
-        finally:
-            self.reading -= held.counted
 
     async def _read(self, scope: Scope, receive: Receive, held: "_Body") -> tuple[int, str, str] | None:
-        """Read the body into `held`. What a client says about its length is believed only when it is too much."""
+        """Read the body into `held`. A stated length counts only if it is too long."""
         limits = self._settings.limits
         too_long = (413, "body", f"The body is longer than {limits.body_bytes:,} bytes, the most that is taken here.")
         stated = Headers(scope=scope).get("content-length", "")
@@ -143,23 +143,19 @@ class Guard:
                     if message["type"] == "http.disconnect":
                         held.left = True
                         return None
-                    piece: bytes = message.get("body", b"")
-                    held.counted += len(piece)
-                    self.reading += len(piece)
-                    if held.counted > limits.body_bytes:
-                        return too_long
-                    if self.reading > limits.reading_bytes:
-                        return 503, "bodies", "Too many long bodies at once; try again."
-                    held.pieces.append(piece)
+                    held.take(message.get("body", b""))
                     if not message.get("more_body", False):
                         return None
+        except ConfigError:
+            return too_long
+        except BusyError:
+            return 503, "bodies", "Too many long bodies at once; try again."
         except TimeoutError:
             return 408, "body", f"The body did not arrive in {limits.reading_seconds:g} s."
 
     async def _drain(self, receive: Receive, held: "_Body") -> None:
         """Read and discard more of a body: at most twice `body_bytes`, for at most two seconds."""
-        self.reading -= held.counted
-        held.counted = 0
+        held.share.give_back()
         held.pieces.clear()
         left = 2 * self._settings.limits.body_bytes
         with contextlib.suppress(TimeoutError):
@@ -199,7 +195,7 @@ class Guard:
 
 
 class _Caller:
-    """Who sent a request: hands on the body, and cancels the task that answers as soon as the client has gone."""
+    """The sender of a request: passes the body on, and cancels the task that answers when the client leaves."""
 
     def __init__(self, receive: Receive, body: bytes) -> None:
         self._receive, self._task = receive, asyncio.current_task()
@@ -208,7 +204,7 @@ class _Caller:
         self._watcher = asyncio.ensure_future(self._watch())
 
     async def receive(self) -> Message:
-        """What the application receives."""
+        """Return the next message for the application."""
         if self._body is not None:
             body, self._body = self._body, None
             return {"type": "http.request", "body": body, "more_body": False}
@@ -216,7 +212,7 @@ class _Caller:
         return {"type": "http.disconnect"}
 
     def close(self) -> None:
-        """The answer is there: nobody is watched any more."""
+        """Stop watching the client: its answer is there."""
         self._task = None
         self._watcher.cancel()
 
@@ -229,15 +225,19 @@ class _Caller:
 
 
 class _Body:
-    """A body as it arrives; `counted` are its bytes so far."""
+    """A body as it arrives, counted in its `share` of the room for bodies."""
 
-    def __init__(self) -> None:
-        self.pieces: list[bytes] = []
-        self.counted = 0
+    def __init__(self, share: RoomShare) -> None:
+        self.share, self.pieces = share, list[bytes]()
         self.left = False  # the client has gone
 
+    def take(self, piece: bytes) -> None:
+        """Add a piece. Raises ConfigError for a body that is too long, and BusyError if all bodies together are."""
+        self.share.reach(self.share.taken + len(piece))
+        self.pieces.append(piece)
+
     def whole(self) -> bytes:
-        """All of it, held here no longer."""
+        """Return the whole body, and release it here."""
         pieces, self.pieces = self.pieces, []
         return b"".join(pieces)
 
@@ -272,10 +272,10 @@ class _Answer:
 
 
 def _foreign(headers: Headers, path: str, method: str) -> str | None:
-    """Why a request to an open server on the loopback may come from a page of another site; None if it may not.
+    """Return why a request to an open server on the loopback may come from a page of another site; None if it cannot.
 
-    Such a page can send what it likes to 127.0.0.1, and by a name that it lets point there even read the answers (DNS
-    rebinding). The browser tells both: by Origin, Sec-Fetch-Site and the Host it was asked for.
+    Such a page can send anything to 127.0.0.1, and read the answers through a name of its own that points there (DNS
+    rebinding). Browsers reveal both by Origin, Sec-Fetch-Site and Host.
     """
     hosts = headers.getlist("host")
     if len(hosts) != 1 or not _is_this_machine(hosts[0]):
@@ -298,7 +298,7 @@ def _is_this_machine(host: str) -> bool:
 
 
 def _key_of(headers: Headers) -> bytes:
-    """The key that a request brings: Authorization: Bearer KEY, or X-API-Key: KEY."""
+    """Return the key of a request: Authorization: Bearer KEY, or X-API-Key: KEY."""
     kind, _, key = headers.get("authorization", "").partition(" ")
     if kind.lower() == "bearer":
         return key.strip().encode()

@@ -1,4 +1,4 @@
-"""uvicorn, which listens, with an end that loses no answer."""
+"""uvicorn as the listener, with an end that loses no answer."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ _BACKLOG = 512
 
 
 class Listener(uvicorn.Server):
-    """A server of one index, bound to its address as soon as it is made: nobody else takes the port any more.
+    """A server of one index, bound to its address when it is created, so that no other process takes the port.
 
     Raises ConfigError for an address that cannot be listened on.
     """
@@ -39,7 +39,7 @@ class Listener(uvicorn.Server):
                 log_config=None,
                 access_log=settings.access_log,
                 server_header=False,
-                proxy_headers=False,  # whoever asks says so himself
+                proxy_headers=False,  # any caller could send such headers
                 timeout_keep_alive=_KEEP_ALIVE,
                 timeout_graceful_shutdown=math.ceil(max(settings.limits.drain, settings.limits.deadline)),
                 backlog=_BACKLOG,

@@ -1,23 +1,26 @@
-"""What requests and answers of /v1 look like: the models behind /openapi.json."""
+"""Requests and answers of /v1: the models behind /openapi.json."""
 
 import difflib
 import math
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Annotated, Any
 
+from annotated_types import GroupedMetadata, MaxLen
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema, model_validator
 
-from search.ranking.ranker import SearchOptions, Similarity
+from search import hits
+from search.hits import Truncated
 from search.server.failures import RequestError
+from search.server.generations import Stamp
+from search.server.search_fields import Protocol, Question, with_search_options
 from search.server.service import SearchReply
-from search.server.settings import LEAST_FOLD
 
-_LONGEST_CONDITION = 20_000
-_LONGEST_NAME = 1000
 _SHOWN = 60  # characters of what was given
 
 
 def _whole(text: str) -> str:
-    """Text that UTF-8 can hold: half a surrogate pair is none."""
+    """Return a text that UTF-8 can hold, which half a surrogate pair is not."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -33,23 +36,23 @@ def _require_whole(name: str) -> None:
         raise RequestError(400, f"{name[:_SHOWN]!a}: the name of this field {error}.") from None
 
 
-def _not_blank(text: str) -> str:
+def not_blank(text: str) -> str:
     if not text.strip():
         raise ValueError("is blank; expected some text")
     return _whole(text)
 
 
 def _queries(given: Any) -> str | list[str] | None:
-    """Looked at before pydantic does, which would tell of every element of a long list that it is wrong."""
+    """Check the queries before pydantic, which would report every wrong element of a long list."""
     if given is None or isinstance(given, str):
-        return None if given is None else _not_blank(given)
+        return None if given is None else not_blank(given)
     if not isinstance(given, list) or not given:
         raise ValueError("expected a text, or a list of texts that is not empty")
     for number, text in enumerate(given, start=1):
         if not isinstance(text, str):
             raise ValueError(f"number {number} is no text; expected a list of texts")
         try:
-            _not_blank(text)
+            not_blank(text)
         except ValueError as error:
             raise ValueError(f"text {number} {error}") from None
     return given
@@ -61,36 +64,46 @@ def _finite(value: float) -> float:
     return value
 
 
-_NOT_BLANK: dict[str, Any] = {"type": "string", "pattern": r"\S"}  # what the schema says of `_not_blank`
+_NOT_BLANK: dict[str, Any] = {"type": "string", "pattern": r"\S"}  # what the schema says of `not_blank`
 Queries = Annotated[
     str | list[str] | None,
     PlainValidator(_queries),
     WithJsonSchema({"anyOf": [_NOT_BLANK, {"type": "array", "items": _NOT_BLANK, "minItems": 1}, {"type": "null"}]}),
 ]
-Condition = Annotated[
-    str,
-    Field(max_length=_LONGEST_CONDITION),
-    AfterValidator(_not_blank),
-    WithJsonSchema(_NOT_BLANK | {"maxLength": _LONGEST_CONDITION}),
-]
-Name = Annotated[
-    str,
-    Field(max_length=_LONGEST_NAME),
-    AfterValidator(_not_blank),
-    WithJsonSchema(_NOT_BLANK | {"maxLength": _LONGEST_NAME}),
-]
+
+
+@dataclass(frozen=True)
+class Filled(GroupedMetadata):
+    """The metadata of a text that is not blank, of at most so many characters."""
+
+    most: int
+
+    def __iter__(self) -> Iterator[object]:
+        yield MaxLen(self.most)
+        yield AfterValidator(not_blank)
+        yield WithJsonSchema(_NOT_BLANK | {"maxLength": self.most})
+
+
+def text_of(most: int) -> Any:
+    """Return the type of a text that is not blank, of at most so many characters."""
+    return Annotated[str, Filled(most)]
+
+
+Text = Annotated[str, AfterValidator(not_blank), WithJsonSchema(_NOT_BLANK)]
+Condition = Annotated[str, Filled(20_000)]
+Name = Annotated[str, Filled(1000)]
 Finite = Annotated[float, Field(strict=True), AfterValidator(_finite)]
 
 
 class Request(BaseModel):
-    """A body: unknown fields are refused, the first of them by name, and text is not taken for a number."""
+    """A body: the first unknown field is refused by name, and text is not read as a number."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     @model_validator(mode="before")
     @classmethod
     def _known_fields(cls, given: Any) -> Any:
-        """Of a body of unknown fields pydantic would tell each."""
+        """Raise for the first unknown field; pydantic would report all of them."""
         if isinstance(given, dict):
             for name in given:
                 if name not in cls.model_fields:
@@ -101,40 +114,12 @@ class Request(BaseModel):
         return given
 
 
-class SearchRequest(Request):
+@with_search_options(Protocol(text_of, Finite))
+class SearchRequest(Request, Question):
     """One question or several, of texts or of a stored document (`like`)."""
 
     query: Queries = Field(None, description="A text, or several; left out where `like` is given.")
     like: Name | None = Field(None, description="The id of a stored document: its neighbours are found.")
-    k: int = Field(10, ge=1, description="Hits a query.")
-    where: Condition | None = Field(None, description='A condition on the metadata in SQL, such as "year > 2019".')
-    group_by: Name | None = Field(None, description="A metadata column of which each value gives one hit at most.")
-    min_score: Finite | None = Field(None, description="The lowest score of a hit.")
-    fold: Finite | None = Field(
-        None,
-        ge=LEAST_FOLD,
-        le=1,
-        description="Fold hits under a better one whose vector is so close: their inner product.",
-    )
-    hybrid: bool = Field(False, description="Fuse with BM25, as the index's recipe says.")
-    hybrid_weight: Finite | None = Field(
-        None, ge=0, le=1, description="With `hybrid`: weight of the vectors, in place of the recipe's."
-    )
-    exact: bool = Field(False, description="Compare with every document instead of searching the index.")
-    rerank_depth: int | None = Field(
-        None,
-        ge=0,
-        description="How many of the first hits the index's cross-encoder puts in order; 0: none.",
-    )
-    similarity: Similarity = Field("cosine", description='"js": mixtures by Jensen-Shannon divergence.')
-
-    @model_validator(mode="after")
-    def _one_question(self) -> "SearchRequest":
-        if (self.query is None) == (self.like is None):
-            raise ValueError('expected "query" or "like": one of the two')
-        if self.like is not None and self.hybrid:
-            raise ValueError('"hybrid" compares words, and there are none with "like"')
-        return self
 
     @property
     def queries(self) -> list[str]:
@@ -142,13 +127,6 @@ class SearchRequest(Request):
         if self.query is None:
             return []
         return [self.query] if isinstance(self.query, str) else self.query
-
-    @property
-    def options(self) -> SearchOptions:
-        """What is asked of the engine. Raises ConfigError for what does not go together."""
-        names = ("k", "where", "group_by", "min_score", "fold", "hybrid", "hybrid_weight", "exact", "similarity")
-        asked = {name: getattr(self, name) for name in (*names, "rerank_depth")}
-        return SearchOptions(**asked)
 
 
 class FacetsRequest(Request):
@@ -158,52 +136,11 @@ class FacetsRequest(Request):
     columns: list[Name] = Field([], max_length=1000, description="Names of columns as /v1/info has them; empty: all.")
 
 
-class Window(BaseModel):
-    """The stretch of a document that a hit was found by: characters [start, end) of its joined text."""
-
-    start: int
-    end: int
-    text: str
-    columns: dict[str, tuple[int, int]]
-
-
-class FoldedHit(BaseModel):
-    """A near-duplicate of a hit; `similarity` is the inner product of their vectors."""
-
-    id: str
-    score: float
-    similarity: float
-    title: str | None
-
-
-class HybridScores(BaseModel):
-    """What a hybrid score is made of: the inner product of unit vectors, and BM25's, 0 without a word of the query."""
-
-    vector: float
-    bm25: float
-
-
-class Hit(BaseModel):
-    """One document of an answer."""
+@dataclass(frozen=True, kw_only=True)
+class Hit(hits.Hit):
+    """A hit and its rank in the answer, from 1."""
 
     rank: int
-    id: str
-    score: float
-    title: str | None
-    text: str
-    metadata: dict[str, Any]
-    parts: HybridScores | None = None
-    window: Window | None = None
-    folded: list[FoldedHit] | None = None
-    folded_count: int | None = None
-    rerank_score: float | None = None
-
-
-class Truncated(BaseModel):
-    """A query was longer than the encoder reads: it was cut."""
-
-    tokens: int
-    limit: int
 
 
 class Result(BaseModel):
@@ -213,13 +150,6 @@ class Result(BaseModel):
     hits: list[Hit]
     truncated: Truncated | None = None
     unknown: bool | None = Field(None, description="True: nothing of the query is known to the encoder.")
-
-
-class Stamp(BaseModel):
-    """Which generation of which index gave the answer: one for all of it."""
-
-    generation: int
-    fingerprint: str
 
 
 class SearchResponse(BaseModel):
@@ -237,7 +167,7 @@ class FacetsResponse(BaseModel):
 
 
 class DocumentResponse(BaseModel):
-    """A document as it was given."""
+    """A document as it was indexed."""
 
     id: str
     title: str | None
@@ -247,7 +177,7 @@ class DocumentResponse(BaseModel):
 
 
 class InfoResponse(BaseModel):
-    """What is served, how it was built and what was measured of it."""
+    """The index, how it was built and its measured quality."""
 
     model_config = ConfigDict(extra="allow")
     name: str
@@ -263,7 +193,7 @@ class InfoResponse(BaseModel):
 
 
 class Fault(BaseModel):
-    """What was wrong with a request."""
+    """The fault of a request."""
 
     message: str
     type: str
@@ -272,26 +202,13 @@ class Fault(BaseModel):
 
 
 class ErrorResponse(BaseModel):
-    """Every answer that is no success."""
+    """An answer that is no success."""
 
     error: Fault
 
 
-def search_answer(reply: SearchReply, names: list[str]) -> dict[str, Any]:
-    """An answer as JSON types; `names` stand for the queries. Its hits are those of the command line's JSON."""
-    results = [
-        {
-            "query": name,
-            **notes_of(reply, place),
-            "hits": [{"rank": rank} | hit.to_dict() for rank, hit in enumerate(answer, start=1)],
-        }
-        for place, (name, answer) in enumerate(zip(names, reply.answers, strict=True))
-    ]
-    return {"results": results, "index": vars(reply.stamp)}
-
-
 def notes_of(reply: SearchReply, place: int) -> dict[str, Any]:
-    """What is to be said of a query beside its hits: that it was cut, or that the encoder knows nothing of it."""
+    """Return notes on a query: that it was cut, or that the encoder knows none of it."""
     if not reply.lengths:
         return {}
     tokens = reply.lengths[place]

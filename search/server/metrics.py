@@ -1,4 +1,4 @@
-"""What Prometheus reads at /metrics."""
+"""The counts that Prometheus reads at /metrics."""
 
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
@@ -13,7 +13,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class ServerMetrics:
-    """Counts of one server. `gauges` are read when somebody looks: name -> (what it is, value)."""
+    """Counts of one server."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -37,15 +37,15 @@ class ServerMetrics:
         ProcessCollector(registry=self.registry)  # memory, descriptors, processor time
 
     def count_batch(self, stage: str, texts: int) -> None:
-        """A batch of so many texts was encoded or ranked."""
+        """Count a batch of so many texts that was encoded or ranked."""
         self.batch.labels(stage).observe(texts)
 
     def observe(self, gauges: Callable[[], dict[str, tuple[str, float]]]) -> None:
-        """Values that are looked up when they are asked for."""
+        """Add gauges that are read at each request for metrics: name -> (help, value)."""
         self.registry.register(_Gauges(gauges))
 
     def text(self) -> bytes:
-        """All of it, in Prometheus' text format."""
+        """Return all counts in Prometheus' text format."""
         return generate_latest(self.registry)
 
 

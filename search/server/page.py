@@ -1,4 +1,4 @@
-"""The search page: static files, which hold nothing about the index. What it shows, it asks for at /v1 as others do."""
+"""The search page: static files without data of the index. The page requests its data from /v1 like other clients."""
 
 import hashlib
 from dataclasses import dataclass

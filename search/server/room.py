@@ -1,4 +1,4 @@
-"""Limits on the memory that answers take, from the first document that is read for one until it was sent."""
+"""THE count of the memory that callers take: bodies while they arrive, documents and vectors until they are sent."""
 
 import threading
 from collections.abc import Iterator
@@ -15,8 +15,8 @@ class BusyError(Exception):
         self.retry_after = retry_after
 
 
-class AnswerRoom:
-    """The memory of all answers under way: `held` bytes, at most `most`, and at most `most_of_one` of one answer."""
+class Room:
+    """Memory for callers: `held` bytes, at most `most`, of which one share has at most `most_of_one`."""
 
     def __init__(self, most: int, most_of_one: int) -> None:
         self.most, self.most_of_one, self.held = most, most_of_one, 0
@@ -24,7 +24,7 @@ class AnswerRoom:
 
     @contextmanager
     def share(self) -> Iterator["RoomShare"]:
-        """Return the share of one answer; the end of the block gives it back."""
+        """Return the share of one caller; the end of the block gives it back."""
         share = RoomShare(self)
         try:
             yield share
@@ -33,16 +33,16 @@ class AnswerRoom:
 
 
 class RoomShare:
-    """The bytes that one answer has `taken` of the room. Safe to share between threads."""
+    """The bytes that one caller has `taken` of the room. Safe to share between threads."""
 
-    def __init__(self, room: AnswerRoom) -> None:
+    def __init__(self, room: Room) -> None:
         self._room, self.taken, self._over = room, 0, False
 
     def reach(self, size: int) -> None:
-        """Take bytes until this answer has `size` of them.
+        """Take bytes until this share has `size` of them.
 
-        Raises ConfigError for an answer that is too long, and BusyError if all answers together are too long or nobody
-        waits for this one any more.
+        Raises ConfigError for more than one share may have, and BusyError if the room is full or nobody waits for this
+        caller's answer any more.
         """
         room = self._room
         if size > room.most_of_one:
@@ -58,7 +58,7 @@ class RoomShare:
             self.taken += more
 
     def give_back(self) -> None:
-        """Free the bytes: the answer was sent, or will not be."""
+        """Free the bytes: the body was handed on, the answer was sent, or neither will happen."""
         with self._room.lock:
             self._room.held -= self.taken
             self.taken, self._over = 0, True

@@ -1,4 +1,4 @@
-"""The routes of Isotrope's own API: questions, documents, what is served, health, a new generation."""
+"""The routes of Isotrope's own API: questions, documents, the index, health, reloading."""
 
 from typing import Any
 
@@ -57,12 +57,13 @@ def search_routes(service: SearchService) -> APIRouter:
     @router.post("/search", response_model=SearchResponse, response_model_exclude_none=True, responses=NOT_FOUND)
     async def search(asked: SearchRequest, share: RoomShare = shares) -> Response:
         """Find the documents closest to a text, or to a stored document."""
-        require_within(limits, asked.queries, asked.k)
+        options = asked.options
+        require_within(limits, asked.queries, options.k)
         if asked.like is not None:
-            reply = await service.neighbours(asked.like, asked.options, share)
+            reply = await service.neighbours(asked.like, options, share)
             return await written(search_pieces(reply, [f"like {asked.like}"]), share)
-        require_rerankable(service, asked.queries, asked.rerank_depth)
-        reply = await service.search(asked.queries, asked.options, share)
+        require_rerankable(service, asked.queries, options.rerank_depth)
+        reply = await service.search(asked.queries, options, share)
         return await written(search_pieces(reply, asked.queries), share)
 
     @router.post("/facets", response_model=FacetsResponse)
@@ -98,7 +99,7 @@ def search_routes(service: SearchService) -> APIRouter:
 
     @router.get("/info", response_model=InfoResponse)
     async def info() -> Response:
-        """What is served, how it was built, what was measured of it, and what its metadata columns hold."""
+        """The index, how it was built, its measured quality, and the values of its metadata columns."""
         return JsonResponse(await service.info())
 
     return router
@@ -142,7 +143,7 @@ def health_routes(service: SearchService, metrics: ServerMetrics) -> APIRouter:
 
 
 def require_within(limits: ServerLimits, texts: list[str], k: int) -> None:
-    """Raises RequestError for more than a request may ask for."""
+    """Raises RequestError for a request beyond the limits."""
     if len(texts) > limits.queries:
         raise RequestError(422, f"query: {len(texts):,} texts; expected at most {limits.queries:,}.", "query")
     if k > limits.k:
@@ -151,7 +152,11 @@ def require_within(limits: ServerLimits, texts: list[str], k: int) -> None:
         raise RequestError(
             422, f"k: {k:,} hits for {len(texts):,} queries; expected at most {limits.hits:,} hits in all.", "k"
         )
-    require_short(limits, texts, "query")
+    for text in texts:
+        if len(text) > limits.characters:
+            raise RequestError(
+                422, f"query: {len(text):,} characters; expected at most {limits.characters:,}.", "query"
+            )
 
 
 def require_rerankable(service: SearchService, texts: list[str], asked: int | None) -> None:
@@ -169,12 +174,3 @@ def require_rerankable(service: SearchService, texts: list[str], asked: int | No
             f"{limits.reranked:,} in all. Send fewer, or less rerank_depth.",
             "query",
         )
-
-
-def require_short(limits: ServerLimits, texts: list[str], field: str) -> None:
-    """Raises RequestError for a text that is too long to be looked at."""
-    for text in texts:
-        if len(text) > limits.characters:
-            raise RequestError(
-                422, f"{field}: {len(text):,} characters; expected at most {limits.characters:,}.", field
-            )

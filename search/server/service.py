@@ -1,7 +1,7 @@
 """Questions to answers: THE way in which every protocol asks the open index.
 
-A question passes two queues: one thread encodes, others rank, and each takes all that waits as one batch. How many
-requests there may be at once, and how long each may take, is kept here, for all protocols alike.
+A question passes two queues: one thread encodes, others rank, and each takes all waiting questions as one batch. The
+service limits the number and the duration of requests for all protocols.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -22,16 +23,16 @@ from indexer.encoders import EncodeStats, Role
 from indexer.errors import ConfigError, IsotropeError, StoreError, as_shown
 from indexer.progress import NoProgress
 from search.abandonment import AbandonedError, awaited_while
-from search.engine import Hit, SearchEngine
+from search.engine import SearchEngine
 from search.filters.facets import ColumnFacet
-from search.hits import Answer
+from search.hits import Answer, Hit
 from search.ranking.documents import RankedDocument
 from search.ranking.options import SearchOptions
 from search.server.batches import GreedyBatches
 from search.server.facts import facts_of
-from search.server.generations import Generation, Generations, IndexStamp, is_replaced
-from search.server.room import AnswerRoom, RoomShare
+from search.server.generations import Generations, OpenGeneration, Stamp
 from search.server.room import BusyError as BusyError
+from search.server.room import Room, RoomShare
 from search.server.settings import ServerSettings
 
 MOST_TEXTS = 64  # encoded together
@@ -65,7 +66,7 @@ class TextVectors:
     vectors: Vectors
     lengths: tuple[int, ...]
     max_length: int
-    stamp: IndexStamp
+    stamp: Stamp
 
 
 @dataclass(frozen=True)
@@ -75,14 +76,14 @@ class SearchReply:
     answers: list[Answer[Hit]]
     lengths: tuple[int, ...]
     max_length: int
-    stamp: IndexStamp
+    stamp: Stamp
 
 
 class SearchService:
     """The open index, for questions of many callers at once. All methods are for the thread of the event loop.
 
-    Methods raise what the engine raises, BusyError where there is no place, and DeadlineError. A caller that is
-    cancelled gives its place back, and what it waited for is not computed unless that has begun.
+    Methods raise the engine's errors, BusyError if the server is full, and DeadlineError. A cancelled caller gives its
+    place back, and its question is not computed unless that has begun.
     """
 
     def __init__(self, engine: SearchEngine, settings: ServerSettings, on_change: Callable[[str], None]) -> None:
@@ -93,18 +94,18 @@ class SearchService:
         self.ranking = GreedyBatches("rank", self._rank, _MOST_HITS, _RANKERS, _is_light)
         self._readers = ThreadPoolExecutor(_READERS, "read")
         self._describer, self._counter = ThreadPoolExecutor(1, "describe"), ThreadPoolExecutor(1, "count")
-        self.room = AnswerRoom(settings.limits.answering_bytes, settings.limits.answer_bytes)
+        self.room = Room(settings.limits.answering_bytes, settings.limits.answer_bytes)
         self.pending = 0
         self.draining = False
         self._seconds = 0.05  # that a request takes, lately
         self._watcher: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Look out for new generations from now on."""
+        """Watch for new generations from now on."""
         self._watcher = asyncio.create_task(self.generations.watch(_LOOK))
 
     async def stop(self) -> None:
-        """End the threads and let go of the index. Nothing may be asked any more."""
+        """End the threads and close the index. Ask nothing afterwards."""
         self.draining = True
         if self._watcher:
             self._watcher.cancel()
@@ -114,7 +115,7 @@ class SearchService:
             await asyncio.to_thread(close)
         for executor in (self._readers, self._describer, self._counter):
             await asyncio.to_thread(executor.shutdown)
-        self.generations.current.close()
+        self.generations.current.leases.close()
 
     async def search(
         self, queries: Sequence[str], options: SearchOptions, share: RoomShare | None = None
@@ -125,7 +126,7 @@ class SearchService:
         without a share it counts until this returns. Raises ConfigError and BusyError if it is too much.
         """
 
-        async def ask(generation: Generation) -> SearchReply:
+        async def ask(generation: OpenGeneration) -> SearchReply:
             texts = tuple(queries)
             encoded = await self._encoded(generation, texts, "query")
             key = _RankKey(generation, options)
@@ -142,7 +143,7 @@ class SearchService:
     async def neighbours(self, identity: str, options: SearchOptions, share: RoomShare | None = None) -> SearchReply:
         """The documents closest to a stored one: `SearchEngine.neighbours`. `share` is as for `search`."""
 
-        async def ask(generation: Generation) -> SearchReply:
+        async def ask(generation: OpenGeneration) -> SearchReply:
             key = _RankKey(generation, options, like=True)
             found = await self._ranked(key, _Question(held, like=identity), options.k)
             return SearchReply(found, (), _max_length(generation), generation.stamp)
@@ -153,44 +154,29 @@ class SearchService:
     async def embed(self, texts: Sequence[str], role: Role) -> TextVectors:
         """Unit vectors of texts, any number of them: `SearchEngine.embed`."""
 
-        async def ask(generation: Generation) -> TextVectors:
+        async def ask(generation: OpenGeneration) -> TextVectors:
             encoded = await self._encoded(generation, tuple(texts), role)
-            transform = generation.engine.index.transform
-            vectors = await self._read(transform.transform, encoded.embeddings, role)
+            transform = partial(generation.engine.index.transform.transform, encoded.embeddings, role)
+            vectors = await asyncio.get_running_loop().run_in_executor(self._readers, transform)
             return TextVectors(vectors, encoded.lengths, _max_length(generation), generation.stamp)
 
         return await self._ask(ask)
 
-    async def document(self, identity: str) -> tuple[Document, IndexStamp]:
+    async def document(self, identity: str) -> tuple[Document, Stamp]:
         """A stored document. Raises UnknownDocumentError."""
+        return await self._read(self._readers, lambda generation: generation.engine.document(identity))
 
-        async def ask(generation: Generation) -> tuple[Document, IndexStamp]:
-            return await self._read(generation.engine.document, identity), generation.stamp
-
-        return await self._ask(ask)
-
-    async def facets(
-        self, where: str | None = None, columns: Collection[str] = ()
-    ) -> tuple[list[ColumnFacet], IndexStamp]:
+    async def facets(self, where: str | None = None, columns: Collection[str] = ()) -> tuple[list[ColumnFacet], Stamp]:
         """Facets of the metadata columns. Those of all documents and columns are computed once a generation."""
-
-        async def ask(generation: Generation) -> tuple[list[ColumnFacet], IndexStamp]:
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._counter, generation.facets, where, columns), generation.stamp
-
-        return await self._ask(ask)
+        return await self._read(self._counter, lambda generation: generation.facets(where, columns))
 
     async def info(self) -> dict[str, Any]:
-        """What is served, how it was built, what was measured of it, and what its columns hold: of one generation."""
-
-        async def ask(generation: Generation) -> dict[str, Any]:
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._describer, facts_of, generation, self.settings)
-
-        return await self._ask(ask)
+        """Return the description of the index: `facts_of`, of one generation."""
+        facts, _ = await self._read(self._describer, lambda generation: facts_of(generation, self.settings))
+        return facts
 
     def told(self, error: IsotropeError) -> str:
-        """A message that calls the index by its name, and not by its folder, which is nobody's business elsewhere."""
+        """Return the message of an error with the name of the index in place of its folder."""
         folder, message = as_shown(str(self.generations.current.engine.index.path)), str(error)
         if Path(folder).is_absolute() or "://" in folder:
             return message.replace(folder, self.settings.name)
@@ -199,12 +185,18 @@ class SearchService:
     def _share(self, given: RoomShare | None) -> contextlib.AbstractContextManager[RoomShare]:
         return contextlib.nullcontext(given) if given else self.room.share()
 
-    async def _read(self, read: Callable[..., Answered], *given: Any) -> Answered:
-        """What a short function returns that waits for files."""
-        return await asyncio.get_running_loop().run_in_executor(self._readers, read, *given)
+    async def _read(
+        self, threads: ThreadPoolExecutor, read: Callable[[OpenGeneration], Answered]
+    ) -> tuple[Answered, Stamp]:
+        """Return the result of a function that waits for files, and the stamp of its generation."""
 
-    async def _ask(self, ask: Callable[[Generation], Awaitable[Answered]]) -> Answered:
-        """The answer of one generation, from beginning to end; of the next one where its files are gone."""
+        async def ask(generation: OpenGeneration) -> tuple[Answered, Stamp]:
+            return await asyncio.get_running_loop().run_in_executor(threads, read, generation), generation.stamp
+
+        return await self._ask(ask)
+
+    async def _ask(self, ask: Callable[[OpenGeneration], Awaitable[Answered]]) -> Answered:
+        """Return the answer of one generation from beginning to end, or of the next one if its files are gone."""
         async with self._place():
             while True:
                 with self.generations.lease() as generation:
@@ -212,7 +204,7 @@ class SearchService:
                         answer = await ask(generation)
                     except StoreError:
                         self.generations.unreadable = True
-                        if not is_replaced(generation):
+                        if not generation.engine.index.is_followed:
                             raise
                     else:
                         self.generations.unreadable = False
@@ -222,7 +214,7 @@ class SearchService:
 
     @contextlib.asynccontextmanager
     async def _place(self) -> AsyncIterator[None]:
-        """One of the places for requests, for as long as the deadline."""
+        """Hold one of the places for requests, for as long as the deadline."""
         limits = self.settings.limits
         if self.pending >= limits.pending:
             after = self.retry_after
@@ -242,10 +234,10 @@ class SearchService:
 
     @property
     def retry_after(self) -> int:
-        """Whole seconds after which half of those who wait now should have been answered."""
+        """Whole seconds after which half of the waiting requests should have been answered."""
         return min(max(round(self._seconds), 1), 60)
 
-    async def _encoded(self, generation: Generation, texts: tuple[str, ...], role: Role) -> EncodedTexts:
+    async def _encoded(self, generation: OpenGeneration, texts: tuple[str, ...], role: Role) -> EncodedTexts:
         """Embeddings of texts, piece by piece, so that a large request does not keep a small one waiting."""
         key = (generation, role)
         pieces = [texts[start : start + PIECE] for start in range(0, len(texts), PIECE)]
@@ -267,7 +259,7 @@ class SearchService:
 
     def _encode(self, key: Hashable, items: Sequence[Texts]) -> list[EncodedTexts]:
         """The texts of several requests, encoded together. `key` is the generation and the role."""
-        generation, role = cast(tuple[Generation, Role], key)
+        generation, role = cast(tuple[OpenGeneration, Role], key)
         texts, log = [text for some in items for text in some], EncodeStats()
         if not items:
             return []
@@ -303,7 +295,7 @@ class SearchService:
         self.on_batch("rank", len(texts))
         embeddings = np.concatenate([item.encoded.embeddings for item in items])
         lengths = [tokens for item in items for tokens in item.encoded.lengths]
-        ranked = iter(engine.rank_vectors(embeddings, options, texts, lengths))
+        ranked = iter(engine.rank(embeddings, options, None, texts, lengths))
         return [_hits(engine, [next(ranked) for _ in item.texts], item.share) for item in items]
 
 
@@ -331,9 +323,9 @@ def _hits(engine: SearchEngine, ranked: Sequence[Answer[RankedDocument]], share:
 
 @dataclass(frozen=True)
 class _RankKey:
-    """What is ranked together: questions to one generation with the same options, of texts or of documents."""
+    """The key of questions that are ranked together: one generation, the same options, all texts or all documents."""
 
-    generation: Generation
+    generation: OpenGeneration
     options: SearchOptions
     like: bool = False
 
@@ -358,5 +350,5 @@ def _reranked(key: _RankKey) -> int:
     return recipe.depth if asked is None else asked
 
 
-def _max_length(generation: Generation) -> int:
+def _max_length(generation: OpenGeneration) -> int:
     return generation.engine.index.encoder.max_length

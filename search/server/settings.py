@@ -1,4 +1,4 @@
-"""Where a server listens, who may ask it, and how much of anything it takes."""
+"""The address, keys and limits of a server."""
 
 import hashlib
 import hmac
@@ -14,7 +14,6 @@ from indexer.urls import is_loopback
 
 _SHORTEST_KEY = 16
 _LARGEST_FILE = 1 << 20
-LEAST_FOLD = 0.5  # folding at less takes whole corpora apart
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class Keys:
         return bool(self.hashes)
 
     def admit(self, key: bytes) -> bool:
-        """Whether this is one of them. Takes the same time whichever it is, and however much of it is right."""
+        """Whether this is one of the keys. Takes the same time for every key, right or wrong."""
         given, found = _hash(key), False
         for known in self.hashes:
             found |= hmac.compare_digest(given, known)
@@ -78,15 +77,15 @@ def is_readable_by_others(path: Path) -> bool:
 
 @dataclass(frozen=True)
 class ServerLimits:
-    """How much a server takes. Raises ConfigError for what is not positive.
+    """Limits of a server. Raises ConfigError for a limit that is not positive and finite.
 
     `pending` requests are answered at once or wait; one more is refused with 429. `deadline` and `drain` are the
     seconds that a request may take, and that those under way are given when the server is stopped. `body_bytes` is the
     longest body, `reading_bytes` the most that bodies hold together while they arrive, `reading_seconds` how long one
     may take. `connections` are open at once. One request has at most `queries` of `characters` each, and asks for `k`
     hits of each, of all of them `hits`; of each the first `rerank_depth` are reranked at most, of all of them
-    `reranked`. `answer_bytes` is the longest answer with documents, `answering_bytes` the most that
-    answers hold together until they are sent.
+    `reranked`. `answer_bytes` is the longest answer with documents or vectors, `answering_bytes` the most that answers
+    hold together until they are sent.
     """
 
     pending: int = 256

@@ -1,4 +1,4 @@
-"""Standard input and output as the wire of a protocol: nothing else is read from the one or printed to the other."""
+"""Standard input and output for a protocol alone."""
 
 import os
 import signal
@@ -16,11 +16,11 @@ class ProtocolStreams:
 
 
 def take_standard_streams() -> ProtocolStreams:
-    """Standard input and output for the caller alone, until the process ends.
+    """Return standard input and output for the caller alone, until the process ends.
 
-    From now on what is printed, by a library or by a child process, goes to standard error, and who reads standard
-    input finds it at its end. Ctrl-C ends the process at once: a thread that waits for input cannot be woken. Where
-    another program runs the command, with streams of its own, these are taken as they are.
+    From now on the output of libraries and child processes goes to standard error, and their standard input is empty.
+    Ctrl-C ends the process at once: a thread that waits for input cannot be woken. If another program runs the command
+    with streams of its own, these are returned as they are.
     """
     if not (_is_descriptor(sys.stdin, 0) and _is_descriptor(sys.stdout, 1)):
         return ProtocolStreams(sys.stdin, sys.stdout)

@@ -7,7 +7,6 @@ best score over them. Scores are those of /v1/search: inner products of unit vec
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Annotated, Any, Literal
@@ -16,18 +15,17 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field, WithJsonSchema
 
 from indexer.ranking_config import Fusion
-from search.engine import Hit
 from search.files import to_json
 from search.filters.expressions import shortened
-from search.hits import Answer
+from search.hits import Answer, Hit
 from search.index import Index
-from search.ranking.ranker import SearchOptions
+from search.ranking.options import SearchOptions
 from search.server.answers import share_of, written
 from search.server.attribute_filters import OutlinedFilter, condition_of
-from search.server.embeddings import TEXTS_SCHEMA, TruncatedText, require_encoder, texts_of, truncated_texts
+from search.server.embeddings import TEXTS_SCHEMA, TruncatedText, notes_on_texts, require_encoder, texts_of
 from search.server.failures import JsonResponse, RequestError
-from search.server.generations import Generation
-from search.server.messages import ErrorResponse, Finite, Request, Stamp
+from search.server.generations import OpenGeneration, Stamp
+from search.server.messages import ErrorResponse, Finite, Request
 from search.server.room import RoomShare
 from search.server.routes import ERRORS, require_within
 from search.server.service import SearchReply, SearchService
@@ -74,7 +72,7 @@ class StoreSearchRequest(Request):
 
 
 class FoundText(BaseModel):
-    """What was found of a file."""
+    """A text of a file."""
 
     type: Literal["text"]
     text: str
@@ -171,7 +169,7 @@ def vector_store_routes(service: SearchService) -> APIRouter:
 
 
 def options_of(asked: StoreSearchRequest, index: Index) -> SearchOptions:
-    """What is asked of an index. Raises RequestError for what is not done here, ConfigError for a bad filter."""
+    """Return the options of a request. Raises RequestError for unsupported options, ConfigError for a bad filter."""
     if asked.rewrite_query:
         raise RequestError(400, "rewrite_query: queries are not rewritten here; leave it out.", "rewrite_query")
     ranking = asked.ranking_options or RankingOptions()
@@ -186,16 +184,14 @@ def options_of(asked: StoreSearchRequest, index: Index) -> SearchOptions:
     if hybrid and least is not None and least <= 0:
         least = None  # some clients always send 0, and it would leave out nothing that was found by its words
     where = None if asked.filters is None else condition_of(asked.filters, index.documents.schema)
-    options = SearchOptions(asked.most, where=where, min_score=least, hybrid=hybrid, hybrid_weight=weight)
-    # Answers to several queries are put together by scores, which says nothing of reranked ones.
-    return replace(options, rerank_depth=0)
+    # Answers to several queries are merged by score, which is not the order of reranked hits.
+    return SearchOptions(asked.most, where=where, min_score=least, hybrid=hybrid, hybrid_weight=weight, rerank_depth=0)
 
 
 def best_of(answers: Sequence[Answer[Hit]], most: int) -> list[Hit]:
     """The best documents over several queries, each with its best score, ties by id.
 
-    That `answers` are no longer than `most` loses none: what is among the best has a place in the answer where it
-    scores best.
+    Answers of `most` hits are enough: each of the best documents is among the hits of the query where it scores best.
     """
     best: dict[str, Hit] = {}
     for hit in (hit for answer in answers for hit in answer):
@@ -242,10 +238,7 @@ def _pieces(queries: list[str], most: int, reply: SearchReply) -> Iterator[str]:
         "next_page": None,
         "index": vars(reply.stamp),
     }
-    if cut := truncated_texts(reply.lengths, reply.max_length):
-        body["truncated"] = cut
-    if unknown := [number for number, tokens in enumerate(reply.lengths) if not tokens]:
-        body["unknown"] = unknown
+    body |= notes_on_texts(reply.lengths, reply.max_length)
     yield f'{to_json(body)[:-1]}, "data": ['
     for place, hit in enumerate(best_of(reply.answers, most)):
         yield f"{', ' if place else ''}{to_json(_file(hit))}"
@@ -296,7 +289,7 @@ def _require_store(index: str, name: str) -> None:
         )
 
 
-def _facts(generation: Generation, name: str) -> dict[str, Any]:
+def _facts(generation: OpenGeneration, name: str) -> dict[str, Any]:
     manifest = generation.engine.index.manifest
     documents = manifest.documents
     counts = {"in_progress": 0, "completed": documents, "failed": 0, "cancelled": 0, "total": documents}

@@ -13,7 +13,7 @@ from indexer.config import EncoderConfig, StoreConfig
 from indexer.encoders import EncodeStats
 from indexer.errors import ConfigError, NotAnIndexError, StoreError
 from search import SearchEngine
-from search.ranking.ranker import SearchOptions
+from search.ranking.options import SearchOptions
 from tests.documents import DOCUMENTS
 from tests.oracles import best_rows
 

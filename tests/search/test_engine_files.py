@@ -71,9 +71,9 @@ def test_hits_are_read_from_the_generation_that_was_ranked(index: Path) -> None:
     engine.index.documents.close()
     assert engine.document("d30").text == "text 30"  # from here on the new generation answers
     expected = engine.search_vectors(ROWS[:5], 3)
-    assert engine.hits(engine.rank_vectors(ROWS[:5], 3)) == expected
+    assert engine.hits(engine.rank(ROWS[:5], 3)) == expected
     engine.close()
-    assert engine.hits(engine.rank_vectors(ROWS[:5], 3)) == expected
+    assert engine.hits(engine.rank(ROWS[:5], 3)) == expected
 
 
 def test_a_closed_engine_searches_as_far_as_before_when_it_is_asked_again(index: Path) -> None:

@@ -27,7 +27,8 @@ from search.ranking.bm25 import BM25Ranking
 from search.ranking.documents import RankedDocument
 from search.ranking.exact import exact_top_k
 from search.ranking.fusion import fusion_name, fusion_parameters
-from search.ranking.ranker import DocumentRanker, EncodedQueries, SearchOptions
+from search.ranking.options import SearchOptions
+from search.ranking.ranker import DocumentRanker, EncodedQueries
 
 _ENDING = ".run"
 

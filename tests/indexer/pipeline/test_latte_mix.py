@@ -29,7 +29,7 @@ from search.evaluation.recall.drawn_queries import draw_queries
 from search.index import LiveRows
 from search.ranking import divergence
 from search.ranking.divergence import first_reach, rank_by_divergence
-from search.ranking.ranker import SearchOptions
+from search.ranking.options import SearchOptions
 from tests.directories import snapshot
 from tests.documents import DOCUMENTS
 from tests.indexer.pipeline.test_static import WORDS, write_table

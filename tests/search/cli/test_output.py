@@ -6,7 +6,7 @@ import pytest
 from rich.cells import cell_len
 
 from search.cli.output import print_hits, print_table
-from search.engine import FoldedHit, Hit
+from search.hits import FoldedHit, Hit
 
 LATIN = "archive/2024/" + "long-folder/" * 15 + "notes.txt:1834"
 WIDE = "鯨の歌" * 66 + "終わり"

@@ -19,7 +19,8 @@ from search.index import Index
 from search.ranking import folding
 from search.ranking.documents import Groups, RankedDocument
 from search.ranking.folding import Folding
-from search.ranking.ranker import SearchOptions, Wanted, collect
+from search.ranking.options import SearchOptions
+from search.ranking.ranker import Wanted, collect
 from tests.search.cli.test_cli import isotrope
 from tests.search.ranking.test_widening import prefixes
 

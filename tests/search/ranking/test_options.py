@@ -13,7 +13,7 @@ from indexer.config import EncoderConfig
 from indexer.errors import ConfigError
 from search import SearchEngine
 from search.filters import delete_where
-from search.ranking.ranker import SearchOptions
+from search.ranking.options import SearchOptions
 from tests.documents import DOCUMENTS
 from tests.search.cli.test_cli import isotrope
 

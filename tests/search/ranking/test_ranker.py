@@ -12,7 +12,7 @@ from indexer import Document, add_documents, build_index, delete_documents
 from indexer.config import BuildConfig, EncoderConfig
 from indexer.errors import ConfigError
 from search import SearchEngine
-from search.engine import Hit
+from search.hits import Hit
 from search.index import Index
 from tests.search.cli.test_cli import isotrope
 

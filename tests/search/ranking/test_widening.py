@@ -7,7 +7,8 @@ import pytest
 
 from indexer.errors import ConfigError
 from search.ranking.documents import Groups, RankedDocument
-from search.ranking.ranker import Candidates, EncodedQueries, SearchOptions, Source, Wanted, collect
+from search.ranking.options import SearchOptions
+from search.ranking.ranker import Candidates, EncodedQueries, Source, Wanted, collect
 
 
 def ranked(*documents: int) -> list[RankedDocument]:

@@ -266,9 +266,9 @@ def test_fields_that_change_nothing_are_taken_and_others_are_refused(url: str) -
     assert fault(post(url, encoding_format="int8"))[0] == 422
 
 
-def test_more_vectors_than_one_answer_holds_are_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embeddings, "MOST_BYTES", 10_000)
-    status, message = fault(post(url, input=["a"] * 1000))
+def test_more_vectors_than_one_answer_holds_are_refused(folder: Path, serve: Serve) -> None:
+    url = serve(folder, "docs", limits=ServerLimits(answer_bytes=10_000))
+    status, message = fault(post(f"{url}/v1", input=["a"] * 1000))
     assert status == 400
     assert message.startswith("input: 1,000 texts; their vectors")
 
@@ -279,10 +279,10 @@ def test_more_vectors_than_one_answer_holds_are_refused(url: str, monkeypatch: p
      (" ", "input.1", "is blank"), ("bread", "input", "300,001 texts; their vectors of 8 numbers are too much")],
 )  # fmt: skip
 def test_many_that_are_no_texts_are_one_error(
-    url: str, monkeypatch: pytest.MonkeyPatch, one: Any, place: str, message: str
+    folder: Path, url: str, serve: Serve, one: Any, place: str, message: str
 ) -> None:
     if one == "bread":
-        monkeypatch.setattr(embeddings, "MOST_BYTES", 1 << 20)
+        url = serve(folder, "docs", limits=ServerLimits(answer_bytes=1 << 20)) + "/v1"
     given = ["bread"] + [one] * 300_000
     assert EmbeddingRequest.model_validate({"model": "docs", "input": given}).input is given  # pydantic looks at none
     error = post(url, input=given).json()["error"]
@@ -331,9 +331,9 @@ async def ask(
 async def with_room_for_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ServedIndex]:
     """A server with room for the vectors of one request of 16 texts, which are sent in pieces."""
     engine = SearchEngine(folder)
-    monkeypatch.setattr(embeddings, "MOST_HELD", 16 * 4 * engine.index.transform.dim)
     monkeypatch.setattr(embeddings, "_PIECE_BYTES", 100)
-    served = serve_engine(engine, ServerSettings("docs"))
+    limits = ServerLimits(answering_bytes=16 * 4 * engine.index.transform.dim)
+    served = serve_engine(engine, ServerSettings("docs", limits=limits))
     try:
         yield served
         assert (await ask(served, SIXTEEN))[0] == 200

@@ -100,7 +100,7 @@ def guarded(
         app = Application()
         guard = Guard(app, settings or ServerSettings("tests", limits=ServerLimits(**limits)), metrics)
         await use(guard, app)
-        assert guard.reading == 0
+        assert guard.bodies.held == 0
 
     asyncio.run(run())
     return metrics

@@ -245,7 +245,7 @@ def test_a_second_interrupt_cuts_open_requests_off(
         begun.set()
         assert go.wait(20)
 
-    monkeypatch.setattr(engine, "rank_vectors", wait)
+    monkeypatch.setattr(engine, "rank", wait)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     listener = Listener(served, settings)
     address = listener.url.removeprefix("http://").split(":")

@@ -84,6 +84,7 @@ def test_a_search_gives_what_the_engine_does(library: Path) -> None:
             {"min_score": 0.2},
             {"exact": True},
             {"hybrid": True},
+            {"hybrid": True, "hybrid_weight": 0.8},
             {"fold": 0.5},
             {"where": "lang = 'en'", "k": 2},
         ):

@@ -20,7 +20,7 @@ from indexer.errors import ConfigError, MachineError, StoreError, UnknownDocumen
 from indexer.store import layout
 from search import SearchEngine
 from search.filters.filters import MetadataFilter
-from search.ranking.ranker import SearchOptions
+from search.ranking.options import SearchOptions
 from search.server import service as service_module
 from search.server.generations import Generations, prepare
 from search.server.service import BusyError, DeadlineError, SearchReply, SearchService
@@ -213,7 +213,7 @@ def test_no_answer_mixes_generations_and_none_fails_while_they_change(served_fol
             await asyncio.sleep(0.005)
         await changing
         assert len(seen) > 3
-        assert service.generations.current.users == 0
+        assert service.generations.current.leases.users == 0
 
     note()
     found = list[tuple[int, int, list[list[str]]]]()
@@ -428,13 +428,13 @@ def test_files_that_cannot_be_read_are_told_until_they_can(
 
 def test_slow_questions_do_not_hold_up_light_ones(served_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     go = threading.Event()
-    real = SearchEngine.rank_vectors
+    real = SearchEngine.rank
 
     def slow_filters(engine: SearchEngine, embeddings: Any, options: Any, *of_texts: Any) -> Any:
         assert options.where is None or go.wait(PATIENCE)
         return real(engine, embeddings, options, *of_texts)
 
-    monkeypatch.setattr(SearchEngine, "rank_vectors", slow_filters)
+    monkeypatch.setattr(SearchEngine, "rank", slow_filters)
 
     async def use(service: SearchService) -> None:
         slow = [
@@ -491,6 +491,6 @@ def test_an_index_that_is_gone_says_so(served_folder: Path, tmp_path: Path) -> N
         shutil.rmtree(index)
         with pytest.raises(StoreError):
             await service.document("d3")
-        assert service.generations.current.users == 0
+        assert service.generations.current.leases.users == 0
 
     with_service(index, use)

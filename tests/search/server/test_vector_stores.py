@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from indexer import BuildConfig, Document, add_documents, build_index, refit_index
 from indexer.config import ChunkConfig
 from search import SearchEngine
-from search.ranking.ranker import SearchOptions
+from search.ranking.options import SearchOptions
 from search.server import vector_stores
 from search.server.embeddings import EmbeddingRequest
 from search.server.room import RoomShare

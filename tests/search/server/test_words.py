@@ -11,9 +11,9 @@ import pytest
 from indexer import BuildConfig, Document, build_index
 from search import SearchEngine
 from search.ranking.hybrid import HybridRanking
-from search.ranking.ranker import SearchOptions
+from search.ranking.options import SearchOptions
 from search.server import service as service_module
-from search.server.generations import Generation
+from search.server.generations import OpenGeneration
 from search.server.service import SearchService
 from tests.documents import DOCUMENTS
 from tests.search.server.test_service import FIVE, QUERIES, with_service
@@ -135,6 +135,6 @@ def test_only_what_takes_little_counts_as_light(served_folder: Path, tiny_config
     chunked = tiny_config.with_overrides(["chunk.tokens=8", "chunk.overlap=0"])
     build_index([Document("book", "whales sing in the deep sea " * 20), *DOCUMENTS], tmp_path / "index", chunked)
     for index, is_light in ((served_folder, True), (tmp_path / "index", False)):
-        generation = Generation(SearchEngine(index))
+        generation = OpenGeneration(SearchEngine(index))
         assert service_module._is_light(service_module._RankKey(generation, FIVE))
         assert service_module._is_light(service_module._RankKey(generation, FIVE, like=True)) == is_light
