@@ -16,14 +16,15 @@ import os
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path, PurePosixPath
-from typing import Any, NoReturn
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
 
 from indexer.errors import CorruptIndexError, LockedError, StoreError
 from indexer.regular_files import open_regular
-from indexer.store.layout import LOCK, TEMPORARY
+from indexer.store.layout import LOCK, TEMPORARY, Count, Hash
 
 BLOCK = 1 << 20  # bytes a block digest covers
 _DIGEST = 8  # bytes of each block digest
@@ -31,17 +32,12 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
-@dataclass(frozen=True)
-class FileDigest:
-    """What a file must be: its size, its sha256 and, above one block, a digest for each MiB (hex, concatenated)."""
+class FileDigest(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """The size of a file, its sha256 and, above one block, a digest for each MiB (hex, concatenated)."""
 
-    bytes: int
-    sha256: str
-    blocks: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        plain: dict[str, Any] = {"bytes": self.bytes, "sha256": self.sha256}
-        return plain | ({"blocks": self.blocks} if self.blocks else {})
+    bytes: Count
+    sha256: Hash
+    blocks: Annotated[str, Meta(pattern=r"^([0-9a-f]{16})*\Z")] = ""
 
     def block_digest(self, number: int) -> str:
         """Hex digest of block `number`, which covers bytes [number, number + 1) * BLOCK."""
@@ -307,10 +303,6 @@ def _folder(index: Path, name: str) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
-
-
-def _raise(error: OSError) -> NoReturn:
-    raise error
 
 
 def sync_folder(path: Path) -> None:

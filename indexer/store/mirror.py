@@ -36,6 +36,7 @@ from indexer.store.files import (
     wrong_size,
 )
 from indexer.store.object_store import ObjectStore, open_store
+from indexer.typed_json import convert_json
 from indexer.urls import mirrored
 
 _RUN = 8  # blocks that one request asks for
@@ -183,7 +184,7 @@ class Mirror:
             folder, _, file = name.rpartition("/")
             record = self.store.read(f"{folder}/{layout.PART}")
             try:
-                self._known[name] = FileDigest(**json.loads(record)["files"][file])
+                self._known[name] = convert_json(json.loads(record)["files"][file], FileDigest)
             except (ValueError, KeyError, TypeError):
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name) from None
         return self._known[name]

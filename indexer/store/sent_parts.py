@@ -6,12 +6,12 @@ and a machine that is late changes nothing that another has read or published.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
+from msgspec.structs import replace
 
 from indexer.arrays import Embeddings
 from indexer.blob_cache import blob_cache

@@ -14,7 +14,7 @@ _LIMITS = ("k", "queries", "characters", "hits", "rerank_depth", "reranked", "bo
 def facts_of(generation: Generation, settings: ServerSettings) -> dict[str, Any]:
     """What is said of an index that is served: JSON types. Of models and files only their names."""
     facts = describe_index(generation.engine.index)
-    figures = Quality.of(facts["quality"]).first.index
+    figures = Quality.of(facts["quality"]).index
     facts["config"]["encoder"]["model"] = facts["model"] = _last_name(facts["model"])
     facts["config"]["index"]["queries"] = _last_name(facts["config"]["index"]["queries"])
     facts["config"]["whitening"]["query_sample"] = _last_name(facts["config"]["whitening"]["query_sample"])

@@ -4,11 +4,11 @@ import contextlib
 import json
 import threading
 from collections.abc import Collection, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from indexer.errors import StoreError
 from indexer.moments import Moments
