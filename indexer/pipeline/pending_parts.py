@@ -32,9 +32,9 @@ from indexer.store import layout, parts
 from indexer.store.files import remove_folder, writer_lock
 from indexer.store.integrity import check_file
 from indexer.store.manifest import list_generations, load_generation
-from indexer.store.mirror import complete_parts, is_begun, is_prepared, mirror_of, read_stored
 from indexer.store.parts import ListedPart, PartRecord, PendingList
-from indexer.store.sending import Sender
+from indexer.store.sending import Sender, open_sender
+from indexer.store.stores import read_stored, store_at
 from indexer.typed_json import decode_json
 
 _MOST_BYTES = 1 << 30  # of pending.json
@@ -108,9 +108,9 @@ def encode_pending(
     """
     options, progress = options or RunOptions(), progress or NoProgress()
     folder = named_path(index, "the index")
-    if not folder.is_dir() or not is_prepared(folder):
+    if not folder.is_dir() or not store_at(folder).is_prepared():
         raise _not_prepared(folder)
-    with writer_lock(folder, shared=True), closing(Sender(folder)) as sender:
+    with writer_lock(folder, shared=True), closing(open_sender(folder)) as sender:
         config, fingerprint, pending = _read_pending(folder)
         beyond = _check_numbers(folder, numbers, len(pending))
         spec = _spec(folder, config, fingerprint, model)
@@ -121,7 +121,7 @@ def encode_pending(
                 tasks.append(EncodeTask(folder.absolute(), part))
             else:
                 sender.send_part(part.name, record)  # a process that was killed may not have come to it
-        for task in tasks if mirror_of(folder) is None else ():  # of object storage each is checked as it is fetched
+        for task in tasks if store_at(folder).checked_ahead else ():
             check_file(task.folder / layout.DOCUMENTS, task.part.written.digest)
         encoded = []
         try:
@@ -132,7 +132,7 @@ def encode_pending(
         except CorruptIndexError:
             _read_pending(folder)  # says so where another machine has published meanwhile, and swept the documents
             raise
-        complete = complete_parts(folder)
+        complete = store_at(folder).complete_parts()
         report = _report(folder, encoded, len(chosen), sum(part.name not in complete for part in pending))
         return replace(report, notes=(*beyond, *report.notes))
 
@@ -143,9 +143,9 @@ def cancel_pending(index: str | Path) -> int:
     Returns how many parts were removed. Raises NotAnIndexError where nothing was prepared, LockedError, StoreError.
     """
     folder = named_path(index, "the index")
-    if not folder.is_dir() or not is_prepared(folder):
+    if not folder.is_dir() or not store_at(folder).is_prepared():
         raise _not_prepared(folder)
-    with writer_lock(folder), closing(Sender(folder)) as sender:
+    with writer_lock(folder), closing(open_sender(folder)) as sender:
         named = {name for number in list_generations(folder) for name in load_generation(folder, number).files}
         kept = {name.rpartition("/")[0] for name in named}
         gone = _listed_names(folder) - kept
@@ -277,7 +277,7 @@ def _not_prepared(folder: Path) -> NotAnIndexError:
             f"{nothing}: the index is published (generation {generations[-1]}), and nothing was prepared since. If "
             f"that is the index you want, nothing is left to do; else prepare another build with: {prepare} --overwrite"
         )
-    if not is_begun(folder):
+    if not store_at(folder).is_begun():
         return NotAnIndexError(
             f"{nothing}: there is no such index. Correct the name, or prepare a build with: {prepare}"
         )

@@ -32,6 +32,9 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
+Buffer = bytes | memoryview
+
+
 class FileDigest(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """The size of a file, its sha256 and, above one block, a digest for each MiB (hex, concatenated)."""
 
@@ -39,9 +42,11 @@ class FileDigest(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=
     sha256: Hash
     blocks: Annotated[str, Meta(pattern=r"^([0-9a-f]{16})*\Z")] = ""
 
-    def block_digest(self, number: int) -> str:
-        """Hex digest of block `number`, which covers bytes [number, number + 1) * BLOCK."""
-        return self.blocks[number * 2 * _DIGEST : (number + 1) * 2 * _DIGEST]
+    def is_block(self, data: Buffer, number: int) -> bool:
+        """Whether `data` is block `number`, bytes [number, number + 1) * BLOCK; a file of one block has only sha256."""
+        if self.blocks:
+            return digest_block(data) == self.blocks[number * 2 * _DIGEST : (number + 1) * 2 * _DIGEST]
+        return hashlib.sha256(data).hexdigest() == self.sha256
 
 
 WAY_OUT = "Restore the file from a copy, or build again with --overwrite, which encodes only what is lost."
@@ -62,8 +67,8 @@ def wrong_size(path: Path, found: int, digest: FileDigest) -> CorruptIndexError:
     return CorruptIndexError(f"{path}: {found:,} bytes, the index says {digest.bytes:,}. {WAY_OUT}")
 
 
-def digest_block(data: bytes | memoryview) -> str:
-    """The digest of one block, as `FileDigest.blocks` holds it."""
+def digest_block(data: Buffer) -> str:
+    """Return the digest of one block, as `FileDigest.blocks` holds it."""
     return hashlib.blake2b(data, digest_size=_DIGEST).hexdigest()
 
 

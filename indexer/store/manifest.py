@@ -1,7 +1,6 @@
 """The manifest: one JSON file that is the index. Creating it is the commit point of every change."""
 
 import difflib
-import os
 from collections.abc import Mapping
 from functools import cached_property
 from hashlib import sha256
@@ -15,13 +14,12 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from indexer.config import BuildConfig
 from indexer.errors import ConfigError, CorruptIndexError, NotAnIndexError, StoreError
 from indexer.hashing import canonical_json
-from indexer.regular_files import read_regular
 from indexer.settings import named_path
 from indexer.store import layout
-from indexer.store.files import FileDigest, create_exclusive, make_folder, require_own_folders
+from indexer.store.files import FileDigest
 from indexer.store.layout import Count, FileName, Hash, PlainName, Size
-from indexer.store.mirror import is_begun, mirror_of
 from indexer.store.quality import Quality
+from indexer.store.stores import store_at
 from indexer.typed_json import convert_json, decode_json
 
 # What a reader must understand to answer rightly. A manifest that needs more is refused, so later versions can
@@ -190,11 +188,7 @@ class StateFields(Struct):
 def list_generations(index: Path) -> list[int]:
     """Numbers of the manifests present, ascending; empty when there is no index."""
     try:
-        if (remote := mirror_of(index)) is not None:
-            names = [Path(name).name for name in remote[0].store.list(layout.MANIFESTS)]
-        else:
-            with os.scandir(index / layout.MANIFESTS) as entries:  # there may be thousands
-                names = [entry.name for entry in entries]
+        names = store_at(index).names(layout.MANIFESTS)
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
@@ -206,9 +200,7 @@ def list_generations(index: Path) -> list[int]:
 def published_at(place: str | Path) -> Path | None:
     """The folder of the index that a path or a URL names; None where none was published."""
     index = named_path(place, "the index")
-    if mirror_of(index) is None:
-        return index if layout.is_index(index) else None
-    return index if list_generations(index) else None
+    return index if store_at(index).is_published() else None
 
 
 def load_manifest(index: Path) -> Manifest:
@@ -220,8 +212,7 @@ def load_manifest(index: Path) -> Manifest:
         way_back = f", delete it to go back to generation {numbers[-2]}" if len(numbers) > 1 else ""
         try:
             manifest = load_generation(index, numbers[-1], f"{way_back}, or build again with --overwrite")
-            if (remote := mirror_of(index)) is not None:
-                remote[0].know(manifest.files)
+            store_at(index).know(manifest.files)
             return manifest
         except StoreError:
             before, numbers = numbers, list_generations(index)
@@ -233,11 +224,7 @@ def load_generation(index: Path, number: int, way_out: str = "") -> Manifest:
     """One manifest by its number; errors as in `load_manifest`."""
     path = index / layout.manifest_name(number)
     try:
-        if (remote := mirror_of(index)) is not None:
-            data = remote[0].store.read(layout.manifest_name(number))
-        else:
-            require_own_folders(index, [layout.manifest_name(number)])
-            data = read_regular(path, MOST_BYTES, follow_links=False)
+        data = store_at(index).read_manifest(layout.manifest_name(number), MOST_BYTES)
     except OSError as error:
         raise StoreError(f"{path}: cannot be read: {error.strerror}.") from error
     return _parse(data, path, number, way_out)
@@ -245,12 +232,7 @@ def load_generation(index: Path, number: int, way_out: str = "") -> Manifest:
 
 def publish(index: Path, manifest: Manifest) -> None:
     """Make `manifest` the index, in one step. Every file it names must already be durable."""
-    data = _render(manifest.to_dict())
-    if (remote := mirror_of(index)) is not None:
-        remote[0].create_manifest(manifest.generation, data)
-        return
-    make_folder(index / layout.MANIFESTS)
-    create_exclusive(index / layout.manifest_name(manifest.generation), data)
+    store_at(index).publish(manifest.generation, _render(manifest.to_dict()))
 
 
 def _render(plain: dict[str, Any]) -> bytes:
@@ -314,11 +296,10 @@ def require_consistent(manifest: Manifest) -> None:
 
 
 def _nothing_here(index: Path) -> str:
-    if is_begun(index):
+    store = store_at(index)
+    if store.is_begun():
         return f"{index}: an unfinished build, not an index yet. Run the same build command again to continue it."
-    if mirror_of(index) is not None:
-        return f"{index}: no such index. Build one with: isotrope build SOURCE {index}"
-    if not index.exists():
+    if not store.exists():
         near = difflib.get_close_matches(index.name, [path.name for path in _indexes_in(index.parent)], n=1)
         meant = f'; did you mean "{index.with_name(near[0])}"?' if near else "."
         return f"{index}: no such index{meant} Build one with: isotrope build SOURCE {index}"

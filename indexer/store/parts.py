@@ -27,7 +27,7 @@ from indexer.store.files import FileDigest, atomic_write, atomic_write_bytes, di
 from indexer.store.integrity import as_damage, read_checked
 from indexer.store.layout import Count, Hash, PartFile, PartName, Size
 from indexer.store.manifest import Manifest
-from indexer.store.mirror import mirror_of, open_stored, read_stored, sent_sizes
+from indexer.store.stores import open_stored, read_stored, store_of
 from indexer.typed_json import decode_json
 
 _PIECE = 1 << 20  # characters of a text that are hashed together
@@ -183,10 +183,9 @@ def write_part(folder: Path, documents: PartDocuments, rows: PartRows, fingerpri
 
 def read_record(folder: Path) -> PartRecord | None:
     """The record of a complete part; None when there is none or it is damaged."""
-    path, remote = folder / layout.PART, mirror_of(folder)
+    store, name = store_of(folder)
     try:
-        data = remote[0].read_record(f"{remote[1]}/{layout.PART}") if remote else read_stored(path, _MOST_BYTES)
-        return parse_record(data)
+        return parse_record(store.read_record(name, _MOST_BYTES))
     except (OSError, ValueError):
         return None
 
@@ -209,7 +208,8 @@ def is_intact(folder: Path, record: PartRecord, sent: Mapping[str, int] | None =
     """Whether every file of the part is there with the bytes its record names; in object storage, where it was checked
     when it was sent and is when it is read, with as many. A part that waits to be sent is here, but for its
     documents. `sent`, of the whole index, saves a listing (see `sent_sizes`)."""
-    sizes, part = sent_sizes(folder) if sent is None else sent, f"{layout.PARTS}/{folder.name}"
+    store, part = store_of(folder)
+    sizes = store.sent_sizes(part) if sent is None else sent
     if f"{part}/{layout.PART}" in sizes:
         return all(sizes.get(f"{part}/{name}") == digest.bytes for name, digest in record.files.items())
     try:
@@ -227,10 +227,10 @@ def is_stored_intact(folder: Path, record: PartRecord, sent: Mapping[str, int] |
     if not is_intact(folder, record, sent):
         return False
     try:
-        if (remote := mirror_of(folder)) is not None:
-            for name, digest in record.files.items():
-                if not (folder / name).is_file():
-                    remote[0].check_stored(f"{remote[1]}/{name}", digest)
+        store, part = store_of(folder)
+        for name, digest in record.files.items():
+            if not (folder / name).is_file():
+                store.check_stored(f"{part}/{name}", digest)
         return True
     except CorruptIndexError:
         return False

@@ -11,10 +11,11 @@ import pytest
 from indexer.blob_cache import LIMIT, blob_cache
 from indexer.errors import ConfigError, CorruptIndexError
 from indexer.settings import named_path
+from indexer.store.bucket import open_bucket
 from indexer.store.files import BLOCK, DigestBuilder, FileDigest
 from indexer.store.integrity import CheckedFile, check_file, read_checked
-from indexer.store.mirror import mirror_of, open_stored
-from indexer.store.object_store import open_store
+from indexer.store.object_store import ObjectStore
+from indexer.store.stores import open_stored, store_of
 from tests.object_storage import Storage, forget, use_cache
 
 DATA = np.random.default_rng(0).bytes(20 * BLOCK + 12345)
@@ -39,8 +40,8 @@ def digest_of(data: bytes) -> FileDigest:
 @pytest.fixture
 def url(storage: Storage) -> str:
     url = f"{storage.bucket()}/index"
-    open_store(url).put("file", DATA)
-    open_store(url).put("small", b"a few bytes")
+    open_bucket(url).put("file", DATA)
+    open_bucket(url).put("small", b"a few bytes")
     return url
 
 
@@ -48,6 +49,12 @@ def url(storage: Storage) -> str:
 def path(url: str) -> Path:
     """Where the file stands on this machine."""
     return named_path(url, "the index") / "file"
+
+
+def object_store(path: Path) -> ObjectStore:
+    store, _ = store_of(path)
+    assert isinstance(store, ObjectStore)
+    return store
 
 
 def test_only_the_blocks_that_are_read_are_fetched_and_only_once(path: Path, storage: Storage) -> None:
@@ -72,7 +79,7 @@ def test_a_file_is_fetched_in_few_requests_and_takes_no_more_room_than_was_fetch
     assert blob.stat().st_size == len(DATA)
     assert 512 * blob.stat().st_blocks < 3 * BLOCK
     storage.requests.clear()
-    os.close(mirror_of(path)[0].open_whole("file", digest))  # type: ignore[index]
+    os.close(object_store(path).open_whole("file", digest))
     assert len(storage.requests) == 3  # twenty blocks, eight at a time
     assert storage.bytes_of("/file") == len(DATA)
     assert blob.read_bytes() == DATA
@@ -93,7 +100,7 @@ def test_damage_of_the_cache_heals(path: Path) -> None:
 
 def test_damage_of_the_store_is_named_by_its_url(path: Path, url: str, storage: Storage) -> None:
     digest = digest_of(DATA)
-    store = open_store(url)
+    store = open_bucket(url)
     store.put("file", DATA[:100] + b"x" + DATA[101:])
     with CheckedFile(path, digest) as file:
         file.seek(BLOCK)
@@ -110,21 +117,21 @@ def test_damage_of_the_store_is_named_by_its_url(path: Path, url: str, storage: 
 
 
 def test_sizes_are_compared_by_one_listing(path: Path, url: str, storage: Storage) -> None:
-    mirror = mirror_of(path)[0]  # type: ignore[index]
+    store = object_store(path)
     right = {"file": digest_of(DATA), "small": digest_of(b"a few bytes")}
     storage.requests.clear()
-    mirror.check_sizes(right)
+    store.check_sizes(right)
     assert len(storage.requests) == 1
     with pytest.raises(CorruptIndexError, match=f"^{url}/small: 11 bytes, the index says 10"):
-        mirror.check_sizes({"small": digest_of(b"ten bytes.")})
+        store.check_sizes({"small": digest_of(b"ten bytes.")})
     with pytest.raises(CorruptIndexError, match=f"^{url}/gone: the index names this file"):
-        mirror.check_sizes({"gone": digest_of(b"")})
+        store.check_sizes({"gone": digest_of(b"")})
 
 
 def test_a_file_of_one_block_is_checked_by_its_sha256(path: Path, url: str) -> None:
     small, digest = path.with_name("small"), digest_of(b"a few bytes")
     assert read_checked(small, digest) == b"a few bytes"
-    mirror_of(small)[0].know({"small": digest})  # type: ignore[index]
+    object_store(small).know({"small": digest})
     with open_stored(small) as file:
         assert file.read() == b"a few bytes"
     with pytest.raises(CorruptIndexError, match=f"^{url}/small: its bytes"):
@@ -143,7 +150,7 @@ def test_the_cache_is_bounded_and_keeps_what_is_open(
     contents = [bytes([number + 1]) * (4 * BLOCK) for number in range(5)]
     digests = [digest_of(content) for content in contents]
     for number, content in enumerate(contents):
-        open_store(url).put(f"f{number}", content)
+        open_bucket(url).put(f"f{number}", content)
     with CheckedFile(path.with_name("f0"), digests[0]) as held:
         held.read()
         for number in range(1, 5):
