@@ -184,11 +184,12 @@ def _run(
 
 def _require_visible(index: Path, encoded: EncodedPart) -> None:
     """Raises StoreError for a part that another machine wrote where this one does not see it."""
-    folder, files = index / encoded.name, encoded.record.files
+    folder = index / encoded.name
+    files = {f"{encoded.name}/{name}": digest for name, digest in encoded.record.files.items()}
     for _ in range(_LOOKS):
-        with suppress(OSError):
-            sizes = store_at(index).sizes(encoded.name, files)
-            if all(sizes[name] == digest.bytes for name, digest in files.items()) and read_record(folder):
+        with suppress(StoreError):
+            store_at(index).check_sizes(files)
+            if read_record(folder):
                 return
         time.sleep(_PAUSE)
     raise StoreError(

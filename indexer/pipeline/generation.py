@@ -30,6 +30,7 @@ from indexer.store.bucket import PROBE
 from indexer.store.files import (
     FileDigest,
     atomic_write_bytes,
+    digest_file,
     make_folder,
     remove_file,
     remove_folder,
@@ -51,7 +52,7 @@ from indexer.store.manifest import (
 from indexer.store.numbering import write_deleted
 from indexer.store.parts import PartDocuments, PartRecord
 from indexer.store.sending import PARTS_OF_WRITER, open_sender
-from indexer.store.stores import digest_stored, store_at
+from indexer.store.stores import open_stored, store_at
 from indexer.transforms import Transform, transform_to_bytes
 from indexer.versions import library_versions
 
@@ -211,7 +212,7 @@ class Generation:
             PartEntry(name, documents.documents, record.rows, documents.document_key, documents.embedding_key)
         )
         self.files |= {f"{name}/{file}": digest for file, digest in record.files.items()}
-        self.files[f"{name}/{layout.PART}"] = digest_stored(self.index / name / layout.PART)
+        self.files[f"{name}/{layout.PART}"] = digest_file(self.index / name / layout.PART, open_stored)
         self._schemas.append(record.schema)
 
     def delete(self, stored_documents: RowIds) -> None:
@@ -350,10 +351,11 @@ class Generation:
         for name in (layout.MANIFESTS, *SWEPT):
             remove_temporary(self.index, name)
         self.sender.end_pending()
-        fresh, sent = not list_generations(self.index), self.store.sent_parts()
+        fresh, sent = not list_generations(self.index), self.store.sent_sizes(layout.PARTS)
         for number in self.store.leftover_parts(self.is_settled):
             name = layout.part_name(number)
-            unfinished = name in sent or not (self.index / name / layout.PART).exists()  # sent: it is read from there
+            mark = f"{name}/{layout.PART}"
+            unfinished = mark in sent or not (self.index / mark).exists()  # sent: it is read from there
             record = parts.read_record(self.index / name) if fresh else None
             if unfinished or (fresh and (record is None or record.fingerprint != fingerprint)):
                 remove_folder(self.index, name)
@@ -444,7 +446,7 @@ def open_generation(index: Path, overwrite: bool = False, create: bool = False) 
 
 
 def _require_nothing_prepared(index: Path) -> None:
-    if store_at(index).is_prepared():
+    if store_at(index).has(layout.PENDING):
         raise ExistsError(
             f"{index}: a build was prepared here, and this change would drop what was encoded for it. Finish that "
             f"build (isotrope encode-parts, then isotrope build), or give it up: isotrope encode-parts {index} --cancel"

@@ -108,7 +108,7 @@ def encode_pending(
     """
     options, progress = options or RunOptions(), progress or NoProgress()
     folder = named_path(index, "the index")
-    if not folder.is_dir() or not store_at(folder).is_prepared():
+    if not folder.is_dir() or not store_at(folder).has(layout.PENDING):
         raise _not_prepared(folder)
     with writer_lock(folder, shared=True), closing(open_sender(folder)) as sender:
         config, fingerprint, pending = _read_pending(folder)
@@ -143,7 +143,7 @@ def cancel_pending(index: str | Path) -> int:
     Returns how many parts were removed. Raises NotAnIndexError where nothing was prepared, LockedError, StoreError.
     """
     folder = named_path(index, "the index")
-    if not folder.is_dir() or not store_at(folder).is_prepared():
+    if not folder.is_dir() or not store_at(folder).has(layout.PENDING):
         raise _not_prepared(folder)
     with writer_lock(folder), closing(open_sender(folder)) as sender:
         named = {name for number in list_generations(folder) for name in load_generation(folder, number).files}
@@ -277,7 +277,7 @@ def _not_prepared(folder: Path) -> NotAnIndexError:
             f"{nothing}: the index is published (generation {generations[-1]}), and nothing was prepared since. If "
             f"that is the index you want, nothing is left to do; else prepare another build with: {prepare} --overwrite"
         )
-    if not store_at(folder).is_begun():
+    if not store_at(folder).has(layout.PARTS):
         return NotAnIndexError(
             f"{nothing}: there is no such index. Correct the name, or prepare a build with: {prepare}"
         )

@@ -1,5 +1,6 @@
 """Files of a published index: no byte is used before its hash is checked; an index compared with its manifest."""
 
+import io
 import os
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -26,7 +27,7 @@ _AHEAD = 7  # blocks beyond the one that is asked for
 OPEN_HASH_BYTES = 256 << 20  # what opening an index hashes at once; larger ones are checked as they are read
 
 
-class CheckedFile:
+class CheckedFile(io.RawIOBase):
     """A seekable read-only binary file; every MiB is compared with its digest the first time it is touched.
 
     A file of one block or less is compared with its sha256 at once. Blocks of a file in object storage are fetched
@@ -35,6 +36,7 @@ class CheckedFile:
     """
 
     def __init__(self, path: Path, digest: FileDigest) -> None:
+        super().__init__()
         self._path, self._digest = path, digest
         self._position = 0
         self._checked: set[int] = set()
@@ -80,9 +82,6 @@ class CheckedFile:
         self._position = max(0, base + offset)
         return self._position
 
-    def tell(self) -> int:
-        return self._position
-
     def size(self) -> int:
         return self._digest.bytes
 
@@ -92,27 +91,10 @@ class CheckedFile:
     def seekable(self) -> bool:
         return True
 
-    def writable(self) -> bool:
-        return False
-
-    def flush(self) -> None:
-        """Nothing to flush; libraries call it."""
-
-    @property
-    def closed(self) -> bool:
-        return self._file.closed
-
     def close(self) -> None:
+        """Close the descriptor; an engine that is dropped without being closed releases its files too."""
         self._file.close()
-
-    def __del__(self) -> None:
-        self.close()  # an engine that is dropped and not closed lets go of its files too
-
-    def __enter__(self) -> "CheckedFile":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        super().close()
 
     @contextmanager
     def _descriptor(self) -> Iterator[int]:
@@ -266,10 +248,11 @@ def check_files(index: Path, manifest: Manifest, names: list[str]) -> None:
 
 def verify_parts(index: Path, manifest: Manifest, parts: Collection[str]) -> None:
     """Hash every file of the named parts. Raises CorruptIndexError for the first that is not what was published."""
-    store_at(index).require_own_folders([name for name in manifest.files if name.rpartition("/")[0] in parts])
-    for name, digest in manifest.files.items():
-        if name.rpartition("/")[0] in parts:
-            check_file(index / name, digest)
+    files = {name: digest for name, digest in manifest.files.items() if name.rpartition("/")[0] in parts}
+    store = store_at(index)
+    store.check_sizes(files)
+    for name, digest in files.items():
+        store.check(name, digest)
 
 
 def damaged_files(

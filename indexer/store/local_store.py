@@ -3,12 +3,12 @@
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TypeVar
 
 from indexer.errors import StoreError
-from indexer.regular_files import open_regular, read_regular
+from indexer.regular_files import read_regular
 from indexer.store import layout
 from indexer.store.files import (
     FileDigest,
@@ -17,6 +17,7 @@ from indexer.store.files import (
     digest_file,
     make_folder,
     missing,
+    open_own,
     remove_file,
     require_own_folders,
     wrong_size,
@@ -39,14 +40,14 @@ class LocalStore:
 
     def open(self, name: str) -> IO[bytes]:
         """Open a file for reading. Raises OSError."""
-        return open_regular(self.folder / name, follow_links=False)
+        return open_own(self.folder / name)
 
     def descriptor(self, name: str, digest: FileDigest) -> int:
         """Open a file after comparing its size; its bytes are unchecked."""
         path = self.folder / name
         check_size(path, digest)
         try:
-            with open_regular(path, follow_links=False) as file:
+            with open_own(path) as file:
                 return os.dup(file.fileno())
         except OSError as error:
             raise unreadable(path, error) from error
@@ -86,13 +87,9 @@ class LocalStore:
 
     def check_sizes(self, files: Mapping[str, FileDigest]) -> None:
         """Raises CorruptIndexError for the first file that is missing or of another size, StoreError for links."""
-        self.require_own_folders(files)
+        require_own_folders(self.folder, files)
         for name, digest in files.items():
             _check_size(f"{self.folder}/{name}", digest)
-
-    def require_own_folders(self, names: Iterable[str]) -> None:
-        """Raises StoreError for the first folder on the way to some files that is a link."""
-        require_own_folders(self.folder, names)
 
     def know(self, files: Mapping[str, FileDigest]) -> None:
         """Remember digests; here they are not needed."""
@@ -117,25 +114,13 @@ class LocalStore:
         """Return the names of files and folders directly in the index. Raises OSError."""
         return {entry.name for entry in self.folder.iterdir()} if self.folder.is_dir() else set()
 
-    def exists(self) -> bool:
-        """Whether anything is at the place of the index."""
-        return self.folder.exists()
-
-    def is_published(self) -> bool:
-        """Whether an index was published here, whole or damaged."""
-        return layout.is_index(self.folder)
-
-    def is_begun(self) -> bool:
-        """Whether there are parts, of a published or an unpublished build."""
-        return (self.folder / layout.PARTS).is_dir()
-
-    def is_prepared(self) -> bool:
-        """Whether a build was prepared, and its parts wait."""
-        return (self.folder / layout.PENDING).exists()
+    def has(self, name: str = "") -> bool:
+        """Whether a file or a folder is directly in the index; without a name, whether its folder is there."""
+        return (self.folder / name).exists()
 
     def read_manifest(self, name: str, most_bytes: int) -> bytes:
         """Return the bytes of a manifest. Raises OSError."""
-        self.require_own_folders([name])
+        require_own_folders(self.folder, [name])
         return read_regular(self.folder / name, most_bytes, follow_links=False)
 
     def publish(self, generation: int, manifest: bytes) -> None:
@@ -174,10 +159,6 @@ class LocalStore:
         names = map(layout.part_name, layout.part_numbers(self.folder))
         return {name for name in names if (self.folder / name / layout.PART).exists()}
 
-    def sent_parts(self) -> set[str]:
-        """Return the names of the complete parts that are not read from the folder; here there are none."""
-        return set()
-
     def read_record(self, part: str, most_bytes: int) -> bytes:
         """Return the record of a part. Raises OSError."""
         return read_regular(self.folder / part / layout.PART, most_bytes, follow_links=False)
@@ -185,10 +166,6 @@ class LocalStore:
     def sent_sizes(self, folder: str = "") -> dict[str, int]:
         """Return the bytes of the files below a folder that are not read from the folder; here there are none."""
         return {}
-
-    def sizes(self, folder: str, names: Iterable[str]) -> dict[str, int]:
-        """Return the bytes of some files of a folder. Raises FileNotFoundError."""
-        return {name: (self.folder / folder / name).lstat().st_size for name in names}
 
 
 def check_size(path: Path, digest: FileDigest) -> None:

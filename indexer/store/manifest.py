@@ -98,40 +98,34 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True):
         return plain
 
 
-class Transformer(Struct, tag_field="kind", tag="transformer"):
-    """The identity of a transformer, without the settings of fitted poolings."""
+class TokenEncoder(Struct, kw_only=True):
+    """The identity of an encoder of tokens, without the settings of fitted poolings."""
 
     rules: Count
-    weights: dict[str, Hash]
-    tokenizer: dict[str, Hash]
-    config: dict[str, Hash]
     layers: list[Annotated[int, Meta(ge=0, le=10_000)]]
     pooling: str
     max_length: Annotated[int, Meta(ge=1)]
     query_prefix: str
     document_prefix: str
-    lowercase: bool
     precision: str
+    sif_a: float | UnsetType = UNSET
+    latte_mix: dict[str, int | float | str | None] | UnsetType = UNSET
+    state: dict[PlainName, Hash] | UnsetType = UNSET
+
+
+class Transformer(TokenEncoder, tag_field="kind", tag="transformer", kw_only=True):
+    """The identity of a transformer."""
+
+    weights: dict[str, Hash]
+    tokenizer: dict[str, Hash]
+    config: dict[str, Hash]
+    lowercase: bool
     batch_tokens: Count
     group_texts: Count | UnsetType = UNSET
-    sif_a: float | UnsetType = UNSET
-    latte_mix: dict[str, int | float | str | None] | UnsetType = UNSET
-    state: dict[PlainName, Hash] | UnsetType = UNSET
 
 
-class Static(Struct, tag_field="kind", tag="static"):
+class Static(TokenEncoder, tag_field="kind", tag="static"):
     """The identity of a table of token vectors."""
-
-    rules: Count
-    layers: list[int]
-    pooling: str
-    max_length: Annotated[int, Meta(ge=1)]
-    query_prefix: str
-    document_prefix: str
-    precision: str
-    sif_a: float | UnsetType = UNSET
-    latte_mix: dict[str, int | float | str | None] | UnsetType = UNSET
-    state: dict[PlainName, Hash] | UnsetType = UNSET
 
 
 class Given(Struct, tag_field="kind", tag="vectors"):
@@ -200,7 +194,7 @@ def list_generations(index: Path) -> list[int]:
 def published_at(place: str | Path) -> Path | None:
     """The folder of the index that a path or a URL names; None where none was published."""
     index = named_path(place, "the index")
-    return index if store_at(index).is_published() else None
+    return index if store_at(index).has(layout.MANIFESTS) else None
 
 
 def load_manifest(index: Path) -> Manifest:
@@ -297,9 +291,9 @@ def require_consistent(manifest: Manifest) -> None:
 
 def _nothing_here(index: Path) -> str:
     store = store_at(index)
-    if store.is_begun():
+    if store.has(layout.PARTS):
         return f"{index}: an unfinished build, not an index yet. Run the same build command again to continue it."
-    if not store.exists():
+    if not store.has():
         near = difflib.get_close_matches(index.name, [path.name for path in _indexes_in(index.parent)], n=1)
         meant = f'; did you mean "{index.with_name(near[0])}"?' if near else "."
         return f"{index}: no such index{meant} Build one with: isotrope build SOURCE {index}"

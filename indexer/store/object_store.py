@@ -9,7 +9,7 @@ import errno
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from io import BytesIO
 from pathlib import Path
@@ -56,7 +56,6 @@ class ObjectStore:
     # --- files with known digests
 
     def know(self, files: Mapping[str, FileDigest]) -> None:
-        """Remember the digests of files, by which they can be opened without one."""
         self._known |= files
 
     def forget(self, folder: str) -> None:
@@ -89,12 +88,10 @@ class ObjectStore:
         return descriptor
 
     def read(self, name: str, digest: FileDigest) -> bytes:
-        """Return the bytes of a file, checked."""
         with os.fdopen(self.open_whole(name, digest), "rb") as file:
             return file.read()
 
     def check(self, name: str, digest: FileDigest) -> None:
-        """Fetch and compare every block that the cache has not got."""
         os.close(self.open_whole(name, digest))
 
     def open(self, name: str) -> IO[bytes]:
@@ -143,18 +140,14 @@ class ObjectStore:
 
     def check_sizes(self, files: Mapping[str, FileDigest]) -> None:
         """Compare all sizes with one listing. Raises CorruptIndexError for the first file that differs."""
-        found = self.bucket.list()
+        found = self.sent_sizes(os.path.commonpath([name.rpartition("/")[0] for name in files]))
         for name, digest in files.items():
             if name not in found:
                 raise missing(self.folder / name)
-            if found[name].bytes != digest.bytes:
-                raise wrong_size(self.folder / name, found[name].bytes, digest)
-
-    def require_own_folders(self, names: Iterable[str]) -> None:
-        """Do nothing: object storage has no links."""
+            if found[name] != digest.bytes:
+                raise wrong_size(self.folder / name, found[name], digest)
 
     def copy_out(self, files: Mapping[str, FileDigest]) -> None:
-        """Put whole files into the mirror folder itself, for libraries that read a folder."""
         for name, digest in files.items():
             path = self.folder / name
             if not path.is_file() or digest_file(path) != digest:
@@ -163,7 +156,6 @@ class ObjectStore:
                     atomic_write_bytes(path, file.read())
 
     def fetch_states(self) -> None:
-        """Put fitted states of encoders into the folder, those of an interrupted build included."""
         for name in self.bucket.list(layout.ENCODER):
             path = self.folder / name
             if re.match(layout.FILE_PATTERN, name) and not (path.is_file() and self.bucket.holds(name, path)):
@@ -178,31 +170,15 @@ class ObjectStore:
     # --- the index
 
     def names(self, folder: str) -> list[str]:
-        """Return the names of the files in a folder."""
         return [name.rpartition("/")[2] for name in self.bucket.list(folder)]
 
     def top(self) -> set[str]:
-        """Return the names of files and folders directly in the index."""
         return self.bucket.top()
 
-    def exists(self) -> bool:
-        """Whether anything else than an index may be at its place; an object may have any name."""
-        return False
-
-    def is_published(self) -> bool:
-        """Whether an index was published here."""
-        return any(map(layout.MANIFEST_NAME.fullmatch, self.names(layout.MANIFESTS)))
-
-    def is_begun(self) -> bool:
-        """Whether there are parts, of a published or an unpublished build."""
-        return bool(self.bucket.list(layout.PARTS))
-
-    def is_prepared(self) -> bool:
-        """Whether a build was prepared, and its parts wait."""
-        return self.bucket.head(layout.PENDING) is not None
+    def has(self, name: str = "") -> bool:
+        return name in self.top()
 
     def read_manifest(self, name: str, most_bytes: int) -> bytes:
-        """Return the bytes of a manifest. Raises FileNotFoundError."""
         return self.bucket.read(name)
 
     def require_unpublished(self, generation: int) -> None:
@@ -228,11 +204,9 @@ class ObjectStore:
         return found.modified.timestamp() if found else datetime.now().astimezone().timestamp()
 
     def remove(self, name: str) -> None:
-        """Remove a file that no reader needs any more."""
         self.bucket.remove([name])
 
     def size(self) -> int:
-        """Return the bytes of all files."""
         return sum(self.sent_sizes().values())
 
     # --- parts
@@ -251,8 +225,6 @@ class ObjectStore:
         """Return the names of the parts whose record was sent."""
         return {name.rpartition("/")[0] for name in self.bucket.list(layout.PARTS) if name.endswith(f"/{layout.PART}")}
 
-    sent_parts = complete_parts
-
     def read_record(self, part: str, most_bytes: int) -> bytes:
         """Return the record of a part from the store, else from the folder. Raises FileNotFoundError."""
         name = f"{part}/{layout.PART}"
@@ -265,16 +237,7 @@ class ObjectStore:
             return (self.folder / name).read_bytes()
 
     def sent_sizes(self, folder: str = "") -> dict[str, int]:
-        """Return the bytes of the files below a folder, by name in the index, with one listing."""
         return {name: entry.bytes for name, entry in self.bucket.list(folder).items()}
-
-    def sizes(self, folder: str, names: Iterable[str]) -> dict[str, int]:
-        """Return the bytes of some files of a folder. Raises FileNotFoundError."""
-        found = self.sent_sizes(folder)
-        try:
-            return {name: found[f"{folder}/{name}"] for name in names}
-        except KeyError as error:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.folder / error.args[0])) from None
 
     def _digest_of(self, name: str) -> FileDigest:
         """What a file must be, by the manifest, or by the record of its part where that is not published."""

@@ -115,15 +115,12 @@ class ObjectSender:
 
     @property
     def first_part(self) -> int:
-        """The lowest number that a new part may have."""
         return self._writers[-1] * PARTS_OF_WRITER
 
     def file_number(self, generation: int) -> int:
-        """What new files of a generation are numbered by."""
         return generation * _WRITERS + self._writers[-1]
 
     def generation_of(self, file_number: int) -> int:
-        """The generation that a file was made for, by its number."""
         return file_number // _WRITERS
 
     def send_part(self, name: str, record: PartRecord) -> None:
@@ -196,7 +193,6 @@ class ObjectSender:
         self._store.check_sizes(files)
 
     def close(self) -> None:
-        """End what is being sent; what waits is not begun."""
         if self._threads is not None:
             self._threads.shutdown(cancel_futures=True)
 

@@ -5,9 +5,7 @@ from functools import cache
 from pathlib import Path
 from typing import IO
 
-from indexer.errors import StoreError
-from indexer.regular_files import open_regular
-from indexer.store.files import BLOCK, DigestBuilder, FileDigest, missing
+from indexer.store.files import open_own
 from indexer.store.local_store import LocalStore
 from indexer.store.object_store import ObjectStore
 from indexer.urls import mirrored
@@ -43,7 +41,7 @@ def _object_store(folder: Path, url: str) -> ObjectStore:
 def open_stored(path: Path) -> IO[bytes]:
     """Open a whole file of an index for reading. Raises OSError, and StoreError from object storage."""
     try:
-        return open_regular(path, follow_links=False)
+        return open_own(path)
     except FileNotFoundError:
         store, name = store_of(path)
         return store.open(name)
@@ -56,17 +54,3 @@ def read_stored(path: Path, most_bytes: int | None = None) -> bytes:
     if most_bytes is not None and len(data) > most_bytes:
         raise OSError(errno.EFBIG, f"it has more bytes than expected, {most_bytes:,} at most", str(path))
     return data
-
-
-def digest_stored(path: Path) -> FileDigest:
-    """Hash a whole file of an index. Raises CorruptIndexError if it is not there."""
-    builder = DigestBuilder()
-    try:
-        with open_stored(path) as file:
-            while data := file.read(8 * BLOCK):
-                builder.update(data)
-    except FileNotFoundError:
-        raise missing(path) from None
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be read: {error.strerror or error}.") from error
-    return builder.digest()
