@@ -127,12 +127,6 @@ def _name_url(place: Path, url: str) -> None:
         raise
 
 
-def place_of(index: Path) -> str | Path:
-    """What names an index on every machine: its URL if it lies in object storage, else its path from the root."""
-    found = mirrored(index)
-    return index.resolve() if found is None else found[1]
-
-
 @cache
 def _url_beside(place: Path) -> str:
     url = _named_url(place)

@@ -15,8 +15,7 @@ from search.index import Index
 from search.text import counted, number, size
 
 if TYPE_CHECKING:
-    from indexer.pipeline.drift import Drift
-    from indexer.store.quality import DriftFigures, HeldOut, IndexFigures, SegmentFigures
+    from indexer.store.quality import Drift, HeldOut, IndexFigures, SegmentFigures
 
 
 _SHAPING = ("kind", "pooling", "layers", "max_length", "precision")  # of the encoder, shown
@@ -212,7 +211,7 @@ def index_type_in_words(quality: Mapping[str, Any]) -> str:
     return f"{about.factory}, recall@10 {about.recall_at_10:.4f}, {about.bytes_per_vector:,.0f} bytes a vector"
 
 
-def drift_in_words(drift: "Drift | DriftFigures", index: object) -> str:
+def drift_in_words(drift: "Drift", index: object) -> str:
     """One line about how far the documents added since the fit lie from those it was fitted on."""
     advice = f"; a refit is advised: isotrope refit {index}" if drift.refit_advised else ""
     return (

@@ -152,8 +152,7 @@ class ObjectStore:
             path = self.folder / name
             if not path.is_file() or digest_file(path) != digest:
                 make_folder(path.parent)
-                with os.fdopen(self.open_whole(name, digest), "rb") as file:
-                    atomic_write_bytes(path, file.read())
+                atomic_write_bytes(path, self.read(name, digest))
 
     def fetch_states(self) -> None:
         for name in self.bucket.list(layout.ENCODER):

@@ -4,13 +4,18 @@ A manifest keeps `quality` as the JSON it was written as, with fields that later
 the fields that are read. None stands for a figure that was not measured.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
+from msgspec.structs import asdict
 
 from indexer.store.layout import Count, FileName
 from indexer.typed_json import convert_json
+
+MEAN_LIMIT = 0.25  # standard deviations a direction, beyond chance: a refit is advised above
+COVARIANCE_LIMIT = 0.5  # of the variance of a direction, beyond chance
 
 
 class GateFigures(Struct, frozen=True):
@@ -63,16 +68,33 @@ class SegmentFigures(Struct, frozen=True, kw_only=True):
     recall_curve: tuple[MeasuredPoint, ...] = ()
 
 
-class DriftFigures(Struct, frozen=True):
-    """How far documents added since the fit lie from those it was fitted on; see `indexer.pipeline.drift`."""
+class Drift(Struct, frozen=True):
+    """How far documents added since the fit lie from those it was fitted on; see `indexer.pipeline.drift`.
+
+    The expected figures are those of chance.
+    """
 
     rows: Count
     mean_shift: float
     expected_mean_shift: float
     covariance: float
     expected_covariance: float
-    refit_advised: bool
     since_part: Count | None = None  # in indexes of older versions: the first part that was added
+
+    @property
+    def refit_advised(self) -> bool:
+        """Whether a figure is beyond its limit after chance is subtracted."""
+        mean = _beyond(self.mean_shift, self.expected_mean_shift)
+        return mean > MEAN_LIMIT or _beyond(self.covariance, self.expected_covariance) > COVARIANCE_LIMIT
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON types, as a manifest has them."""
+        figures = {name: value for name, value in asdict(self).items() if name != "since_part"}
+        return figures | {"refit_advised": self.refit_advised}
+
+
+def _beyond(figure: float, chance: float) -> float:
+    return math.sqrt(max(0.0, figure**2 - chance**2))
 
 
 class StoredRow(Struct, frozen=True):
@@ -95,7 +117,7 @@ class Quality(SegmentFigures, frozen=True, kw_only=True):
     segments: dict[FileName, SegmentFigures] = {}
     added: dict[str, Any] = {}
     added_since: StoredRow | None = None  # where the rows begin that were added after the fit
-    drift: DriftFigures | None = None
+    drift: Drift | None = None
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> "Quality":

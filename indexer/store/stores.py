@@ -30,7 +30,7 @@ def store_of(path: Path) -> tuple[Store, str]:
 def holder_of(path: Path) -> tuple[Store, str]:
     """Return `store_of`, and for a file in a mirror folder, which waits to be sent, the store of that folder."""
     store, name = store_of(path)
-    return (LocalStore(path.parent), path.name) if path.is_file() else (store, name)
+    return (LocalStore(path.parent), path.name) if store.url and path.is_file() else (store, name)
 
 
 @cache

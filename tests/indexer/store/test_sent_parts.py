@@ -18,7 +18,7 @@ from indexer.store.bucket import Bucket, open_bucket
 from indexer.store.files import FileDigest, atomic_write_bytes, make_folder
 from indexer.store.parts import PartDocuments, PartRecord, PartRows, is_intact, parse_record, read_record, write_part
 from indexer.store.sending import ObjectSender, send_part
-from tests.indexer.store.test_mirror import digest_of, object_store
+from tests.indexer.store.test_object_store import digest_of, object_store
 from tests.object_storage import Fault, Request, Storage, first, use_cache
 
 PART = "parts/00000"
