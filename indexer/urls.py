@@ -1,8 +1,8 @@
 """URLs of object storage where a path may stand, and the folder of this machine that stands for each; and which hosts
 are this machine.
 
-An index in object storage is worked on under a local path: its mirror folder, in the cache. Who is handed such a path
-reads and writes there, and `indexer.store.mirror` fetches and sends what is really in the store.
+An index in object storage has a local path: its mirror folder, in the cache. `indexer.store.stores` returns the store
+of such a path, which fetches and sends the files.
 """
 
 import hashlib

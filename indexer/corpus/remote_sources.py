@@ -37,9 +37,6 @@ class RemoteFile(io.RawIOBase):
     def seekable(self) -> bool:
         return True
 
-    def tell(self) -> int:
-        return self._position
-
     def seek(self, offset: int, whence: int = 0) -> int:
         base = (0, self._position, self._object.bytes)[whence]
         self._position = max(0, base + offset)
@@ -75,7 +72,7 @@ def open_object(url: str) -> io.BufferedReader:
 
 
 def find_objects(url: str) -> tuple[str, list[str], bool]:
-    """What a URL means: (what names are relative to, names in order, whether it is one file).
+    """Return the files of a URL: (the URL that names are relative to, names in order, whether it is one file).
 
     A file, else a folder, else a glob. Raises CorpusError where there is nothing, or an index.
     """
@@ -117,7 +114,7 @@ def _matching(pattern: str) -> tuple[str, list[str]]:
 
 
 def names_matching(pattern: str, names: Iterable[str]) -> list[str]:
-    """Those of some names of objects that a pattern matches, by the rules of `glob.glob(pattern, recursive=True)`.
+    """Return the names of objects that a pattern matches, by the rules of `glob.glob(pattern, recursive=True)`.
 
     Wildcards match within one name of a path, ** any number of folders, and neither a leading dot.
     """

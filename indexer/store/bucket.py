@@ -77,7 +77,7 @@ VARIABLES = {
 
 @dataclass(frozen=True)
 class StoredObject:
-    """What a listing says of an object."""
+    """An object in a listing."""
 
     bytes: int
     modified: datetime
@@ -85,8 +85,8 @@ class StoredObject:
 
 
 class Bucket:
-    """The objects below a URL. Safe to share between threads. Raises StoreError, which names the URL and the way out;
-    FileNotFoundError where an object is not there."""
+    """The objects below a URL. Safe to share between threads. Raises StoreError, which names the URL and the fix, and
+    FileNotFoundError for a missing object."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -116,7 +116,7 @@ class Bucket:
         return self._asked("", names)
 
     def head(self, name: str) -> StoredObject | None:
-        """What is known of one object; None where there is none."""
+        """Return the listing of one object; None if there is none."""
         try:
             entry = self._asked(name, partial(self._store.head, name))
         except FileNotFoundError:
@@ -233,7 +233,7 @@ class Bucket:
             )
 
     def _compare(self, name: str, path: Path) -> None:
-        """What the store hands back, against the file that was sent. Raises EOFError where they differ."""
+        """Read an object back and compare it with the file. Raises EOFError where they differ."""
         position = 0
         with open_regular(path, follow_links=False) as file:
             while data := file.read(_READ_BACK):
@@ -269,7 +269,7 @@ class Bucket:
         raise AssertionError("the last attempt returns or raises")
 
     def _final(self, name: str, error: BaseException) -> StoreError | None:
-        """What asking again does not change."""
+        """Return the error for a failure that asking again does not change, None for another failure."""
         import obstore.exceptions as failures
 
         if "NoSuchBucket" in str(error):
@@ -292,7 +292,7 @@ class Bucket:
         return None
 
     def _checked(self, first: str) -> str:
-        """What a user can look at: `first`, the credentials, and the endpoint if one is set."""
+        """Return what a user can check: `first`, the credentials, and the endpoint if one is set."""
         named = _endpoint(self._variables)
         return f"{first}, the credentials and {named}" if named else f"{first} and the credentials"
 
@@ -306,7 +306,7 @@ class ConditionError(StoreError):
 
 @lru_cache(_MOST_STORES)
 def open_bucket(url: str) -> Bucket:
-    """The store below a URL; those used last stay open, with their connections.
+    """Return the objects below a URL; the buckets used last stay open, with their connections.
 
     Raises MachineError without obstore, ConfigError for what is no URL.
     """
@@ -379,13 +379,13 @@ def _require_endpoint(url: str, name: str) -> None:
 
 
 def _reason(error: BaseException) -> str:
-    """What went wrong, on one line, without the dump that follows it."""
+    """Return the message of an error on one line, without the dump that follows it."""
     text = " ".join(str(error).split()).partition("Debug source")[0].strip()
     return (text or type(error).__name__)[:300]
 
 
 def _piece(size: int) -> int:
-    """What an upload of so many bytes is sent in."""
+    """Return the size of the pieces of an upload of `size` bytes."""
     return max(PIECE, -(-size // (_MOST_PIECES << 20)) << 20)
 
 

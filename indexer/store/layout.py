@@ -10,10 +10,10 @@ parts/00000/moments.npz        their count, mean and scatter
 parts/00000/part.json          written last: this part is complete
 transforms/0007.safetensors    the fitted transform of generation 7
 segments/0007-00.faiss         vectors of a run of rows
-deleted/0007.npy               numbers of the documents that generation 7 holds no longer
+deleted/0007.npy               numbers of the documents that were deleted by generation 7
 encoder/1f2e.../               fitted encoder state (int8), named by the encoder's fingerprint without it
-pending.json                   parts that are to be encoded, by whoever will; only between a build's two halves
-lock                           held by the one writer, or shared by those who encode parts
+pending.json                   parts that any machine may encode; only between the two halves of a build
+lock                           held by the one writer, or shared by processes that encode parts
 """
 
 import os

@@ -175,7 +175,7 @@ def check_size(path: Path, digest: FileDigest) -> None:
 
 
 def _check_size(name: str, digest: FileDigest) -> None:
-    """The same for a path as text: an index has five files a part, and a `Path` costs more than a look at the file."""
+    """`check_size` for a path as text: an index has five files a part, and making a `Path` costs more than `lstat`."""
     try:
         found = os.lstat(name)
     except FileNotFoundError:

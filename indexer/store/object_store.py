@@ -107,7 +107,7 @@ class ObjectStore:
     def repair(self, descriptor: int, name: str, digest: FileDigest, blocks: Sequence[int]) -> None:
         """Fetch some blocks (ascending) of a file, compare them and put them in their place.
 
-        Raises CorruptIndexError where the store has not what was published.
+        Raises CorruptIndexError where the store lacks the published bytes.
         """
 
         def fetch_run(run: range) -> None:
@@ -239,7 +239,7 @@ class ObjectStore:
         return {name: entry.bytes for name, entry in self.bucket.list(folder).items()}
 
     def _digest_of(self, name: str) -> FileDigest:
-        """What a file must be, by the manifest, or by the record of its part where that is not published."""
+        """Return the digest of a file from the manifest, or from the record of an unpublished part."""
         if name not in self._known:
             folder, _, file = name.rpartition("/")
             record = self.bucket.read(f"{folder}/{layout.PART}")
@@ -259,7 +259,7 @@ def _block_count(digest: FileDigest) -> int:
 
 
 def _absent_blocks(descriptor: int, digest: FileDigest) -> list[int]:
-    """Blocks of a file that were not fetched, or are not what they were."""
+    """Return the blocks of a file that were not fetched, or differ from their digests."""
     blocks = range(_block_count(digest))
     if not os.fstat(descriptor).st_blocks:
         return list(blocks)

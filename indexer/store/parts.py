@@ -108,12 +108,12 @@ class PartRows:
 
 
 def embedding_key(fingerprint: str, hashes: TextHashes) -> str:
-    """What a part's embeddings depend on: the encoder and the texts, in order."""
+    """Return the hash of everything a part's embeddings depend on: the encoder and the texts, in order."""
     return hashlib.sha256(fingerprint.encode() + hashes.tobytes()).hexdigest()
 
 
 def document_key(embeddings: str, documents: Sequence[Document], rules: dict[str, Any]) -> str:
-    """What a part as a whole depends on: its embeddings, ids, titles, texts, metadata and the column rules."""
+    """Return the hash of everything a part depends on: embeddings, ids, titles, texts, metadata, column rules."""
     digest = hashlib.sha256(embeddings.encode() + canonical_json(rules))
     for document in documents:
         for piece in _row_json(document):
@@ -223,7 +223,7 @@ def is_intact(folder: Path, record: PartRecord, sent: Mapping[str, int] | None =
 
 
 def is_stored_intact(folder: Path, record: PartRecord, sent: Mapping[str, int] | None = None) -> bool:
-    """The same, and of object storage every byte is fetched."""
+    """Return `is_intact` after fetching every byte from object storage."""
     if not is_intact(folder, record, sent):
         return False
     try:

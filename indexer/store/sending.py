@@ -44,7 +44,7 @@ _SHARING = 8  # threads that send documents
 _WRITERS = 10**7  # numbers that tell writers apart
 _NUMBERS = "writer"  # file beside a mirror folder: those of this machine
 PARTS_OF_WRITER = 10**6  # that one writer may number
-_ABANDONED = timedelta(days=7)  # what no manifest names by then is of nobody who is still at work
+_ABANDONED = timedelta(days=7)  # a file that no manifest names after this time has no writer any more
 _SWEPT = {layout.PARTS, layout.TRANSFORMS, layout.SEGMENTS, layout.DELETED, layout.ENCODER}
 
 
@@ -124,7 +124,7 @@ class ObjectSender:
         return file_number // _WRITERS
 
     def send_part(self, name: str, record: PartRecord) -> None:
-        """Send a complete part, while the next is being made, unless who made it did."""
+        """Send a complete part in a thread, unless the process that made it has sent it."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="send")
         while self._sending and (self._sending[0][1].done() or len(self._sending) >= _WAITING):
@@ -132,7 +132,7 @@ class ObjectSender:
         self._sending.append((name, self._threads.submit(send_part, self._store, name, record)))
 
     def wait(self) -> Mapping[str, PartRecord]:
-        """Until every part is sent; from then on none of their files moves. Their records, as they stand."""
+        """Wait until every part is sent; from then on none of their files moves. Return their records."""
         while self._sending:
             self._settle()
         return self._sent
@@ -142,7 +142,7 @@ class ObjectSender:
         self._sent[name] = sent.result()
 
     def withdraw(self, name: str) -> None:
-        """Take back a part that was sent and is to be encoded again, but for its documents; the record goes first."""
+        """Remove a sent part that is to be encoded again, except its documents; the record goes first."""
         bucket, mark = self._store.bucket, f"{name}/{layout.PART}"
         if bucket.head(mark) is not None:
             bucket.remove([mark])
@@ -150,7 +150,7 @@ class ObjectSender:
             self._store.forget(name)
 
     def share(self, documents: Mapping[str, FileDigest], state: Mapping[str, FileDigest]) -> None:
-        """Send what others need to encode some parts: their documents, and files of the encoder's fitted state."""
+        """Send the documents of some parts, and the files of the encoder's fitted state."""
 
         def send(name: str) -> None:
             _send(self._store, {name: documents[name]})
@@ -168,8 +168,10 @@ class ObjectSender:
         remove_file(place, layout.PENDING)
 
     def end_pending(self, named: Collection[str] | None = None) -> None:
-        """Remove `pending.json`, and what was sent of parts in it that are not complete. Complete ones are kept, until
-        a publication that does not name them; with `named`, the parts that manifests name, those alone are kept."""
+        """Remove `pending.json`, and the sent files of incomplete parts in it.
+
+        Complete parts are kept until a publication that does not name them. With `named`, only those parts are kept.
+        """
         bucket = self._store.bucket
         try:
             listed = bucket.read(layout.PENDING)
@@ -183,9 +185,9 @@ class ObjectSender:
         bucket.remove(files)
 
     def send_all(self, files: Mapping[str, FileDigest], generation: int) -> None:
-        """Send what a manifest names and the store has not got; then see that it has all of it.
+        """Send the files of a manifest that the store lacks, then compare all sizes.
 
-        Raises LockedError where that generation is there already.
+        Raises LockedError if that generation exists already.
         """
         self.wait()
         self._store.require_unpublished(generation)
@@ -240,7 +242,7 @@ def send_written(index: Path, name: str, record: PartRecord) -> PartRecord:
 
 
 def _writers(store: ObjectStore) -> list[int]:
-    """The numbers that this machine's writer of an index has drawn, the newest last."""
+    """Return the numbers that this machine's writer of an index has drawn, the newest last."""
     try:
         numbers = [int(number) for number in (store.folder.parent / _NUMBERS).read_text(encoding="ascii").split()]
     except (OSError, ValueError):
@@ -249,14 +251,14 @@ def _writers(store: ObjectStore) -> list[int]:
 
 
 def _add_writer(store: ObjectStore, numbers: Sequence[int]) -> list[int]:
-    """Draw another."""
+    """Draw another number; return all of them."""
     more = [*numbers, random.SystemRandom().randrange(_WRITERS // 10, _WRITERS)]
     atomic_write_bytes(store.folder.parent / _NUMBERS, " ".join(map(str, more)).encode())
     return more
 
 
 def _listed_parts(data: bytes) -> set[str]:
-    """The parts that a `pending.json` names; none where it is damaged."""
+    """Return the parts that a `pending.json` names; none if it is damaged."""
     try:
         return {part["name"] for part in json.loads(data)["parts"]}
     except (ValueError, KeyError, TypeError):
@@ -264,8 +266,10 @@ def _listed_parts(data: bytes) -> set[str]:
 
 
 def _send(store: ObjectStore, digests: Mapping[str, FileDigest]) -> None:
-    """Send those that lie in the mirror folder; they are blobs from then on. What says that others are complete comes
-    last. A file that goes in the meantime was sent by another process, which makes the same part."""
+    """Send the files that lie in the mirror folder; they are blobs from then on. Records of complete files come last.
+
+    A file that disappears in the meantime was sent by another process, which makes the same part.
+    """
     here = {name: digest for name, digest in digests.items() if (store.folder / name).is_file()}
     for name in sorted(here, key=lambda name: (name.endswith(".json"), name)):
         path = store.folder / name
@@ -277,12 +281,12 @@ def _send(store: ObjectStore, digests: Mapping[str, FileDigest]) -> None:
 
 
 def send_part(store: ObjectStore, name: str, record: PartRecord) -> PartRecord:
-    """Send a complete part from a mirror folder, unless another machine has; its record as it stands then.
+    """Send a complete part from a mirror folder, unless another machine has; return the record in the store.
 
     Raises StoreError.
     """
     mark = f"{name}/{layout.PART}"
-    if not (store.folder / mark).is_file():  # it was sent by who made it
+    if not (store.folder / mark).is_file():  # the process that made it has sent it
         store.know({f"{name}/{file}": digest for file, digest in record.files.items()})
         return record
     stands = _standing(store, name)
@@ -299,7 +303,7 @@ def send_part(store: ObjectStore, name: str, record: PartRecord) -> PartRecord:
 
 
 def _standing(store: ObjectStore, name: str) -> PartRecord | None:
-    """The record of a part in the store, if there is one and every file is there with its size."""
+    """Return the record of a part in the store if every file is there with its size, else None."""
     try:
         record = parse_record(store.bucket.read(f"{name}/{layout.PART}"))
     except (FileNotFoundError, ValueError):
@@ -309,10 +313,10 @@ def _standing(store: ObjectStore, name: str) -> PartRecord | None:
 
 
 def _create_part(store: ObjectStore, name: str, record: PartRecord) -> PartRecord:
-    """Create every file of a part in the store, the record last; the record of what is there then.
+    """Create every file of a part in the store, the record last; return the record of the files in the store.
 
-    Where another machine was first with a file, its bytes are taken. So whoever sends, in whatever order and however
-    far it gets, the files go together: embeddings come first, and the moments are theirs.
+    The bytes of another machine are taken for a file that it created first. Embeddings come before their moments, so
+    the files go together in any order of machines and after any interruption.
     """
     folder, files = store.folder / name, dict(record.files)
     for file in sorted(files):
@@ -333,9 +337,9 @@ def _create_part(store: ObjectStore, name: str, record: PartRecord) -> PartRecor
 
 
 def while_there(path: Path, send: Callable[[], Result]) -> Result | None:
-    """What `send` returns; None where the file is gone, because another process of this machine has sent it.
+    """Return the result of `send`; None if the file is gone, because another process of this machine has sent it.
 
-    A third process may make the file again at that moment, so it is tried a few times.
+    A third process may make the file again at that moment, so `send` is tried a few times.
     """
     for left in reversed(range(_TRIES)):
         try:
@@ -349,13 +353,13 @@ def while_there(path: Path, send: Callable[[], Result]) -> Result | None:
 
 
 def _created(store: ObjectStore, name: str, digest: FileDigest) -> FileDigest:
-    """Create a file in the store, or take the one that is there in its place; the digest of what is there."""
+    """Create a file in the store, or take the existing one in its place; return the digest of the file there."""
     path = store.folder / name
     return digest if store.bucket.create_from(name, path) else atomic_write_bytes(path, store.bucket.read(name))
 
 
 def _taken_embeddings(path: Path, record: PartRecord) -> Embeddings:
-    """Another machine's embeddings of a part. Raises StoreError for what are none."""
+    """Return another machine's embeddings of a part. Raises StoreError for other contents."""
     try:
         found: Embeddings = np.load(path, allow_pickle=False)
         if found.shape != (record.rows, record.dim):
