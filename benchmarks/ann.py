@@ -155,7 +155,7 @@ def build_ours(folder: Path, asked: float, threads: int) -> peers.Ours:
     (segment,) = opened.segments
     made = peers.Ours(
         segment.index,
-        opened.manifest.measured.first.recall_curve,
+        opened.manifest.measured.recall_curve,
         opened.manifest.files[segment.entry.file].bytes,
         threads,
     )

@@ -1,11 +1,11 @@
 """Files of object storage on this machine, kept by the sha256 of what they are: bounded, and shared by processes.
 
-A blob has its full size from the beginning and holds only what was fetched; the rest of it is a hole. What is there is
-told by the digests of its blocks, which whoever reads it compares, so nothing else is written down: a process that
-dies, two that fetch the same block and a disk that lost some leave nothing that would be believed.
+A blob has its full size from the beginning; blocks that were not fetched are holes. The cache stores no list of its
+contents: a reader compares each block with its digest. So a process that dies, two processes that fetch the same block
+and a disk that loses blocks leave nothing that a reader would accept.
 
-Whoever has a blob open holds a shared lock on it. Room is made by removing those that nobody holds, the one used
-longest ago first.
+A process holds a shared lock on each blob that it has open. Room is made by removing blobs without a lock, the least
+recently used first.
 """
 
 import errno
@@ -35,11 +35,11 @@ class BlobCache:
         self._arrived, self._lock = 0, threading.Lock()  # bytes since room was made
 
     def path(self, sha256: str, size: int) -> Path:
-        """Where a blob lies. Its size is part of its name: a manifest that gives another one cuts nobody's blob."""
+        """Return the path of a blob. The name has the size: a manifest with a wrong size cuts no other blob."""
         return self.folder / f"{sha256}-{size}"
 
     def open(self, sha256: str, size: int) -> int:
-        """The descriptor of a blob, to read and write; it is kept as long as that is open."""
+        """Open a blob for reading and writing; it is kept as long as the descriptor is open."""
         path = self.path(sha256, size)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -57,12 +57,12 @@ class BlobCache:
         return descriptor
 
     def is_whole(self, descriptor: int) -> bool:
-        """Whether somebody has found every byte of a blob there. Its owner's execute bit says so; a blob that was
-        removed and made anew, in the place of the old one even, has none."""
+        """Whether a process has found every byte of a blob present. The owner's execute bit records it; a blob that was
+        removed and created again has no such bit."""
         return bool(os.fstat(descriptor).st_mode & stat.S_IXUSR)
 
     def mark_whole(self, descriptor: int) -> None:
-        """Say so."""
+        """Record that every byte of a blob is present."""
         with suppress(OSError):
             os.fchmod(descriptor, stat.S_IMODE(os.fstat(descriptor).st_mode) | stat.S_IXUSR)
 
@@ -90,7 +90,7 @@ class BlobCache:
         self._make_room_after(size)
 
     def make_room(self) -> None:
-        """Remove blobs that nobody holds, the one used longest ago first, until the rest is within the limit."""
+        """Remove blobs that no process holds, the least recently used first, until the rest is within the limit."""
         found = []
         with suppress(FileNotFoundError), os.scandir(self.folder) as entries:
             for entry in entries:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from indexer.errors import ConfigError, ExistsError, StoreError
-from indexer.store.files import DigestBuilder, DurableFile, FileDigest, atomic_write, make_folder, write_all
+from indexer.store.files import DurableFile, atomic_write, make_folder
 from indexer.store.layout import is_index_folder
 
 STDOUT = Path("-")
@@ -26,48 +26,28 @@ READER_SECONDS = 30.0  # how long a pipe waits for its reader
 _MOST_LINKS = 40  # from one to the next, as Linux follows them
 
 
-class StreamFile:
-    """A pipe, a terminal or a device being written; to its users the same as a `DurableFile`."""
+class StreamFile(DurableFile):
+    """A pipe, a terminal or a device being written."""
 
     def __init__(self, descriptor: int, path: Path) -> None:
-        self._descriptor = descriptor
+        super().__init__(descriptor)
         self._path = path
-        self._builder = DigestBuilder()
-        self.digest = FileDigest(0, "")  # what was written; set at the end
-        self.closed = False
 
     def write(self, data: Any) -> int:
         """Write all of it. Raises BrokenPipeError when the reader went away, StoreError for any other fault."""
-        if self.closed:
-            raise ValueError("write to a closed stream")  # as of Arrow's writer, late: see `DurableFile.write`
         try:
-            view = write_all(self._descriptor, data)
+            return super().write(data)
         except BrokenPipeError:
             raise
         except OSError as error:
             raise StoreError(f"{self._path}: cannot be written: {error.strerror or error}.") from error
-        self._builder.update(view)
-        return len(view)
-
-    def flush(self) -> None:
-        """Nothing is buffered here; libraries call it."""
-
-    def writable(self) -> bool:
-        """Yes."""
-        return True
 
     def finish(self) -> None:
-        """Note what was written."""
+        """Note the digest; a stream cannot be synced."""
         self.digest = self._builder.digest()
 
-    def release(self) -> None:
-        """Let go of the descriptor; later writes fail."""
-        if not self.closed:
-            self.closed = True
-            os.close(self._descriptor)
 
-
-OutputFile = DurableFile | StreamFile
+OutputFile = DurableFile
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """JSON that was stored, or comes from elsewhere, decoded through a schema: types are checked and depth is bounded.
 
-A schema is a type that msgspec knows: a msgspec.Struct, a dataclass, `dict[str, int]` and so on. Whoever has decoded a
-file may rely on the types of what it holds; nothing is asked of a dict that could be a list.
+A schema is a type that msgspec knows: a msgspec.Struct, a dataclass, `dict[str, int]` and so on. After decoding, the
+types of all values are certain.
 """
 
 import re

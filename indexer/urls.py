@@ -1,8 +1,8 @@
 """URLs of object storage where a path may stand, and the folder of this machine that stands for each; and which hosts
 are this machine.
 
-An index in object storage is worked on under a local path: its mirror folder, in the cache. Who is handed such a path
-reads and writes there, and `indexer.store.mirror` fetches and sends what is really in the store.
+An index in object storage has a local path: its mirror folder, in the cache. `indexer.store.stores` returns the store
+of such a path, which fetches and sends the files.
 """
 
 import hashlib
@@ -125,12 +125,6 @@ def _name_url(place: Path, url: str) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-
-
-def place_of(index: Path) -> str | Path:
-    """What names an index on every machine: its URL if it lies in object storage, else its path from the root."""
-    found = mirrored(index)
-    return index.resolve() if found is None else found[1]
 
 
 @cache

@@ -5,15 +5,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from indexer.encoders.identity import UNLIMITED
 from indexer.errors import as_shown
 from indexer.store import layout
+from indexer.typed_json import convert_json
 from search.index import Index
 from search.text import counted, number, size
 
 if TYPE_CHECKING:
-    from indexer.pipeline.drift import Drift
-    from indexer.store.quality import DriftFigures, HeldOut, IndexFigures, SegmentFigures
+    from indexer.store.quality import Drift, HeldOut, IndexFigures, SegmentFigures
 
 
 _SHAPING = ("kind", "pooling", "layers", "max_length", "precision")  # of the encoder, shown
@@ -85,7 +87,7 @@ def describe_index(index: Index) -> dict[str, Any]:
         "fingerprint": manifest.fingerprint,
         "encoder": encoder | {"dim": manifest.encoder["dim"]},
         "transform": manifest.transform,
-        "segments": [vars(entry) for entry in manifest.segments],
+        "segments": [msgspec.structs.asdict(entry) for entry in manifest.segments],
         "metadata": manifest.schema,
         "quality": manifest.quality,
         "bytes": kinds | {"total": sum(kinds.values())},
@@ -107,7 +109,7 @@ def facts_in_words(facts: dict[str, Any]) -> list[tuple[str, str]]:
         *settings_in_words(facts).items(),
         ("query mean", query_mean_in_words(facts)),
         ("segments", "; ".join(map(_segment, facts["segments"]))),
-        *_search(quality.first.index, facts.get("timing")),
+        *_search(quality.index, facts.get("timing")),
         *_others(facts["segments"], quality.segments),
         ("metadata", metadata_in_words(facts)),
         *([("truncated", f"{quality.truncated:,} of {_stored_rows(facts):,} at {encoder['max_length']} tokens")]
@@ -201,15 +203,15 @@ def _held_out(figures: "HeldOut | None") -> str:
 
 def index_type_in_words(quality: Mapping[str, Any]) -> str:
     """What kind of index it is, and what that reaches."""
-    from indexer.store.quality import Quality
+    from indexer.store.quality import SegmentFigures
 
-    about = Quality.of(quality).first.index
+    about = convert_json(quality, SegmentFigures).index
     if about is None:
         return "not measured"
     return f"{about.factory}, recall@10 {about.recall_at_10:.4f}, {about.bytes_per_vector:,.0f} bytes a vector"
 
 
-def drift_in_words(drift: "Drift | DriftFigures", index: object) -> str:
+def drift_in_words(drift: "Drift", index: object) -> str:
     """One line about how far the documents added since the fit lie from those it was fitted on."""
     advice = f"; a refit is advised: isotrope refit {index}" if drift.refit_advised else ""
     return (

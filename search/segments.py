@@ -21,8 +21,9 @@ from indexer import ann
 from indexer.arrays import Mask, RowIds, SearchResult, Vectors
 from indexer.errors import ConfigError, CorruptIndexError, ShardLostError
 from indexer.store.files import BLOCK, FileDigest
-from indexer.store.integrity import BackgroundCheck, CheckedFile, in_object_storage, map_checked, read_checked
+from indexer.store.integrity import BackgroundCheck, CheckedFile, map_checked, read_checked
 from indexer.store.manifest import SegmentEntry
+from indexer.store.stores import holder_of
 
 MAPPED_BYTES = 256 << 20  # a larger segment is memory-mapped
 
@@ -152,11 +153,10 @@ class DispensableSegment:
 def open_segment(path: Path, entry: SegmentEntry, digest: FileDigest, dim: int, at_once: bool) -> Segment:
     """Open a segment; `at_once`: hash it now, as the whole index is small. Raises CorruptIndexError."""
     background = None
-    if at_once or (
-        digest.bytes <= MAPPED_BYTES and in_object_storage(path)
-    ):  # sha256 is twice as fast as a digest for each MiB
+    small = digest.bytes <= MAPPED_BYTES
+    if at_once or (small and not holder_of(path)[0].checked_ahead):  # sha256 is twice as fast as a digest for each MiB
         index = ann.load_index(BytesIO(read_checked(path, digest)), str(path), digest.bytes)
-    elif digest.bytes > MAPPED_BYTES:
+    elif not small:
         with CheckedFile(path, digest) as file:  # what FAISS reads to lay out the index
             file.check((np.array([0, digest.bytes - 1]), np.array([BLOCK, digest.bytes])))
         mapped, descriptor = map_checked(path, digest)

@@ -24,7 +24,7 @@ from indexer.errors import ConfigError, IsotropeError, ShardLostError, StoreErro
 from indexer.executors.ray_actors import connect
 from indexer.settings import describe_type
 from indexer.store.manifest import SegmentEntry, load_generation, published_at
-from indexer.urls import place_of
+from indexer.store.stores import store_at
 from search.index import Index
 from search.segments import Finish, Segment, VectorsOf
 
@@ -135,7 +135,7 @@ class HostedSegment:
 def hosted(index: Index, options: ShardOptions) -> Index:
     """Return the same index with its segments in other processes. Raises MachineError without Ray."""
     ray = connect(options.address)
-    place, generation = place_of(index.path), index.manifest.generation
+    place, generation = store_at(index.path).url or index.path.resolve(), index.manifest.generation
 
     def segment(number: int, entry: SegmentEntry) -> HostedSegment:
         host = RayHost(ray, (place, generation, number), options.timeout)

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from indexer.blob_cache import LIMIT
-from indexer.store import mirror, object_store
+from indexer.store import bucket, stores
 from tests.waiting import PATIENCE, wait_until
 
 CREDENTIALS = {
@@ -198,8 +198,8 @@ def storage(_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
         monkeypatch.delenv(name, raising=False)
     for name, value in found.environment(tmp_path / "cache").items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(object_store, "PAUSE", 0.002)
-    monkeypatch.setattr(object_store, "RETRIES", {"max_retries": 0})
+    monkeypatch.setattr(bucket, "PAUSE", 0.002)
+    monkeypatch.setattr(bucket, "RETRIES", {"max_retries": 0})
     forget()
     try:
         yield found
@@ -224,8 +224,8 @@ def first(count: int, fault: Fault, method: str, ending: str = "") -> Callable[[
 
 def forget() -> None:
     """As a process that has just begun: no store is open."""
-    object_store.open_store.cache_clear()
-    mirror._mirror.cache_clear()
+    bucket.open_bucket.cache_clear()
+    stores._object_store.cache_clear()
 
 
 def use_cache(folder: Path) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 from indexer import BuildConfig, Document, RunOptions, build_index
 from indexer.settings import named_path
 from indexer.store import layout
+from indexer.store.bucket import open_bucket
 from indexer.store.manifest import load_manifest
-from indexer.store.object_store import open_store
 from search import SearchEngine, verify_index
 from tests.documents import DOCUMENTS
 
@@ -15,7 +15,7 @@ PARTS = -(-len(DOCUMENTS) // 4)  # of an index of the documents by the tiny reci
 
 
 def names(url: str, ending: str = "") -> list[str]:
-    return sorted(name for name in open_store(url).list() if name.endswith(ending))
+    return sorted(name for name in open_bucket(url).list() if name.endswith(ending))
 
 
 def embeddings(place: str | Path) -> list[bytes]:
@@ -23,7 +23,7 @@ def embeddings(place: str | Path) -> list[bytes]:
     index = named_path(place, "the index")
     files = [f"{part.name}/{layout.EMBEDDINGS}" for part in load_manifest(index).parts]
     remote = str(place).startswith("s3:")
-    return [open_store(str(place)).read(file) if remote else (index / file).read_bytes() for file in files]
+    return [open_bucket(str(place)).read(file) if remote else (index / file).read_bytes() for file in files]
 
 
 def answers(place: str | Path, **options: Any) -> list[tuple[str, float]]:

@@ -42,7 +42,7 @@ LEVELS: list[set[str]] = [
         "indexer.recipe_names",
         "indexer.settings",
         "indexer.store.files",
-        "indexer.store.object_store",
+        "indexer.store.bucket",
     },
     {"indexer.config", "indexer.output_files", "indexer.run_options"},
     {"indexer.chunking", "indexer.corpus", "indexer.pooling", "indexer.transforms"},

@@ -10,20 +10,20 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from indexer.errors import CorpusError
-from indexer.store.object_store import ConditionError, ObjectStore, StoredObject, open_store
+from indexer.store.bucket import Bucket, ConditionError, StoredObject, open_bucket
 
 _AHEAD = 8 << 20  # bytes fetched at once where a file is read on
 _AROUND = 256 << 10  # where it is read here and there
 
 
 class RemoteFile(io.RawIOBase):
-    """An object as a seekable file. Raises CorpusError if it is written anew meanwhile, else as `ObjectStore`."""
+    """An object as a seekable file. Raises CorpusError if it is written anew meanwhile, else as `Bucket`."""
 
     def __init__(self, url: str) -> None:
         super().__init__()
         self._url = url
         folder, _, self._file = url.rpartition("/")
-        self._store = open_store(folder)
+        self._store = open_bucket(folder)
         found = self._store.head(self._file)
         if found is None:
             raise CorpusError(f"{url}: was there, and is not any more. Run the command again.")
@@ -36,9 +36,6 @@ class RemoteFile(io.RawIOBase):
 
     def seekable(self) -> bool:
         return True
-
-    def tell(self) -> int:
-        return self._position
 
     def seek(self, offset: int, whence: int = 0) -> int:
         base = (0, self._position, self._object.bytes)[whence]
@@ -75,19 +72,19 @@ def open_object(url: str) -> io.BufferedReader:
 
 
 def find_objects(url: str) -> tuple[str, list[str], bool]:
-    """What a URL means: (what names are relative to, names in order, whether it is one file).
+    """Return the files of a URL: (the URL that names are relative to, names in order, whether it is one file).
 
     A file, else a folder, else a glob. Raises CorpusError where there is nothing, or an index.
     """
     folder, _, name = url.rpartition("/")
-    if "://" in f"{folder}/" and not folder.endswith("/") and open_store(folder).head(name) is not None:
+    if "://" in f"{folder}/" and not folder.endswith("/") and open_bucket(folder).head(name) is not None:
         return folder, [name], True
-    found = open_store(url).list()
+    found = open_bucket(url).list()
     if found:
         return url, _corpus_files(url, found), False
     if glob.has_magic(url.partition("://")[2]):
         return *_matching(url), False
-    raise CorpusError(f"{url}: no such file or folder{_nearest(open_store(folder), name)}")
+    raise CorpusError(f"{url}: no such file or folder{_nearest(open_bucket(folder), name)}")
 
 
 def _corpus_files(url: str, found: dict[str, StoredObject]) -> list[str]:
@@ -107,7 +104,7 @@ def _indexes(found: Iterable[str]) -> tuple[str, ...]:
 
 def _matching(pattern: str) -> tuple[str, list[str]]:
     fixed = re.split(r"[*?[]", pattern, maxsplit=1)[0].rpartition("/")[0]
-    found = open_store(fixed).list()
+    found = open_bucket(fixed).list()
     inside = _indexes(found)
     matching = names_matching(pattern.removeprefix(f"{fixed}/"), found)
     names = sorted(name for name in matching if not name.startswith(inside))
@@ -117,7 +114,7 @@ def _matching(pattern: str) -> tuple[str, list[str]]:
 
 
 def names_matching(pattern: str, names: Iterable[str]) -> list[str]:
-    """Those of some names of objects that a pattern matches, by the rules of `glob.glob(pattern, recursive=True)`.
+    """Return the names of objects that a pattern matches, by the rules of `glob.glob(pattern, recursive=True)`.
 
     Wildcards match within one name of a path, ** any number of folders, and neither a leading dot.
     """
@@ -146,6 +143,6 @@ def _places_after(part: str, pattern: list[str], at: int) -> Iterator[int]:
         yield at + 1
 
 
-def _nearest(store: ObjectStore, name: str) -> str:
+def _nearest(store: Bucket, name: str) -> str:
     close = difflib.get_close_matches(name, store.top(), n=1)
     return f'; did you mean "{store.url}/{close[0]}"?' if close else "."

@@ -27,7 +27,7 @@ from indexer.errors import ConfigError, IsotropeError, MismatchError, ModelError
 from indexer.hashing import fingerprint
 from indexer.store import layout
 from indexer.store.manifest import Manifest
-from indexer.store.mirror import mirror_of
+from indexer.store.stores import store_at
 
 RULES = 2  # bump when the same files and settings would give other embeddings
 STATIC_RULES = 1  # those of kind "static"
@@ -314,7 +314,6 @@ def _resolved(index: Path, manifest: Manifest, folder: str | Path | None) -> Enc
     if "state" not in identity or spec.fingerprint != fingerprint(unfitted):
         return spec
     name = layout.state_folder(spec.fingerprint)
-    if (remote := mirror_of(index)) is not None:
-        remote[0].copy_out({file: digest for file, digest in manifest.files.items() if file.startswith(f"{name}/")})
-    state = index / name
+    state, files = index / name, manifest.files
+    store_at(index).copy_out({file: digest for file, digest in files.items() if file.startswith(f"{name}/")})
     return with_fitted_state(spec, state, {name: file_sha256(state / name) for name in identity["state"]})

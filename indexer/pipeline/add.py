@@ -24,7 +24,7 @@ from indexer.corpus.ids import has_content_id
 from indexer.corpus.row import BadRow
 from indexer.corpus.schema import merge_schemas, schema_from_json
 from indexer.errors import ConfigError, CorpusError
-from indexer.pipeline.drift import AddedSince, Drift, drift_since
+from indexer.pipeline.drift import AddedSince, drift_since
 from indexer.pipeline.encode import EncodedParts, encode_parts
 from indexer.pipeline.folding import Arriving, Tail, tail_to_fold
 from indexer.pipeline.generation import open_generation
@@ -37,6 +37,7 @@ from indexer.run_options import RunOptions
 from indexer.settings import named_path
 from indexer.store.documents import loses_precision, read_column
 from indexer.store.manifest import Manifest
+from indexer.store.quality import Drift
 
 _CLASH = "the new documents' metadata does not fit the index's: "
 

@@ -269,7 +269,7 @@ def _input_differences(generation: Generation) -> Iterator[str]:
         config.whitening.query_sample, "whitening.query_sample"
     ):
         yield "the queries in whitening.query_sample have changed"
-    measured = published.measured.first.index
+    measured = published.measured.index
     if (measured.queries_sha256 if measured else "") != query_file_sha256(config.index.queries, "index.queries"):
         yield "the queries in index.queries have changed"
 

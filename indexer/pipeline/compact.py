@@ -28,7 +28,6 @@ from indexer.run_options import RunOptions
 from indexer.settings import named_path
 from indexer.store import layout
 from indexer.store.manifest import Manifest, list_generations, load_generation
-from indexer.store.mirror import manifest_time, remove_manifest, stored_bytes
 
 KEPT_GENERATIONS = 2
 GRACE_SECONDS = 3600.0  # readers may still be at work on a generation published so lately
@@ -68,9 +67,9 @@ def compact_index(
     options, progress = options or RunOptions(), progress or NoProgress()
     with open_generation(named_path(index, "the index")) as generation:
         index, published, generation.model = generation.index, generation.followed.manifest, model
-        before, folds = stored_bytes(index), _is_scattered(generation.followed)
+        before, folds = generation.store.size(), _is_scattered(generation.followed)
         manifest, notes = _fold(generation, options, progress) if folds else (published, ())
-        removed, forgotten = _forget(index, max(keep, 1), grace)
+        removed, forgotten = _forget(generation, max(keep, 1), grace)
         left = generation.sweep(forgotten)
         return CompactReport(
             index=index,
@@ -82,7 +81,7 @@ def compact_index(
             segments_before=len(published.segments),
             generations_removed=removed,
             generations_kept=len(list_generations(index)),
-            bytes_freed=before - stored_bytes(index),
+            bytes_freed=before - generation.store.size(),
             notes=tuple(note for note in (*notes, left) if note),
             quality=manifest.quality,
         )
@@ -128,15 +127,17 @@ def _fold(generation: Generation, options: RunOptions, progress: Progress) -> tu
     return generation.publish(kept | written.figures), written.notes
 
 
-def _forget(index: Path, keep: int, grace: float) -> tuple[int, set[str]]:
-    """Remove manifests of old generations; what only they name goes with the next sweep. Returns how many, and the
-    files that those named which can be read."""
-    numbers, removed, named = list_generations(index), 0, set[str]()
+def _forget(generation: Generation, keep: int, grace: float) -> tuple[int, set[str]]:
+    """Remove manifests of old generations; the next sweep removes the files that only they name.
+
+    Returns the number of manifests, and the files that the readable ones named."""
+    index, removed, named = generation.index, 0, set[str]()
+    numbers = list_generations(index)
     for number, follower in pairwise(numbers[: max(0, len(numbers) - keep + 1)]):
-        age = time.time() - manifest_time(index, layout.manifest_name(follower))
+        age = time.time() - generation.store.published_time(follower)
         if age >= grace:
             with suppress(StoreError):
                 named |= {*load_generation(index, number).files}
-            remove_manifest(index, layout.manifest_name(number))
+            generation.store.remove(layout.manifest_name(number))
             removed += 1
     return removed, named

@@ -8,11 +8,11 @@ which stored row the documents begin that were added after the fit.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -23,31 +23,9 @@ from indexer.store.files import FileDigest
 from indexer.store.integrity import check_file
 from indexer.store.manifest import Manifest, PartEntry
 from indexer.store.numbering import LiveNumbering
+from indexer.store.quality import Drift, StoredRow
 from indexer.transforms import Transform, Whitening
 from indexer.transforms.whitening import EIGENVALUE_FLOOR
-
-MEAN_LIMIT = 0.25  # standard deviations a direction, beyond chance: a refit is advised above
-COVARIANCE_LIMIT = 0.5  # of the variance of a direction, beyond chance
-
-
-@dataclass(frozen=True)
-class Drift:
-    """Figures of the documents added since the fit; the expected ones are chance's."""
-
-    rows: int
-    mean_shift: float
-    expected_mean_shift: float
-    covariance: float
-    expected_covariance: float
-
-    @property
-    def refit_advised(self) -> bool:
-        """Whether a figure is beyond its limit, chance taken out."""
-        mean = _beyond(self.mean_shift, self.expected_mean_shift)
-        return mean > MEAN_LIMIT or _beyond(self.covariance, self.expected_covariance) > COVARIANCE_LIMIT
-
-    def to_dict(self) -> dict[str, Any]:
-        return vars(self) | {"refit_advised": self.refit_advised}
 
 
 def measure_drift(whitening: Whitening, added: Moments, mean: npt.NDArray[np.float64] | None = None) -> Drift | None:
@@ -71,20 +49,12 @@ def measure_drift(whitening: Whitening, added: Moments, mean: npt.NDArray[np.flo
     )
 
 
-def _beyond(figure: float, chance: float) -> float:
-    return float(np.sqrt(max(0.0, figure**2 - chance**2)))
-
-
-@dataclass(frozen=True)
-class AddedSince:
-    """The stored row that the documents begin with which were added after the fit: a part, and a row in it."""
-
-    part: int
-    row: int = 0
+class AddedSince(StoredRow, frozen=True):
+    """The stored row at which the documents begin that were added after the fit."""
 
     @classmethod
     def of(cls, published: Manifest) -> "AddedSince":
-        """What a manifest says; where it says nothing, all documents were there when the whitening was fitted."""
+        """Return the row in a manifest; without one, all documents were there when the whitening was fitted."""
         since, drift = published.measured.added_since, published.measured.drift
         if since is not None:
             return cls(since.part, since.row)
@@ -92,7 +62,7 @@ class AddedSince:
 
     def figures(self) -> dict[str, Any]:
         """For a manifest, JSON types."""
-        return {"added_since": asdict(self)}
+        return {"added_since": msgspec.structs.asdict(self)}
 
     def compacted(self, published: Manifest, numbering: LiveNumbering, rows: Sequence[int]) -> "AddedSince":
         """The same place once the live rows have been put into parts of `rows` rows each, in their order."""

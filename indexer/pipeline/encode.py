@@ -21,9 +21,8 @@ from indexer.progress import Progress
 from indexer.run_options import RunOptions
 from indexer.store import layout
 from indexer.store.documents import read_documents_at
-from indexer.store.mirror import stored_sizes
 from indexer.store.parts import PartRecord, read_record
-from indexer.urls import mirrored
+from indexer.store.stores import store_at
 
 _LOOKS, _PAUSE = 20, 0.5  # times and seconds: a file system in a network shows a file somewhat later
 
@@ -149,8 +148,8 @@ def encode_tasks(
     if not alone and any(task.part.missing for task in tasks):
         encoder.prepare()  # a compaction encodes nothing and knows no model folder
     threads = None if alone else threads_per_worker(options.pool)
-    remote = mirrored(tasks[0].index) if options.executor == "ray" else None
-    setup = WorkerSetup(encoder, threads, progress.advance if alone else None, url=remote[1] if remote else "")
+    url = store_at(tasks[0].index).url if options.executor == "ray" else ""
+    setup = WorkerSetup(encoder, threads, progress.advance if alone else None, url=url)
     lost: list[EncodeTask] = []
     yield from _run(setup, tasks, options, progress, lost)
     if not lost:
@@ -185,11 +184,12 @@ def _run(
 
 def _require_visible(index: Path, encoded: EncodedPart) -> None:
     """Raises StoreError for a part that another machine wrote where this one does not see it."""
-    folder, files = index / encoded.name, encoded.record.files
+    folder = index / encoded.name
+    files = {f"{encoded.name}/{name}": digest for name, digest in encoded.record.files.items()}
     for _ in range(_LOOKS):
-        with suppress(OSError):
-            sizes = stored_sizes(folder, files)
-            if all(sizes[name] == digest.bytes for name, digest in files.items()) and read_record(folder):
+        with suppress(StoreError):
+            store_at(index).check_sizes(files)
+            if read_record(folder):
                 return
         time.sleep(_PAUSE)
     raise StoreError(

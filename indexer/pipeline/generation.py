@@ -26,9 +26,11 @@ from indexer.pipeline.leftovers import SWEPT, remove_temporary, state_folders, s
 from indexer.pipeline.published_index import PublishedIndex
 from indexer.pipeline.rows import RowView
 from indexer.store import layout, parts
+from indexer.store.bucket import PROBE
 from indexer.store.files import (
     FileDigest,
     atomic_write_bytes,
+    digest_file,
     make_folder,
     remove_file,
     remove_folder,
@@ -47,11 +49,10 @@ from indexer.store.manifest import (
     load_manifest,
     publish,
 )
-from indexer.store.mirror import digest_stored, is_prepared, mirror_of
 from indexer.store.numbering import write_deleted
-from indexer.store.object_store import PROBE
 from indexer.store.parts import PartDocuments, PartRecord
-from indexer.store.sending import PARTS_OF_WRITER, Sender
+from indexer.store.sending import PARTS_OF_WRITER, open_sender
+from indexer.store.stores import open_stored, store_at
 from indexer.transforms import Transform, transform_to_bytes
 from indexer.versions import library_versions
 
@@ -75,7 +76,7 @@ class Generation:
     def __init__(self, index: Path, published: PublishedIndex | None, overwrite: bool) -> None:
         self.index, self.published, self.overwrite = index, published, overwrite
         self.number = (list_generations(index) or [0])[-1] + 1
-        self.sender = Sender(index)
+        self.store, self.sender = store_at(index), open_sender(index)
         self.donor: PublishedIndex | None = None
         self.model: str | Path | None = None  # the folder of a published index's model, if it has moved
         self.fitted: FittedTransform | None = None  # how the transform was fitted, if that was now
@@ -211,7 +212,7 @@ class Generation:
             PartEntry(name, documents.documents, record.rows, documents.document_key, documents.embedding_key)
         )
         self.files |= {f"{name}/{file}": digest for file, digest in record.files.items()}
-        self.files[f"{name}/{layout.PART}"] = digest_stored(self.index / name / layout.PART)
+        self.files[f"{name}/{layout.PART}"] = digest_file(self.index / name / layout.PART, open_stored)
         self._schemas.append(record.schema)
 
     def delete(self, stored_documents: RowIds) -> None:
@@ -350,13 +351,11 @@ class Generation:
         for name in (layout.MANIFESTS, *SWEPT):
             remove_temporary(self.index, name)
         self.sender.end_pending()
-        fresh, remote = not list_generations(self.index), mirror_of(self.index)
-        sent = remote[0].complete_parts() if remote else set()
-        for number in layout.part_numbers(self.index):
-            if self.is_settled(number) and not remote:
-                continue
+        fresh, sent = not list_generations(self.index), self.store.sent_sizes(layout.PARTS)
+        for number in self.store.leftover_parts(self.is_settled):
             name = layout.part_name(number)
-            unfinished = name in sent or not (self.index / name / layout.PART).exists()  # sent: it is read from there
+            mark = f"{name}/{layout.PART}"
+            unfinished = mark in sent or not (self.index / mark).exists()  # sent: it is read from there
             record = parts.read_record(self.index / name) if fresh else None
             if unfinished or (fresh and (record is None or record.fingerprint != fingerprint)):
                 remove_folder(self.index, name)
@@ -447,7 +446,7 @@ def open_generation(index: Path, overwrite: bool = False, create: bool = False) 
 
 
 def _require_nothing_prepared(index: Path) -> None:
-    if is_prepared(index):
+    if store_at(index).has(layout.PENDING):
         raise ExistsError(
             f"{index}: a build was prepared here, and this change would drop what was encoded for it. Finish that "
             f"build (isotrope encode-parts, then isotrope build), or give it up: isotrope encode-parts {index} --cancel"
@@ -457,9 +456,7 @@ def _require_nothing_prepared(index: Path) -> None:
 def require_index_folder(index: Path) -> None:
     """Refuse a path where anything is that is not part of an index. Raises StoreError."""
     try:
-        names = {entry.name for entry in index.iterdir()} if index.is_dir() else set()
-        if (remote := mirror_of(index)) is not None:
-            names = remote[0].store.top()
+        names = store_at(index).top()
         if index.exists() and not index.is_dir():
             raise StoreError(f"{index}: is a file; expected a folder for the index, or a path where nothing is yet.")
     except OSError as error:

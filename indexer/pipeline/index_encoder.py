@@ -9,10 +9,12 @@ import hashlib
 import json
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from indexer.config import BuildConfig
 from indexer.corpus.document import joined_text
@@ -127,7 +129,7 @@ def fit_encoder(generation: Generation, rows: RowView, options: RunOptions, prog
         fit_state(plain, texts, Path(beside), options, step_callback(progress, "training"))
         make_folder(folder)
         digests = {
-            path.name: asdict(atomic_write_bytes(folder / path.name, path.read_bytes()))
+            path.name: msgspec.structs.asdict(atomic_write_bytes(folder / path.name, path.read_bytes()))
             for path in sorted(Path(beside).iterdir())
         }
     stated = {"key": key, "trained": bool(plain.trained), "files": digests}
@@ -181,7 +183,7 @@ def _without_state(spec: EncoderSpec) -> EncoderSpec:
 
 def _stated(index: Path, spec: EncoderSpec) -> dict[str, Any]:
     """What `state.json` says: nothing while it is not there or cannot be read."""
-    from indexer.store.manifest_schema import StateFields
+    from indexer.store.manifest import StateFields
 
     path = index / layout.state_folder(spec.base_fingerprint) / layout.STATE
     try:

@@ -32,7 +32,6 @@ from indexer.progress import Progress
 from indexer.store import layout, parts
 from indexer.store.documents import write_documents
 from indexer.store.files import make_folder
-from indexer.store.mirror import complete_parts, part_numbers, sent_sizes
 from indexer.store.parts import PartDocuments, PartRecord, PartRows, write_part
 
 _READERS = 8  # threads; in object storage each record is a request
@@ -227,9 +226,9 @@ class _Placing:
         self._generation, self._known = generation, known
         self._index, self._config = generation.index, generation.config
         self._entries = generation.followed.manifest.parts if generation.continues else None  # what must come again
-        numbers = part_numbers(self._index)
+        numbers = generation.store.part_numbers()
         self._complete = _complete_parts(generation, numbers, beside)
-        self._sent = sent_sizes(self._index / layout.PARTS)
+        self._sent = generation.store.sent_sizes(layout.PARTS)
         self._free = _free_names(numbers, generation.first_part)
         self._size, self._held = _embedding_size(generation, beside), 0
         self._rules = asdict(self._config.corpus) | {"embeddings": self._config.store.embeddings}
@@ -333,7 +332,7 @@ def _complete_parts(generation: Generation, numbers: Sequence[int], beside: bool
     found, index = {}, generation.index
     published = {part.name for part in generation.published.manifest.parts} if generation.published else set()
     names = [layout.part_name(number) for number in numbers if not (beside and generation.is_settled(number))]
-    seen = complete_parts(index) if names else set()
+    seen = generation.store.complete_parts() if names else set()
     names.sort(key=lambda name: (name in published, name in seen))
     for name, record in zip(
         names, ordered_map(lambda name: parts.read_record(index / name), names, _READERS), strict=True

@@ -25,10 +25,9 @@ from indexer.store import layout, parts
 from indexer.store.documents import read_texts
 from indexer.store.embeddings import open_embeddings
 from indexer.store.files import make_folder
-from indexer.store.mirror import know_file
 from indexer.store.parts import PartRecord, PartRows, write_part
-from indexer.store.sending import fetch_states
-from indexer.store.sent_parts import send_written
+from indexer.store.sending import send_written
+from indexer.store.stores import store_at
 
 if TYPE_CHECKING:
     from indexer.encoders.protocol import Tokens
@@ -78,7 +77,7 @@ class WorkerSetup:
         encoder = self.encoder if self.threads is None else self.encoder.for_worker(worker, self.threads)
         index = named_path(self.url, "the index") if self.url else None
         if index is not None:
-            fetch_states(index)
+            store_at(index).fetch_states()
             encoder = encoder.with_state_in(index)
         return _Stages(encoder, self.on_batch, self.discards, index).run
 
@@ -128,7 +127,7 @@ class _Stages:
 
     def read(self, task: EncodeTask) -> _ReadPart:
         part = task.part
-        know_file(task.folder / layout.DOCUMENTS, part.written.digest)
+        store_at(task.index).know({f"{part.name}/{layout.DOCUMENTS}": part.written.digest})
         joined = read_texts(task.folder, self.encoder.config.corpus.text)
         cut = _handed_over(part)
         if cut is not None:

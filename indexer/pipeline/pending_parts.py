@@ -6,13 +6,12 @@ between them: a folder that all of them see, or object storage, where all of thi
 parts, encodes what is missing, and goes on as it always does.
 """
 
-import json
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
+import msgspec
 import numpy as np
 
 from indexer.config import BuildConfig
@@ -30,13 +29,13 @@ from indexer.progress import NoProgress, Progress
 from indexer.run_options import RunOptions
 from indexer.settings import named_path
 from indexer.store import layout, parts
-from indexer.store.files import FileDigest, remove_folder, writer_lock
+from indexer.store.files import remove_folder, writer_lock
 from indexer.store.integrity import check_file
 from indexer.store.manifest import list_generations, load_generation
-from indexer.store.mirror import complete_parts, is_begun, is_prepared, mirror_of, read_stored
-from indexer.store.parts import PartDocuments, PartRecord
-from indexer.store.sending import Sender
-from indexer.typed_json import convert_json, decode_json
+from indexer.store.parts import ListedPart, PartRecord, PendingList
+from indexer.store.sending import Sender, open_sender
+from indexer.store.stores import read_stored, store_at
+from indexer.typed_json import decode_json
 
 _MOST_BYTES = 1 << 30  # of pending.json
 
@@ -109,9 +108,9 @@ def encode_pending(
     """
     options, progress = options or RunOptions(), progress or NoProgress()
     folder = named_path(index, "the index")
-    if not folder.is_dir() or not is_prepared(folder):
+    if not folder.is_dir() or not store_at(folder).has(layout.PENDING):
         raise _not_prepared(folder)
-    with writer_lock(folder, shared=True), closing(Sender(folder)) as sender:
+    with writer_lock(folder, shared=True), closing(open_sender(folder)) as sender:
         config, fingerprint, pending = _read_pending(folder)
         beyond = _check_numbers(folder, numbers, len(pending))
         spec = _spec(folder, config, fingerprint, model)
@@ -122,7 +121,7 @@ def encode_pending(
                 tasks.append(EncodeTask(folder.absolute(), part))
             else:
                 sender.send_part(part.name, record)  # a process that was killed may not have come to it
-        for task in tasks if mirror_of(folder) is None else ():  # of object storage each is checked as it is fetched
+        for task in tasks if store_at(folder).checked_ahead else ():
             check_file(task.folder / layout.DOCUMENTS, task.part.written.digest)
         encoded = []
         try:
@@ -133,7 +132,7 @@ def encode_pending(
         except CorruptIndexError:
             _read_pending(folder)  # says so where another machine has published meanwhile, and swept the documents
             raise
-        complete = complete_parts(folder)
+        complete = store_at(folder).complete_parts()
         report = _report(folder, encoded, len(chosen), sum(part.name not in complete for part in pending))
         return replace(report, notes=(*beyond, *report.notes))
 
@@ -144,9 +143,9 @@ def cancel_pending(index: str | Path) -> int:
     Returns how many parts were removed. Raises NotAnIndexError where nothing was prepared, LockedError, StoreError.
     """
     folder = named_path(index, "the index")
-    if not folder.is_dir() or not is_prepared(folder):
+    if not folder.is_dir() or not store_at(folder).has(layout.PENDING):
         raise _not_prepared(folder)
-    with writer_lock(folder), closing(Sender(folder)) as sender:
+    with writer_lock(folder), closing(open_sender(folder)) as sender:
         named = {name for number in list_generations(folder) for name in load_generation(folder, number).files}
         kept = {name.rpartition("/")[0] for name in named}
         gone = _listed_names(folder) - kept
@@ -222,13 +221,10 @@ def _whole_record(folder: Path, part: PendingPart, fingerprint: str, sender: Sen
 
 
 def _pending_to_json(generation: Generation, pending: Sequence[PendingPart]) -> bytes:
-    plain = {
-        "format": layout.FORMAT,
-        "config": generation.config.to_dict(),
-        "fingerprint": generation.spec.fingerprint,
-        "parts": [_part_to_json(part) for part in pending],
-    }
-    data = json.dumps(plain, separators=(",", ":"), ensure_ascii=False).encode()
+    listed = list(map(_listed, pending))
+    data = msgspec.json.encode(
+        PendingList(layout.FORMAT, generation.config.to_dict(), generation.spec.fingerprint, listed)
+    )
     if len(data) > _MOST_BYTES:
         raise StoreError(
             f"{generation.index / layout.PENDING}: would have {len(data):,} bytes for {len(pending):,} parts; at most "
@@ -238,25 +234,23 @@ def _pending_to_json(generation: Generation, pending: Sequence[PendingPart]) -> 
     return data
 
 
-def _part_to_json(part: PendingPart) -> dict[str, Any]:
-    written = vars(part.written) | {"digest": part.written.digest.to_dict()}
+def _listed(part: PendingPart) -> ListedPart:
     known = [(name, here.tolist(), there.tolist()) for name, here, there in part.known.by_part()] if part.known else []
-    return {"name": part.name, "rows": part.rows, "written": written, "known": known}
+    return ListedPart(part.name, part.rows, part.written, known)
 
 
-def _part_from_json(plain: dict[str, Any]) -> PendingPart:
-    written = PartDocuments(**plain["written"] | {"digest": FileDigest(**plain["written"]["digest"])})
-    known = plain["known"]
+def _pending(part: ListedPart) -> PendingPart:
+    known = part.known
     if not known:
-        return PendingPart(plain["name"], written, plain["rows"], None)
+        return PendingPart(part.name, part.written, part.rows, None)
     names = [name for name, _, _ in known]
     of = np.concatenate([np.full(len(here), number, np.int32) for number, (_, here, _) in enumerate(known)])
     here, there = (np.concatenate([np.array(one[place], np.int32) for one in known]) for place in (1, 2))
     order = np.argsort(here, kind="stable")
-    if len(here) != len(there) or len(np.unique(here)) != len(here) or here.max() >= plain["rows"]:
-        raise ValueError(f"{plain['name']}: its known rows do not go together")
+    if len(here) != len(there) or len(np.unique(here)) != len(here) or here.max() >= part.rows:
+        raise ValueError(f"{part.name}: its known rows do not go together")
     return PendingPart(
-        plain["name"], written, plain["rows"], None, ReusedRows(here[order], of[order], there[order], names)
+        part.name, part.written, part.rows, None, ReusedRows(here[order], of[order], there[order], names)
     )
 
 
@@ -264,13 +258,10 @@ def _read_pending(folder: Path) -> tuple[BuildConfig, str, list[PendingPart]]:
     """Recipe, fingerprint of the encoder, and parts."""
     path = folder / layout.PENDING
     try:
-        plain = decode_json(read_stored(path, _MOST_BYTES), dict[str, Any])
-        from indexer.store.manifest_schema import PendingFields
-
-        convert_json(plain, PendingFields)
-        if plain["format"] != layout.FORMAT:
-            raise ValueError(f"it is of format {plain['format']}, expected {layout.FORMAT}")
-        return BuildConfig.from_dict(plain["config"]), plain["fingerprint"], list(map(_part_from_json, plain["parts"]))
+        pending = decode_json(read_stored(path, _MOST_BYTES), PendingList)
+        if pending.format != layout.FORMAT:
+            raise ValueError(f"it is of format {pending.format}, expected {layout.FORMAT}")
+        return BuildConfig.from_dict(pending.config), pending.fingerprint, list(map(_pending, pending.parts))
     except FileNotFoundError:
         raise _not_prepared(folder) from None
     except OSError as error:
@@ -286,7 +277,7 @@ def _not_prepared(folder: Path) -> NotAnIndexError:
             f"{nothing}: the index is published (generation {generations[-1]}), and nothing was prepared since. If "
             f"that is the index you want, nothing is left to do; else prepare another build with: {prepare} --overwrite"
         )
-    if not is_begun(folder):
+    if not store_at(folder).has(layout.PARTS):
         return NotAnIndexError(
             f"{nothing}: there is no such index. Correct the name, or prepare a build with: {prepare}"
         )

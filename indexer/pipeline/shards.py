@@ -22,7 +22,7 @@ from indexer.run_options import RunOptions
 from indexer.store.files import FileDigest, atomic_write, remove_file
 from indexer.store.integrity import CheckedFile
 from indexer.store.layout import TEMPORARY
-from indexer.store.mirror import mirror_of
+from indexer.store.stores import store_at
 from indexer.transforms import Transform
 
 SHARD_ROWS = 1 << 17  # 57 MB of codes and finer codes of 384 dimensions
@@ -97,7 +97,7 @@ class ShardedFill:
         nothing but object storage have no place for scratch files.
         """
         executor, several = self.options.executor, self.options.workers > 1
-        elsewhere = (executor == "ray" and mirror_of(self.path) is None) or (executor == "processes" and several)
+        elsewhere = (executor == "ray" and store_at(self.path).shares_folder) or (executor == "processes" and several)
         return elsewhere and self.rows.stored > SHARD_ROWS and len(self.rows.folders) > 1
 
     def fill(self, trained: Any, best: ann.GroundTruthBuilder | None) -> int:

@@ -27,8 +27,8 @@ from indexer.store import layout
 from indexer.store.files import FileDigest, atomic_write
 from indexer.store.integrity import CheckedFile, as_damage
 from indexer.store.manifest import Manifest
-from indexer.store.mirror import open_stored
 from indexer.store.similar_ids import most_similar
+from indexer.store.stores import open_stored
 
 GROUP_BYTES = 48 << 10  # of a row group; small, so that fetching one hit's text reads little
 _GROUP_ROWS = (32, 256)  # documents in a row group, at least and at most; `_MOST_GROUP_BYTES` overrides the least

@@ -15,12 +15,11 @@ import numpy.typing as npt
 
 from indexer.arrays import Embeddings, RowIds
 from indexer.errors import CorruptIndexError, StoreError
-from indexer.parallel import ordered_map
 from indexer.store import layout
 from indexer.store.integrity import CheckedFile
 from indexer.store.manifest import Manifest
-from indexer.store.mirror import mirror_of, open_stored
 from indexer.store.open_files import map_file
+from indexer.store.stores import open_stored, store_at
 
 # The start of embeddings.npy. numpy's own reader parses it with `ast`, which in several threads at once fails now and
 # then in Python before 3.11.9 and 3.12.4 ("AST constructor recursion depth mismatch").
@@ -32,7 +31,6 @@ _HEADER = re.compile(
 _HEADER_BYTES = 256
 BLOCK_ROWS = 4096
 OPEN_PARTS = 8192  # that stay mapped; a system allows about 65,000 maps
-_REQUESTS = 8  # to object storage at a time
 
 
 def open_embeddings(folder: Path) -> Embeddings:
@@ -74,7 +72,7 @@ class EmbeddingReader:
     """
 
     def __init__(self, index: Path, manifest: Manifest) -> None:
-        self._index, self._manifest = index, manifest
+        self._index, self._manifest, self._store = index, manifest, store_at(index)
         self.firsts: list[int] = np.cumsum([0, *(part.rows for part in manifest.parts)]).tolist()
         self._parts: OrderedDict[int, _PartFile] = OrderedDict()  # the one used last at the end
         self._lock = threading.Lock()  # of the open files
@@ -115,10 +113,7 @@ class EmbeddingReader:
             self._parts.clear()
 
     def _fetch_together(self, rows: RowIds, part_of: RowIds) -> None:
-        """Of object storage, what several parts are read for is fetched at once and not part by part."""
-        asked = np.unique(part_of).tolist()
-        if len(asked) < 2 or mirror_of(self._index) is None:
-            return
+        """Fetch the rows of several parts at once from object storage, instead of part by part."""
 
         def fetch(part: int) -> None:
             entry = self._manifest.parts[part]
@@ -132,8 +127,7 @@ class EmbeddingReader:
                 with CheckedFile(self._index / name, digest) as file:
                     file.check(ranges)
 
-        for _ in ordered_map(fetch, asked, _REQUESTS):
-            pass
+        self._store.ahead(fetch, np.unique(part_of).tolist())
 
     def _checked(self, number: int, rows: RowIds) -> Embeddings:
         """Return the array of a part after comparing some of its rows with their digests."""

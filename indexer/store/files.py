@@ -14,16 +14,16 @@ import fcntl
 import hashlib
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from io import BufferedReader
 from pathlib import Path, PurePosixPath
-from typing import Any, NoReturn
+from typing import IO, Annotated, Any
+
+from msgspec import Meta, Struct
 
 from indexer.errors import CorruptIndexError, LockedError, StoreError
 from indexer.regular_files import open_regular
-from indexer.store.layout import LOCK, TEMPORARY
+from indexer.store.layout import LOCK, TEMPORARY, Count, Hash
 
 BLOCK = 1 << 20  # bytes a block digest covers
 _DIGEST = 8  # bytes of each block digest
@@ -31,21 +31,21 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
-@dataclass(frozen=True)
-class FileDigest:
-    """What a file must be: its size, its sha256 and, above one block, a digest for each MiB (hex, concatenated)."""
+Buffer = bytes | memoryview
 
-    bytes: int
-    sha256: str
-    blocks: str = ""
 
-    def to_dict(self) -> dict[str, Any]:
-        plain: dict[str, Any] = {"bytes": self.bytes, "sha256": self.sha256}
-        return plain | ({"blocks": self.blocks} if self.blocks else {})
+class FileDigest(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """The size of a file, its sha256 and, above one block, a digest for each MiB (hex, concatenated)."""
 
-    def block_digest(self, number: int) -> str:
-        """Hex digest of block `number`, which covers bytes [number, number + 1) * BLOCK."""
-        return self.blocks[number * 2 * _DIGEST : (number + 1) * 2 * _DIGEST]
+    bytes: Count
+    sha256: Hash
+    blocks: Annotated[str, Meta(pattern=r"^([0-9a-f]{16})*\Z")] = ""
+
+    def is_block(self, data: Buffer, number: int) -> bool:
+        """Whether `data` is block `number`, bytes [number, number + 1) * BLOCK; a file of one block has only sha256."""
+        if self.blocks:
+            return digest_block(data) == self.blocks[number * 2 * _DIGEST : (number + 1) * 2 * _DIGEST]
+        return hashlib.sha256(data).hexdigest() == self.sha256
 
 
 WAY_OUT = "Restore the file from a copy, or build again with --overwrite, which encodes only what is lost."
@@ -66,8 +66,8 @@ def wrong_size(path: Path, found: int, digest: FileDigest) -> CorruptIndexError:
     return CorruptIndexError(f"{path}: {found:,} bytes, the index says {digest.bytes:,}. {WAY_OUT}")
 
 
-def digest_block(data: bytes | memoryview) -> str:
-    """The digest of one block, as `FileDigest.blocks` holds it."""
+def digest_block(data: Buffer) -> str:
+    """Return the digest of one block, as `FileDigest.blocks` holds it."""
     return hashlib.blake2b(data, digest_size=_DIGEST).hexdigest()
 
 
@@ -309,10 +309,6 @@ def _folder(index: Path, name: str) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _raise(error: OSError) -> NoReturn:
-    raise error
-
-
 def sync_folder(path: Path) -> None:
     """Make renames in `path` survive a power cut."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
@@ -322,28 +318,33 @@ def sync_folder(path: Path) -> None:
         os.close(descriptor)
 
 
-def digest_file(path: Path) -> FileDigest:
-    """Read a whole file and hash it. Raises CorruptIndexError if it is not there."""
+def open_own(path: Path) -> IO[bytes]:
+    """Open a file of an index on a disk. Raises OSError, also for a link."""
+    return open_regular(path, follow_links=False)
+
+
+def digest_file(path: Path, opening: Callable[[Path], IO[bytes]] = open_own) -> FileDigest:
+    """Read a whole file and hash it. Raises CorruptIndexError if it is missing, StoreError if it cannot be read."""
     builder = DigestBuilder()
-    with _reading(path) as file:
+    with _reading(path, opening) as file:
         while data := file.read(8 * BLOCK):
             builder.update(data)
     return builder.digest()
 
 
 def hash_file(path: Path) -> str:
-    """The sha256 (hex) of a whole file, which takes a third of the time of `digest_file`. Raises as that does."""
-    with _reading(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    """Return the sha256 (hex) of a whole file, in a third of the time of `digest_file`. Raises the same errors."""
+    with _reading(path, open_own) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[BufferedReader]:
+def _reading(path: Path, opening: Callable[[Path], IO[bytes]]) -> Iterator[IO[bytes]]:
     try:
-        with open_regular(path, follow_links=False) as file:
+        with opening(path) as file:
             yield file
     except FileNotFoundError:
-        raise CorruptIndexError(f"{path}: the index names this file, but it is not there.") from None
+        raise missing(path) from None
     except OSError as error:
         raise StoreError(f"{path}: cannot be read: {error.strerror or error}.") from error
 

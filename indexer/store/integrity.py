@@ -1,8 +1,7 @@
 """Files of a published index: no byte is used before its hash is checked; an index compared with its manifest."""
 
-import hashlib
+import io
 import os
-import stat
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,29 +16,18 @@ from indexer.arrays import Int64Array
 from indexer.config import Role
 from indexer.errors import CorruptIndexError, StoreError
 from indexer.parallel import available_cores
-from indexer.regular_files import open_regular, read_regular
-from indexer.store.files import (
-    BLOCK,
-    WAY_OUT,
-    FileDigest,
-    changed,
-    digest_file,
-    hash_file,
-    missing,
-    require_own_files,
-    require_own_folders,
-    wrong_size,
-)
+from indexer.store.files import BLOCK, WAY_OUT, FileDigest, changed, hash_file, require_own_files
+from indexer.store.local_store import unreadable
 from indexer.store.manifest import Manifest
-from indexer.store.mirror import Mirror, is_block, mirror_of
 from indexer.store.open_files import OpenFile, map_file
+from indexer.store.stores import holder_of, store_at
 from indexer.transforms import Transform, transform_from_bytes
 
 _AHEAD = 7  # blocks beyond the one that is asked for
 OPEN_HASH_BYTES = 256 << 20  # what opening an index hashes at once; larger ones are checked as they are read
 
 
-class CheckedFile:
+class CheckedFile(io.RawIOBase):
     """A seekable read-only binary file; every MiB is compared with its digest the first time it is touched.
 
     A file of one block or less is compared with its sha256 at once. Blocks of a file in object storage are fetched
@@ -48,15 +36,16 @@ class CheckedFile:
     """
 
     def __init__(self, path: Path, digest: FileDigest) -> None:
+        super().__init__()
         self._path, self._digest = path, digest
         self._position = 0
         self._checked: set[int] = set()
         self._times = 0
-        self._state: tuple[int, ...] = ()  # of the file whose blocks were checked
+        self._state: object = None  # of the file whose blocks were checked
         self.versions = 0  # how many different files the path has named
         # First, because `__del__` closes it whatever fails; and without `self`, because open files are all kept.
-        self._file = OpenFile(lambda: _opened(path, digest) if remote is None else remote[0].open(digest))
-        self._remote = remote = in_object_storage(path)
+        self._file = OpenFile(lambda: store.descriptor(name, digest))
+        self._store, self._name = store, name = holder_of(path)
         with self._descriptor():  # a missing file is reported here, not at the first read
             pass
         if not digest.blocks:
@@ -86,14 +75,11 @@ class CheckedFile:
             try:
                 return map_file(descriptor, self._digest.bytes)
             except OSError as error:
-                raise _unreadable(self._path, error) from error
+                raise unreadable(self._path, error) from error
 
     def seek(self, offset: int, whence: int = 0) -> int:
         base = (0, self._position, self._digest.bytes)[whence]
         self._position = max(0, base + offset)
-        return self._position
-
-    def tell(self) -> int:
         return self._position
 
     def size(self) -> int:
@@ -105,35 +91,17 @@ class CheckedFile:
     def seekable(self) -> bool:
         return True
 
-    def writable(self) -> bool:
-        return False
-
-    def flush(self) -> None:
-        """Nothing to flush; libraries call it."""
-
-    @property
-    def closed(self) -> bool:
-        return self._file.closed
-
     def close(self) -> None:
+        """Close the descriptor; an engine that is dropped without being closed releases its files too."""
         self._file.close()
-
-    def __del__(self) -> None:
-        self.close()  # an engine that is dropped and not closed lets go of its files too
-
-    def __enter__(self) -> "CheckedFile":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        super().close()
 
     @contextmanager
     def _descriptor(self) -> Iterator[int]:
         with self._file.descriptor() as descriptor:
             if self._times != self._file.times:
-                self._times, found = self._file.times, os.fstat(descriptor)
-                state = found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
-                if self._state != state or self._remote is not None:  # a blob may be a new one in the old one's place
+                self._times, state = self._file.times, self._store.state(descriptor)
+                if self._state != state:
                     self._checked, self._state = set(), state
                     self.versions += 1
             yield descriptor
@@ -145,12 +113,9 @@ class CheckedFile:
             return
         with self._descriptor() as descriptor:
             new = [block for block in asked if block not in self._checked]
-            wrong = [block for block in new if not is_block(self._pread(BLOCK, block * BLOCK), self._digest, block)]
+            wrong = [block for block in new if not self._digest.is_block(self._pread(BLOCK, block * BLOCK), block)]
             if wrong:
-                if self._remote is None:
-                    raise changed(self._path)
-                mirror, name = self._remote
-                mirror.fetch(descriptor, name, self._digest, [*wrong, *self._ahead_of(wrong)])
+                self._store.repair(descriptor, self._name, self._digest, [*wrong, *self._ahead_of(wrong)])
             self._checked.update(new)
 
     def _ahead_of(self, blocks: Sequence[int]) -> range:
@@ -167,18 +132,8 @@ class CheckedFile:
                     pieces.append(piece)
                     size, position = size - len(piece), position + len(piece)
             except OSError as error:
-                raise _unreadable(self._path, error) from error
+                raise unreadable(self._path, error) from error
         return b"".join(pieces)
-
-
-def _opened(path: Path, digest: FileDigest) -> int:
-    """The descriptor of a file on a disk, once its size was compared."""
-    check_size(path, digest)
-    try:
-        with open_regular(path, follow_links=False) as file:
-            return os.dup(file.fileno())
-    except OSError as error:
-        raise _unreadable(path, error) from error
 
 
 def _blocks_of(ranges: tuple[Int64Array, Int64Array]) -> set[int]:
@@ -211,69 +166,26 @@ class BackgroundCheck:
             self._error = error
 
 
-def in_object_storage(path: Path) -> tuple[Mirror, str] | None:
-    """Where a file lies; None for one on a disk, also one that is yet to be sent."""
-    found = mirror_of(path)
-    return None if found is None or path.is_file() else found
-
-
 def map_checked(path: Path, digest: FileDigest) -> tuple[Path, int | None]:
-    """A whole file for a library that maps it by its path: of object storage fetched, and checked already.
+    """Return a whole file for a library that maps it by its path, and a descriptor if the store needs one.
 
-    The descriptor, if there is one, must stay open for as long as the map is used: without it the cache may remove
-    the file to make room.
+    Keep the descriptor open as long as the map is used: without it the cache may remove the file to make room. With a
+    descriptor every byte has been checked.
     """
-    remote = in_object_storage(path)
-    return (path, None) if remote is None else remote[0].map(remote[1], digest)
+    store, name = holder_of(path)
+    return store.map(name, digest)
 
 
 def read_checked(path: Path, digest: FileDigest) -> bytes:
-    """The whole file, its size and sha256 checked."""
-    if (remote := in_object_storage(path)) is not None:
-        with os.fdopen(remote[0].open_whole(remote[1], digest), "rb") as file:
-            return file.read()
-    check_size(path, digest)
-    try:
-        data = read_regular(path, digest.bytes, follow_links=False)
-    except OSError as error:
-        raise _unreadable(path, error) from error
-    if hashlib.sha256(data).hexdigest() != digest.sha256:
-        raise changed(path)
-    return data
+    """Return the bytes of a file after checking its size and sha256."""
+    store, name = holder_of(path)
+    return store.read(name, digest)
 
 
 def check_file(path: Path, digest: FileDigest) -> None:
     """Compare size, sha256 and the digest of each MiB. Raises CorruptIndexError, and StoreError as `check_size`."""
-    if (remote := in_object_storage(path)) is not None:
-        os.close(remote[0].open_whole(remote[1], digest))
-        return
-    check_size(path, digest)
-    if digest_file(path) != digest:
-        raise changed(path)
-
-
-def check_size(path: Path, digest: FileDigest) -> None:
-    """Compare a file's presence and size with the manifest. Raises CorruptIndexError, and StoreError where it is no
-    file of the index alone: a link, a pipe or device, or a file that has other names too."""
-    _check_size(str(path), digest)
-
-
-def _check_size(name: str, digest: FileDigest) -> None:
-    """The same for a path as text: an index has five files a part, and a `Path` costs more than a look at the file."""
-    try:
-        found = os.lstat(name)
-    except FileNotFoundError:
-        raise missing(Path(name)) from None
-    except OSError as error:
-        raise _unreadable(Path(name), error) from error
-    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
-        what = "a file with other names (hard links)" if stat.S_ISREG(found.st_mode) else "no regular file"
-        raise StoreError(
-            f"{name}: {what}; expected a file that belongs to this index alone. If you trust it, make a copy of the "
-            "index with: cp -rL"
-        )
-    if found.st_size != digest.bytes:
-        raise wrong_size(Path(name), found.st_size, digest)
+    store, name = holder_of(path)
+    store.check(name, digest)
 
 
 @contextmanager
@@ -288,7 +200,7 @@ def as_damage(path: Path) -> Iterator[None]:
         raise
     except OSError as error:
         if error.errno is not None:
-            raise _unreadable(path, error) from error
+            raise unreadable(path, error) from error
         raise _not_ours(path, error) from error
     except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, EOFError, RuntimeError) as error:
         raise _not_ours(path, error) from error
@@ -297,10 +209,6 @@ def as_damage(path: Path) -> Iterator[None]:
 def _not_ours(path: Path, error: Exception) -> CorruptIndexError:
     reason = str(error).strip().partition("\n")[0] or type(error).__name__
     return CorruptIndexError(f"{path}: does not hold what an index has there ({reason}). {WAY_OUT}")
-
-
-def _unreadable(path: Path, error: OSError) -> StoreError:
-    return StoreError(f"{path}: cannot be read: {error.strerror or error}.")
 
 
 def load_transform(index: Path, manifest: Manifest) -> Transform:
@@ -317,20 +225,15 @@ def load_transform(index: Path, manifest: Manifest) -> Transform:
 
 def check_sizes(index: Path, manifest: Manifest) -> None:
     """Raises CorruptIndexError for the first file that is missing or of another size, StoreError for links."""
-    if (remote := mirror_of(index)) is not None:
-        remote[0].check_sizes(manifest.files)
-        return
-    require_own_folders(index, manifest.files)
-    for name, digest in manifest.files.items():
-        _check_size(f"{index}/{name}", digest)
+    store_at(index).check_sizes(manifest.files)
 
 
 def hashed_on_open(index: Path, manifest: Manifest, names: list[str]) -> bool:
-    """Whether the named files are to be hashed when an index is opened: on a disk, where they are small together.
+    """Whether the named files are hashed when an index is opened: on a disk, where they are small together.
 
-    Of object storage, what is read is hashed before it is used, and nothing else is fetched.
+    Files of object storage are hashed as they are read, and no others are fetched.
     """
-    return mirror_of(index) is None and sum(manifest.files[name].bytes for name in names) <= OPEN_HASH_BYTES
+    return store_at(index).checked_ahead and sum(manifest.files[name].bytes for name in names) <= OPEN_HASH_BYTES
 
 
 def check_files(index: Path, manifest: Manifest, names: list[str]) -> None:
@@ -345,11 +248,11 @@ def check_files(index: Path, manifest: Manifest, names: list[str]) -> None:
 
 def verify_parts(index: Path, manifest: Manifest, parts: Collection[str]) -> None:
     """Hash every file of the named parts. Raises CorruptIndexError for the first that is not what was published."""
-    if mirror_of(index) is None:
-        require_own_folders(index, [name for name in manifest.files if name.rpartition("/")[0] in parts])
-    for name, digest in manifest.files.items():
-        if name.rpartition("/")[0] in parts:
-            check_file(index / name, digest)
+    files = {name: digest for name, digest in manifest.files.items() if name.rpartition("/")[0] in parts}
+    store = store_at(index)
+    store.check_sizes(files)
+    for name, digest in files.items():
+        store.check(name, digest)
 
 
 def damaged_files(
@@ -361,13 +264,10 @@ def damaged_files(
     Raises StoreError for a link or a special file anywhere in the index.
     """
     require_own_files(index)
-    errors, remote = [], mirror_of(index)
+    errors, store = [], store_at(index)
     for name, digest in sorted(manifest.files.items()):
         try:
-            if remote is None:
-                check_file(index / name, digest)
-            else:
-                remote[0].check_stored(name, digest)
+            store.check_stored(name, digest)
         except CorruptIndexError as error:
             errors.append(error)
         on_file(name)

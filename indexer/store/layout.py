@@ -1,4 +1,6 @@
-"""Names of files in an index directory, format 1. The README specifies what each file holds.
+"""Names of files in an index directory, format 1, and the types of values in its JSON files.
+
+The README specifies the contents of each file.
 
 manifests/00000007.json        created in one step, never changed; the highest number is the index
 parts/00000/documents.parquet  id, title, text, metadata columns
@@ -8,20 +10,18 @@ parts/00000/moments.npz        their count, mean and scatter
 parts/00000/part.json          written last: this part is complete
 transforms/0007.safetensors    the fitted transform of generation 7
 segments/0007-00.faiss         vectors of a run of rows
-deleted/0007.npy               numbers of the documents that generation 7 holds no longer
+deleted/0007.npy               numbers of the documents that were deleted by generation 7
 encoder/1f2e.../               fitted encoder state (int8), named by the encoder's fingerprint without it
-pending.json                   parts that are to be encoded, by whoever will; only between a build's two halves
-lock                           held by the one writer, or shared by those who encode parts
+pending.json                   parts that any machine may encode; only between the two halves of a build
+lock                           held by the one writer, or shared by processes that encode parts
 """
 
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Annotated
 
-if TYPE_CHECKING:
-    pass
-
+from msgspec import Meta
 
 FORMAT = 1
 LOCK = "lock"
@@ -56,6 +56,16 @@ FILE_PATTERN = (
     r"|transforms/[0-9]{4,}\.safetensors|segments/[0-9]{4,}-[0-9]{2,}\.faiss|deleted/[0-9]{4,}\.npy"
     r"|encoder/[0-9a-f]{16}/[A-Za-z0-9][A-Za-z0-9._-]*)\Z"  # \Z: "$" would let a line break follow
 )
+
+# An index may come from anywhere, with right checksums and hostile contents, so its JSON is decoded as these types.
+MAX_DEPTH = 2 * 64 + 16  # metadata is nested up to 64 levels, and its schema says each in two
+Count = Annotated[int, Meta(ge=0, le=1 << 48)]
+Size = Annotated[int, Meta(ge=1, le=1 << 20)]  # dimensions
+Hash = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
+FileName = Annotated[str, Meta(pattern=FILE_PATTERN, max_length=200)]
+PlainName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*\Z", max_length=200)]
+PartName = Annotated[str, Meta(pattern=r"^parts/[0-9]{5,18}\Z")]
+PartFile = Annotated[str, Meta(pattern=rf"^({'|'.join(PART_DATA)})\Z")]
 
 
 def manifest_name(generation: int) -> str:

@@ -1,24 +1,25 @@
 """The manifest: one JSON file that is the index. Creating it is the commit point of every change."""
 
 import difflib
-import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from indexer.config import BuildConfig
 from indexer.errors import ConfigError, CorruptIndexError, NotAnIndexError, StoreError
 from indexer.hashing import canonical_json
-from indexer.regular_files import read_regular
 from indexer.settings import named_path
 from indexer.store import layout
-from indexer.store.files import FileDigest, create_exclusive, make_folder, require_own_folders
-from indexer.store.mirror import is_begun, mirror_of
+from indexer.store.files import FileDigest
+from indexer.store.layout import Count, FileName, Hash, PlainName, Size
 from indexer.store.quality import Quality
+from indexer.store.stores import store_at
 from indexer.typed_json import convert_json, decode_json
 
 # What a reader must understand to answer rightly. A manifest that needs more is refused, so later versions can
@@ -31,50 +32,49 @@ _LOOKED_AT = 1000  # entries of a folder, where an index is not at the place tha
 MOST_BYTES = 1 << 30  # of a manifest; that of a billion documents has about 200 MB
 
 
-@dataclass(frozen=True)
-class PartEntry:
+class PartEntry(Struct, frozen=True, forbid_unknown_fields=True):
     """One part as the manifest lists it; rows follow on from those of the part before."""
 
-    name: str
-    documents: int
-    rows: int
-    document_key: str
-    embedding_key: str
+    name: layout.PartName
+    documents: Count
+    rows: Count
+    document_key: Hash
+    embedding_key: Hash
 
 
-@dataclass(frozen=True)
-class SegmentEntry:
+class SegmentEntry(Struct, frozen=True, forbid_unknown_fields=True):
     """One FAISS file: stored rows [first_row, first_row + rows) of the index, deleted ones among them."""
 
-    file: str
-    first_row: int
-    rows: int
-    factory: str
-    search_parameters: dict[str, Any] = field(default_factory=dict)
+    file: FileName
+    first_row: Count
+    rows: Count
+    factory: Annotated[str, Meta(max_length=500)]
+    search_parameters: dict[str, int] = {}
 
 
-@dataclass(frozen=True)
-class Manifest:
+class Manifest(Struct, frozen=True, kw_only=True, dict=True):
     """Everything a reader needs. `files` maps every file (path relative to the index) to its digest.
 
     `documents` and `rows` count those that are part of the index; the parts may hold more, which `deleted` lists.
+    `encoder`, `transform` and `quality` keep the JSON they were written as, with fields that later versions may add.
     """
 
-    generation: int
-    config: dict[str, Any]
+    format: Literal[1] = 1
+    generation: Annotated[int, Meta(ge=1, le=99_999_999)]
+    config: dict[str, dict[str, Any]]
     encoder: dict[str, Any]
-    fingerprint: str
+    fingerprint: Hash
     transform: dict[str, Any]
     parts: tuple[PartEntry, ...]
     segments: tuple[SegmentEntry, ...]
-    files: dict[str, FileDigest]
+    files: dict[FileName, FileDigest]
     schema: dict[str, Any]
-    documents: int
-    rows: int
+    documents: Count
+    rows: Count
     quality: dict[str, Any]
-    versions: dict[str, str]
-    created: str
-    deleted: str | None = None
+    versions: Mapping[str, str | None]
+    created: Annotated[str, Meta(max_length=100)]
+    deleted: FileName | None = None
     features: tuple[str, ...] = ()
 
     @property
@@ -89,36 +89,100 @@ class Manifest:
 
     @cached_property
     def measured(self) -> Quality:
-        """What `quality` says."""
+        """The figures in `quality`."""
         return Quality.of(self.quality)
 
     def to_dict(self) -> dict[str, Any]:
-        plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        plain["format"] = layout.FORMAT
-        plain["parts"] = [vars(part) for part in self.parts]
-        plain["segments"] = [vars(segment) for segment in self.segments]
-        plain["files"] = {name: digest.to_dict() for name, digest in self.files.items()}
-        plain["features"] = list(self.features)
+        """JSON types."""
+        plain: dict[str, Any] = msgspec.to_builtins(self)
         return plain
 
-    @classmethod
-    def from_dict(cls, plain: Mapping[str, Any]) -> "Manifest":
-        values = {name: plain[name] for name in cls.__dataclass_fields__}
-        values["parts"] = tuple(PartEntry(**part) for part in plain["parts"])
-        values["segments"] = tuple(SegmentEntry(**segment) for segment in plain["segments"])
-        values["files"] = {name: FileDigest(**digest) for name, digest in plain["files"].items()}
-        values["features"] = tuple(plain["features"])
-        return cls(**values)
+
+class TokenEncoder(Struct, kw_only=True):
+    """The identity of an encoder of tokens, without the settings of fitted poolings."""
+
+    rules: Count
+    layers: list[Annotated[int, Meta(ge=0, le=10_000)]]
+    pooling: str
+    max_length: Annotated[int, Meta(ge=1)]
+    query_prefix: str
+    document_prefix: str
+    precision: str
+    sif_a: float | UnsetType = UNSET
+    latte_mix: dict[str, int | float | str | None] | UnsetType = UNSET
+    state: dict[PlainName, Hash] | UnsetType = UNSET
+
+
+class Transformer(TokenEncoder, tag_field="kind", tag="transformer", kw_only=True):
+    """The identity of a transformer."""
+
+    weights: dict[str, Hash]
+    tokenizer: dict[str, Hash]
+    config: dict[str, Hash]
+    lowercase: bool
+    batch_tokens: Count
+    group_texts: Count | UnsetType = UNSET
+
+
+class Static(TokenEncoder, tag_field="kind", tag="static"):
+    """The identity of a table of token vectors."""
+
+
+class Given(Struct, tag_field="kind", tag="vectors"):
+    """The identity of embeddings that came with the corpus."""
+
+    rules: Count
+    model: str
+
+
+class EncoderFacts(Struct):
+    """The types of `encoder` in a manifest."""
+
+    model: str
+    folder: str
+    dim: Size
+    identity: Transformer | Static | Given
+
+
+class QueryTexts(Struct):
+    """The origin of the mean of queries."""
+
+    source: str
+    texts: Count
+    sha256: Hash | UnsetType = UNSET
+    texts_sha256: Hash | UnsetType = UNSET
+
+
+class TransformFacts(Struct):
+    """The types of `transform` in a manifest."""
+
+    file: FileName
+    kind: str
+    dim: Size
+    note: str
+    query_texts: QueryTexts
+    taken_from: Hash | UnsetType = UNSET
+
+
+class ManifestFacts(Struct):
+    """The types of the fields that a `Manifest` keeps as JSON."""
+
+    encoder: EncoderFacts
+    transform: TransformFacts
+
+
+class StateFields(Struct):
+    """The contents of `state.json`: an encoder's fitted state."""
+
+    files: dict[PlainName, FileDigest]
+    key: str | UnsetType = UNSET
+    trained: bool = False
 
 
 def list_generations(index: Path) -> list[int]:
     """Numbers of the manifests present, ascending; empty when there is no index."""
     try:
-        if (remote := mirror_of(index)) is not None:
-            names = [Path(name).name for name in remote[0].store.list(layout.MANIFESTS)]
-        else:
-            with os.scandir(index / layout.MANIFESTS) as entries:  # there may be thousands
-                names = [entry.name for entry in entries]
+        names = store_at(index).names(layout.MANIFESTS)
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
@@ -130,9 +194,7 @@ def list_generations(index: Path) -> list[int]:
 def published_at(place: str | Path) -> Path | None:
     """The folder of the index that a path or a URL names; None where none was published."""
     index = named_path(place, "the index")
-    if mirror_of(index) is None:
-        return index if layout.is_index(index) else None
-    return index if list_generations(index) else None
+    return index if store_at(index).has(layout.MANIFESTS) else None
 
 
 def load_manifest(index: Path) -> Manifest:
@@ -144,8 +206,7 @@ def load_manifest(index: Path) -> Manifest:
         way_back = f", delete it to go back to generation {numbers[-2]}" if len(numbers) > 1 else ""
         try:
             manifest = load_generation(index, numbers[-1], f"{way_back}, or build again with --overwrite")
-            if (remote := mirror_of(index)) is not None:
-                remote[0].know(manifest.files)
+            store_at(index).know(manifest.files)
             return manifest
         except StoreError:
             before, numbers = numbers, list_generations(index)
@@ -157,11 +218,7 @@ def load_generation(index: Path, number: int, way_out: str = "") -> Manifest:
     """One manifest by its number; errors as in `load_manifest`."""
     path = index / layout.manifest_name(number)
     try:
-        if (remote := mirror_of(index)) is not None:
-            data = remote[0].store.read(layout.manifest_name(number))
-        else:
-            require_own_folders(index, [layout.manifest_name(number)])
-            data = read_regular(path, MOST_BYTES, follow_links=False)
+        data = store_at(index).read_manifest(layout.manifest_name(number), MOST_BYTES)
     except OSError as error:
         raise StoreError(f"{path}: cannot be read: {error.strerror}.") from error
     return _parse(data, path, number, way_out)
@@ -169,28 +226,19 @@ def load_generation(index: Path, number: int, way_out: str = "") -> Manifest:
 
 def publish(index: Path, manifest: Manifest) -> None:
     """Make `manifest` the index, in one step. Every file it names must already be durable."""
-    data = _render(manifest.to_dict())
-    if (remote := mirror_of(index)) is not None:
-        remote[0].create_manifest(manifest.generation, data)
-        return
-    make_folder(index / layout.MANIFESTS)
-    create_exclusive(index / layout.manifest_name(manifest.generation), data)
+    store_at(index).publish(manifest.generation, _render(manifest.to_dict()))
 
 
 def _render(plain: dict[str, Any]) -> bytes:
     """The manifest's bytes, laid out as by `json.dumps` with `indent=1`, in a fraction of its time."""
-    import msgspec
-
     canonical = canonical_json(plain)
     checksum = b'{"checksum":"%s",' % sha256(canonical).hexdigest().encode()  # the first key in alphabetical order
     return msgspec.json.format(checksum + canonical[1:], indent=1) + b"\n"
 
 
 def _parse(data: bytes, path: Path, number: int, way_out: str) -> Manifest:
-    from indexer.store.manifest_schema import MAX_DEPTH, ManifestFields, require_consistent
-
     try:
-        plain = decode_json(data, dict[str, Any], MAX_DEPTH)
+        plain = decode_json(data, dict[str, Any], layout.MAX_DEPTH)
         version = plain.get("format")
         if isinstance(version, int) and version > layout.FORMAT:
             raise StoreError(
@@ -204,24 +252,48 @@ def _parse(data: bytes, path: Path, number: int, way_out: str) -> Manifest:
             raise StoreError(
                 f"{path}: needs {', '.join(sorted(unknown))}, unknown to this version of isotrope. Upgrade it."
             )
-        convert_json(plain, ManifestFields)
-        require_consistent(plain)
-        if plain["generation"] != number:
-            raise ValueError(f"it is generation {plain['generation']}, not {number}")
-        BuildConfig.from_dict(plain["config"])
-        return Manifest.from_dict(plain)
+        convert_json(plain, ManifestFacts)
+        manifest = convert_json(plain, Manifest)
+        require_consistent(manifest)
+        if manifest.generation != number:
+            raise ValueError(f"it is generation {manifest.generation}, not {number}")
+        BuildConfig.from_dict(manifest.config)
+        return manifest
     except (ValueError, ConfigError) as error:
         raise CorruptIndexError(
             f"{path}: damaged ({str(error).rstrip('.')}). Restore it from a copy{way_out}."
         ) from error
 
 
+def require_consistent(manifest: Manifest) -> None:
+    """Raises ValueError where counts, names or figures of a manifest of the right types contradict each other."""
+    _ = manifest.measured
+    files, names = manifest.files, [part.name for part in manifest.parts]
+    if not names or len(set(names)) < len(names):
+        raise ValueError("it names no part, or one twice")
+    mentioned = [f"{name}/{file}" for name in names for file in (*layout.PART_DATA, layout.PART)]
+    mentioned += [manifest.transform["file"], *(segment.file for segment in manifest.segments)]
+    mentioned += [manifest.deleted] if manifest.deleted else []
+    if missing := [name for name in mentioned if name not in files]:
+        raise ValueError(f"it has no checksum of {missing[0]}")
+    row = 0
+    for segment in manifest.segments:
+        if segment.first_row != row:
+            raise ValueError(f"{segment.file} begins with row {segment.first_row:,}; expected {row:,}")
+        row += segment.rows
+    if row != manifest.stored_rows:
+        raise ValueError(f"its segments have {row:,} rows, its parts {manifest.stored_rows:,}")
+    for name in ("documents", "rows"):
+        count, stored = getattr(manifest, name), getattr(manifest, f"stored_{name}")
+        if not 0 < count <= stored:
+            raise ValueError(f"{count:,} {name} of {stored:,} that its parts hold")
+
+
 def _nothing_here(index: Path) -> str:
-    if is_begun(index):
+    store = store_at(index)
+    if store.has(layout.PARTS):
         return f"{index}: an unfinished build, not an index yet. Run the same build command again to continue it."
-    if mirror_of(index) is not None:
-        return f"{index}: no such index. Build one with: isotrope build SOURCE {index}"
-    if not index.exists():
+    if not store.has():
         near = difflib.get_close_matches(index.name, [path.name for path in _indexes_in(index.parent)], n=1)
         meant = f'; did you mean "{index.with_name(near[0])}"?' if near else "."
         return f"{index}: no such index{meant} Build one with: isotrope build SOURCE {index}"

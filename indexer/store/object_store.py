@@ -1,401 +1,276 @@
-"""Files in object storage (S3, Google Cloud Storage, Azure), through obstore, which is loaded when one is asked for.
+"""An index in object storage, read under the path of its mirror folder on this machine (see `indexer.urls`).
 
-Credentials and endpoints are those of the environment, by the names that obstore documents: AWS_ACCESS_KEY_ID,
-AWS_ENDPOINT_URL, GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_NAME and so on. obstore asks again after errors
-of the server and of the connection; what it gives up on, and bodies that end early, are asked for again here, a few
-times. Names are relative to the URL. An empty variable counts as one that is not set, as with the stores' own tools:
-obstore would take it for a value.
+A file that this machine's writer has made and not yet sent lies in the mirror folder itself. Every other file is a blob
+of the cache, whose missing blocks are fetched by range and compared with the digests of the manifest: no byte is used
+before it was checked, and no block is fetched that nobody reads.
 """
 
-import hashlib
+import errno
+import json
 import os
 import re
-import threading
-import time
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from datetime import datetime, timedelta
-from functools import lru_cache, partial
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from datetime import datetime
+from io import BytesIO
 from pathlib import Path
-from typing import Any, TypeVar
-from urllib.parse import urlsplit
+from typing import IO, TypeVar
 
-from indexer.errors import ConfigError, MachineError, StoreError
-from indexer.lazy import install_line
-from indexer.regular_files import open_regular
+from indexer.blob_cache import blob_cache
+from indexer.errors import LockedError
+from indexer.parallel import ordered_map
+from indexer.store import layout
+from indexer.store.bucket import Bucket, open_bucket
+from indexer.store.files import (
+    BLOCK,
+    FileDigest,
+    atomic_write_bytes,
+    changed,
+    digest_file,
+    make_folder,
+    missing,
+    wrong_size,
+)
+from indexer.typed_json import convert_json
 
-Result = TypeVar("Result")
-PIECE = 8 << 20  # bytes of an upload's piece
-_MOST_STORES = 32  # kept open: a corpus may have 10,000 partitions, and a client takes 0.1 MB
-_MOST_PIECES = 9000  # of an upload; stores allow 10,000
-_READ_BACK = 8 << 20
-_MOST_CREATED = 5 << 30  # bytes that S3 takes in one step
-_FINAL = re.compile(r"status code: 4(?!08|09|29)\d\d")  # what asking again does not change
-# What obstore asks for credentials where the environment has none: the metadata service of a machine in a cloud.
-_METADATA = re.compile(r"169\.254\.|metadata\.google\.internal|/latest/api/token|/metadata/identity|/computeMetadata/")
-PROBE = "probe-"  # what objects are called that a store is tried with
-ATTEMPTS = 6  # of one request, beside the retries of obstore itself
-PAUSE = 0.5  # seconds before the second attempt; each later one waits twice as long
-TIMEOUTS = {"connect_timeout": "10s", "read_timeout": "30s", "timeout": "300s"}
-RETRIES = {"max_retries": 3, "retry_timeout": timedelta(seconds=60)}
-_ENVIRONMENT = threading.Lock()
-BACKOFF = {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=5), "base": 2}
-
-
-@dataclass(frozen=True)
-class Variables:
-    """The environment of one kind of store: how its variables begin, those of an endpoint (the first that is set
-    counts), and in words what has to be set for credentials."""
-
-    prefix: str
-    endpoints: tuple[str, ...]
-    credentials: str
-
-
-VARIABLES = {
-    "s3": Variables(
-        "AWS_",
-        ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
-        "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or AWS_SKIP_SIGNATURE=true for a public bucket); files in "
-        "~/.aws are not read.",
-    ),
-    "gs": Variables(
-        "GOOGLE_",
-        (),
-        "Set GOOGLE_APPLICATION_CREDENTIALS to the file of a service account (or GOOGLE_SKIP_SIGNATURE=true for a "
-        "public bucket).",
-    ),
-    "az": Variables(
-        "AZURE_",
-        ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
-        "Set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY (or AZURE_SKIP_SIGNATURE=true for a public "
-        "container).",
-    ),
-}
-
-
-@dataclass(frozen=True)
-class StoredObject:
-    """What a listing says of an object."""
-
-    bytes: int
-    modified: datetime
-    version: str  # an ETag: another one whenever the object was written; empty where the store gives none
+Item = TypeVar("Item")
+_RUN = 8  # blocks that one request asks for
+_REQUESTS = 8  # at a time
 
 
 class ObjectStore:
-    """The objects below a URL. Safe to share between threads. Raises StoreError, which names the URL and the way out;
-    FileNotFoundError where an object is not there."""
+    """The files of an index in object storage: the interface of `LocalStore`. Safe to share between threads."""
 
-    def __init__(self, url: str) -> None:
-        self.url = url
-        self._variables = VARIABLES[url.partition(":")[0]]
-        self._store = _opened(url, self._variables)
-        self._honours_create = False
+    checked_ahead = False
+    shares_folder = False
 
-    def list(self, prefix: str = "") -> dict[str, StoredObject]:
-        """Every object below `prefix`, a whole name of a folder, by name."""
+    def __init__(self, folder: Path, url: str) -> None:
+        self.folder, self.url = folder, url
+        self._known: dict[str, FileDigest] = {}  # of the newest manifest that was read, and of parts
+        self._whole: set[Path] = set()  # blobs that this process has compared with all their digests
 
-        def names() -> dict[str, StoredObject]:
-            found = (entry for batch in self._store.list(prefix or None) for entry in batch)
-            return {
-                entry["path"]: StoredObject(entry["size"], entry["last_modified"], entry["e_tag"] or "")
-                for entry in found
-            }
+    @property
+    def bucket(self) -> Bucket:
+        """The objects themselves."""
+        return open_bucket(self.url)
 
-        return self._asked(prefix, names)
+    # --- files with known digests
+
+    def know(self, files: Mapping[str, FileDigest]) -> None:
+        self._known |= files
+
+    def forget(self, folder: str) -> None:
+        """Forget the digests of the files of a folder."""
+        self._known = {name: digest for name, digest in self._known.items() if not name.startswith(f"{folder}/")}
+
+    def knows(self, name: str, digest: FileDigest) -> bool:
+        """Whether the store holds this file with this digest."""
+        return self._known.get(name) == digest
+
+    def descriptor(self, name: str, digest: FileDigest) -> int:
+        """Open the blob of a file; blocks may be missing."""
+        return blob_cache().open(digest.sha256, digest.bytes)
+
+    def state(self, descriptor: int) -> object:
+        """Return a new value: a blob that is opened again may be a new one in the place of the old one."""
+        return object()
+
+    def open_whole(self, name: str, digest: FileDigest) -> int:
+        """Open the blob of a file once every byte is there and was checked."""
+        descriptor = self.descriptor(name, digest)
+        try:
+            if _blob(digest) not in self._whole or not blob_cache().is_whole(descriptor):
+                self.repair(descriptor, name, digest, _absent_blocks(descriptor, digest))
+                blob_cache().mark_whole(descriptor)
+                self._whole.add(_blob(digest))
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def read(self, name: str, digest: FileDigest) -> bytes:
+        with os.fdopen(self.open_whole(name, digest), "rb") as file:
+            return file.read()
+
+    def check(self, name: str, digest: FileDigest) -> None:
+        os.close(self.open_whole(name, digest))
+
+    def open(self, name: str) -> IO[bytes]:
+        """Open a whole file by its name alone. Raises FileNotFoundError where no manifest or record has its digest."""
+        if name == layout.PENDING or (name not in self._known and name.endswith(f"/{layout.PART}")):
+            return BytesIO(self.bucket.read(name))
+        return os.fdopen(self.open_whole(name, self._digest_of(name)), "rb")
+
+    def map(self, name: str, digest: FileDigest) -> tuple[Path, int | None]:
+        """Return the path of a whole file for a library that maps it, and a descriptor that keeps it while open."""
+        return _blob(digest), self.open_whole(name, digest)
+
+    def repair(self, descriptor: int, name: str, digest: FileDigest, blocks: Sequence[int]) -> None:
+        """Fetch some blocks (ascending) of a file, compare them and put them in their place.
+
+        Raises CorruptIndexError where the store lacks the published bytes.
+        """
+
+        def fetch_run(run: range) -> None:
+            start, end = run[0] * BLOCK, min((run[-1] + 1) * BLOCK, digest.bytes)
+            try:
+                data = self.bucket.read_range(name, start, end) if end > start else b""
+            except FileNotFoundError:
+                raise missing(self.folder / name) from None
+            for block in run:
+                place = block * BLOCK - start
+                if not digest.is_block(data[place : place + BLOCK], block):
+                    raise changed(self.folder / name)
+            blob_cache().write(descriptor, data, start)
+
+        for _ in ordered_map(fetch_run, _runs(blocks), _REQUESTS):
+            pass
+
+    def check_stored(self, name: str, digest: FileDigest) -> None:
+        """Fetch and compare every block, whatever the cache has. Raises CorruptIndexError."""
+        found = self.bucket.head(name)
+        if found is None:
+            raise missing(self.folder / name)
+        if found.bytes != digest.bytes:
+            raise wrong_size(self.folder / name, found.bytes, digest)
+        descriptor = self.descriptor(name, digest)
+        try:
+            self.repair(descriptor, name, digest, range(_block_count(digest)))
+        finally:
+            os.close(descriptor)
+
+    def check_sizes(self, files: Mapping[str, FileDigest]) -> None:
+        """Compare all sizes with one listing. Raises CorruptIndexError for the first file that differs."""
+        found = self.sent_sizes(os.path.commonpath([name.rpartition("/")[0] for name in files]))
+        for name, digest in files.items():
+            if name not in found:
+                raise missing(self.folder / name)
+            if found[name] != digest.bytes:
+                raise wrong_size(self.folder / name, found[name], digest)
+
+    def copy_out(self, files: Mapping[str, FileDigest]) -> None:
+        for name, digest in files.items():
+            path = self.folder / name
+            if not path.is_file() or digest_file(path) != digest:
+                make_folder(path.parent)
+                atomic_write_bytes(path, self.read(name, digest))
+
+    def fetch_states(self) -> None:
+        for name in self.bucket.list(layout.ENCODER):
+            path = self.folder / name
+            if re.match(layout.FILE_PATTERN, name) and not (path.is_file() and self.bucket.holds(name, path)):
+                make_folder(path.parent)
+                atomic_write_bytes(path, self.bucket.read(name))
+
+    def ahead(self, read: Callable[[Item], None], items: Collection[Item]) -> None:
+        """Read items in parallel, ahead of their use; one alone can wait for its use."""
+        for _ in ordered_map(read, items if len(items) > 1 else (), _REQUESTS):
+            pass
+
+    # --- the index
+
+    def names(self, folder: str) -> list[str]:
+        return [name.rpartition("/")[2] for name in self.bucket.list(folder)]
 
     def top(self) -> set[str]:
-        """The names of objects and folders directly below the URL."""
+        return self.bucket.top()
 
-        def names() -> set[str]:
-            found = self._store.list_with_delimiter()
-            return {*found["common_prefixes"], *(entry["path"] for entry in found["objects"])}
+    def has(self, name: str = "") -> bool:
+        return name in self.top()
 
-        return self._asked("", names)
+    def read_manifest(self, name: str, most_bytes: int) -> bytes:
+        return self.bucket.read(name)
 
-    def head(self, name: str) -> StoredObject | None:
-        """What is known of one object; None where there is none."""
-        try:
-            entry = self._asked(name, partial(self._store.head, name))
-        except FileNotFoundError:
-            return None
-        return StoredObject(entry["size"], entry["last_modified"], entry["e_tag"] or "")
+    def require_unpublished(self, generation: int) -> None:
+        """Raises LockedError if a generation exists."""
+        if self.bucket.head(layout.manifest_name(generation)) is not None:
+            raise self._published_first(generation)
 
-    def read(self, name: str) -> bytes:
-        """A whole object."""
-        return self._asked(name, lambda: bytes(self._store.get(name).bytes()))
+    def publish(self, generation: int, manifest: bytes) -> None:
+        """Create a manifest in one step. Raises LockedError if another writer has published that generation first."""
+        if not self.bucket.create(layout.manifest_name(generation), manifest):
+            raise self._published_first(generation)
 
-    def read_range(self, name: str, start: int, end: int, version: str = "") -> bytes:
-        """Bytes [start, end) of an object, fewer where it ends before; with `version` only of that one."""
-        options: dict[str, Any] = {"range": (start, end)} | ({"if_match": version} if version else {})
-
-        def read() -> bytes:
-            result = self._store.get(name, options=options)
-            data = bytes(result.bytes())
-            if len(data) != result.range[1] - result.range[0]:
-                raise EOFError("the connection was cut")
-            return data
-
-        return self._asked(name, read)
-
-    def write(self, name: str, path: Path) -> None:
-        """Store a local file, in pieces, and see by its checksum that every byte has arrived."""
-        size = path.stat().st_size
-        piece = _piece(size)
-
-        def send() -> None:
-            with open_regular(path, follow_links=False) as file:
-                put = self._store.put(name, file, use_multipart=size > piece, chunk_size=piece, max_concurrency=4)
-            if (put["e_tag"] or "").strip('"') not in _expected_tags(path, piece):
-                self._compare(name, path)
-
-        self._asked(name, send)
-
-    def holds(self, name: str, path: Path) -> bool:
-        """Whether an object has the bytes of a file, by its checksum; False where that does not tell."""
-        found = self.head(name)
-        return found is not None and found.version.strip('"') in _expected_tags(path, _piece(found.bytes))
-
-    def create(self, name: str, data: bytes) -> bool:
-        """Create an object in one step; False where there is another one already.
-
-        An attempt whose answer was lost may have succeeded, so what is there is read and compared. That every byte has
-        arrived is seen by its checksum, or by reading it back.
-        """
-        md5 = hashlib.md5(data, usedforsecurity=False).hexdigest()
-
-        def put() -> bool:
-            import obstore.exceptions
-
-            try:
-                created = self._store.put(name, data, mode="create", use_multipart=False)
-            except obstore.exceptions.AlreadyExistsError as error:
-                try:
-                    return self.read(name) == data
-                except FileNotFoundError:  # 409: another one was being created, and was given up
-                    raise EOFError(str(error)) from error
-            if (created["e_tag"] or "").strip('"') != md5 and self.read(name) != data:
-                self.remove([name])
-                raise EOFError("what was read back differs from what was sent")
-            return True
-
-        self.require_create()
-        return self._asked(name, put)
-
-    def create_from(self, name: str, path: Path) -> bool:
-        """`create` with the bytes of a local file. Raises StoreError also for one that is too large for one step."""
-        if path.stat().st_size > _MOST_CREATED:
-            raise StoreError(
-                f"{path}: {path.stat().st_size:,} bytes, and object storage creates at most {_MOST_CREATED:,} in one "
-                "step. Build with parts of fewer documents (store.part_documents)."
-            )
-        with open_regular(path, follow_links=False) as file:
-            return self.create(name, file.read())
-
-    def put(self, name: str, data: bytes) -> None:
-        """Store a few bytes, over what is there."""
-        self._asked(name, lambda: self._store.put(name, data, use_multipart=False))
-
-    def remove(self, names: Collection[str]) -> None:
-        """Remove objects; those that are gone already are no failure."""
-        if not names:
-            return
-        try:
-            self._asked(next(iter(names)), lambda: self._store.delete(sorted(names)))
-        except FileNotFoundError:  # as some stores say it
-            for name in sorted(names):
-                with suppress(FileNotFoundError):
-                    self._asked(name, partial(self._store.delete, name))
-
-    def require_create(self) -> None:
-        """Refuse a store that would let a second writer overwrite what the first created. Tried once a process."""
-        if self._honours_create:
-            return
-        import obstore.exceptions
-
-        name = f"{PROBE}{os.urandom(8).hex()}"
-        self.put(name, b"first")
-        try:
-            self._asked(name, lambda: self._store.put(name, b"second", mode="create"))
-        except ConditionError as error:
-            if not isinstance(error.__cause__, obstore.exceptions.AlreadyExistsError):
-                raise StoreError(f"{self.url}: cannot create objects conditionally ({error}).") from error
-            self._honours_create = True
-        finally:
-            self.remove([name])
-        if not self._honours_create:
-            raise StoreError(
-                f"{self.url}: this store takes a conditional put (If-None-Match: *) over an object that is there, so "
-                "two writers could not be kept apart. Nothing was written. Use a store that honours it, or build on a "
-                "local disk and copy the index there."
-            )
-
-    def _compare(self, name: str, path: Path) -> None:
-        """What the store hands back, against the file that was sent. Raises EOFError where they differ."""
-        position = 0
-        with open_regular(path, follow_links=False) as file:
-            while data := file.read(_READ_BACK):
-                if self.read_range(name, position, position + len(data)) != data:
-                    raise EOFError("what was read back differs from what was sent")
-                position += len(data)
-        found = self.head(name)
-        if found is None or found.bytes != position:
-            raise EOFError(f"{found.bytes if found else 0:,} bytes arrived of {position:,}")
-
-    def _asked(self, name: str, request: Callable[[], Result]) -> Result:
-        """The answer to a request, asked a few times while the server or the connection fails."""
-        import obstore.exceptions as failures
-
-        for attempt in range(ATTEMPTS):
-            try:
-                return request()
-            except FileNotFoundError as error:
-                if "NoSuchBucket" in str(error):
-                    raise StoreError(f"{self.url}: there is no such bucket. Create it, or correct the URL.") from error
-                raise FileNotFoundError(f"{self._shown(name)}: not there") from error
-            except (failures.AlreadyExistsError, failures.PreconditionError) as error:
-                raise ConditionError(f"{self._shown(name)}: {_reason(error)}") from error
-            except (failures.BaseError, EOFError) as error:
-                if final := self._final(name, error):
-                    raise final from error
-                if attempt == ATTEMPTS - 1:
-                    raise StoreError(
-                        f"{self._shown(name)}: object storage does not answer as it should ({_reason(error)}); it was "
-                        f"asked {ATTEMPTS} times. Check {self._checked('the connection')}, and run the command again."
-                    ) from error
-            time.sleep(PAUSE * 2**attempt)
-        raise AssertionError("the last attempt returns or raises")
-
-    def _final(self, name: str, error: BaseException) -> StoreError | None:
-        """What asking again does not change."""
-        import obstore.exceptions as failures
-
-        if "NoSuchBucket" in str(error):
-            return StoreError(f"{self.url}: there is no such bucket. Create it, or correct the URL.")
-        if _METADATA.search(str(error)):
-            return StoreError(
-                f"{self.url}: no credentials found in the environment, and this machine has none of a cloud. "
-                f"{self._variables.credentials}"
-            )
-        if isinstance(error, (failures.PermissionDeniedError, failures.UnauthenticatedError)):
-            return StoreError(
-                f"{self._shown(name)}: access is denied ({_reason(error)}). Check the credentials in the environment. "
-                f"{self._variables.credentials}"
-            )
-        if _FINAL.search(str(error)):
-            return StoreError(
-                f"{self._shown(name)}: object storage refuses the request ({_reason(error)}). Check "
-                f"{self._checked('the URL')}."
-            )
-        return None
-
-    def _checked(self, first: str) -> str:
-        """What a user can look at: `first`, the credentials, and the endpoint if one is set."""
-        named = _endpoint(self._variables)
-        return f"{first}, the credentials and {named}" if named else f"{first} and the credentials"
-
-    def _shown(self, name: str) -> str:
-        return f"{self.url}/{name}" if name else self.url
-
-
-class ConditionError(StoreError):
-    """A condition of a request was not met."""
-
-
-@lru_cache(_MOST_STORES)
-def open_store(url: str) -> ObjectStore:
-    """The store below a URL; those used last stay open, with their connections.
-
-    Raises MachineError without obstore, ConfigError for what is no URL.
-    """
-    return ObjectStore(url)
-
-
-def _opened(url: str, variables: Variables) -> Any:
-    try:
-        import obstore.exceptions
-        from obstore.store import from_url
-    except ImportError as error:
-        raise MachineError(f"{url}: object storage needs obstore. Install it with: {install_line('remote')}") from error
-    for name in variables.endpoints:
-        _require_endpoint(url, name)
-    endpoint = os.environ.get(_endpoint(variables), "")
-    plain = {"allow_http": True} if endpoint.lower().startswith("http://") else {}
-    try:
-        with _without_empty(variables.prefix):
-            return from_url(_quoted(url), client_options=TIMEOUTS | plain, retry_config=RETRIES | {"backoff": BACKOFF})  # type: ignore[call-overload]
-    except (obstore.exceptions.BaseError, ValueError) as error:
-        if not urlsplit(url).netloc:
-            raise ConfigError(f"{url}: not a URL that can be opened ({_reason(error)}).") from error
-        raise ConfigError(
-            f"{url}: cannot be opened by what the environment says ({_reason(error)}). {variables.credentials}"
-        ) from error
-
-
-def _quoted(url: str) -> str:
-    """A URL in which ? and # are part of a name: obstore would leave out what follows them."""
-    return url.translate({ord("?"): "%3F", ord("#"): "%23"})
-
-
-@contextmanager
-def _without_empty(prefix: str) -> Iterator[None]:
-    """Within the block, the environment has no empty variables with this prefix: obstore would use their empty values.
-
-    A variable that the program sets meanwhile keeps its new value.
-    """
-    with _ENVIRONMENT:
-        empty = [name for name, value in os.environ.items() if name.startswith(prefix) and not value]
-        for name in empty:
-            del os.environ[name]
-        try:
-            yield
-        finally:
-            for name in empty:
-                os.environ.setdefault(name, "")
-
-
-def _endpoint(variables: Variables) -> str:
-    """The variable whose endpoint counts; empty where none is set."""
-    return next((name for name in variables.endpoints if os.environ.get(name)), "")
-
-
-def _require_endpoint(url: str, name: str) -> None:
-    """Raises ConfigError for an endpoint that obstore could not open, and would end the process over."""
-    value = os.environ.get(name)
-    if not value:
-        return
-    try:
-        found = urlsplit(value)
-        sound = found.scheme in ("http", "https") and bool(found.hostname) and found.port != 0
-    except ValueError:  # the port is no number, or a bracket stands alone
-        sound = False
-    if not sound or re.search(r"[^!-~]|[?#]", value):
-        raise ConfigError(
-            f"{url}: the environment variable {name} is {value!a}; expected the URL of a server, http://host:port or "
-            "https://host."
+    def _published_first(self, generation: int) -> LockedError:
+        return LockedError(
+            f"{self.url}: another writer has published generation {generation} meanwhile. Nothing of it was touched, "
+            "and nothing of this run was published. Run the same command again to go on from that generation; parts "
+            "that were encoded are kept."
         )
 
+    def published_time(self, generation: int) -> float:
+        """Return the time when a generation was published, in seconds since 1970; the present one if it is gone."""
+        found = self.bucket.head(layout.manifest_name(generation))
+        return found.modified.timestamp() if found else datetime.now().astimezone().timestamp()
 
-def _reason(error: BaseException) -> str:
-    """What went wrong, on one line, without the dump that follows it."""
-    text = " ".join(str(error).split()).partition("Debug source")[0].strip()
-    return (text or type(error).__name__)[:300]
+    def remove(self, name: str) -> None:
+        self.bucket.remove([name])
+
+    def size(self) -> int:
+        return sum(self.sent_sizes().values())
+
+    # --- parts
+
+    def part_numbers(self) -> list[int]:
+        """Return the numbers of the parts in the folder, complete or not, and of those that were sent, ascending."""
+        places = (name.split("/")[1] for name in self.complete_parts())
+        sent = {int(place) for place in places if layout.PART_NAME.fullmatch(place)}
+        return sorted(sent.union(layout.part_numbers(self.folder)))
+
+    def leftover_parts(self, is_settled: Callable[[int], bool]) -> list[int]:
+        """Return the numbers of parts in the folder: a sweep must look at all, as none of them is read there."""
+        return layout.part_numbers(self.folder)
+
+    def complete_parts(self) -> set[str]:
+        """Return the names of the parts whose record was sent."""
+        return {name.rpartition("/")[0] for name in self.bucket.list(layout.PARTS) if name.endswith(f"/{layout.PART}")}
+
+    def read_record(self, part: str, most_bytes: int) -> bytes:
+        """Return the record of a part from the store, else from the folder. Raises FileNotFoundError."""
+        name = f"{part}/{layout.PART}"
+        if name in self._known:
+            with self.open(name) as file:
+                return file.read()
+        try:
+            return self.bucket.read(name)
+        except FileNotFoundError:
+            return (self.folder / name).read_bytes()
+
+    def sent_sizes(self, folder: str = "") -> dict[str, int]:
+        return {name: entry.bytes for name, entry in self.bucket.list(folder).items()}
+
+    def _digest_of(self, name: str) -> FileDigest:
+        """Return the digest of a file from the manifest, or from the record of an unpublished part."""
+        if name not in self._known:
+            folder, _, file = name.rpartition("/")
+            record = self.bucket.read(f"{folder}/{layout.PART}")
+            try:
+                self._known[name] = convert_json(json.loads(record)["files"][file], FileDigest)
+            except (ValueError, KeyError, TypeError):
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name) from None
+        return self._known[name]
 
 
-def _piece(size: int) -> int:
-    """What an upload of so many bytes is sent in."""
-    return max(PIECE, -(-size // (_MOST_PIECES << 20)) << 20)
+def _blob(digest: FileDigest) -> Path:
+    return blob_cache().path(digest.sha256, digest.bytes)
 
 
-def _expected_tags(path: Path, piece: int) -> set[str]:
-    """ETags that prove the bytes: MD5 of the whole, or, sent in pieces, MD5 of their MD5s. S3 and most others give
-    one of them, unless they encrypt with a key of their own."""
-    whole, pieces = hashlib.md5(usedforsecurity=False), []
-    with open_regular(path, follow_links=False) as file:
-        while data := file.read(piece):
-            whole.update(data)
-            pieces.append(hashlib.md5(data, usedforsecurity=False).digest())
-    joined = hashlib.md5(b"".join(pieces), usedforsecurity=False).hexdigest()
-    return {whole.hexdigest(), f"{joined}-{len(pieces)}"}
+def _block_count(digest: FileDigest) -> int:
+    return max(1, -(-digest.bytes // BLOCK))
+
+
+def _absent_blocks(descriptor: int, digest: FileDigest) -> list[int]:
+    """Return the blocks of a file that were not fetched, or differ from their digests."""
+    blocks = range(_block_count(digest))
+    if not os.fstat(descriptor).st_blocks:
+        return list(blocks)
+    return [block for block in blocks if not digest.is_block(os.pread(descriptor, BLOCK, block * BLOCK), block)]
+
+
+def _runs(blocks: Sequence[int]) -> Iterator[range]:
+    """The blocks as runs of neighbours, none too long for one request."""
+    start = 0
+    for place in range(1, len(blocks) + 1):
+        ends = place == len(blocks) or blocks[place] != blocks[place - 1] + 1
+        if ends or place - start == _RUN:
+            yield range(blocks[start], blocks[place - 1] + 1)
+            start = place

@@ -9,9 +9,11 @@ from json.encoder import encode_basestring_ascii
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from msgspec import Struct
 
 from indexer.arrays import Embeddings, Int32Array, TextHashes
 from indexer.chunking import Windows
@@ -23,9 +25,10 @@ from indexer.store import layout
 from indexer.store.documents import parquet_options
 from indexer.store.files import FileDigest, atomic_write, atomic_write_bytes, digest_file
 from indexer.store.integrity import as_damage, read_checked
+from indexer.store.layout import Count, Hash, PartFile, PartName, Size
 from indexer.store.manifest import Manifest
-from indexer.store.mirror import mirror_of, open_stored, read_stored, sent_sizes
-from indexer.typed_json import convert_json, decode_json
+from indexer.store.stores import open_stored, read_stored, store_of
+from indexer.typed_json import decode_json
 
 _PIECE = 1 << 20  # characters of a text that are hashed together
 _MOST_BYTES = 1 << 27  # of a record, which grows with the part's files and its columns
@@ -37,41 +40,58 @@ _CHUNKED_SCHEMA = pa.schema(
 )
 
 
-@dataclass(frozen=True)
-class PartRecord:
-    """What `part.json` says of a complete part. `files` maps plain file names to digests."""
+class PartRecord(Struct, frozen=True, forbid_unknown_fields=True):
+    """The contents of `part.json` of a complete part. `files` maps plain file names to digests."""
 
-    documents: int
-    rows: int
-    dim: int
-    document_key: str
-    embedding_key: str
-    fingerprint: str
-    tokens: int
-    truncated: int
-    not_finite: int
-    zero: int
+    documents: Count
+    rows: Count
+    dim: Size
+    document_key: Hash
+    embedding_key: Hash
+    fingerprint: Hash
+    tokens: Count
+    truncated: Count
+    not_finite: Count
+    zero: Count
     schema: dict[str, Any]
-    files: dict[str, FileDigest]
-    without_tokens: int = 0  # rows whose text holds nothing that a static table knows
-    set_aside: tuple[int, ...] = ()  # documents, from the part's first, that the encoder died of: stored, never live
+    files: dict[PartFile, FileDigest]
+    without_tokens: Count = 0  # rows whose text holds nothing that a static table knows
+    set_aside: tuple[Count, ...] = ()  # documents, from the part's first, that crashed the encoder: stored, never live
 
     def to_json(self) -> bytes:
-        plain = vars(self) | {"files": {name: digest.to_dict() for name, digest in self.files.items()}}
+        """The bytes of `part.json`."""
+        plain = msgspec.to_builtins(self)
         if not self.set_aside:
             del plain["set_aside"]
         return json.dumps(plain, sort_keys=True, indent=1, ensure_ascii=False).encode() + b"\n"
 
 
-@dataclass(frozen=True)
-class PartDocuments:
-    """What is known of a part once its documents are written. `digest` is that of documents.parquet."""
+class PartDocuments(Struct, frozen=True, forbid_unknown_fields=True):
+    """A part once its documents are written. `digest` is that of documents.parquet."""
 
-    documents: int
-    document_key: str
-    embedding_key: str
+    documents: Count
+    document_key: Hash
+    embedding_key: Hash
     schema: dict[str, Any]
     digest: FileDigest
+
+
+class ListedPart(Struct, frozen=True, forbid_unknown_fields=True):
+    """A part in `pending.json`; `known`: rows whose embeddings are those of rows of a complete part."""
+
+    name: PartName
+    rows: Count
+    written: PartDocuments
+    known: list[tuple[PartName, list[Count], list[Count]]]
+
+
+class PendingList(Struct, frozen=True, forbid_unknown_fields=True):
+    """The contents of `pending.json`."""
+
+    format: Count
+    config: dict[str, Any]
+    fingerprint: Hash
+    parts: list[ListedPart]
 
 
 @dataclass(frozen=True)
@@ -88,12 +108,12 @@ class PartRows:
 
 
 def embedding_key(fingerprint: str, hashes: TextHashes) -> str:
-    """What a part's embeddings depend on: the encoder and the texts, in order."""
+    """Return the hash of everything a part's embeddings depend on: the encoder and the texts, in order."""
     return hashlib.sha256(fingerprint.encode() + hashes.tobytes()).hexdigest()
 
 
 def document_key(embeddings: str, documents: Sequence[Document], rules: dict[str, Any]) -> str:
-    """What a part as a whole depends on: its embeddings, ids, titles, texts, metadata and the column rules."""
+    """Return the hash of everything a part depends on: embeddings, ids, titles, texts, metadata, column rules."""
     digest = hashlib.sha256(embeddings.encode() + canonical_json(rules))
     for document in documents:
         for piece in _row_json(document):
@@ -163,10 +183,9 @@ def write_part(folder: Path, documents: PartDocuments, rows: PartRows, fingerpri
 
 def read_record(folder: Path) -> PartRecord | None:
     """The record of a complete part; None when there is none or it is damaged."""
-    path, remote = folder / layout.PART, mirror_of(folder)
+    store, name = store_of(folder)
     try:
-        data = remote[0].read_record(f"{remote[1]}/{layout.PART}") if remote else read_stored(path, _MOST_BYTES)
-        return parse_record(data)
+        return parse_record(store.read_record(name, _MOST_BYTES))
     except (OSError, ValueError):
         return None
 
@@ -181,20 +200,16 @@ def published_record(index: Path, manifest: Manifest, part: str) -> PartRecord:
 
 
 def parse_record(data: bytes) -> PartRecord:
-    """What `PartRecord.to_json` gave. Raises ValueError for what it did not."""
-    from indexer.store.manifest_schema import MAX_DEPTH, RecordFields
-
-    plain = decode_json(data, dict[str, Any], MAX_DEPTH)
-    convert_json(plain, RecordFields)
-    files = {name: FileDigest(**digest) for name, digest in plain["files"].items()}
-    return PartRecord(**plain | {"files": files, "set_aside": tuple(plain.get("set_aside", ()))})
+    """Return the record whose `to_json` returned `data`. Raises ValueError for other data."""
+    return decode_json(data, PartRecord, layout.MAX_DEPTH)
 
 
 def is_intact(folder: Path, record: PartRecord, sent: Mapping[str, int] | None = None) -> bool:
     """Whether every file of the part is there with the bytes its record names; in object storage, where it was checked
     when it was sent and is when it is read, with as many. A part that waits to be sent is here, but for its
     documents. `sent`, of the whole index, saves a listing (see `sent_sizes`)."""
-    sizes, part = sent_sizes(folder) if sent is None else sent, f"{layout.PARTS}/{folder.name}"
+    store, part = store_of(folder)
+    sizes = store.sent_sizes(part) if sent is None else sent
     if f"{part}/{layout.PART}" in sizes:
         return all(sizes.get(f"{part}/{name}") == digest.bytes for name, digest in record.files.items())
     try:
@@ -208,14 +223,14 @@ def is_intact(folder: Path, record: PartRecord, sent: Mapping[str, int] | None =
 
 
 def is_stored_intact(folder: Path, record: PartRecord, sent: Mapping[str, int] | None = None) -> bool:
-    """The same, and of object storage every byte is fetched."""
+    """Return `is_intact` after fetching every byte from object storage."""
     if not is_intact(folder, record, sent):
         return False
     try:
-        if (remote := mirror_of(folder)) is not None:
-            for name, digest in record.files.items():
-                if not (folder / name).is_file():
-                    remote[0].check_stored(f"{remote[1]}/{name}", digest)
+        store, part = store_of(folder)
+        for name, digest in record.files.items():
+            if not (folder / name).is_file():
+                store.check_stored(f"{part}/{name}", digest)
         return True
     except CorruptIndexError:
         return False

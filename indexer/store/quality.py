@@ -1,136 +1,130 @@
-"""What was measured of an index, as its readers see it.
+"""Measured figures of an index, as its readers see them.
 
-A manifest keeps `quality` as the JSON it was written as, with what later versions may add; here is what is read of it.
-Its types have been checked when the manifest was loaded (`indexer.store.manifest_schema`). What stands None was not
-measured.
+A manifest keeps `quality` as the JSON it was written as, with fields that later versions may add; the types here cover
+the fields that are read. None stands for a figure that was not measured.
 """
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Annotated, Any
 
-Record = TypeVar("Record")
+from msgspec import Meta, Struct
+from msgspec.structs import asdict
+
+from indexer.store.layout import Count, FileName
+from indexer.typed_json import convert_json
+
+MEAN_LIMIT = 0.25  # standard deviations a direction, beyond chance: a refit is advised above
+COVARIANCE_LIMIT = 0.5  # of the variance of a direction, beyond chance
 
 
-@dataclass(frozen=True)
-class GateFigures:
-    """A gate that the index was held to before it was published."""
+class GateFigures(Struct, frozen=True):
+    """A gate that the index passed before it was published, or failed where the gate was not required."""
 
     value: float
     limit: float
     passed: bool
 
 
-@dataclass(frozen=True)
-class HeldOut:
+class HeldOut(Struct, frozen=True):
     """The mean variance, in the fitted directions, of rows that the whitening was not fitted on; 1 is perfect.
 
     `expected` is that of ideal Gaussian data, None where it is not defined.
     """
 
-    fitted: int
-    held_out: int
+    fitted: Count
+    held_out: Count
     mean_variance: float
     expected: float | None
 
 
-@dataclass(frozen=True)
-class IndexFigures:
-    """What kind of index was made and why, what it reaches, and by which queries that was measured."""
+class IndexFigures(Struct, frozen=True):
+    """The kind of index and why it was chosen, its recall, and the queries by which that was measured."""
 
     factory: str
     why: str
     recall_at_10: float
     bytes_per_vector: float
-    queries: int
+    queries: Count
     query_origin: str = ""
-    queries_sha256: str = ""
+    queries_sha256: Annotated[str, Meta(pattern=r"^([0-9a-f]{64})?\Z")] = ""
+
+    def __post_init__(self) -> None:
+        if self.queries and not self.query_origin:
+            raise ValueError("it says of how many queries its recall is, and not of which")
 
 
-@dataclass(frozen=True)
-class MeasuredPoint:
+class MeasuredPoint(Struct, frozen=True):
     """Search parameters, and the recall@10 they reach."""
 
     search_parameters: dict[str, int]
     recall: float
 
 
-@dataclass(frozen=True)
-class SegmentFigures:
-    """What was measured of one segment; `recall_curve` in ascending work, empty for an exact index."""
+class SegmentFigures(Struct, frozen=True, kw_only=True):
+    """Figures of one segment; `recall_curve` in ascending work, empty for an exact index."""
 
     index: IndexFigures | None = None
     recall_curve: tuple[MeasuredPoint, ...] = ()
 
 
-@dataclass(frozen=True)
-class DriftFigures:
-    """How far documents added since the fit lie from those it was fitted on; see `indexer.pipeline.drift`."""
+class Drift(Struct, frozen=True):
+    """How far documents added since the fit lie from those it was fitted on; see `indexer.pipeline.drift`.
 
-    rows: int
+    The expected figures are those of chance.
+    """
+
+    rows: Count
     mean_shift: float
     expected_mean_shift: float
     covariance: float
     expected_covariance: float
-    refit_advised: bool
-    since_part: int | None = None  # in indexes of older versions: the first part that was added
+    since_part: Count | None = None  # in indexes of older versions: the first part that was added
+
+    @property
+    def refit_advised(self) -> bool:
+        """Whether a figure is beyond its limit after chance is subtracted."""
+        mean = _beyond(self.mean_shift, self.expected_mean_shift)
+        return mean > MEAN_LIMIT or _beyond(self.covariance, self.expected_covariance) > COVARIANCE_LIMIT
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON types, as a manifest has them."""
+        figures = {name: value for name, value in asdict(self).items() if name != "since_part"}
+        return figures | {"refit_advised": self.refit_advised}
 
 
-@dataclass(frozen=True)
-class StoredRow:
+def _beyond(figure: float, chance: float) -> float:
+    return math.sqrt(max(0.0, figure**2 - chance**2))
+
+
+class StoredRow(Struct, frozen=True):
     """A part, by its number, and a row in it."""
 
-    part: int
-    row: int = 0
+    part: Count
+    row: Count = 0
 
 
-@dataclass(frozen=True)
-class Quality:
-    """All of it. `first` is of the first segment, `segments` of others, by their files."""
+class Quality(SegmentFigures, frozen=True, kw_only=True):
+    """All figures. Those of a segment are of the first one; `segments` has others, by their files."""
 
-    tokens: int = 0
-    truncated: int = 0  # texts that the encoder cut
-    without_tokens: int = 0  # texts without a token that a static table knows
-    gates: Mapping[str, GateFigures] = field(default_factory=dict)  # by name
+    tokens: Count
+    truncated: Count  # texts that the encoder cut
+    without_tokens: Count = 0  # texts without a token that a static table knows
+    self_hit: GateFigures
+    gates: dict[str, GateFigures]  # all of them, by name
+    sample: Count = 0
     held_out: HeldOut | None = None
-    first: SegmentFigures = field(default_factory=SegmentFigures)
-    segments: Mapping[str, SegmentFigures] = field(default_factory=dict)
+    segments: dict[FileName, SegmentFigures] = {}
+    added: dict[str, Any] = {}
     added_since: StoredRow | None = None  # where the rows begin that were added after the fit
-    drift: DriftFigures | None = None
+    drift: Drift | None = None
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> "Quality":
-        """What `quality` of a manifest says."""
-        return cls(
-            plain.get("tokens", 0),
-            plain.get("truncated", 0),
-            plain.get("without_tokens", 0),
-            {name: _record(GateFigures, figure) for name, figure in plain.items() if _is_gate(figure)},
-            _optional(HeldOut, plain.get("held_out")),
-            _segment(plain),
-            {file: _segment(figures) for file, figures in plain.get("segments", {}).items()},
-            _optional(StoredRow, plain.get("added_since")),
-            _optional(DriftFigures, plain.get("drift")),
-        )
+        """Return the figures in `quality` of a manifest. Raises ValueError for wrong types."""
+        gates = {name: figure for name, figure in plain.items() if isinstance(figure, dict) and "passed" in figure}
+        return convert_json({**plain, "gates": gates}, cls)
 
     def of_segment(self, file: str, first: bool) -> SegmentFigures:
-        """The figures of a segment by its file; `first`: whether it is the first of the index."""
-        return self.segments.get(file, self.first if first else SegmentFigures())
-
-
-def _segment(plain: Mapping[str, Any]) -> SegmentFigures:
-    curve = tuple(_record(MeasuredPoint, point) for point in plain.get("recall_curve", ()))
-    return SegmentFigures(_optional(IndexFigures, plain.get("index")), curve)
-
-
-def _optional(kind: type[Record], plain: Mapping[str, Any] | None) -> Record | None:
-    return None if plain is None else _record(kind, plain)
-
-
-def _record(kind: type[Record], plain: Mapping[str, Any]) -> Record:
-    """The fields that the record has; others are passed over."""
-    return kind(**{name: plain[name] for name in kind.__annotations__ if name in plain})
-
-
-def _is_gate(figure: Any) -> bool:
-    return isinstance(figure, dict) and "passed" in figure
+        """Return the figures of a segment by its file; `first`: whether it is the first of the index."""
+        return self.segments.get(file, self if first else SegmentFigures())

@@ -14,7 +14,7 @@ _LIMITS = ("k", "queries", "characters", "hits", "rerank_depth", "reranked", "bo
 def facts_of(generation: OpenGeneration, settings: ServerSettings) -> dict[str, Any]:
     """Return the description of a served index as JSON types. Models and files appear by name, without their paths."""
     facts = describe_index(generation.engine.index)
-    figures = Quality.of(facts["quality"]).first.index
+    figures = Quality.of(facts["quality"]).index
     facts["config"]["encoder"]["model"] = facts["model"] = _last_name(facts["model"])
     facts["config"]["index"]["queries"] = _last_name(facts["config"]["index"]["queries"])
     facts["config"]["whitening"]["query_sample"] = _last_name(facts["config"]["whitening"]["query_sample"])

@@ -6,6 +6,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -172,7 +173,7 @@ def test_an_index_larger_than_the_memory_it_is_given_is_searched(kind: str, tmp_
         ann.save_index(index, file)  # type: ignore[arg-type]
     assert path.stat().st_size > MAPPED_BYTES
     expected = [rows.tolist() for _, rows in ann.search_index(index, queries()[:2], 5)]
-    given = json.dumps([str(path), kind, index.ntotal, file.digest.to_dict(), queries()[:2].tolist()])
+    given = json.dumps([str(path), kind, index.ntotal, msgspec.to_builtins(file.digest), queries()[:2].tolist()])
     done = subprocess.run([sys.executable, "-c", SEARCH_IN_LITTLE], input=given, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == expected

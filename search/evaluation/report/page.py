@@ -1,6 +1,6 @@
 """The page: one HTML file that needs nothing else, no network and no script."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -161,7 +161,7 @@ def _remarks(result: Result, opened: Index) -> list[str]:
 
 
 def _footer(index: Index, provenance: dict[str, Any]) -> Html:
-    def listed(versions: dict[str, str]) -> str:
+    def listed(versions: Mapping[str, str | None]) -> str:
         return ", ".join(f"{name} {version}" for name, version in versions.items())
 
     manifest = index.manifest

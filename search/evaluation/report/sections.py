@@ -155,7 +155,7 @@ def gates(facts: Facts) -> Html:
         ]
         for name, gate in quality.gates.items()
     ]
-    recall, index = quality.gates.get("recall_at_10"), quality.first.index
+    recall, index = quality.gates.get("recall_at_10"), quality.index
     said = "The index compares a query with every vector, so its recall is 1 by construction."
     if recall:
         by = f", by {counted(index.queries, 'query', 'queries')} ({index.query_origin})" if index else ""

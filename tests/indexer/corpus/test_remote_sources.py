@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from indexer import read_corpus
 from indexer.corpus.remote_sources import RemoteFile, names_matching, open_object
 from indexer.errors import ConfigError, CorpusError, StoreError
-from indexer.store.object_store import open_store
+from indexer.store.bucket import open_bucket
 from tests.object_storage import Fault, Storage, first
 from tests.playground import documents, write_rows
 
@@ -24,7 +24,7 @@ def bucket(storage: Storage, tmp_path: Path) -> str:
     bucket = storage.bucket()
     write_rows(tmp_path / "rows.jsonl", documents(20))
     pq.write_table(pa.Table.from_pylist(documents(300)[20:]), tmp_path / "rows.parquet", row_group_size=50)
-    store = open_store(bucket)
+    store = open_bucket(bucket)
     store.put("in/a.jsonl.gz", gzip.compress((tmp_path / "rows.jsonl").read_bytes()))
     store.put("in/deep/er/b.parquet", (tmp_path / "rows.parquet").read_bytes())
     for name in (
@@ -133,7 +133,7 @@ def test_a_file_and_a_path_make_one_corpus(bucket: str, tmp_path: Path) -> None:
 
 
 def test_of_a_large_file_only_what_is_read_is_fetched(storage: Storage, bucket: str) -> None:
-    open_store(bucket).put("large", bytes(30 << 20))
+    open_bucket(bucket).put("large", bytes(30 << 20))
     with open_object(f"{bucket}/large") as file:
         file.seek(20 << 20)
         assert file.read(10) == bytes(10)
@@ -149,7 +149,7 @@ def test_a_connection_that_is_cut_loses_nothing(storage: Storage, bucket: str) -
 
 def test_a_file_that_is_written_anew_meanwhile_is_refused(bucket: str) -> None:
     file = RemoteFile(f"{bucket}/in/a.jsonl.gz")
-    open_store(bucket).put("in/a.jsonl.gz", b"other")
+    open_bucket(bucket).put("in/a.jsonl.gz", b"other")
     with pytest.raises(CorpusError, match=r"a.jsonl.gz: was written anew while it was read"):
         file.read(10)
 

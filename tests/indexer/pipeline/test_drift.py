@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from indexer.config import WhiteningConfig
 from indexer.moments import Moments
-from indexer.pipeline.drift import AddedSince, Drift, measure_drift
+from indexer.pipeline.drift import AddedSince, measure_drift
+from indexer.store.quality import Drift
 from indexer.transforms import Whitening, fit_whitening
 
 # The sample has its mean at (3, 1, 0), variance 4 along the second axis and 1 along the first, next to none along the

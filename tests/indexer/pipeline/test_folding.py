@@ -14,8 +14,9 @@ from indexer.config import BuildConfig
 from indexer.errors import StoreError
 from indexer.pipeline.published_index import PublishedIndex
 from indexer.settings import named_path
-from indexer.store import integrity, parts
+from indexer.store import parts
 from indexer.store.files import FileDigest
+from indexer.store.local_store import LocalStore
 from indexer.store.manifest import list_generations, load_manifest
 from search import SearchEngine, verify_index
 from tests.documents import DOCUMENTS
@@ -44,17 +45,17 @@ def test_many_additions_leave_few_parts_and_read_few_files(
     index, opened, looked_at = tmp_path / "index", list[Path](), list[Path]()
     build_index(DOCUMENTS, index, config)
     encoded = counting.texts
-    open_file, read_record = integrity._opened, parts.read_record
+    descriptor, read_record = LocalStore.descriptor, parts.read_record
 
-    def opening(path: Path, digest: FileDigest) -> int:
-        opened.append(path)
-        return open_file(path, digest)
+    def opening(store: LocalStore, name: str, digest: FileDigest) -> int:
+        opened.append(store.folder / name)
+        return descriptor(store, name, digest)
 
     def looking_at(folder: Path) -> parts.PartRecord | None:
         looked_at.append(folder)
         return read_record(folder)
 
-    monkeypatch.setattr(integrity, "_opened", opening)
+    monkeypatch.setattr(LocalStore, "descriptor", opening)
     monkeypatch.setattr(parts, "read_record", looking_at)
     for number in range(ADDS):
         opened.clear()

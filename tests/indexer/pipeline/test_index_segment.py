@@ -30,8 +30,9 @@ from indexer.progress import NoProgress
 from indexer.run_options import RunOptions
 from indexer.store import parts
 from indexer.store.embeddings import open_embeddings
-from indexer.store.quality import Quality
+from indexer.store.quality import SegmentFigures
 from indexer.transforms import Normalisation, Whitening
+from indexer.typed_json import convert_json
 from tests.indexer.ann.test_selection import unit
 
 DIM, ROWS, PART = 16, 2500, 1000
@@ -119,7 +120,7 @@ def test_an_exact_index_larger_than_the_budget_is_refused(fill: Fill) -> None:
 @pytest.mark.parametrize("factory", ["IVF16,Flat", "HNSW8", "IVF1,PQ4x4fs,RFlat", "PCA15,Flat", "SQ8"])
 def test_a_factory_string_is_tuned_on_all_rows(factory: str, fill: Fill, vectors: npt.NDArray[Any]) -> None:
     filled = fill(type=factory, recall=0.8)
-    about, curve = filled.figures["index"], Quality.of(filled.figures).first.recall_curve
+    about, curve = filled.figures["index"], convert_json(filled.figures, SegmentFigures).recall_curve
     assert filled.recall is not None
     assert filled.recall >= 0.8
     assert (filled.factory, filled.rows, about["recall_at_10"]) == (factory, ROWS, filled.recall)

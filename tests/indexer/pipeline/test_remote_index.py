@@ -26,9 +26,9 @@ from indexer.config import BuildConfig
 from indexer.errors import CorruptIndexError, LockedError, NotAnIndexError, StoreError
 from indexer.run_options import RunOptions
 from indexer.settings import named_path
+from indexer.store.bucket import Bucket, open_bucket
 from indexer.store.manifest import load_manifest
-from indexer.store.object_store import ObjectStore, open_store
-from indexer.store.sending import Sender
+from indexer.store.sending import ObjectSender
 from search import SearchEngine, segments, verify_index
 from search.index import Index
 from tests.object_storage import Fault, Storage, use_cache
@@ -75,12 +75,12 @@ def test_a_copy_of_an_index_is_an_index_both_ways(
     build_index(read_corpus(corpus), local, tiny_config)
     for path in local.rglob("*"):
         if path.is_file():
-            open_store(url).put(path.relative_to(local).as_posix(), path.read_bytes())
+            open_bucket(url).put(path.relative_to(local).as_posix(), path.read_bytes())
     assert answers(url) == answers(str(local))
     delete_documents(url, ["doc3"])
-    for name in open_store(url).list():
+    for name in open_bucket(url).list():
         (back / name).parent.mkdir(parents=True, exist_ok=True)
-        (back / name).write_bytes(open_store(url).read(name))
+        (back / name).write_bytes(open_bucket(url).read(name))
     assert verify_index(back).passed
     assert answers(str(back)) == answers(url)
 
@@ -124,7 +124,7 @@ def test_its_whole_life(corpus: Path, url: str, tiny_config: BuildConfig, tmp_pa
     assert (report.documents, report.generations_removed, report.dropped) == (13, 3, 1)
     assert verify_index(url).passed
     compact_index(url, grace=0, keep=1)
-    left = {name for name in open_store(url).list() if not name.startswith("manifests/")}
+    left = {name for name in open_bucket(url).list() if not name.startswith("manifests/")}
     assert left == set(load_manifest(named_path(url, "the index")).files)
     assert verify_index(url).passed
 
@@ -133,12 +133,12 @@ def test_an_interrupted_build_goes_on_from_an_empty_cache(
     corpus: Path, url: str, tiny_config: BuildConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(Sender, "send_all", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(ObjectSender, "send_all", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             build_index(read_corpus(corpus), url, tiny_config)
     with pytest.raises(NotAnIndexError, match=f"^{url}: an unfinished build"):
         load_manifest(named_path(url, "the index"))
-    sent = {name for name in open_store(url).list() if name.endswith("part.json")}
+    sent = {name for name in open_bucket(url).list() if name.endswith("part.json")}
     assert sent
     use_cache(tmp_path / "elsewhere")
     report = build_index(read_corpus(corpus), url, tiny_config)
@@ -151,21 +151,21 @@ def test_of_two_publishers_one_has_lost_and_touched_nothing(
     corpus: Path, url: str, tiny_config: BuildConfig, storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build_index(read_corpus(corpus), url, tiny_config)
-    create = ObjectStore.create
+    create = Bucket.create
 
-    def other_first(self: ObjectStore, name: str, data: bytes) -> bool:
+    def other_first(self: Bucket, name: str, data: bytes) -> bool:
         command = [sys.executable, "-c", _DELETE, url, "doc4"]
         subprocess.run(command, env=os.environ | storage.environment(tmp_path / "other machine"), check=True)
         return create(self, name, data)
 
-    before = open_store(url).list()
+    before = open_bucket(url).list()
     with monkeypatch.context() as patch:
-        patch.setattr(ObjectStore, "create", other_first)
+        patch.setattr(Bucket, "create", other_first)
         with pytest.raises(LockedError, match=f"^{url}: another writer has published generation 2 meanwhile"):
             delete_documents(url, ["doc5"])
     theirs = load_manifest(named_path(url, "the index"))
     assert (theirs.generation, theirs.documents) == (2, 9)
-    after = open_store(url).list()
+    after = open_bucket(url).list()
     assert all(after[name] == entry for name, entry in before.items())
     assert verify_index(url).passed
     assert delete_documents(url, ["doc5"]).documents == 8
@@ -192,10 +192,10 @@ def test_what_the_store_lost_is_encoded_again_with_overwrite(
     build_index(read_corpus(corpus), url, tiny_config)
     files = load_manifest(named_path(url, "the index")).files
     damaged, gone, _ = sorted(name for name in files if name.endswith("embeddings.npy"))
-    data = bytearray(open_store(url).read(damaged))
+    data = bytearray(open_bucket(url).read(damaged))
     data[-1] ^= 1
-    open_store(url).put(damaged, bytes(data))
-    open_store(url).remove([gone])
+    open_bucket(url).put(damaged, bytes(data))
+    open_bucket(url).remove([gone])
     use_cache(tmp_path / "elsewhere")
     assert [problem.split(": ")[0] for problem in verify_index(url).problems] == [f"{url}/{damaged}", f"{url}/{gone}"]
     with pytest.raises(CorruptIndexError, match=f"^{url}/{gone}: the index names this file, but it is not there"):
@@ -206,7 +206,7 @@ def test_what_the_store_lost_is_encoded_again_with_overwrite(
 
 
 def test_a_folder_of_other_files_is_not_built_into(corpus: Path, url: str, tiny_config: BuildConfig) -> None:
-    open_store(url).put("notes.txt", b"mine")
+    open_bucket(url).put("notes.txt", b"mine")
     with pytest.raises(StoreError, match=rf"^{url}: holds files that are not an index's \(notes.txt\)"):
         build_index(read_corpus(corpus), url, tiny_config)
 
@@ -226,7 +226,7 @@ def build_arguments(corpus: Path, url: str, model: Path) -> list[str]:
 
 
 def complete_parts(url: str) -> set[str]:
-    return {name for name in open_store(url).list("parts") if name.endswith("part.json")}
+    return {name for name in open_bucket(url).list("parts") if name.endswith("part.json")}
 
 
 @pytest.mark.check

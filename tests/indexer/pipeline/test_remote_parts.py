@@ -24,8 +24,8 @@ from indexer.executors import Executor
 from indexer.pipeline import encode, fatal_documents, part_encoder
 from indexer.settings import named_path
 from indexer.store import layout, sending
+from indexer.store.bucket import open_bucket
 from indexer.store.manifest import load_manifest
-from indexer.store.object_store import open_store
 from search import verify_index
 from tests.documents import DOCUMENTS
 from tests.indexer.pipeline.test_fatal_documents import poisoned, run_deadly
@@ -69,11 +69,11 @@ def test_the_same_part_sent_by_several_machines_at_once_is_one_part(
     racing = [command(storage, tmp_path / f"cache{number // 2}", "encode-parts", url, "--quiet") for number in range(4)]
     told = [process.communicate()[1].decode() for process in racing]  # two on each of two machines
     assert [process.returncode for process in racing] == [0] * 4, told
-    sent = {name: open_store(url).read(name) for name in names(url) if name != layout.PENDING}
+    sent = {name: open_bucket(url).read(name) for name in names(url) if name != layout.PENDING}
     use_cache(tmp_path / "another")
-    open_store(url).remove([name for name in sent if name.endswith(layout.PART)])
+    open_bucket(url).remove([name for name in sent if name.endswith(layout.PART)])
     assert encode_pending(url).parts_encoded == PARTS  # over what is there
-    assert {name: open_store(url).read(name) for name in names(url) if name != layout.PENDING} == sent
+    assert {name: open_bucket(url).read(name) for name in names(url) if name != layout.PENDING} == sent
     assert build_index(DOCUMENTS, url, tiny_config).parts_encoded == 0
     require_same(url, tiny_config, tmp_path)
 
@@ -115,8 +115,8 @@ def test_a_part_that_another_processor_has_encoded_meanwhile_stays_as_it_is(
         exact = part_encoder._all_rows
         patch.setattr(part_encoder, "_all_rows", lambda *each: (exact(*each)[0] * (1 + 2**-20), exact(*each)[1]))
         encode_pending(url, slice(0, 1))
-    theirs = {name: open_store(url).read(name) for name in set(names(url)) - before}
-    open_store(url).remove(theirs)
+    theirs = {name: open_bucket(url).read(name) for name in set(names(url)) - before}
+    open_bucket(url).remove(theirs)
     machine("c")
 
     record = next(name for name in theirs if name.endswith(layout.PART))
@@ -128,7 +128,7 @@ def test_a_part_that_another_processor_has_encoded_meanwhile_stays_as_it_is(
             if len(asked) == 2:  # the first time nothing is there, so the part is encoded here too
                 storage.fault = lambda _: None
                 for name, data in theirs.items():
-                    open_store(url).put(name, data)
+                    open_bucket(url).put(name, data)
 
     storage.fault = finish
     assert encode_pending(url).parts_encoded == PARTS
@@ -277,7 +277,7 @@ def test_who_is_late_is_told_that_nothing_waits(
     def swept(request: Request) -> None:
         if request.method == "GET" and request.path.endswith(layout.DOCUMENTS):
             storage.fault = lambda _: None
-            open_store(url).remove(names(url))
+            open_bucket(url).remove(names(url))
 
     storage.fault = swept
     with pytest.raises(NotAnIndexError, match=rf"^{url}: no parts wait here"):
@@ -285,7 +285,7 @@ def test_who_is_late_is_told_that_nothing_waits(
 
 
 def _manifest(url: str, number: int) -> list[str]:
-    return list(json.loads(open_store(url).read(layout.manifest_name(number)))["files"])
+    return list(json.loads(open_bucket(url).read(layout.manifest_name(number)))["files"])
 
 
 @pytest.mark.check
@@ -307,10 +307,10 @@ def test_documents_that_the_store_lost_are_named(
 ) -> None:
     prepare_parts(DOCUMENTS, url, tiny_config)
     gone, damaged, *_ = names(url, layout.DOCUMENTS)
-    open_store(url).remove([gone])
-    data = bytearray(open_store(url).read(damaged))
+    open_bucket(url).remove([gone])
+    data = bytearray(open_bucket(url).read(damaged))
     data[len(data) // 2] ^= 1
-    open_store(url).put(damaged, bytes(data))
+    open_bucket(url).put(damaged, bytes(data))
     machine("b")
     with pytest.raises(CorruptIndexError, match=f"^{url}/{gone}: .* not there"):
         encode_pending(url, slice(0, 1))

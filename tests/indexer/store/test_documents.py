@@ -9,6 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -209,7 +210,7 @@ def test_a_part_of_another_length_than_the_manifest_says_is_refused(tmp_path: Pa
     manifest = write_index(tmp_path, [numbered(5)])
     entry = PartEntry(layout.part_name(0), 6, 6, "", "")
     reader = DocumentReader(
-        tmp_path, Manifest(**vars(manifest) | {"parts": (entry,)}), schema_from_json(manifest.schema)
+        tmp_path, msgspec.structs.replace(manifest, parts=(entry,)), schema_from_json(manifest.schema)
     )
     with pytest.raises(CorruptIndexError, match=r"documents\.parquet: 5 rows, the manifest says 6"):
         reader.fetch([0])

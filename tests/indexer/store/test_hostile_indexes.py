@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import faiss
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -94,7 +95,7 @@ def reseal(index: Path, name: str, change: Callable[[dict[str, Any]], None] = la
     plain = json.loads(path.read_bytes())
     del plain["checksum"]
     if name:
-        plain["files"][name] = digest_file(index / name).to_dict()
+        plain["files"][name] = msgspec.to_builtins(digest_file(index / name))
     change(plain)
     plain["checksum"] = canonical_sha256(plain)
     path.write_bytes(json.dumps(plain, sort_keys=True, indent=1, ensure_ascii=False).encode() + b"\n")

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from indexer.errors import CorruptIndexError, StoreError
 from indexer.store import files, integrity
 from indexer.store.files import BLOCK, FileDigest, atomic_write_bytes
-from indexer.store.integrity import CheckedFile, check_size, read_checked
+from indexer.store.integrity import CheckedFile, read_checked
+from indexer.store.local_store import check_size
 from tests.indexer.store.test_files import SMALL_BLOCK, small_blocks
 
 STEPS = st.lists(

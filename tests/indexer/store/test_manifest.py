@@ -1,18 +1,18 @@
 """The manifest: the one file that is the index. Nothing but the bytes that were published is accepted."""
 
-import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from indexer.errors import CorruptIndexError, NotAnIndexError, StoreError
 from indexer.hashing import canonical_json, canonical_sha256
-from indexer.store import layout, manifest
+from indexer.store import layout, local_store
 from indexer.store.files import FileDigest
 from indexer.store.manifest import (
     Manifest,
@@ -46,7 +46,7 @@ SMALL = Manifest(
 
 
 def numbered(generation: int) -> Manifest:
-    return dataclasses.replace(SMALL, generation=generation)
+    return msgspec.structs.replace(SMALL, generation=generation)
 
 
 def rewrite(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
@@ -81,7 +81,7 @@ def test_the_file_is_json_that_says_its_format_and_checksum(published: Path) -> 
 
 
 def test_equal_manifests_are_equal_bytes(tmp_path: Path) -> None:
-    shuffled = dataclasses.replace(SMALL, files=dict(reversed(SMALL.files.items())))
+    shuffled = msgspec.structs.replace(SMALL, files=dict(reversed(SMALL.files.items())))
     for name, one in (("a", SMALL), ("b", shuffled)):
         publish(tmp_path / name, one)
     assert len({path.read_bytes() for path in tmp_path.glob("*/manifests/*.json")}) == 1
@@ -120,7 +120,7 @@ def test_a_flipped_bit_of_any_byte_is_refused_naming_the_file(
     data = published.read_bytes()
     number = data.index(b'"format":') + len(b'"format":')
     flipped = bytearray()
-    monkeypatch.setattr(manifest, "read_regular", lambda *_, **__: bytes(flipped))  # thousands of files take a while
+    monkeypatch.setattr(local_store, "read_regular", lambda *_, **__: bytes(flipped))  # thousands of files take a while
     for position in range(len(data)):
         for bit in range(8) if every_bit or position in (number, number + 1) else [position % 8]:
             flipped = bytearray(data)
@@ -264,6 +264,6 @@ def test_a_path_without_an_index_is_told_apart(tmp_path: Path) -> None:
 def test_publishing_refuses_a_generation_that_is_there(published: Path, tmp_path: Path) -> None:
     data = published.read_bytes()
     with pytest.raises(StoreError, match=r"00000001\.json.*File exists"):
-        publish(tmp_path, dataclasses.replace(SMALL, documents=4))
+        publish(tmp_path, msgspec.structs.replace(SMALL, documents=4))
     assert published.read_bytes() == data
     assert [path.name for path in published.parent.iterdir()] == ["00000001.json"]

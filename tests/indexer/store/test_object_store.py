@@ -1,221 +1,197 @@
-"""Objects stored, created once and read, while the server and the connection fail in the ways they do."""
+"""Files of an index in object storage: fetched by the block, kept by their hash, shared, bounded and never believed."""
 
-import gc
 import os
-import re
+import subprocess
 import sys
-import threading
-import weakref
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from indexer.errors import ConfigError, MachineError, StoreError
-from indexer.store import object_store
-from indexer.store.object_store import ConditionError, ObjectStore, open_store
-from tests.object_storage import Fault, Storage, first
+from indexer.blob_cache import LIMIT, blob_cache
+from indexer.errors import ConfigError, CorruptIndexError
+from indexer.settings import named_path
+from indexer.store.bucket import open_bucket
+from indexer.store.files import BLOCK, DigestBuilder, FileDigest
+from indexer.store.integrity import CheckedFile, check_file, read_checked
+from indexer.store.object_store import ObjectStore
+from indexer.store.stores import open_stored, store_of
+from tests.object_storage import Storage, forget, use_cache
+
+DATA = np.random.default_rng(0).bytes(20 * BLOCK + 12345)
+_READ = """
+import sys
+from pathlib import Path
+from indexer.settings import named_path
+from indexer.store.files import FileDigest
+from indexer.store.integrity import CheckedFile
+path = named_path(sys.argv[1], "the index") / "file"
+with CheckedFile(path, FileDigest(int(sys.argv[2]), sys.argv[3], sys.argv[4])) as file:
+    print(len(file.read()))
+"""
+
+
+def digest_of(data: bytes) -> FileDigest:
+    builder = DigestBuilder()
+    builder.update(data)
+    return builder.digest()
 
 
 @pytest.fixture
-def store(storage: Storage) -> ObjectStore:
-    return ObjectStore(f"{storage.bucket()}/folder")
+def url(storage: Storage) -> str:
+    url = f"{storage.bucket()}/index"
+    open_bucket(url).put("file", DATA)
+    open_bucket(url).put("small", b"a few bytes")
+    return url
 
 
-def test_what_was_stored_is_listed_and_read_back(store: ObjectStore) -> None:
-    store.put("a/one", b"0123456789")
-    store.put("two", b"x")
-    assert {name: entry.bytes for name, entry in store.list().items()} == {"a/one": 10, "two": 1}
-    assert list(store.list("a")) == ["a/one"]
-    assert store.top() == {"a", "two"}
-    assert store.read("a/one") == b"0123456789"
-    assert store.read_range("a/one", 3, 7) == b"3456"
-    assert store.read_range("a/one", 8, 100) == b"89"
-    store.remove(["a/one", "never there"])
-    assert store.head("a/one") is None
-    with pytest.raises(FileNotFoundError, match=r"s3://test-.*/folder/a/one"):
-        store.read("a/one")
+@pytest.fixture
+def path(url: str) -> Path:
+    """Where the file stands on this machine."""
+    return named_path(url, "the index") / "file"
 
 
-def test_an_object_is_created_once(store: ObjectStore) -> None:
-    assert store.create("manifest", b"ours")
-    assert not store.create("manifest", b"theirs")
-    assert store.read("manifest") == b"ours"
-    assert set(store.list()) == {"manifest"}  # what the store was tried with is gone
+def object_store(path: Path) -> ObjectStore:
+    store, _ = store_of(path)
+    assert isinstance(store, ObjectStore)
+    return store
 
 
-def test_a_creation_whose_answer_was_lost_has_succeeded(store: ObjectStore, storage: Storage) -> None:
-    storage.fault = first(1, Fault(lost=True), "PUT", "manifest")
-    assert store.create("manifest", b"ours")
-    assert store.read("manifest") == b"ours"
+def test_only_the_blocks_that_are_read_are_fetched_and_only_once(path: Path, storage: Storage) -> None:
+    digest = digest_of(DATA)
+    for _ in range(2):
+        with CheckedFile(path, digest) as file:
+            file.seek(5 * BLOCK - 10)
+            assert file.read(20) == DATA[5 * BLOCK - 10 : 5 * BLOCK + 10]
+            file.seek(-5, 2)
+            assert file.read() == DATA[-5:]
+        assert storage.bytes_of("/file") == 2 * BLOCK + 12345
+        forget()  # the next process finds them in the cache
 
 
-@pytest.mark.parametrize("status", [409, 500, 503])
-def test_a_creation_is_asked_for_again(store: ObjectStore, storage: Storage, status: int) -> None:
-    storage.fault = first(2, Fault(status=status), "PUT", "manifest")
-    assert store.create("manifest", b"ours")
-
-
-def test_a_store_that_overwrites_what_was_created_is_refused(store: ObjectStore, storage: Storage) -> None:
-    storage.fault = lambda _: Fault(without="if-none-match")
-    with pytest.raises(StoreError, match=r"takes a conditional put .* Nothing was written"):
-        store.create("manifest", b"ours")
-    assert store.list() == {}
-
-
-@pytest.mark.parametrize("fault", [Fault(status=500), Fault(cut=True), Fault(lost=True)], ids=["500", "cut", "lost"])
-def test_reading_is_tried_again(store: ObjectStore, storage: Storage, fault: Fault) -> None:
-    data = os.urandom(100_000)
-    store.put("one", data)
-    storage.fault = first(3, fault, "GET", "one")
-    assert store.read("one") == data
-    storage.fault = first(3, fault, "GET", "one")
-    assert store.read_range("one", 10, 90_000) == data[10:90_000]
-
-
-def test_a_body_that_stands_still_is_asked_for_again(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(object_store, "TIMEOUTS", {"read_timeout": "300ms"})
-    store = ObjectStore(storage.bucket())
-    store.put("one", b"x" * 100_000)
-    go_on = threading.Event()
-    storage.fault = first(1, Fault(wait=go_on), "GET", "one")
-    assert store.read_range("one", 0, 100_000) == b"x" * 100_000  # while the first body still stands
-    assert sum(request.method == "GET" for request in storage.requests) >= 2
-    go_on.set()
-
-
-def test_a_server_that_goes_on_failing_is_named(store: ObjectStore, storage: Storage) -> None:
-    storage.fault = lambda _: Fault(status=500)
-    with pytest.raises(
-        StoreError, match=r"s3://test-.*/one: object storage does not answer .* 6 times.* run the command"
-    ):
-        store.read("one")
-    assert len(storage.requests) == object_store.ATTEMPTS
-
-
-def test_what_asking_again_does_not_change_is_asked_once(store: ObjectStore, storage: Storage) -> None:
-    storage.fault = lambda _: Fault(status=400)
-    with pytest.raises(StoreError, match=r"object storage refuses the request .*400.*Check the URL, .* AWS_ENDPOINT"):
-        store.read("one")
-
-
-def test_access_that_is_denied_and_buckets_that_are_not_there_are_named(store: ObjectStore, storage: Storage) -> None:
-    storage.fault = lambda _: Fault(status=403)
-    with pytest.raises(StoreError, match=r"access is denied .* AWS_ACCESS_KEY_ID"):
-        store.read("one")
-    storage.fault = lambda _: None
-    absent = ObjectStore("s3://no-such-bucket/folder")
-    for ask in (absent.list, lambda: absent.read("one"), lambda: absent.create("one", b"")):
-        with pytest.raises(StoreError, match="s3://no-such-bucket/folder: there is no such bucket"):
-            ask()
-    with pytest.raises(ConfigError, match="not a URL that can be opened"):
-        ObjectStore("s3:///")
-
-
-@pytest.mark.parametrize("name", ["one#two", "one?two", "one?two#three"])
-def test_every_character_of_a_url_counts(name: str, storage: Storage) -> None:
-    bucket = storage.bucket()
-    ObjectStore(f"{bucket}/{name}").put("a", b"1")
-    ObjectStore(f"{bucket}/one").put("b", b"2")
-    assert set(ObjectStore(bucket).list()) == {f"{name}/a", "one/b"}
-    assert set(ObjectStore(f"{bucket}/{name}").list()) == {"a"}
-
-
-@pytest.mark.parametrize(
-    "value",
-    ["127.0.0.1:5555", "localhost", "http://", "//host", "ftp://host", "http://host:port", "http://host:0",
-     "http://[::1", " http://host", "http://host?x"],
-)  # fmt: skip
-def test_an_endpoint_that_is_no_url_of_a_server_is_named(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL", value)
-    with pytest.raises(ConfigError, match=rf"AWS_ENDPOINT_URL is {re.escape(repr(value))}; expected .* http://host"):
-        ObjectStore("s3://bucket/folder")
-
-
-def test_an_empty_variable_is_one_that_is_not_set(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("AWS_ENDPOINT_URL_S3", "AWS_SKIP_SIGNATURE", "AWS_SESSION_TOKEN"):
-        monkeypatch.setenv(name, "")
-    before = dict(os.environ)
-    store.put("one", b"1")
-    assert ObjectStore(store.url).read("one") == b"1"
-    assert dict(os.environ) == before  # the environment is the host program's
-
-
-@pytest.mark.parametrize(
-    ("url", "variable", "asked"),
-    [
-        ("s3://bucket/folder", "AWS_SECRET_ACCESS_KEY", "PUT http://169.254.169.254/latest/api/token"),
-        ("gs://bucket/folder", "GOOGLE_APPLICATION_CREDENTIALS", "GET http://169.254.169.254/computeMetadata/v1"),
-        ("az://bucket/folder", "AZURE_STORAGE_ACCOUNT_KEY", "GET http://169.254.169.254/metadata/identity/oauth2"),
-    ],
-)
-def test_where_there_are_no_credentials_the_variables_to_set_are_named(
-    url: str, variable: str, asked: str, monkeypatch: pytest.MonkeyPatch
+def test_a_file_is_fetched_in_few_requests_and_takes_no_more_room_than_was_fetched(
+    path: Path, storage: Storage
 ) -> None:
-    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "name")
-    error = ObjectStore(url)._final("one", OSError(f"Error performing {asked} - status code: 403 Forbidden"))
-    assert re.fullmatch(rf"{url}: no credentials found .*{variable}.*SKIP_SIGNATURE.*", str(error))
+    digest = digest_of(DATA)
+    with CheckedFile(path, digest) as file:
+        file.check((np.array([0]), np.array([1])))
+    blob = blob_cache().path(digest.sha256, digest.bytes)
+    assert blob.stat().st_size == len(DATA)
+    assert 512 * blob.stat().st_blocks < 3 * BLOCK
+    storage.requests.clear()
+    os.close(object_store(path).open_whole("file", digest))
+    assert len(storage.requests) == 3  # twenty blocks, eight at a time
+    assert storage.bytes_of("/file") == len(DATA)
+    assert blob.read_bytes() == DATA
 
 
-def test_credentials_that_the_machine_does_not_give_are_missing(
-    storage: Storage, monkeypatch: pytest.MonkeyPatch
+def test_damage_of_the_cache_heals(path: Path) -> None:
+    digest = digest_of(DATA)
+    check_file(path, digest)
+    blob = blob_cache().path(digest.sha256, digest.bytes)
+    with blob.open("r+b") as file:
+        file.seek(3 * BLOCK + 7)
+        file.write(b"damage")
+    forget()
+    with CheckedFile(path, digest) as checked:
+        assert checked.read() == DATA
+    assert blob.read_bytes() == DATA
+
+
+def test_damage_of_the_store_is_named_by_its_url(path: Path, url: str, storage: Storage) -> None:
+    digest = digest_of(DATA)
+    store = open_bucket(url)
+    store.put("file", DATA[:100] + b"x" + DATA[101:])
+    with CheckedFile(path, digest) as file:
+        file.seek(BLOCK)
+        assert file.read(3) == DATA[BLOCK : BLOCK + 3]  # what is not damaged is read
+        file.seek(0)
+        with pytest.raises(CorruptIndexError, match=f"^{url}/file: its bytes are not those"):
+            file.read(10)
+    store.put("file", DATA[:-5])
+    with pytest.raises(CorruptIndexError, match=f"^{url}/file: its bytes"):
+        check_file(path, digest)
+    store.remove(["file"])
+    with pytest.raises(CorruptIndexError, match=f"^{url}/file: the index names this file, but it is not there"):
+        check_file(path, digest)
+
+
+def test_sizes_are_compared_by_one_listing(path: Path, url: str, storage: Storage) -> None:
+    store = object_store(path)
+    right = {"file": digest_of(DATA), "small": digest_of(b"a few bytes")}
+    storage.requests.clear()
+    store.check_sizes(right)
+    assert len(storage.requests) == 1
+    with pytest.raises(CorruptIndexError, match=f"^{url}/small: 11 bytes, the index says 10"):
+        store.check_sizes({"small": digest_of(b"ten bytes.")})
+    with pytest.raises(CorruptIndexError, match=f"^{url}/gone: the index names this file"):
+        store.check_sizes({"gone": digest_of(b"")})
+
+
+def test_a_file_of_one_block_is_checked_by_its_sha256(path: Path, url: str) -> None:
+    small, digest = path.with_name("small"), digest_of(b"a few bytes")
+    assert read_checked(small, digest) == b"a few bytes"
+    object_store(small).know({"small": digest})
+    with open_stored(small) as file:
+        assert file.read() == b"a few bytes"
+    with pytest.raises(CorruptIndexError, match=f"^{url}/small: its bytes"):
+        read_checked(small, digest_of(b"other bytes"))
+
+
+def test_what_nothing_describes_is_not_opened(path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        open_stored(path.parent / "parts" / "00000" / "embeddings.npy")
+
+
+def test_the_cache_is_bounded_and_keeps_what_is_open(
+    path: Path, url: str, storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "")
-    monkeypatch.setenv("AWS_METADATA_ENDPOINT", storage.endpoint)
-    storage.fault = lambda _: Fault(status=403)
-    with pytest.raises(StoreError, match="no credentials found"):
-        ObjectStore("s3://bucket/folder").read("one")
+    monkeypatch.setenv(LIMIT, str(10 * BLOCK))
+    contents = [bytes([number + 1]) * (4 * BLOCK) for number in range(5)]
+    digests = [digest_of(content) for content in contents]
+    for number, content in enumerate(contents):
+        open_bucket(url).put(f"f{number}", content)
+    with CheckedFile(path.with_name("f0"), digests[0]) as held:
+        held.read()
+        for number in range(1, 5):
+            check_file(path.with_name(f"f{number}"), digests[number])
+        blob_cache().make_room()
+        kept = [blob_cache().path(digest.sha256, digest.bytes).exists() for digest in digests]
+        assert kept == [True, False, False, False, True]
+        storage.served.clear()
+        held.seek(0)
+        assert held.read() == contents[0]
+        assert not storage.served
 
 
-def test_half_of_the_credentials_is_named_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
-    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY", raising=False)
-    with pytest.raises(ConfigError, match=r"s3://bucket/folder: .*Missing SecretAccessKey.*Set AWS_ACCESS_KEY_ID and"):
-        ObjectStore("s3://bucket/folder")
+def test_a_blob_that_was_removed_is_not_taken_for_whole(path: Path) -> None:
+    digest = digest_of(DATA)
+    check_file(path, digest)
+    blob_cache().path(digest.sha256, digest.bytes).unlink()
+    check_file(path, digest)
+    assert blob_cache().path(digest.sha256, digest.bytes).read_bytes() == DATA
 
 
-def test_large_files_are_sent_in_pieces_and_proved_by_their_checksum(
-    store: ObjectStore, storage: Storage, tmp_path: Path
-) -> None:
-    data = os.urandom(object_store.PIECE + 1000)
-    (tmp_path / "large").write_bytes(data)
-    storage.fault = first(1, Fault(status=500), "PUT", "large")
-    store.write("large", tmp_path / "large")
-    assert sum("partNumber" in request.path for request in storage.requests) >= 3  # two, and one at least again
-    assert not storage.served  # nothing had to be read back
-    assert store.read("large") == data
+def test_a_limit_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(LIMIT, "20G")
+    with pytest.raises(ConfigError, match=f"{LIMIT} is '20G'; expected a whole number of bytes"):
+        blob_cache()
 
 
-def test_a_file_that_arrives_changed_is_sent_again(store: ObjectStore, storage: Storage, tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"0123456789")
-    storage.fault = first(1, Fault(changed=True), "PUT", "file")
-    store.write("file", tmp_path / "file")
-    assert store.read("file") == b"0123456789"
-    storage.fault = first(99, Fault(changed=True), "PUT", "file")
-    with pytest.raises(StoreError, match="differs from what was sent"):
-        store.write("file", tmp_path / "file")
-
-
-def test_without_obstore_the_way_to_install_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "obstore.store", None)
-    with pytest.raises(MachineError, match=r"needs obstore. Install it with: pip install '.*isotrope\[remote\]"):
-        ObjectStore("s3://bucket/folder")
-
-
-def test_another_version_of_an_object_is_not_read_for_the_first(store: ObjectStore) -> None:
-    store.put("one", b"first")
-    found = store.head("one")
-    assert found is not None
-    store.put("one", b"other")
-    with pytest.raises(ConditionError):
-        store.read_range("one", 0, 5, found.version)
-
-
-def test_stores_that_were_not_used_lately_are_let_go_of(storage: Storage) -> None:
-    first = weakref.ref(open_store("s3://bucket/0"))
-    last = open_store(f"s3://bucket/{object_store._MOST_STORES}")
-    for number in range(1, object_store._MOST_STORES):
-        open_store(f"s3://bucket/{number}")
-    gc.collect()
-    assert first() is None
-    assert open_store(last.url) is last
+@pytest.mark.check
+def test_processes_share_what_they_fetch(path: Path, url: str, storage: Storage, tmp_path: Path) -> None:
+    digest = digest_of(DATA)
+    command = [sys.executable, "-c", _READ, url, str(digest.bytes), digest.sha256, digest.blocks]
+    environment = os.environ | storage.environment(tmp_path / "cache")
+    running = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) for _ in range(4)]
+    assert [process.communicate()[0].split() for process in running] == [[str(len(DATA)).encode()]] * 4
+    assert blob_cache().path(digest.sha256, digest.bytes).read_bytes() == DATA
+    storage.served.clear()
+    subprocess.run(command, env=environment, check=True, capture_output=True)
+    assert not storage.served
+    crowded = environment | {LIMIT: str(4 * BLOCK)}
+    running = [subprocess.Popen(command, env=crowded, stdout=subprocess.PIPE) for _ in range(4)]
+    assert [process.communicate()[0].split() for process in running] == [[str(len(DATA)).encode()]] * 4
+    use_cache(tmp_path / "other")
+    check_file(named_path(url, "the index") / "file", digest)
+    assert storage.bytes_of("/file") == len(DATA)

@@ -84,7 +84,7 @@ def test_a_file_that_cannot_be_looked_for_leaves_nothing_to_close(
     def refuse(_: Path) -> None:
         raise StoreError("unknown")
 
-    monkeypatch.setattr("indexer.store.integrity.in_object_storage", refuse)
+    monkeypatch.setattr("indexer.store.integrity.holder_of", refuse)
     with pytest.raises(StoreError, match="unknown"):
         CheckedFile(tmp_path / "a", digest)
     assert gc.collect() >= 0

@@ -4,23 +4,21 @@ import contextlib
 import json
 import threading
 from collections.abc import Collection, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from indexer.errors import StoreError
 from indexer.moments import Moments
 from indexer.settings import named_path
 from indexer.store import layout
+from indexer.store.bucket import Bucket, open_bucket
 from indexer.store.files import FileDigest, atomic_write_bytes, make_folder
-from indexer.store.mirror import Mirror, mirror_of
-from indexer.store.object_store import ObjectStore, open_store
 from indexer.store.parts import PartDocuments, PartRecord, PartRows, is_intact, parse_record, read_record, write_part
-from indexer.store.sending import Sender
-from indexer.store.sent_parts import send_part
-from tests.indexer.store.test_mirror import digest_of
+from indexer.store.sending import ObjectSender, send_part
+from tests.indexer.store.test_object_store import digest_of, object_store
 from tests.object_storage import Fault, Request, Storage, first, use_cache
 
 PART = "parts/00000"
@@ -34,7 +32,7 @@ class Machine:
     def __init__(self, folder: Path, url: str, bits: int) -> None:
         use_cache(folder)
         self.index = named_path(url, "the index")
-        self.mirror: Mirror = mirror_of(self.index)[0]  # type: ignore[index]
+        self.store = object_store(self.index)
         self.write(bits)
 
     def write(self, bits: int) -> None:
@@ -45,7 +43,7 @@ class Machine:
         self.record = write_part(folder, PartDocuments(40, 64 * "1", 64 * "2", {}, digest), rows, 64 * "3")
 
     def send(self) -> PartRecord:
-        return send_part(self.mirror, PART, self.record)
+        return send_part(self.store, PART, self.record)
 
     def left(self) -> list[str]:
         """The files of the part that lie in the mirror folder."""
@@ -69,7 +67,7 @@ def other(tmp_path: Path, url: str, request: pytest.FixtureRequest) -> Machine:
 
 def stored(url: str) -> PartRecord:
     """The record of the part. Fails unless the store holds each file as it is named, and the moments go with it."""
-    store = open_store(url)
+    store = open_bucket(url)
     record = parse_record(store.read(f"{PART}/{layout.PART}"))
     files = {name: store.read(f"{PART}/{name}") for name in DATA}
     assert {name: digest_of(data) for name, data in files.items()} == record.files
@@ -107,9 +105,9 @@ def test_another_machine_that_comes_in_between_leaves_one_part(
 def test_another_process_of_the_machine_may_send_the_part_in_between(
     again: bool, one: Machine, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    create, between = ObjectStore.create_from, list[str]()
+    create, between = Bucket.create_from, list[str]()
 
-    def other_first(store: ObjectStore, name: str, path: Path) -> bool:
+    def other_first(store: Bucket, name: str, path: Path) -> bool:
         if not between:
             between.append(name)
             one.send()
@@ -118,7 +116,7 @@ def test_another_process_of_the_machine_may_send_the_part_in_between(
                 raise FileNotFoundError(path)
         return create(store, name, path)
 
-    monkeypatch.setattr(ObjectStore, "create_from", other_first)
+    monkeypatch.setattr(Bucket, "create_from", other_first)
     assert one.send() == one.record == stored(url)
     assert between
 
@@ -145,11 +143,11 @@ def test_nothing_that_is_published_is_written_over_by_who_is_late(
         if request.method == "PUT" and request.path.endswith(layout.DOCUMENTS):
             storage.fault = lambda _: None
             one.send()
-            seen.append({name: open_store(url).read(name) for name in open_store(url).list(PART)})
+            seen.append({name: open_bucket(url).read(name) for name in open_bucket(url).list(PART)})
 
     storage.fault = publish
     other.send()
-    assert seen == [{name: open_store(url).read(name) for name in open_store(url).list(PART)}]
+    assert seen == [{name: open_bucket(url).read(name) for name in open_bucket(url).list(PART)}]
 
 
 def test_machines_that_race(tmp_path: Path, url: str) -> None:
@@ -176,15 +174,15 @@ def test_what_arrives_changed_is_sent_again(one: Machine, url: str, storage: Sto
 
 def test_a_part_whose_file_was_lost_is_withdrawn_and_sent_again(one: Machine, other: Machine, url: str) -> None:
     one.send()
-    open_store(url).remove([f"{PART}/{layout.EMBEDDINGS}"])
+    open_bucket(url).remove([f"{PART}/{layout.EMBEDDINGS}"])
     assert not is_intact(other.index / PART, one.record)
-    sender = Sender(other.index)
+    sender = ObjectSender(other.store)
     if other.record != one.record:
         with pytest.raises(StoreError, match=f"^{url}/{PART}: the store holds the record of another part, or files"):
             other.send()
         other.write(1)
     sender.withdraw(PART)
-    assert set(open_store(url).list(PART)) == {f"{PART}/{layout.DOCUMENTS}"}
+    assert set(open_bucket(url).list(PART)) == {f"{PART}/{layout.DOCUMENTS}"}
     sender.send_part(PART, other.record)
     assert sender.wait() == {PART: stored(url)} == {PART: other.record}
 
@@ -192,11 +190,11 @@ def test_a_part_whose_file_was_lost_is_withdrawn_and_sent_again(one: Machine, ot
 @pytest.mark.parametrize("data", [b"", b"{}", b"[1]", b"\xff"])
 def test_a_damaged_record_is_no_record(data: bytes, one: Machine, url: str) -> None:
     one.send()
-    open_store(url).put(f"{PART}/{layout.PART}", data)
-    one.mirror.forget(PART)
+    open_bucket(url).put(f"{PART}/{layout.PART}", data)
+    one.store.forget(PART)
     assert read_record(one.index / PART) is None
     one.write(0)
-    Sender(one.index).withdraw(PART)
+    ObjectSender(one.store).withdraw(PART)
     assert one.send() == stored(url)
 
 
@@ -208,7 +206,7 @@ def test_a_record_that_waits_here_does_not_stand_for_the_one_in_the_store(one: M
 
 def test_a_part_that_waits_to_be_sent_is_whole_by_what_is_here(one: Machine, url: str) -> None:
     assert is_intact(one.index / PART, one.record)
-    store = open_store(url)
+    store = open_bucket(url)
     store.put(f"{PART}/{layout.DOCUMENTS}", (one.index / PART / layout.DOCUMENTS).read_bytes())
     (one.index / PART / layout.DOCUMENTS).unlink()
     assert is_intact(one.index / PART, one.record)
@@ -221,14 +219,14 @@ def test_embeddings_of_another_shape_are_refused(one: Machine, url: str) -> None
     path = one.index / PART / layout.EMBEDDINGS
     kept = path.read_bytes()
     np.save(path, EMBEDDINGS[:3])
-    open_store(url).put(f"{PART}/{layout.EMBEDDINGS}", path.read_bytes())
+    open_bucket(url).put(f"{PART}/{layout.EMBEDDINGS}", path.read_bytes())
     path.write_bytes(kept)
     with pytest.raises(StoreError, match=r"they are \(3, 6\), expected \(40, 6\)"):
         one.send()
 
 
 def test_a_file_too_large_for_one_step_is_refused(one: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("indexer.store.object_store._MOST_CREATED", 100)
+    monkeypatch.setattr("indexer.store.bucket._MOST_CREATED", 100)
     with pytest.raises(StoreError, match=r"bytes, and object storage creates at most 100 .*store\.part_documents"):
         one.send()
 
@@ -246,8 +244,8 @@ def test_a_stop_between_two_removals_leaves_no_part_that_looks_complete(
     verb: str, one: Machine, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stop in the first removal, in the second and so on; a removal that stops leaves the record for last."""
-    store, sender = open_store(url), Sender(one.index)
-    remove, mark = ObjectStore.remove, f"{PART}/{layout.PART}"
+    store, sender = open_bucket(url), ObjectSender(one.store)
+    remove, mark = Bucket.remove, f"{PART}/{layout.PART}"
     verbs = {
         "sweep": lambda: sender.sweep(lambda names: names, [f"{PART}/{name}" for name in (*DATA, layout.PART)]),
         "withdraw": lambda: sender.withdraw(PART),
@@ -260,14 +258,14 @@ def test_a_stop_between_two_removals_leaves_no_part_that_looks_complete(
         store.put(layout.PENDING, json.dumps({"parts": [{"name": PART}]}).encode())
         calls = iter(range(stop))
 
-        def interrupted(self: ObjectStore, names: Collection[str], calls: Iterator[int] = calls) -> None:
+        def interrupted(self: Bucket, names: Collection[str], calls: Iterator[int] = calls) -> None:
             if next(calls, None) is None:
                 remove(self, [name for name in names if name != mark])
                 raise KeyboardInterrupt
             remove(self, names)
 
         with monkeypatch.context() as patch, contextlib.suppress(KeyboardInterrupt):
-            patch.setattr(ObjectStore, "remove", interrupted)
+            patch.setattr(Bucket, "remove", interrupted)
             verbs[verb]()
             break
         assert mark not in store.list() or store.list(PART).keys() >= {f"{PART}/{name}" for name in DATA}

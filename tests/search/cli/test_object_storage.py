@@ -8,7 +8,7 @@ import pytest
 
 import search.cli
 from indexer.settings import named_path
-from indexer.store.object_store import open_store
+from indexer.store.bucket import open_bucket
 from search.describe import describe_index
 from search.index import Index
 from tests.object_storage import Storage, use_cache
@@ -17,7 +17,7 @@ from tests.object_storage import Storage, use_cache
 @pytest.fixture
 def bucket(storage: Storage, place: Path) -> str:
     bucket = storage.bucket()
-    open_store(bucket).put("docs.jsonl", Path("docs.jsonl").read_bytes())
+    open_bucket(bucket).put("docs.jsonl", Path("docs.jsonl").read_bytes())
     return bucket
 
 

@@ -87,7 +87,7 @@ def test_recall_at_build_is_shown_for_an_approximate_index(built: Built) -> None
     index = built("index.type=HNSW4")
     text, (segment,) = page_of(index).text, Index.open(index).segments
     assert "recall_at_10 passed 1 at least 0.95" in text
-    tuned = Quality.of(Index.open(index).manifest.quality).first.index
+    tuned = Quality.of(Index.open(index).manifest.quality).index
     assert tuned is not None
     assert tuned.query_origin.startswith("documents of the corpus, moved to a score of")
     assert f"At build, recall@10 against exact search was 1, by 2 queries ({tuned.query_origin})." in text

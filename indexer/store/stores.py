@@ -1,0 +1,56 @@
+"""The store of an index, chosen by its path: `LocalStore`, or `ObjectStore` for the mirror folder of a URL."""
+
+import errno
+from functools import cache
+from pathlib import Path
+from typing import IO
+
+from indexer.store.files import open_own
+from indexer.store.local_store import LocalStore
+from indexer.store.object_store import ObjectStore
+from indexer.urls import mirrored
+
+Store = LocalStore | ObjectStore
+
+
+def store_at(index: Path) -> Store:
+    """Return the store of an index."""
+    found = mirrored(index)
+    return LocalStore(index) if found is None else _object_store(found[0], found[1])
+
+
+def store_of(path: Path) -> tuple[Store, str]:
+    """Return a store with a file or a part of an index, and its name there."""
+    found = mirrored(path)
+    if found is None:
+        return LocalStore(path.parent), path.name
+    return _object_store(found[0], found[1]), found[2]
+
+
+def holder_of(path: Path) -> tuple[Store, str]:
+    """Return `store_of`, and for a file in a mirror folder, which waits to be sent, the store of that folder."""
+    store, name = store_of(path)
+    return (LocalStore(path.parent), path.name) if store.url and path.is_file() else (store, name)
+
+
+@cache
+def _object_store(folder: Path, url: str) -> ObjectStore:
+    return ObjectStore(folder, url)
+
+
+def open_stored(path: Path) -> IO[bytes]:
+    """Open a whole file of an index for reading. Raises OSError, and StoreError from object storage."""
+    try:
+        return open_own(path)
+    except FileNotFoundError:
+        store, name = store_of(path)
+        return store.open(name)
+
+
+def read_stored(path: Path, most_bytes: int | None = None) -> bytes:
+    """Return the bytes of a file of an index. Raises OSError, also for a file of more than `most_bytes`."""
+    with open_stored(path) as file:
+        data = file.read() if most_bytes is None else file.read(most_bytes + 1)
+    if most_bytes is not None and len(data) > most_bytes:
+        raise OSError(errno.EFBIG, f"it has more bytes than expected, {most_bytes:,} at most", str(path))
+    return data
