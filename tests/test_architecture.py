@@ -73,13 +73,13 @@ LEVELS: list[set[str]] = [
         "search.mteb",
     },
     {"search.evaluation.cells", "search.evaluation.embeddings"},
-    {"search.evaluation.rerank_table", "search.evaluation.retrieval_tables"},
     {"search.evaluation.tables"},
     {"search.evaluation.target"},
     {"search.evaluation.recall", "search.evaluation.retrieval", "search.evaluation.sts"},
-    {"search.evaluation.papers", "search.evaluation.plots", "search.evaluation.tune"},
+    {"search.evaluation.plots", "search.evaluation.tune"},
     {"search.evaluation.report"},
     {"search.cli"},
+    {"search.papers"},
 ]
 HEAVY = {"numpy", "torch", "transformers", "faiss", "pyarrow", "duckdb", "openvino", "scipy", "ray", "obstore"}
 ALL = ("indexer", "search", "benchmarks")

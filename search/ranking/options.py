@@ -24,7 +24,7 @@ class SearchOptions:
     variable leaves, is refused. `min_score` is the lowest score of a hit. `exact` compares with every document instead
     of searching the index. `hybrid` fuses the vectors' ranking with that of BM25 as the recipe's `[hybrid]` says;
     `hybrid_weight`, 0 to 1, is that of the vectors' score in place of the recipe's. `similarity` "js" ranks the
-    mixtures of an index of pooling "latte-mix" by Jensen-Shannon divergence (`search.ranking.divergence`); `exact` then
+    mixtures of an index of pooling "latte-mix" by Jensen-Shannon divergence (`search.papers.divergence`); `exact` then
     means proved. `partial` takes answers without the segments whose processes are lost, marked as such, where segments
     are held by others (`search.shards`). `fold` folds near-duplicates under the better hit (`search.ranking.folding`):
     those whose stored vectors have an inner product of at least so much, above 0 and at most 1, whatever `similarity`

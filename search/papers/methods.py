@@ -25,21 +25,6 @@ from indexer.lazy import require_extra
 from indexer.pipeline.train_pooling import sampled_texts
 from indexer.progress import NoProgress, Progress
 from search.evaluation.bootstrap import difference
-from search.evaluation.papers.method_settings import (
-    TRAINED,
-    MethodsOptions,
-    flow_settings,
-    plain_settings,
-    sif_settings,
-)
-from search.evaluation.papers.mixtures import (
-    MethodScores,
-    SentenceTokens,
-    TrainingTokens,
-    mixture_variants,
-    train_and_score,
-)
-from search.evaluation.papers.whiteningbert import published_figures, published_tables
 from search.evaluation.result import Clock, Result, how_built
 from search.evaluation.settings import Setting
 from search.evaluation.sts.data import Task
@@ -57,6 +42,21 @@ from search.evaluation.sts.score import (
 from search.evaluation.sts.sts import AVERAGE, BOOTSTRAP
 from search.evaluation.target import Target
 from search.files import file_hash
+from search.papers.method_settings import (
+    TRAINED,
+    MethodsOptions,
+    flow_settings,
+    plain_settings,
+    sif_settings,
+)
+from search.papers.mixtures import (
+    MethodScores,
+    SentenceTokens,
+    TrainingTokens,
+    mixture_variants,
+    train_and_score,
+)
+from search.papers.whiteningbert import published_figures, published_tables
 
 NOT_RUN = "not implemented: trains the encoder"
 

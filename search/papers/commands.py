@@ -1,4 +1,4 @@
-"""`isotrope evaluate whiteningbert`, `methods`, `rte` and `words`: what the papers measured."""
+"""The commands `isotrope evaluate layers`, `whiteningbert`, `methods`, `rte` and `words`."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,8 +59,8 @@ def whiteningbert(sources: tuple[str, ...], **options: Any) -> None:
     """
     from search.cli.output import print_result
     from search.cli.progress import ProgressBar
-    from search.evaluation.papers.whiteningbert import whiteningbert_table
     from search.evaluation.sts.data import read_tasks
+    from search.papers.whiteningbert import whiteningbert_table
 
     check_output_options(options, *sources)
     target = _recipe_target(options)
@@ -109,9 +109,9 @@ def methods(sources: tuple[str, ...], methods: tuple[str, ...], **options: Any) 
     from indexer.errors import ConfigError
     from search.cli.output import print_result
     from search.cli.progress import ProgressBar
-    from search.evaluation.papers.method_settings import DRAWN, SEEDS, MethodsOptions, methods_of
-    from search.evaluation.papers.methods import evaluate_methods
     from search.evaluation.sts.data import read_tasks
+    from search.papers.method_settings import DRAWN, SEEDS, MethodsOptions, methods_of
+    from search.papers.methods import evaluate_methods
 
     fit, seeds = options["fit"], options["seeds"]
     check_output_options(options, *sources, fit.partition("corpus:")[2])
@@ -170,7 +170,7 @@ def rte(file: Path, threshold_from: Path | None, thresholds: tuple[float, ...], 
     """
     from search.cli.output import print_result
     from search.cli.progress import ProgressBar
-    from search.evaluation.papers.rte import THRESHOLDS, RteOptions, evaluate_rte, read_rte, rte_sweep
+    from search.papers.rte import THRESHOLDS, RteOptions, evaluate_rte, read_rte, rte_sweep
 
     check_output_options(options, file, threshold_from, fit.partition("corpus:")[2])
     target = target_of(options)
@@ -208,9 +208,9 @@ def words(files: tuple[Path, ...], **options: Any) -> None:
     from indexer.errors import ConfigError
     from search.cli.output import print_result
     from search.cli.progress import ProgressBar
-    from search.evaluation.papers.word_sets import read_word_sets
-    from search.evaluation.papers.words import WordsOptions, evaluate_words
     from search.evaluation.settings import parse_layers
+    from search.papers.word_sets import read_word_sets
+    from search.papers.words import WordsOptions, evaluate_words
 
     if options["cache"]:
         raise ConfigError("--cache keeps embeddings of texts, and none are made here; leave it out.")
@@ -220,4 +220,62 @@ def words(files: tuple[Path, ...], **options: Any) -> None:
     sets = read_word_sets(files)
     with ProgressBar(options["quiet"]) as progress:
         result = evaluate_words(target_of(options), sets, plan, progress)
+    print_result(result, options)
+
+
+@click.command("layers")
+@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
+@click.option("--pooling", type=click.Choice(["mean", "cls"]), help="Pooling over the tokens. Default: the recipe's.")
+@click.option(
+    "--strength",
+    default="none",
+    show_default=True,
+    metavar="S",
+    help='Whitening strength, 0 to 1, fitted on each task\'s own sentences; or "none" for no transform at all.',
+)
+@click.option(
+    "--protocol",
+    type=click.Choice(["mean", "wmean", "all"]),
+    default="mean",
+    show_default=True,
+    help="How a task of several subsets becomes one figure, as in `isotrope evaluate sts`.",
+)
+@click.option(
+    "--up-to",
+    type=int,
+    default=0,
+    metavar="N",
+    help="Largest number of layers combined. Default: all for models of up to 6 blocks, else 3.",
+)
+@click.option("--plot", type=PATH, metavar="FILE", help="Draw both figures into this file (.png, .svg, .pdf).")
+@target_options
+@result_options
+def layers(sources: tuple[str, ...], **options: Any) -> None:
+    """Every combination of layers on STS: a heat map and the best of n.
+
+    SOURCE as for `isotrope evaluate sts`. Layers count from 0, the embedding output; 1 is the first block. Every
+    sentence passes through the encoder once. Figures are Spearman's correlation, averaged over the tasks: times 100
+    in tables, from 0 to 1 in JSON.
+
+    \b
+    Examples:
+      isotrope evaluate layers sts-folder --plot layers.png
+      isotrope evaluate layers sts-folder --strength 1 --up-to 2 -o layers.json
+    """
+    from search.cli.output import print_result
+    from search.cli.progress import ProgressBar
+    from search.evaluation.plots.drawing import check_plot
+    from search.evaluation.settings import parse_strength
+    from search.evaluation.sts.data import read_tasks
+    from search.papers.layers import LayersOptions, evaluate_layers
+    from search.papers.layers_plot import plot_layers
+
+    check_output_options(options, *sources)
+    if plot := options["plot"]:
+        check_plot(plot, options["force"])
+    plan = LayersOptions(options["pooling"], parse_strength(options["strength"]), options["protocol"], options["up_to"])
+    with ProgressBar(options["quiet"]) as progress:
+        result = evaluate_layers(target_of(options), read_tasks(*sources), plan, options["cache"], progress)
+    if plot:
+        plot_layers(result, plot, options["force"])
     print_result(result, options)

@@ -18,9 +18,9 @@ from indexer.encoders.token_embeddings import TokenEmbeddings, TokenGroup
 from indexer.pooling.latte_mix import LatteMix, train_latte_mix
 from indexer.pooling.latte_mix.divergence import js_similarity, mixture_l2, negative_l2
 from indexer.progress import Progress
-from search.evaluation.papers.method_settings import Method, MethodsOptions
 from search.evaluation.sts.data import Task
 from search.evaluation.sts.score import Positions, cosines
+from search.papers.method_settings import Method, MethodsOptions
 
 Ints = npt.NDArray[np.int64]
 _STORED = np.float16  # half the disk; token vectors are of the order of 1

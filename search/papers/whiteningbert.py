@@ -56,7 +56,7 @@ class _Block:
 @cache
 def published_tables() -> dict[str, Any]:
     """The published figures as they stand in the data file, with their source."""
-    text = files("search.evaluation.papers").joinpath("whiteningbert.json").read_text(encoding="utf-8")
+    text = files("search.papers").joinpath("whiteningbert.json").read_text(encoding="utf-8")
     tables: dict[str, Any] = json.loads(text)
     return tables
 
