@@ -202,6 +202,14 @@ def test_the_indexer_never_imports_search() -> None:
             if name.split(".")[0] == "search"] == []  # fmt: skip
 
 
+def test_the_core_of_search_imports_no_paper() -> None:
+    """A recipe, an option, a command or a result names a paper's module, and only then is it imported."""
+    papers = ("search.papers", "indexer.papers", "indexer.pooling.sif", "indexer.pooling.sbert_wk",
+              "indexer.pooling.latte_mix", "indexer.transforms.flow")  # fmt: skip
+    assert [f"{path} imports {name}" for path, tree in modules("search") if path.parts[1] != "papers"
+            for name in imports(tree) if name.startswith(papers)] == []  # fmt: skip
+
+
 def test_only_ann_touches_faiss() -> None:
     users = {str(path) for path, tree in modules() for name in imports(tree) if name.split(".")[0] == "faiss"}
     assert users == {"indexer/ann/faiss_index.py"}
