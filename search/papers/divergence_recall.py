@@ -11,7 +11,7 @@ from indexer.errors import ConfigError, EvaluationError
 from indexer.pooling.latte_mix.divergence import js_similarities
 from indexer.progress import NoProgress, Progress
 from search.engine import SearchEngine
-from search.evaluation.bootstrap import draw_counts, interval, resampled_mean
+from search.evaluation.bootstrap import draw_counts, mean_interval
 from search.evaluation.recall.drawn_queries import SAMPLE, DrawnFrom, draw_queries
 from search.evaluation.result import Clock, Result, how_built
 from search.index import Index, LiveRows
@@ -62,13 +62,9 @@ def evaluate_divergence(
 
 
 def _row(shares: Sequence[float], proven: Sequence[bool], k: int, queries: QuerySet, index: Index) -> dict[str, Any]:
-    values = np.array(shares)
-    ends = interval(float(values.mean()), resampled_mean(values, draw_counts(len(values), "divergence")))
     return {
         "k": k,
-        "recall": ends.value,
-        "low": ends.low,
-        "high": ends.high,
+        **mean_interval(np.array(shares), draw_counts(len(shares), "divergence")).to_dict("recall"),
         "proven": float(np.mean(proven)),
         "candidates": first_reach(k),
         "queries": len(shares),

@@ -20,7 +20,6 @@ from indexer.encoders.identity import PoolingKey
 from indexer.errors import ConfigError, EvaluationError
 from indexer.lazy import require_extra
 from indexer.progress import NoProgress, Progress
-from search.evaluation.bootstrap import Difference, difference
 from search.evaluation.embeddings import EmbeddingSource, TextEmbeddings
 from search.evaluation.result import Clock, Result, how_built
 from search.evaluation.settings import Setting, Strength, Sweep, check_dimensions, transform_hash
@@ -90,15 +89,6 @@ class _Found:
     @property
     def layers(self) -> Layers:
         return self.setting.layers
-
-    @property
-    def figures(self) -> dict[str, float | None]:
-        ends = self.average.interval
-        return {"spearman": ends.value, "low": ends.low, "high": ends.high}
-
-    def less(self, other: "_Found") -> Difference:
-        one, two = other.average, self.average
-        return difference(one.value, two.value, one.resampled, two.resampled)
 
 
 @dataclass(frozen=True)
@@ -253,7 +243,7 @@ def _row(one: _Found, tasks: Sequence[Task], protocol: Protocol, source: Embeddi
         "protocol": protocol,
         "fit": _FIT,
         "task": AVERAGE,
-        **one.figures,
+        **one.average.figures,
         "pairs": sum(len(subset.scores) for task in tasks for subset in task.subsets),
         "tasks": one.tasks,
         "transform": one.transforms,
@@ -262,12 +252,11 @@ def _row(one: _Found, tasks: Sequence[Task], protocol: Protocol, source: Embeddi
 
 
 def _comparison(one: _Found, paper: _Found) -> dict[str, Any]:
-    found = one.less(paper)
     return {
         "setting": one.setting.label,
         "against": paper.setting.label,
         "task": AVERAGE,
-        **found.to_row(),
+        **one.average.less(paper.average).to_dict("difference"),
     }
 
 

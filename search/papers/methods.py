@@ -24,7 +24,6 @@ from indexer.errors import ConfigError, EvaluationError
 from indexer.lazy import require_extra
 from indexer.pipeline.train_pooling import sampled_texts
 from indexer.progress import NoProgress, Progress
-from search.evaluation.bootstrap import difference
 from search.evaluation.result import Clock, Result, how_built
 from search.evaluation.settings import Setting
 from search.evaluation.sts.data import Task
@@ -274,15 +273,10 @@ def method_rows(
             mean = _mean_of(averages[label])
             untrained = averages.get(kept[members[0]].untrained)
             row = about | {"task": AVERAGE} | _figures(averages[label])
-            row["against_mean"] = _less(mean, against) if label != control else None
-            row["against_untrained"] = _less(mean, _mean_of(untrained)) if untrained else None
+            row["against_mean"] = mean.less(against).to_dict() if label != control else None
+            row["against_untrained"] = mean.less(_mean_of(untrained)).to_dict() if untrained else None
             rows.append(row)
     return rows
-
-
-def _less(one: Estimate, other: Estimate) -> dict[str, Any]:
-    """The paired difference, JSON types."""
-    return difference(other.value, one.value, other.resampled, one.resampled).to_dict()
 
 
 def _about(
@@ -323,11 +317,8 @@ def _figures(estimates: Sequence[Estimate]) -> dict[str, Any]:
     mean = _mean_of(estimates)
     values = [estimate.value for estimate in estimates]
     spread = float(np.std(values, ddof=1)) if len(values) > 1 else None
-    ends = mean.interval
     return {
-        "spearman": mean.value,
-        "low": ends.low,
-        "high": ends.high,
+        **mean.figures,
         "standard_deviation": spread,
         "by_seed": values if len(values) > 1 else None,
     }

@@ -18,7 +18,7 @@ from indexer.corpus.text_formats import parse_json
 from indexer.errors import ConfigError, EvaluationError
 from indexer.progress import Progress
 from indexer.transforms import Transform
-from search.evaluation.bootstrap import LEVEL, RESAMPLES, difference, draw_counts, interval, resampled_mean
+from search.evaluation.bootstrap import LEVEL, RESAMPLES, draw_counts, mean_difference, mean_interval
 from search.evaluation.result import Clock, Result, how_built
 from search.evaluation.settings import Setting, Sweep, check_dimensions, transform_hash
 from search.evaluation.sts.data import Subset, Task
@@ -182,8 +182,7 @@ class _ThresholdAccuracy:
         return float(self.right.mean())
 
     def to_dict(self, counts: Float64Array) -> dict[str, Any]:
-        ends = interval(self.accuracy, resampled_mean(self.right, counts))
-        figures = {"accuracy": ends.value, "low": ends.low, "high": ends.high}
+        figures = mean_interval(self.right, counts).to_dict("accuracy")
         return {"threshold": self.threshold, **figures, "chosen_on": self.chosen_on}
 
 
@@ -330,12 +329,11 @@ def _row(one: _Measured, pairs: EntailmentPairs, plan: RteOptions, counts: Float
 def _comparison(first: _Measured, second: _Measured, counts: Float64Array) -> dict[str, Any]:
     """Second less first, paired, each at its own threshold: from the other pairs where there are some."""
     one, two = first.headline, second.headline
-    found = difference(one.accuracy, two.accuracy, resampled_mean(one.right, counts), resampled_mean(two.right, counts))
     return {
         "setting": second.setting.label,
         "against": first.setting.label,
         "chosen_on": two.chosen_on,
-        **found.to_row(),
+        **mean_difference(one.right, two.right, counts).to_dict("difference"),
     }
 
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from indexer.arrays import Float64Array
 from indexer.lazy import require_extra
-from search.evaluation.bootstrap import difference, draw_counts, interval, resampled_mean
+from search.evaluation.bootstrap import draw_counts, mean_difference, mean_interval
 from search.evaluation.settings import Setting
 
 MAP, MRR = "MAP", "MRR"
@@ -94,10 +94,7 @@ class PairedComparison:
         return draw_counts(len(next(iter(self.measured[0].values.values()))), "retrieval")
 
     def _result(self, one: MeasuredRun) -> dict[str, Any]:
-        found = {
-            name: interval(float(values.mean()), resampled_mean(values, self._counts)).to_dict()
-            for name, values in one.values.items()
-        }
+        found = {name: mean_interval(values, self._counts).to_dict() for name, values in one.values.items()}
         settings = one.setting.to_dict() if one.setting else dict.fromkeys(_SETTINGS)
         return {"setting": one.label, **settings, "measure": found, **one.facts}
 
@@ -106,8 +103,7 @@ class PairedComparison:
         return {"setting": one.label, "against": other.label, "measure": found}
 
     def _difference(self, before: Float64Array, after: Float64Array) -> dict[str, Any]:
-        resampled = resampled_mean(before, self._counts), resampled_mean(after, self._counts)
-        found = difference(float(before.mean()), float(after.mean()), *resampled)
+        found = mean_difference(before, after, self._counts)
         counts = {"won": after > before, "tied": after == before, "lost": after < before}
         return found.to_dict() | {name: int(np.count_nonzero(which)) for name, which in counts.items()}
 

@@ -23,7 +23,16 @@ from indexer.arrays import Float64Array
 from indexer.errors import EvaluationError
 from indexer.lazy import require_extra
 from indexer.transforms import Normalisation, Transform, Whitening
-from search.evaluation.bootstrap import Interval, draw_counts, interval, mean_of, resampled_ranks, resampled_spearman
+from search.evaluation.bootstrap import (
+    Difference,
+    Interval,
+    difference,
+    draw_counts,
+    interval,
+    mean_of,
+    resampled_ranks,
+    resampled_spearman,
+)
 from search.evaluation.embeddings import TextEmbeddings
 from search.evaluation.settings import Setting
 from search.evaluation.sts.data import Task
@@ -90,6 +99,15 @@ class Estimate:
     @property
     def interval(self) -> Interval:
         return interval(self.value, self.resampled)
+
+    @property
+    def figures(self) -> dict[str, float | None]:
+        """The correlation and its interval, JSON types."""
+        return self.interval.to_dict("spearman")
+
+    def less(self, other: "Estimate") -> Difference:
+        """Return the paired difference from another estimate."""
+        return difference(other.value, self.value, other.resampled, self.resampled)
 
 
 def average(estimates: Sequence[Estimate], weights: Sequence[float] | None = None) -> Estimate:

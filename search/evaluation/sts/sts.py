@@ -13,7 +13,7 @@ from indexer.errors import EvaluationError
 from indexer.lazy import require_extra
 from indexer.progress import NoProgress, Progress
 from indexer.transforms import Transform, Whitening
-from search.evaluation.bootstrap import LEVEL, RESAMPLES, difference
+from search.evaluation.bootstrap import LEVEL, RESAMPLES
 from search.evaluation.embeddings import TextEmbeddings
 from search.evaluation.result import Clock, Result, how_built
 from search.evaluation.settings import Setting, check_dimensions, transform_hash
@@ -181,7 +181,7 @@ def result_rows(
         tasks = [_task_row(one, number, protocol) for one in scored]
         mean = {
             "task": AVERAGE,
-            **_figures(_average(scored, number, protocol)),
+            **_average(scored, number, protocol).figures,
             "pairs": sum(one.pairs for one in scored),
             "tasks": len(scored),
             "rank": _only(row["rank"] for row in tasks),
@@ -199,8 +199,6 @@ def comparisons(
     averages = [_average(scored, number, protocol) for number in range(len(settings))]
     rows = []
     for number, other in _pairs_to_compare(settings):
-        one, against = averages[number], averages[other]
-        found = difference(against.value, one.value, against.resampled, one.resampled)
         rows.append(
             {
                 "setting": settings[number].label,
@@ -208,7 +206,7 @@ def comparisons(
                 "protocol": protocol,
                 "fit": fit,
                 "task": AVERAGE,
-                **found.to_row(),
+                **averages[number].less(averages[other]).to_dict("difference"),
             }
         )
     return rows
@@ -234,7 +232,7 @@ def _task_row(one: Scored, number: int, protocol: Protocol) -> dict[str, Any]:
     whitened = isinstance(transform, Whitening)
     return {
         "task": one.task.name,
-        **_figures(one.estimates[protocol][number]),
+        **one.estimates[protocol][number].figures,
         "pairs": one.pairs,
         "tasks": 1,
         "rank": transform.dim if whitened else None,
@@ -244,11 +242,6 @@ def _task_row(one: Scored, number: int, protocol: Protocol) -> dict[str, Any]:
 
 def _average(scored: Sequence[Scored], number: int, protocol: Protocol) -> Estimate:
     return average([one.estimates[protocol][number] for one in scored])
-
-
-def _figures(estimate: Estimate) -> dict[str, float | None]:
-    found = estimate.interval
-    return {"spearman": found.value, "low": found.low, "high": found.high}
 
 
 def _only(values: Iterable[T]) -> T | None:

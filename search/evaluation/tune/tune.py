@@ -21,7 +21,7 @@ from indexer.errors import ConfigError, MachineError
 from indexer.moments import Moments
 from indexer.progress import NoProgress, Progress
 from indexer.ranking_config import HybridConfig
-from search.evaluation.bootstrap import LEVEL, RESAMPLES, interval, resampled_mean
+from search.evaluation.bootstrap import LEVEL, RESAMPLES, mean_interval
 from search.evaluation.result import Clock, Result, how_built
 from search.evaluation.settings import Centre, Setting, Strength, Sweep, state_keys
 from search.evaluation.target import Subject, Target
@@ -95,7 +95,7 @@ class Tuned:
         """A setting with its score and interval, JSON types."""
         return {
             **one.setting.to_dict(),
-            **interval(one.score, resampled_mean(one.values, self.choice.counts)).to_dict(),
+            **mean_interval(one.values, self.choice.counts).to_dict(),
             "dimensions": one.dim,
             "bytes": one.bytes,
             "transform": one.transform,
