@@ -41,6 +41,10 @@ class MeasuredSetting:
         """Bytes of a float32 vector."""
         return 4 * self.dim
 
+    def less(self, other: "MeasuredSetting", counts: Float64Array) -> Difference:
+        """Return the paired difference from another setting."""
+        return mean_difference(other.values, self.values, counts)
+
 
 TOLD = 0.9  # of the resamples
 _USUAL_CENTRE = "role"
@@ -71,7 +75,7 @@ class Choice:
 
     def beyond(self, one: MeasuredSetting, other: MeasuredSetting) -> Difference:
         """Second minus first, paired."""
-        return mean_difference(one.values, other.values, self.counts)
+        return other.less(one, self.counts)
 
     def told(self, one: MeasuredSetting, other: MeasuredSetting) -> bool:
         """Whether the second is told to be better than the first."""
@@ -88,9 +92,7 @@ def choose(measured: Sequence[MeasuredSetting], own: Setting | None = None, marg
     counts = draw_counts(len(measured[0].values), "tune")
     candidates = _candidates(measured, own, margin, counts) if own and margin else tuple(measured)
     best = max(candidates, key=lambda one: one.score)
-    tied = tuple(
-        one for one in candidates if one is best or not is_better(mean_difference(one.values, best.values, counts))
-    )
+    tied = tuple(one for one in candidates if one is best or not is_better(best.less(one, counts)))
     raw = max((one for one in measured if one.setting.raw), key=lambda one: one.score)
     present = next((one for one in measured if one.setting == own), None)
     highest = "highest" if best.score >= max(one.score for one in measured) else "highest with the recipe's centre"
@@ -124,7 +126,7 @@ def _candidates(
         usual = best.get((key, own.whitening.centre))
         if usual is None or centre == own.whitening.centre:
             return True
-        low = mean_difference(usual.values, best[key, centre].values, counts).low
+        low = best[key, centre].less(usual, counts).low
         return low is not None and low > margin
 
     allowed = {name for name in groups if is_allowed(*name)}
