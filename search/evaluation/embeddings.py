@@ -129,10 +129,16 @@ class EmbeddingSource:
     def _cached_at(self, texts: list[str], role: Role) -> Path | None:
         if self.cache is None:
             return None
-        digest = hashlib.sha256(canonical_json([role, [self._identity(key).to_dict() for key in self.keys]]))
-        for text in texts:
-            digest.update(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest())
-        return self.cache / f"{digest.hexdigest()}.states"
+        encoded = canonical_json([role, [self._identity(key).to_dict() for key in self.keys]])
+        return self.cache / f"{digest_of(encoded, texts)}.states"
+
+
+def digest_of(encoder: bytes, texts: Sequence[str]) -> str:
+    """Return the name of the file that keeps embeddings: a hash of what describes the encoder, and of the texts."""
+    digest = hashlib.sha256(encoder)
+    for text in texts:
+        digest.update(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest())
+    return digest.hexdigest()
 
 
 def _resolved(config: EncoderConfig, settings: Sequence[Setting], own: EncoderSpec | None) -> EncoderSpec:

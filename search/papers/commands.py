@@ -57,16 +57,14 @@ def whiteningbert(sources: tuple[str, ...], **options: Any) -> None:
       isotrope evaluate whiteningbert sts-folder
       isotrope evaluate whiteningbert sts-folder -o table.json
     """
-    from search.cli.output import print_result
-    from search.cli.progress import ProgressBar
+    from search.cli.output import print_measured
     from search.evaluation.sts.data import read_tasks
     from search.papers.whiteningbert import whiteningbert_table
 
     check_output_options(options, *sources)
     target = _recipe_target(options)
-    with ProgressBar(options["quiet"]) as progress:
-        result = whiteningbert_table(target, read_tasks(*sources), options["cache"], progress)
-    print_result(result, options, compare=False)
+    tasks = read_tasks(*sources)
+    print_measured(options, lambda progress: whiteningbert_table(target, tasks, options["cache"], progress), False)
 
 
 @click.command("methods")
@@ -107,8 +105,7 @@ def methods(sources: tuple[str, ...], methods: tuple[str, ...], **options: Any) 
       isotrope evaluate methods sts-folder --method sif --method latte-mix --corpus sentences.txt -o methods.json
     """
     from indexer.errors import ConfigError
-    from search.cli.output import print_result
-    from search.cli.progress import ProgressBar
+    from search.cli.output import print_measured
     from search.evaluation.sts.data import read_tasks
     from search.papers.method_settings import DRAWN, SEEDS, MethodsOptions, methods_of
     from search.papers.methods import evaluate_methods
@@ -123,9 +120,8 @@ def methods(sources: tuple[str, ...], methods: tuple[str, ...], **options: Any) 
     plan = MethodsOptions(
         chosen, options["protocols"] or ("mean",), fit, options["corpus"], options["documents"], seeds
     )
-    with ProgressBar(options["quiet"]) as progress:
-        result = evaluate_methods(target, read_tasks(*sources), plan, options["cache"], progress)
-    print_result(result, options)
+    tasks = read_tasks(*sources)
+    print_measured(options, lambda progress: evaluate_methods(target, tasks, plan, options["cache"], progress))
 
 
 @click.command("rte")
@@ -168,17 +164,14 @@ def rte(file: Path, threshold_from: Path | None, thresholds: tuple[float, ...], 
       isotrope evaluate rte RTE/dev.tsv --threshold-from RTE/train.tsv
       isotrope evaluate rte val.jsonl --pooling mean --pooling cls --strength none --strength 1
     """
-    from search.cli.output import print_result
-    from search.cli.progress import ProgressBar
+    from search.cli.output import print_measured
     from search.papers.rte import THRESHOLDS, RteOptions, evaluate_rte, read_rte, rte_sweep
 
     check_output_options(options, file, threshold_from, fit.partition("corpus:")[2])
     target = target_of(options)
     plan = RteOptions(target.settings(rte_sweep(sweep_of(options))), thresholds or THRESHOLDS, fit)
     data = read_rte(file), read_rte(threshold_from) if threshold_from else None
-    with ProgressBar(options["quiet"]) as progress:
-        result = evaluate_rte(target, data, plan, options["cache"], progress)
-    print_result(result, options)
+    print_measured(options, lambda progress: evaluate_rte(target, data, plan, options["cache"], progress))
 
 
 @click.command("words")
@@ -206,8 +199,7 @@ def words(files: tuple[Path, ...], **options: Any) -> None:
       isotrope evaluate words SimLex-999.txt --corpus demo/stdlib.jsonl --layers 0 --layers 1 --layers 2
     """
     from indexer.errors import ConfigError
-    from search.cli.output import print_result
-    from search.cli.progress import ProgressBar
+    from search.cli.output import print_measured
     from search.evaluation.settings import parse_layers
     from search.papers.word_sets import read_word_sets
     from search.papers.words import WordsOptions, evaluate_words
@@ -218,9 +210,8 @@ def words(files: tuple[Path, ...], **options: Any) -> None:
     chosen = tuple(parse_layers(text) for text in options["layers"])
     plan = WordsOptions(options["corpus"], chosen, options["occurrences"], options["candidates"])
     sets = read_word_sets(files)
-    with ProgressBar(options["quiet"]) as progress:
-        result = evaluate_words(target_of(options), sets, plan, progress)
-    print_result(result, options)
+    target = target_of(options)
+    print_measured(options, lambda progress: evaluate_words(target, sets, plan, progress))
 
 
 @click.command("layers")
@@ -262,8 +253,7 @@ def layers(sources: tuple[str, ...], **options: Any) -> None:
       isotrope evaluate layers sts-folder --plot layers.png
       isotrope evaluate layers sts-folder --strength 1 --up-to 2 -o layers.json
     """
-    from search.cli.output import print_result
-    from search.cli.progress import ProgressBar
+    from search.cli.output import print_measured
     from search.evaluation.plots.drawing import check_plot
     from search.evaluation.settings import parse_strength
     from search.evaluation.sts.data import read_tasks
@@ -274,8 +264,7 @@ def layers(sources: tuple[str, ...], **options: Any) -> None:
     if plot := options["plot"]:
         check_plot(plot, options["force"])
     plan = LayersOptions(options["pooling"], parse_strength(options["strength"]), options["protocol"], options["up_to"])
-    with ProgressBar(options["quiet"]) as progress:
-        result = evaluate_layers(target_of(options), read_tasks(*sources), plan, options["cache"], progress)
+    target, tasks = target_of(options), read_tasks(*sources)
+    result = print_measured(options, lambda progress: evaluate_layers(target, tasks, plan, options["cache"], progress))
     if plot:
         plot_layers(result, plot, options["force"])
-    print_result(result, options)

@@ -23,12 +23,13 @@ from indexer.progress import NoProgress, Progress
 from search.evaluation.embeddings import EmbeddingSource, TextEmbeddings
 from search.evaluation.result import Clock, Result, how_built
 from search.evaluation.settings import Setting, Strength, Sweep, check_dimensions, transform_hash
-from search.evaluation.sts.data import Task
+from search.evaluation.sts.data import Task, files_of
 from search.evaluation.sts.fit import Fit, choose_fit, task_texts
 from search.evaluation.sts.score import (
     Estimate,
     Protocol,
     average,
+    cut_notes,
     fit_transforms,
     noise_notes,
     score_pairs,
@@ -36,7 +37,6 @@ from search.evaluation.sts.score import (
 )
 from search.evaluation.sts.sts import AVERAGE, BOOTSTRAP
 from search.evaluation.target import Subject, Target
-from search.text import counted
 
 _FIT = "task"
 _FEW_BLOCKS, _UP_TO = 6, 3  # models up to so many blocks are tried in all combinations, others up to so many layers
@@ -131,7 +131,7 @@ def evaluate_layers(
     best, paper = _best_of_each_size(found), _paper_choice(found, source.blocks)
     provenance = clock.provenance(
         subject.spec,
-        {name: digest for task in tasks for name, digest in task.files.items()},
+        files_of(tasks),
         protocol=[plan.protocol],
         fit={"name": fit.name, **fit.about},
         texts=len(states.positions),
@@ -263,6 +263,4 @@ def _comparison(one: _Found, paper: _Found) -> dict[str, Any]:
 def _notes(tasks: Sequence[Task], made: Sequence[str], truncated: int) -> list[str]:
     notes = [note for task in tasks for note in task.notes] + list(made)
     notes.append("the best of many combinations is chosen on the pairs it is measured on, which flatters it")
-    if truncated:
-        notes.append(f"{counted(truncated, 'text was', 'texts were')} longer than encoder.max_length and cut there")
-    return list(dict.fromkeys(notes))
+    return list(dict.fromkeys([*notes, *cut_notes(truncated)]))

@@ -26,7 +26,7 @@ from indexer.pipeline.train_pooling import sampled_texts
 from indexer.progress import NoProgress, Progress
 from search.evaluation.result import Clock, Result, how_built
 from search.evaluation.settings import Setting
-from search.evaluation.sts.data import Task
+from search.evaluation.sts.data import Task, files_of
 from search.evaluation.sts.fit import choose_fit, task_texts
 from search.evaluation.sts.score import (
     Estimate,
@@ -84,7 +84,7 @@ def evaluate_methods(
     rows = method_rows(variants, tasks, plan.protocols, plan.fit or "task", notes)
     provenance = clock.provenance(
         subject.spec,
-        {name: digest for task in tasks for name, digest in task.files.items()} | _hash_of(plan.corpus),
+        files_of(tasks) | _hash_of(plan.corpus),
         protocol=list(plan.protocols),
         fit={"name": plan.fit or "task"},
         seeds=plan.seeds,
@@ -204,12 +204,10 @@ def _counted(subject: Target, run: _Run) -> Iterator[Target]:
 
 @contextmanager
 def _folder(cache: Path | None) -> Iterator[Path]:
-    if cache is not None:
-        cache.mkdir(parents=True, exist_ok=True)
-        yield cache
-        return
     with tempfile.TemporaryDirectory(prefix="isotrope-") as beside:
-        yield Path(beside)
+        folder = cache or Path(beside)
+        folder.mkdir(parents=True, exist_ok=True)
+        yield folder
 
 
 def _method(setting: Setting) -> str:

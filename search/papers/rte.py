@@ -23,8 +23,8 @@ from search.evaluation.result import Clock, Result, how_built
 from search.evaluation.settings import Setting, Sweep, check_dimensions, transform_hash
 from search.evaluation.sts.data import Subset, Task
 from search.evaluation.sts.fit import choose_fit, task_texts
-from search.evaluation.sts.readers import count_columns, read_lines
-from search.evaluation.sts.score import fit_transforms, noise_notes, score_pairs
+from search.evaluation.sts.readers import count_columns, find_column, read_lines
+from search.evaluation.sts.score import cut_notes, fit_transforms, noise_notes, score_pairs
 from search.evaluation.target import Target
 from search.text import counted
 
@@ -92,13 +92,9 @@ def _tsv(path: Path, lines: Sequence[str]) -> Iterator[_Pair]:
 
 
 def _column(path: Path, names: Sequence[str], wanted: Sequence[str]) -> int:
-    found = [number for number, name in enumerate(names) if name in wanted]
-    if not found and wanted == ("label",):
+    if wanted == ("label",) and "label" not in names:
         raise _unlabelled(f"{path}:1")
-    if len(found) != 1:
-        what = "no column" if not found else "more than one column"
-        raise EvaluationError(f"{path}:1: the header has {what} {' or '.join(wanted)}; expected {_FORMS}.")
-    return found[0]
+    return find_column(f"{path}:1", names, wanted, f"expected {_FORMS}")
 
 
 def _jsonl(path: Path, lines: Sequence[str]) -> Iterator[_Pair]:
@@ -345,6 +341,5 @@ def _notes(measured: Sequence[_Measured], trained: bool, shared: int, truncated:
         )
     if shared:
         notes.append(f"measured although the threshold was chosen on it too: {counted(shared, 'pair', 'pairs')}")
-    if truncated:
-        notes.append(f"{counted(truncated, 'text was', 'texts were')} longer than encoder.max_length and cut there")
+    notes += cut_notes(truncated)
     return list(dict.fromkeys(notes))

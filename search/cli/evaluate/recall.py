@@ -56,8 +56,7 @@ def command(index: Path, k: int, queries: Path | None, draw: Any, sample: int | 
       isotrope evaluate recall demo/index -k 100 --queries questions.txt -o recall.json
     """
     from indexer.errors import ConfigError
-    from search.cli.output import print_result
-    from search.cli.progress import ProgressBar
+    from search.cli.output import print_measured
     from search.engine import SearchEngine
     from search.evaluation.recall.drawn_queries import SAMPLE
 
@@ -66,6 +65,5 @@ def command(index: Path, k: int, queries: Path | None, draw: Any, sample: int | 
     check_output_options(options, index, queries, *recipe_reads(None, index))
     engine = SearchEngine(index, options["model"], run_options(options))
     measure = resolve_name(_MEASURES[options["similarity"]])
-    with ProgressBar(options["quiet"]) as progress:
-        result = measure(engine, k, queries, draw, SAMPLE if sample is None else sample, progress)
-    print_result(result, options)
+    size = SAMPLE if sample is None else sample
+    print_measured(options, lambda progress: measure(engine, k, queries, draw, size, progress))

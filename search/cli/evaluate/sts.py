@@ -51,14 +51,12 @@ def command(sources: tuple[str, ...], protocols: tuple[Any, ...], fit: str, **op
       isotrope evaluate sts sts-folder --index demo/index --protocol mean --protocol all
       isotrope evaluate sts sts-folder --fit corpus:demo/stdlib.jsonl --set whitening.sample=2000
     """
-    from search.cli.output import print_result
-    from search.cli.progress import ProgressBar
+    from search.cli.output import print_measured
     from search.evaluation.sts.data import read_tasks
     from search.evaluation.sts.sts import StsOptions, evaluate_sts
 
     check_output_options(options, *sources, fit.partition("corpus:")[2])
     target = target_of(options)
     plan = StsOptions(target.settings(sweep_of(options)), protocols or ("mean",), fit)
-    with ProgressBar(options["quiet"]) as progress:
-        result = evaluate_sts(target, read_tasks(*sources), plan, options["cache"], progress)
-    print_result(result, options)
+    tasks = read_tasks(*sources)
+    print_measured(options, lambda progress: evaluate_sts(target, tasks, plan, options["cache"], progress))

@@ -29,6 +29,7 @@ from indexer.ranking_config import Bm25Unit
 from indexer.transforms import FitData
 from search.evaluation.embeddings import EmbeddingSource, encode_and_count_cut
 from search.evaluation.target import Target
+from search.files import file_hash
 from search.index import Index
 from search.queries import find_beir_file
 from search.ranking.bm25 import window_starts, window_texts
@@ -225,6 +226,16 @@ class IndexedCorpus:
             self.notes.append("queries are centred by the mean of the documents: the index knows no other queries")
             return self._subject.moments
         return Moments.of(read_query_vectors(file, self._opened.manifest.encoder["dim"]))
+
+
+def open_collection(
+    folder: Path, subject: Target, source: EmbeddingSource, progress: Progress, on_error: OnError = "fail"
+) -> tuple[SearchedCorpus, dict[str, str]]:
+    """Return what is searched, the subject's index or else the folder's corpus, and the hash of the corpus file."""
+    if subject.index:
+        return IndexedCorpus(subject, subject.index, source), {}
+    corpus = BeirCorpus(folder, subject, source, progress, on_error)
+    return corpus, {corpus.file.name: file_hash(corpus.file)}
 
 
 def _require_own_layers(subject: Target, index: Index, source: EmbeddingSource) -> None:

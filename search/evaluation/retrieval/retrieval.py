@@ -18,7 +18,7 @@ from search.evaluation.bootstrap import LEVEL, RESAMPLES
 from search.evaluation.embeddings import EmbeddingSource, TextEmbeddings, encode_and_count_cut, lengths_of
 from search.evaluation.result import Clock, Result, how_built
 from search.evaluation.retrieval.beir import JudgedQueries, read_judged
-from search.evaluation.retrieval.corpus import BeirCorpus, IndexedCorpus, SearchedCorpus
+from search.evaluation.retrieval.corpus import open_collection
 from search.evaluation.retrieval.metrics import MAP, MRR, MeasuredRun, PairedComparison, measure, measure_names
 from search.evaluation.retrieval.reranked import (
     PairScores,
@@ -159,7 +159,7 @@ class _Evaluation:
         self._source, self._progress = source, progress
         self._reranker = task.rerank.open(subject) if task.rerank else None
         self._own = subject.index if sweep.is_empty else None  # an index that is asked as it is
-        self._collection, data = _collection(task, subject, source, progress)
+        self._collection, data = open_collection(task.folder, subject, source, progress, task.on_error)
         self._names = list(self._collection.ids)
         self.data = judged.files | data
         self.notes = [
@@ -333,16 +333,6 @@ class _Evaluation:
             query: [self._names[row] for row in rows.tolist()]
             for query, (_, rows) in zip(self._judged.queries, found, strict=True)
         }
-
-
-def _collection(
-    task: RetrievalOptions, subject: Target, source: EmbeddingSource, progress: Progress
-) -> tuple[SearchedCorpus, dict[str, str]]:
-    """What is searched, and the hash of the file it comes from."""
-    if subject.index:
-        return IndexedCorpus(subject, subject.index, source), {}
-    corpus = BeirCorpus(task.folder, subject, source, progress, task.on_error)
-    return corpus, {corpus.file.name: file_hash(corpus.file)}
 
 
 def _query_file(subject: Target) -> dict[str, str]:

@@ -37,6 +37,7 @@ from search.evaluation.embeddings import TextEmbeddings
 from search.evaluation.settings import Setting
 from search.evaluation.sts.data import Task
 from search.evaluation.sts.fit import Fit, task_texts
+from search.text import counted
 
 Positions = npt.NDArray[np.intp]
 
@@ -203,6 +204,12 @@ def noise_notes(task: Task, settings: Sequence[Setting], transforms: Sequence[Tr
         for setting, transform in zip(settings, transforms, strict=True)
         if fit == "task" and isinstance(transform, Whitening) and _full(setting) and transform.dim >= count - 1
     ]
+
+
+def cut_notes(truncated: int) -> list[str]:
+    """Return a note on texts that the encoder cut, where there are some."""
+    texts = counted(truncated, "text was", "texts were")
+    return [f"{texts} longer than encoder.max_length and cut there"] * bool(truncated)
 
 
 def _full(setting: Setting) -> bool:

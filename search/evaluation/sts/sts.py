@@ -17,12 +17,13 @@ from search.evaluation.bootstrap import LEVEL, RESAMPLES
 from search.evaluation.embeddings import TextEmbeddings
 from search.evaluation.result import Clock, Result, how_built
 from search.evaluation.settings import Setting, check_dimensions, transform_hash
-from search.evaluation.sts.data import Task
+from search.evaluation.sts.data import Task, files_of
 from search.evaluation.sts.fit import Fit, choose_fit, task_texts
 from search.evaluation.sts.score import (
     Estimate,
     Protocol,
     average,
+    cut_notes,
     fit_transforms,
     noise_notes,
     score_pairs,
@@ -30,7 +31,6 @@ from search.evaluation.sts.score import (
     why_undefined,
 )
 from search.evaluation.target import Subject, Target
-from search.text import counted
 
 BOOTSTRAP = {"resamples": RESAMPLES, "level": LEVEL, "resampled": "pairs, stratified by subset, tasks independently"}
 
@@ -73,7 +73,7 @@ def evaluate_sts(
     measured = measure_sts(subject, tasks, plan, cache, progress)
     provenance = clock.provenance(
         subject.spec,
-        {name: digest for task in tasks for name, digest in task.files.items()} | measured.fit.files,
+        files_of(tasks) | measured.fit.files,
         protocol=list(dict.fromkeys(plan.protocols)),
         fit={"name": measured.fit.name, **measured.fit.about},
         texts=measured.texts,
@@ -213,7 +213,7 @@ def comparisons(
 
 
 def notes_on(scored: Sequence[Scored], fit: str, truncated: int) -> list[str]:
-    """Remarks for whoever reads the figures, each once."""
+    """Return remarks on the figures, each once."""
     notes = [note for one in scored for note in one.task.notes]
     for one in scored:
         where = one.task.name if fit == "task" else f"fit {fit}"
@@ -222,9 +222,7 @@ def notes_on(scored: Sequence[Scored], fit: str, truncated: int) -> list[str]:
         estimates = [estimate for column in one.estimates.values() for estimate in column]
         if any(estimate.interval.low is None for estimate in estimates):
             notes.append(f"{one.task.name}: no interval, because too many resamples of its pairs have no correlation")
-    if truncated:
-        notes.append(f"{counted(truncated, 'text was', 'texts were')} longer than encoder.max_length and cut there")
-    return list(dict.fromkeys(notes))
+    return list(dict.fromkeys([*notes, *cut_notes(truncated)]))
 
 
 def _task_row(one: Scored, number: int, protocol: Protocol) -> dict[str, Any]:
