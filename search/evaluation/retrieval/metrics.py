@@ -10,14 +10,14 @@ Documents that nobody judged are not relevant, nor are those with a score of 0 o
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from indexer.arrays import Float64Array
+from indexer.arrays import Float64Array, SearchResult
 from indexer.lazy import require_extra
 from search.evaluation.bootstrap import draw_counts, mean_difference, mean_interval
 from search.evaluation.settings import Setting
@@ -47,6 +47,13 @@ def measure(
     for found in evaluator.iter_calc({query: _falling_scores(ids) for query, ids in ranked.items()}):
         values[wanted[found.measure]][places[found.query_id]] = found.value
     return values
+
+
+def ranked_ids(
+    queries: Iterable[str], found: Sequence[SearchResult], ids: Sequence[str], depth: int | None = None
+) -> dict[str, list[str]]:
+    """Return the ids of the first `depth` documents of each query (None: all), by the query's id."""
+    return {query: [ids[row] for row in rows[:depth].tolist()] for query, (_, rows) in zip(queries, found, strict=True)}
 
 
 def _trec_measures(cutoffs: Sequence[int]) -> list[object]:

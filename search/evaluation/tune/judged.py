@@ -11,10 +11,11 @@ from indexer.encoders.identity import PoolingKey
 from indexer.moments import Moments
 from indexer.progress import NoProgress, Progress
 from indexer.ranking_config import HybridConfig
-from search.evaluation.embeddings import encode_and_count_cut, lengths_of
+from search.evaluation.embeddings import encode_with_lengths
 from search.evaluation.retrieval.beir import read_judged
 from search.evaluation.retrieval.corpus import open_collection
 from search.evaluation.retrieval.metrics import measure as judged_values
+from search.evaluation.retrieval.metrics import ranked_ids
 from search.evaluation.retrieval.reranked import whole_texts
 from search.evaluation.retrieval.runs import Asked, runs_of_settings
 from search.evaluation.settings import Setting
@@ -50,9 +51,7 @@ class QrelsJudge:
         names = list(self._collection.ids)
         self.notes = [*self._judged.notes, *self._collection.notes, *self._judged.match(set(names))]
         self._names, self._places = names, id_order(names)
-        before = len(self.source.log.lengths)
-        self._states, _ = encode_and_count_cut(self.source, self._queries, "query")
-        self._lengths = lengths_of(self.source, before, self._states, self._queries)
+        self._states, self._lengths = encode_with_lengths(self.source, self._queries, "query")
         self._collection.prepare(any(setting.whitening.centres_by_role for setting in settings))
         if cut := self._collection.truncated:
             encoded = "windows" if self.subject.config.chunk.tokens else "documents"
@@ -103,8 +102,5 @@ class QrelsJudge:
 
     def _values(self, found: Sequence[SearchResult]) -> Float64Array:
         """nDCG@10 of each query."""
-        ranked = {
-            query: [self._names[row] for row in rows[:_DEPTH].tolist()]
-            for query, (_, rows) in zip(self._judged.queries, found, strict=True)
-        }
+        ranked = ranked_ids(self._judged.queries, found, self._names, _DEPTH)
         return judged_values(self._judged.judgements, ranked, (_DEPTH,))[_MEASURE]
