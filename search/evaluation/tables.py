@@ -250,16 +250,13 @@ def _mark(row: Row) -> str:
 
 def _taken(choice: Mapping[str, Any], scale: float) -> tuple[str, ...]:
     lines = [f"taken: {choice['setting']}, because {choice['reason']}"]
-    gain, enough = choice["gain"], choice.get("enough")
-    if gain.get("value"):
-        decided = "decided" if gain.get("decided") else "not decided"
-        over = interval_text(gain, form="+.2f", scale=scale)
-        lines.append(f"over raw: {over}, {decided}; flattered a little by having been chosen on it")
-    present = mapping_of(choice.get("over_present"))
-    if present.get("value"):
-        over = interval_text(present, form="+.2f", scale=scale)
-        lines.append(f"over the recipe's own: {over}, {'decided' if present.get('decided') else 'not decided'}")
-    if enough:
+    flattered = "; flattered a little by having been chosen on it"
+    for name, key, remark in (("raw", "gain", flattered), ("the recipe's own", "over_present", "")):
+        gain = mapping_of(choice.get(key))
+        if gain.get("value"):
+            decided = "decided" if gain.get("decided") else "not decided"
+            lines.append(f"over {name}: {interval_text(gain, form='+.2f', scale=scale)}, {decided}{remark}")
+    if enough := choice.get("enough"):
         softer = "" if enough.get("strength") is None else f" at strength {plain_text(enough['strength'])}"
         does = f"{number(enough['dim'])} dimensions ({number(enough['bytes'])} bytes){softer} do as well"
         lines.append(f"as far as the questions can tell, {does}")
@@ -307,9 +304,8 @@ def _advised(found: Mapping[str, Any], scale: float) -> Table:
 
 
 def _gain(found: Mapping[str, Any], scale: float) -> list[str]:
-    better, decided = found.get("better"), found.get("decided")
-    said = {True: "yes", False: "no"}.get(decided, "") if isinstance(decided, bool) else ""
-    return [interval_text(found, form="+.2f", scale=scale), f"{100 * better:.0f} %" if is_number(better) else "", said]
+    (over, decided), better = difference_cells(found, scale), found.get("better")
+    return [over, f"{100 * better:.0f} %" if is_number(better) else "", decided]
 
 
 def _milliseconds(found: Mapping[str, Any]) -> str:
@@ -360,7 +356,8 @@ def difference_cells(found: Any, scale: float) -> list[str]:
     """The difference with its interval, and whether that leaves out 0."""
     found = mapping_of(found)
     said = interval_text(found, "difference" if "difference" in found else "value", "+.2f", scale)
-    return [said, {True: "yes", False: "no"}.get(found.get("decided", ""), "")]
+    decided = found.get("decided")
+    return [said, ("yes" if decided else "no") if isinstance(decided, bool) else ""]
 
 
 def _outcomes(found: Mapping[str, Any]) -> str:
