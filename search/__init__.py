@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from search.evaluation.settings import Setting as Setting
     from search.evaluation.settings import Sweep as Sweep
     from search.evaluation.sts.data import read_tasks as read_tasks
-    from search.evaluation.sts.layers import LayersOptions as LayersOptions
-    from search.evaluation.sts.layers import evaluate_layers as evaluate_layers
     from search.evaluation.sts.sts import StsOptions as StsOptions
     from search.evaluation.sts.sts import evaluate_sts as evaluate_sts
     from search.evaluation.target import Target as Target
@@ -64,7 +62,7 @@ _HOME = {
     "Hit": "search.hits",
     "Index": "search.index",
     "JoinOptions": "search.dedup.settings",
-    "LayersOptions": "search.evaluation.sts.layers",
+    "LayersOptions": "search.papers.layers",
     "PairFiles": "search.dedup.settings",
     "Result": "search.evaluation.result",
     "ReportOptions": "search.evaluation.report.page",
@@ -82,7 +80,7 @@ _HOME = {
     "TuneOptions": "search.evaluation.tune.tune",
     "VerifyReport": "search.verify",
     "deduplicate": "search.dedup.deduplicate",
-    "evaluate_layers": "search.evaluation.sts.layers",
+    "evaluate_layers": "search.papers.layers",
     "evaluate_recall": "search.evaluation.recall.recall",
     "evaluate_retrieval": "search.evaluation.retrieval.retrieval",
     "evaluate_sts": "search.evaluation.sts.sts",

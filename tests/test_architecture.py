@@ -73,13 +73,13 @@ LEVELS: list[set[str]] = [
         "search.mteb",
     },
     {"search.evaluation.cells", "search.evaluation.embeddings"},
-    {"search.evaluation.rerank_table", "search.evaluation.retrieval_tables"},
     {"search.evaluation.tables"},
     {"search.evaluation.target"},
     {"search.evaluation.recall", "search.evaluation.retrieval", "search.evaluation.sts"},
-    {"search.evaluation.papers", "search.evaluation.plots", "search.evaluation.tune"},
+    {"search.evaluation.plots", "search.evaluation.tune"},
     {"search.evaluation.report"},
     {"search.cli"},
+    {"search.papers"},
 ]
 HEAVY = {"numpy", "torch", "transformers", "faiss", "pyarrow", "duckdb", "openvino", "scipy", "ray", "obstore"}
 ALL = ("indexer", "search", "benchmarks")
@@ -200,6 +200,14 @@ def find_circle(graph: dict[str, set[str]]) -> list[str] | None:
 def test_the_indexer_never_imports_search() -> None:
     assert [str(path) for path, tree in modules() if path.parts[0] == "indexer" for name in imports(tree)
             if name.split(".")[0] == "search"] == []  # fmt: skip
+
+
+def test_the_core_of_search_imports_no_paper() -> None:
+    """A recipe, an option, a command or a result names a paper's module, and only then is it imported."""
+    papers = ("search.papers", "indexer.papers", "indexer.pooling.sif", "indexer.pooling.sbert_wk",
+              "indexer.pooling.latte_mix", "indexer.transforms.flow")  # fmt: skip
+    assert [f"{path} imports {name}" for path, tree in modules("search") if path.parts[1] != "papers"
+            for name in imports(tree) if name.startswith(papers)] == []  # fmt: skip
 
 
 def test_only_ann_touches_faiss() -> None:

@@ -23,12 +23,12 @@ from indexer.errors import ConfigError, EvaluationError
 from indexer.pooling.latte_mix.divergence import js_similarities
 from indexer.store.manifest import load_manifest
 from search import SearchEngine
-from search.evaluation.papers.method_settings import MethodsOptions
-from search.evaluation.papers.methods import evaluate_methods
 from search.evaluation.settings import Sweep
 from search.evaluation.sts.data import read_tasks
 from search.evaluation.target import Target
-from search.ranking.divergence import rank_by_divergence
+from search.papers.divergence import rank
+from search.papers.method_settings import MethodsOptions
+from search.papers.methods import evaluate_methods
 from tests.documents import DOCUMENTS
 from tests.indexer.pipeline.test_latte_mix import MANY
 from tests.indexer.pipeline.test_static import WORDS, vectors
@@ -176,8 +176,8 @@ def test_nothing_is_proved_where_not_every_row_was_compared(folder: Path, tmp_pa
     build_index(iter(MANY), tmp_path / "index", config)
     index = SearchEngine(tmp_path / "index").index
     for query in index.embeddings(np.arange(10)):
-        assert not rank_by_divergence(index, query[None], 20)[0].proven(3)
-        assert rank_by_divergence(index, query[None], 100, exact=True)[0].proven(3)
+        assert not rank(index, query[None], 20)[0].proven(3)
+        assert rank(index, query[None], 100, exact=True)[0].proven(3)
 
 
 def test_query_vectors_that_are_no_distributions_are_refused(grouped: Path) -> None:

@@ -169,7 +169,7 @@ class Hellinger(_Fixed):
 
     For embeddings that are categorical distributions side by side (pooling "latte-mix"). With s the inner product,
     their Jensen-Shannon divergence lies between ln 2 (1 - s) and 1 - s: what makes a search by s, followed by a ranking
-    of its candidates by the divergence, provable (`search.ranking.divergence`).
+    of its candidates by the divergence, provable (`search.papers.divergence`).
     """
 
     kind = "hellinger"

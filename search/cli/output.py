@@ -20,6 +20,7 @@ from search.text import escape
 
 if TYPE_CHECKING:
     from indexer.corpus import CorpusReport
+    from indexer.progress import Progress
     from search.evaluation.cells import Table as ResultTable
     from search.evaluation.result import Result
     from search.hits import Hit
@@ -48,6 +49,18 @@ def print_result(
     for note in result.notes:
         print_note(note)
     write_and_print(result, options, lambda _: print_tables(tables_of(result, compare)), write)
+
+
+def print_measured(
+    options: Mapping[str, Any], measure: "Callable[[Progress], Result]", compare: bool = True
+) -> "Result":
+    """Measure, showing the progress, and print the result as `print_result` does. Returns the result."""
+    from search.cli.progress import ProgressBar
+
+    with ProgressBar(options["quiet"]) as progress:
+        result = measure(progress)
+    print_result(result, options, compare)
+    return result
 
 
 def write_and_print(

@@ -28,8 +28,9 @@ class Interval:
     low: float | None
     high: float | None
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"value": self.value, "low": self.low, "high": self.high}
+    def to_dict(self, name: str = "value") -> dict[str, Any]:
+        """JSON types, the value under `name`."""
+        return {name: self.value, "low": self.low, "high": self.high}
 
 
 @dataclass(frozen=True)
@@ -46,13 +47,8 @@ class Difference(Interval):
         """Whether the interval leaves out 0."""
         return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
 
-    def to_dict(self) -> dict[str, Any]:
-        return {**super().to_dict(), "better": self.better, "decided": self.decided}
-
-    def to_row(self) -> dict[str, Any]:
-        """`to_dict` for a row of comparisons, where the value is called "difference"."""
-        row = self.to_dict()
-        return {"difference": row.pop("value"), **row}
+    def to_dict(self, name: str = "value") -> dict[str, Any]:
+        return {**super().to_dict(name), "better": self.better, "decided": self.decided}
 
 
 def draw_counts(items: int, name: str, resamples: int = RESAMPLES) -> Float64Array:
@@ -110,6 +106,17 @@ def difference(
     low, high = _ends(differences)
     better = None if low is None else float(np.mean(differences[np.isfinite(differences)] > 0))
     return Difference(second - first, low, high, better)
+
+
+def mean_interval(values: Float64Array, counts: Float64Array) -> Interval:
+    """Return the mean of `values` (n,) with its interval over the resamples `counts`."""
+    return interval(float(values.mean()), resampled_mean(values, counts))
+
+
+def mean_difference(first: Float64Array, second: Float64Array, counts: Float64Array) -> Difference:
+    """Return the mean of `second` (n,) minus that of `first`, paired over the resamples `counts`."""
+    resampled = (resampled_mean(values, counts) for values in (first, second))
+    return difference(float(first.mean()), float(second.mean()), *resampled)
 
 
 def _blocks(counts: Float64Array) -> Iterator[slice]:

@@ -116,9 +116,9 @@ class EmbeddingSource:
         return dataclasses.replace(self.options, backend="torch")
 
     def _recalled(self, rows: list[Float32Array], lengths: list[int]) -> list[Float32Array]:
-        """Kept rows; the log tells of them what it told when they were encoded."""
+        """Return kept rows, and log their lengths as when they were encoded."""
         self.log.lengths.extend(lengths)
-        self.log.truncated += sum(length > self.spec.identity.max_length for length in lengths)
+        self.log.truncated += count_cut(self, lengths)
         return rows
 
     def _identity(self, key: PoolingKey) -> EncoderIdentity:
@@ -129,10 +129,16 @@ class EmbeddingSource:
     def _cached_at(self, texts: list[str], role: Role) -> Path | None:
         if self.cache is None:
             return None
-        digest = hashlib.sha256(canonical_json([role, [self._identity(key).to_dict() for key in self.keys]]))
-        for text in texts:
-            digest.update(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest())
-        return self.cache / f"{digest.hexdigest()}.states"
+        encoded = canonical_json([role, [self._identity(key).to_dict() for key in self.keys]])
+        return self.cache / f"{digest_of(encoded, texts)}.states"
+
+
+def digest_of(encoder: bytes, texts: Sequence[str]) -> str:
+    """Return the name of the file that keeps embeddings: a hash of what describes the encoder, and of the texts."""
+    digest = hashlib.sha256(encoder)
+    for text in texts:
+        digest.update(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest())
+    return digest.hexdigest()
 
 
 def _resolved(config: EncoderConfig, settings: Sequence[Setting], own: EncoderSpec | None) -> EncoderSpec:
@@ -190,17 +196,14 @@ def _read(path: Path, count: int) -> tuple[list[Float32Array], list[int]] | None
     return (rows, lengths.tolist()) if fits and lengths.dtype == np.int64 and lengths.ndim == 1 else None
 
 
-def encode_and_count_cut(source: EmbeddingSource, texts: Sequence[str], role: Role) -> tuple[TextEmbeddings, int]:
-    """Embeddings of texts, and how many of the texts were cut at the encoder's max_length."""
+def encode_with_lengths(source: EmbeddingSource, texts: Sequence[str], role: Role) -> tuple[TextEmbeddings, list[int]]:
+    """Return embeddings of texts, and the tokens of each text."""
     before = len(source.log.lengths)
     states = source.encode(texts, role)
-    cut = np.array(source.log.lengths[before:]) > source.spec.identity.max_length
-    return states, int(cut[[states.positions[text] for text in texts]].sum())
-
-
-def lengths_of(
-    source: EmbeddingSource, before: int, states: TextEmbeddings, texts: Sequence[str]
-) -> Sequence[int] | None:
-    """Tokens of each text, of what `source` encoded since it had encoded `before`; None where embeddings were given."""
     tokens = source.log.lengths[before:]
-    return [tokens[states.positions[text]] for text in texts] if tokens else None
+    return states, [tokens[states.positions[text]] for text in texts]
+
+
+def count_cut(source: EmbeddingSource, lengths: Sequence[int]) -> int:
+    """Return how many texts of so many tokens are cut at the encoder's max_length."""
+    return sum(length > source.spec.identity.max_length for length in lengths)

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from pkgutil import resolve_name
+from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
 
@@ -35,6 +36,42 @@ Unit = Literal["fraction", "percent"]
 """Of correlations, accuracies, nDCG and other figures: "fraction" is from 0 to 1, "percent" times 100, as in files of
 older versions. Cosines, latencies and sizes are in no such unit."""
 Row = dict[str, Any]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class KindFormat:
+    """How results of a kind are headed, laid out, and told apart in files of older versions that name no kind.
+
+    `tables` and `schema` are places, "module:name", which are imported for a result of this kind only.
+    """
+
+    heading: str
+    tables: str
+    own_key: str = "-"  # a key that only its rows have
+    added: tuple[str, ...] = ()  # what it adds to a file
+    once_in_percent: bool = False  # older files hold its figures times 100
+    schema: str = ""  # a Struct of what is read of its file besides `_File`
+
+
+_TABLES, _PAPERS = "search.evaluation.tables", "search.papers.tables"
+_OF_PAPERS = f"{_PAPERS}:PaperFile"
+KINDS: dict[Kind, KindFormat] = {
+    "sts": KindFormat("Similarity (STS)", f"{_TABLES}:similarity_tables", "spearman", once_in_percent=True),
+    "layers": KindFormat("Layers on similarity (STS)", f"{_PAPERS}:layers_tables", added=("layers", "best", "paper"),
+                         once_in_percent=True, schema=_OF_PAPERS),
+    "methods": KindFormat("Methods on similarity (STS)", f"{_PAPERS}:methods_tables", added=("published",),
+                          once_in_percent=True, schema=_OF_PAPERS),
+    "whiteningbert": KindFormat("WhiteningBERT, Table 1", f"{_PAPERS}:whiteningbert_tables", added=("table",),
+                                once_in_percent=True, schema=_OF_PAPERS),
+    "recall": KindFormat("Recall against exact search", f"{_TABLES}:recall_tables", "latency_ms"),
+    "divergence": KindFormat("Ranking by divergence", f"{_PAPERS}:divergence_tables", "proven", schema=_OF_PAPERS),
+    "rte": KindFormat("Entailment (RTE)", f"{_PAPERS}:rte_tables", "majority", once_in_percent=True, schema=_OF_PAPERS),
+    "words": KindFormat("Word vectors", f"{_PAPERS}:words_tables", "covered", once_in_percent=True, schema=_OF_PAPERS),
+    "retrieval": KindFormat("Retrieval", f"{_TABLES}:retrieval_tables", "measure"),
+    "tune": KindFormat("Tuning", f"{_TABLES}:tune_tables", added=("frontier", "choice")),
+    "other": KindFormat("Results", f"{_TABLES}:other_tables"),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,45 +135,40 @@ def read_result(path: Path) -> Result:
     """
     try:
         stored = decode_json(read_regular(path, _MOST_BYTES), dict[str, Any])
-        checked = convert_json(stored, _File)
     except OSError as error:
         raise EvaluationError(f"{path}: cannot be read: {error.strerror or error}.") from error
     except ValueError as error:
         raise EvaluationError(f"{path}: {error}; {_WANTED}.") from None
+    checked = _checked(path, stored, _File)
     if not checked.results:
         raise EvaluationError(f'{path}: its "results" are empty; {_WANTED}.')
     kind = checked.kind or _kind_of(stored)
-    if missing := [name for name in _ADDED.get(kind, ()) if stored.get(name) is None]:
+    form = KINDS[kind]
+    if form.schema:
+        _checked(path, stored, resolve_name(form.schema))
+    if missing := [name for name in form.added if stored.get(name) is None]:
         raise EvaluationError(f'{path}: its kind is "{kind}", but it has no "{missing[0]}". Measure it again.')
     rows, added = stored["results"], {name: value for name, value in stored.items() if name not in _SHARED}
     notes = [note for listed in (checked.notes, *(row.notes for row in checked.results)) for note in listed or ()]
-    unit = checked.unit or ("percent" if kind in _ONCE_IN_PERCENT else "fraction")
+    unit = checked.unit or ("percent" if form.once_in_percent else "fraction")
     return Result(kind, stored["provenance"], rows, stored.get("comparisons"), notes, added, unit, path.name)
 
 
+def _checked(path: Path, stored: dict[str, Any], schema: type[T]) -> T:
+    try:
+        return convert_json(stored, schema)
+    except ValueError as error:
+        raise EvaluationError(f"{path}: {error}; {_WANTED}.") from None
+
+
 def _kind_of(stored: Mapping[str, Any]) -> Kind:
-    """Of a file that does not say it: by what only this kind has."""
-    for kind, names in _ADDED.items():
-        if all(name in stored for name in names):
+    """Return the kind of a file that does not name it, by the keys that only this kind has."""
+    for kind, form in KINDS.items():
+        if form.added and all(name in stored for name in form.added):
             return kind
-    return next((kind for kind, key in _OWN_KEY.items() if key in stored["results"][0]), "other")
+    return next((kind for kind, form in KINDS.items() if form.own_key in stored["results"][0]), "other")
 
 
-_ADDED: dict[Kind, tuple[str, ...]] = {
-    "layers": ("layers", "best", "paper"),
-    "whiteningbert": ("table",),
-    "methods": ("published",),
-    "tune": ("frontier", "choice"),
-}
-_OWN_KEY: dict[Kind, str] = {
-    "sts": "spearman",
-    "rte": "majority",
-    "recall": "latency_ms",
-    "divergence": "proven",
-    "words": "covered",
-    "retrieval": "measure",
-}
-_ONCE_IN_PERCENT: tuple[Kind, ...] = ("sts", "layers", "methods", "whiteningbert", "rte", "words")
 _SHARED = ("kind", "unit", "provenance", "results", "comparisons", "notes")
 
 
@@ -217,7 +249,7 @@ class _Provenance(Struct):
     rerank: _Reranker | None = None
 
 
-class _Figure(Struct):
+class Figure(Struct):
     """A value with the ends of its interval; an accuracy says at which threshold."""
 
     value: Number = None
@@ -232,20 +264,17 @@ class _Figure(Struct):
     lost: int | None = None
 
 
-class _Row(Struct):
-    """A row of any kind of result: what is read of it. A name has one type in all kinds."""
+class CheckedRow(Struct):
+    """What is read of a row of any kind of result. A name has one type in all kinds."""
 
     notes: list[str] | None = None
     model: str | None = None
     encoder: str | None = None
     setting: str | None = None
     against: str | None = None
-    method: str | None = None
     protocol: str | None = None
     fit: str | None = None
     task: str | None = None
-    section: str | None = None
-    vectors: str | None = None
     origin: str | None = None
     index_type: str | None = None
     pooling: str | None = None
@@ -253,16 +282,13 @@ class _Row(Struct):
     strength: Number | str = None
     shrinkage: Number = None
     layers: list[int] | None = None
-    measure: dict[str, _Figure] | str | None = None
+    measure: dict[str, Figure] | str | None = None
     spearman: Number = None
     value: Number = None
     recall: Number = None
-    majority: Number = None
-    proven: Number = None
     difference: Number = None
     low: Number = None
     high: Number = None
-    standard_deviation: Number = None
     decided: bool | None = None
     exact: bool | None = None
     tied: bool | None = None
@@ -274,41 +300,10 @@ class _Row(Struct):
     dimensions: int | None = None
     bytes: int | None = None
     pairs: int | None = None
-    items: int | None = None
-    covered: int | None = None
     bytes_per_vector: Number = None
     search_parameters: list[dict[str, Any]] | None = None
     latency_ms: dict[str, dict[str, Number] | None] | None = None
-    best: _Figure | None = None
-    train: _Figure | None = None
-    thresholds: list[_Figure] | None = None
     rerank: _Reranked | None = None
-    against_mean: _Figure | None = None
-    against_untrained: _Figure | None = None
-
-
-class _PaperRow(Struct):
-    """A row of a paper's table: published figures by column, ours, and the difference."""
-
-    method: str | None = None
-    model: str | None = None
-    pooling: str | None = None
-    layers: str | None = None
-    whitening: bool | None = None
-    status: str | None = None
-    figures: dict[str, Number] | None = None
-    published: dict[str, Number] | None = None
-    ours: dict[str, Number] | None = None
-    difference: dict[str, Number] | None = None
-
-
-class _PaperTable(Struct):
-    """Such a table."""
-
-    source: str
-    columns: list[str]
-    baselines: list[_PaperRow]
-    rows: list[_PaperRow]
 
 
 class _Enough(Struct):
@@ -324,8 +319,8 @@ class _Choice(Struct):
 
     setting: str
     reason: str
-    gain: _Figure
-    over_present: _Figure | None = None
+    gain: Figure
+    over_present: Figure | None = None
     enough: _Enough | None = None
 
 
@@ -337,7 +332,7 @@ class _RerankDepth(Struct):
     ms: int | float
     tied: bool
     taken: bool
-    gain: _Figure | None = None
+    gain: Figure | None = None
     low: Number = None
     high: Number = None
 
@@ -356,16 +351,11 @@ class _File(Struct):
     """A result file: what is read of it. Whatever else it holds is passed over."""
 
     provenance: _Provenance
-    results: list[_Row]
+    results: list[CheckedRow]
     kind: Kind | None = None
     unit: Unit | None = None
-    comparisons: list[_Row] | None = None
+    comparisons: list[CheckedRow] | None = None
     notes: list[str] | None = None
-    table: _PaperTable | None = None
-    published: list[_PaperRow] | None = None
-    layers: list[int] | None = None
-    best: list[_Row] | None = None
-    paper: _Row | None = None
-    frontier: list[_Row] | None = None
+    frontier: list[CheckedRow] | None = None
     choice: _Choice | None = None
     rerank: _RerankAdvice | None = None

@@ -67,19 +67,17 @@ class Setting:
 
         "kind" of transform is there where it is not "whitening", "removed" where directions are taken out.
         """
-        plain = self._plain()
-        if self.whitening.kind != "whitening":
-            plain |= {"strength": None, "kind": self.whitening.kind}
-        return plain | ({"removed": self.removed} if self.removed else {})
-
-    def _plain(self) -> dict[str, Any]:
+        whitening = self.whitening
+        special = whitening.kind != "whitening"
         return {
             "pooling": self.pooling,
             "layers": list(self.layers),
-            "strength": self.whitening.strength,
-            "dim": self.whitening.dim or None,
-            "shrinkage": self.whitening.shrinkage,
-            "centre": None if self.raw else self.whitening.centre,
+            "strength": None if special else whitening.strength,
+            "dim": whitening.dim or None,
+            "shrinkage": whitening.shrinkage,
+            "centre": None if self.raw else whitening.centre,
+            **({"kind": whitening.kind} if special else {}),
+            **({"removed": self.removed} if self.removed else {}),
         }
 
 

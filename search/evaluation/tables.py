@@ -6,11 +6,9 @@ Figures from 0 to 1 stand here times 100, as papers print them; recall alone sta
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
+from pkgutil import resolve_name
 from typing import Any
 
-import numpy as np
-
-from indexer.arrays import Float64Array
 from search.evaluation.cells import (
     WITH_INTERVAL,
     Table,
@@ -23,40 +21,32 @@ from search.evaluation.cells import (
     plain_text,
     scale_of,
 )
-from search.evaluation.rerank_table import rerank_tables
-from search.evaluation.result import Kind, Result, Row
-from search.evaluation.retrieval_tables import divergence_tables, recall_tables, retrieval_tables, tune_tables
+from search.evaluation.result import KINDS, Result, Row
+from search.ranking.bm25 import describe_bm25
+from search.ranking.fusion import describe_fusion
 from search.text import counted, number
 
 _AVERAGE = "average"
+_BEST_TUNED = 8  # settings of `tune` in its table, beside the controls
+_OF_HYBRIDS = "of hybrid answers this says nothing; measure them: isotrope evaluate retrieval --hybrid --rerank MODEL"
+_COSTS = ["better in", "decided", "ms a query"]
 
 
 def heading_of(result: Result) -> str:
     """What was measured, for a heading."""
-    return _KINDS[result.kind][0]
+    return KINDS[result.kind].heading
 
 
 def tables_of(result: Result, compare: bool = True) -> list[Table]:
     """The results of a kind and what reranking makes of them, then, with `compare`, paired comparisons."""
-    return [*_KINDS[result.kind][1](result), *rerank_tables(result), *(_comparisons(result) if compare else ())]
-
-
-def layer_grid(result: Mapping[str, Any]) -> Float64Array:
-    """Average correlations (layers, layers) of pairs of layers, single ones on the diagonal, as the result has them."""
-    places = {layer: place for place, layer in enumerate(result["layers"])}
-    grid = np.full((len(places), len(places)), np.nan)
-    for row in result["results"]:
-        layers: Sequence[int] = row.get("layers") or ()
-        if 1 <= len(layers) <= 2 and set(layers) <= set(places) and is_number(row.get("spearman")):
-            first, second = places[layers[0]], places[layers[-1]]
-            grid[first, second] = grid[second, first] = row["spearman"]
-    return grid
+    own: list[Table] = list(resolve_name(KINDS[result.kind].tables)(result))
+    return [*own, *rerank_tables(result), *(_comparisons(result) if compare else ())]
 
 
 # Similarity: a line a setting, a column a task, a table for each protocol and fit.
 
 
-def _similarity(
+def similarity_tables(
     result: Result, of_average: Mapping[str, Callable[[Row], str]] | None = None, remark: str = ""
 ) -> Iterator[Table]:
     """`of_average` are further columns, made of the row of the average; `remark` stands below each table."""
@@ -97,138 +87,245 @@ def _lines(rows: Sequence[Row]) -> dict[str, dict[str, Row]]:
     }
 
 
-def _methods(result: Result) -> Iterator[Table]:
-    """The same with the spread over seeds and the differences from mean pooling; then the published figures."""
-    scale, seeds = scale_of(result), result.provenance.get("seeds")
-    drawn = f"{counted(seeds, 'seed')} where any are drawn" if isinstance(seeds, int) else ""
+# Retrieval, recall and tuning.
 
-    def less(key: str) -> Callable[[Row], str]:
-        return lambda row: (
-            figure_text(mapping_of(row.get(key)).get("value"), scale, "+.2f")
-            + " (undecided)" * (mapping_of(row.get(key)).get("decided") is False)
-        )
 
-    yield from _similarity(
+def retrieval_tables(result: Result) -> Iterator[Table]:
+    """A line a setting, a column a measure; the first one with its interval."""
+    protocol, scale = mapping_of(result.provenance.get("protocol")), scale_of(result)
+    names = list(dict.fromkeys(name for row in result.results for name in mapping_of(row.get("measure"))))
+    first, *others = names or [""]
+    cells = []
+    for row in result.results:
+        found = mapping_of(row.get("measure"))
+        plain = [figure_text(mapping_of(found.get(name)).get("value"), scale) for name in others]
+        cells.append([name_of(row), interval_text(found.get(first), scale=scale), *plain])
+    yield Table(
+        _searched(protocol) or "x 100, means over queries",
+        ["setting", f"{first} {WITH_INTERVAL}", *others],
+        cells,
+        tuple(_beside(result.provenance)),
+    )
+
+
+def _searched(protocol: Mapping[str, Any]) -> str:
+    queries, documents, depth = (protocol.get(name) for name in ("queries", "documents", "depth"))
+    if not (isinstance(queries, int) and isinstance(documents, int) and isinstance(depth, int)):
+        return ""
+    return (
+        f"{protocol.get('task')}, {protocol.get('split')}: x 100, means over {counted(queries, 'query', 'queries')}; "
+        f"{counted(documents, 'document')}, {counted(depth, 'hit')} a query judged"
+    )
+
+
+def _beside(provenance: Mapping[str, Any]) -> Iterator[str]:
+    """What BM25 and hybrids are; those that differ in their weight alone in one line."""
+    if bm25 := mapping_of(provenance.get("bm25")):
+        yield f"{describe_bm25(bm25)}."
+    hybrids = provenance.get("hybrid")
+    found = [mapping_of(one) for one in (hybrids if isinstance(hybrids, list) else [hybrids] if hybrids else [])]
+    for kind in dict.fromkeys((one.get("method"), one.get("scaling")) for one in found):
+        alike = [one for one in found if (one.get("method"), one.get("scaling")) == kind]
+        weights = ", ".join(plain_text(one["weight"]) for one in alike if "weight" in one)
+        yield f"{describe_fusion({**alike[0], **({'weight': weights} if weights else {})})}."
+
+
+def recall_tables(result: Result) -> Iterator[Table]:
+    """A column a measurement, with its latencies."""
+    yield transposed_table(
         result,
         {
-            "sd over seeds": lambda row: figure_text(row.get("standard_deviation"), scale),
-            "less mean": less("against_mean"),
-            "less untrained": less("against_untrained"),
+            f"recall {WITH_INTERVAL}": lambda row: (
+                "1 by construction: the index is exact, and gave the exact answers"
+                if row.get("exact")
+                else interval_text(row, "recall", ".4f", 1)
+            ),
+            "queries": queries_text,
+            "index": _index,
+            "size": _size,
+            "search, ms p50 / p90 / p99": lambda row: _latency(row, "search"),
+            "encoding and search, ms": lambda row: _latency(row, "with_encoding"),
         },
-        drawn,
     )
-    rows = result.added["published"]
-    columns = list(dict.fromkeys(name for row in rows for name in mapping_of(row.get("figures"))))
-    cells = [
-        [str(row.get("method", "")), *_figures(row.get("figures"), columns, scale), str(row.get("status", ""))]
-        for row in rows
+
+
+def transposed_table(result: Result, lines: Mapping[str, Callable[[Row], str]]) -> Table:
+    columns = ["measured", *(f"recall@{row.get('k')}" for row in result.results)]
+    return Table("", columns, [[name, *map(write, result.results)] for name, write in lines.items()])
+
+
+def queries_text(row: Row) -> str:
+    origin = row.get("origin")
+    return f"{number(row.get('queries'))} from {'the file' if origin == 'file' else f'documents: {origin}'}"
+
+
+def _index(row: Row) -> str:
+    listed = [
+        f"{name} {value}" for each in list_of(row.get("search_parameters")) for name, value in mapping_of(each).items()
     ]
-    yield Table("Published (WhiteningBERT, Table 1)", ["method", *columns, ""], cells)
+    return ", ".join([str(row.get("index_type", "")), *listed])
 
 
-def _figures(found: Any, columns: Sequence[str], scale: float, form: str = ".2f") -> list[str]:
-    return [figure_text(mapping_of(found).get(column), scale, form) for column in columns]
+def _size(row: Row) -> str:
+    rows, dim, bytes_each = row.get("rows"), row.get("dim"), figure_text(row.get("bytes_per_vector"), 1, ",.1f")
+    if isinstance(rows, int) and isinstance(dim, int):
+        return f"{counted(rows, 'vector')} of {counted(dim, 'dimension')}, {bytes_each} bytes each"
+    return f"{bytes_each} bytes a vector" if bytes_each else ""
 
 
-def _whiteningbert(result: Result) -> Iterator[Table]:
-    """Each published row, below it our own and the difference; a table a model."""
-    scale, paper = scale_of(result), result.added["table"]
-    columns = paper["columns"]
-    cells = [[str(row.get("method")), *_figures(row.get("published"), columns, scale)] for row in paper["baselines"]]
-    caption = f"Spearman x 100, protocol mean, fit task. Published: {paper['source']}"
-    yield Table(caption, ["method", *columns], cells)
-    for model in dict.fromkeys(str(row.get("model")) for row in paper["rows"]):
-        cells = []
-        for row in [row for row in paper["rows"] if str(row.get("model")) == model]:
-            name = f"{row.get('pooling')} {row.get('layers')}{' whitened' if row.get('whitening') else ''}"
-            if row.get("published"):
-                cells.append([f"{name}, published", *_figures(row["published"], columns, scale)])
-            ours = f"{name}, ours" if row.get("ours") else f"  {row.get('status')}"
-            cells.append([ours, *_figures(row.get("ours"), columns, scale)])
-            if row.get("difference"):
-                cells.append(["  difference", *_figures(row["difference"], columns, scale, "+.2f")])
-        yield Table(model, ["", *columns], cells)
+def _latency(row: Row, key: str) -> str:
+    timed = mapping_of(mapping_of(row.get("latency_ms")).get(key))
+    return " / ".join(number(timed.get(p), 3) for p in ("p50", "p90", "p99")) if timed else ""
 
 
-def _layers(result: Result) -> Iterator[Table]:
-    """The lower half of the grid of two layers, and the best combination of each size."""
-    scale, paper = scale_of(result), result.added["paper"]
-    names, grid = [str(layer) for layer in result.added["layers"]], layer_grid(result)
+def tune_tables(result: Result) -> Iterator[Table]:
+    """The best settings and the controls, the frontier, and what was taken."""
+    protocol = mapping_of(result.provenance.get("protocol"))
+    name, scale = str(protocol.get("measure", "score")), scale_of(result)
+    figure = f"{name} {WITH_INTERVAL}"
     cells = [
-        [name, *(f"{scale * value:.2f}" if value == value else "" for value in grid[row, : row + 1])]
-        + [""] * (len(names) - row - 1)
-        for row, name in enumerate(names)
+        [*_setting(row), interval_text(row, scale=scale), number(row.get("dimensions")), _mark(row)]
+        for row in _shown(result.results)
     ]
-    strength = paper.get("strength")
-    whitening = "no whitening" if strength == "none" else f"strength {plain_text(strength)}, fit {paper.get('fit')}"
-    title = f"Spearman x 100 of two layers averaged ({paper.get('pooling')}, {whitening}, protocol "
-    yield Table(f"{title}{paper.get('protocol')})", ["layer", *names], cells)
-    less = {row.get("setting"): row for row in result.comparisons or ()}
-    cells = [
-        ["+".join(map(str, list_of(row.get("layers")))), interval_text(row, "spearman", scale=scale),
-         *_difference(less.get(row.get("setting"), {}), scale)]
-        for row in result.added["best"]
+    caption = f"{name} x 100, {number(protocol.get('questions'))} {protocol.get('kind', 'questions')}"
+    columns = ["layers", "pooling", "strength", "centre", "shrinkage", figure, "dimensions", ""]
+    tied = "tied: cannot be told from the highest, compared question by question"
+    yield Table(caption, columns, cells, (tied,) if any("tied" in row[-1] for row in cells) else ())
+    cells = []
+    for row in result.added["frontier"]:
+        layers, _, strength, centre, _ = _setting(row)
+        sizes = [number(row.get("bytes")), number(row.get("dimensions"))]
+        cells.append([*sizes, layers, strength, centre, interval_text(row, scale=scale), _mark(row)])
+    columns = ["bytes", "dimensions", "layers", "strength", "centre", figure, ""]
+    yield Table(f"Frontier: {name} x 100 by bytes a vector", columns, cells, _taken(result.added["choice"], scale))
+    yield from _weights(mapping_of(result.added.get("hybrid")), name, scale)
+
+
+def _weights(hybrid: Mapping[str, Any], measure: str, scale: float) -> Iterator[Table]:
+    """What each tenth of the weight scored, the best, and what was taken."""
+    rows = [mapping_of(row) for row in list_of(hybrid.get("weights"))]
+    shown = [
+        row for place, row in enumerate(rows)
+        if place % 2 == 0 or row.get("taken") or row.get("weight") == hybrid.get("best")
     ]  # fmt: skip
-    choice = "+".join(map(str, list_of(paper.get("layers"))))
-    caption = f"Best of n layers, and less the paper's choice ({choice}: {figure_text(paper.get('spearman'), scale)})"
-    yield Table(caption, ["layers", f"average {WITH_INTERVAL}", f"difference {WITH_INTERVAL}", "decided"], cells)
+    alone = {0.0: "BM25 alone", 1.0: "vectors alone"}
+    cells = []
+    for row in shown:
+        highest = f"{100 * row['highest']:.0f} %" if is_number(row.get("highest")) else ""
+        marks = ", ".join(filter(None, [alone.get(row.get("weight", -1), ""), "taken" if row.get("taken") else ""]))
+        cells.append([plain_text(row.get("weight")), interval_text(row, scale=scale), highest, marks])
+    if cells:
+        remark = f"taken: hybrid.weight={plain_text(hybrid.get('weight'))}, because {hybrid.get('reason')}"
+        caption = f"Hybrid: {measure} x 100 by weight of the vectors"
+        yield Table(caption, ["weight", f"{measure} {WITH_INTERVAL}", "highest in", ""], cells, (remark,))
 
 
-# Entailment, and words.
+def _shown(rows: Sequence[Row]) -> list[Row]:
+    """The best with all dimensions, the controls, the present one, that in closed form and what was taken."""
+    ranked = sorted(rows, key=lambda row: -row["value"] if is_number(row.get("value")) else float("inf"))
+    wide = [row for row in ranked if row.get("dim") is None]
+    shown = [
+        row
+        for place, row in enumerate(wide)
+        if place < _BEST_TUNED
+        or row.get("strength") in ("none", 0.0)
+        or any(row.get(mark) for mark in ("taken", "present", "closed_form"))
+    ]
+    return shown + [row for row in ranked if row.get("taken") and row.get("dim") is not None]
 
 
-def _rte(result: Result) -> Iterator[Table]:
-    """The accuracy at thresholds that were chosen on other pairs and on these, and at those that were given."""
-    scale, rows = scale_of(result), result.results
-    chosen = {"train": "threshold chosen on other pairs", "best": "on these pairs (optimistic)"}
-    shown = [key for key in chosen if any(row.get(key) for row in rows)]
-    cells = [[name_of(row), *(_accuracy(row.get(key), scale) for key in shown)] for row in rows]
-    first = rows[0]
-    fit = mapping_of(result.provenance.get("fit")).get("name", first.get("fit", ""))
-    caption = f"RTE accuracy x 100 {WITH_INTERVAL}, {number(first.get('pairs'))} pairs, fit {fit}"
-    majority = f"always the commoner label: {figure_text(first.get('majority'), scale)}"
-    yield Table(caption, ["setting", *(chosen[key] for key in shown)], cells, (majority,))
-    thresholds = [mapping_of(entry).get("threshold") for entry in list_of(first.get("thresholds"))]
-    if thresholds:
-        cells = [
-            [
-                name_of(row),
-                *(figure_text(mapping_of(entry).get("accuracy"), scale) for entry in list_of(row.get("thresholds"))),
-            ]
-            for row in rows
-        ]
-        yield Table("accuracy x 100 at a threshold of", ["setting", *map(plain_text, thresholds)], _squared(cells))
+def _setting(row: Row) -> list[str]:
+    layers = ",".join(map(str, list_of(row.get("layers"))))
+    if row.get("strength") == "none":
+        return [layers, str(row.get("pooling")), "raw", "", ""]
+    named = [plain_text(row.get("strength")), str(row.get("centre")), plain_text(row.get("shrinkage"))]
+    return [layers, str(row.get("pooling")), *named]
 
 
-def _accuracy(found: Any, scale: float) -> str:
-    said, threshold = (
-        interval_text(found, "accuracy", scale=scale),
-        figure_text(mapping_of(found).get("threshold"), 1, ".3f"),
-    )
-    return f"{said} at {threshold}" if said else ""
+def _mark(row: Row) -> str:
+    marks = ["taken" if row.get("taken") else "tied" if row.get("tied") else ""]
+    marks += [said for key, said in (("present", "present"), ("closed_form", "closed form")) if row.get(key)]
+    return ", ".join(filter(None, marks))
 
 
-def _words(result: Result) -> Iterator[Table]:
-    """A table for each source of vectors: a line a set, and below it its sections."""
-    scale = scale_of(result)
-    for label in dict.fromkeys(row.get("vectors") for row in result.results):
-        cells = [
-            [
-                str(row.get("task")) if row.get("section") == "all" else f"  {row.get('section')}",
-                str(row.get("measure", "")),
-                interval_text(row, scale=scale),
-                f"{number(row.get('covered'))} of {number(row.get('items'))}",
-            ]
-            for row in result.results
-            if row.get("vectors") == label
-        ]
-        yield Table(f"Word vectors: {label}", ["set", "measure", f"x 100 {WITH_INTERVAL}", "items"], cells)
+def _taken(choice: Mapping[str, Any], scale: float) -> tuple[str, ...]:
+    lines = [f"taken: {choice['setting']}, because {choice['reason']}"]
+    flattered = "; flattered a little by having been chosen on it"
+    for name, key, remark in (("raw", "gain", flattered), ("the recipe's own", "over_present", "")):
+        gain = mapping_of(choice.get(key))
+        if gain.get("value"):
+            decided = "decided" if gain.get("decided") else "not decided"
+            lines.append(f"over {name}: {interval_text(gain, form='+.2f', scale=scale)}, {decided}{remark}")
+    if enough := choice.get("enough"):
+        softer = "" if enough.get("strength") is None else f" at strength {plain_text(enough['strength'])}"
+        does = f"{number(enough['dim'])} dimensions ({number(enough['bytes'])} bytes){softer} do as well"
+        lines.append(f"as far as the questions can tell, {does}")
+    return tuple(lines)
+
+
+# Reranking.
+
+
+def rerank_tables(result: Result) -> Iterator[Table]:
+    """Those of retrieval and of tuning; none where nothing was reranked."""
+    if result.kind == "retrieval":
+        yield from _measured(result)
+    elif found := mapping_of(result.added.get("rerank")):
+        yield _advised(found, scale_of(result))
+
+
+def _measured(result: Result) -> Iterator[Table]:
+    """A line a reranked setting: less the same without."""
+    facts = {str(row.get("setting")): own for row in result.results if (own := mapping_of(row.get("rerank")))}
+    cells, measure = [], ""
+    for pair in result.comparisons or ():
+        own, found = facts.get(str(pair.get("setting")), {}), mapping_of(pair.get("measure"))
+        if own and found and pair.get("against") == own.get("of"):
+            measure = next(iter(found))
+            gain = _gain(mapping_of(found[measure]), scale_of(result))
+            cells.append([str(own.get("of", "")), str(own.get("depth", "")), *gain, _milliseconds(own)])
+    if cells:
+        columns = ["setting", "reranked", f"gain in {measure} {WITH_INTERVAL}", *_COSTS]
+        caption = "Reranking: x 100, less the same without, over the same resamples"
+        yield Table(caption, columns, cells, _about(mapping_of(result.provenance.get("rerank"))))
+
+
+def _advised(found: Mapping[str, Any], scale: float) -> Table:
+    """A line a depth, and what is advised."""
+    name, cells = str(found.get("measure", "")), []
+    for row in map(mapping_of, list_of(found.get("depths"))):
+        mark = "taken" if row.get("taken") else "tied" if row.get("tied") else ""
+        gain = [*_gain(mapping_of(row.get("gain")), scale), _milliseconds(row)] if row.get("depth") else [""] * 4
+        cells.append([str(row.get("depth") or "none"), interval_text(row, scale=scale), *gain, mark])
+    columns = ["reranked", f"{name} {WITH_INTERVAL}", f"gain {WITH_INTERVAL}", *_COSTS, ""]
+    caption = f"Reranking what the vectors find: {name} x 100, {number(found.get('questions'))} questions"
+    remarks = (f"advised: {found.get('advice')}", *_about(mapping_of(found.get("by"))), _OF_HYBRIDS)
+    return Table(caption, columns, cells, remarks)
+
+
+def _gain(found: Mapping[str, Any], scale: float) -> list[str]:
+    (over, decided), better = difference_cells(found, scale), found.get("better")
+    return [over, f"{100 * better:.0f} %" if is_number(better) else "", decided]
+
+
+def _milliseconds(found: Mapping[str, Any]) -> str:
+    taken = found.get("ms")
+    return f"{taken:,.1f}" if is_number(taken) else ""
+
+
+def _about(by: Mapping[str, Any]) -> tuple[str, ...]:
+    """What reranked."""
+    if not by:
+        return ()
+    digest = f", sha256 {str(by['sha256'])[:16]}..." if by.get("sha256") else ""
+    cut = f"; {number(by['cut'])} of {number(by.get('pairs'))} pairs were cut" if by.get("cut") else ""
+    return (f"reranked by {by.get('model')} ({by.get('backend')}{digest}){cut}",)
 
 
 # Whatever else, and comparisons.
 
 
-def _other(result: Result) -> Iterator[Table]:
+def other_tables(result: Result) -> Iterator[Table]:
     """A column for each key whose values are plain."""
     keys = list(dict.fromkeys(key for row in result.results for key in row))
     keys = [key for key in keys if any(isinstance(row.get(key), str | int | float) for row in result.results)]
@@ -249,39 +346,20 @@ def _comparisons(result: Result) -> Iterator[Table]:
         found = mapping_of(row.get("measure")).get(first) if first else row
         more = [str(row.get("protocol"))] if len(protocols) > 1 else []
         counts = [_outcomes(mapping_of(found))] if first else []
-        cells.append([name_of(row), str(row.get("against", "")), *more, *_difference(found, scale), *counts])
+        cells.append([name_of(row), str(row.get("against", "")), *more, *difference_cells(found, scale), *counts])
     columns = ["setting", "less", *(["protocol"] if len(protocols) > 1 else [])]
     columns += [f"difference{f' in {first}' if first else ''} {WITH_INTERVAL}", "decided"]
     yield Table("Paired differences x 100, over the same resamples", columns + ["won/tied/lost"] * bool(first), cells)
 
 
-def _difference(found: Any, scale: float) -> list[str]:
+def difference_cells(found: Any, scale: float) -> list[str]:
     """The difference with its interval, and whether that leaves out 0."""
     found = mapping_of(found)
     said = interval_text(found, "difference" if "difference" in found else "value", "+.2f", scale)
-    return [said, {True: "yes", False: "no"}.get(found.get("decided", ""), "")]
+    decided = found.get("decided")
+    return [said, ("yes" if decided else "no") if isinstance(decided, bool) else ""]
 
 
 def _outcomes(found: Mapping[str, Any]) -> str:
     counts = [found.get(name) for name in ("won", "tied", "lost")]
     return "/".join(map(str, counts)) if None not in counts else ""
-
-
-def _squared(rows: list[list[str]]) -> list[list[str]]:
-    """Rows as long as the first, whose columns name what stands in all."""
-    return [[*row[: len(rows[0])], *[""] * (len(rows[0]) - len(row))] for row in rows]
-
-
-_KINDS: dict[Kind, tuple[str, Callable[[Result], Iterator[Table]]]] = {
-    "sts": ("Similarity (STS)", _similarity),
-    "layers": ("Layers on similarity (STS)", _layers),
-    "methods": ("Methods on similarity (STS)", _methods),
-    "whiteningbert": ("WhiteningBERT, Table 1", _whiteningbert),
-    "retrieval": ("Retrieval", retrieval_tables),
-    "recall": ("Recall against exact search", recall_tables),
-    "divergence": ("Ranking by divergence", divergence_tables),
-    "rte": ("Entailment (RTE)", _rte),
-    "words": ("Word vectors", _words),
-    "tune": ("Tuning", tune_tables),
-    "other": ("Results", _other),
-}

@@ -8,6 +8,7 @@ the hashes in the index.
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, get_args
 
 import numpy as np
@@ -20,7 +21,6 @@ from indexer.encoders.spec import num_layers, spec_of_index
 from indexer.encoders.static_tables import load_table
 from indexer.errors import ConfigError, ModelError
 from indexer.output_files import check_output_folder
-from indexer.pooling.sif import read_counts, sif_weights
 from indexer.store.files import FileDigest
 from search.export import ExportReport, st_modules
 from search.export.st_modules import Module, ModuleChain, Prompts
@@ -28,6 +28,7 @@ from search.files import Content, open_output_folder, write_files
 from search.index import Index
 
 KIND = "sentence-transformers"
+_TOKEN_WEIGHTS = {"sif": "search.papers.sif:token_weights"}  # of poolings that are a weighted mean of a table's rows
 _TOKENIZER_CONFIG = "tokenizer_config.json"
 _PADDING = ("pad_token", "eos_token", "sep_token", "unk_token")  # what an encoder of ours pads with, in this order
 
@@ -67,7 +68,7 @@ def _require_exportable(index: Index) -> None:
     """Raises ConfigError for what no modules of sentence-transformers compute."""
     encoder, transform = index.encoder, index.transform
     elsewhere = "the index holds embeddings made elsewhere, so there is no model to export"
-    poolings = ("mean", "sif") if encoder.traits.has_table else get_args(BasicPooling)
+    poolings = ("mean", *_TOKEN_WEIGHTS) if encoder.traits.has_table else get_args(BasicPooling)
     reason = ""
     if not encoder.traits.encodes_texts:
         reason = f'encoder.kind is "{encoder.kind}": {elsewhere}'
@@ -91,12 +92,11 @@ def _of_transformer(index: Index, spec: EncoderSpec, found: ModelFiles) -> list[
 
 
 def _of_table(spec: EncoderSpec) -> list[Module]:
-    """The same of a table: SIF's weights go into its rows, and tokens it does not know get a row of zeros."""
+    """The same of a table: weights of tokens go into its rows, and tokens it does not know get a row of zeros."""
     table = load_table(Path(spec.folder))
     vectors = np.asarray(table.vectors)
-    if spec.identity.pooling == "sif":
-        weights = sif_weights(read_counts(spec.fitted_folder("sif")), spec.identity.sif_a or 0.0)
-        vectors = vectors * weights[:, None]
+    if place := _TOKEN_WEIGHTS.get(spec.identity.pooling):
+        vectors = vectors * resolve_name(place)(spec)[:, None]
     if table.unknown == len(vectors):
         vectors = np.concatenate([vectors, np.zeros((1, vectors.shape[1]), np.float32)])
     return [st_modules.static_embedding(table.tokenizer, vectors)]

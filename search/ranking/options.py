@@ -99,7 +99,7 @@ class SearchOptions:
 
     Blank text, which an unset variable leaves, is refused. `hybrid` fuses the vectors' ranking with that of BM25 as the
     recipe's `[hybrid]` says. `similarity` "js" ranks the mixtures of an index of pooling "latte-mix" by Jensen-Shannon
-    divergence (`search.ranking.divergence`); `exact` then means proved. `partial` answers come from an index whose
+    divergence (`search.papers.divergence`); `exact` then means proved. `partial` answers come from an index whose
     segments other processes hold (`search.shards`), and are marked. `fold` compares stored vectors, whatever
     `similarity` and `hybrid` rank by (`search.ranking.folding`). `rerank_depth` None is the recipe's.
     """

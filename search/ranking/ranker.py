@@ -1,7 +1,7 @@
 """What a question may ask for, and the documents that answer it: filtered, one hit a document, one a group.
 
-Candidates come from one of three sources: rows by inner product, rows by Jensen-Shannon divergence, or documents by
-fusion with BM25. ONE loop (`collect`) asks a source for more until k documents are there.
+Candidates come from one of three sources: rows by inner product, rows by another similarity, or documents by fusion
+with BM25. ONE loop (`collect`) asks a source for more until k documents are there.
 """
 
 import math
@@ -20,9 +20,9 @@ from indexer.ranking_config import HybridConfig
 from search.abandonment import require_awaited
 from search.hits import Answer
 from search.index import Index
-from search.ranking.divergence import first_reach, rank_by_divergence, require_mixtures, require_probabilities
 from search.ranking.documents import Groups, RankedDocument, best_rows, break_ties, group_codes
 from search.ranking.options import WEIGHT, SearchOptions
+from search.ranking.similarities import RowRanking, ranking_by
 from search.segments import MissingRows
 
 if TYPE_CHECKING:
@@ -66,14 +66,14 @@ class EncodedQueries:
 
     def require_for(self, options: SearchOptions) -> None:
         """Raises ConfigError where these options need what was not given."""
-        if options.similarity == "js":
-            _ = self.mixtures
+        if options.similarity != "cosine":
+            _ = self.raw
         if options.hybrid:
             _ = self.words
 
     @property
-    def mixtures(self) -> Embeddings:
-        """The raw embeddings, to compare as distributions. Raises ConfigError where there are only vectors."""
+    def raw(self) -> Embeddings:
+        """The raw embeddings, which other similarities compare. Raises ConfigError where there are only vectors."""
         if self.embeddings is None:
             raise ConfigError('similarity "js" compares raw embeddings: give encoder.encode(texts, "query").')
         return self.embeddings
@@ -160,8 +160,8 @@ class DocumentRanker:
 
     def allowed(self, options: SearchOptions) -> Mask | None:
         """Which documents may be found, (documents,); None: all. Raises ConfigError."""
-        if options.similarity == "js":
-            require_probabilities(self._index)
+        if ranking := ranking_by(options.similarity):
+            ranking.require_index(self._index)
         if options.hybrid:
             fusion_of(self._fusion, options)
         if options.group_by is not None:
@@ -188,8 +188,8 @@ class DocumentRanker:
 
         Raises ConfigError for queries that `options` cannot be asked of.
         """
-        if options.similarity == "js":
-            require_mixtures(self._index, queries.mixtures)
+        if ranking := ranking_by(options.similarity):
+            ranking.require_queries(self._index, queries.raw)
         groups = self._groups(options, allowed)
         answers: list[list[RankedDocument]] = []
         missing = MissingRows() if options.partial else None
@@ -240,8 +240,8 @@ class DocumentRanker:
             from search.ranking.fusion import list_depth
 
             return self._by_fusion(queries, options, allowed, missing), list_depth(options.k)
-        if options.similarity == "js":
-            return self._by_divergence(queries.mixtures, options.exact, allowed, missing), first_reach(options.k)
+        if ranking := ranking_by(options.similarity):
+            return self._by_raw(ranking, queries.raw, options.exact, allowed, missing), ranking.first_reach(options.k)
         reach = options.k if options.fold is None else _SPARE * options.k
         return self._by_vector(queries.vectors, options.exact, allowed, missing), reach
 
@@ -255,14 +255,14 @@ class DocumentRanker:
 
         return candidates
 
-    def _by_divergence(
-        self, mixtures: Embeddings, exact: bool, allowed: Mask | None, missing: MissingRows | None
+    def _by_raw(
+        self, ranking: RowRanking, raw: Embeddings, exact: bool, allowed: Mask | None, missing: MissingRows | None
     ) -> Source:
-        """Documents by the Jensen-Shannon divergence of their rows."""
+        """Documents by the raw embeddings of their rows."""
         rows, count = self._rows(allowed)
 
         def candidates(pending: list[int], reach: int) -> list[Candidates]:
-            found = rank_by_divergence(self._index, mixtures[pending], reach, rows, exact, missing)
+            found = ranking.rank(self._index, raw[pending], reach, rows, exact, missing)
             return [Candidates(self._documents(one.scores, one.rows), reach >= count, one.bound) for one in found]
 
         return candidates

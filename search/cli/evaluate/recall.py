@@ -1,6 +1,7 @@
 """`isotrope evaluate recall`."""
 
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import click
@@ -14,6 +15,11 @@ from search.cli.options import (
     result_options,
     run_options,
 )
+
+_MEASURES = {
+    "cosine": "search.evaluation.recall.recall:evaluate_recall",
+    "js": "search.papers.divergence_recall:evaluate_divergence",
+}
 
 
 @click.command("recall")
@@ -30,7 +36,7 @@ from search.cli.options import (
 @click.option("--sample", type=int, help="Queries to draw from the documents.  [default: 1000]")
 @click.option(
     "--similarity",
-    type=click.Choice(["cosine", "js"]),
+    type=click.Choice(list(_MEASURES)),
     default="cosine",
     show_default=True,
     help='js: how exact the ranking by Jensen-Shannon divergence is, for pooling "latte-mix".',
@@ -50,18 +56,14 @@ def command(index: Path, k: int, queries: Path | None, draw: Any, sample: int | 
       isotrope evaluate recall demo/index -k 100 --queries questions.txt -o recall.json
     """
     from indexer.errors import ConfigError
-    from search.cli.output import print_result
-    from search.cli.progress import ProgressBar
+    from search.cli.output import print_measured
     from search.engine import SearchEngine
-    from search.evaluation.recall.divergence import evaluate_divergence
     from search.evaluation.recall.drawn_queries import SAMPLE
-    from search.evaluation.recall.recall import evaluate_recall
 
     if queries and (draw or sample is not None):
         raise ConfigError("--queries brings its own queries, all of which are used; leave out --draw and --sample.")
     check_output_options(options, index, queries, *recipe_reads(None, index))
     engine = SearchEngine(index, options["model"], run_options(options))
-    measure = evaluate_divergence if options["similarity"] == "js" else evaluate_recall
-    with ProgressBar(options["quiet"]) as progress:
-        result = measure(engine, k, queries, draw, SAMPLE if sample is None else sample, progress)
-    print_result(result, options)
+    measure = resolve_name(_MEASURES[options["similarity"]])
+    size = SAMPLE if sample is None else sample
+    print_measured(options, lambda progress: measure(engine, k, queries, draw, size, progress))

@@ -65,8 +65,7 @@ def command(folder: Path, **options: Any) -> None:
       isotrope evaluate retrieval scifact --layers -1 --layers 1,-1 --cache cache -o scifact.json
       isotrope evaluate retrieval scifact --strength none --strength 0 --strength 0.5 --strength 1 --plot scifact.svg
     """
-    from search.cli.output import print_note, print_result
-    from search.cli.progress import ProgressBar
+    from search.cli.output import print_measured, print_note
     from search.evaluation.plots.drawing import check_plot
     from search.evaluation.plots.retrieval import plot_retrieval
     from search.evaluation.retrieval.retrieval import RetrievalOptions, evaluate_retrieval
@@ -91,8 +90,10 @@ def command(folder: Path, **options: Any) -> None:
     if plot:
         check_plot(plot, force)
     target, sweep = target_of(options), sweep_of(options)
-    with ProgressBar(options["quiet"]) as progress:
-        result = evaluate_retrieval(target, task, sweep, options["cache"], progress)
-    print_result(result, options, options["compare"])
+    result = print_measured(
+        options,
+        lambda progress: evaluate_retrieval(target, task, sweep, options["cache"], progress),
+        options["compare"],
+    )
     if plot and (note := plot_retrieval(result, plot, force)):
         print_note(note)

@@ -1,11 +1,10 @@
-"""`isotrope evaluate sts` and `isotrope evaluate layers`."""
+"""`isotrope evaluate sts`."""
 
 from typing import Any
 
 import click
 
 from search.cli.options import (
-    PATH,
     check_output_options,
     result_options,
     sweep_of,
@@ -52,72 +51,12 @@ def command(sources: tuple[str, ...], protocols: tuple[Any, ...], fit: str, **op
       isotrope evaluate sts sts-folder --index demo/index --protocol mean --protocol all
       isotrope evaluate sts sts-folder --fit corpus:demo/stdlib.jsonl --set whitening.sample=2000
     """
-    from search.cli.output import print_result
-    from search.cli.progress import ProgressBar
+    from search.cli.output import print_measured
     from search.evaluation.sts.data import read_tasks
     from search.evaluation.sts.sts import StsOptions, evaluate_sts
 
     check_output_options(options, *sources, fit.partition("corpus:")[2])
     target = target_of(options)
     plan = StsOptions(target.settings(sweep_of(options)), protocols or ("mean",), fit)
-    with ProgressBar(options["quiet"]) as progress:
-        result = evaluate_sts(target, read_tasks(*sources), plan, options["cache"], progress)
-    print_result(result, options)
-
-
-@click.command("layers")
-@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
-@click.option("--pooling", type=click.Choice(["mean", "cls"]), help="Pooling over the tokens. Default: the recipe's.")
-@click.option(
-    "--strength",
-    default="none",
-    show_default=True,
-    metavar="S",
-    help='Whitening strength, 0 to 1, fitted on each task\'s own sentences; or "none" for no transform at all.',
-)
-@click.option(
-    "--protocol",
-    type=click.Choice(["mean", "wmean", "all"]),
-    default="mean",
-    show_default=True,
-    help="How a task of several subsets becomes one figure, as in `isotrope evaluate sts`.",
-)
-@click.option(
-    "--up-to",
-    type=int,
-    default=0,
-    metavar="N",
-    help="Largest number of layers combined. Default: all for models of up to 6 blocks, else 3.",
-)
-@click.option("--plot", type=PATH, metavar="FILE", help="Draw both figures into this file (.png, .svg, .pdf).")
-@target_options
-@result_options
-def layers(sources: tuple[str, ...], **options: Any) -> None:
-    """Every combination of layers on STS: a heat map and the best of n.
-
-    SOURCE as for `isotrope evaluate sts`. Layers count from 0, the embedding output; 1 is the first block. Every
-    sentence passes through the encoder once. Figures are Spearman's correlation, averaged over the tasks: times 100
-    in tables, from 0 to 1 in JSON.
-
-    \b
-    Examples:
-      isotrope evaluate layers sts-folder --plot layers.png
-      isotrope evaluate layers sts-folder --strength 1 --up-to 2 -o layers.json
-    """
-    from search.cli.output import print_result
-    from search.cli.progress import ProgressBar
-    from search.evaluation.plots.drawing import check_plot
-    from search.evaluation.plots.layers import plot_layers
-    from search.evaluation.settings import parse_strength
-    from search.evaluation.sts.data import read_tasks
-    from search.evaluation.sts.layers import LayersOptions, evaluate_layers
-
-    check_output_options(options, *sources)
-    if plot := options["plot"]:
-        check_plot(plot, options["force"])
-    plan = LayersOptions(options["pooling"], parse_strength(options["strength"]), options["protocol"], options["up_to"])
-    with ProgressBar(options["quiet"]) as progress:
-        result = evaluate_layers(target_of(options), read_tasks(*sources), plan, options["cache"], progress)
-    if plot:
-        plot_layers(result, plot, options["force"])
-    print_result(result, options)
+    tasks = read_tasks(*sources)
+    print_measured(options, lambda progress: evaluate_sts(target, tasks, plan, options["cache"], progress))

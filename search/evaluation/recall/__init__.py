@@ -1,1 +1,1 @@
-"""Recall and latency of an index: `evaluation` is the entry, `held_out` the queries, `exact` the truth."""
+"""Recall and latency of an index: `recall` is the entry, `drawn_queries` draws queries from documents."""

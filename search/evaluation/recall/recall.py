@@ -10,7 +10,6 @@ products decide (`indexer.ann.products`).
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from indexer.encoders import EncodeStats, Role
 from indexer.errors import ConfigError, CorruptIndexError, EvaluationError
 from indexer.progress import NoProgress, Progress
 from search.engine import SearchEngine
-from search.evaluation.bootstrap import RESAMPLES, Interval, interval
+from search.evaluation.bootstrap import RESAMPLES, interval
 from search.evaluation.recall.drawn_queries import SAMPLE, DrawnFrom, draw_queries
 from search.evaluation.result import Clock, Result, how_built
 from search.index import Index, LiveRows
@@ -39,36 +38,13 @@ _BATCH = 256  # queries searched together
 _PROTOCOL = "against exact search over the stored vectors; a query's own document and its duplicates do not count"
 
 
-@dataclass(frozen=True)
-class Recall:
-    """What was measured. `recall` is the mean over queries; latencies are in milliseconds."""
+def measure_recall(
+    engine: SearchEngine, stored: LiveRows, queries: QuerySet, k: int, progress: Progress
+) -> tuple[dict[str, Any], list[str]]:
+    """Return recall@k of an index's own answers and the latency of single queries, JSON types; and notes.
 
-    k: int
-    recall: Interval
-    exact: bool  # a flat index: recall is 1 by construction, and was found to be
-    queries: int
-    origin: str
-    excluded: int  # rows taken out of both lists, at most for one query
-    latency: dict[str, dict[str, float]]
-    notes: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON types, without the notes."""
-        return {
-            "k": self.k,
-            "recall": self.recall.value,
-            "low": self.recall.low,
-            "high": self.recall.high,
-            "exact": self.exact,
-            "queries": self.queries,
-            "origin": self.origin,
-            "excluded_at_most": self.excluded,
-            "latency_ms": self.latency,
-        }
-
-
-def measure_recall(engine: SearchEngine, stored: LiveRows, queries: QuerySet, k: int, progress: Progress) -> Recall:
-    """recall@k of an index's own answers, and how long single queries take.
+    "exact": a flat index, whose recall is 1 by construction, and was found to be. "excluded_at_most": rows that were
+    taken out of both lists, at most for one query.
 
     Raises EvaluationError when the index holds too few documents for k, and CorruptIndexError when an exact index
     does not give the exact answers.
@@ -90,16 +66,15 @@ def measure_recall(engine: SearchEngine, stored: LiveRows, queries: QuerySet, k:
     limit = index.encoder.max_length  # the recipe's may be 0, the model's own
     longer = counted(log.truncated, "query is", "queries are")
     cut = (f"{longer} longer than {limit} tokens and cut there",) if log.truncated else ()
-    return Recall(
-        k,
-        interval(float(shares.mean()), _resampled(shares)),
-        exact,
-        len(shares),
-        queries.origin,
-        max(map(len, excluded)),
-        _latency(engine, queries.texts, vectors, k),
-        (*queries.notes, *cut, *_units(index)),
-    )
+    return {
+        "k": k,
+        **interval(float(shares.mean()), _resampled(shares)).to_dict("recall"),
+        "exact": exact,
+        "queries": len(shares),
+        "origin": queries.origin,
+        "excluded_at_most": max(map(len, excluded)),
+        "latency_ms": _latency(engine, queries.texts, vectors, k),
+    }, [*queries.notes, *cut, *_units(index)]
 
 
 def evaluate_recall(
@@ -120,7 +95,7 @@ def evaluate_recall(
     stored = LiveRows(index)
     dim = index.manifest.encoder["dim"]
     queries = read_queries(file, dim) if file else draw_queries(stored, origin, sample)
-    measured = measure_recall(engine, stored, queries, k, progress or NoProgress())
+    measured, notes = measure_recall(engine, stored, queries, k, progress or NoProgress())
     how: dict[str, Any] = {
         "measure": "recall",
         "protocol": _PROTOCOL,
@@ -131,8 +106,8 @@ def evaluate_recall(
     provenance = clock.provenance(engine.encoder.spec, queries.files, **how)
     transform = index.manifest.files[index.manifest.transform["file"]].sha256
     made = {"encoder": index.manifest.fingerprint, "transform": transform}
-    row = measured.to_dict() | describe_segments(index) | made
-    return Result("recall", provenance, [row], None, measured.notes)
+    row = measured | describe_segments(index) | made
+    return Result("recall", provenance, [row], None, notes)
 
 
 def _vectors(engine: SearchEngine, queries: QuerySet, log: EncodeStats, progress: Progress) -> Vectors:

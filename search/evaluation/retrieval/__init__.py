@@ -1,1 +1,1 @@
-"""Retrieval quality on judged queries: `evaluation` is the entry, `collection` what is searched."""
+"""Retrieval quality on judged queries: `retrieval` is the entry, `corpus` what is searched, `metrics` the measures."""

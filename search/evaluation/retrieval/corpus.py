@@ -4,10 +4,9 @@ A corpus goes the way a build takes it: the same texts, the same sample for the 
 recipe measured before anything is built gives the figures of the index it would build.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -27,8 +26,9 @@ from indexer.pipeline.fit import QUERY_TEXTS
 from indexer.progress import Progress
 from indexer.ranking_config import Bm25Unit
 from indexer.transforms import FitData
-from search.evaluation.embeddings import EmbeddingSource, encode_and_count_cut
+from search.evaluation.embeddings import EmbeddingSource, count_cut, encode_with_lengths
 from search.evaluation.target import Target
+from search.files import file_hash
 from search.index import Index
 from search.queries import find_beir_file
 from search.ranking.bm25 import window_starts, window_texts
@@ -37,54 +37,13 @@ from search.text import counted
 _BLOCK_ROWS = 4096
 
 
-class SearchedCorpus(Protocol):
-    """Documents by number, with the embeddings of their rows. Only `prepare` costs encoding."""
-
-    @property
-    def ids(self) -> Sequence[str]: ...
-
-    @property
-    def document_of(self) -> RowIds | None:
-        """The document of each row, once prepared; None when row i is document i."""
-        ...
-
-    @property
-    def notes(self) -> Sequence[str]:
-        """What was left out when it was read."""
-        ...
-
-    @property
-    def truncated(self) -> int:
-        """Documents, or their windows, cut at the encoder's max_length, once prepared."""
-        ...
-
-    def texts(self) -> list[str]:
-        """The whole text of each document."""
-        ...
-
-    def bm25_texts(self, unit: Bm25Unit) -> tuple[list[str], RowIds | None]:
-        """What BM25 counts in: the text of each document, or of each window and where each document's begin, (n,)."""
-        ...
-
-    def prepare(self, query_like: bool) -> None:
-        """Encode what the other methods need, and query-like texts if they are wanted."""
-        ...
-
-    def material(self, key: PoolingKey) -> FitData:
-        """The embeddings that a transform is fitted on."""
-        ...
-
-    def query_moments(self, key: PoolingKey) -> Moments:
-        """Moments of embeddings of query-like texts."""
-        ...
-
-    def blocks(self, key: PoolingKey) -> Iterator[Embeddings]:
-        """Embeddings (m, d) of all rows, in order."""
-        ...
-
-
 class BeirCorpus:
-    """The corpus of a BEIR folder, encoded once for every setting of `source`."""
+    """The corpus of a BEIR folder, encoded once for every setting of `source`. Only `prepare` costs encoding.
+
+    `ids` are those of the documents, by number. `document_of` is the document of each row, once prepared; None when
+    row i is document i. `notes` say what was left out when it was read, `truncated` how many documents, or windows of
+    them, were cut at the encoder's max_length.
+    """
 
     def __init__(
         self, folder: Path, subject: Target, source: EmbeddingSource, progress: Progress, on_error: OnError = "fail"
@@ -109,9 +68,11 @@ class BeirCorpus:
         self._moments: dict[PoolingKey, Moments] = {}
 
     def texts(self) -> list[str]:
+        """The whole text of each document."""
         return [joined_text(document, self._config.corpus.text) for document in self._documents]
 
     def bm25_texts(self, unit: Bm25Unit) -> tuple[list[str], RowIds | None]:
+        """What BM25 counts in: the text of each document, or of each window and where each document's begin, (n,)."""
         texts = self.texts()
         cut = self._cutter(texts) if unit == "window" else None
         if cut is None or cut.windows is None:
@@ -119,14 +80,17 @@ class BeirCorpus:
         return cut.texts, np.searchsorted(cut.windows.document, np.arange(len(texts)))
 
     def prepare(self, query_like: bool) -> None:
+        """Encode what the other methods need, and query-like texts if they are wanted."""
         cut = self._cutter(self.texts())
         self.document_of = None if cut.windows is None else cut.windows.document.astype(np.int64)
-        states, self.truncated = encode_and_count_cut(self._source, cut.texts, "document")
+        states, lengths = encode_with_lengths(self._source, cut.texts, "document")
+        self.truncated = count_cut(self._source, lengths)
         self._embeddings = states.rows
         self._positions = np.array([states.positions[text] for text in cut.texts])
         self._query_moments = self._moments_of_queries() if query_like else {}
 
     def material(self, key: PoolingKey) -> FitData:
+        """The embeddings that a transform is fitted on."""
         sampled = self._sample
         if self.document_of is not None:
             sampled = np.flatnonzero(np.isin(self.document_of, sampled))
@@ -139,9 +103,11 @@ class BeirCorpus:
         return FitData(moments, lambda: iter([self._rows(key, sampled)]))
 
     def query_moments(self, key: PoolingKey) -> Moments:
+        """Moments of embeddings of query-like texts."""
         return self._query_moments[key]
 
     def blocks(self, key: PoolingKey) -> Iterator[Embeddings]:
+        """Embeddings (m, d) of all rows, in order."""
         for start in range(0, len(self._positions), _BLOCK_ROWS):
             yield self._rows(key, np.arange(start, min(start + _BLOCK_ROWS, len(self._positions))))
 
@@ -168,7 +134,7 @@ class BeirCorpus:
 
 
 class IndexedCorpus:
-    """The documents and raw embeddings of an index. Those files are hashed first if they are at most 256 MB.
+    """The documents and raw embeddings of an index, as `BeirCorpus` has them. Files up to 256 MB are hashed first.
 
     Raises ConfigError for settings of other layers or another pooling than the index holds.
     """
@@ -225,6 +191,19 @@ class IndexedCorpus:
             self.notes.append("queries are centred by the mean of the documents: the index knows no other queries")
             return self._subject.moments
         return Moments.of(read_query_vectors(file, self._opened.manifest.encoder["dim"]))
+
+
+SearchedCorpus = BeirCorpus | IndexedCorpus
+
+
+def open_collection(
+    folder: Path, subject: Target, source: EmbeddingSource, progress: Progress, on_error: OnError = "fail"
+) -> tuple[SearchedCorpus, dict[str, str]]:
+    """Return what is searched, the subject's index or else the folder's corpus, and the hash of the corpus file."""
+    if subject.index:
+        return IndexedCorpus(subject, subject.index, source), {}
+    corpus = BeirCorpus(folder, subject, source, progress, on_error)
+    return corpus, {corpus.file.name: file_hash(corpus.file)}
 
 
 def _require_own_layers(subject: Target, index: Index, source: EmbeddingSource) -> None:

@@ -10,16 +10,16 @@ Documents that nobody judged are not relevant, nor are those with a score of 0 o
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from indexer.arrays import Float64Array
+from indexer.arrays import Float64Array, SearchResult
 from indexer.lazy import require_extra
-from search.evaluation.bootstrap import difference, draw_counts, interval, resampled_mean
+from search.evaluation.bootstrap import draw_counts, mean_difference, mean_interval
 from search.evaluation.settings import Setting
 
 MAP, MRR = "MAP", "MRR"
@@ -47,6 +47,13 @@ def measure(
     for found in evaluator.iter_calc({query: _falling_scores(ids) for query, ids in ranked.items()}):
         values[wanted[found.measure]][places[found.query_id]] = found.value
     return values
+
+
+def ranked_ids(
+    queries: Iterable[str], found: Sequence[SearchResult], ids: Sequence[str], depth: int | None = None
+) -> dict[str, list[str]]:
+    """Return the ids of the first `depth` documents of each query (None: all), by the query's id."""
+    return {query: [ids[row] for row in rows[:depth].tolist()] for query, (_, rows) in zip(queries, found, strict=True)}
 
 
 def _trec_measures(cutoffs: Sequence[int]) -> list[object]:
@@ -94,10 +101,7 @@ class PairedComparison:
         return draw_counts(len(next(iter(self.measured[0].values.values()))), "retrieval")
 
     def _result(self, one: MeasuredRun) -> dict[str, Any]:
-        found = {
-            name: interval(float(values.mean()), resampled_mean(values, self._counts)).to_dict()
-            for name, values in one.values.items()
-        }
+        found = {name: mean_interval(values, self._counts).to_dict() for name, values in one.values.items()}
         settings = one.setting.to_dict() if one.setting else dict.fromkeys(_SETTINGS)
         return {"setting": one.label, **settings, "measure": found, **one.facts}
 
@@ -106,8 +110,7 @@ class PairedComparison:
         return {"setting": one.label, "against": other.label, "measure": found}
 
     def _difference(self, before: Float64Array, after: Float64Array) -> dict[str, Any]:
-        resampled = resampled_mean(before, self._counts), resampled_mean(after, self._counts)
-        found = difference(float(before.mean()), float(after.mean()), *resampled)
+        found = mean_difference(before, after, self._counts)
         counts = {"won": after > before, "tied": after == before, "lost": after < before}
         return found.to_dict() | {name: int(np.count_nonzero(which)) for name, which in counts.items()}
 

@@ -15,11 +15,19 @@ from indexer.lazy import require_extra
 from indexer.progress import NoProgress, Progress
 from indexer.ranking_config import HybridConfig
 from search.evaluation.bootstrap import LEVEL, RESAMPLES
-from search.evaluation.embeddings import EmbeddingSource, TextEmbeddings, encode_and_count_cut, lengths_of
+from search.evaluation.embeddings import EmbeddingSource, TextEmbeddings, count_cut, encode_with_lengths
 from search.evaluation.result import Clock, Result, how_built
 from search.evaluation.retrieval.beir import JudgedQueries, read_judged
-from search.evaluation.retrieval.corpus import BeirCorpus, IndexedCorpus, SearchedCorpus
-from search.evaluation.retrieval.metrics import MAP, MRR, MeasuredRun, PairedComparison, measure, measure_names
+from search.evaluation.retrieval.corpus import open_collection
+from search.evaluation.retrieval.metrics import (
+    MAP,
+    MRR,
+    MeasuredRun,
+    PairedComparison,
+    measure,
+    measure_names,
+    ranked_ids,
+)
 from search.evaluation.retrieval.reranked import (
     PairScores,
     RerankTask,
@@ -159,7 +167,7 @@ class _Evaluation:
         self._source, self._progress = source, progress
         self._reranker = task.rerank.open(subject) if task.rerank else None
         self._own = subject.index if sweep.is_empty else None  # an index that is asked as it is
-        self._collection, data = _collection(task, subject, source, progress)
+        self._collection, data = open_collection(task.folder, subject, source, progress, task.on_error)
         self._names = list(self._collection.ids)
         self.data = judged.files | data
         self.notes = [
@@ -224,15 +232,13 @@ class _Evaluation:
             yield baseline
 
     def _answers(self, settings: Sequence[Setting], words: BM25Ranking | None) -> Iterator[Run]:
-        before = len(self._source.log.lengths)
-        names, states, cut, files = ask(self._task.query_vectors, self._judged.queries, self._subject, self._source)
-        lengths = lengths_of(self._source, before, states, names)
+        names, states, lengths, files = ask(self._task.query_vectors, self._judged.queries, self._subject, self._source)
         self.data |= files
         if not self._own:
             query_like = any(setting.whitening.centres_by_role for setting in settings)
             self.data |= _query_file(self._subject) if query_like else {}
             self._collection.prepare(query_like)
-        self.notes += self._cut(cut, self._collection.truncated)
+        self.notes += self._cut(count_cut(self._source, lengths or ()), self._collection.truncated)
         self._progress.phase("ranking", len(settings))
         asked = Asked(names, states, list(self._judged.queries.values()), self._depth, self._fusions, lengths)
         if self._reranker is not None:
@@ -317,32 +323,17 @@ class _Evaluation:
             write_output(
                 files[label], run_lines(run_tag(label), queries, self._names, found), "--run", self._task.force
             )
-        values = measure(self._judged.judgements, self._ranked(found), self._task.cutoffs)
+        values = measure(self._judged.judgements, ranked_ids(queries, found, self._names), self._task.cutoffs)
         return MeasuredRun(label, setting, values, {"queries": len(queries), "depth": self._depth, **facts})
 
     def _cut_off(self, at: Mapping[int, list[SearchResult]]) -> dict[str, Float64Array]:
         """nDCG and recall at each k, of lists that were asked for at that k."""
         values: dict[str, Float64Array] = {}
         for k, found in at.items():
-            every = measure(self._judged.judgements, self._ranked(found), (k,))
+            ranked = ranked_ids(self._judged.queries, found, self._names)
+            every = measure(self._judged.judgements, ranked, (k,))
             values |= {name: every[name] for name in every if name not in (MAP, MRR)}
         return values
-
-    def _ranked(self, found: Sequence[SearchResult]) -> dict[str, list[str]]:
-        return {
-            query: [self._names[row] for row in rows.tolist()]
-            for query, (_, rows) in zip(self._judged.queries, found, strict=True)
-        }
-
-
-def _collection(
-    task: RetrievalOptions, subject: Target, source: EmbeddingSource, progress: Progress
-) -> tuple[SearchedCorpus, dict[str, str]]:
-    """What is searched, and the hash of the file it comes from."""
-    if subject.index:
-        return IndexedCorpus(subject, subject.index, source), {}
-    corpus = BeirCorpus(task.folder, subject, source, progress, task.on_error)
-    return corpus, {corpus.file.name: file_hash(corpus.file)}
 
 
 def _query_file(subject: Target) -> dict[str, str]:
@@ -403,15 +394,20 @@ def require_queries(path: Path | None, subject: Target) -> None:
 
 def ask(
     path: Path | None, queries: Mapping[str, str], subject: Target, source: EmbeddingSource
-) -> tuple[list[str], TextEmbeddings, int, dict[str, str]]:
-    """What the queries (id -> text) go by in their embeddings, those, how many were cut, and the files they are from.
+) -> tuple[list[str], TextEmbeddings, list[int] | None, dict[str, str]]:
+    """Return the names of queries (id -> text) in their embeddings, these, their lengths, and the files they are from.
 
-    They are encoded now, or read from the file `path` (see `read_query_embeddings`).
+    They are encoded now, or read from the file `path` (see `read_query_embeddings`), which holds no lengths.
     """
     if path is None:
         texts = list(queries.values())
-        return texts, *encode_and_count_cut(source, texts, "query"), {}
+        return texts, *encode_with_lengths(source, texts, "query"), {}
     names = list(queries)
     dim = subject.index.manifest.encoder["dim"] if subject.index else 0
     rows = {source.keys[0]: read_query_embeddings(path, names, dim)}
-    return names, TextEmbeddings({name: row for row, name in enumerate(names)}, rows), 0, {path.name: file_hash(path)}
+    return (
+        names,
+        TextEmbeddings({name: row for row, name in enumerate(names)}, rows),
+        None,
+        {path.name: file_hash(path)},
+    )

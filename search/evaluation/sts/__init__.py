@@ -1,1 +1,1 @@
-"""Similarity of sentence pairs: `data` reads the sets, `evaluation` measures; the rest builds on these two."""
+"""Similarity of sentence pairs: `data` reads sets, `fit` fits transforms, `score` correlates, `sts` is the entry."""

@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -45,6 +45,11 @@ class Task:
     subsets: tuple[Subset, ...]
     files: dict[str, str] = field(default_factory=dict)  # name of the file or data set -> sha256
     notes: tuple[str, ...] = ()
+
+
+def files_of(tasks: Iterable[Task]) -> dict[str, str]:
+    """Return the sha256 of every file or data set that was read, by its name."""
+    return {name: digest for task in tasks for name, digest in task.files.items()}
 
 
 def read_tasks(*sources: str | Path) -> list[Task]:
@@ -111,14 +116,11 @@ def _hub_id(source: str) -> str:
 
 
 def _tasks(source: Source) -> Iterator[Task]:
-    names = sorted({found.task for found in source.found}, key=_place)
+    names = sorted({found.part.task for found in source.found}, key=_place)
     for name in names:
-        parts = [found for found in source.found if found.task == name]
-        subsets = tuple(
-            _subset(f"task {name}" if part.subset == WHOLE else f"{name} {part.subset}", part.subset, part.pairs)
-            for part in parts
-        )
-        files = {file: sha256 for part in parts for file, sha256 in part.pairs.files.items()}
+        parts = [found for found in source.found if found.part.task == name]
+        subsets = tuple(map(_subset, parts))
+        files = {file: sha256 for part in parts for file, sha256 in part.files.items()}
         notes = [note for task, note in source.notes if task == name or (task == "" and name == names[0])]
         if name in TASKS[2:] and [subset.name for subset in subsets] == [WHOLE]:
             notes.append(f"{name} has no subsets here: protocols mean, wmean and all are then the same (all)")
@@ -128,14 +130,15 @@ def _tasks(source: Source) -> Iterator[Task]:
         yield Task(name, subsets, files, tuple(notes))
 
 
-def _subset(shown: str, name: str, pairs: ScoredPairs) -> Subset:
-    count = len(pairs.scores)
+def _subset(pairs: ScoredPairs) -> Subset:
+    part, count = pairs.part, len(pairs.scores)
+    shown = f"task {part.task}" if part.subset == WHOLE else f"{part.task} {part.subset}"
     if count < 2:
         found = "no pair" if not count else "only one pair"
-        raise EvaluationError(f"{pairs.shown}: {found} in {shown}; a correlation needs at least two.")
+        raise EvaluationError(f"{part.shown}: {found} in {shown}; a correlation needs at least two.")
     if len(set(pairs.scores)) == 1:
         raise EvaluationError(
-            f"{pairs.shown}: all {count:,} scores of {shown} are {pairs.scores[0]:g}; "
+            f"{part.shown}: all {count:,} scores of {shown} are {pairs.scores[0]:g}; "
             "with constant scores the correlation is undefined."
         )
-    return Subset(name, np.array(pairs.scores, dtype=np.float64), tuple(pairs.first), tuple(pairs.second))
+    return Subset(part.subset, np.array(pairs.scores, dtype=np.float64), tuple(pairs.first), tuple(pairs.second))

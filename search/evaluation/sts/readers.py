@@ -12,7 +12,7 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +29,19 @@ _HEADER = "score<TAB>sentence1<TAB>sentence2"
 
 
 @dataclass(frozen=True)
-class ScoredPairs:
-    """Pairs of one file or data set. `shown` names it in messages; `files` maps what was read to its sha256."""
+class Part:
+    """A task and one of its subsets, "all" where it has no parts; `shown` names where its pairs are read from."""
 
+    task: str
+    subset: str
     shown: str
+
+
+@dataclass(frozen=True)
+class ScoredPairs:
+    """Pairs of one subset of a task; `files` maps what was read to its sha256."""
+
+    part: Part
     files: dict[str, str]
     scores: list[float]
     first: list[str]
@@ -44,8 +53,8 @@ Line = tuple[str, str, str, str]
 """Where it stands ("file:line"), score, first sentence, second sentence."""
 
 
-def pairs_of(shown: str, files: dict[str, str], lines: Iterable[Line]) -> ScoredPairs:
-    """Checked pairs. Raises EvaluationError at the first score that is no finite number, and at a blank sentence."""
+def pairs_of(part: Part, files: dict[str, str], lines: Iterable[Line]) -> ScoredPairs:
+    """Return checked pairs. Raises EvaluationError at a score that is no finite number, and at a blank sentence."""
     scores, first, second = [], [], []
     for where, score, a, b in lines:
         scores.append(_number(where, score))
@@ -55,17 +64,18 @@ def pairs_of(shown: str, files: dict[str, str], lines: Iterable[Line]) -> Scored
                                       "the line.")  # fmt: skip
         first.append(a)
         second.append(b)
-    return ScoredPairs(shown, files, scores, first, second)
+    return ScoredPairs(part, files, scores, first, second)
 
 
-def read_table(path: Path, name: str) -> ScoredPairs:
-    """A tab-separated file: columns by its header, or without one exactly score, sentence1, sentence2.
+def read_table(path: Path, task: str, subset: str) -> ScoredPairs:
+    """Read a tab-separated file: columns by its header, or without one exactly score, sentence1, sentence2.
 
-    Quotes are literal. `name` stands for the file in `Pairs.files`. Raises EvaluationError with the line.
+    Quotes are literal. Raises EvaluationError with the line.
     """
     lines, sha256 = read_lines(path)
     columns, width, start = _columns(path, lines)
-    return pairs_of(str(path), {name: sha256}, _rows(path, lines, columns, width, start))
+    part = Part(task, subset, str(path))
+    return pairs_of(part, {path.name: sha256}, _rows(path, lines, columns, width, start))
 
 
 def count_rows(path: Path) -> int:
@@ -128,12 +138,17 @@ def _columns(path: Path, lines: Sequence[str]) -> tuple[tuple[int, int, int], in
 
 
 def _column(path: Path, names: Sequence[str], wanted: Sequence[str]) -> int:
-    found = [number for number, name in enumerate(names) if name in wanted]
-    if not found and wanted is SCORE:
+    if wanted is SCORE and not set(names) & set(wanted):
         raise _without_scores(path)
+    return find_column(f"{path}:1", names, wanted, f"expected {_HEADER}")
+
+
+def find_column(where: str, names: Sequence[str], wanted: Sequence[str], expected: str) -> int:
+    """Return the place of the one column of a header that has a `wanted` name. Raises EvaluationError."""
+    found = [number for number, name in enumerate(names) if name in wanted]
     if len(found) != 1:
         fault = "no column" if not found else "more than one column"
-        raise EvaluationError(f"{path}:1: the header has {fault} {' or '.join(wanted)}; expected {_HEADER}.")
+        raise EvaluationError(f"{where}: the header has {fault} {' or '.join(wanted)}; {expected}.")
     return found[0]
 
 
@@ -160,12 +175,17 @@ def count_columns(columns: int) -> str:
     return "1 column" if columns == 1 else f"{columns} columns"
 
 
-def _number(where: str, text: str) -> float:
+def score_of(text: str) -> float | None:
+    """Return a finite number, or None."""
     try:
         value = float(text)
     except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _number(where: str, text: str) -> float:
+    if (value := score_of(text)) is None:
         raise EvaluationError(f'{where}: the score "{text.strip()[:40]}" is not a finite number.')
     return value
 
@@ -178,20 +198,11 @@ _SPLIT = "test"
 
 
 @dataclass(frozen=True)
-class SubsetPairs:
-    """Pairs of one subset of a task; the only subset of a task without parts is "all"."""
-
-    task: str
-    subset: str
-    pairs: ScoredPairs
-
-
-@dataclass(frozen=True)
 class Source:
     """What one source holds. `notes` belong to a task by its name, or to the source where the name is ""."""
 
     shown: str
-    found: list[SubsetPairs]
+    found: list[ScoredPairs]
     notes: list[tuple[str, str]]
 
 
@@ -228,7 +239,7 @@ def _clearly_no_data(path: Path) -> bool:
     return path.suffix.lower() == ".md" or path.name.lower().partition(".")[0] in _NOT_DATA
 
 
-def _tables(shown: str, paths: Sequence[Path]) -> tuple[list[SubsetPairs], list[tuple[str, str]]]:
+def _tables(shown: str, paths: Sequence[Path]) -> tuple[list[ScoredPairs], list[tuple[str, str]]]:
     by_task: dict[str, dict[str, Path]] = {}
     for path in paths:
         task, subset = _named(path)
@@ -239,10 +250,10 @@ def _tables(shown: str, paths: Sequence[Path]) -> tuple[list[SubsetPairs], list[
     found, notes = [], []
     for task, subsets in by_task.items():
         whole = subsets.pop(WHOLE) if len(subsets) > 1 and WHOLE in subsets else None
-        parts = [SubsetPairs(task, subset, read_table(path, path.name)) for subset, path in subsets.items()]
+        parts = [read_table(path, task, subset) for subset, path in subsets.items()]
         found += parts
         if whole:
-            notes += _differing(task, whole, sum(len(part.pairs.scores) for part in parts))
+            notes += _differing(task, whole, sum(len(part.scores) for part in parts))
     return found, notes
 
 
@@ -280,13 +291,13 @@ def find_senteval(folder: Path) -> Path | None:
 def read_senteval(base: Path) -> Source:
     """The test parts of what `find_senteval` found. Raises EvaluationError when there are none."""
     sts = base / "STS" if (base / "STS").is_dir() else base
-    found: list[SubsetPairs] = []
+    found: list[ScoredPairs] = []
     notes: list[tuple[str, str]] = []
     benchmark, sick = sts / "STSBenchmark" / "sts-test.csv", base / "SICK" / "SICK_test_annotated.txt"
     if benchmark.is_file():
-        found.append(SubsetPairs("STSB", WHOLE, _read_benchmark(benchmark)))
+        found.append(_read_benchmark(benchmark))
     if sick.is_file():
-        found.append(SubsetPairs("SICK", WHOLE, read_table(sick, sick.name)))
+        found.append(read_table(sick, "SICK", WHOLE))
     for year in _YEARS:
         folder = sts / f"{year}-en-test"
         if folder.is_dir():
@@ -296,7 +307,7 @@ def read_senteval(base: Path) -> Source:
     return Source(str(base), found, notes)
 
 
-def _read_year(year: str, folder: Path, notes: list[tuple[str, str]]) -> Iterator[SubsetPairs]:
+def _read_year(year: str, folder: Path, notes: list[tuple[str, str]]) -> Iterator[ScoredPairs]:
     inputs = {path.name.removeprefix("STS.input."): path for path in sorted(folder.glob("STS.input.*.txt"))}
     golds = {path.name.removeprefix("STS.gs."): path for path in sorted(folder.glob("STS.gs.*.txt"))}
     for names in (inputs, golds):
@@ -308,14 +319,14 @@ def _read_year(year: str, folder: Path, notes: list[tuple[str, str]]) -> Iterato
     for name, path in inputs.items():
         if name not in golds:
             raise EvaluationError(f"{path}: no scores for these pairs; expected them in {folder / f'STS.gs.{name}'}.")
-        pairs = _read_two_files(path, golds[name])
+        pairs = _read_two_files(Part(year, name.removesuffix(".txt"), str(path)), path, golds[name])
         if pairs.unscored:
             count = counted(pairs.unscored, "pair", "pairs")
             notes.append((year, f"{path.name}: {count} without a score left out, as SentEval does"))
-        yield SubsetPairs(year, name.removesuffix(".txt"), pairs)
+        yield pairs
 
 
-def _read_two_files(sentences: Path, gold: Path) -> ScoredPairs:
+def _read_two_files(part: Part, sentences: Path, gold: Path) -> ScoredPairs:
     lines, sentences_hash = read_lines(sentences)
     scores, gold_hash = read_lines(gold)
     if len(lines) != len(scores):
@@ -327,8 +338,7 @@ def _read_two_files(sentences: Path, gold: Path) -> ScoredPairs:
     folder = sentences.parent.name
     files = {f"{folder}/{sentences.name}": sentences_hash, f"{folder}/{gold.name}": gold_hash}
     unscored = sum(not score.strip() for score in scores)
-    pairs = pairs_of(str(sentences), files, _scored(sentences, lines, gold, scores))
-    return ScoredPairs(pairs.shown, files, pairs.scores, pairs.first, pairs.second, unscored)
+    return replace(pairs_of(part, files, _scored(sentences, lines, gold, scores)), unscored=unscored)
 
 
 def _scored(sentences: Path, lines: Sequence[str], gold: Path, scores: Sequence[str]) -> Iterator[Line]:
@@ -357,7 +367,7 @@ def _read_benchmark(path: Path) -> ScoredPairs:
                 )
             yield f"{path}:{number}", cells[4], cells[5], cells[6]
 
-    return pairs_of(str(path), {f"STSBenchmark/{path.name}": sha256}, rows())
+    return pairs_of(Part("STSB", WHOLE, str(path)), {f"STSBenchmark/{path.name}": sha256}, rows())
 
 
 def read_hub(identity: str) -> Source:
@@ -379,11 +389,12 @@ def read_hub(identity: str) -> Source:
     score, first, second = (_hub_column(identity, list(rows.column_names), wanted) for wanted in (SCORE, FIRST, SECOND))
     table = zip(list(rows[score]), list(rows[first]), list(rows[second]), strict=True)
     lines = ((f"{identity} {_SPLIT}:{n}", _text(s), _text(a), _text(b)) for n, (s, a, b) in enumerate(table, 1))
-    pairs = pairs_of(identity, {}, lines)
+    name = identity.rpartition("/")[2]
+    part = Part(known_name(name.lower().removesuffix("-sts")) or name, WHOLE, identity)
+    pairs = pairs_of(part, {}, lines)
     content = json.dumps([pairs.scores, pairs.first, pairs.second], ensure_ascii=False)
     pairs.files[identity] = hashlib.sha256(content.encode()).hexdigest()
-    name = identity.rpartition("/")[2]
-    return Source(identity, [SubsetPairs(known_name(name.lower().removesuffix("-sts")) or name, WHOLE, pairs)], [])
+    return Source(identity, [pairs], [])
 
 
 @contextmanager

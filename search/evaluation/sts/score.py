@@ -23,11 +23,21 @@ from indexer.arrays import Float64Array
 from indexer.errors import EvaluationError
 from indexer.lazy import require_extra
 from indexer.transforms import Normalisation, Transform, Whitening
-from search.evaluation.bootstrap import Interval, draw_counts, interval, mean_of, resampled_ranks, resampled_spearman
+from search.evaluation.bootstrap import (
+    Difference,
+    Interval,
+    difference,
+    draw_counts,
+    interval,
+    mean_of,
+    resampled_ranks,
+    resampled_spearman,
+)
 from search.evaluation.embeddings import TextEmbeddings
 from search.evaluation.settings import Setting
 from search.evaluation.sts.data import Task
 from search.evaluation.sts.fit import Fit, task_texts
+from search.text import counted
 
 Positions = npt.NDArray[np.intp]
 
@@ -90,6 +100,15 @@ class Estimate:
     @property
     def interval(self) -> Interval:
         return interval(self.value, self.resampled)
+
+    @property
+    def figures(self) -> dict[str, float | None]:
+        """The correlation and its interval, JSON types."""
+        return self.interval.to_dict("spearman")
+
+    def less(self, other: "Estimate") -> Difference:
+        """Return the paired difference from another estimate."""
+        return difference(other.value, self.value, other.resampled, self.resampled)
 
 
 def average(estimates: Sequence[Estimate], weights: Sequence[float] | None = None) -> Estimate:
@@ -185,6 +204,12 @@ def noise_notes(task: Task, settings: Sequence[Setting], transforms: Sequence[Tr
         for setting, transform in zip(settings, transforms, strict=True)
         if fit == "task" and isinstance(transform, Whitening) and _full(setting) and transform.dim >= count - 1
     ]
+
+
+def cut_notes(truncated: int) -> list[str]:
+    """Return a note on texts that the encoder cut, where there are some."""
+    texts = counted(truncated, "text was", "texts were")
+    return [f"{texts} longer than encoder.max_length and cut there"] * bool(truncated)
 
 
 def _full(setting: Setting) -> bool:

@@ -13,16 +13,17 @@ from indexer.errors import EvaluationError
 from indexer.lazy import require_extra
 from indexer.progress import NoProgress, Progress
 from indexer.transforms import Transform, Whitening
-from search.evaluation.bootstrap import LEVEL, RESAMPLES, difference
+from search.evaluation.bootstrap import LEVEL, RESAMPLES
 from search.evaluation.embeddings import TextEmbeddings
 from search.evaluation.result import Clock, Result, how_built
 from search.evaluation.settings import Setting, check_dimensions, transform_hash
-from search.evaluation.sts.data import Task
+from search.evaluation.sts.data import Task, files_of
 from search.evaluation.sts.fit import Fit, choose_fit, task_texts
 from search.evaluation.sts.score import (
     Estimate,
     Protocol,
     average,
+    cut_notes,
     fit_transforms,
     noise_notes,
     score_pairs,
@@ -30,7 +31,6 @@ from search.evaluation.sts.score import (
     why_undefined,
 )
 from search.evaluation.target import Subject, Target
-from search.text import counted
 
 BOOTSTRAP = {"resamples": RESAMPLES, "level": LEVEL, "resampled": "pairs, stratified by subset, tasks independently"}
 
@@ -73,7 +73,7 @@ def evaluate_sts(
     measured = measure_sts(subject, tasks, plan, cache, progress)
     provenance = clock.provenance(
         subject.spec,
-        {name: digest for task in tasks for name, digest in task.files.items()} | measured.fit.files,
+        files_of(tasks) | measured.fit.files,
         protocol=list(dict.fromkeys(plan.protocols)),
         fit={"name": measured.fit.name, **measured.fit.about},
         texts=measured.texts,
@@ -181,7 +181,7 @@ def result_rows(
         tasks = [_task_row(one, number, protocol) for one in scored]
         mean = {
             "task": AVERAGE,
-            **_figures(_average(scored, number, protocol)),
+            **_average(scored, number, protocol).figures,
             "pairs": sum(one.pairs for one in scored),
             "tasks": len(scored),
             "rank": _only(row["rank"] for row in tasks),
@@ -199,8 +199,6 @@ def comparisons(
     averages = [_average(scored, number, protocol) for number in range(len(settings))]
     rows = []
     for number, other in _pairs_to_compare(settings):
-        one, against = averages[number], averages[other]
-        found = difference(against.value, one.value, against.resampled, one.resampled)
         rows.append(
             {
                 "setting": settings[number].label,
@@ -208,14 +206,14 @@ def comparisons(
                 "protocol": protocol,
                 "fit": fit,
                 "task": AVERAGE,
-                **found.to_row(),
+                **averages[number].less(averages[other]).to_dict("difference"),
             }
         )
     return rows
 
 
 def notes_on(scored: Sequence[Scored], fit: str, truncated: int) -> list[str]:
-    """Remarks for whoever reads the figures, each once."""
+    """Return remarks on the figures, each once."""
     notes = [note for one in scored for note in one.task.notes]
     for one in scored:
         where = one.task.name if fit == "task" else f"fit {fit}"
@@ -224,9 +222,7 @@ def notes_on(scored: Sequence[Scored], fit: str, truncated: int) -> list[str]:
         estimates = [estimate for column in one.estimates.values() for estimate in column]
         if any(estimate.interval.low is None for estimate in estimates):
             notes.append(f"{one.task.name}: no interval, because too many resamples of its pairs have no correlation")
-    if truncated:
-        notes.append(f"{counted(truncated, 'text was', 'texts were')} longer than encoder.max_length and cut there")
-    return list(dict.fromkeys(notes))
+    return list(dict.fromkeys([*notes, *cut_notes(truncated)]))
 
 
 def _task_row(one: Scored, number: int, protocol: Protocol) -> dict[str, Any]:
@@ -234,7 +230,7 @@ def _task_row(one: Scored, number: int, protocol: Protocol) -> dict[str, Any]:
     whitened = isinstance(transform, Whitening)
     return {
         "task": one.task.name,
-        **_figures(one.estimates[protocol][number]),
+        **one.estimates[protocol][number].figures,
         "pairs": one.pairs,
         "tasks": 1,
         "rank": transform.dim if whitened else None,
@@ -244,11 +240,6 @@ def _task_row(one: Scored, number: int, protocol: Protocol) -> dict[str, Any]:
 
 def _average(scored: Sequence[Scored], number: int, protocol: Protocol) -> Estimate:
     return average([one.estimates[protocol][number] for one in scored])
-
-
-def _figures(estimate: Estimate) -> dict[str, float | None]:
-    found = estimate.interval
-    return {"spearman": found.value, "low": found.low, "high": found.high}
 
 
 def _only(values: Iterable[T]) -> T | None:

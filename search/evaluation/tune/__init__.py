@@ -1,1 +1,1 @@
-"""Whitening settings for a corpus, picked without labels (`pairs`, `objective`) or by judgements; `choice` decides."""
+"""Settings for a corpus, picked without labels (`unlabelled`) or by judgements (`judged`); `choice` decides."""

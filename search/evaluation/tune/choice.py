@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from indexer.arrays import Float64Array
 from indexer.encoders.identity import PoolingKey
-from search.evaluation.bootstrap import Difference, difference, draw_counts, resampled_mean
+from search.evaluation.bootstrap import Difference, draw_counts, mean_difference
 from search.evaluation.settings import Setting
 
 
@@ -41,9 +41,18 @@ class MeasuredSetting:
         """Bytes of a float32 vector."""
         return 4 * self.dim
 
+    def less(self, other: "MeasuredSetting", counts: Float64Array) -> Difference:
+        """Return the paired difference from another setting."""
+        return mean_difference(other.values, self.values, counts)
+
 
 TOLD = 0.9  # of the resamples
 _USUAL_CENTRE = "role"
+
+
+def is_better(difference: Difference) -> bool:
+    """Whether a setting is significantly better than another: it wins in `TOLD` of the resamples."""
+    return difference.better is not None and difference.better >= TOLD
 
 
 @dataclass(frozen=True)
@@ -66,11 +75,11 @@ class Choice:
 
     def beyond(self, one: MeasuredSetting, other: MeasuredSetting) -> Difference:
         """Second minus first, paired."""
-        return _beyond(one, other, self.counts)
+        return other.less(one, self.counts)
 
     def told(self, one: MeasuredSetting, other: MeasuredSetting) -> bool:
         """Whether the second is told to be better than the first."""
-        return _told(self.beyond(one, other))
+        return is_better(self.beyond(one, other))
 
     def instead(self, taken: MeasuredSetting, reason: str) -> "Choice":
         """The same with another setting taken."""
@@ -83,7 +92,7 @@ def choose(measured: Sequence[MeasuredSetting], own: Setting | None = None, marg
     counts = draw_counts(len(measured[0].values), "tune")
     candidates = _candidates(measured, own, margin, counts) if own and margin else tuple(measured)
     best = max(candidates, key=lambda one: one.score)
-    tied = tuple(one for one in candidates if one is best or not _told(_beyond(one, best, counts)))
+    tied = tuple(one for one in candidates if one is best or not is_better(best.less(one, counts)))
     raw = max((one for one in measured if one.setting.raw), key=lambda one: one.score)
     present = next((one for one in measured if one.setting == own), None)
     highest = "highest" if best.score >= max(one.score for one in measured) else "highest with the recipe's centre"
@@ -113,14 +122,14 @@ def _candidates(
             groups.setdefault((one.setting.key, one.setting.whitening.centre), []).append(one)
     best = {name: max(group, key=lambda one: one.score) for name, group in groups.items()}
 
-    def is_better(key: PoolingKey, centre: str) -> bool:
+    def is_allowed(key: PoolingKey, centre: str) -> bool:
         usual = best.get((key, own.whitening.centre))
         if usual is None or centre == own.whitening.centre:
             return True
-        low = _beyond(usual, best[key, centre], counts).low
+        low = best[key, centre].less(usual, counts).low
         return low is not None and low > margin
 
-    allowed = {name for name in groups if is_better(*name)}
+    allowed = {name for name in groups if is_allowed(*name)}
     return tuple(
         one for one in measured if one.setting.raw or (one.setting.key, one.setting.whitening.centre) in allowed
     )
@@ -136,15 +145,6 @@ def _why(one: MeasuredSetting, best: MeasuredSetting, tied: int, highest: str) -
     if one is best:
         return f"it scored {highest}"
     return f"it is the middle of the plainest of {tied} settings that cannot be told from the {highest}"
-
-
-def _beyond(one: MeasuredSetting, other: MeasuredSetting, counts: Float64Array) -> Difference:
-    resampled = (resampled_mean(each.values, counts) for each in (one, other))
-    return difference(one.score, other.score, *resampled)
-
-
-def _told(beyond: Difference) -> bool:
-    return beyond.better is not None and beyond.better >= TOLD
 
 
 def _preferred(tied: Sequence[MeasuredSetting], best: MeasuredSetting, centre: str) -> list[MeasuredSetting]:

@@ -11,17 +11,17 @@ from indexer.encoders.identity import PoolingKey
 from indexer.moments import Moments
 from indexer.progress import NoProgress, Progress
 from indexer.ranking_config import HybridConfig
-from search.evaluation.embeddings import EmbeddingSource, encode_and_count_cut, lengths_of
+from search.evaluation.embeddings import encode_with_lengths
 from search.evaluation.retrieval.beir import read_judged
-from search.evaluation.retrieval.corpus import BeirCorpus, IndexedCorpus, SearchedCorpus
+from search.evaluation.retrieval.corpus import open_collection
 from search.evaluation.retrieval.metrics import measure as judged_values
+from search.evaluation.retrieval.metrics import ranked_ids
 from search.evaluation.retrieval.reranked import whole_texts
 from search.evaluation.retrieval.runs import Asked, runs_of_settings
 from search.evaluation.settings import Setting
 from search.evaluation.target import Target
 from search.evaluation.tune.choice import MeasuredSetting
 from search.evaluation.tune.rerank_depth import DEPTHS, FirstHits
-from search.files import file_hash
 from search.ranking.bm25 import BM25Ranking
 from search.ranking.exact import id_order
 from search.ranking.fusion import list_depth
@@ -46,15 +46,12 @@ class QrelsJudge:
         self._judged = read_judged(self.folder, self.split)
         self._queries = list(self._judged.queries.values())
         self.source = self.subject.states(list(settings), self.cache, self.progress)
-        self._corpus: dict[str, str] = {}
-        self._collection = self._documents(self.source)
-        self.data = self._judged.files | self._corpus
+        self._collection, data = open_collection(self.folder, self.subject, self.source, self.progress, self.on_error)
+        self.data = self._judged.files | data
         names = list(self._collection.ids)
         self.notes = [*self._judged.notes, *self._collection.notes, *self._judged.match(set(names))]
         self._names, self._places = names, id_order(names)
-        before = len(self.source.log.lengths)
-        self._states, _ = encode_and_count_cut(self.source, self._queries, "query")
-        self._lengths = lengths_of(self.source, before, self._states, self._queries)
+        self._states, self._lengths = encode_with_lengths(self.source, self._queries, "query")
         self._collection.prepare(any(setting.whitening.centres_by_role for setting in settings))
         if cut := self._collection.truncated:
             encoded = "windows" if self.subject.config.chunk.tokens else "documents"
@@ -105,15 +102,5 @@ class QrelsJudge:
 
     def _values(self, found: Sequence[SearchResult]) -> Float64Array:
         """nDCG@10 of each query."""
-        ranked = {
-            query: [self._names[row] for row in rows[:_DEPTH].tolist()]
-            for query, (_, rows) in zip(self._judged.queries, found, strict=True)
-        }
+        ranked = ranked_ids(self._judged.queries, found, self._names, _DEPTH)
         return judged_values(self._judged.judgements, ranked, (_DEPTH,))[_MEASURE]
-
-    def _documents(self, source: EmbeddingSource) -> SearchedCorpus:
-        if self.subject.index:
-            return IndexedCorpus(self.subject, self.subject.index, source)
-        corpus = BeirCorpus(self.folder, self.subject, source, self.progress, self.on_error)
-        self._corpus = {corpus.file.name: file_hash(corpus.file)}
-        return corpus

@@ -19,9 +19,9 @@ from indexer.config import BuildConfig
 from indexer.encoders.cross_encoder_spec import another_model, with_recorded_hash
 from indexer.progress import Progress
 from indexer.ranking_config import RerankConfig
-from search.evaluation.bootstrap import Difference, difference, draw_counts, interval, resampled_mean
+from search.evaluation.bootstrap import Difference, draw_counts, mean_difference, mean_interval
 from search.evaluation.retrieval.reranked import PairScores, TextsOf, rerank_run
-from search.evaluation.tune.choice import TOLD
+from search.evaluation.tune.choice import TOLD, is_better
 from search.ranking.reranker import Reranker, RerankerChoice
 from search.text import counted
 
@@ -57,12 +57,13 @@ class RerankAdvice:
     @property
     def tied(self) -> list[int]:
         """The places of the depths that cannot be told from the best."""
-        return [place for place in range(1, len(self.values)) if place == self.best or not self._told(place, self.best)]
+        places = range(1, len(self.values))
+        return [one for one in places if one == self.best or not is_better(self._beyond(one, self.best))]
 
     @property
     def taken(self) -> int:
         """The place of the depth that is advised; 0: reranking is not."""
-        return next((place for place in self.tied if self._told(0, place)), 0)
+        return next((place for place in self.tied if is_better(self._gain(place))), 0)
 
     @property
     def depth(self) -> int:
@@ -100,7 +101,7 @@ class RerankAdvice:
 
     def _row(self, place: int) -> dict[str, Any]:
         values = self.values[place]
-        found = interval(float(values.mean()), resampled_mean(values, self._counts)).to_dict()
+        found = mean_interval(values, self._counts).to_dict()
         return {
             "depth": DEPTHS[place - 1] if place else 0,
             **found,
@@ -113,15 +114,9 @@ class RerankAdvice:
     def _gain(self, place: int) -> Difference:
         return self._beyond(0, place)
 
-    def _told(self, one: int, other: int) -> bool:
-        better = self._beyond(one, other).better
-        return better is not None and better >= TOLD
-
     def _beyond(self, one: int, other: int) -> Difference:
         """Second minus first, paired."""
-        first, second = self.values[one], self.values[other]
-        resampled = (resampled_mean(values, self._counts) for values in (first, second))
-        return difference(float(first.mean()), float(second.mean()), *resampled)
+        return mean_difference(self.values[one], self.values[other], self._counts)
 
     @cached_property
     def _counts(self) -> Float64Array:

@@ -4,24 +4,20 @@ import dataclasses
 import json
 import os
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from indexer.arrays import Float64Array
 from indexer.config import BuildConfig
 from indexer.corpus import Document, read_corpus
 from indexer.corpus.corpus import OnError
 from indexer.corpus.query_file import query_file_sha256
 from indexer.corpus.sources import find_sources
-from indexer.encoders.identity import PoolingKey
 from indexer.encoders.precomputed import cannot_encode
 from indexer.errors import ConfigError, MachineError
-from indexer.moments import Moments
 from indexer.progress import NoProgress, Progress
-from indexer.ranking_config import HybridConfig
-from search.evaluation.bootstrap import LEVEL, RESAMPLES, interval, resampled_mean
+from search.evaluation.bootstrap import LEVEL, RESAMPLES, mean_interval
 from search.evaluation.result import Clock, Result, how_built
 from search.evaluation.settings import Centre, Setting, Strength, Sweep, state_keys
 from search.evaluation.target import Subject, Target
@@ -38,32 +34,9 @@ from search.ranking.terms import require_packages
 DEFAULT_STRENGTHS: tuple[Strength, ...] = ("none", 0.0, 0.125, 0.25, 0.375, 0.5, 0.75, 1.0)
 DEFAULT_CENTRES: tuple[Centre, ...] = ("role", "common", "none")
 DEFAULT_SHRINKAGES = (0.0, 0.5)
+Judge = UnlabelledJudge | QrelsJudge
+"""Scores settings on the same questions: drawn from the documents, or with the user's judgements."""
 _KEPT_SHARES = (0.75, 0.5, 1 / 3, 0.25, 1 / 6, 0.125)  # of the dimensions, on the frontier
-
-
-class Judge(Protocol):
-    """Scores settings on the same questions: `UnlabelledJudge`, or `QrelsJudge` with the user's judgements."""
-
-    def prepare(self, settings: Sequence[Setting]) -> None:
-        """Encode what the settings need, once."""
-        ...
-
-    def measure(self, settings: Sequence[Setting]) -> Iterator[MeasuredSetting]:
-        """Every setting on those questions."""
-        ...
-
-    def weigh(self, setting: Setting, fusions: Sequence[HybridConfig]) -> list[Float64Array]:
-        """What a setting scores on each question, (n,), fused with BM25 in each of these ways."""
-        ...
-
-    def moments(self, key: PoolingKey) -> Moments:
-        """Of the embeddings that a transform is fitted on; after `prepare`."""
-        ...
-
-    @property
-    def centre_margin(self) -> float:
-        """The least gain, 0 to 1, for which a centre other than the recipe's is taken."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -95,7 +68,7 @@ class Tuned:
         """A setting with its score and interval, JSON types."""
         return {
             **one.setting.to_dict(),
-            **interval(one.score, resampled_mean(one.values, self.choice.counts)).to_dict(),
+            **mean_interval(one.values, self.choice.counts).to_dict(),
             "dimensions": one.dim,
             "bytes": one.bytes,
             "transform": one.transform,
@@ -324,7 +297,7 @@ def _why_untempered(sweep: Sweep) -> str | None:
 
 
 def _weight(
-    judge: UnlabelledJudge | QrelsJudge, task: TuneOptions, setting: Setting, subject: Target
+    judge: Judge, task: TuneOptions, setting: Setting, subject: Target
 ) -> tuple[WeightChoice | None, list[str]]:
     """The weight for hybrids, if they are asked for and can be made, and why there is none."""
     config = subject.config.hybrid
@@ -366,7 +339,7 @@ def _usable(cache: Path) -> Path | None:
     return cache
 
 
-def _judge(task: TuneOptions, subject: Target, cache: Path | None, progress: Progress) -> UnlabelledJudge | QrelsJudge:
+def _judge(task: TuneOptions, subject: Target, cache: Path | None, progress: Progress) -> Judge:
     if task.beir:
         return QrelsJudge(subject, task.beir, task.split, cache, progress, task.on_error)
     return UnlabelledJudge(subject, lambda: _documents(task, subject), task.objective, task.sample, cache, progress)

@@ -24,11 +24,11 @@ from indexer.run_options import RunOptions
 from indexer.store.manifest import load_manifest
 from indexer.transforms import Hellinger
 from search import SearchEngine, verify_index
-from search.evaluation.recall.divergence import evaluate_divergence
 from search.evaluation.recall.drawn_queries import draw_queries
 from search.index import LiveRows
-from search.ranking import divergence
-from search.ranking.divergence import first_reach, rank_by_divergence
+from search.papers import divergence
+from search.papers.divergence import first_reach, rank
+from search.papers.divergence_recall import evaluate_divergence
 from search.ranking.options import SearchOptions
 from tests.directories import snapshot
 from tests.documents import DOCUMENTS
@@ -130,7 +130,7 @@ def test_a_proof_holds_and_candidates_are_widened_until_there_is_one(
     engine, rows = SearchEngine(tmp_path / "index"), stored(tmp_path / "index")
     proven = 0
     for query in rows[:30]:
-        (narrow,) = rank_by_divergence(engine.index, query[None], 12)
+        (narrow,) = rank(engine.index, query[None], 12)
         (wide,) = engine.search_vectors(query[None], 3, similarity="js", exact=True)
         best = sorted((js(query, row, SMALL.dims) for row in rows), reverse=True)[:3]
         np.testing.assert_allclose([hit.score for hit in wide], best, atol=1e-5)
@@ -169,8 +169,8 @@ def test_a_refit_goes_from_roots_to_whitening_and_back_without_encoding(static: 
     refit_index(index, ["whitening.kind=whitening", "whitening.strength=0.5"])
     whitened = SearchEngine(index)
     assert whitened.index.transform.kind == "whitening"
-    (most,) = rank_by_divergence(whitened.index, stored(index)[:1], len(MANY) - 1, exact=True)
-    (whole,) = rank_by_divergence(whitened.index, stored(index)[:1], len(MANY), exact=True)
+    (most,) = rank(whitened.index, stored(index)[:1], len(MANY) - 1, exact=True)
+    (whole,) = rank(whitened.index, stored(index)[:1], len(MANY), exact=True)
     assert (most.proven(3), whole.proven(3), len(whole.rows)) == (False, True, len(MANY))
     refit_index(index, ["whitening.kind=hellinger"])
     assert SearchEngine(index).search("bees dance", 5, similarity="js") == before
@@ -285,7 +285,7 @@ def test_the_exactness_of_the_ranking_is_measured(static: BuildConfig, tmp_path:
     shares = []
     for query in engine.encoder.encode(_halves(engine, 20), "query"):
         scores = np.array([js(query, row, SMALL.dims) for row in rows])
-        (ranked,) = rank_by_divergence(engine.index, query[None], first_reach(3))
+        (ranked,) = rank(engine.index, query[None], first_reach(3))
         shares.append(np.mean(ranked.scores[:3] >= np.sort(scores)[-3] - 1e-6))
     assert found["recall"] == pytest.approx(np.mean(shares))
 

@@ -98,5 +98,5 @@ def test_what_was_not_given_is_asked_for() -> None:
         bare.require_for(SearchOptions(hybrid=True))
     bare.require_for(SearchOptions())
     part = whole[1:]
-    assert (len(part), part.words, part.mixtures.tolist()) == (2, ["b", "c"], (2 * vectors[1:]).tolist())
+    assert (len(part), part.words, part.raw.tolist()) == (2, ["b", "c"], (2 * vectors[1:]).tolist())
     assert len(bare[:2]) == 2

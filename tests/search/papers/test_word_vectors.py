@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from indexer.arrays import Float64Array as Array
 from indexer.chunking import TokenOffsets
 from indexer.errors import EvaluationError
-from search.evaluation.papers.word_vectors import (
+from search.papers.word_vectors import (
     ContextOptions,
     ReadingLog,
     WordFinder,

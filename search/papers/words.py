@@ -23,9 +23,12 @@ from indexer.errors import ConfigError, EvaluationError
 from indexer.lazy import require_extra
 from indexer.progress import NoProgress, Progress
 from search.evaluation.bootstrap import LEVEL, RESAMPLES
-from search.evaluation.papers.word_scores import RUNS, WHOLE, Score, score
-from search.evaluation.papers.word_sets import WordSet
-from search.evaluation.papers.word_vectors import (
+from search.evaluation.result import Clock, Result, how_built
+from search.evaluation.target import Target
+from search.files import source_hashes
+from search.papers.word_scores import RUNS, WHOLE, Score, score
+from search.papers.word_sets import WordSet
+from search.papers.word_vectors import (
     ContextOptions,
     ReadingLog,
     WordVectors,
@@ -33,9 +36,6 @@ from search.evaluation.papers.word_vectors import (
     read_contexts,
     table_vectors,
 )
-from search.evaluation.result import Clock, Result, how_built
-from search.evaluation.target import Target
-from search.files import source_hashes
 from search.text import counted
 
 OCCURRENCES = 100

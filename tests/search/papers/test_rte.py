@@ -15,7 +15,9 @@ from indexer.config import BuildConfig
 from indexer.encoders import load_encoder
 from indexer.encoders.transformer import TransformerEncoder
 from indexer.errors import ConfigError, EvaluationError
-from search.evaluation.papers.rte import (
+from search.evaluation.settings import Strength, Sweep
+from search.evaluation.target import Target
+from search.papers.rte import (
     EntailmentPairs,
     RteOptions,
     _ThresholdAccuracy,
@@ -24,8 +26,6 @@ from search.evaluation.papers.rte import (
     read_rte,
     rte_sweep,
 )
-from search.evaluation.settings import Strength, Sweep
-from search.evaluation.target import Target
 from tests.oracles import whitening_projection
 from tests.search.cli.test_cli import isotrope
 

@@ -18,13 +18,13 @@ from indexer.corpus.text_formats import parse_json
 from indexer.errors import ConfigError, EvaluationError
 from indexer.progress import Progress
 from indexer.transforms import Transform
-from search.evaluation.bootstrap import LEVEL, RESAMPLES, difference, draw_counts, interval, resampled_mean
+from search.evaluation.bootstrap import LEVEL, RESAMPLES, draw_counts, mean_difference, mean_interval
 from search.evaluation.result import Clock, Result, how_built
 from search.evaluation.settings import Setting, Sweep, check_dimensions, transform_hash
 from search.evaluation.sts.data import Subset, Task
 from search.evaluation.sts.fit import choose_fit, task_texts
-from search.evaluation.sts.readers import count_columns, read_lines
-from search.evaluation.sts.score import fit_transforms, noise_notes, score_pairs
+from search.evaluation.sts.readers import count_columns, find_column, read_lines
+from search.evaluation.sts.score import cut_notes, fit_transforms, noise_notes, score_pairs
 from search.evaluation.target import Target
 from search.text import counted
 
@@ -92,13 +92,9 @@ def _tsv(path: Path, lines: Sequence[str]) -> Iterator[_Pair]:
 
 
 def _column(path: Path, names: Sequence[str], wanted: Sequence[str]) -> int:
-    found = [number for number, name in enumerate(names) if name in wanted]
-    if not found and wanted == ("label",):
+    if wanted == ("label",) and "label" not in names:
         raise _unlabelled(f"{path}:1")
-    if len(found) != 1:
-        what = "no column" if not found else "more than one column"
-        raise EvaluationError(f"{path}:1: the header has {what} {' or '.join(wanted)}; expected {_FORMS}.")
-    return found[0]
+    return find_column(f"{path}:1", names, wanted, f"expected {_FORMS}")
 
 
 def _jsonl(path: Path, lines: Sequence[str]) -> Iterator[_Pair]:
@@ -182,8 +178,7 @@ class _ThresholdAccuracy:
         return float(self.right.mean())
 
     def to_dict(self, counts: Float64Array) -> dict[str, Any]:
-        ends = interval(self.accuracy, resampled_mean(self.right, counts))
-        figures = {"accuracy": ends.value, "low": ends.low, "high": ends.high}
+        figures = mean_interval(self.right, counts).to_dict("accuracy")
         return {"threshold": self.threshold, **figures, "chosen_on": self.chosen_on}
 
 
@@ -330,12 +325,11 @@ def _row(one: _Measured, pairs: EntailmentPairs, plan: RteOptions, counts: Float
 def _comparison(first: _Measured, second: _Measured, counts: Float64Array) -> dict[str, Any]:
     """Second less first, paired, each at its own threshold: from the other pairs where there are some."""
     one, two = first.headline, second.headline
-    found = difference(one.accuracy, two.accuracy, resampled_mean(one.right, counts), resampled_mean(two.right, counts))
     return {
         "setting": second.setting.label,
         "against": first.setting.label,
         "chosen_on": two.chosen_on,
-        **found.to_row(),
+        **mean_difference(one.right, two.right, counts).to_dict("difference"),
     }
 
 
@@ -347,6 +341,5 @@ def _notes(measured: Sequence[_Measured], trained: bool, shared: int, truncated:
         )
     if shared:
         notes.append(f"measured although the threshold was chosen on it too: {counted(shared, 'pair', 'pairs')}")
-    if truncated:
-        notes.append(f"{counted(truncated, 'text was', 'texts were')} longer than encoder.max_length and cut there")
+    notes += cut_notes(truncated)
     return list(dict.fromkeys(notes))

@@ -7,7 +7,6 @@ categorisation  words with a class: two columns (Almuhareb-Poesio, ESSLLI), or B
                 relatum
 """
 
-import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.errors import EvaluationError
-from search.evaluation.sts.readers import count_columns, read_lines
+from search.evaluation.sts.readers import count_columns, find_column, read_lines, score_of
 
 _PART_OF_SPEECH = re.compile(r"(.+)-[nvajr]")
 
@@ -63,15 +62,6 @@ def require_columns(row: Row, count: int) -> list[str]:
     if not all(row.cells):
         raise EvaluationError(f"{row.where}: column {row.cells.index('') + 1} is empty; expected {count} that are not.")
     return row.cells
-
-
-def score_of(text: str) -> float | None:
-    """A finite number, or None."""
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) else None
 
 
 def without_part_of_speech(words: Sequence[str]) -> list[str]:
@@ -218,13 +208,8 @@ def _headed_pairs(name: str, rows: Sequence[Row], files: dict[str, str]) -> Simi
 
 
 def _column(header: Row, wanted: Sequence[str]) -> int:
-    found = [number for number, cell in enumerate(header.cells) if cell.lower() in wanted]
-    if len(found) != 1:
-        fault = "no column" if not found else "more than one column"
-        raise EvaluationError(
-            f"{header.where}: the header has {fault} {' or '.join(wanted)}; its columns are {', '.join(header.cells)}."
-        )
-    return found[0]
+    names = [cell.lower() for cell in header.cells]
+    return find_column(header.where, names, wanted, f"its columns are {', '.join(header.cells)}")
 
 
 def _leading(row: Row, width: int) -> tuple[str, str, str]:

@@ -18,19 +18,19 @@ from indexer.progress import Progress
 from indexer.run_options import RunOptions
 from search.evaluation.result import Clock, Result
 from search.evaluation.settings import Setting
-from search.evaluation.sts.data import TASKS, Task
+from search.evaluation.sts.data import TASKS, Task, files_of
 from search.evaluation.sts.sts import AVERAGE, BOOTSTRAP, StsMeasurement, StsOptions, measure_sts
 from search.evaluation.target import Target
+from search.papers.method_settings import RAW
 
 Figures = dict[str, float | None]
 NOT_FOUND = "not run: weights not found"
-_RAW = WhiteningConfig(strength="none", centre="none")
 _WHITENED = WhiteningConfig(strength=1.0, centre="common", sample="all")
 SETTINGS = (
-    Setting("cls", (-1,), _RAW),
-    Setting("mean", (-1,), _RAW),
-    Setting("mean", (1,), _RAW),
-    Setting("mean", (1, -1), _RAW),
+    Setting("cls", (-1,), RAW),
+    Setting("mean", (-1,), RAW),
+    Setting("mean", (1,), RAW),
+    Setting("mean", (1, -1), RAW),
     Setting("mean", (1, -1), _WHITENED),
 )
 """The five rows of each encoder, in the table's order."""
@@ -56,7 +56,7 @@ class _Block:
 @cache
 def published_tables() -> dict[str, Any]:
     """The published figures as they stand in the data file, with their source."""
-    text = files("search.evaluation.papers").joinpath("whiteningbert.json").read_text(encoding="utf-8")
+    text = files("search.papers").joinpath("whiteningbert.json").read_text(encoding="utf-8")
     tables: dict[str, Any] = json.loads(text)
     return tables
 
@@ -80,7 +80,7 @@ def whiteningbert_table(
     ran = {block.model: block.measured for block in blocks if block.measured}
     provenance = clock.provenance(
         None,
-        {name: digest for task in known for name, digest in task.files.items()},
+        files_of(known),
         protocol=["mean"],
         fit={"name": "task"},
         encoders={block.model: block.subject.spec.identity.to_dict() for block in blocks if block.subject},

@@ -7,15 +7,15 @@ answer is then proved exact.
 """
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
-from indexer.arrays import Embeddings, Mask, RowIds, Scores, SearchResult
+from indexer.arrays import Embeddings, Mask, SearchResult
 from indexer.errors import ConfigError
 from indexer.pooling.latte_mix.divergence import js_similarities
 from indexer.transforms import Hellinger
 from search.index import Index
+from search.ranking.similarities import ProvedTopK
 from search.segments import MissingRows
 
 CANDIDATES = 10  # times k
@@ -26,21 +26,7 @@ _ROUNDING = {"float32": 2.5e-5, "float16": 1e-3}
 _SUM = 1e-2  # by which the sum of a distribution may differ from 1
 
 
-@dataclass(frozen=True)
-class ProvedTopK:
-    """The rows that were compared, best first. No other row scores more than `bound`: infinity where nothing is known,
-    and less than any score once all were compared."""
-
-    scores: Scores
-    rows: RowIds
-    bound: float
-
-    def proven(self, k: int) -> bool:
-        """Whether no other row can be among the best k."""
-        return self.bound == -math.inf or (len(self.scores) >= k and float(self.scores[k - 1]) >= self.bound)
-
-
-def require_probabilities(index: Index) -> None:
+def require_index(index: Index) -> None:
     """Raises ConfigError unless embeddings are categorical distributions."""
     encoder = index.config.encoder
     if not index.config.gives_probabilities:
@@ -51,7 +37,7 @@ def require_probabilities(index: Index) -> None:
         )
 
 
-def require_mixtures(index: Index, rows: Embeddings) -> None:
+def require_queries(index: Index, rows: Embeddings) -> None:
     """Raises ConfigError for rows (n, d) that are not distributions side by side."""
     sums = rows.reshape(len(rows), index.config.encoder.latte_mix.dims, -1).sum(axis=2, dtype=np.float64)
     wrong = np.flatnonzero((rows < 0).any(axis=1) | (np.abs(sums - 1) > _SUM).any(axis=1))
@@ -67,7 +53,7 @@ def first_reach(k: int) -> int:
     return max(CANDIDATES * k, FEWEST)
 
 
-def rank_by_divergence(
+def rank(
     index: Index,
     mixtures: Embeddings,
     reach: int,

@@ -8,7 +8,7 @@ import numpy as np
 
 from indexer.arrays import Float64Array
 from search.evaluation.plots.drawing import model_name, whiskers, write_plot
-from search.evaluation.tables import layer_grid
+from search.papers.tables import layer_grid
 
 _COLOURS = "viridis"
 _WITH_FIGURES = 16  # layers up to which the cells hold their figures

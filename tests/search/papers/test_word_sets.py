@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from indexer.errors import EvaluationError
-from search.evaluation.papers.word_sets import Analogies, Categories, Similarity, WordSet, read_word_sets
+from search.papers.word_sets import Analogies, Categories, Similarity, WordSet, read_word_sets
 
 SIMLEX = "word1\tword2\tPOS\tSimLex999\tconc(w1)\nold\tnew\tA\t1.58\t2.72\nsmart\twise\tA\t9.2\t1.75\n"
 WORDSIM_CSV = "Word 1,Word 2,Human (mean)\r\nlove,sex,6.77\r\ntiger,cat,7.35\r\n"

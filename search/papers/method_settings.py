@@ -20,7 +20,7 @@ TRAINED: tuple[Method, ...] = ("latte-mix", "auto-encoder", "normal-vae")
 DRAWN: tuple[Method, ...] = ("flow", *TRAINED)  # that depend on a seed
 SEEDS = 3
 STRENGTHS = (0.25, 0.5, 1.0)
-_RAW = WhiteningConfig(strength="none", centre="none")
+RAW = WhiteningConfig(strength="none", centre="none")
 Layers = tuple[int, ...]
 
 
@@ -71,12 +71,12 @@ def plain_settings(plan: MethodsOptions, blocks: int, whitening: WhiteningConfig
     last: Layers = (-1,) if blocks else ()
     found: list[Setting] = []
     if plan.wants("cls"):
-        found.append(Setting("cls", last, _RAW))
-    found.append(Setting("mean", last, _RAW))
+        found.append(Setting("cls", last, RAW))
+    found.append(Setting("mean", last, RAW))
     if plan.wants("max"):
-        found.append(Setting("max", last, _RAW))
+        found.append(Setting("max", last, RAW))
     if plan.wants("layers"):
-        found += [Setting("mean", layers, _RAW) for layers in ((1,), (1, -1))]
+        found += [Setting("mean", layers, RAW) for layers in ((1,), (1, -1))]
     if plan.wants("whitening"):
         found += [
             Setting("mean", layers, strengthened(whitening, strength))
@@ -84,7 +84,7 @@ def plain_settings(plan: MethodsOptions, blocks: int, whitening: WhiteningConfig
             for strength in STRENGTHS
         ]
     if plan.wants("sbert-wk"):
-        found += [Setting("sbert-wk", layers, _RAW) for layers in sbert_wk_layers(blocks)]
+        found += [Setting("sbert-wk", layers, RAW) for layers in sbert_wk_layers(blocks)]
     return found
 
 
@@ -98,9 +98,9 @@ def flow_settings(blocks: int, whitening: WhiteningConfig, seed: int) -> list[Se
 def sif_settings(blocks: int, whitening: WhiteningConfig) -> list[Setting]:
     """SIF with the first direction removed, its weights alone, and whitened."""
     last: Layers = (-1,) if blocks else ()
-    weights_only = dataclasses.replace(_RAW, remove=0)
+    weights_only = dataclasses.replace(RAW, remove=0)
     softly = strengthened(whitening, STRENGTHS[0])
-    return [Setting("sif", last, config) for config in (weights_only, _RAW, softly)]
+    return [Setting("sif", last, config) for config in (weights_only, RAW, softly)]
 
 
 def strengthened(whitening: WhiteningConfig, strength: float) -> WhiteningConfig:

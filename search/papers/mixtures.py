@@ -4,7 +4,6 @@ Token vectors of the tasks' sentences are in memory, those of a training corpus 
 """
 
 import dataclasses
-import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,9 +17,10 @@ from indexer.encoders.token_embeddings import TokenEmbeddings, TokenGroup
 from indexer.pooling.latte_mix import LatteMix, train_latte_mix
 from indexer.pooling.latte_mix.divergence import js_similarity, mixture_l2, negative_l2
 from indexer.progress import Progress
-from search.evaluation.papers.method_settings import Method, MethodsOptions
+from search.evaluation.embeddings import digest_of
 from search.evaluation.sts.data import Task
 from search.evaluation.sts.score import Positions, cosines
+from search.papers.method_settings import Method, MethodsOptions
 
 Ints = npt.NDArray[np.int64]
 _STORED = np.float16  # half the disk; token vectors are of the order of 1
@@ -79,7 +79,8 @@ class TrainingTokens:
         cls, outputs: TokenEmbeddings, texts: Sequence[str], layers: Sequence[int], folder: Path, progress: Progress
     ) -> "TrainingTokens":
         """Encode the texts once, unless `folder` holds what this encoder makes of them."""
-        path = folder / f"{_digest(outputs, texts, layers)}.tokens"
+        encoded = f"{outputs.spec.identity.token_fingerprint} {list(layers)} {outputs.backend}"
+        path = folder / f"{digest_of(encoded.encode(), texts)}.tokens"
         known = path.with_suffix(".starts.npy")
         if not known.exists():
             progress.phase("encoding the training corpus", len(texts))
@@ -99,13 +100,6 @@ class TrainingTokens:
         for first in range(0, self.texts, _TEXTS):
             starts = self.starts[first : first + _TEXTS + 1]
             yield rows[starts[0] : starts[-1]].astype(np.float32), starts - starts[0]
-
-
-def _digest(outputs: TokenEmbeddings, texts: Sequence[str], layers: Sequence[int]) -> str:
-    digest = hashlib.sha256(f"{outputs.spec.identity.token_fingerprint} {list(layers)} {outputs.backend}".encode())
-    for text in texts:
-        digest.update(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest())
-    return digest.hexdigest()
 
 
 Pairs = tuple[Positions, Positions]

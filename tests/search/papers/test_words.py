@@ -13,13 +13,13 @@ from indexer.errors import ConfigError, EvaluationError
 from indexer.progress import NoProgress
 from indexer.run_options import RunOptions
 from search.cli.evaluate import COMMANDS
-from search.evaluation.papers.word_sets import Analogies, Categories, Similarity, WordSet
-from search.evaluation.papers.word_vectors import WordVectors, context_vectors
-from search.evaluation.papers.words import VectorSource, WordsOptions, choose_sources, evaluate_words, measure_words
 from search.evaluation.target import Target
+from search.papers.word_sets import Analogies, Categories, Similarity, WordSet
+from search.papers.word_vectors import WordVectors, context_vectors
+from search.papers.words import VectorSource, WordsOptions, choose_sources, evaluate_words, measure_words
 from tests.search.cli.test_cli import Done, isotrope
-from tests.search.evaluation.papers.test_word_scores import PLANE, vectors_of
-from tests.search.evaluation.papers.test_word_vectors import power_iteration
+from tests.search.papers.test_word_scores import PLANE, vectors_of
+from tests.search.papers.test_word_vectors import power_iteration
 
 SETS: list[WordSet] = [
     Similarity("pairs", ("man", "man", "king", "man"), ("woman", "stone", "queen", "lost"), np.array([3.0, 1, 2, 9])),
@@ -79,7 +79,7 @@ def files(tmp_path: Path) -> list[Path]:
 
 def words_command(*arguments: str | Path) -> Done:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(COMMANDS, "words", ("search.cli.evaluate.papers:words", "Static word vectors."))
+        patch.setitem(COMMANDS, "words", ("search.papers.commands:words", "Static word vectors."))
         return isotrope("evaluate", "words", *arguments, "--quiet")
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from indexer.arrays import Float64Array as Array
-from search.evaluation.papers.word_scores import (
+from search.papers.word_scores import (
     answered_right,
     k_means,
     purity,
@@ -17,8 +17,8 @@ from search.evaluation.papers.word_scores import (
     score_categories,
     score_similarity,
 )
-from search.evaluation.papers.word_sets import Analogies, Categories, Similarity
-from search.evaluation.papers.word_vectors import WordVectors
+from search.papers.word_sets import Analogies, Categories, Similarity
+from search.papers.word_vectors import WordVectors
 
 
 def vectors_of(**words: Sequence[float]) -> WordVectors:
@@ -79,7 +79,7 @@ def test_questions_are_answered_alike_in_blocks(monkeypatch: pytest.MonkeyPatch)
     random = np.random.default_rng(0)
     vectors, questions = random.normal(size=(12, 3)), random.integers(0, 12, (50, 4))
     whole = answered_right(vectors, questions)
-    monkeypatch.setattr("search.evaluation.papers.word_scores._LARGEST", 36)
+    monkeypatch.setattr("search.papers.word_scores._LARGEST", 36)
     assert answered_right(vectors, questions).tolist() == whole.tolist()
     assert 0 < whole.sum() < 50
 

@@ -20,16 +20,16 @@ from indexer.encoders.identity import PoolingKey
 from indexer.errors import ConfigError, EvaluationError
 from indexer.lazy import require_extra
 from indexer.progress import NoProgress, Progress
-from search.evaluation.bootstrap import Difference, difference
 from search.evaluation.embeddings import EmbeddingSource, TextEmbeddings
 from search.evaluation.result import Clock, Result, how_built
 from search.evaluation.settings import Setting, Strength, Sweep, check_dimensions, transform_hash
-from search.evaluation.sts.data import Task
+from search.evaluation.sts.data import Task, files_of
 from search.evaluation.sts.fit import Fit, choose_fit, task_texts
 from search.evaluation.sts.score import (
     Estimate,
     Protocol,
     average,
+    cut_notes,
     fit_transforms,
     noise_notes,
     score_pairs,
@@ -37,7 +37,6 @@ from search.evaluation.sts.score import (
 )
 from search.evaluation.sts.sts import AVERAGE, BOOTSTRAP
 from search.evaluation.target import Subject, Target
-from search.text import counted
 
 _FIT = "task"
 _FEW_BLOCKS, _UP_TO = 6, 3  # models up to so many blocks are tried in all combinations, others up to so many layers
@@ -91,15 +90,6 @@ class _Found:
     def layers(self) -> Layers:
         return self.setting.layers
 
-    @property
-    def figures(self) -> dict[str, float | None]:
-        ends = self.average.interval
-        return {"spearman": ends.value, "low": ends.low, "high": ends.high}
-
-    def less(self, other: "_Found") -> Difference:
-        one, two = other.average, self.average
-        return difference(one.value, two.value, one.resampled, two.resampled)
-
 
 @dataclass(frozen=True)
 class _OfTask:
@@ -141,7 +131,7 @@ def evaluate_layers(
     best, paper = _best_of_each_size(found), _paper_choice(found, source.blocks)
     provenance = clock.provenance(
         subject.spec,
-        {name: digest for task in tasks for name, digest in task.files.items()},
+        files_of(tasks),
         protocol=[plan.protocol],
         fit={"name": fit.name, **fit.about},
         texts=len(states.positions),
@@ -253,7 +243,7 @@ def _row(one: _Found, tasks: Sequence[Task], protocol: Protocol, source: Embeddi
         "protocol": protocol,
         "fit": _FIT,
         "task": AVERAGE,
-        **one.figures,
+        **one.average.figures,
         "pairs": sum(len(subset.scores) for task in tasks for subset in task.subsets),
         "tasks": one.tasks,
         "transform": one.transforms,
@@ -262,18 +252,15 @@ def _row(one: _Found, tasks: Sequence[Task], protocol: Protocol, source: Embeddi
 
 
 def _comparison(one: _Found, paper: _Found) -> dict[str, Any]:
-    found = one.less(paper)
     return {
         "setting": one.setting.label,
         "against": paper.setting.label,
         "task": AVERAGE,
-        **found.to_row(),
+        **one.average.less(paper.average).to_dict("difference"),
     }
 
 
 def _notes(tasks: Sequence[Task], made: Sequence[str], truncated: int) -> list[str]:
     notes = [note for task in tasks for note in task.notes] + list(made)
     notes.append("the best of many combinations is chosen on the pairs it is measured on, which flatters it")
-    if truncated:
-        notes.append(f"{counted(truncated, 'text was', 'texts were')} longer than encoder.max_length and cut there")
-    return list(dict.fromkeys(notes))
+    return list(dict.fromkeys([*notes, *cut_notes(truncated)]))

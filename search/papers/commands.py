@@ -1,4 +1,4 @@
-"""`isotrope evaluate whiteningbert`, `methods`, `rte` and `words`: what the papers measured."""
+"""The commands `isotrope evaluate layers`, `whiteningbert`, `methods`, `rte` and `words`."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,16 +57,14 @@ def whiteningbert(sources: tuple[str, ...], **options: Any) -> None:
       isotrope evaluate whiteningbert sts-folder
       isotrope evaluate whiteningbert sts-folder -o table.json
     """
-    from search.cli.output import print_result
-    from search.cli.progress import ProgressBar
-    from search.evaluation.papers.whiteningbert import whiteningbert_table
+    from search.cli.output import print_measured
     from search.evaluation.sts.data import read_tasks
+    from search.papers.whiteningbert import whiteningbert_table
 
     check_output_options(options, *sources)
     target = _recipe_target(options)
-    with ProgressBar(options["quiet"]) as progress:
-        result = whiteningbert_table(target, read_tasks(*sources), options["cache"], progress)
-    print_result(result, options, compare=False)
+    tasks = read_tasks(*sources)
+    print_measured(options, lambda progress: whiteningbert_table(target, tasks, options["cache"], progress), False)
 
 
 @click.command("methods")
@@ -107,11 +105,10 @@ def methods(sources: tuple[str, ...], methods: tuple[str, ...], **options: Any) 
       isotrope evaluate methods sts-folder --method sif --method latte-mix --corpus sentences.txt -o methods.json
     """
     from indexer.errors import ConfigError
-    from search.cli.output import print_result
-    from search.cli.progress import ProgressBar
-    from search.evaluation.papers.method_settings import DRAWN, SEEDS, MethodsOptions, methods_of
-    from search.evaluation.papers.methods import evaluate_methods
+    from search.cli.output import print_measured
     from search.evaluation.sts.data import read_tasks
+    from search.papers.method_settings import DRAWN, SEEDS, MethodsOptions, methods_of
+    from search.papers.methods import evaluate_methods
 
     fit, seeds = options["fit"], options["seeds"]
     check_output_options(options, *sources, fit.partition("corpus:")[2])
@@ -123,9 +120,8 @@ def methods(sources: tuple[str, ...], methods: tuple[str, ...], **options: Any) 
     plan = MethodsOptions(
         chosen, options["protocols"] or ("mean",), fit, options["corpus"], options["documents"], seeds
     )
-    with ProgressBar(options["quiet"]) as progress:
-        result = evaluate_methods(target, read_tasks(*sources), plan, options["cache"], progress)
-    print_result(result, options)
+    tasks = read_tasks(*sources)
+    print_measured(options, lambda progress: evaluate_methods(target, tasks, plan, options["cache"], progress))
 
 
 @click.command("rte")
@@ -168,17 +164,14 @@ def rte(file: Path, threshold_from: Path | None, thresholds: tuple[float, ...], 
       isotrope evaluate rte RTE/dev.tsv --threshold-from RTE/train.tsv
       isotrope evaluate rte val.jsonl --pooling mean --pooling cls --strength none --strength 1
     """
-    from search.cli.output import print_result
-    from search.cli.progress import ProgressBar
-    from search.evaluation.papers.rte import THRESHOLDS, RteOptions, evaluate_rte, read_rte, rte_sweep
+    from search.cli.output import print_measured
+    from search.papers.rte import THRESHOLDS, RteOptions, evaluate_rte, read_rte, rte_sweep
 
     check_output_options(options, file, threshold_from, fit.partition("corpus:")[2])
     target = target_of(options)
     plan = RteOptions(target.settings(rte_sweep(sweep_of(options))), thresholds or THRESHOLDS, fit)
     data = read_rte(file), read_rte(threshold_from) if threshold_from else None
-    with ProgressBar(options["quiet"]) as progress:
-        result = evaluate_rte(target, data, plan, options["cache"], progress)
-    print_result(result, options)
+    print_measured(options, lambda progress: evaluate_rte(target, data, plan, options["cache"], progress))
 
 
 @click.command("words")
@@ -206,11 +199,10 @@ def words(files: tuple[Path, ...], **options: Any) -> None:
       isotrope evaluate words SimLex-999.txt --corpus demo/stdlib.jsonl --layers 0 --layers 1 --layers 2
     """
     from indexer.errors import ConfigError
-    from search.cli.output import print_result
-    from search.cli.progress import ProgressBar
-    from search.evaluation.papers.word_sets import read_word_sets
-    from search.evaluation.papers.words import WordsOptions, evaluate_words
+    from search.cli.output import print_measured
     from search.evaluation.settings import parse_layers
+    from search.papers.word_sets import read_word_sets
+    from search.papers.words import WordsOptions, evaluate_words
 
     if options["cache"]:
         raise ConfigError("--cache keeps embeddings of texts, and none are made here; leave it out.")
@@ -218,6 +210,61 @@ def words(files: tuple[Path, ...], **options: Any) -> None:
     chosen = tuple(parse_layers(text) for text in options["layers"])
     plan = WordsOptions(options["corpus"], chosen, options["occurrences"], options["candidates"])
     sets = read_word_sets(files)
-    with ProgressBar(options["quiet"]) as progress:
-        result = evaluate_words(target_of(options), sets, plan, progress)
-    print_result(result, options)
+    target = target_of(options)
+    print_measured(options, lambda progress: evaluate_words(target, sets, plan, progress))
+
+
+@click.command("layers")
+@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
+@click.option("--pooling", type=click.Choice(["mean", "cls"]), help="Pooling over the tokens. Default: the recipe's.")
+@click.option(
+    "--strength",
+    default="none",
+    show_default=True,
+    metavar="S",
+    help='Whitening strength, 0 to 1, fitted on each task\'s own sentences; or "none" for no transform at all.',
+)
+@click.option(
+    "--protocol",
+    type=click.Choice(["mean", "wmean", "all"]),
+    default="mean",
+    show_default=True,
+    help="How a task of several subsets becomes one figure, as in `isotrope evaluate sts`.",
+)
+@click.option(
+    "--up-to",
+    type=int,
+    default=0,
+    metavar="N",
+    help="Largest number of layers combined. Default: all for models of up to 6 blocks, else 3.",
+)
+@click.option("--plot", type=PATH, metavar="FILE", help="Draw both figures into this file (.png, .svg, .pdf).")
+@target_options
+@result_options
+def layers(sources: tuple[str, ...], **options: Any) -> None:
+    """Every combination of layers on STS: a heat map and the best of n.
+
+    SOURCE as for `isotrope evaluate sts`. Layers count from 0, the embedding output; 1 is the first block. Every
+    sentence passes through the encoder once. Figures are Spearman's correlation, averaged over the tasks: times 100
+    in tables, from 0 to 1 in JSON.
+
+    \b
+    Examples:
+      isotrope evaluate layers sts-folder --plot layers.png
+      isotrope evaluate layers sts-folder --strength 1 --up-to 2 -o layers.json
+    """
+    from search.cli.output import print_measured
+    from search.evaluation.plots.drawing import check_plot
+    from search.evaluation.settings import parse_strength
+    from search.evaluation.sts.data import read_tasks
+    from search.papers.layers import LayersOptions, evaluate_layers
+    from search.papers.layers_plot import plot_layers
+
+    check_output_options(options, *sources)
+    if plot := options["plot"]:
+        check_plot(plot, options["force"])
+    plan = LayersOptions(options["pooling"], parse_strength(options["strength"]), options["protocol"], options["up_to"])
+    target, tasks = target_of(options), read_tasks(*sources)
+    result = print_measured(options, lambda progress: evaluate_layers(target, tasks, plan, options["cache"], progress))
+    if plot:
+        plot_layers(result, plot, options["force"])

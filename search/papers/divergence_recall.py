@@ -11,12 +11,12 @@ from indexer.errors import ConfigError, EvaluationError
 from indexer.pooling.latte_mix.divergence import js_similarities
 from indexer.progress import NoProgress, Progress
 from search.engine import SearchEngine
-from search.evaluation.bootstrap import draw_counts, interval, resampled_mean
+from search.evaluation.bootstrap import draw_counts, mean_interval
 from search.evaluation.recall.drawn_queries import SAMPLE, DrawnFrom, draw_queries
 from search.evaluation.result import Clock, Result, how_built
 from search.index import Index, LiveRows
+from search.papers.divergence import first_reach, rank, require_index, require_queries
 from search.queries import QuerySet, read_queries
-from search.ranking.divergence import first_reach, rank_by_divergence, require_mixtures, require_probabilities
 
 _TIED = 1e-6  # scores in float32 this close are the same
 _PROTOCOL = "answers of the default search against the divergence of every row; a query's own document counts"
@@ -38,19 +38,19 @@ def evaluate_divergence(
     without distributions, and what drawing queries raises.
     """
     clock, index, progress = Clock(), engine.index, progress or NoProgress()
-    require_probabilities(index)
+    require_index(index)
     if k < 1:
         raise ConfigError(f"k is {k}; expected at least 1.")
     if index.numbering.rows <= k:
         raise EvaluationError(f"{index.path}: holds {index.numbering.rows:,} rows; expected more than {k}.")
     queries = read_queries(file, engine.index.manifest.encoder["dim"]) if file else _drawn(index, origin, sample)
     mixtures = _mixtures(engine, queries, progress)
-    require_mixtures(index, mixtures)
+    require_queries(index, mixtures)
     best = _kth_best(index, mixtures, k, progress)
     progress.phase("searching", len(mixtures))
     shares, proven = [], []
     for mixture, least in zip(mixtures, best.tolist(), strict=True):
-        (ranked,) = rank_by_divergence(index, mixture[None], first_reach(k))
+        (ranked,) = rank(index, mixture[None], first_reach(k))
         shares.append(np.count_nonzero(ranked.scores[:k] >= least - _TIED) / k)
         proven.append(ranked.proven(k))
         progress.advance(1)
@@ -62,13 +62,9 @@ def evaluate_divergence(
 
 
 def _row(shares: Sequence[float], proven: Sequence[bool], k: int, queries: QuerySet, index: Index) -> dict[str, Any]:
-    values = np.array(shares)
-    ends = interval(float(values.mean()), resampled_mean(values, draw_counts(len(values), "divergence")))
     return {
         "k": k,
-        "recall": ends.value,
-        "low": ends.low,
-        "high": ends.high,
+        **mean_interval(np.array(shares), draw_counts(len(shares), "divergence")).to_dict("recall"),
         "proven": float(np.mean(proven)),
         "candidates": first_reach(k),
         "queries": len(shares),

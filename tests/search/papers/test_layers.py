@@ -16,14 +16,14 @@ from indexer.encoders import load_encoder
 from indexer.encoders.transformer import TransformerEncoder
 from indexer.errors import ConfigError, EvaluationError, MachineError
 from search.evaluation.plots.drawing import check_plot
-from search.evaluation.plots.layers import plot_layers
 from search.evaluation.settings import Sweep
-from search.evaluation.sts import layers as layers_module
 from search.evaluation.sts.data import Task, read_tasks
-from search.evaluation.sts.layers import AveragedLayers, LayersOptions, evaluate_layers
 from search.evaluation.sts.sts import StsOptions, evaluate_sts
-from search.evaluation.tables import layer_grid
 from search.evaluation.target import Target
+from search.papers import layers as layers_module
+from search.papers.layers import AveragedLayers, LayersOptions, evaluate_layers
+from search.papers.layers_plot import plot_layers
+from search.papers.tables import layer_grid
 from tests.search.cli.test_cli import isotrope
 
 WORDS = ("whale", "song", "deep", "sea", "library", "data", "sing", "of", "the", "in")

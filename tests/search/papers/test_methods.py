@@ -15,14 +15,14 @@ from indexer.encoders import load_encoder, resolve_spec
 from indexer.encoders.token_embeddings import TokenEmbeddings
 from indexer.errors import ConfigError, CorpusError
 from indexer.progress import NoProgress
-from search.cli.evaluate.papers import _METHODS
-from search.evaluation.papers.method_settings import METHODS, MethodsOptions, methods_of, sbert_wk_layers
-from search.evaluation.papers.methods import NOT_RUN, evaluate_methods
-from search.evaluation.papers.mixtures import SentenceTokens, TrainingTokens
 from search.evaluation.settings import Sweep
 from search.evaluation.sts.data import Task, read_tasks
 from search.evaluation.sts.sts import StsOptions, evaluate_sts
 from search.evaluation.target import Target
+from search.papers.commands import _METHODS
+from search.papers.method_settings import METHODS, MethodsOptions, methods_of, sbert_wk_layers
+from search.papers.methods import NOT_RUN, evaluate_methods
+from search.papers.mixtures import SentenceTokens, TrainingTokens
 from tests.sts_tasks import write_tasks
 
 SMALL = LatteMixConfig(dims=4, classes=6, batch=8)
@@ -220,7 +220,7 @@ def test_the_table_is_printed_with_mean_pooling_and_the_untrained_control(
 
 
 def test_every_method_is_named_once() -> None:
-    from search.evaluation.papers.method_settings import Method
+    from search.papers.method_settings import Method
 
     assert len(set(get_args(Method))) == len(METHODS)
     assert json.dumps(METHODS)

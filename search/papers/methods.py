@@ -24,25 +24,9 @@ from indexer.errors import ConfigError, EvaluationError
 from indexer.lazy import require_extra
 from indexer.pipeline.train_pooling import sampled_texts
 from indexer.progress import NoProgress, Progress
-from search.evaluation.bootstrap import difference
-from search.evaluation.papers.method_settings import (
-    TRAINED,
-    MethodsOptions,
-    flow_settings,
-    plain_settings,
-    sif_settings,
-)
-from search.evaluation.papers.mixtures import (
-    MethodScores,
-    SentenceTokens,
-    TrainingTokens,
-    mixture_variants,
-    train_and_score,
-)
-from search.evaluation.papers.whiteningbert import published_figures, published_tables
 from search.evaluation.result import Clock, Result, how_built
 from search.evaluation.settings import Setting
-from search.evaluation.sts.data import Task
+from search.evaluation.sts.data import Task, files_of
 from search.evaluation.sts.fit import choose_fit, task_texts
 from search.evaluation.sts.score import (
     Estimate,
@@ -57,6 +41,21 @@ from search.evaluation.sts.score import (
 from search.evaluation.sts.sts import AVERAGE, BOOTSTRAP
 from search.evaluation.target import Target
 from search.files import file_hash
+from search.papers.method_settings import (
+    TRAINED,
+    MethodsOptions,
+    flow_settings,
+    plain_settings,
+    sif_settings,
+)
+from search.papers.mixtures import (
+    MethodScores,
+    SentenceTokens,
+    TrainingTokens,
+    mixture_variants,
+    train_and_score,
+)
+from search.papers.whiteningbert import published_figures, published_tables
 
 NOT_RUN = "not implemented: trains the encoder"
 
@@ -85,7 +84,7 @@ def evaluate_methods(
     rows = method_rows(variants, tasks, plan.protocols, plan.fit or "task", notes)
     provenance = clock.provenance(
         subject.spec,
-        {name: digest for task in tasks for name, digest in task.files.items()} | _hash_of(plan.corpus),
+        files_of(tasks) | _hash_of(plan.corpus),
         protocol=list(plan.protocols),
         fit={"name": plan.fit or "task"},
         seeds=plan.seeds,
@@ -205,12 +204,10 @@ def _counted(subject: Target, run: _Run) -> Iterator[Target]:
 
 @contextmanager
 def _folder(cache: Path | None) -> Iterator[Path]:
-    if cache is not None:
-        cache.mkdir(parents=True, exist_ok=True)
-        yield cache
-        return
     with tempfile.TemporaryDirectory(prefix="isotrope-") as beside:
-        yield Path(beside)
+        folder = cache or Path(beside)
+        folder.mkdir(parents=True, exist_ok=True)
+        yield folder
 
 
 def _method(setting: Setting) -> str:
@@ -274,15 +271,10 @@ def method_rows(
             mean = _mean_of(averages[label])
             untrained = averages.get(kept[members[0]].untrained)
             row = about | {"task": AVERAGE} | _figures(averages[label])
-            row["against_mean"] = _less(mean, against) if label != control else None
-            row["against_untrained"] = _less(mean, _mean_of(untrained)) if untrained else None
+            row["against_mean"] = mean.less(against).to_dict() if label != control else None
+            row["against_untrained"] = mean.less(_mean_of(untrained)).to_dict() if untrained else None
             rows.append(row)
     return rows
-
-
-def _less(one: Estimate, other: Estimate) -> dict[str, Any]:
-    """The paired difference, JSON types."""
-    return difference(other.value, one.value, other.resampled, one.resampled).to_dict()
 
 
 def _about(
@@ -323,11 +315,8 @@ def _figures(estimates: Sequence[Estimate]) -> dict[str, Any]:
     mean = _mean_of(estimates)
     values = [estimate.value for estimate in estimates]
     spread = float(np.std(values, ddof=1)) if len(values) > 1 else None
-    ends = mean.interval
     return {
-        "spearman": mean.value,
-        "low": ends.low,
-        "high": ends.high,
+        **mean.figures,
         "standard_deviation": spread,
         "by_seed": values if len(values) > 1 else None,
     }

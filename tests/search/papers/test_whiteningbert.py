@@ -14,10 +14,10 @@ from safetensors.torch import save_file
 
 from indexer import BuildConfig
 from indexer.config import EncoderConfig
-from search.evaluation.papers.whiteningbert import SETTINGS, published_tables
 from search.evaluation.sts.data import TASKS, read_tasks
 from search.evaluation.sts.sts import StsOptions, evaluate_sts
 from search.evaluation.target import Target
+from search.papers.whiteningbert import SETTINGS, published_tables
 from tests.search.cli.test_cli import isotrope
 from tests.sts_tasks import STSB, write, write_tasks
 

@@ -11,13 +11,8 @@ from indexer.arrays import Embeddings, Mask, SearchResult, Vectors
 from indexer.errors import ConfigError
 from indexer.pooling.latte_mix.divergence import js_similarities
 from indexer.transforms import Hellinger, Normalisation
-from search.ranking.divergence import (
-    ProvedTopK,
-    first_reach,
-    rank_by_divergence,
-    require_mixtures,
-    require_probabilities,
-)
+from search.papers.divergence import first_reach, rank, require_index, require_queries
+from search.ranking.similarities import ProvedTopK
 
 DIMS, CLASSES, ROWS = 2, 3, 40
 
@@ -57,7 +52,7 @@ def index() -> Any:
 def test_candidates_come_by_divergence_and_equal_ones_by_row() -> None:
     rows = np.concatenate([mixtures(5), mixtures(5)])  # each comes twice
     queries = mixtures(4, seed=1)
-    for query, found in zip(queries, rank_by_divergence(index_of(rows, Hellinger(6)), queries, 10), strict=True):
+    for query, found in zip(queries, rank(index_of(rows, Hellinger(6)), queries, 10), strict=True):
         scores = js_similarities(query[None], rows, DIMS)[0].astype(np.float32)
         order = sorted(range(10), key=lambda row: (-scores[row], row))
         assert found.rows.tolist() == order
@@ -71,7 +66,7 @@ def test_roots_bound_what_was_not_compared(store: str, rounding: float) -> None:
     rows, queries = mixtures(ROWS), mixtures(10, seed=1)
     index = index_of(rows, Hellinger(6), store=store)
     proved = 0
-    for query, found in zip(queries, rank_by_divergence(index, queries, 5), strict=True):
+    for query, found in zip(queries, rank(index, queries, 5), strict=True):
         ((products, _),) = index.search(index.transform.transform(query[None], "query"), 5, None, False)
         assert found.bound == float(products[-1]) + rounding
         scores = js_similarities(query[None], rows, DIMS)[0]
@@ -84,20 +79,20 @@ def test_roots_bound_what_was_not_compared(store: str, rounding: float) -> None:
 
 def test_nothing_is_known_where_not_every_row_was_compared_or_the_vectors_are_no_roots() -> None:
     rows, query = mixtures(ROWS), mixtures(1, seed=1)
-    (searched,) = rank_by_divergence(index_of(rows, Hellinger(6), exact=False), query, 12)
+    (searched,) = rank(index_of(rows, Hellinger(6), exact=False), query, 12)
     assert searched.bound == math.inf
-    (compared,) = rank_by_divergence(index_of(rows, Hellinger(6), exact=False), query, 12, exact=True)
+    (compared,) = rank(index_of(rows, Hellinger(6), exact=False), query, 12, exact=True)
     assert compared.bound < 1.1
-    (normalised,) = rank_by_divergence(index_of(rows, Normalisation(6)), query, 12)
+    (normalised,) = rank(index_of(rows, Normalisation(6)), query, 12)
     assert normalised.bound == math.inf
 
 
 def test_all_that_are_allowed_is_everything(index: Any) -> None:
     allowed = np.arange(ROWS) % 4 == 0
-    (found,) = rank_by_divergence(index, mixtures(1, seed=1), 10, allowed)
+    (found,) = rank(index, mixtures(1, seed=1), 10, allowed)
     assert sorted(found.rows.tolist()) == np.flatnonzero(allowed).tolist()
     assert found.bound == -math.inf
-    (none,) = rank_by_divergence(index, mixtures(1, seed=1), 10, np.zeros(ROWS, bool))
+    (none,) = rank(index, mixtures(1, seed=1), 10, np.zeros(ROWS, bool))
     assert (len(none.rows), none.bound) == (0, -math.inf)
 
 
@@ -117,24 +112,24 @@ def test_ten_times_as_many_are_compared_and_a_hundred_at_least() -> None:
 @pytest.mark.parametrize("change", [(0, -0.1), (1, 0.02), (4, -0.02)])
 def test_rows_that_are_no_distributions_are_refused(index: Any, change: tuple[int, float]) -> None:
     rows = mixtures(3)
-    require_mixtures(index, rows)
-    require_mixtures(index, rows + np.float32(0.003))  # what rounding may do
+    require_queries(index, rows)
+    require_queries(index, rows + np.float32(0.003))  # what rounding may do
     rows[1, change[0]] += change[1]
     with pytest.raises(ConfigError, match=r"query vector 2 is not made of distributions.* in each of 2 dimensions"):
-        require_mixtures(index, rows)
+        require_queries(index, rows)
 
 
 def test_a_class_may_have_no_probability_but_none_below_zero(index: Any) -> None:
-    require_mixtures(index, np.array([[1, 0, 0, 0.5, 0.5, 0]], np.float32))
+    require_queries(index, np.array([[1, 0, 0, 0.5, 0.5, 0]], np.float32))
     with pytest.raises(ConfigError, match="query vector 1 is not made of distributions"):
-        require_mixtures(index, np.array([[1, 0, 0, 0.75, 0.5, -0.25]], np.float32))  # sums to 1
+        require_queries(index, np.array([[1, 0, 0, 0.75, 0.5, -0.25]], np.float32))  # sums to 1
 
 
 def test_an_index_of_something_else_is_refused(index: Any) -> None:
-    require_probabilities(index)
+    require_index(index)
     index.config.gives_probabilities = False
     with pytest.raises(ConfigError, match='pooling is "latte-mix" with latent "categorical"'):
-        require_probabilities(index)
+        require_index(index)
     index.config.encoder.pooling = "mean"
     with pytest.raises(ConfigError, match=r'its pooling is "mean"\.'):
-        require_probabilities(index)
+        require_index(index)

@@ -23,9 +23,9 @@ from search.evaluation.bootstrap import (
     resampled_ranks,
     resampled_spearman,
 )
-from search.evaluation.papers.word_sets import Analogies, Categories, Similarity, WordSet
-from search.evaluation.papers.word_vectors import WordVectors
 from search.evaluation.sts.score import all_alike, cosines, spearman
+from search.papers.word_sets import Analogies, Categories, Similarity, WordSet
+from search.papers.word_vectors import WordVectors
 
 Measure = Literal["spearman", "accuracy", "purity"]
 Positions = npt.NDArray[np.intp]
