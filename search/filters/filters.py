@@ -59,10 +59,12 @@ class MetadataFilter:
 
     def _met(self, where: str) -> npt.NDArray[np.bool_]:
         """Which documents meet a condition, (documents,)."""
-        columns = ColumnNames(self._documents.schema)
+        self._database.connect()  # outside the limit
+        columns, limit = ColumnNames(self._documents.schema), _TimeLimit()
         condition = compile_filter(where, columns, self._database)
-        met, limit = np.zeros(len(self._documents), bool), _TimeLimit()
+        met = np.zeros(len(self._documents), bool)
         try:
+            limit.count()
             for batch in self._values.batches(columns.paths, limit.check_reading):
                 found = self._database.matches(condition, batch.columns, batch.count, limit.left)
                 met[batch.first + found] = True
@@ -79,10 +81,10 @@ class MetadataFilter:
 
 
 class _TimeLimit:
-    """The seconds that a filter has left.
+    """The seconds that a filter has left, parsing included.
 
-    Reading counts only after the bytes that `ColumnReader` can keep in memory. Those are read once for all later
-    filters and may take longer, because thousands of files must be opened or fetched from object storage.
+    Reading columns counts only after the bytes that `ColumnReader` can keep in memory. Those are read once for all
+    later filters and may take longer, because thousands of files must be opened or fetched from object storage.
     """
 
     def __init__(self) -> None:
@@ -96,14 +98,14 @@ class _TimeLimit:
             self._since = time.monotonic()
         else:
             self.count()
-            if self.left <= 0:
-                raise TimeLimitError
 
     def count(self) -> None:
-        """Subtract the seconds since the last call."""
+        """Subtract the seconds since the last call. Raises TimeLimitError when none are left."""
         now = time.monotonic()
         self.left -= now - self._since
         self._since = now
+        if self.left <= 0:
+            raise TimeLimitError
 
 
 def _in_words(reason: str, columns: ColumnNames) -> str:
