@@ -56,9 +56,15 @@ class Constant:
 
 
 @cache
+def read_constants() -> Any:
+    """Return `constants.json`: "machines", "models" and "constants"."""
+    return json.loads(_FILE.read_text(encoding="utf-8"))
+
+
+@cache
 def constants() -> MappingProxyType[str, Constant]:
     """Return all constants by name."""
-    plain = json.loads(_FILE.read_text(encoding="utf-8"))
+    plain = read_constants()
     machines = plain["machines"]
     rows = ((name, {**row, "machine": machines.get(row["machine"], row["machine"])})
             for name, row in plain["constants"].items())  # fmt: skip
