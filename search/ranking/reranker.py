@@ -56,7 +56,7 @@ def open_reranker(chosen: RerankerChoice, config: RerankConfig, options: RunOpti
     """
     if not isinstance(chosen, str | Path):
         return chosen
-    from indexer.encoders.cross_encoder_spec import another_model
+    from search.ranking.cross_encoder import another_model
 
     return _opened(another_model(config, chosen), options)
 
