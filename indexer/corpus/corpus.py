@@ -70,19 +70,19 @@ class Corpus:
         return self.documents()
 
     def documents(self, known: pa.Schema | None = None) -> Iterator[Document]:
-        """The documents, as iterating gives them; `known` are the types of metadata of the index they are for.
+        """Return the documents, as iterating gives them; `known` are the metadata types of the index they are for.
 
-        Cells of CSV and TSV are then read as what the index has in their column, and a value that does not fit is a
-        bad row.
+        Cells of CSV and TSV are then read as the type that the index has in their column, and a value that does not fit
+        is a bad row.
         """
         self._spend_stdin()
         self.report = self._new_report()
         return _documents(_Pass(self, self.report, self._rejects, known).rows())
 
     def rows(self) -> Generator[LocatedDocument]:
-        """The documents, each with the row it was made of and the file that holds it.
+        """Return the documents, each with the row it was made of and the file that holds it.
 
-        For another look at what was iterated over: `report` and the file of rejected rows stay as they are.
+        A second pass over the corpus uses this: `report` and the file of rejected rows stay as they are.
         """
         self._spend_stdin()
         return _Pass(self, self._new_report(), None).rows()
