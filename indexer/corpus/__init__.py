@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from indexer.corpus.corpus import Corpus as Corpus
     from indexer.corpus.corpus import CorpusReport as CorpusReport
     from indexer.corpus.corpus import read_corpus as read_corpus
-    from indexer.corpus.demo_corpus import stdlib_documents as stdlib_documents
     from indexer.corpus.document import Document as Document
     from indexer.corpus.document import joined_text as joined_text
 
@@ -21,7 +20,6 @@ _HOME = {
     "Document": "indexer.corpus.document",
     "joined_text": "indexer.corpus.document",
     "read_corpus": "indexer.corpus.corpus",
-    "stdlib_documents": "indexer.corpus.demo_corpus",
 }
 __all__ = sorted(_HOME)
 __getattr__, __dir__ = lazy_exports(__name__, _HOME)

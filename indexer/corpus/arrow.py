@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from indexer.corpus.row import BadRow, BrokenFile, Header, Row, RowStream
 from indexer.corpus.sources import SourceFile
-from indexer.corpus.streams import open_source, to_seekable, unreadable
+from indexer.corpus.streams import open_seekable, unreadable
 from indexer.errors import CorpusError
 
 BATCH_ROWS = 1024
@@ -36,7 +36,7 @@ def read_arrow(file: SourceFile, conversions: Mapping[str, str], vectors: str = 
     """
     next_row = 1
     try:
-        with _seekable(file) as raw:
+        with open_seekable(file) as raw:
             if not raw.read(1):
                 return  # an empty file of any format holds no rows
             header, batches = _open(raw, file.format)
@@ -55,10 +55,6 @@ def read_arrow(file: SourceFile, conversions: Mapping[str, str], vectors: str = 
         found = "it asks for more memory than there is" if isinstance(error, MemoryError) else error
         what = f"not a readable {file.format} file: {found}"
         raise BrokenFile("malformed", what, "write the file again", line=next_row) from error
-
-
-def _seekable(file: SourceFile) -> IO[bytes]:
-    return to_seekable(file) if file.is_stdin or file.compression else open_source(file)
 
 
 def _open(raw: IO[bytes], file_format: str) -> tuple[Header, Iterator[pa.RecordBatch]]:

@@ -33,7 +33,7 @@ from indexer.corpus.ids import content_id
 from indexer.corpus.row import BadRow, Row, excerpt
 from indexer.corpus.schema import EXACT_INTEGER, conversions_to, drop_nulls
 from indexer.corpus.text_formats import parse_json
-from indexer.corpus.validation import Vector, check_string, check_value, to_vector
+from indexer.corpus.validation import Vector, check_string, check_value, to_vector, type_in_words
 from indexer.errors import ConfigError, CorpusError
 
 ID_COLUMNS = ("_id", "id", "docid")
@@ -174,7 +174,7 @@ class RowMapper:
         if text is None:
             raise BadRow("text", f'"{roles.text}" is null')
         if not isinstance(text, str):
-            raise BadRow("text", f'"{roles.text}" is {_in_words(text)}, not text', _as_text(roles.text))
+            raise BadRow("text", f'"{roles.text}" is {type_in_words(text)}, not text', _as_text(roles.text))
         check_string(text, roles.text)
         return text
 
@@ -268,7 +268,7 @@ def _identifier(value: Any, column: str) -> str:
     if value is None or value == "":
         raise BadRow("id", f'the id "{column}" is {"null" if value is None else "empty"}')
     if not isinstance(value, str):
-        what = f'the id "{column}" is {_in_words(value)}; expected text or a whole number'
+        what = f'the id "{column}" is {type_in_words(value)}; expected text or a whole number'
         raise BadRow("id", what, _as_text(column))
     return value
 
@@ -277,18 +277,13 @@ def _title(value: Any, column: str) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str):
-        raise BadRow("title", f'"{column}" is {_in_words(value)}, not text', _as_text(column))
+        raise BadRow("title", f'"{column}" is {type_in_words(value)}, not text', _as_text(column))
     check_string(value, column)
     return value
 
 
 def _as_text(column: str) -> str:
     return f"pass --column {column}:string to read it as text"
-
-
-def _in_words(value: Any) -> str:
-    names = {bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "an object"}
-    return names.get(type(value), f"of type {type(value).__name__}")
 
 
 def _clash(name: str, roles: ColumnRoles) -> BadRow:

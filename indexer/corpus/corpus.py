@@ -60,46 +60,37 @@ class Corpus:
         on_error: OnError,
         rejects: RejectsFile | None,
     ) -> None:
-        self.config = config
-        self._files = files
-        self._ignored_files = ignored_files
-        self._on_error = on_error
-        self._rejects = rejects
+        self.config, self.on_error = config, on_error
+        self.files = tuple(files)  # that are read, in order
+        self._ignored_files, self._rejects = ignored_files, rejects
         self._stdin_spent = False
         self.report = self._new_report()
-
-    @property
-    def files(self) -> tuple[SourceFile, ...]:
-        """The files that are read, in order."""
-        return tuple(self._files)
 
     def __iter__(self) -> Iterator[Document]:
         return self.documents()
 
     def documents(self, known: pa.Schema | None = None) -> Iterator[Document]:
-        """The documents, as iterating gives them; `known` are the types of metadata of the index they are for.
+        """Return the documents, as iterating gives them; `known` are the metadata types of the index they are for.
 
-        Cells of CSV and TSV are then read as what the index has in their column, and a value that does not fit is a
-        bad row.
+        Cells of CSV and TSV are then read as the type that the index has in their column, and a value that does not fit
+        is a bad row.
         """
         self._spend_stdin()
         self.report = self._new_report()
-        reading = _Reading(self.config, self._on_error == "skip", known)
-        return _documents(_Pass(reading, self._files, self.report, self._rejects).rows())
+        return _documents(_Pass(self, self.report, self._rejects, known).rows())
 
     def rows(self) -> Generator[LocatedDocument]:
-        """The documents, each with the row it was made of and the file that holds it.
+        """Return the documents, each with the row it was made of and the file that holds it.
 
-        For another look at what was iterated over: `report` and the file of rejected rows stay as they are.
+        A second pass over the corpus uses this: `report` and the file of rejected rows stay as they are.
         """
         self._spend_stdin()
-        reading = _Reading(self.config, self._on_error == "skip")
-        return _Pass(reading, self._files, self._new_report(), None).rows()
+        return _Pass(self, self._new_report(), None).rows()
 
     def _spend_stdin(self) -> None:
         if self._stdin_spent:
             raise CorpusError("stdin can be read only once. Way out: write it to a file and read that.")
-        self._stdin_spent = any(file.is_stdin for file in self._files)
+        self._stdin_spent = any(file.is_stdin for file in self.files)
 
     def _new_report(self) -> CorpusReport:
         return CorpusReport(ignored_files=list(self._ignored_files))
@@ -152,34 +143,16 @@ def _documents(rows: Generator[LocatedDocument]) -> Iterator[Document]:
             yield document
 
 
-@dataclass(frozen=True)
-class _Reading:
-    """How one pass reads: `skip` bad rows or fail; `known` are the types of the index that it reads for."""
-
-    config: CorpusConfig
-    skip: bool
-    known: pa.Schema | None = None
-
-
 class _Pass:
-    """The state of one iteration."""
+    """The state of one iteration; `known` are the types of the index that it reads for."""
 
     def __init__(
-        self,
-        reading: _Reading,
-        files: list[SourceFile],
-        report: CorpusReport,
-        rejects: RejectsFile | None,
+        self, corpus: Corpus, report: CorpusReport, rejects: RejectsFile | None, known: pa.Schema | None = None
     ) -> None:
-        self._config = reading.config
-        self._files = files
-        self._skip = reading.skip
-        self._report = report
-        self._rejects = rejects
-        self._mapper = RowMapper(reading.config, reading.known)
-        self._types = SchemaBuilder(reading.known)
-        self._ids = UniqueIds(files)
-        self._size = DimensionCheck()
+        self._config, self._files, self._skip = corpus.config, corpus.files, corpus.on_error == "skip"
+        self._report, self._rejects = report, rejects
+        self._mapper, self._types = RowMapper(corpus.config, known), SchemaBuilder(known)
+        self._ids, self._size = UniqueIds(corpus.files), DimensionCheck()
         self._needs_id: bool | None = None  # whether the first row of the current file has an id
 
     def rows(self) -> Generator[LocatedDocument]:

@@ -58,13 +58,9 @@ def _text_bytes(value: Any) -> int:
 
 
 def is_blank(document: Document, columns: Iterable[str]) -> bool:
-    """Whether `joined_text` is empty."""
-    blank = True
-    for name in columns:  # all of them: one that holds no text is an error
-        value = _column(document, name)
-        if value and not value.isspace():
-            blank = False
-    return blank
+    """Return whether `joined_text` is empty."""
+    values = [_column(document, name) for name in columns]  # all of them: a column that holds no text is an error
+    return all(not value or value.isspace() for value in values)
 
 
 def column_spans(document: Document, columns: Iterable[str], start: int, end: int) -> dict[str, tuple[int, int]]:

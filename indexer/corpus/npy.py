@@ -14,9 +14,8 @@ import numpy.typing as npt
 
 from indexer.corpus.row import BadRow, BrokenFile, Header, Row, RowStream
 from indexer.corpus.sources import SourceFile
-from indexer.corpus.streams import to_seekable, unreadable
+from indexer.corpus.streams import open_seekable, unreadable
 from indexer.errors import CorpusError
-from indexer.regular_files import open_regular
 
 Embeddings = npt.NDArray[np.floating]
 _TYPES = ("float16", "float32", "float64")
@@ -88,12 +87,8 @@ def _header(raw: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
 
 @contextmanager
 def _mapped(file: SourceFile) -> Iterator[Embeddings]:
-    if file.path is None:
-        raise CorpusError(
-            f"{file.display_name}: an array of embeddings needs a list of ids beside it. Way out: name a file."
-        )
     try:
-        raw = to_seekable(file) if file.compression else open_regular(file.path)
+        raw = open_seekable(file)
     except OSError as error:
         raise unreadable(file, error) from error
     with raw:

@@ -25,38 +25,22 @@ EXACT_INTEGER = 2**53  # a float64 holds every whole number up to this
 ColumnPath = tuple[str, ...]  # a column, then the fields inside it
 _INT64 = range(-(2**63), 2**63)
 _DECIMAL_DIGITS = 38  # of a decimal128
-_TYPE_NAMES = {  # of Python types that are always stored as one
-    type(None): "null",
-    bool: "bool",
-    float: "float64",
-    str: "string",
-    bytes: "binary",
-    date: "date32",
-    time: "time64[us]",
+_TYPES: dict[str, tuple[type | None, pa.DataType | None, str]] = {  # Python's, Arrow's, and words for messages
+    "null": (type(None), pa.null(), ""),
+    "bool": (bool, pa.bool_(), "true or false"),
+    "int64": (None, pa.int64(), "whole numbers"),
+    "float64": (float, pa.float64(), "numbers"),
+    "string": (str, pa.string(), "text"),
+    "binary": (bytes, pa.binary(), "bytes"),
+    "date32": (date, pa.date32(), "dates"),
+    "time64[us]": (time, pa.time64("us"), "times"),
+    "timestamp[us]": (None, pa.timestamp("us"), "times without a zone"),
+    "struct": (None, None, "objects"),
+    "list": (None, None, "lists"),
+    "decimal128": (None, None, "decimals"),
 }
-_TYPE_WORDS = {  # in messages
-    "bool": "true or false",
-    "int64": "whole numbers",
-    "float64": "numbers",
-    "string": "text",
-    "binary": "bytes",
-    "date32": "dates",
-    "time64[us]": "times",
-    "struct": "objects",
-    "list": "lists",
-    "decimal128": "decimals",
-}
-_ARROW_TYPES = {
-    "null": pa.null(),
-    "bool": pa.bool_(),
-    "int64": pa.int64(),
-    "float64": pa.float64(),
-    "string": pa.string(),
-    "binary": pa.binary(),
-    "date32": pa.date32(),
-    "time64[us]": pa.time64("us"),
-    "timestamp[us]": pa.timestamp("us"),
-}
+_TYPE_NAMES = {python: name for name, (python, _, _) in _TYPES.items() if python}  # of types always stored as one
+_ARROW_TYPES = {name: arrow for name, (_, arrow, _) in _TYPES.items() if arrow is not None}
 _CONVERSIONS = {  # what text is read as to be of an Arrow type
     "int": pa.types.is_integer,
     "float": pa.types.is_floating,
@@ -274,9 +258,7 @@ def _at(where: str) -> str:
 
 
 def _in_words(kind: ColumnType) -> str:
-    if kind.name.startswith("timestamp"):
-        return "times with a zone" if "tz" in kind.name else "times without a zone"
-    return _TYPE_WORDS[kind.name]
+    return _TYPES[kind.name][2] if kind.name in _TYPES else "times with a zone"
 
 
 def _arrow_type(kind: ColumnType) -> pa.DataType:

@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import NoReturn
 
 from indexer.corpus.remote_sources import find_objects
+from indexer.corpus.row import ENDING
 from indexer.errors import ConfigError, CorpusError
 from indexer.urls import local_path, url_of
 
@@ -118,7 +119,7 @@ def _id_lists(path: Path) -> list[SourceFile]:
         beside = sorted(other for other in path.parent.iterdir() if other.name.startswith(start) and other.is_file())
     except OSError as error:
         raise CorpusError(f"{path.parent}: cannot be looked at: {error.strerror or error}.") from error
-    files = [_typed(other, other.name, "") for other in beside if not _is_rejects(other)]
+    files = [_typed(other, other.name, "") for other in beside if not other.name.endswith(ENDING)]
     return [file for file in files if file is not None]
 
 
@@ -167,7 +168,7 @@ def _objects(url: str, file_format: str) -> tuple[list[SourceFile], list[str]]:
     files, ignored = [], []
     for name in names if is_one else beir[:1] or names:
         place = PurePosixPath(name)
-        file = None if _is_rejects(Path(name)) and not is_one else _typed(Path(name), str(place), file_format)
+        file = None if name.endswith(ENDING) and not is_one else _typed(Path(name), str(place), file_format)
         if file is None and is_one:
             raise _unknown_type(f"{folder}/{name}")
         if file is None:
@@ -204,36 +205,37 @@ def _unknown_type(shown: str) -> CorpusError:
 
 def _folder(folder: Path, file_format: str, arrays: bool) -> tuple[list[SourceFile], list[str]]:
     beir = [folder / name for name in _BEIR_CORPUS if (folder / name).is_file()]
+    indexes: list[str] = []
+    paths = beir[:1] or sorted(_files_below(folder, indexes), key=lambda path: path.relative_to(folder).parts)
+    files, unknown = _sorted_out([(path, path.relative_to(folder).as_posix()) for path in paths], file_format, arrays)
+    if not files:
+        raise CorpusError(f"{folder}: nothing to read in this folder; expected files such as {' '.join(FORMATS)}.")
+    return files, [*indexes, *unknown, *map(str, beir[1:])]
+
+
+def _matches(pattern: str, file_format: str, arrays: bool) -> tuple[list[SourceFile], list[str]]:
+    matches = map(Path, sorted(glob.glob(pattern, recursive=True)))  # noqa: PTH207 - absolute patterns too
+    paths = [path for path in matches if not path.is_dir() and not any(map(_is_index, path.parents))]
+    places = [(path, os.path.relpath(path, _fixed_part(pattern))) for path in paths]
+    files, ignored = _sorted_out(places, file_format, arrays)
+    if not files:
+        found = f"matches only files of unknown type ({ignored[0]}, ...)" if ignored else "matches no file"
+        raise CorpusError(f"{pattern}: this pattern {found}. Way out: check the path, or pass --format.")
+    return files, ignored
+
+
+def _sorted_out(
+    places: Iterable[tuple[Path, str]], file_format: str, arrays: bool
+) -> tuple[list[SourceFile], list[str]]:
+    """Return the files to read among paths with their labels, and the other paths."""
     files: list[SourceFile] = []
     ignored: list[str] = []
-    for path in beir[:1] or sorted(_files_below(folder, ignored), key=lambda path: path.relative_to(folder).parts):
-        label = path.relative_to(folder).as_posix()
-        file = None if _is_rejects(path) else _typed(path, label, file_format, arrays)
+    for path, label in places:
+        file = None if path.name.endswith(ENDING) else _typed(path, label, file_format, arrays)
         if file is None:
             ignored.append(str(path))
         else:
             files.append(file)
-    if not files:
-        raise CorpusError(f"{folder}: nothing to read in this folder; expected files such as {' '.join(FORMATS)}.")
-    return files, ignored + [str(path) for path in beir[1:]]
-
-
-def _matches(pattern: str, file_format: str, arrays: bool) -> tuple[list[SourceFile], list[str]]:
-    files: list[SourceFile] = []
-    ignored: list[str] = []
-    for match in sorted(glob.glob(pattern, recursive=True)):  # noqa: PTH207 - absolute patterns too:
-        path = Path(match)
-        if path.is_dir() or any(_is_index(parent) for parent in path.parents):
-            continue
-        label = os.path.relpath(path, _fixed_part(pattern))
-        file = None if _is_rejects(path) else _typed(path, label, file_format, arrays)
-        if file is not None:
-            files.append(file)
-        else:
-            ignored.append(match)
-    if not files:
-        found = f"matches only files of unknown type ({ignored[0]}, ...)" if ignored else "matches no file"
-        raise CorpusError(f"{pattern}: this pattern {found}. Way out: check the path, or pass --format.")
     return files, ignored
 
 
@@ -279,10 +281,6 @@ def _is_index(folder: Path) -> bool:
     return (folder / "manifests").is_dir() or ((folder / "parts").is_dir() and (folder / "lock").is_file())
 
 
-def _is_rejects(path: Path) -> bool:
-    return path.name.endswith(".rejects.jsonl")  # as `isotrope build --on-error skip` names them
-
-
 def _fixed_part(pattern: str) -> str:
     """The folder before the first wildcard: labels are what comes after it."""
     head = pattern[: min(pattern.find(sign) for sign in "*?[" if sign in pattern)]
@@ -296,6 +294,5 @@ def _raise(error: OSError) -> NoReturn:
 def _nearest_sibling(path: Path) -> str:
     if not path.parent.is_dir():
         return f"; the folder {path.parent} does not exist either."
-    names = [entry.name for entry in path.parent.iterdir()]
-    close = difflib.get_close_matches(path.name, names, n=1)
+    close = difflib.get_close_matches(path.name, [entry.name for entry in path.parent.iterdir()], n=1)
     return f'; did you mean "{path.parent / close[0]}"?' if close else "."

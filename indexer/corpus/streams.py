@@ -92,8 +92,13 @@ def open_source(file: SourceFile) -> io.BufferedReader:
     return open_regular(file.path) if file.path is not None else open_object(file.url)
 
 
-def to_seekable(file: SourceFile) -> IO[bytes]:
-    """The decompressed file as a seekable temporary one, gone when closed; for formats that need to seek."""
+def open_seekable(file: SourceFile) -> IO[bytes]:
+    """Open a file for a format that needs to seek: stdin and compressed files as a temporary copy, gone when closed.
+
+    Raises OSError, CorpusError, and of object storage StoreError.
+    """
+    if not file.is_stdin and not file.compression:
+        return open_source(file)
     copy = tempfile.TemporaryFile()  # noqa: SIM115 - handed to the caller
     try:
         with ByteStream(file) as stream:

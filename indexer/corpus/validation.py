@@ -134,6 +134,11 @@ def _in_words(value: Any) -> str:
     if isinstance(value, list | tuple):
         odd = next(place for place, element in enumerate(value) if type(element) not in _NUMBER_TYPES)
         return f"a list with {_TYPE_WORDS.get(type(value[odd]), 'something else')} at position {odd + 1}"
+    return type_in_words(value)
+
+
+def type_in_words(value: Any) -> str:
+    """Return the type of a value, for messages."""
     return _TYPE_WORDS.get(type(value), f"of type {type(value).__name__}")
 
 

@@ -6,7 +6,6 @@ own; the fingerprint of it is what a recipe records as `rerank.sha256`. Loads no
 """
 
 import dataclasses
-from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -18,7 +17,7 @@ from indexer.encoders.model_files import ModelFiles, find_model_files, hash_file
 from indexer.encoders.model_json import read_json
 from indexer.encoders.protocol import EncoderSpec
 from indexer.encoders.spec import max_positions, model_max_length
-from indexer.errors import ConfigError, IsotropeError, MismatchError, ModelError
+from indexer.errors import ConfigError, MismatchError, ModelError
 from indexer.ranking_config import RerankConfig
 
 RULES = 1  # bump when the same files and settings would give other scores
@@ -153,30 +152,3 @@ def _max_length(asked: int, files: ModelFiles) -> int:
             f"rerank.max_length is {asked}; expected at least {_FEWEST_TOKENS}, or 0 for the model's own limit."
         )
     return asked or model_max_length(files)
-
-
-def another_model(config: RerankConfig, model: str | Path) -> RerankConfig:
-    """A recipe's settings with another model, whose hash nobody has recorded and which reads what it can.
-
-    The recorded model, by its name or moved, reads as much as the recipe lets it. Raises ConfigError for a blank name.
-    """
-    if not str(model).strip():
-        raise ConfigError(
-            "the name of the cross-encoder is blank; expected a hub id or a folder. Is a variable unset? Leave it out "
-            "to go without."
-        )
-    same = dataclasses.replace(config, model=str(model), sha256="")
-    return same if _is_recorded(config, same) else dataclasses.replace(same, max_length=0)
-
-
-def _is_recorded(config: RerankConfig, asked: RerankConfig) -> bool:
-    """Whether the model that is asked for is the recipe's own: of the same name, or with the hash that is recorded."""
-    if not config.model or not config.max_length:  # there is nothing to keep
-        return False
-    first, second = (Path(one.model).expanduser() for one in (config, asked))
-    if first == second or first.resolve() == second.resolve():
-        return True
-    try:
-        return resolve_cross_encoder(asked).fingerprint == config.sha256
-    except IsotropeError:  # another one, or none: whoever opens it says what is wrong
-        return False

@@ -93,8 +93,6 @@ def _settings(options: Mapping[str, Any]) -> "PlanSettings":
 
 def _show(plan: "Plan") -> None:
     """Sections of figures, each with its arithmetic below; then the constants, and what is not known."""
-    from search.plan.plan import show_constant
-
     asked = plan.settings
     click.echo(f"{asked.documents:,} documents of {asked.tokens:g} tokens, {plan.shape.name}, {asked.rows:,} vectors")
     for section, title in _SECTIONS.items():
@@ -104,7 +102,7 @@ def _show(plan: "Plan") -> None:
             _show_lines(lines)
     used = list(plan.ledger.used())
     click.echo(f"\n{click.style('Constants', bold=True)} (* above: extrapolated)")
-    rows = [[one.name, f"{show_constant(one.value, one.unit)}{_per(one.unit)}", one.source] for one in used]
+    rows = [[one.name, f"{one.shown}{_per(one.unit)}", one.source] for one in used]
     _show_columns(rows)
     for note in plan.notes:
         click.echo(f"note: {note}", err=True)

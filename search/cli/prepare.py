@@ -37,7 +37,7 @@ def demo_corpus(output: Path, force: bool, as_json: bool) -> None:
     Example:
       isotrope demo-corpus -o stdlib.jsonl
     """
-    from indexer.corpus.demo_corpus import write_stdlib_corpus
+    from search.cli.demo_corpus import write_stdlib_corpus
     from search.cli.output import print_json, stdout_free_for
 
     with stdout_free_for(output):
@@ -63,9 +63,9 @@ def convert(source: Path, output: Path, as_json: bool) -> None:
     Example:
       isotrope convert old-model -o new-model
     """
-    from indexer.encoders.convert import convert_to_safetensors
     from indexer.output_files import check_output_folder
     from search.cli.output import print_json
+    from search.export.convert import convert_to_safetensors
 
     check_output_folder(output)
     convert_to_safetensors(source, output)

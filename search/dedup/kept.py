@@ -2,7 +2,7 @@
 
 Rows are written as they were where the corpus is at hand and FILE is of its format: lines byte for byte (JSON Lines,
 CSV, TSV, plain text), rows with all their columns and types (Parquet, Arrow). Otherwise, and where files of the
-corpus have different columns, the index's own documents are written (see `indexer.corpus.writing`).
+corpus have different columns, the index's own documents are written (see `search.dedup.corpus_writing`).
 """
 
 from collections.abc import Callable, Iterator
@@ -20,7 +20,10 @@ from indexer.corpus.document import Document
 from indexer.corpus.row import Header, Row
 from indexer.corpus.schema import schema_from_json
 from indexer.corpus.sources import COMPRESSIONS, FORMATS, format_of, paths_of
-from indexer.corpus.writing import (
+from indexer.errors import ConfigError, CorpusError
+from indexer.output_files import is_stream, open_output
+from indexer.store.files import FileDigest
+from search.dedup.corpus_writing import (
     CompressedWriter,
     CorpusColumns,
     TableWriter,
@@ -30,9 +33,6 @@ from indexer.corpus.writing import (
     has_dictionaries,
     write_documents,
 )
-from indexer.errors import ConfigError, CorpusError
-from indexer.output_files import is_stream, open_output
-from indexer.store.files import FileDigest
 from search.files import check_outputs
 from search.index import Index
 

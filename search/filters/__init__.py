@@ -1,12 +1,12 @@
 """Filters: a condition on documents, in SQL, and the documents that meet it.
 
-expressions  pieces of SQL, each with the kind of its values and what they may cost; comparing them
-columns      the columns a filter names, and what they hold
-functions    the functions and casts a filter may use: the allow-list
-database     DuckDB, with nothing but tables in memory, a second at most: it parses, and works out
-scanner      what is looked at before parsing; how a mistake is told
-grammar      the syntax tree of a filter is walked once, and SQL is written anew from what was understood
-facets       what a filter could ask of an index's metadata: values, counts, the least and the most
+expressions  typed pieces of SQL, and the rules of comparing their values
+columns      the columns that a filter names, and their values
+functions    the functions, operators and types of filters: the allow-list
+database     DuckDB with nothing but tables in memory: it parses conditions and evaluates them
+scanner      checks before parsing; messages with the place of a mistake
+grammar      one walk over the syntax tree of a filter, which writes the SQL anew
+facets       values, counts and ranges of metadata columns, from which filters can be chosen
 filters      from an index and a filter to the numbers of documents; deleting those
 """
 

@@ -1,11 +1,11 @@
-"""The columns of an index that a filter names, and their values, those used lately kept in memory."""
+"""The columns of an index that a filter names, and their values, of which recent ones stay in memory."""
 
 import difflib
 import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 import pyarrow as pa
@@ -33,7 +33,7 @@ _LONGEST = 100  # characters of a name that is compared with those that are ther
 
 
 class ColumnNames:
-    """Finds columns by name and gives each a name of its own in SQL, since DuckDB takes "Year" and "year" for one."""
+    """Finds columns by name and gives each a name of its own in SQL: DuckDB takes "Year" and "year" for the same."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
@@ -41,34 +41,27 @@ class ColumnNames:
 
     @property
     def kinds(self) -> list[str]:
-        """What c0, c1, ... hold."""
+        """The kinds of c0, c1, ..."""
         return [kind_of(type_at(self._schema, path)) for path in self.paths]
 
     def find(self, names: ColumnPath, quoted: bool = False) -> tuple[str, pa.DataType]:
-        """A column, or a field inside its objects, as written: its name in SQL and its type.
+        """Return the SQL name and the type of a column, or of a field inside its objects, as the filter names it.
 
-        The name is found exactly, else in letters of another case. Raises ValueError for a column that is not there,
-        `quoted` or not, and for one that has no values of its own.
+        An exact name wins over one in letters of another case. Raises ValueError for an unknown column (`quoted` or
+        not), and for one that has no values of its own.
         """
         path = self._path(names, quoted)
-        held = type_at(self._schema, path)
-        if kind_of(held) == OBJECTS:
-            fields, shown = _listed([field.name for field in held]), shortened(".".join(names))
+        kind = type_at(self._schema, path)
+        if kind_of(kind) == OBJECTS:
+            fields, shown = _listed([field.name for field in kind]), shortened(".".join(names))
             raise ValueError(f"{shown} holds objects; name one of their fields, as {shown}.field: {fields}")
         if path not in self.paths:
             self.paths.append(path)
-        return f"c{self.paths.index(path)}", held
+        return f"c{self.paths.index(path)}", kind
 
     def has(self, name: str) -> bool:
-        """Whether a column goes by this name."""
+        """Return whether there is a column of this name."""
         return _among(name, self._schema.names) is not None
-
-    def holds_objects(self, names: ColumnPath) -> bool:
-        """Whether there is such a column and its values are objects."""
-        try:
-            return kind_of(type_at(self._schema, self._path(names, quoted=False))) == OBJECTS
-        except ValueError:
-            return False
 
     def _path(self, names: ColumnPath, quoted: bool) -> ColumnPath:
         name = _among(names[0], self._schema.names)
@@ -98,13 +91,13 @@ class ColumnNames:
         return f"{meant}; there are {_listed(columns)}{text and f'; {text}'}"
 
     def _dotted(self, names: ColumnPath) -> str:
-        """The way out where the name of a column has a dot."""
+        """Return the advice where the name of a column has a dot."""
         whole = ".".join(names)
         return f' (did you mean "{whole}", in double quotes?)' if whole in self._schema.names and names[1:] else ""
 
 
 def _closest(name: str, there: list[str]) -> str | None:
-    """The name that is nearest to one that is not there, if any is near: "yaer" is "year"."""
+    """Return the closest existing name, if any is close: "yaer" is "year"."""
     alike = {other.casefold(): other for other in there}
     close = difflib.get_close_matches(name[:_LONGEST].casefold(), alike, n=1)
     return alike[close[0]] if close else None
@@ -126,14 +119,11 @@ def _listed(names: list[str]) -> str:
 
 
 def _shown(name: str) -> str:
-    """A column's name as a filter would have it."""
-    plain = name.isidentifier() and name.lower() not in RESERVED
-    name = shortened(name)
-    return name if plain else '"' + name.replace('"', '""') + '"'
+    return written((shortened(name),))
 
 
 def written(path: ColumnPath) -> str:
-    """A column, or a field inside its objects, as a filter writes it: in double quotes unless it is a plain word."""
+    """Return a column, or a field inside its objects, as a filter writes it: quoted unless it is a plain word."""
     return ".".join(
         name if _PLAIN.fullmatch(name) and name.lower() not in RESERVED else '"' + name.replace('"', '""') + '"'
         for name in path
@@ -150,9 +140,9 @@ Value = TypeVar("Value", bound=_Sized)
 
 
 class LruCache(Generic[Key, Value]):
-    """Values by key; those used longest ago go first, and one larger than all the room is not kept.
+    """Values by key; those used longest ago go first, and a value larger than all the room is not kept.
 
-    `key_bytes` tells how large a key is; they count too. Safe to share between threads.
+    `key_bytes` gives the size of a key, which counts too. Safe to share between threads.
     """
 
     def __init__(self, room: int, key_bytes: Callable[[Key], int] = lambda key: 0) -> None:
@@ -161,14 +151,14 @@ class LruCache(Generic[Key, Value]):
         self._lock = threading.Lock()
 
     def find(self, key: Key) -> Value | None:
-        """The value kept for `key`, if any."""
+        """Return the value kept for `key`, if any."""
         with self._lock:
             if key in self._values:
                 self._values.move_to_end(key)
             return self._values.get(key)
 
     def keep(self, key: Key, value: Value) -> Value:
-        """Keep a value, in place of the one that the key has; returns the value."""
+        """Keep a value in place of the key's former value; return it."""
         with self._lock:
             if key in self._values:
                 self._bytes -= self._size(key, self._values.pop(key))
@@ -183,48 +173,40 @@ class LruCache(Generic[Key, Value]):
         return value.nbytes + self._key_bytes(key)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Batch:
-    """Some parts, one after another: the number of their first document, how many they have, their columns."""
+    """Columns of consecutive documents, the number of the first document, and how many there are."""
 
     first: int
-    count: int = 0
-    parts: list[list[pa.ChunkedArray]] = field(default_factory=list)
-
-    @property
-    def columns(self) -> list[pa.ChunkedArray]:
-        """The columns, each over all those documents."""
-        columns = zip(*self.parts, strict=True)
-        return [
-            pa.chunked_array([chunk for part in column for chunk in part.chunks], column[0].type) for column in columns
-        ]
+    count: int
+    columns: list[pa.ChunkedArray]
 
 
 class ColumnReader:
-    """Reads columns of documents part by part, so that memory stays bounded whatever is asked for."""
+    """Reads columns of documents part by part, so that memory stays bounded for an index of any size."""
 
     def __init__(self, documents: DocumentReader) -> None:
         self._documents = documents
         self._held: LruCache[tuple[int, ColumnPath], pa.ChunkedArray] = LruCache(HELD_BYTES)
 
     def batches(self, paths: Sequence[ColumnPath], on_read: Callable[[int], None] = lambda _: None) -> Iterator[Batch]:
-        """All documents, in order of number, a few parts at a time. Times with a zone come in UTC, without one.
+        """Yield all documents in order of number, a few parts at a time. Times with a zone come in UTC, without one.
 
         `on_read` is as in `DocumentReader.columns`.
         """
         counts = self._documents.counts
-        batch, size = Batch(0), 0
+        parts: list[list[pa.ChunkedArray]] = []
+        first = last = size = 0
         for part, count in enumerate(counts):
-            columns = self._read(part, paths, on_read)
-            batch.parts.append(columns)
-            batch.count += count
-            size += sum(column.nbytes for column in columns)
+            parts.append(self._read(part, paths, on_read))
+            last += count
+            size += sum(column.nbytes for column in parts[-1])
             if size >= BATCH_BYTES or part + 1 == len(counts):
-                yield batch
-                batch, size = Batch(batch.first + batch.count), 0
+                yield Batch(first, last - first, [_joined(column) for column in zip(*parts, strict=True)])
+                parts, first, size = [], last, 0
 
     def _read(self, part: int, paths: Sequence[ColumnPath], on_read: Callable[[int], None]) -> list[pa.ChunkedArray]:
-        """Columns of one part; those that are not kept are read together."""
+        """Return columns of one part; those that are not in memory are read together."""
         found = {path: self._held.find((part, path)) for path in paths}
         missing = [path for path, column in found.items() if column is None]
         if missing:
@@ -235,8 +217,12 @@ class ColumnReader:
         return [found[path] for path in paths]
 
 
+def _joined(parts: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
+    return pa.chunked_array([chunk for part in parts for chunk in part.chunks], parts[0].type)
+
+
 def in_utc(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Times with a zone as times without: DuckDB would compare them in the zone of the machine it runs on."""
+    """Return times with a zone as UTC times without: DuckDB would compare them in the zone of the machine."""
     kind = _without_zone(column.type)
     return column if column.type == kind else column.cast(kind)
 

@@ -1,4 +1,4 @@
-"""DuckDB, which parses a filter and works out what it matches: one table in memory, no files, no settings, a second."""
+"""DuckDB parses filters and evaluates them: one table in memory, no files, no settings, and a limited time."""
 
 import json
 import re
@@ -26,7 +26,7 @@ _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
 }
 _TABLE, _POSITION = "documents", "position"
 _VECTOR = 2048  # rows that DuckDB looks at together, at most
-_STEP_BYTES = 8 << 20  # looked at between two moments at which it can be interrupted
+_STEP_BYTES = 8 << 20  # read between two moments at which DuckDB can be interrupted
 _AGAIN = 0.05  # seconds: an interrupt that comes before DuckDB has begun is lost
 _NOWHERE = 2**64 - 1  # DuckDB's word for no place
 
@@ -34,9 +34,9 @@ Tree = dict[str, Any]  # a node of DuckDB's syntax tree: fields that are empty o
 
 
 class FilterError(Exception):
-    """DuckDB did not read or work out a condition: the message says why; columns have their names in SQL.
+    """DuckDB cannot read or evaluate a condition. The message says why; columns have their names in SQL.
 
-    `place` is the byte of the statement at which it stopped reading, if it told one.
+    `place` is the byte of the statement at which DuckDB stopped reading, if it reports one.
     """
 
     def __init__(self, message: str, place: int | None = None) -> None:
@@ -45,14 +45,14 @@ class FilterError(Exception):
 
 
 class TimeLimitError(Exception):
-    """A condition was not worked out in time."""
+    """A condition was not evaluated in time."""
 
 
 @dataclass(frozen=True)
 class Condition:
     """A condition in SQL, over columns c0, c1, ... and the values of `lists`: tables list0, list1, ... of one column.
 
-    `weight` says how often a document's bytes are looked at, `made` how many more bytes are made for each document.
+    `weight` says how often a document's bytes are read, `made` how many more bytes are written for each document.
     """
 
     sql: str
@@ -62,23 +62,22 @@ class Condition:
 
 
 class FilterDatabase:
-    """A connection of DuckDB's, with one table of documents at a time. Not thread-safe."""
+    """A connection to DuckDB, with one table of documents at a time. Not thread-safe."""
+
+    def connect(self) -> None:
+        """Load DuckDB and connect to it, which takes time the first time."""
+        self._connection  # noqa: B018  # a cached property
 
     def tokens(self, text: str) -> list[tuple[int, str]]:
-        """The words and signs of a piece of SQL, but for literals: the byte at which each starts, and its kind."""
+        """Return the first byte and the kind of each word and sign of a piece of SQL, literals aside."""
         import duckdb
 
         kinds = duckdb.token_type
         literals = (kinds.numeric_const, kinds.string_const)
         return [(start, kind.name) for start, kind in duckdb.tokenize(text) if kind not in literals]
 
-    def has_function(self, name: str) -> bool:
-        """Whether DuckDB has a function of this name, whether or not a filter may use it."""
-        sql = "SELECT count(*) FROM duckdb_functions() WHERE function_name = ?"
-        return bool(self._connection.execute(sql, [name.lower()]).fetchone()[0])
-
     def parse(self, statement: str) -> Tree:
-        """The syntax tree of one query, which is neither bound nor run. Raises FilterError for anything else."""
+        """Return the syntax tree of one query, neither bound nor run. Raises FilterError for anything else."""
         sql = "SELECT json_serialize_sql(?::VARCHAR, skip_null := true, skip_empty := true, skip_default := true)"
         try:
             tree: Tree = json.loads(self._connection.execute(sql, [statement]).fetchall()[0][0])
@@ -94,7 +93,7 @@ class FilterDatabase:
     def matches(
         self, condition: Condition, columns: list[pa.ChunkedArray], count: int, seconds: float
     ) -> npt.NDArray[np.int64]:
-        """The positions, ascending, at which a condition over columns c0, c1, ... (`count` values each) holds.
+        """Return the positions, ascending, at which a condition over columns c0, c1, ... (`count` values each) holds.
 
         Raises FilterError, and TimeLimitError.
         """
@@ -129,9 +128,9 @@ class FilterDatabase:
 
 
 def _in_steps(table: pa.Table, condition: Condition) -> pa.Table:
-    """The table in pieces that take little time each: between them, and only there, DuckDB can be interrupted."""
-    looked = table.nbytes * condition.weight + len(table) * condition.made
-    rows = _STEP_BYTES * len(table) // max(1, looked)
+    """Return the table in pieces that take little time and memory each. DuckDB can be interrupted only between them."""
+    work = table.nbytes * condition.weight + len(table) * condition.made
+    rows = _STEP_BYTES * len(table) // max(1, work)
     if rows >= _VECTOR:
         return table
     return pa.Table.from_batches(table.to_batches(max_chunksize=max(1, rows)), table.schema)
@@ -155,7 +154,6 @@ def _interrupted_after(seconds: float, connection: Any) -> Iterator[None]:
 
 
 def _reason(error: Exception) -> str:
-    """What DuckDB says, without the kind of error, the piece of SQL, which the user did not write, and ways out that
-    a filter does not have."""
+    """Return DuckDB's message without the kind of error, the piece of rewritten SQL, and advice that fits no filter."""
     said = re.sub(r"^[A-Z][\w -]* Error: ", "", str(error).partition("\n")[0])
     return re.sub(r"\. Use TRY\(.*", "", said).rstrip(".")

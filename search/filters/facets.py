@@ -70,7 +70,7 @@ def column_facets(
     names: Collection[str] = (),
     seconds: float = math.inf,
 ) -> list[ColumnFacet]:
-    """A facet of each metadata column that a filter can name, in their order in the index; of objects, of each field.
+    """Return a facet of each metadata column that a filter can name, in index order; of objects, of each field.
 
     `among` (documents,) selects the documents to count, None all; `names` selects columns, empty all. At most
     `most_values` are listed of a column. Raises ConfigError if that is less than 1, for unknown columns, and if
@@ -100,7 +100,7 @@ def column_facets(
 
 
 def _fields(path: ColumnPath, kind: pa.DataType) -> Iterator[ColumnPath]:
-    """The column itself, or the fields inside its objects, but for those that no filter can name."""
+    """Yield the column itself, or the fields inside its objects, except those that no filter can name."""
     if not path[-1] or UNFIT.search(path[-1]):
         return
     if pa.types.is_struct(kind):
@@ -111,7 +111,7 @@ def _fields(path: ColumnPath, kind: pa.DataType) -> Iterator[ColumnPath]:
 
 
 class _Tally:
-    """What was seen of one column so far."""
+    """The values of one column that were counted so far."""
 
     def __init__(self, path: ColumnPath, kind: pa.DataType) -> None:
         self._path, self._kind = path, kind_of(kind)
@@ -122,7 +122,7 @@ class _Tally:
         self._counts = _Counts() if self._elements in _COUNTED else None
 
     def add(self, column: pa.ChunkedArray) -> None:
-        """Take in the column of a part."""
+        """Add the column of a part."""
         self._documents += len(column) - column.null_count
         if self._kind in _RANGED and column.null_count < len(column):
             ends = [*self._ends, *pc.min_max(column).as_py().values()]
@@ -131,7 +131,7 @@ class _Tally:
             self._counts.add(_elements_of(column) if self._kind == LISTS else column)
 
     def facet(self, most_values: int) -> ColumnFacet:
-        """The column, once all parts were seen."""
+        """Return the facet, once all parts were added."""
         counts = None if self._counts is None else self._counts.summed()
         none = 0 if self._counts is not None and not self._documents else None  # no part was looked at
         distinct = none if counts is None else len(counts)
@@ -152,13 +152,13 @@ class _Tally:
 
 
 class _Counts:
-    """How often each value was met, until there are too many: then nothing is held any more."""
+    """The count of each value. Beyond the limits it holds nothing."""
 
     def __init__(self) -> None:
         self._tables: list[pa.Table] | None = []
 
     def add(self, values: pa.ChunkedArray) -> None:
-        """Count some values, but for nulls."""
+        """Count some values; nulls are left out."""
         if self._tables is None:
             return
         met = pc.value_counts(values.drop_null())
@@ -168,7 +168,7 @@ class _Counts:
             self.summed()
 
     def summed(self) -> pa.Table | None:
-        """Values and counts, each value once; None where there are too many."""
+        """Return values and counts, each value once; None beyond the limits."""
         if self._tables:
             table = pa.concat_tables(self._tables)
             if len(self._tables) > 1:
@@ -179,14 +179,14 @@ class _Counts:
 
 
 def _elements_of(lists: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The elements of lists, those of one list once each."""
+    """Return the elements of lists; an element counts once a list."""
     whole = lists.combine_chunks()
     pairs = pa.table({"list": pc.list_parent_indices(whole), "value": pc.list_flatten(whole)})
     return pairs.group_by(["list", "value"], use_threads=False).aggregate([]).column("value")
 
 
 def _most_frequent(counts: pa.Table, most: int) -> Iterator[tuple[Value, int]]:
-    """(value, count), the most frequent first, then the least value."""
+    """Return (value, count) pairs, the most frequent first, equals by value."""
     if pa.types.is_string(counts.schema.field("value").type):
         counts = counts.filter(pc.less_equal(pc.utf8_length(counts.column("value")), LONGEST))
     if pa.types.is_boolean(counts.schema.field("value").type):

@@ -28,10 +28,10 @@ _SAID = 300  # characters of what DuckDB says
 
 
 class MetadataFilter:
-    """SQL conditions on the documents of an open index. Columns and answers used lately are kept.
+    """SQL conditions on the documents of an open index. Recent columns and answers stay in memory.
 
-    Safe to share between threads. One filter is worked out at a time, by DuckDB's own threads: side by side each would
-    take longer, and what is allowed alone would be stopped for its time. Answers that are kept wait for nobody.
+    Safe to share between threads. DuckDB evaluates one filter at a time, with its own threads: filters that ran side by
+    side would slow each other down beyond the time limit. Answers in memory are returned without waiting.
     """
 
     def __init__(self, opened: "Index") -> None:
@@ -43,11 +43,11 @@ class MetadataFilter:
         self._lock = threading.Lock()  # of the database and the columns
 
     def documents(self, where: str) -> npt.NDArray[np.int64]:
-        """The numbers of the documents that meet an SQL condition, ascending. Where it is NULL it is not met.
+        """Return the numbers of the documents that meet an SQL condition, ascending. NULL counts as not met.
 
         Columns are id, title, text and those of metadata; `column.field` is a field of an object. Times with a zone
-        count in UTC. Raises ConfigError for what is no condition, unknown columns, values of kinds that cannot be
-        compared, and a condition that takes longer than a second.
+        count in UTC. Raises ConfigError for anything but a condition, unknown columns, values of kinds that cannot
+        be compared, and a condition that takes longer than a second.
         """
         bits = self._answers.find(where)
         if bits is None:
@@ -58,11 +58,13 @@ class MetadataFilter:
         return np.flatnonzero(np.unpackbits(bits, count=len(self._documents)))
 
     def _met(self, where: str) -> npt.NDArray[np.bool_]:
-        """Which documents meet a condition, (documents,)."""
-        columns = ColumnNames(self._documents.schema)
+        """Return a mask of the documents that meet a condition, (documents,)."""
+        self._database.connect()  # outside the limit
+        columns, limit = ColumnNames(self._documents.schema), _TimeLimit()
         condition = compile_filter(where, columns, self._database)
-        met, limit = np.zeros(len(self._documents), bool), _TimeLimit()
+        met = np.zeros(len(self._documents), bool)
         try:
+            limit.count()
             for batch in self._values.batches(columns.paths, limit.check_reading):
                 found = self._database.matches(condition, batch.columns, batch.count, limit.left)
                 met[batch.first + found] = True
@@ -79,10 +81,10 @@ class MetadataFilter:
 
 
 class _TimeLimit:
-    """The seconds that a filter has left.
+    """The seconds that a filter has left, parsing included.
 
-    Reading counts only after the bytes that `ColumnReader` can keep in memory. Those are read once for all later
-    filters and may take longer, because thousands of files must be opened or fetched from object storage.
+    Reading columns counts only after the bytes that `ColumnReader` can keep in memory. Those are read once for all
+    later filters and may take longer, because thousands of files must be opened or fetched from object storage.
     """
 
     def __init__(self) -> None:
@@ -96,18 +98,18 @@ class _TimeLimit:
             self._since = time.monotonic()
         else:
             self.count()
-            if self.left <= 0:
-                raise TimeLimitError
 
     def count(self) -> None:
-        """Subtract the seconds since the last call."""
+        """Subtract the seconds since the last call. Raises TimeLimitError when none are left."""
         now = time.monotonic()
         self.left -= now - self._since
         self._since = now
+        if self.left <= 0:
+            raise TimeLimitError
 
 
 def _in_words(reason: str, columns: ColumnNames) -> str:
-    """What DuckDB says, with the filter's own columns and what each holds."""
+    """Return a message of DuckDB with the filter's own columns and their kinds."""
     names = [".".join(path) for path in columns.paths]
     said = re.sub(r"\bc(\d+)\b", lambda found: dict(enumerate(names)).get(int(found[1]), found[0]), reason)
     kinds = ", ".join(f"{name}: {kind}" for name, kind in zip(names, columns.kinds, strict=True))
@@ -115,7 +117,7 @@ def _in_words(reason: str, columns: ColumnNames) -> str:
 
 
 def delete_where(index: str | Path, where: str) -> "DeleteReport":
-    """Take the documents that a condition matches out of an index; none is no error.
+    """Delete the documents of an index that meet a condition; no match is no error.
 
     Raises ConfigError for a condition that is blank or cannot be used, and what `indexer.delete_documents` raises.
     """

@@ -1,8 +1,8 @@
-"""The words and signs of a filter, looked at before it is parsed; how a mistake in it is told.
+"""Checks of the words and signs of a filter before it is parsed, and the messages about its mistakes.
 
 The syntax tree no longer shows comments. Some filters would make parsing itself long: words of other statements,
-depth, and the copies that CASE x WHEN makes of x are refused here. Long lists of literals are left out of what is
-parsed, and put back as tables, since DuckDB takes a while to read thousands.
+depth, and the copies that CASE x WHEN makes of x are refused here. The parser gets no long lists of literals, because
+DuckDB needs a while to read thousands of them; they come back as tables.
 """
 
 import re
@@ -56,12 +56,12 @@ def refuse(where: str, reason: str, place: int | None = None) -> Never:
 
 
 def refuse_byte(where: str, reason: str, byte: int) -> Never:
-    """As `refuse`, with a place in bytes of UTF-8."""
+    """Raise as `refuse`, with a place in bytes of UTF-8."""
     refuse(where, reason, len(where.encode()[:byte].decode(errors="ignore")))
 
 
 def refuse_syntax(where: str, error: FilterError) -> Never:
-    """What DuckDB's parser says, at the filter's own place."""
+    """Raise ConfigError with the message of DuckDB's parser, at the place in the filter."""
     reason = str(error)
     if "expression depth" in reason:
         refuse(where, f"conditions lie more than {DEEPEST} deep in one another")
@@ -83,7 +83,7 @@ def refuse_syntax(where: str, error: FilterError) -> Never:
 
 
 class Scanner:
-    """Looks at the words and signs of a filter before it is parsed. Places are bytes of the statement."""
+    """Checks the words and signs of a filter before it is parsed. Places are bytes of the statement."""
 
     def __init__(self, where: str, columns: ColumnNames, database: FilterDatabase) -> None:
         self._where, self._columns = where, columns
@@ -102,9 +102,9 @@ class Scanner:
         self._cases: list[int | None] = []  # the token at which each open CASE began, until its WHEN
 
     def statement(self) -> str:
-        """The query to be parsed: `lists` are left out, and `names` stand as other words, every place being the same.
+        """Return the query to parse, without `lists` and with other words for `names`; every place stays the same.
 
-        Raises ConfigError for what is no condition.
+        Raises ConfigError for anything but a condition.
         """
         for number, (start, kind) in enumerate(self._tokens):
             if start < self._taken:
@@ -121,7 +121,7 @@ class Scanner:
         refuse_byte(self._where, reason, byte - len(START))
 
     def _word(self, start: int) -> str:
-        """The word that starts there, in upper case."""
+        """Return the word that starts there, in upper case."""
         found = _LETTERS.match(self._bytes, start)
         return found.group().decode().upper() if found else ""
 
@@ -164,7 +164,7 @@ class Scanner:
             self._refuse(f"conditions lie more than {DEEPEST} deep in one another", start)
 
     def _take_list(self, start: int) -> None:
-        """A long list of literals is left out but for its first literal; blanks stand for the rest."""
+        """Replace a long list of literals by blanks, except for its first literal."""
         for form, literal in ((_TEXTS, _TEXT), (_WHOLES, _WHOLE)):
             found = form.match(self._bytes, start)
             held = [one.group() for one in literal.finditer(found[1])] if found else []

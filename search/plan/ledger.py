@@ -1,12 +1,87 @@
-"""The lines of a plan: each a figure with its arithmetic in words and the constants that went into it."""
+"""Constants of a plan, and its lines: each a figure, its arithmetic in words, and the constants that went into it.
 
+Constants are in `constants.json`. "measured" ones come from runs on a machine that is named; "published" ones from a
+maker's data sheet; "extrapolated" ones carry a measurement over to another machine or size.
+"""
+
+import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal
 
-from search.plan.constants import Constant, constants
+from indexer.errors import ConfigError
+from indexer.settings import did_you_mean
 
+Origin = Literal["measured", "published", "extrapolated"]
+_FILE = Path(__file__).with_name("constants.json")
+_CPU = ("cpu", "cpu-amx")
 _BYTES = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
+_KILOBYTES, _TERA = 10_000, 1e12  # from where constants are shown in larger units
+
+
+@dataclass(frozen=True)
+class Constant:
+    """One figure. `machine` is where it was measured; `command` gives it, or names the file or page that holds it."""
+
+    name: str
+    value: float
+    unit: str
+    origin: Origin
+    date: str
+    machine: str
+    command: str
+
+    @property
+    def source(self) -> str:
+        """The origin in words."""
+        where = f" on {self.machine}" if self.machine else ""
+        return f"{self.origin}, {self.date}{where}: {self.command}"
+
+    @property
+    def shown(self) -> str:
+        """The value as a formula has it: 9.2 µs for 9.2e-6 in "s a row"."""
+        value, quantity = self.value, self.unit.split()[0]
+        if quantity == "s" and 0 < value < 0.1:
+            power = min(4, math.ceil(-math.log10(value) / 3))
+            return f"{value * 1000**power:.3g} {('', 'm', 'µ', 'n', 'p')[power]}s"
+        if quantity == "B":
+            return show_bytes(value) if value >= _KILOBYTES else f"{value:.4g} B"
+        if quantity == "FLOP/s":
+            return f"{value / 1e12:.4g} TFLOP/s" if value >= _TERA else f"{value / 1e9:.4g} GFLOP/s"
+        return f"{value:.4g} s" if quantity == "s" else f"{value:.4g}"
+
+
+@cache
+def read_constants() -> Any:
+    """Return `constants.json`: "machines", "models" and "constants"."""
+    return json.loads(_FILE.read_text(encoding="utf-8"))
+
+
+@cache
+def constants() -> MappingProxyType[str, Constant]:
+    """Return all constants by name."""
+    plain = read_constants()
+    machines = plain["machines"]
+    rows = ((name, {**row, "machine": machines.get(row["machine"], row["machine"])})
+            for name, row in plain["constants"].items())  # fmt: skip
+    return MappingProxyType({name: Constant(name=name, **row) for name, row in rows})
+
+
+def devices() -> list[str]:
+    """Return what a plan can encode on: names of processors and of GPUs whose peak is known."""
+    return [*_CPU, *(name.removesuffix(".peak") for name in constants() if name.endswith(".peak"))]
+
+
+def require_gpu(name: str) -> str:
+    """Return the name of a GPU as the constants have it. Raises ConfigError for an unknown GPU."""
+    known = [device for device in devices() if device not in _CPU]
+    if name.lower() not in known:
+        raise ConfigError(f"--gpu: {did_you_mean('GPU', name, known)}")
+    return name.lower()
 
 
 @dataclass(frozen=True)
@@ -32,32 +107,44 @@ class Line:
         return self.beyond or any(constants()[name].origin != "measured" for name in self.constants)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON types."""
+        """Return JSON types."""
         return {**vars(self), "constants": list(self.constants), "extrapolated": self.extrapolated}
 
 
 @dataclass
 class Ledger:
-    """Lines, in order."""
+    """Lines, in order. A line notes the constants that were read from the ledger since the line before it."""
 
     lines: list[Line] = field(default_factory=list)
+    _read: dict[str, None] = field(default_factory=dict)
+
+    def constant(self, name: str) -> float:
+        """Return the value of a constant, and note it for the next line."""
+        self._read[name] = None
+        return constants()[name].value
+
+    def shown(self, name: str) -> str:
+        """Return a constant as a formula shows it, and note it for the next line."""
+        self._read[name] = None
+        return constants()[name].shown
 
     def add(self, line: Line) -> float:
-        """Take in a line; gives its value."""
-        self.lines.append(line)
+        """Append a line with the constants noted; return its value."""
+        self.lines.append(Line(**{**vars(line), "constants": tuple(self._read)}))
+        self._read.clear()
         return line.value
 
     def value(self, key: str) -> float:
-        """A figure that is there; 0 where the plan has no such line."""
+        """Return the figure of a line; 0 where the plan has no such line."""
         return next((line.value for line in self.lines if line.key == key), 0.0)
 
     def used(self) -> Iterator[Constant]:
-        """The constants of all lines, each once."""
+        """Yield the constants of all lines, each once."""
         yield from (constants()[name] for name in dict.fromkeys(name for line in self.lines for name in line.constants))
 
 
 def show(value: float, unit: str) -> str:
-    """A value with its unit, in three digits: bytes in powers of 1000, seconds in hours where they are many."""
+    """Return a value with its unit, in three digits: bytes in powers of 1000, many seconds in hours."""
     if unit == "bytes":
         return show_bytes(value)
     if unit == "money":
@@ -71,7 +158,7 @@ def show(value: float, unit: str) -> str:
 
 
 def show_bytes(value: float) -> str:
-    """Bytes in powers of 1000."""
+    """Return bytes in powers of 1000."""
     size, place = value, 0
     while size >= 999.5 and place < len(_BYTES) - 1:
         size, place = size / 1000, place + 1
@@ -79,7 +166,7 @@ def show_bytes(value: float) -> str:
 
 
 def number(value: float) -> str:
-    """A number in three digits, or all those before the point."""
+    """Return a number in three digits, or with all the digits before the point."""
     if value >= 1e15:
         return f"{value:.3g}"
     return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.3g}"

@@ -1,4 +1,4 @@
-"""Sizes of encoders: those of well-known names, and those of a model's folder."""
+"""Sizes of encoders: of well-known names, which are in `constants.json`, and of a model's folder."""
 
 import json
 from collections.abc import Mapping
@@ -10,34 +10,9 @@ from indexer.config import EncoderConfig
 from indexer.errors import ConfigError, ModelError
 from indexer.regular_files import read_regular
 from indexer.settings import did_you_mean
+from search.plan.ledger import read_constants
 
 _CONFIG_BYTES = 1 << 20
-_BERT = {"small": (384, 12, 1536), "base": (768, 12, 3072), "large": (1024, 24, 4096)}  # hidden, blocks, inner
-_BLOCKS = {
-    "all-minilm-l6-v2": (384, 6, 1536),
-    "all-minilm-l12-v2": _BERT["small"],
-    "multi-qa-minilm-l6-cos-v1": (384, 6, 1536),
-    "bert-base-uncased": _BERT["base"],
-    "bert-base-cased": _BERT["base"],
-    "bert-base": _BERT["base"],
-    "bert-large-uncased": _BERT["large"],
-    "bert-large-cased": _BERT["large"],
-    "bert-large": _BERT["large"],
-    "distilbert-base-uncased": (768, 6, 3072),
-    "roberta-base": _BERT["base"],
-    "roberta-large": _BERT["large"],
-    "xlm-roberta-base": _BERT["base"],
-    "xlm-roberta-large": _BERT["large"],
-    "all-mpnet-base-v2": _BERT["base"],
-    "all-distilroberta-v1": (768, 6, 3072),
-    **{f"bge-{size}-en-v1.5": shape for size, shape in _BERT.items()},
-    **{f"e5-{size}-v2": shape for size, shape in _BERT.items()},
-    **{f"multilingual-e5-{size}": shape for size, shape in _BERT.items()},
-    **{f"gte-{size}": shape for size, shape in _BERT.items()},
-    "labse": _BERT["base"],
-}
-_TABLES = {"potion-base-2m": 64, "potion-base-4m": 128, "potion-base-8m": 256, "potion-base-32m": 512,
-           "potion-retrieval-32m": 512, "potion-multilingual-128m": 256}  # fmt: skip
 _HIDDEN = ("hidden_size", "dim", "d_model")
 _LAYERS = ("num_hidden_layers", "n_layers", "num_layers")
 _INNER = ("intermediate_size", "hidden_dim", "d_ff")
@@ -63,10 +38,10 @@ class ModelShape:
 
 
 def model_shape(encoder: EncoderConfig) -> ModelShape:
-    """The shape of a recipe's encoder, by name or from its folder; nothing is downloaded.
+    """Return the shape of a recipe's encoder, by name or from its folder; nothing is downloaded.
 
-    A transformer is run up to the highest of the recipe's layers. Raises ConfigError for a name that is not known,
-    ModelError for a folder whose config.json does not tell.
+    A transformer is run up to the highest of the recipe's layers. Raises ConfigError for an unknown name, ModelError
+    for a folder whose config.json lacks the sizes.
     """
     folder = Path(encoder.model).expanduser()
     name = folder.name
@@ -74,16 +49,15 @@ def model_shape(encoder: EncoderConfig) -> ModelShape:
         raise ConfigError("a plan needs an encoder, and encoder.kind is vectors. Name one with --model.")
     if (folder / "config.json").is_file():
         return _cut(_of_folder(folder, encoder.kind == "static"), encoder.layers)
-    if name.lower() in _TABLES:
-        return ModelShape(name, _TABLES[name.lower()])
-    if name.lower() in _BLOCKS and encoder.kind != "static":
-        return _cut(ModelShape(name, *_BLOCKS[name.lower()]), encoder.layers)
+    models: dict[str, list[int]] = read_constants()["models"]  # hidden, blocks, inner; of a static table hidden alone
+    known = {known: sizes for known, sizes in models.items() if len(sizes) == 1 or encoder.kind != "static"}
+    if name.lower() in known:
+        return _cut(ModelShape(name, *known[name.lower()]), encoder.layers)
     if folder.is_dir():
         raise ConfigError(
             f"--model: {folder} is a folder without config.json; expected the folder of a model, or a name such as "
             "bert-base-uncased or potion-base-4M."
         )
-    known = _TABLES if encoder.kind == "static" else {**_BLOCKS, **_TABLES}
     raise ConfigError(f"--model: {did_you_mean('model', name.lower(), known)} A folder with its config.json does too.")
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from indexer.config import PART_BYTES, BuildConfig, EncoderConfig
 from indexer.errors import ConfigError
 from indexer.settings import require_above_zero, require_at_least
-from search.plan.constants import require_gpu
+from search.plan.ledger import require_gpu
 
 LEAST_MEMORY = 1 << 30  # bytes of a host that serves
 CORES_A_GPU = 8  # that feed it, where no number is given

@@ -28,8 +28,8 @@ from search.ranking.documents import IdsOf, RankedDocument
 from search.ranking.options import DEPTH
 
 if TYPE_CHECKING:
-    from indexer.encoders.cross_encoder import CrossEncoder
     from indexer.encoders.protocol import EncodeStats
+    from search.ranking.cross_encoder import CrossEncoder
 
 _BATCH = 64  # questions whose hits are read at once
 
@@ -56,7 +56,7 @@ def open_reranker(chosen: RerankerChoice, config: RerankConfig, options: RunOpti
     """
     if not isinstance(chosen, str | Path):
         return chosen
-    from indexer.encoders.cross_encoder_spec import another_model
+    from search.ranking.cross_encoder import another_model
 
     return _opened(another_model(config, chosen), options)
 
@@ -167,7 +167,7 @@ def _window(index: Index, text: str, row: int) -> str:
 
 
 def _opened(config: RerankConfig, options: RunOptions) -> "CrossEncoder":
-    from indexer.encoders.cross_encoder import open_cross_encoder
     from indexer.encoders.cross_encoder_spec import resolve_cross_encoder
+    from search.ranking.cross_encoder import open_cross_encoder
 
     return open_cross_encoder(resolve_cross_encoder(config), options)

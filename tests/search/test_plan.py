@@ -11,12 +11,11 @@ import pytest
 from indexer.config import BuildConfig, EncoderConfig
 from indexer.errors import ConfigError, ModelError
 from search.dedup.join import approximate, cells
-from search.plan import joins
-from search.plan.constants import constants, devices
-from search.plan.ledger import show
+from search.plan import formulas
+from search.plan.formulas import index_kind
+from search.plan.ledger import constants, devices, show
 from search.plan.models import ModelShape, model_shape
 from search.plan.plan import Plan, make_plan
-from search.plan.segments import index_kind
 from search.plan.settings import MOST, Hardware, PlanSettings, Prices, parse_count
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks/results"
@@ -93,11 +92,11 @@ def test_a_build_on_another_machine_is_predicted_from_its_encoding_rate() -> Non
 
 
 def test_cells_are_planned_by_the_limits_that_joins_have() -> None:
-    assert (joins.MOST_CELLS, joins.LEAST_WORK) == (cells.MOST_CELLS, cells._LEAST_WORK)
-    assert (joins.INT8_COST, joins.CELLS_PER_ROOT) == (cells._INT8_COST, approximate._CELLS_PER_ROOT)
+    assert (formulas.MOST_CELLS, formulas.LEAST_WORK) == (cells.MOST_CELLS, cells._LEAST_WORK)
+    assert (formulas.INT8_COST, formulas.CELLS_PER_ROOT) == (cells._INT8_COST, approximate._CELLS_PER_ROOT)
     vectors = np.zeros((52_704, 128), np.float32)
     assert cells.Pilot.of(vectors, 0.95) is None
-    assert joins.exact_work(len(vectors), 128).cells == 0 < joins.exact_work(len(vectors) + 1, 128).cells
+    assert formulas.exact_work(len(vectors), 128).cells == 0 < formulas.exact_work(len(vectors) + 1, 128).cells
     assert cells.Pilot.of(np.zeros((52_705, 128), np.float32), 0.95) is not None
 
 

@@ -16,12 +16,13 @@ import numpy as np
 
 from indexer.arrays import Float64Array, RowIds, SearchResult
 from indexer.config import BuildConfig
-from indexer.encoders.cross_encoder_spec import another_model, with_recorded_hash
+from indexer.encoders.cross_encoder_spec import with_recorded_hash
 from indexer.progress import Progress
 from indexer.ranking_config import RerankConfig
 from search.evaluation.bootstrap import Difference, draw_counts, mean_difference, mean_interval
 from search.evaluation.retrieval.reranked import PairScores, TextsOf, rerank_run
 from search.evaluation.tune.choice import TOLD, is_better
+from search.ranking.cross_encoder import another_model
 from search.ranking.reranker import Reranker, RerankerChoice
 from search.text import counted
 

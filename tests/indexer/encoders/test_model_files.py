@@ -14,10 +14,10 @@ from safetensors.torch import load_file, save_file
 
 from indexer.config import EncoderConfig
 from indexer.encoders import hub, load_encoder, resolve_spec
-from indexer.encoders.convert import convert_to_safetensors
 from indexer.encoders.hub import DEMO_SHA256, locate_model
 from indexer.errors import ExistsError, ModelError
 from indexer.run_options import RunOptions
+from search.export.convert import convert_to_safetensors
 
 TEXTS = ["the whale", "a song of the deep sea", "data"]
 DEMO_ID = "sentence-transformers/all-MiniLM-L6-v2"
@@ -287,7 +287,7 @@ def test_a_conversion_that_fails_leaves_nothing_behind(
     def full(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("indexer.encoders.convert.save_file", full)
+    monkeypatch.setattr("search.export.convert.save_file", full)
     with pytest.raises(ModelError, match="No space left"):
         convert_to_safetensors(folder, tmp_path / "new")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["copy"]

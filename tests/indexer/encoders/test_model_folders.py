@@ -18,7 +18,6 @@ from safetensors.torch import load_file
 
 from indexer.config import EncoderConfig
 from indexer.encoders import load_encoder, resolve_spec
-from indexer.encoders.convert import convert_to_safetensors
 from indexer.encoders.model_files import find_model_files, own_file
 from indexer.encoders.numpy_bert import suits_numpy
 from indexer.encoders.static_tables import load_table
@@ -26,6 +25,7 @@ from indexer.errors import CorpusError, IsotropeError, ModelError
 from indexer.pooling.sif import read_counts
 from indexer.run_options import RunOptions
 from indexer.safetensors_file import read_header
+from search.export.convert import convert_to_safetensors
 
 DEEP = "[" * 100_000
 JSON = st.recursive(

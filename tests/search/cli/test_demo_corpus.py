@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from indexer.corpus import read_corpus
-from indexer.corpus.demo_corpus import stdlib_documents, write_stdlib_corpus
 from indexer.errors import ConfigError, CorpusError, ExistsError
+from search.cli.demo_corpus import stdlib_documents, write_stdlib_corpus
 
 LIBRARY = Path(sysconfig.get_path("stdlib"))
 SOME = ("asyncio", "datetime.py", "json", "os.py", "_pydatetime.py", "random.py", "shutil.py", "test/support")
@@ -129,7 +129,7 @@ def test_a_python_without_sources_says_so(monkeypatch: pytest.MonkeyPatch, tmp_p
 def test_the_written_file_is_a_corpus(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, documents: list[dict[str, Any]]
 ) -> None:
-    monkeypatch.setattr("indexer.corpus.demo_corpus.stdlib_documents", lambda: iter(documents))
+    monkeypatch.setattr("search.cli.demo_corpus.stdlib_documents", lambda: iter(documents))
     path = tmp_path / "stdlib.jsonl"
     assert write_stdlib_corpus(path) == len(documents)
     assert [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]] == documents

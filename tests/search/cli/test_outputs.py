@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 
 from indexer import BuildConfig
 from indexer import output_files as module
-from indexer.corpus.demo_corpus import write_stdlib_corpus
 from indexer.errors import ConfigError, ExistsError, IsotropeError, StoreError
 from indexer.output_files import check_output, descriptor_of, is_stdout, is_stream, open_output
 from indexer.store.layout import is_index_folder
 from search.cli import cli
+from search.cli.demo_corpus import write_stdlib_corpus
 from search.evaluation.result import Clock, write_result
 from search.files import check_outputs, read_by
 from tests.directories import snapshot
@@ -208,7 +208,7 @@ def test_what_is_read_may_be_a_glob_or_no_file_at_all(place: Path) -> None:
 def test_a_pipe_is_written_to_and_stays(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     os.mkfifo("pipe")
     Path("to-pipe").symlink_to("pipe")
-    monkeypatch.setattr("indexer.corpus.demo_corpus.stdlib_documents", lambda: iter([{"id": "a"}, {"id": "b"}]))
+    monkeypatch.setattr("search.cli.demo_corpus.stdlib_documents", lambda: iter([{"id": "a"}, {"id": "b"}]))
     for name in ("pipe", "to-pipe"):
         with subprocess.Popen(["cat", "pipe"], stdout=subprocess.PIPE, text=True) as reader:
             assert write_stdlib_corpus(name) == 2

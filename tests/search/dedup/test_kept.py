@@ -412,7 +412,7 @@ def test_an_interrupt_leaves_nothing(config: BuildConfig, tmp_path: Path, monkey
     def interrupt(*_: object) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("indexer.corpus.writing.TableWriter._empty", interrupt)
+    monkeypatch.setattr("search.dedup.corpus_writing.TableWriter._empty", interrupt)
     for name in ("kept.parquet", "kept.arrow"):
         with pytest.raises(KeyboardInterrupt):
             write_kept(tmp_path / name, index, kept(*KEPT))

@@ -105,7 +105,9 @@ def test_times_count_in_utc_whatever_the_zone(tmp_path: Path, monkeypatch: pytes
     assert found.documents("at IN ('2020-01-01T00:00:00Z', '2020-1-1 2:00')").tolist() == [1]
     assert found.documents("at = TIMESTAMP '2020-01-01 13:00:00+13:00'").tolist() == [1]
     assert found.documents("coalesce(at, '2000-01-01 00:00Z') = CAST('2020-01-01 00:00Z' AS TIMESTAMP)").tolist() == [1]
-    assert found.documents("year(at) = 2019 AND hour(at) = 23").tolist() == [0]
+    assert found.documents("year(at) = 2019 AND date_trunc('hour', at) = TIMESTAMP '2019-12-31 23:00:00'").tolist() == [
+        0
+    ]
     assert found.documents("'2020-01-01 02:00:00+02' IN times").tolist() == [1]
 
 
@@ -127,7 +129,6 @@ def test_every_kind_of_column_can_be_asked(tmp_path: Path) -> None:
     found = open_filters(tmp_path, [[Document(str(n), "", metadata=row) for n, row in enumerate(rows)]])
     answers = {
         "clock > '08:30:00'": [1],
-        "hour(clock) = 8": [0],
         r"raw = '\xFF'": [1],
         "big = 9223372036854775807": [0],
         "big < -9223372036854775807": [1],

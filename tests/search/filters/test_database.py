@@ -12,7 +12,7 @@ from indexer.corpus.document import Document
 from indexer.errors import ConfigError
 from indexer.store import documents
 from search.filters import MetadataFilter, database, filters
-from search.filters.database import Condition, FilterDatabase, FilterError
+from search.filters.database import Condition, FilterDatabase, FilterError, TimeLimitError
 from tests.search.filters.filtered import open_filters
 from tests.search.filters.test_filters import index as index  # a fixture
 
@@ -90,11 +90,28 @@ def test_reading_more_than_is_kept_counts(tmp_path: Path, monkeypatch: pytest.Mo
     assert clock.now == pytest.approx(9.0 + 7 * 0.3)
 
 
-def test_an_interrupt_before_the_start_is_not_lost(long_index: MetadataFilter, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(filters, "SECONDS", -1.0)
+def test_an_interrupt_before_the_start_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database, "_AGAIN", 0.001)
-    with pytest.raises(ConfigError, match="not worked out"):
-        long_index.documents(" OR ".join(f"lower(upper(text)) LIKE '%b_a{n}%'" for n in range(120)))
+    texts = pa.chunked_array([pa.array(["ab" * 2000] * 3000)])
+    slow = " OR ".join(f"lower(upper(c0)) LIKE '%b_a{n}%'" for n in range(120))
+    with pytest.raises(TimeLimitError):
+        FilterDatabase().matches(Condition(slow, weight=500), [texts], 3000, -1.0)
+
+
+def test_reading_a_condition_counts_too(long_index: MetadataFilter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that parsing moves on by two seconds."""
+    clock, parse = SimpleNamespace(now=0.0), long_index._database.parse
+
+    def slowly(statement: str) -> database.Tree:
+        clock.now += 2.0
+        return parse(statement)
+
+    monkeypatch.setattr(filters, "SECONDS", 1.0)
+    monkeypatch.setattr(filters, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr(long_index._database, "parse", slowly)
+    monkeypatch.setattr(long_index._database, "matches", pytest.fail)
+    with pytest.raises(ConfigError, match="not worked out within 1 s"):
+        long_index.documents("id = '70'")
 
 
 @pytest.mark.parametrize("word", ["LIKE", "ILIKE"])

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from indexer import Document, read_corpus
 from indexer.config import CorpusConfig
-from indexer.corpus import writing
 from indexer.corpus.schema import drop_nulls, infer_schema
-from indexer.corpus.writing import check_types, choose_columns, write_documents
 from indexer.errors import ConfigError
 from indexer.store.files import atomic_write
+from search.dedup import corpus_writing as writing
+from search.dedup.corpus_writing import check_types, choose_columns, write_documents
 from tests.documents import DOCUMENTS
 
 

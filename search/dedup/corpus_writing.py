@@ -40,7 +40,7 @@ _WAY_OUT = "Name a .parquet or .arrow file, which holds every type"
 
 
 class Writable(Protocol):
-    """Where bytes go: a file open for writing, or what stands for one."""
+    """Anything that takes bytes, such as a file open for writing."""
 
     def write(self, data: bytes, /) -> object:
         """Take in all of it."""

@@ -4,22 +4,25 @@ It runs as encoders do: by OpenVINO on a CPU where that is installed, else by to
 scores are those of sentence-transformers' `CrossEncoder.predict`, up to that rounding.
 """
 
+import dataclasses
 import importlib.util
 import os
 from collections.abc import Sequence
 from itertools import accumulate, chain
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from indexer.arrays import Float32Array, Float64Array, Int32Array
 from indexer.encoders.batching import Batch, ModelRunner
-from indexer.encoders.cross_encoder_spec import read_activation
+from indexer.encoders.cross_encoder_spec import read_activation, resolve_cross_encoder
 from indexer.encoders.load import named_backend, suits_openvino
 from indexer.encoders.protocol import EncoderSpec, EncodeStats, Tokens
 from indexer.encoders.tokenizer import FastTokenizer, TextTokenizer, open_model_tokenizer, tokenizer_errors
-from indexer.errors import ConfigError, CorpusError, ModelError
+from indexer.errors import ConfigError, CorpusError, IsotropeError, ModelError
 from indexer.lazy import install_line
+from indexer.ranking_config import RerankConfig
 from indexer.run_options import RunOptions
 
 if TYPE_CHECKING:
@@ -107,6 +110,33 @@ class PairTokenizer:
             return self._tokenizer.encode_batch_fast(pairs)
         except TypeError as error:
             raise CorpusError("a question or a text is not valid Unicode (it holds a lone surrogate).") from error
+
+
+def another_model(config: RerankConfig, model: str | Path) -> RerankConfig:
+    """Return a recipe's settings with another model, without a recorded hash, and with the model's own length limit.
+
+    The recorded model, by its name or moved, keeps the recipe's limit. Raises ConfigError for a blank name.
+    """
+    if not str(model).strip():
+        raise ConfigError(
+            "the name of the cross-encoder is blank; expected a hub id or a folder. Is a variable unset? Leave it out "
+            "to go without."
+        )
+    same = dataclasses.replace(config, model=str(model), sha256="")
+    return same if _is_recorded(config, same) else dataclasses.replace(same, max_length=0)
+
+
+def _is_recorded(config: RerankConfig, asked: RerankConfig) -> bool:
+    """Return whether the chosen model is the recipe's own: of the same name, or with the recorded hash."""
+    if not config.model or not config.max_length:  # there is nothing to keep
+        return False
+    first, second = (Path(one.model).expanduser() for one in (config, asked))
+    if first == second or first.resolve() == second.resolve():
+        return True
+    try:
+        return resolve_cross_encoder(asked).fingerprint == config.sha256
+    except IsotropeError:  # another model, or none: opening it says what is wrong
+        return False
 
 
 def open_cross_encoder(spec: EncoderSpec, options: RunOptions | None = None) -> CrossEncoder:
