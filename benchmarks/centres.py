@@ -39,10 +39,7 @@ def row_of(index: Path, folder: Path) -> dict[str, Any]:
     if opened is None:
         raise ValueError("a target of an index has one")
     drawn = tune(
-        UnlabelledJudge(subject, opened.documents.all_documents, "retrieval", SAMPLE),
-        subject,
-        Sweep(),
-        closed_form=True,
+        UnlabelledJudge(subject, opened.documents.all_documents, "retrieval", SAMPLE), subject, Sweep()
     ).measured
     judge = QrelsJudge(subject, folder)
     settings = [one.setting for one in drawn]

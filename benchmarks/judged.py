@@ -1,6 +1,5 @@
 """A judged collection in BEIR's layout with an index of it, to measure what no command of isotrope does."""
 
-import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,8 +17,6 @@ from search.evaluation.retrieval.metrics import measure
 from search.ranking.bm25 import BM25Ranking
 from search.ranking.exact import id_order
 
-UNRELATED = "unrelated"  # qrels of pairs that were judged, and judged to have nothing in common
-
 
 @dataclass(frozen=True)
 class Collection:
@@ -31,11 +28,10 @@ class Collection:
     vectors: Vectors
     questions: Mapping[str, str]
     judged: Mapping[str, Mapping[str, int]]
-    unrelated: Mapping[str, Mapping[str, int]]
 
     @classmethod
-    def opened(cls, index: Path, folder: Path | None, most: int | None = None) -> "Collection":
-        """With `most` so many of the folder's questions, drawn at random."""
+    def opened(cls, index: Path, folder: Path) -> "Collection":
+        """Open an index with the judged questions of a folder. Raises UsageError unless each document is a row."""
         engine = SearchEngine(index)
         if engine.index.manifest.rows != engine.index.manifest.documents or engine.index.manifest.deleted:
             raise click.UsageError(
@@ -43,16 +39,9 @@ class Collection:
             )
         documents = list(engine.index.documents.all_documents())
         vectors = engine.index.vectors(np.arange(len(documents)))
-        if folder is None:
-            return cls(index.resolve().name, engine, documents, vectors, {}, {}, {})
         found = read_judged(folder)
-        names = sorted(found.queries)
-        if most is not None:
-            names = random.Random(0).sample(names, min(most, len(names)))  # noqa: S311
-        apart = (folder / "qrels" / f"{UNRELATED}.tsv").is_file()
-        unrelated = read_judged(folder, UNRELATED).judgements if apart else {}
-        questions = {name: found.queries[name] for name in names}
-        return cls(folder.resolve().name, engine, documents, vectors, questions, found.judgements, unrelated)
+        questions = {name: found.queries[name] for name in sorted(found.queries)}
+        return cls(folder.resolve().name, engine, documents, vectors, questions, found.judgements)
 
     @property
     def model(self) -> str:

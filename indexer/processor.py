@@ -1,6 +1,8 @@
-"""The processor as the system tells of it."""
+"""The processor as the system describes it."""
 
+import os
 import platform
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,14 +11,14 @@ CPUINFO = Path("/proc/cpuinfo")
 
 @dataclass(frozen=True)
 class Processor:
-    """A name, and instruction sets as Linux names them; none where the system tells of none."""
+    """A name, and instruction sets as Linux names them; none where the system lists none."""
 
     name: str
     flags: frozenset[str]
 
     @classmethod
     def here(cls, cpuinfo: Path | None = None) -> "Processor":
-        """This one: the first that `cpuinfo` tells of."""
+        """Return this processor: the first that `cpuinfo` describes."""
         try:
             lines = (cpuinfo or CPUINFO).read_text(encoding="utf-8").partition("\n\n")[0].splitlines()
         except OSError:
@@ -24,3 +26,14 @@ class Processor:
         facts = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
         flags = facts.get("flags") or facts.get("Features") or ""
         return cls(facts.get("model name") or platform.machine(), frozenset(flags.split()))
+
+
+def multiplies_bfloat16() -> bool:
+    """Return whether the processor has instructions that multiply bfloat16, and oneDNN may use them.
+
+    torch and OpenVINO multiply through oneDNN. Under a limit on its instructions OpenVINO still offers bfloat16, and
+    returns empty matrices.
+    """
+    limits = [os.environ.get(name) or "ALL" for name in ("DNNL_MAX_CPU_ISA", "ONEDNN_MAX_CPU_ISA")]
+    allowed = all(re.search("BF16|FP16|AMX|AVX10|ALL|DEFAULT", limit.upper()) for limit in limits)
+    return allowed and not {"avx512_bf16", "amx_bf16", "bf16"}.isdisjoint(Processor.here().flags)

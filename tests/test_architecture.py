@@ -62,7 +62,7 @@ LEVELS: list[set[str]] = [
         "search.shards",
         "search.verify",
     },
-    {"search.machine", "search.ranking"},
+    {"search.ranking"},
     {"search.engine"},
     {"search.export", "search.server"},
     {

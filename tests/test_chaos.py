@@ -59,7 +59,7 @@ def workers_of(driver: psutil.Process, executor: str) -> list[psutil.Process]:
     """Processes that encode."""
     try:
         inside = driver.children(recursive=True)
-        named = "ray::_Actor" if executor == "ray" else "spawn_main"
+        named = "ray::_Actor" if executor == "ray" else "executors.processes:serve"
         return [process for process in inside if any(named in word for word in process.cmdline())]
     except psutil.NoSuchProcess:
         return []

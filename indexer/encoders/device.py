@@ -13,9 +13,8 @@ import numpy.typing as npt
 import torch
 
 from indexer.config import Precision
-from indexer.encoders.product_rates import bfloat16_pays
 from indexer.errors import ConfigError, MachineError
-from indexer.processor import Processor
+from indexer.processor import multiplies_bfloat16
 
 Result = TypeVar("Result")
 _BEHIND = 2  # results on their way while the next batches are started
@@ -39,9 +38,9 @@ def choose_device(asked: str) -> torch.device:
 
 
 def compute_dtype(precision: Precision, half: str, device: torch.device) -> torch.dtype:
-    """The type of weights and activations for a precision class on a device; pooling is float32 in any case.
+    """Return the type of weights and activations for a precision class on a device; pooling is always float32.
 
-    The class bfloat16 is computed in bfloat16 on a CPU that has it and is faster by it, else in float32; on CUDA in
+    The class bfloat16 is computed in bfloat16 on a CPU that has instructions for it, else in float32; on CUDA in
     bfloat16 where the GPU has it, else in float16 (`half` forces either); and on MPS in float16.
     """
     if precision == "float32":
@@ -51,7 +50,7 @@ def compute_dtype(precision: Precision, half: str, device: torch.device) -> torc
     if device.type == "cpu":
         if half == "float16":
             raise ConfigError('half is "float16", which a CPU does not compute in; expected "auto" or "bfloat16".')
-        wanted = half == "bfloat16" or (cpu_has_bfloat16() and bfloat16_pays("torch"))
+        wanted = half == "bfloat16" or multiplies_bfloat16()
         return torch.bfloat16 if wanted else torch.float32
     if device.type == "mps":
         if half == "bfloat16":
@@ -61,14 +60,6 @@ def compute_dtype(precision: Precision, half: str, device: torch.device) -> torc
     if half == "bfloat16" and not supported:
         raise MachineError('half is "bfloat16", which this GPU does not compute in; expected "auto" or "float16".')
     return torch.bfloat16 if supported and half != "float16" else torch.float16
-
-
-def cpu_has_bfloat16() -> bool:
-    """Whether the processor has instructions for bfloat16. Where it has none, trying how fast they are is no use."""
-    flags = Processor.here().flags
-    if not flags:
-        return bool(getattr(torch.cpu, "_is_avx512_bf16_supported", bool)())
-    return not {"avx512_bf16", "amx_bf16", "bf16"}.isdisjoint(flags)
 
 
 def release_memory(device: torch.device) -> None:

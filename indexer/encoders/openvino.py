@@ -3,7 +3,7 @@
 A graph takes token ids and their mask and gives the pooled states asked for, so that neither layers nor tokens leave
 it. A process of its own converts it, once (`openvino_conversion`).
 
-bfloat16 where the processor is faster by it, float32 elsewhere; int8 runs a graph that was calibrated on the corpus
+bfloat16 where the processor multiplies it, float32 elsewhere; int8 runs a graph that was calibrated on the corpus
 and lies in the index. Each lane has its own stream of one thread and takes whole batches, so the bits of a batch do
 not depend on how many lanes there are.
 """
@@ -26,12 +26,12 @@ from indexer.encoders.batching import AHEAD, CPU_TOKENS, Batch, BatchedEncoder, 
 from indexer.encoders.identity import PoolingKey
 from indexer.encoders.openvino_conversion import convert_classifier_in_child, convert_in_child
 from indexer.encoders.openvino_graph import OpenVinoGraph, open_stored_graph, openvino
-from indexer.encoders.product_rates import bfloat16_pays
 from indexer.encoders.protocol import EncoderSpec
 from indexer.encoders.spec import num_layers
 from indexer.encoders.tokenizer import open_model_tokenizer
 from indexer.errors import ConfigError, MachineError
 from indexer.parallel import available_cores, ordered_map
+from indexer.processor import multiplies_bfloat16
 from indexer.run_options import RunOptions
 from indexer.versions import version_of
 
@@ -205,13 +205,12 @@ def _graph_key(spec: EncoderSpec) -> dict[str, Any]:
 
 
 def inference_precision(core: Any, precision: Precision) -> str:
-    """What OpenVINO calls the type that a class of results is computed in on this processor.
+    """Return OpenVINO's name of the type that computes a precision class on this processor.
 
-    int8 has what is no product of int8 computed in the type of the class bfloat16.
+    With int8, everything but the products of int8 is computed in the type of the class bfloat16.
     """
-    if precision == "float32" or "BF16" not in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
-        return "f32"
-    return "bf16" if bfloat16_pays("openvino") else "f32"
+    half = precision != "float32" and "BF16" in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    return "bf16" if half and multiplies_bfloat16() else "f32"
 
 
 def _nothing_to_release() -> None:

@@ -5,33 +5,26 @@ while it works on another. Each worker has a pipe of its own, which a thread of 
 parent or worker, never waits for the other to finish something first.
 """
 
-import multiprocessing
 import multiprocessing.connection
 import os
 import pickle
 import queue
 import signal
-import sys
+import subprocess
 import threading
 import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
-from types import TracebackType
 from typing import Any, Generic
 
-from indexer.errors import IsotropeError, MachineError
+from indexer.child import start_python
 from indexer.executors.scheduler import READY, Prepare, Result, Task, WorkerDiedError
 
-_PATIENCE = 10  # seconds a worker has to end once it is told to
-_UNGUARDED_EXIT = 98  # a worker's exit code; Python's own are 0 to 2, and 120
-_UNGUARDED = (
-    "each worker process imports the script that was started, and this one then began the same work anew. "
-    'Put what the script does under: if __name__ == "__main__":'
-)
+_PATIENCE = 10  # seconds that a worker has to end after the signal
 Failure = tuple[BaseException, str]  # an exception, and where it was raised
-_Message = tuple[Any] | Exception | None  # a task, the error of unpickling it, or None: no further task for now
+_Message = tuple[Any, ...] | Exception | None  # a task, the error of unpickling it, or None: no further task for now
 
 
 class ProcessFleet(Generic[Task, Result]):
@@ -43,9 +36,6 @@ class ProcessFleet(Generic[Task, Result]):
         self._prepare = prepare
 
     def start(self, number: int) -> "_Worker":
-        """Raises MachineError in a worker that is about to start workers of its own."""
-        if _is_importing_script():
-            raise MachineError(_UNGUARDED)
         return _Worker(self._prepare, number)
 
     def wait(self, workers: Sequence[Any]) -> Iterator["_Worker"]:
@@ -62,14 +52,12 @@ class _Worker:
     """A worker process as its parent sees it."""
 
     def __init__(self, prepare: Prepare[Any, Any], number: int) -> None:
-        context = multiprocessing.get_context("spawn")  # forking a process that has loaded torch or faiss can hang
-        self.connection, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(prepare, number, theirs), daemon=True)
-        try:
-            with _interrupts_blocked():
-                self._process.start()
-        finally:
-            theirs.close()  # the worker's copy is then the only one, and its end is the end of the stream
+        self.connection, theirs = multiprocessing.connection.Pipe()
+        with theirs, _interrupts_blocked():  # the worker's copy is then the only one, and its end ends the stream
+            handle = theirs.fileno()
+            streams = {"stdin": subprocess.DEVNULL, "pass_fds": [handle]}
+            self._process = start_python(f"{__name__}:serve", handle, **streams)
+        self._send((prepare, number))
 
     def give(self, task: Any) -> None:
         self._send((task,))
@@ -77,7 +65,7 @@ class _Worker:
     def flush(self) -> None:
         self._send(None)
 
-    def _send(self, message: tuple[Any] | None) -> None:
+    def _send(self, message: tuple[Any, ...] | None) -> None:
         # If it is gone, `take` finds out, after all that it left in the pipe: an exception, perhaps.
         with suppress(BrokenPipeError, ConnectionResetError):
             self.connection.send(message)
@@ -86,9 +74,6 @@ class _Worker:
         try:
             result, failure = self.connection.recv()
         except (EOFError, OSError) as error:
-            self._process.join(_PATIENCE)
-            if self._process.exitcode == _UNGUARDED_EXIT:
-                raise MachineError(_UNGUARDED) from None
             raise WorkerDiedError from error
         raise_failure(failure)
         return result
@@ -97,10 +82,11 @@ class _Worker:
         self._process.terminate()
 
     def close(self) -> None:
-        self._process.join(_PATIENCE)
-        if self._process.is_alive():
+        try:
+            self._process.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.join()
+            self._process.wait()
         self.connection.close()
 
 
@@ -109,21 +95,6 @@ def raise_failure(failure: Failure | None) -> None:
     if failure is not None:
         error, where = failure
         raise error from RaisedInWorkerError(f"\n{where}")
-
-
-def _is_importing_script() -> bool:
-    """Whether this is a worker to be, which imports its parent's script before it can serve."""
-    return getattr(multiprocessing.current_process(), "_inheriting", False)
-
-
-def _end_unguarded(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> None:
-    """The hook for exceptions of a worker to be: one of ours shows that its script does what its parent does.
-
-    It may be any: the parent has the lock of the index, for one. The parent says it, once.
-    """
-    if issubclass(kind, IsotropeError):
-        os._exit(_UNGUARDED_EXIT)
-    sys.__excepthook__(kind, error, where)
 
 
 @contextmanager
@@ -136,20 +107,19 @@ def _interrupts_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _serve(prepare: Prepare[Any, Any], number: int, connection: Connection) -> None:
-    """The whole life of a worker process."""
+def serve(handle: int) -> None:
+    """Run a worker process, from its first message to its end. `handle` is its end of the pipe."""
     warnings.formatwarning = _note  # type: ignore[assignment]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
+    connection: Connection[Any, Any] = Connection(handle)
     received: queue.SimpleQueue[_Message] = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(connection, received), daemon=True).start()
     try:
+        prepare, number = next(_messages(received))
         work = prepare(number)
         connection.send((READY, None))
         while True:
-            for result in work(_tasks(received)):
+            for result in work(task for (task,) in _messages(received)):
                 connection.send((result, None))
     except BaseException as error:  # noqa: BLE001 - the parent raises it
         connection.send((None, failure_of(error)))
@@ -165,12 +135,12 @@ def _note(message: Warning | str, *_: object) -> str:
     return f"note: {' '.join(str(message).split())}\n"
 
 
-def _tasks(received: "queue.SimpleQueue[_Message]") -> Iterator[Any]:
-    """Yield tasks until the sender asks for all results. Raises the error of a task that could not be unpickled."""
+def _messages(received: "queue.SimpleQueue[_Message]") -> Iterator[tuple[Any, ...]]:
+    """Yield messages until the sender asks for all results. Raises the error of one that could not be unpickled."""
     while (message := received.get()) is not None:
         if isinstance(message, Exception):
             raise message
-        yield message[0]
+        yield message
 
 
 def _receive(connection: Connection, received: "queue.SimpleQueue[_Message]") -> None:
@@ -188,11 +158,6 @@ def _receive(connection: Connection, received: "queue.SimpleQueue[_Message]") ->
         os._exit(1)
 
 
-def _end_with(sentinel: int) -> None:
-    multiprocessing.connection.wait([sentinel])
-    os._exit(1)
-
-
 def _portable(error: BaseException) -> BaseException:
     """The exception itself; in words if it cannot be sent."""
     try:
@@ -200,7 +165,3 @@ def _portable(error: BaseException) -> BaseException:
     except Exception:  # noqa: BLE001 - pickling runs code of the exception's class, which may raise anything
         return RuntimeError(traceback.format_exception_only(error)[-1].strip())
     return error
-
-
-if _is_importing_script():
-    sys.excepthook = _end_unguarded

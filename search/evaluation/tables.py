@@ -221,7 +221,7 @@ def _weights(hybrid: Mapping[str, Any], measure: str, scale: float) -> Iterator[
 
 
 def _shown(rows: Sequence[Row]) -> list[Row]:
-    """The best with all dimensions, the controls, the present one, that in closed form and what was taken."""
+    """Return the best rows with all dimensions, the controls, the present setting and the one that was taken."""
     ranked = sorted(rows, key=lambda row: -row["value"] if is_number(row.get("value")) else float("inf"))
     wide = [row for row in ranked if row.get("dim") is None]
     shown = [
@@ -229,7 +229,7 @@ def _shown(rows: Sequence[Row]) -> list[Row]:
         for place, row in enumerate(wide)
         if place < _BEST_TUNED
         or row.get("strength") in ("none", 0.0)
-        or any(row.get(mark) for mark in ("taken", "present", "closed_form"))
+        or any(row.get(mark) for mark in ("taken", "present"))
     ]
     return shown + [row for row in ranked if row.get("taken") and row.get("dim") is not None]
 
@@ -244,7 +244,7 @@ def _setting(row: Row) -> list[str]:
 
 def _mark(row: Row) -> str:
     marks = ["taken" if row.get("taken") else "tied" if row.get("tied") else ""]
-    marks += [said for key, said in (("present", "present"), ("closed_form", "closed form")) if row.get(key)]
+    marks += ["present"] * bool(row.get("present"))
     return ", ".join(filter(None, marks))
 
 

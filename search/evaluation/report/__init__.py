@@ -1,8 +1,7 @@
 """One page about an index.
 
-figures, isotropy  the numbers
-results            result files of `isotrope evaluate`
-plots              SVG
-markup, numbers    escaped HTML, written numbers
-sections, page     the page
+statistics                 the numbers
+svg                        the pictures
+sections, duplicates       headings and blocks
+blocks, page.html, page    the page
 """

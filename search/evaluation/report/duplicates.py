@@ -1,6 +1,6 @@
 """The section of a report about near-duplicates: how many, in clusters of which size, and some of them to read."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,9 @@ from indexer.corpus.document import Document
 from indexer.hashing import canonical_sha256
 from search.dedup.duplicates_file import read_duplicates
 from search.dedup.settings import IDENTICAL
+from search.evaluation.cells import Table
 from search.evaluation.report import svg
-from search.evaluation.report.html import Html, facts, figure, join, section, table, tag
+from search.evaluation.report.blocks import Block, Section, figure
 from search.index import Index
 from search.text import counted, number, percent
 
@@ -84,33 +85,31 @@ def sample_clusters(sizes: RowIds) -> RowIds:
     return np.concatenate([largest, rest[places]])
 
 
-def duplicates(index: Index, listing: DuplicateClusters) -> Html:
-    """What was dropped and why, sizes and scores, and sample clusters with the index's texts."""
-    remarks = [tag("p", remark, class_="remark") for remark in _remarks(index, listing)]
-    if not len(listing.sizes):
-        return section("Duplicates", _cards(listing), *remarks, tag("p", "No document was dropped."), _facts(listing))
-    return section(
-        "Duplicates",
-        _cards(listing),
-        *remarks,
-        tag("p", _lead(listing)),
-        _facts(listing),
-        _reasons(listing),
-        figure(svg.cluster_sizes(listing.sizes), "Clusters by size: a kept document with those dropped for it."),
-        _sizes(listing.sizes),
-        figure(svg.scores(listing.scores, listing.by_text, listing.facts["lowest"]), _SCORES),
-        *_samples(index, listing),
-    )
+def duplicates(index: Index, listing: DuplicateClusters) -> Section:
+    """Return what was dropped and why, sizes and scores, and sample clusters with the index's texts."""
+    blocks: list[Block] = [("cards", _cards(listing))]
+    blocks += [("remark", remark) for remark in _remarks(index, listing)]
+    blocks += [
+        ("text", _lead(listing) if len(listing.sizes) else "No document was dropped."),
+        ("facts", _facts(listing)),
+    ]
+    if len(listing.sizes):
+        blocks += [("table", _reasons(listing)), *figure(svg.cluster_sizes(listing.sizes), _CLUSTERS)]
+        blocks += [("table", _sizes(listing.sizes))]
+        blocks += figure(svg.scores(listing.scores, listing.by_text, listing.facts["lowest"]), _SCORES)
+        blocks += [("clusters", _samples(index, listing))]
+    return Section("Duplicates", blocks)
 
 
+_CLUSTERS = "Clusters by size: a kept document with those dropped for it."
 _SCORES = "Scores of the dropped documents, each with the one that was kept in its place; dashed: the threshold."
 
 
-def _cards(listing: DuplicateClusters) -> Html:
+def _cards(listing: DuplicateClusters) -> list[tuple[str, str]]:
     stated = listing.facts
     documents, dropped = stated["documents"], len(listing.table)
     largest = number(int(listing.sizes.max())) if len(listing.sizes) else "none"
-    cards = [
+    return [
         ("documents", number(documents)),
         (f"kept, {percent(stated['kept'] / max(1, documents))}", number(stated["kept"])),
         (f"dropped, {percent(dropped / max(1, documents))}", number(dropped)),
@@ -118,7 +117,6 @@ def _cards(listing: DuplicateClusters) -> Html:
         ("largest cluster", largest),
         ("threshold", f"{stated['threshold']:g}"),
     ]
-    return tag("ul", *(tag("li", tag("b", value), tag("span", name)) for name, value in cards), class_="cards")
 
 
 def _lead(listing: DuplicateClusters) -> str:
@@ -129,11 +127,11 @@ def _lead(listing: DuplicateClusters) -> str:
     )
 
 
-def _facts(listing: DuplicateClusters) -> Html:
+def _facts(listing: DuplicateClusters) -> list[tuple[str, str]]:
     stated = listing.facts
     other = stated["against"]
     compared = "each other" if other is None else f"each other and {_other(other)}"
-    rows = [
+    return [
         ("file", listing.name),
         ("threshold", "identical up to rounding" if stated["threshold"] >= IDENTICAL else ""),
         ("pairs", _method(stated["method"])),
@@ -142,7 +140,6 @@ def _facts(listing: DuplicateClusters) -> Html:
          "score the threshold"),
         ("compared with", _other(other) if stated["only_against"] and other is not None else compared),
     ]  # fmt: skip
-    return facts(rows)
 
 
 def _method(method: Mapping[str, Any]) -> str:
@@ -156,28 +153,28 @@ def _other(other: Mapping[str, Any]) -> str:
     return f"{number(other.get('documents'))} documents of another index ({other.get('index', 'unnamed')})"
 
 
-def _reasons(listing: DuplicateClusters) -> Html:
+def _reasons(listing: DuplicateClusters) -> Table:
     counted = {entry["values"]: entry["counts"] for entry in listing.table.column("reason").value_counts().to_pylist()}
     known = [reason for reason in _REASONS if reason in counted]
     rows = [
         [_REASONS.get(reason, reason), number(counted[reason]), percent(counted[reason] / len(listing.table))]
         for reason in [*known, *sorted(counted.keys() - _REASONS)]
     ]
-    return table(["reason", "dropped", "share"], rows)
+    return Table("", ["reason", "dropped", "share"], rows)
 
 
-def _sizes(sizes: RowIds) -> Html:
-    """How many clusters there are of each class of sizes, as numbers."""
+def _sizes(sizes: RowIds) -> Table:
+    """Return the number of clusters in each class of sizes."""
     rows = []
     for low, high in zip(_CLASSES, [*_CLASSES[1:], np.inf], strict=True):
         within = sizes[(sizes >= low) & (sizes < high)]
         name = f"{low:,}" if high == low + 1 else f"{low:,} or more" if high == np.inf else f"{low:,} to {high - 1:,}"
         if len(within):
             rows.append([name, number(len(within)), number(int((within - 1).sum()))])
-    return table(["documents", "clusters", "dropped"], rows)
+    return Table("", ["documents", "clusters", "dropped"], rows)
 
 
-def _samples(index: Index, listing: DuplicateClusters) -> Iterable[Html]:
+def _samples(index: Index, listing: DuplicateClusters) -> dict[str, Any]:
     shown = sample_clusters(listing.sizes).tolist()
     members = [listing.members(cluster) for cluster in shown]
     known = _look_up(index, {identity for rows in members for row in rows for identity in _own_ids(row)})
@@ -188,39 +185,37 @@ def _samples(index: Index, listing: DuplicateClusters) -> Iterable[Html]:
         else f"The {LARGEST} largest clusters, then {len(shown) - LARGEST} at even distances in the list of the others "
         "by size."
     )
-    yield tag("h3", "Sample clusters")
-    yield tag("p", f"{which} Of each the documents with the lowest scores, which are the ones to doubt.")
-    for cluster, rows in zip(shown, members, strict=True):
-        yield _cluster(int(listing.sizes[cluster]), rows, known)
+    sizes = (int(listing.sizes[cluster]) for cluster in shown)
+    return {
+        "lead": f"{which} Of each the documents with the lowest scores, which are the ones to doubt.",
+        "clusters": [_cluster(size, rows, known) for size, rows in zip(sizes, members, strict=True)],
+    }
 
 
-def _cluster(size: int, rows: Sequence[Mapping[str, Any]], known: Mapping[str, Document]) -> Html:
+def _cluster(size: int, rows: Sequence[Mapping[str, Any]], known: Mapping[str, Document]) -> dict[str, Any]:
     first = rows[0]
     foreign = str(first["reason"]).startswith("against")
-    kept = _document(first["kept_id"], None if foreign else known.get(first["kept_id"]))
-    dropped = [tag("li", tag("b", _score(row), class_="score"), " ", _document(row["id"], known.get(row["id"])))
-               for row in rows]  # fmt: skip
     more = size - 1 - len(rows)
-    return tag(
-        "div",
-        tag("h4", counted(size, "document")),
-        tag("p", tag("b", "kept, in the other index" if foreign else "kept", class_="score"), " ", kept),
-        tag("ul", *dropped),
-        *[tag("p", f"and {more:,} more")] * bool(more),
-        class_="cluster",
-    )
+    return {
+        "size": counted(size, "document"),
+        "label": "kept, in the other index" if foreign else "kept",
+        "kept": _document(first["kept_id"], None if foreign else known.get(first["kept_id"])),
+        "dropped": [(_score(row), _document(row["id"], known.get(row["id"]))) for row in rows],
+        "more": f"and {more:,} more" if more else "",
+    }
 
 
 def _score(row: Mapping[str, Any]) -> str:
     return f"{row['score']:.4f} {_REASONS.get(row['reason'], row['reason']).partition(',')[0]}"
 
 
-def _document(identity: str, document: Document | None) -> Html:
-    name = tag("code", _cut(identity, _NAME_SHOWN))
-    if document is None:
-        return name
-    title = _cut(document.title or "", _NAME_SHOWN)
-    return join([name, " ", *[tag("i", title), " "] * bool(title), _cut(document.text, _TEXT_SHOWN)])
+def _document(identity: str, document: Document | None) -> dict[str, str]:
+    title, text = ("", "") if document is None else (document.title or "", document.text)
+    return {
+        "id": _cut(identity, _NAME_SHOWN),
+        "title": _cut(title, _NAME_SHOWN),
+        "text": _cut(text, _TEXT_SHOWN),
+    }
 
 
 def _cut(text: str, length: int) -> str:
@@ -240,7 +235,7 @@ def _look_up(index: Index, ids: set[str]) -> dict[str, Document]:
 
 
 def _remarks(index: Index, listing: DuplicateClusters) -> list[str]:
-    """What keeps the file from being about this index, or whole."""
+    """Return why the file may not be about this index, or not be complete."""
     manifest, remarks = index.manifest, []
     if listing.facts["fingerprint"] != manifest.fingerprint:
         other = f"{listing.facts['fingerprint'][:12]}… instead of {manifest.fingerprint[:12]}…"

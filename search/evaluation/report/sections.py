@@ -5,8 +5,9 @@ from typing import Any
 
 from indexer.store.quality import HeldOut, Quality
 from search.describe import documents_in_words, metadata_in_words, query_mean_in_words, settings_in_words
-from search.evaluation.report import html, svg
-from search.evaluation.report.html import Html, figure, section, table, tag
+from search.evaluation.cells import Table
+from search.evaluation.report import svg
+from search.evaluation.report.blocks import Block, Kind, Section, figure
 from search.evaluation.report.statistics import IndexStatistics, VectorStatistics
 from search.text import counted, decimal, number, percent
 
@@ -40,11 +41,11 @@ _MEASURES: list[tuple[str, Callable[[VectorStatistics], str], str]] = [
 ]  # fmt: skip
 
 
-def overview(facts: Facts, figures: IndexStatistics) -> Html:
-    """A few figures for a first look."""
+def cards(facts: Facts, figures: IndexStatistics) -> list[tuple[str, str]]:
+    """Return a few figures for a first look."""
     gates = Quality.of(facts["quality"]).gates
     passed = sum(gate.passed for gate in gates.values())
-    cards = [
+    return [
         ("documents", number(facts["documents"])),
         *([("windows", number(facts["rows"]))] if figures.windowed else []),
         ("dimensions", f"{figures.before.dim} → {figures.after.dim}"),
@@ -53,11 +54,10 @@ def overview(facts: Facts, figures: IndexStatistics) -> Html:
         *([("truncated", percent(figures.truncated / max(1, len(figures.lengths))))] if figures.max_length else []),
         ("gates passed", f"{passed} of {len(gates)}"),
     ]
-    return tag("ul", *(tag("li", tag("b", value), tag("span", name)) for name, value in cards), class_="cards")
 
 
-def description(facts: Facts) -> Html:
-    """What `isotrope inspect` shows."""
+def description(facts: Facts) -> Section:
+    """Return what `isotrope inspect` shows."""
     transform = facts["transform"]
     segments = [
         " ".join([entry["factory"], *(f"{name} {value}" for name, value in entry["search_parameters"].items())])
@@ -76,15 +76,14 @@ def description(facts: Facts) -> Html:
         ("metadata", metadata_in_words(facts)),
         ("size", f"{size:,.1f} MB" if size >= 1 else f"{1000 * size:,.0f} kB"),
     ]  # fmt: skip
-    return section("Index", html.facts(rows))
+    return Section("Index", [("facts", rows)])
 
 
-def isotropy(facts: Facts, figures: IndexStatistics) -> Html:
+def isotropy(facts: Facts, figures: IndexStatistics) -> Section:
     """Spectrum, cosines and isotropy, before and after the transform."""
     both = [("before", figures.before), ("after", figures.after)]
     sides = [("before = after", figures.before)] if figures.unchanged else both
     rows = [[name, *(write(cloud) for _, cloud in sides)] for name, write, _ in _MEASURES]
-    meanings = [part for name, _, meaning in _MEASURES for part in (tag("dt", name), tag("dd", f"{meaning}."))]
     lead = (
         "The transform does nothing but scale to unit length, so before and after are the same."
         if figures.unchanged
@@ -93,19 +92,19 @@ def isotropy(facts: Facts, figures: IndexStatistics) -> Html:
     )
     pairs = f"{counted(len(figures.before.cosines), 'pair')} among {counted(figures.paired, figures.noun)}"
     caption = f"Cosines of {pairs}{'' if figures.unchanged else ', the same before and after'}; dashed: the mean."
-    return section(
-        "What the transform does",
-        tag("p", lead, _sampled(figures)),
-        figure(svg.spectrum(figures), "Eigenvalues of the covariance of the unit vectors, as shares of their sum."),
-        figure(svg.cosines(figures), caption),
-        table(["", *(name for name, _ in sides)], rows),
-        tag("details", tag("summary", "What these mean"), tag("dl", *meanings)),
-        tag("p", _offset(facts, figures)),
-    )
+    spectrum = "Eigenvalues of the covariance of the unit vectors, as shares of their sum."
+    blocks: list[Block] = [("text", lead + _sampled(figures)), *figure(svg.spectrum(figures), spectrum)]
+    blocks += figure(svg.cosines(figures), caption)
+    blocks += [
+        ("table", Table("", ["", *(name for name, _ in sides)], rows)),
+        ("meanings", [(name, meaning) for name, _, meaning in _MEASURES]),
+        ("text", _offset(facts, figures)),
+    ]
+    return Section("What the transform does", blocks)
 
 
-def documents(figures: IndexStatistics) -> Html:
-    """Norms and lengths."""
+def documents(figures: IndexStatistics) -> Section:
+    """Return norms and lengths."""
     low, high = float(figures.norms.min()), float(figures.norms.max())
     constant = high - low < 1e-4 * high
     said = (
@@ -114,19 +113,17 @@ def documents(figures: IndexStatistics) -> Html:
         else f"Norms of the raw embeddings run from {number(low)} to {number(high)}, with a mean of "
         f"{number(float(figures.norms.mean()))}."
     )
-    return section(
-        "Documents",
-        tag("p", said, _sampled(figures)),
-        None if constant else figure(svg.norms(figures), "Norms of the raw embeddings, before any transform."),
-        *([] if figures.max_length is None else _lengths(figures, figures.max_length)),
-    )
+    blocks: list[Block] = [("text", said + _sampled(figures))]
+    if not constant:
+        blocks += figure(svg.norms(figures), "Norms of the raw embeddings, before any transform.")
+    return Section("Documents", blocks + ([] if figures.max_length is None else _lengths(figures, figures.max_length)))
 
 
 _LENGTHS = "Tokens a {0} before truncation, special tokens included; all {0}s."
 
 
-def _lengths(figures: IndexStatistics, limit: int) -> list[Html | None]:
-    """What was cut at `limit` tokens."""
+def _lengths(figures: IndexStatistics, limit: int) -> list[Block]:
+    """Return how much was cut at `limit` tokens."""
     total, cut = len(figures.lengths), figures.truncated
     lost = int((figures.lengths - limit).clip(min=0).sum())
     tokens = int(figures.lengths.sum(dtype="int64"))
@@ -136,14 +133,12 @@ def _lengths(figures: IndexStatistics, limit: int) -> list[Html | None]:
         if cut
         else f"No {figures.noun} is longer than the {limit:,} tokens the encoder takes; nothing was cut."
     )
-    return [
-        tag("p", truncated, class_="remark" if cut > _MANY_CUT * total else "plain"),
-        figure(svg.lengths(figures), _LENGTHS.format(figures.noun)),
-    ]
+    kind: Kind = "remark" if cut > _MANY_CUT * total else "text"
+    return [(kind, truncated), *figure(svg.lengths(figures), _LENGTHS.format(figures.noun))]
 
 
-def gates(facts: Facts) -> Html:
-    """The build gates, and recall as the build measured it."""
+def gates(facts: Facts) -> Section:
+    """Return the build gates, and recall as the build measured it."""
     quality = Quality.of(facts["quality"])
     rows = [
         [
@@ -160,24 +155,20 @@ def gates(facts: Facts) -> Html:
     if recall:
         by = f", by {counted(index.queries, 'query', 'queries')} ({index.query_origin})" if index else ""
         said = f"At build, recall@10 against exact search was {number(recall.value)}{by}."
-    return section(
-        "Build gates",
-        tag("p", "An index is published only if all of these hold."),
-        table(["gate", "", "value", "limit", "what it is"], rows, "explained"),
-        tag("p", said),
-        _held_out(quality.held_out),
-    )
+    blocks: list[Block] = [
+        ("text", "An index is published only if all of these hold."),
+        ("explained", Table("", ["gate", "", "value", "limit", "what it is"], rows)),
+        ("text", said),
+    ]
+    return Section("Build gates", blocks + ([("text", _held_out(quality.held_out))] if quality.held_out else []))
 
 
-def _held_out(found: HeldOut | None) -> Html | None:
-    if not found:
-        return None
+def _held_out(found: HeldOut) -> str:
     expected = "is not defined" if found.expected is None else f"would give {number(found.expected)}"
-    return tag(
-        "p",
+    return (
         f"Fitted on {found.fitted:,} rows, {counted(found.held_out, 'unseen row')} have the mean variance "
         f"{number(found.mean_variance)} in the fitted directions, where 1 is perfect; for ideal Gaussian data it "
-        f"{expected}.",
+        f"{expected}."
     )
 
 

@@ -1,5 +1,6 @@
 """Pictures of a report: SVG that stands in the page itself, and takes the page's text colour."""
 
+import html
 import re
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from search.evaluation.plots.drawing import render_figure
-from search.evaluation.report.html import Html, text
 from search.evaluation.report.statistics import IndexStatistics
 
 _INK = "#010203"  # stands for the page's own text colour
@@ -32,7 +32,7 @@ _NO_METADATA = dict.fromkeys(["Date", "Creator", "Format", "Type"])
 Values = npt.NDArray[Any]
 
 
-def spectrum(figures: IndexStatistics) -> Html | None:
+def spectrum(figures: IndexStatistics) -> str | None:
     """Share of variance by direction, on a logarithmic axis; None when there are not two directions with any."""
     if max(np.count_nonzero(cloud.spectrum > _VISIBLE) for cloud, _, _ in _sides(figures)) < 2:
         return None
@@ -52,7 +52,7 @@ def spectrum(figures: IndexStatistics) -> Html | None:
     return _picture("spectrum", "Share of the variance in each principal direction, before and after", draw)
 
 
-def cosines(figures: IndexStatistics) -> Html | None:
+def cosines(figures: IndexStatistics) -> str | None:
     """Distribution of the cosine of random pairs; None when there is no pair."""
     both = np.concatenate([figures.before.cosines, figures.after.cosines])
     if not len(both):
@@ -61,7 +61,7 @@ def cosines(figures: IndexStatistics) -> Html | None:
     def draw(axes: Any) -> None:
         bins = _bins(both)
         for cloud, colour, name in _sides(figures):
-            _histogram(axes, cloud.cosines, bins, colour, name)
+            _shares(axes, cloud.cosines, bins, colour, name)
             axes.axvline(cloud.cosines.mean(), color=colour, linestyle="--", linewidth=1)
         axes.set_xlabel(f"cosine of two random {figures.noun}s")
         axes.legend()
@@ -69,24 +69,24 @@ def cosines(figures: IndexStatistics) -> Html | None:
     return _picture("cosines", f"Cosines of random pairs of {figures.noun}s, before and after", draw)
 
 
-def norms(figures: IndexStatistics) -> Html:
+def norms(figures: IndexStatistics) -> str:
     """Distribution of the norms of raw embeddings."""
 
     def draw(axes: Any) -> None:
-        _histogram(axes, figures.norms, _bins(figures.norms), _BEFORE, "")
+        _shares(axes, figures.norms, _bins(figures.norms), _BEFORE)
         axes.set_xlabel("norm of the raw embedding")
 
     return _picture("norms", "Norms of the raw embeddings", draw)
 
 
-def lengths(figures: IndexStatistics) -> Html:
+def lengths(figures: IndexStatistics) -> str:
     """Distribution of tokens a document or window, the limit marked; a logarithmic axis where a few are very long."""
 
     def draw(axes: Any) -> None:
         values, limit = figures.lengths, figures.max_length or 0
         skewed = values.max() > 8 * max(1.0, float(np.median(values)))
         bins = np.geomspace(max(1, values.min()), values.max() + 1, _BINS) if skewed else _bins(values)
-        _histogram(axes, values, bins, _AFTER, "")
+        _shares(axes, values, bins, _AFTER)
         if skewed:
             axes.set_xscale("log")
             axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
@@ -103,7 +103,7 @@ def lengths(figures: IndexStatistics) -> Html:
     return _picture("lengths", f"Tokens a {figures.noun}", draw)
 
 
-def cluster_sizes(sizes: Values) -> Html:
+def cluster_sizes(sizes: Values) -> str:
     """How many clusters there are of each size; a logarithmic axis where a few are very large, or most are small."""
     largest = int(sizes.max())
     wide = largest > _BINS
@@ -112,7 +112,7 @@ def cluster_sizes(sizes: Values) -> Html:
     bins = whole - 0.5
 
     def draw(axes: Any) -> None:
-        _counts(axes, sizes, bins, _AFTER, "")
+        _histogram(axes, sizes, bins, _AFTER)
         if wide:
             axes.set_xscale("log")
             axes.set_xticks([tick for tick in _TICKS if tick <= largest and (largest < 1000 or _is_landmark(tick))])
@@ -127,7 +127,7 @@ def cluster_sizes(sizes: Values) -> Html:
     return _picture("cluster-sizes", "Clusters by their number of documents", draw)
 
 
-def scores(values: Values, by_text: Values, lowest: float) -> Html | None:
+def scores(values: Values, by_text: Values, lowest: float) -> str | None:
     """Distribution of the scores of dropped documents, those with an equal text apart, the threshold marked; None
     when there is no score."""
     finite = np.isfinite(values)
@@ -139,7 +139,7 @@ def scores(values: Values, by_text: Values, lowest: float) -> Html | None:
         sides = [(values[finite & ~by_text], _BEFORE, "similar"), (values[finite & by_text], _AFTER, "equal text")]
         for some, colour, name in sides:
             if len(some):
-                _counts(axes, some, bins, colour, name)
+                _histogram(axes, some, bins, colour, name)
         if bins[0] - (bins[1] - bins[0]) <= lowest <= bins[-1]:
             axes.axvline(lowest, color=_INK, linestyle="--", linewidth=1)
         axes.set_xlabel("score of a dropped document")
@@ -148,11 +148,6 @@ def scores(values: Values, by_text: Values, lowest: float) -> Html | None:
         _count_axis(axes, np.concatenate([np.histogram(some, bins)[0] for some, _, _ in sides]))
 
     return _picture("scores", "Scores of dropped documents with the kept ones", draw)
-
-
-def _counts(axes: Any, values: Values, bins: Values, colour: str, name: str) -> None:
-    axes.hist(values, bins, histtype="stepfilled", alpha=0.35, color=colour, label=name or None)
-    axes.hist(values, bins, histtype="step", color=colour)
 
 
 def _count_axis(axes: Any, counts: Values) -> None:
@@ -193,25 +188,30 @@ def _bins(values: Values) -> Values:
     return np.linspace(low, high, _BINS + 1)
 
 
-def _histogram(axes: Any, values: Values, bins: Values, colour: str, name: str) -> None:
-    weights = np.full(len(values), 1 / len(values))
-    axes.hist(values, bins, weights=weights, histtype="stepfilled", alpha=0.35, color=colour, label=name or None)
-    axes.hist(values, bins, weights=weights, histtype="step", color=colour)
+def _shares(axes: Any, values: Values, bins: Values, colour: str, name: str = "") -> None:
+    _histogram(axes, values, bins, colour, name, np.full(len(values), 1 / len(values)))
     axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
 
 
-def _picture(name: str, label: str, draw: Callable[[Any], None]) -> Html:
+def _histogram(
+    axes: Any, values: Values, bins: Values, colour: str, name: str = "", weights: Values | None = None
+) -> None:
+    axes.hist(values, bins, weights=weights, histtype="stepfilled", alpha=0.35, color=colour, label=name or None)
+    axes.hist(values, bins, weights=weights, histtype="step", color=colour)
+
+
+def _picture(name: str, label: str, draw: Callable[[Any], None]) -> str:
     svg = render_figure(_SIZE, lambda figure: draw(figure.subplots()), "svg", style=_STYLE, transparent=True,
                    metadata=_NO_METADATA)  # fmt: skip
     return _inline(svg.decode(), name, label)
 
 
-def _inline(svg: str, name: str, label: str) -> Html:
-    """SVG that can stand beside others in one page: no prolog, no size of its own, ids that are its own."""
+def _inline(svg: str, name: str, label: str) -> str:
+    """Return an SVG that can share a page with others: no prolog, no size, ids of its own, the page's ink and font."""
     svg = svg[svg.index("<svg") :].replace(_INK, "currentColor")
     svg = re.sub(r"\s*<defs>\s*<style.*?</style>\s*</defs>", "", svg, count=1, flags=re.DOTALL)
     svg = re.sub(
-        r'(<svg[^>]*?) width="[^"]*" height="[^"]*"', rf'\1 role="img" aria-label="{text(label)}"', svg, count=1
+        r'(<svg[^>]*?) width="[^"]*" height="[^"]*"', rf'\1 role="img" aria-label="{html.escape(label)}"', svg, count=1
     )
     svg = re.sub(r'( id="|href="#|url\(#)', rf"\g<1>{name}-", svg)
-    return Html(re.sub(r"font-family: [^;\"]*", "font-family: inherit", svg))
+    return re.sub(r"font-family: [^;\"]*", "font-family: inherit", svg)

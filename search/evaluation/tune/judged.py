@@ -7,8 +7,6 @@ from typing import Any
 
 from indexer.arrays import Float64Array, SearchResult
 from indexer.corpus.corpus import OnError
-from indexer.encoders.identity import PoolingKey
-from indexer.moments import Moments
 from indexer.progress import NoProgress, Progress
 from indexer.ranking_config import HybridConfig
 from search.evaluation.embeddings import encode_with_lengths
@@ -86,10 +84,6 @@ class QrelsJudge:
     def centre_margin(self) -> float:
         """0: these are the users' own questions."""
         return 0.0
-
-    def moments(self, key: PoolingKey) -> Moments:
-        """Of the embeddings that a transform is fitted on."""
-        return self._collection.material(key).moments()
 
     def first_hits(self, setting: Setting) -> FirstHits:
         """What the setting finds for each query, to be reranked: whole documents, where they are chunked too."""

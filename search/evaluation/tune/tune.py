@@ -24,7 +24,6 @@ from search.evaluation.target import Subject, Target
 from search.evaluation.tune.choice import TOLD, Choice, MeasuredSetting, choose
 from search.evaluation.tune.judged import QrelsJudge
 from search.evaluation.tune.rerank_depth import advise, advised_recipe
-from search.evaluation.tune.tempering import require_kneed, tempered
 from search.evaluation.tune.unlabelled import LEAST_PAIRS, Objective, UnlabelledJudge
 from search.evaluation.tune.weight import WeightChoice, chosen, weighed
 from search.files import check_cache, source_hashes, write_output
@@ -46,7 +45,6 @@ class Tuned:
     choice: Choice
     measured: tuple[MeasuredSetting, ...]
     narrower: tuple[MeasuredSetting, ...]  # the transform taken (or the best one, if raw was), with fewer dimensions
-    tempered: frozenset[Setting] = frozenset()  # those with a strength in closed form
 
     @property
     def frontier(self) -> list[MeasuredSetting]:
@@ -72,40 +70,29 @@ class Tuned:
             "dimensions": one.dim,
             "bytes": one.bytes,
             "transform": one.transform,
-            "closed_form": one.setting in self.tempered,
             "present": one is self.choice.own,
             "tied": any(one is tied for tied in self.choice.tied),
             "taken": one is self.choice.taken,
         }
 
 
-def tune(judge: Judge, subject: Target, sweep: Sweep, max_bytes: int = 0, closed_form: bool = False) -> Tuned:
+def tune(judge: Judge, subject: Target, sweep: Sweep, max_bytes: int = 0) -> Tuned:
     """Try the settings of a sweep (see `full_sweep`), choose one, then try it with fewer dimensions.
 
     All dimensions are kept unless `sweep.dims` asks for fewer, or a float32 vector of all would take more than
-    `max_bytes` (0: no limit). With `closed_form` the strength of `tempering` is one more candidate, for all dimensions
-    and for fewer. Raises EvaluationError and ConfigError.
+    `max_bytes` (0: no limit). Raises EvaluationError and ConfigError.
     """
     # At strength 0 nothing is scaled, so there is nothing for shrinkage to soften.
     tried = full_sweep(sweep).settings(subject.own)
     tried = [one for one in tried if one.whitening.strength != 0.0 or not one.whitening.shrinkage]
     settings = with_raw(tried if _is_narrowed(sweep) else list(dict.fromkeys([*tried, *_own(subject, tried)])))
     judge.prepare(settings)
-    centre = subject.own.whitening.centre
-    plain = {one.key: one for one in reversed(settings) if not one.raw}  # the first of each key
-    plain |= {one.key: one for one in reversed(settings) if not one.raw and one.whitening.centre == centre}
-    wider = [one for key, own in plain.items() for one in tempered(own, judge.moments(key))] if closed_form else []
-    measured = tuple(judge.measure(list(dict.fromkeys([*settings, *wider]))))
+    measured = tuple(judge.measure(list(dict.fromkeys(settings))))
     choice = choose(measured, subject.own, judge.centre_margin)
     wide = choice.taken
     if wide.setting.raw:
         wide = max((one for one in choice.candidates if not one.setting.raw), key=lambda one: one.score)
-    dims = _dims(sweep, wide.dim, max_bytes)
-    fewer: list[Setting] = []
-    if closed_form:
-        moments = judge.moments(wide.setting.key)
-        fewer = [one for dim in dims for one in tempered(wide.setting, moments, dim)]
-    narrower = tuple(judge.measure(list(dict.fromkeys([*(_narrowed(wide.setting, dim) for dim in dims), *fewer]))))
+    narrower = tuple(judge.measure([_narrowed(wide.setting, dim) for dim in _dims(sweep, wide.dim, max_bytes)]))
     if max_bytes:
         choice = _within(choice, [*measured, *narrower], max_bytes)
     elif any(sweep.dims):
@@ -113,7 +100,7 @@ def tune(judge: Judge, subject: Target, sweep: Sweep, max_bytes: int = 0, closed
         choice = choice.instead(
             max(asked, key=lambda one: one.score), "it scored highest with the dimensions asked for"
         )
-    return Tuned(choice, measured, narrower, frozenset([*wider, *fewer]))
+    return Tuned(choice, measured, narrower)
 
 
 def tuned_recipe(setting: Setting, subject: Target, weight: WeightChoice | None = None) -> BuildConfig:
@@ -249,8 +236,7 @@ def run_tune(
     data = _data(task, subject)
     judge = _judge(task, subject, cache or _usable(default_cache()), progress or NoProgress())
     reranker = None if task.rerank is None else open_reranker(task.rerank, subject.config.rerank, subject.options)
-    why_untempered = _why_untempered(sweep)
-    tuned = tune(judge, subject, sweep, task.max_bytes, closed_form=why_untempered is None)
+    tuned = tune(judge, subject, sweep, task.max_bytes)
     protocol = {"objective": task.objective, **judge.protocol, "told": TOLD, "resamples": RESAMPLES, "level": LEVEL}
     about = how_built(subject.config, subject.index) | {"protocol": protocol}
     weight, why_not = _weight(judge, task, tuned.choice.taken.setting, subject)
@@ -268,13 +254,7 @@ def run_tune(
         clock.provenance(subject.spec, judge.data | data, **about),
         [row(one) for one in (*tuned.measured, *tuned.narrower)],
         None,
-        [
-            *judge.notes,
-            *_fit_notes(tuned),
-            *_centre_notes(tuned, judge.centre_margin),
-            *filter(None, [why_untempered]),
-            *why_not,
-        ],
+        [*judge.notes, *_fit_notes(tuned), *_centre_notes(tuned, judge.centre_margin), *why_not],
         {
             "hybrid": weight.to_dict() if weight else None,
             "rerank": advice.to_dict() if advice else None,
@@ -283,17 +263,6 @@ def run_tune(
             "recipe": recipe.to_dict(),
         },
     )
-
-
-def _why_untempered(sweep: Sweep) -> str | None:
-    """Why the strength in closed form is not tried, "" where nobody expects it; None if it is."""
-    if sweep.strengths:
-        return ""
-    try:
-        require_kneed()
-    except MachineError as error:
-        return f"no strength in closed form was tried: {error}"
-    return None
 
 
 def _weight(

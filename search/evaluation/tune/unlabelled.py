@@ -353,10 +353,6 @@ class UnlabelledJudge:
         """`CENTRE_MARGIN` for retrieval; both sides of a pair for STS are alike, and favour no centre."""
         return CENTRE_MARGIN if self.objective == "retrieval" else 0.0
 
-    def moments(self, key: PoolingKey) -> Moments:
-        """Of the embeddings that a transform is fitted on."""
-        return self.questions.fits[key]
-
     def first_hits(self, setting: Setting) -> FirstHits:
         """What the setting finds for some of the questions, to be reranked: the rests of documents, or their windows.
 

@@ -174,8 +174,7 @@ def test_every_architecture_runs_in_the_class_bfloat16(
     tiny_model: Models, architecture: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """DeBERTa in float32, as its code mixes types. Random weights are no measure of the bound on cosines."""
-    monkeypatch.setattr("indexer.encoders.device.cpu_has_bfloat16", lambda: True)  # torch emulates it where it is not
-    monkeypatch.setattr("indexer.encoders.device.bfloat16_pays", lambda _: True)
+    monkeypatch.setattr("indexer.encoders.device.multiplies_bfloat16", lambda: True)  # torch emulates it elsewhere
     encoder = load(tiny_model(architecture), precision="bfloat16")
     assert (encoder.runner.dtype == torch.float32) == (architecture == "deberta")
     rows, full = encoder.encode(TEXTS, "document"), load(tiny_model(architecture)).encode(TEXTS, "document")

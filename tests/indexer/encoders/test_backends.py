@@ -2,7 +2,6 @@
 
 import dataclasses
 import importlib.util
-import json
 import os
 import shutil
 import signal
@@ -116,13 +115,13 @@ def test_the_class_bfloat16_keeps_its_bound_on_real_sentences(shared: Path) -> N
         assert cosines(transform.transform(half["numpy"], "document"), want[:40]).min() >= 1 - 1e-5
 
 
-def test_openvino_computes_bfloat16_only_where_the_processor_does_and_is_faster_by_it(
+def test_openvino_computes_bfloat16_only_where_the_processor_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from indexer.encoders import openvino as module
     from indexer.encoders.openvino import inference_precision
 
-    monkeypatch.setattr(module, "bfloat16_pays", lambda library: library == "openvino")
+    monkeypatch.setattr(module, "multiplies_bfloat16", lambda: True)
 
     class Plain:
         def get_property(self, *_: str) -> list[str]:
@@ -134,7 +133,7 @@ def test_openvino_computes_bfloat16_only_where_the_processor_does_and_is_faster_
 
     assert inference_precision(Plain(), "bfloat16") == inference_precision(Capable(), "float32") == "f32"
     assert inference_precision(Capable(), "bfloat16") == inference_precision(Capable(), "int8") == "bf16"
-    monkeypatch.setattr(module, "bfloat16_pays", lambda _: False)
+    monkeypatch.setattr(module, "multiplies_bfloat16", lambda: False)
     assert inference_precision(Capable(), "bfloat16") == inference_precision(Capable(), "int8") == "f32"
 
 
@@ -142,26 +141,21 @@ def test_openvino_encodes_where_it_may_use_avx2_only(tiny_model: Models, tmp_pat
     """Whatever the processor has. On one with bfloat16, OpenVINO still offers it, and can compute nothing in it."""
     folder, few = str(tiny_model("bert")), TEXTS[:5]
     code = f"""
-import json, sys, numpy as np
+import sys, numpy as np
 from indexer.config import EncoderConfig
 from indexer.encoders import load_encoder
-from indexer.encoders.openvino_graph import openvino
-from indexer.encoders.product_rates import measured_rates
 from indexer.run_options import RunOptions
 config = EncoderConfig(model={folder!r}, max_length=64, precision="bfloat16")
 encoder = load_encoder(config, RunOptions(backend="openvino", threads=1))
 np.save(sys.argv[1], encoder.encode({few!r}, "document"))
-types = openvino().Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
-print(json.dumps([encoder.backend, sorted(measured_rates("openvino")), types]))
+print(encoder.backend)
 """
     want = load(folder, "openvino").encode(few, "document")
     environment = os.environ | {"ONEDNN_MAX_CPU_ISA": "AVX2", "PYTHONPATH": ":".join(sys.path)}
     command = [sys.executable, "-c", code, str(tmp_path / "rows.npy")]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-    backend, rates, types = json.loads(done.stdout)
-    assert "float32" in rates
-    assert "BF16" in types or rates == ["float32"]  # where bfloat16 is float32 under another name, that is no rate
-    np.testing.assert_allclose(np.load(tmp_path / "rows.npy"), want, atol=2e-5 if backend == "openvino, f32" else 0.05)
+    assert done.stdout.strip() == "openvino, f32"
+    np.testing.assert_allclose(np.load(tmp_path / "rows.npy"), want, atol=2e-5)
 
 
 def test_a_graph_is_used_once_by_the_thread_that_loads_it_before_lanes_share_it(

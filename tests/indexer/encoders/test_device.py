@@ -9,8 +9,9 @@ from indexer.config import EncoderConfig
 from indexer.encoders import device as device_module
 from indexer.encoders import load_encoder
 from indexer.encoders.batching import is_oom
-from indexer.encoders.device import choose_device, compute_dtype, cpu_has_bfloat16
+from indexer.encoders.device import choose_device, compute_dtype
 from indexer.errors import ConfigError, MachineError
+from indexer.processor import multiplies_bfloat16
 from indexer.run_options import RunOptions
 
 CPU, CUDA, MPS = torch.device("cpu"), torch.device("cuda"), torch.device("mps")
@@ -83,19 +84,9 @@ def test_the_class_bfloat16_on_cuda(monkeypatch: pytest.MonkeyPatch, half: str, 
 
 @pytest.mark.parametrize(("has", "want"), [(True, torch.bfloat16), (False, torch.float32)])
 def test_the_class_bfloat16_on_the_cpu(has: bool, want: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_module, "cpu_has_bfloat16", lambda: has)
-    monkeypatch.setattr(device_module, "bfloat16_pays", lambda library: library == "torch")
+    monkeypatch.setattr(device_module, "multiplies_bfloat16", lambda: has)
     assert compute_dtype("bfloat16", "auto", CPU) == want
     assert compute_dtype("bfloat16", "bfloat16", CPU) == torch.bfloat16  # asked for by name
-
-
-def test_bfloat16_that_is_slower_than_float32_here_is_used_only_when_asked_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(device_module, "cpu_has_bfloat16", lambda: True)
-    monkeypatch.setattr(device_module, "bfloat16_pays", lambda _: False)
-    assert compute_dtype("bfloat16", "auto", CPU) == torch.float32
-    assert compute_dtype("bfloat16", "bfloat16", CPU) == torch.bfloat16
 
 
 @pytest.mark.parametrize(
@@ -106,7 +97,11 @@ def test_bfloat16_is_read_off_the_processors_flags(
 ) -> None:
     (tmp_path / "cpuinfo").write_text(f"processor: 0\nflags: {flags}\n\nprocessor: 1\n", encoding="utf-8")
     monkeypatch.setattr("indexer.processor.CPUINFO", tmp_path / "cpuinfo")
-    assert cpu_has_bfloat16() == has
+    assert multiplies_bfloat16() == has
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+    assert multiplies_bfloat16() == has
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
+    assert not multiplies_bfloat16()
 
 
 def test_the_class_bfloat16_on_mps() -> None:

@@ -1,7 +1,6 @@
 """Running streams of parts in this process or in several: the same results, and no worker left behind."""
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -298,31 +297,13 @@ print(sorted(run_tasks(doubling, [1, 2, 3], WorkerPool(2))))
 
 @pytest.mark.check
 @pytest.mark.parametrize("script", [UNGUARDED, UNGUARDED_TASKS])
-def test_a_script_without_a_guard_is_told_so_once(
-    script: str, tiny_model: Callable[[str], Path], tmp_path: Path
-) -> None:
-    """In its workers it begins again, and is stopped by whatever comes first, such as the lock of the index."""
-    path, script = tmp_path / "script.py", script.format(model=tiny_model("bert"), folder=tmp_path)
-    path.write_text(script)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, str(path)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE)
-    assert (done.returncode, done.stdout, done.stderr.count("Traceback")) == (1, "", 1), done.stderr
-    assert re.search(r'MachineError: each worker process imports.*if __name__ == "__main__":$', done.stderr.strip())
-    *imports, work = script.strip().splitlines()
-    path.write_text("\n".join([*imports, 'if __name__ == "__main__":', f"    {work}"]))
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE)
-    assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.check
-def test_a_script_that_fails_in_its_workers_alone_shows_where(tmp_path: Path) -> None:
-    """What is no error of ours is none of a missing guard."""
+def test_a_script_needs_no_guard(script: str, tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
+    """Workers do not import it."""
     path = tmp_path / "script.py"
-    path.write_text(f'if __name__ != "__main__":\n    raise ValueError("only here")\n{UNGUARDED_TASKS}')
+    path.write_text(script.format(model=tiny_model("bert"), folder=tmp_path))
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         [sys.executable, str(path)], env=environment, capture_output=True, text=True, timeout=PATIENCE
     )
-    assert "ValueError: only here" in done.stderr
-    assert "MachineError: workers die before they begin" in done.stderr
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr

@@ -11,9 +11,7 @@ import pytest
 
 from indexer.ann import faiss_index
 from indexer.config import Precision
-from search.machine.choices import Choice
-from search.machine.found import Machine
-from search.machine.problems import Problem
+from search.cli.doctor import Choice, Machine, Problem
 from tests.search.cli.test_cli import ISOTROPE, ROOT, isotrope
 from tests.test_architecture import HEAVY, loaded_by
 

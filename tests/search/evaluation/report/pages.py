@@ -8,7 +8,6 @@ from typing import Any
 from unittest.mock import patch
 
 from search.evaluation.report import svg
-from search.evaluation.report.html import Html
 from search.evaluation.report.page import render
 from search.evaluation.report.statistics import IndexStatistics, measure_statistics
 from search.evaluation.result import Result
@@ -60,8 +59,8 @@ def page_of(index: Path, *files: Result, pictures: bool = False) -> Page:
 def undrawn() -> AbstractContextManager[Any]:
     """Pictures have their label only."""
 
-    def labelled(name: str, label: str, draw: Callable[[Any], None]) -> Html:
-        return Html(f'<svg role="img" aria-label="{label}"></svg>')
+    def labelled(name: str, label: str, draw: Callable[[Any], None]) -> str:
+        return f'<svg role="img" aria-label="{label}"></svg>'
 
     return patch.object(svg, "_picture", labelled)
 

@@ -15,7 +15,6 @@ from indexer.config import EncoderConfig, StoreConfig
 from indexer.errors import ConfigError, MachineError
 from indexer.store.quality import Quality
 from search import SearchEngine
-from search.evaluation.report.html import tag
 from search.evaluation.report.page import render, write_report
 from search.evaluation.report.statistics import measure_statistics
 from search.evaluation.result import Result, how_built, read_result
@@ -169,11 +168,6 @@ def test_nothing_from_an_index_or_a_file_becomes_markup(built: Built, tmp_path: 
     assert "<script>alert(1)</script>" in page.text
     assert r"\u202e\x00\ud800" in page.text
     assert page.text.encode()
-
-
-def test_attributes_are_escaped_too() -> None:
-    assert tag("p", "<&", class_='"><') == '<p class="&quot;&gt;&lt;">&lt;&amp;</p>'
-    assert tag("p", tag("b", "x")) == "<p><b>x</b></p>"
 
 
 INTERVAL = {"value": 0.6543, "low": 0.61, "high": 0.7}

@@ -12,17 +12,14 @@ from typing import Any
 import pytest
 import torch
 
-from indexer import parallel
+from indexer import control_group, parallel
 from indexer.config import EncoderConfig
 from indexer.encoders import load_encoder
 from indexer.errors import ConfigError, MachineError
 from indexer.parallel import available_cores
 from indexer.run_options import RunOptions
-from search.machine import choices as choices_module
-from search.machine import found as found_module
-from search.machine.choices import Choice, choices
-from search.machine.found import Cores, Disk, Faiss, Gpu, Machine, examine
-from search.machine.problems import problems
+from search.cli import doctor
+from search.cli.doctor import Choice, Cores, Disk, Faiss, Gpu, Machine, choices, examine, problems
 
 GIB = 1 << 30
 FINE = Machine(
@@ -127,9 +124,9 @@ def test_torch_is_told_where_openvino_is_missing_or_torch_is_named(monkeypatch: 
 def test_a_gpu_is_taken_and_has_its_own_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     device = torch.device("cuda")
     kernel = SimpleNamespace(dtype=torch.bfloat16, device=device)
-    monkeypatch.setattr(choices_module, "choose_device", lambda _: device)
-    monkeypatch.setattr(choices_module, "choose_kernel", lambda *_: kernel)
-    monkeypatch.setattr(choices_module, "suits_openvino", lambda _: False)
+    monkeypatch.setattr("indexer.encoders.device.choose_device", lambda _: device)
+    monkeypatch.setattr("search.dedup.join.codes.choose_kernel", lambda *_: kernel)
+    monkeypatch.setattr("indexer.encoders.load.suits_openvino", lambda _: False)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: True)
     told = runs(but(gpus=(GPU,)), "cuda")
     assert told["encode, bfloat16"] == "torch, bfloat16 on cuda"
@@ -141,8 +138,7 @@ def test_a_gpu_is_taken_and_has_its_own_batches(monkeypatch: pytest.MonkeyPatch)
 def test_a_choice_of_number_types_is_told_with_the_rates(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ISOTROPE_BACKEND", "torch")
     for faster in (False, True):
-        monkeypatch.setattr("indexer.encoders.device.cpu_has_bfloat16", lambda: True)
-        monkeypatch.setattr("indexer.encoders.device.bfloat16_pays", lambda _, faster=faster: faster)
+        monkeypatch.setattr("indexer.encoders.device.multiplies_bfloat16", lambda faster=faster: faster)
         machine = but(rates={"float32": 90.0, "bfloat16": 700.0 if faster else 17.0})
         (choice,) = (choice for choice in choices(machine) if choice.task == "encode, bfloat16")
         assert choice.runs == f"torch, {'bfloat16' if faster else 'float32'} on cpu"
@@ -193,9 +189,9 @@ def test_cores_are_those_that_the_process_may_use(
     monkeypatch.setattr(os, "cpu_count", lambda: 1)
     monkeypatch.setattr(os, "sysconf", lambda name: {"SC_NPROCESSORS_ONLN": 64}[name])
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 5, 60}, raising=False)
-    for module in (parallel, found_module):
+    for module in (parallel, control_group):
         monkeypatch.setattr(module, "cpu_limit", lambda: limit)
-    assert found_module._cores() == Cores(64, 3, limit, used)
+    assert doctor._cores() == Cores(64, 3, limit, used)
 
 
 def test_a_folder_that_cannot_be_written_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,7 +199,7 @@ def test_a_folder_that_cannot_be_written_says_why(tmp_path: Path, monkeypatch: p
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
     monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
-    assert found_module._disk(tmp_path).reason == "Read-only file system"
+    assert doctor._disk(tmp_path).reason == "Read-only file system"
 
 
 def test_gpus_are_told_with_what_they_compute(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,4 +208,4 @@ def test_gpus_are_told_with_what_they_compute(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: len(cards))
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: cards[index])
-    assert found_module._gpus() == (Gpu("T4", 16 * GIB, "7.5", False), Gpu("H100", 80 * GIB, "9.0", True))
+    assert doctor._gpus() == (Gpu("T4", 16 * GIB, "7.5", False), Gpu("H100", 80 * GIB, "9.0", True))
