@@ -279,7 +279,7 @@ def test_title_and_text_are_joined_as_the_recipe_says(config: BuildConfig, tmp_p
         IsotropeModel(
             dataclasses.replace(config, corpus=dataclasses.replace(config.corpus, text=("summary",))), run_options=TORCH
         ) as model,
-        pytest.raises(ConfigError, match='"summary", which the corpus of the task does not have; expected one of id, ti'),
+        pytest.raises(ConfigError, match='"summary", which the corpus of the task does not have; expected one of id'),
     ):
         indexed(model, rows(DOCUMENTS))
 
