@@ -35,28 +35,28 @@ def float32_products(vectors: Vectors, threshold: float, threads: int) -> Outcom
     """Join by blocked float32 products of the upper triangle; only tiles with a high maximum are searched."""
     torch.set_num_threads(threads)
     rows = torch.from_numpy(vectors)
-    lowest, found = float(np.float32(threshold)), []
+    lowest, keys = float(np.float32(threshold)), []
     for start in range(0, len(rows), _ROWS):
         left = rows[start : start + _ROWS]
         for other in range(start, len(rows), _ROWS):
             products = left @ rows[other : other + _ROWS].T
             hit = (products.amax(dim=1) >= lowest).nonzero()[:, 0]
             cells = (products[hit] >= lowest).nonzero()
-            found.append(_keys(hit[cells[:, 0]].numpy() + start, cells[:, 1].numpy() + other, len(rows)))
-    return Outcome(_sorted(found))
+            keys.append(_keys(hit[cells[:, 0]].numpy() + start, cells[:, 1].numpy() + other, len(rows)))
+    return Outcome(_sorted(keys))
 
 
 def plain_float32_products(vectors: Vectors, threshold: float, threads: int) -> Outcome:
     """Join by blocked float32 products in the most common form: `numpy.nonzero` of every tile."""
     torch.set_num_threads(threads)
     rows = torch.from_numpy(vectors)
-    found = []
+    keys = []
     for start in range(0, len(rows), _ROWS):
         for other in range(start, len(rows), _ROWS):
             products = (rows[start : start + _ROWS] @ rows[other : other + _ROWS].T).numpy()
             left, right = np.nonzero(products >= np.float32(threshold))
-            found.append(_keys(left + start, right + other, len(rows)))
-    return Outcome(_sorted(found))
+            keys.append(_keys(left + start, right + other, len(rows)))
+    return Outcome(_sorted(keys))
 
 
 def faiss_range_search(vectors: Vectors, threshold: float, threads: int) -> Outcome:
@@ -66,12 +66,12 @@ def faiss_range_search(vectors: Vectors, threshold: float, threads: int) -> Outc
     faiss.omp_set_num_threads(threads)
     index = faiss.IndexFlatIP(vectors.shape[1])
     index.add(vectors)
-    found = []
+    keys = []
     for start in range(0, len(vectors), _ROWS):
         limits, _, rows = index.range_search(vectors[start : start + _ROWS], float(np.float32(threshold)))
         left = np.repeat(np.arange(len(limits) - 1), np.diff(limits).astype(np.int64)) + start
-        found.append(_keys(left, rows, len(vectors)))
-    return Outcome(_sorted(found))
+        keys.append(_keys(left, rows, len(vectors)))
+    return Outcome(_sorted(keys))
 
 
 def isotrope_exact(vectors: Vectors, threshold: float, threads: int, device: str = "cpu") -> Outcome:
@@ -158,8 +158,8 @@ def _keys(left: npt.NDArray[Any], right: npt.NDArray[Any], rows: int) -> Keys:
     return keys
 
 
-def _sorted(found: list[Keys]) -> Keys:
-    return np.unique(np.concatenate([np.zeros(0, np.int64), *found]))
+def _sorted(keys: list[Keys]) -> Keys:
+    return np.unique(np.concatenate([np.zeros(0, np.int64), *keys]))
 
 
 class _NoModel:

@@ -23,7 +23,7 @@ UNRELATED = "unrelated"  # qrels of pairs that were judged, and judged to have n
 
 @dataclass(frozen=True)
 class Collection:
-    """An open index with what is asked of it: `questions` in the order that scores (questions, documents) have."""
+    """An open index with the questions of its collection, in the order of the rows of scores (questions, documents)."""
 
     name: str
     engine: SearchEngine

@@ -115,14 +115,14 @@ def _latencies(ways: dict[str, Callable[[list[str]], float]], queries: list[str]
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     for number, query in enumerate([*queries[:_WARM_UP], *queries]):
         for name, way in ways.items():
-            taken = way([query])
+            elapsed = way([query])
             if number >= _WARM_UP:
-                seconds[name].append(taken)
+                seconds[name].append(elapsed)
     ours = median(seconds[_OURS])
     return [
-        {"name": name, "queries": len(taken), "ratio": median(taken) / ours}
-        | {key: float(np.percentile(taken, share)) * 1e3 for key, share in _QUANTILES.items()}
-        for name, taken in seconds.items()
+        {"name": name, "queries": len(each), "ratio": median(each) / ours}
+        | {key: float(np.percentile(each, share)) * 1e3 for key, share in _QUANTILES.items()}
+        for name, each in seconds.items()
     ]
 
 

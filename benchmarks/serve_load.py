@@ -31,24 +31,24 @@ class Load:
 
 
 async def _drive(url: str, bodies: Sequence[bytes], clients: int, requests: int) -> Drive:
-    parts, loop, taken = urlsplit(url), asyncio.get_running_loop(), list[float]()
+    parts, loop, seconds = urlsplit(url), asyncio.get_running_loop(), list[float]()
     head = f"POST {parts.path} HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Type: application/json\r\nContent-Length: "
     ready = [head.encode() + f"{len(body)}\r\n\r\n".encode() + body for body in bodies]
     numbers = iter(range(requests))
     made = [await loop.create_connection(_Connection, str(parts.hostname), parts.port or 80) for _ in range(clients)]
     start = time.perf_counter()
-    await asyncio.gather(*(_ask(connection, ready, numbers, taken) for _, connection in made))
+    await asyncio.gather(*(_ask(connection, ready, numbers, seconds) for _, connection in made))
     whole = time.perf_counter() - start
     for transport, _ in made:
         transport.close()
-    return Drive(whole, taken)
+    return Drive(whole, seconds)
 
 
-async def _ask(connection: "_Connection", ready: Sequence[bytes], numbers: Iterator[int], taken: list[float]) -> None:
+async def _ask(connection: "_Connection", ready: Sequence[bytes], numbers: Iterator[int], seconds: list[float]) -> None:
     for number in numbers:
         start = time.perf_counter()
         await connection.answered(ready[number % len(ready)])
-        taken.append(time.perf_counter() - start)
+        seconds.append(time.perf_counter() - start)
 
 
 class _Connection(asyncio.Protocol):

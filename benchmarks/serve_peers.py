@@ -94,8 +94,8 @@ def _bodies(texts: list[str], k: int) -> list[bytes]:
 
 
 def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port: int = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
         return port
 
 

@@ -51,7 +51,7 @@ _PATIENCE = 2.0  # seconds for a thread to clean up
 
 
 class NamedPath(click.Path):
-    """A path that is not empty: an unset shell variable gives an empty path, which Path reads as the current folder.
+    """A path that is not empty. Path would read the empty text of an unset shell variable as the current folder.
 
     A path of an index may be a URL in object storage, which is converted to its local cache folder.
     """

@@ -80,12 +80,12 @@ def _require_exportable(index: Index) -> None:
         raise ConfigError(f"{index.path}: {reason}. Fix: export the vectors with --to parquet.")
 
 
-def _of_transformer(index: Index, spec: EncoderSpec, found: ModelFiles) -> list[Module]:
+def _of_transformer(index: Index, spec: EncoderSpec, model_files: ModelFiles) -> list[Module]:
     """Return a transformer's modules up to the embedding."""
     settings, size = spec.identity, int(index.manifest.encoder["dim"])
-    layers, blocks = list(settings.layers), num_layers(found)
+    layers, blocks = list(settings.layers), num_layers(model_files)
     averaged = layers != [blocks]
-    chain = [st_modules.transformer(_model_files(found), settings.max_length, settings.lowercase, averaged)]
+    chain = [st_modules.transformer(_model_files(model_files), settings.max_length, settings.lowercase, averaged)]
     if averaged:
         chain.append(st_modules.layer_average(layers, blocks, size))
     return [*chain, st_modules.pooling(settings.pooling, size)]
@@ -114,26 +114,27 @@ def _chain(index: Index, spec: EncoderSpec, chain: list[Module]) -> ModuleChain:
     return ModuleChain(chain, query, Prompts(spec.identity.query_prefix, spec.identity.document_prefix))
 
 
-def _model_files(found: ModelFiles) -> dict[str, Content]:
+def _model_files(model_files: ModelFiles) -> dict[str, Content]:
     """Return the model's files, with the tokenizer's padding settings changed to Isotrope's where they differ."""
-    names = ("config.json", *found.weights, *found.tokenizer)
-    changed = _padding_settings(found)
-    files: dict[str, Content] = {name: own_file(found.root, name) for name in names}
+    names = ("config.json", *model_files.weights, *model_files.tokenizer)
+    changed = _padding_settings(model_files)
+    files: dict[str, Content] = {name: own_file(model_files.root, name) for name in names}
     if changed:
-        path = found.root / _TOKENIZER_CONFIG
-        original = read_json(path, dict[str, Any]) if _TOKENIZER_CONFIG in found.tokenizer else {}
+        path = model_files.root / _TOKENIZER_CONFIG
+        original = read_json(path, dict[str, Any]) if _TOKENIZER_CONFIG in model_files.tokenizer else {}
         files[_TOKENIZER_CONFIG] = json.dumps(original | changed, indent=2, ensure_ascii=False).encode()
     return files
 
 
-def _padding_settings(found: ModelFiles) -> dict[str, str]:
+def _padding_settings(model_files: ModelFiles) -> dict[str, str]:
     """Return the changes to the tokenizer's settings that make it pad on the right."""
     from transformers import AutoTokenizer
 
     from indexer.encoders.hub import as_model_errors, quiet_transformers
 
-    with as_model_errors(found.root, "the tokenizer"), quiet_transformers():
-        tokenizer: Any = AutoTokenizer.from_pretrained(str(found.root), local_files_only=True, trust_remote_code=False)
+    root = model_files.root
+    with as_model_errors(root, "the tokenizer"), quiet_transformers():
+        tokenizer: Any = AutoTokenizer.from_pretrained(str(root), local_files_only=True, trust_remote_code=False)
     changed = {}
     if tokenizer.pad_token is None:
         tokens = (getattr(tokenizer, name, None) for name in _PADDING)
@@ -144,15 +145,15 @@ def _padding_settings(found: ModelFiles) -> dict[str, str]:
 
 
 def _require_copied(
-    spec: EncoderSpec, found: ModelFiles, files: Mapping[str, Content], digests: Mapping[str, FileDigest]
+    spec: EncoderSpec, model_files: ModelFiles, files: Mapping[str, Content], digests: Mapping[str, FileDigest]
 ) -> None:
     """Raise ModelError if a copied file changed since it was hashed."""
     expected = spec.identity.weights | spec.identity.tokenizer | spec.identity.config
     for name, sha256 in expected.items():
-        source = own_file(found.root, name)
+        source = own_file(model_files.root, name)
         copies = [copy for copy, content in files.items() if content == source]
         if any(digests[copy].sha256 != sha256 for copy in copies):
-            raise ModelError(f"{found.root / name}: changed while it was copied. Fix: run the command again.")
+            raise ModelError(f"{model_files.root / name}: changed while it was copied. Fix: run the command again.")
 
 
 def _notes(index: Index, spec: EncoderSpec) -> list[str]:
