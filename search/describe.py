@@ -95,25 +95,24 @@ def describe_index(index: Index) -> dict[str, Any]:
 
 
 def facts_in_words(facts: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return (name, text) of the facts of `describe_index`, as `inspect` shows them; with "timing" if measured."""
+    """Return (name, text) of the facts of `describe_index` for `inspect`, with "timing" if measured; "" if absent."""
     from indexer.store.quality import Quality
 
     encoder, quality = facts["encoder"], Quality.of(facts["quality"])
     return [
         ("index", f"{facts['index']} (format {facts['format']}, generation {facts['generation']}, {facts['created']})"),
         ("documents", documents_in_words(facts)),
-        *([("deleted", f"{facts['deleted']:,} still on disk, until isotrope compact")] if facts["deleted"] else []),
-        *([("drift", drift_in_words(quality.drift, facts["index"]))] if quality.drift else []),
+        ("deleted", f"{facts['deleted']:,} still on disk, until isotrope compact" if facts["deleted"] else ""),
+        ("drift", drift_in_words(quality.drift, facts["index"]) if quality.drift else ""),
         *settings_in_words(facts).items(),
         ("query mean", query_mean_in_words(facts)),
         ("segments", "; ".join(map(_segment, facts["segments"]))),
         *_search(quality.first.index, facts.get("timing")),
         *_others(facts["segments"], quality.segments),
         ("metadata", metadata_in_words(facts)),
-        *([("truncated", f"{quality.truncated:,} of {_stored_rows(facts):,} at {encoder['max_length']} tokens")]
-          if encoder.get("max_length", UNLIMITED) < UNLIMITED else []),
-        *([("unknown", f"{quality.without_tokens:,} texts without a known token")]
-          if quality.without_tokens else []),
+        ("truncated", f"{quality.truncated:,} of {_stored_rows(facts):,} at {encoder['max_length']} tokens"
+                      if encoder.get("max_length", UNLIMITED) < UNLIMITED else ""),
+        ("unknown", f"{quality.without_tokens:,} texts without a known token" if quality.without_tokens else ""),
         ("gates", ", ".join(f"{name} {number(gate.value)}" for name, gate in quality.gates.items())),
         ("held out", _held_out(quality.held_out)),
         ("size", f"{size(facts['bytes']['total'])}: "

@@ -1,6 +1,5 @@
 """`isotrope add`."""
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,25 +67,22 @@ def command(index: Path, sources: tuple[str, ...], rejects: Path | None, as_json
 
 
 def _print(report: "AddReport", read: "CorpusReport", as_json: bool) -> None:
-    from search.cli.output import print_facts, print_json, print_note, remarks_on
+    from search.cli.output import print_facts, print_report
 
-    for line in [*report.notes, *_remarks(report), *remarks_on(read)]:
-        print_note(line)
-    if as_json:
-        corpus = {name: value for name, value in vars(read).items() if value}
-        drift = report.drift.to_dict() if report.drift else None
-        print_json(asdict(report) | {"index": str(report.index), "drift": drift, "corpus": corpus})
+    drift = report.drift.to_dict() if report.drift else None
+    if print_report(report, as_json, read, _remarks(report), drift=drift):
         return
     texts = ("texts", f"{report.rows_encoded:,} encoded, {report.rows_reused:,} reused")
-    facts = [
-        ("index", f"{report.index}, generation {report.generation}"),
-        ("documents", f"{report.documents:,} now"),
-        ("added", f"{report.added:,} new, {report.replaced:,} replaced, {report.unchanged:,} unchanged"),
-        ("embeddings", f"{report.rows_given:,} came with the documents") if report.rows_given else texts,
-        *([("encoder", report.backend)] if report.backend else []),
-        *([("drift", drift_in_words(report.drift, report.index))] if report.drift else []),
-    ]
-    print_facts(facts)
+    print_facts(
+        [
+            ("index", f"{report.index}, generation {report.generation}"),
+            ("documents", f"{report.documents:,} now"),
+            ("added", f"{report.added:,} new, {report.replaced:,} replaced, {report.unchanged:,} unchanged"),
+            ("embeddings", f"{report.rows_given:,} came with the documents") if report.rows_given else texts,
+            ("encoder", report.backend),
+            ("drift", drift_in_words(report.drift, report.index) if report.drift else ""),
+        ]
+    )
 
 
 def _remarks(report: "AddReport") -> list[str]:

@@ -76,7 +76,7 @@ def command(index: Path, parts: slice, cancel: bool, as_json: bool, quiet: bool,
         [
             ("index", str(report.index)),
             ("parts", f"{report.parts_encoded:,} encoded, {report.parts_kept:,} kept, {report.left:,} left"),
-            *([("encoder", report.backend)] if report.backend else []),
+            ("encoder", report.backend),
             ("texts", f"{number(report.rows_encoded)} encoded"),
             ("tokens", number(report.tokens)),
         ]

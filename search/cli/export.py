@@ -115,7 +115,7 @@ def _show(exported: "ExportReport", as_json: bool) -> None:
     if as_json:
         print_json(exported.to_dict())
         return
-    facts = [(name.replace("_", " "), _in_words(value)) for name, value in exported.facts.items() if value != ""]
+    facts = [(name.replace("_", " "), _in_words(value)) for name, value in exported.facts.items()]
     files = [("file", f"{name}, {size(count)}") for name, count in exported.files.items()]
     print_facts([("written", str(exported.path)), *facts, *files])
 

@@ -90,15 +90,19 @@ def print_json(value: Any) -> None:
     click.echo(to_json(value))
 
 
-def print_report(report: Any, as_json: bool) -> bool:
-    """Print the notes of a report, a dataclass with `notes` and `index`, and with `as_json` the report as JSON.
+def print_report(
+    report: Any, as_json: bool, read: "CorpusReport | None" = None, remarks: Sequence[str] = (), **more: Any
+) -> bool:
+    """Print the notes of a report and `remarks`, and with `as_json` the report as JSON with `more`.
 
-    Returns `as_json`: whether the report is printed completely.
+    The report is a dataclass with `index` and perhaps `notes`; `read` is that of its corpus. Returns `as_json`: whether
+    the report is printed completely.
     """
-    for line in report.notes:
+    for line in [*getattr(report, "notes", ()), *remarks, *(remarks_on(read) if read else ())]:
         print_note(line)
     if as_json:
-        print_json(asdict(report) | {"index": str(report.index)})
+        corpus = {"corpus": {name: value for name, value in vars(read).items() if value}} if read else {}
+        print_json(asdict(report) | {"index": str(report.index)} | more | corpus)
     return as_json
 
 
@@ -108,12 +112,13 @@ def print_line(line: str) -> None:
 
 
 def print_facts(facts: Sequence[tuple[str, str]]) -> None:
-    """Print two columns: name and value."""
+    """Print two columns, name and value, without rows whose value is empty."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in facts:
-        table.add_row(Text(name), Text(escape(as_shown(value), newlines=True)))
+        if value:
+            table.add_row(Text(name), Text(escape(as_shown(value), newlines=True)))
     Console().print(table)
 
 
@@ -191,11 +196,9 @@ def print_hits(query: str, hits: Sequence["Hit"], group_by: str | None = None) -
     if not hits:
         console.print("no hits\n")
         return
+    if legend := _legend(hits):
+        console.print(Text(legend, style="dim"))
     scores, ids = list(map(_score, hits)), [escape(hit.id) for hit in hits]
-    if any(hit.rerank_score is not None for hit in hits):
-        console.print(Text("reranked <- score" + " (vector, BM25)" * any(hit.parts for hit in hits), style="dim"))
-    elif any(hit.parts for hit in hits):
-        console.print(Text("score (vector, BM25)", style="dim"))
     width = max(console.width, _NARROWEST)
     if console.is_terminal:
         ids = [_shortened(name, width // 3) for name in ids]
@@ -211,9 +214,15 @@ def print_hits(query: str, hits: Sequence["Hit"], group_by: str | None = None) -
         table.add_row(score, Text(name), Text.assemble(*group, _excerpt(hit)))
         if hit.folded:
             table.add_row("", "", Text(_folded(hit), style="dim"))
-    console = Console(width=width)
-    console.print(table, crop=False)
+    Console(width=width).print(table, crop=False)
     console.print()
+
+
+def _legend(hits: Sequence["Hit"]) -> str:
+    """Return the meaning of the scores, if there are several a hit."""
+    scores = "score (vector, BM25)" if any(hit.parts for hit in hits) else ""
+    reranked = any(hit.rerank_score is not None for hit in hits)
+    return f"reranked <- {scores or 'score'}" if reranked else scores
 
 
 def _value_at(metadata: Mapping[str, Any], column: str) -> str:
@@ -239,15 +248,11 @@ def _shortened(text: str, width: int) -> str:
             clusters[-1] += character
         else:
             clusters.append(character)
-    head, tail = list[str](), list[str]()
-    room = width - 1
-    while clusters:
-        side, cluster = (head, clusters.pop(0)) if len(head) <= len(tail) else (tail, clusters.pop())
-        room -= cell_len(cluster)
-        if room < 0:
-            break
-        side.append(cluster)
-    return "".join([*head, "\N{HORIZONTAL ELLIPSIS}", *reversed(tail)])
+    middle, excess = 0, cell_len(text) + 1 - width
+    while excess > 0:
+        middle = len(clusters) // 2
+        excess -= cell_len(clusters.pop(middle))
+    return "".join([*clusters[:middle], "\N{HORIZONTAL ELLIPSIS}", *clusters[middle:]])
 
 
 def _folded(hit: "Hit") -> str:

@@ -83,7 +83,7 @@ train = LazyGroup(
             "Train the auto-encoder of pooling latte-mix (experimental).",
         )
     },
-    help="Train the weights of a pooling, without labels.\n\n"
+    help="Train what a pooling needs, without labels.\n\n"
     "Example:\n\n  isotrope train latte-mix demo/stdlib.jsonl -o trained --documents 1000",
 )
 
