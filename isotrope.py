@@ -1,7 +1,7 @@
-"""The command `isotrope`, started in a way that files in the working directory cannot break.
+"""Entry point of the command `isotrope`, protected from files in the working directory.
 
-Python puts the working directory on its path for `python -m isotrope`, and for an empty entry of PYTHONPATH. A file
-search.py or indexer.py there would be imported in place of this project's packages.
+Python puts the working directory on its path for `python -m isotrope`, and for an empty entry of PYTHONPATH. It would
+import a file search.py or indexer.py there instead of this project's packages.
 """
 
 import sys
@@ -10,8 +10,8 @@ from pathlib import Path
 
 
 def main() -> None:
-    """Run the command line, with the working directory off the path unless the packages are there."""
-    with suppress(FileNotFoundError):  # a working directory that was deleted holds no files
+    """Remove the working directory from the path, unless it contains the packages, and run the command line."""
+    with suppress(FileNotFoundError):  # the working directory was deleted
         home, here = Path(__file__).resolve().parent, Path.cwd()
         if here != home:
             sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != here]

@@ -1,1 +1,1 @@
-"""Side by side with peers: each module is one command that prints one table of ratios."""
+"""Comparisons with peers: each module is a command that prints a table of ratios."""

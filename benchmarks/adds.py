@@ -1,10 +1,10 @@
-"""Many additions of one document each: what the last ones cost beside the first.
+"""Cost of the last of many additions of one document each, compared with the first.
 
     python -m benchmarks.adds TABLE CORPUS [--adds 2000] [-o benchmarks/results/adds.json]
 
-TABLE is a model2vec folder. The first 1,000 documents of CORPUS are built into an index, and each of the next ones is
-added on its own. Each `add_documents` is timed in CPU seconds, which other programs on the machine do not lengthen, and
-in wall-clock seconds. The table compares the median of additions 5 to 15 with the median of the last ten.
+TABLE is a model2vec folder. The first 1,000 documents of CORPUS are built into an index, and each further document is
+added separately. Each `add_documents` is timed in CPU seconds, which do not depend on other programs, and in wall-clock
+seconds. The table compares the median of additions 5 to 15 with the median of the last ten.
 """
 
 import os
@@ -47,7 +47,7 @@ def main(table: Path, corpus: tuple[str, ...], adds: int, output: Path | None) -
 
 
 def measure(index: Path, table: Path, corpus: tuple[str, ...], adds: int) -> dict[str, Any]:
-    """Seconds of each addition, and what they leave."""
+    """Measure the seconds of each addition and the resulting index."""
     documents = list(islice(read_corpus(*corpus), _BUILT + adds))
     if len(documents) < _BUILT + adds:
         raise click.ClickException(f"the corpus has {len(documents):,} documents, expected {_BUILT + adds:,}")
@@ -68,7 +68,7 @@ def measure(index: Path, table: Path, corpus: tuple[str, ...], adds: int) -> dic
         "segments": len(manifest.segments),
         "generations": len(list_generations(index)),
         "manifest_files": len(manifest.files),
-        "cpu_seconds": [round(one, 4) for one in cpu],
+        "cpu_seconds": [round(seconds, 4) for seconds in cpu],
     }
 
 
@@ -84,7 +84,7 @@ def _compared(seconds: list[float]) -> dict[str, float]:
 
 
 def _cpu_seconds() -> float:
-    """Of this process, all its threads, and of processes that it started and that have ended."""
+    """Return CPU seconds of this process, its threads and its finished children."""
     times = os.times()
     return time.process_time() + times.children_user + times.children_system
 

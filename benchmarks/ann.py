@@ -1,14 +1,14 @@
-"""Approximate indexes side by side: recall, queries a second, bytes a vector and build time.
+"""Comparison of approximate indexes: recall, queries a second, bytes a vector and build time.
 
     python -m benchmarks.ann INDEX... [--rows 200000 --rows 1000000] [--autofaiss PYTHON] [-o FILE]
 
-With ScaNN, SVS, DiskANN and turbovec where they are on the path (see `benchmarks.ann_libraries`).
+ScaNN, SVS, DiskANN and turbovec are included if they are on the path (see `benchmarks.ann_libraries`).
 
-Vectors are those of the first index's transform, of all indexes named (of one encoder), each different one once, in a
-fixed random order; queries are vectors that were held out. More rows than there are vectors are made up of perturbed
-copies, and labelled so. Ours is what `index.type = "auto"` chooses for these vectors, the peers what their users build:
-hnswlib and usearch with M 16 and ef_construction 200, autofaiss within the memory that ours
-takes for the first recall (its Python wants faiss-cpu 1.7.4 and numpy 1).
+The vectors are the distinct vectors of all indexes (of one encoder) by the first index's transform, in a fixed random
+order; queries are held-out vectors. Rows beyond the number of vectors are perturbed copies, and labelled so. Isotrope's
+index is the one that `index.type = "auto"` chooses for these vectors. The peers use common settings: hnswlib and
+usearch M 16 and ef_construction 200, autofaiss the memory of Isotrope's index at the first recall (its Python needs
+faiss-cpu 1.7.4 and numpy 1).
 """
 
 import tempfile
@@ -34,14 +34,14 @@ from search.index import Index
 OURS = "isotrope"
 _TARGETS = (0.95, 0.99, 0.995)
 _LIBRARIES = ("hnswlib", "usearch", "scann", "scalable-vs", "diskannpy", "turbovec")
-_DEPTH_OF_CURVE = 2  # rounds for the points of a curve; the compared ones get --rounds
+_CURVE_ROUNDS = 2  # for each point of a curve; the compared settings get --rounds
 
 
 @dataclass(frozen=True)
 class Options:
-    """What is built, and how it is measured."""
+    """The indexes to build, and how to measure them."""
 
-    asked: tuple[float, ...]
+    recalls: tuple[float, ...]
     rounds: int
     threads: int
     python: Path | None
@@ -53,7 +53,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Built:
-    """An index, the seconds it took, and what it is."""
+    """An index with its build time and its description."""
 
     peer: peers.Peer
     seconds: float
@@ -64,13 +64,13 @@ class Built:
 @click.argument("indexes", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--rows", multiple=True, type=int, default=(200_000,), show_default=True, help="Vectors; repeatable.")
 @click.option("--queries", type=int, default=1000, show_default=True, help="Held-out queries.")
-@click.option("--recall", "asked", multiple=True, type=float, default=(0.95, 0.995), show_default=True,
-              help="index.recall of ours; repeatable, an index each.")  # fmt: skip
+@click.option("--recall", "recalls", multiple=True, type=float, default=(0.95, 0.995), show_default=True,
+              help="index.recall of an Isotrope index; repeatable.")  # fmt: skip
 @click.option("--rounds", type=int, default=5, show_default=True, help="Runs of each, in turns.")
 @click.option("--threads", type=int, default=2, show_default=True)
-@click.option("--autofaiss", "python", type=click.Path(path_type=Path), help="A Python that has autofaiss.")
-@click.option("--only", multiple=True, help="Run just these, as they are called in the table; repeatable.")
-@click.option("--keep", type=click.Path(path_type=Path), help="A folder for the indexes, which then stay.")
+@click.option("--autofaiss", "python", type=click.Path(path_type=Path), help="A Python with autofaiss.")
+@click.option("--only", multiple=True, help="Peers to run, by their name in the table; repeatable.")
+@click.option("--keep", type=click.Path(path_type=Path), help="Folder in which to keep the indexes.")
 @click.option("-o", "--output", type=click.Path(path_type=Path))
 def main(
     indexes: tuple[Path, ...], rows: tuple[int, ...], queries: int, keep: Path | None, output: Path | None, **given: Any
@@ -89,13 +89,13 @@ def main(
 
 
 def measure(data: AnnData, folder: Path, options: Options) -> dict[str, Any]:
-    """Build all, take every point of their curves, then compare those that reach each target, in turns."""
+    """Build all indexes, measure every point of their curves, and compare those that reach each target, in turns."""
     built = build_all(data, folder, options)
-    curves = {name: curve(one, data) for name, one in built.items()}
+    curves = {name: curve(index, data) for name, index in built.items()}
     compared = {f"{target:g}": compare(built, curves, target, data, options.rounds) for target in _TARGETS}
-    for one in built.values():
-        if isinstance(one.peer, peers.Autofaiss):
-            one.peer.close()
+    for index in built.values():
+        if isinstance(index.peer, peers.Autofaiss):
+            index.peer.close()
     rows = len(data.vectors)
     return {
         "rows": rows,
@@ -103,8 +103,8 @@ def measure(data: AnnData, folder: Path, options: Options) -> dict[str, Any]:
         "dim": data.vectors.shape[1],
         "queries": len(data.queries),
         "indexes": {
-            name: {"what": one.what, "build_seconds": one.seconds, "bytes_per_vector": one.peer.bytes / rows}
-            for name, one in built.items()
+            name: {"what": index.what, "build_seconds": index.seconds, "bytes_per_vector": index.peer.bytes / rows}
+            for name, index in built.items()
         },
         "curves": curves,
         "compared": compared,
@@ -112,17 +112,17 @@ def measure(data: AnnData, folder: Path, options: Options) -> dict[str, Any]:
 
 
 def build_all(data: AnnData, folder: Path, options: Options) -> dict[str, Built]:
-    """Every index, one after another."""
+    """Build every index in sequence."""
     threads = options.threads
     np.save(folder / "vectors.npy", data.vectors)
     (folder / "vectors.ids.txt").write_text("".join(f"{row}\n" for row in range(len(data.vectors))))
-    found: dict[str, Built] = {}
-    for recall_asked in options.asked:
-        ours = timed(partial(build_ours, folder, recall_asked, threads), "")
+    built: dict[str, Built] = {}
+    for target in options.recalls:
+        ours = timed(partial(build_ours, folder, target, threads), "")
         assert isinstance(ours.peer, peers.Ours)
-        found[f"{OURS} {recall_asked:g}"] = Built(ours.peer, ours.seconds, ours.peer.what)
-        print(f"{OURS} {recall_asked:g}: {ours.peer.what}, {ours.seconds:.0f} s", flush=True)
-    memory = next(iter(found.values())).peer.bytes
+        built[f"{OURS} {target:g}"] = Built(ours.peer, ours.seconds, ours.peer.what)
+        print(f"{OURS} {target:g}: {ours.peer.what}, {ours.seconds:.0f} s", flush=True)
+    memory = next(iter(built.values())).peer.bytes
     makers: dict[str, Callable[[], Built]] = {
         "faiss flat": lambda: timed(lambda: peers.Flat(data.vectors, threads), "Flat"),
         "hnswlib": lambda: timed(lambda: peers.Hnswlib(data.vectors, threads), "M 16"),
@@ -136,20 +136,20 @@ def build_all(data: AnnData, folder: Path, options: Options) -> dict[str, Built]
     for name, make in makers.items():
         if options.wants(name):
             try:
-                found[name] = make()
-            except (RuntimeError, ImportError, ValueError, OSError) as error:  # the others are measured all the same
+                built[name] = make()
+            except (RuntimeError, ImportError, ValueError, OSError) as error:  # the others are still measured
                 print(f"{name}: not measured: {error}", flush=True)
                 continue
-            print(f"{name}: {found[name].seconds:.0f} s", flush=True)
-    return found
+            print(f"{name}: {built[name].seconds:.0f} s", flush=True)
+    return built
 
 
-def build_ours(folder: Path, asked: float, threads: int) -> peers.Ours:
-    """An Isotrope index of the vectors as they are; its segment is what is measured."""
+def build_ours(folder: Path, target: float, threads: int) -> peers.Ours:
+    """Build an Isotrope index of the vectors without whitening, and return its segment."""
     config = BuildConfig().with_overrides(
-        ["encoder.kind=vectors", "whitening.strength=none", "index.type=auto", f"index.recall={asked}"]
+        ["encoder.kind=vectors", "whitening.strength=none", "index.type=auto", f"index.recall={target}"]
     )
-    index = folder / f"{OURS}-{asked:g}"
+    index = folder / f"{OURS}-{target:g}"
     build_index(read_corpus(folder / "vectors.npy", config=config.corpus), index, config, RunOptions(threads=threads))
     opened = Index.open(index)
     (segment,) = opened.segments
@@ -164,7 +164,7 @@ def build_ours(folder: Path, asked: float, threads: int) -> peers.Ours:
 
 
 def build_autofaiss(data: AnnData, folder: Path, python: Path, memory: int, threads: int) -> Built:
-    """autofaiss with the memory that ours takes."""
+    """Build with autofaiss within the memory of Isotrope's index."""
     (folder / "vectors").mkdir()
     with suppress(OSError):
         (folder / "vectors/vectors.npy").hardlink_to(folder / "vectors.npy")
@@ -179,18 +179,18 @@ def timed(make: Callable[[], peers.Peer], what: str) -> Built:
     return Built(made, time.perf_counter() - started, what)
 
 
-def curve(one: Built, data: AnnData) -> list[dict[str, Any]]:
-    """Recall and queries a second at each setting, batched; up to where nothing more is found."""
+def curve(index: Built, data: AnnData) -> list[dict[str, Any]]:
+    """Measure recall and queries a second at each setting, batched, until recall no longer grows."""
     points: list[dict[str, Any]] = []
-    for setting in one.peer.settings:
-        one.peer.set(setting)
+    for setting in index.peer.settings:
+        index.peer.set(setting)
         seconds = []
-        for _ in range(_DEPTH_OF_CURVE):
+        for _ in range(_CURVE_ROUNDS):
             started = time.perf_counter()
-            found = one.peer.search(data.queries)
-            seconds.append(_seconds(one.peer, time.perf_counter() - started))
+            rows = index.peer.search(data.queries)
+            seconds.append(_seconds(index.peer, time.perf_counter() - started))
         points.append(
-            {"setting": setting, "recall": recall(found, data.best), "queries_per_second": len(found) / min(seconds)}
+            {"setting": setting, "recall": recall(rows, data.best), "queries_per_second": len(rows) / min(seconds)}
         )
         if points[-1]["recall"] >= 0.9995:
             break
@@ -200,7 +200,7 @@ def curve(one: Built, data: AnnData) -> list[dict[str, Any]]:
 def compare(
     built: dict[str, Built], curves: dict[str, list[dict[str, Any]]], target: float, data: AnnData, rounds: int
 ) -> dict[str, Any]:
-    """Queries a second of the fastest setting of each that reaches the target, measured in turns."""
+    """Measure queries a second of each index's fastest setting that reaches the target, in turns."""
     chosen = {}
     for name, points in curves.items():
         reaching = [point for point in points if point["recall"] >= target]
@@ -234,20 +234,21 @@ def _seconds(peer: peers.Peer, measured: float) -> float:
 
 
 def show(result: dict[str, Any]) -> None:
-    """A table a target."""
-    made_up = result["rows"] - result["real"]
-    title = f"{result['rows']:,} vectors of {result['dim']} dimensions, {made_up:,} of them perturbed copies"
-    for target, found in result["compared"].items():
-        ours = max((one["queries_per_second"] for name, one in found.items() if name.startswith(OURS)), default=0)
+    """Print a table for each target."""
+    copies = result["rows"] - result["real"]
+    title = f"{result['rows']:,} vectors of {result['dim']} dimensions, {copies:,} of them perturbed copies"
+    for target, compared in result["compared"].items():
+        rates = {name: index["queries_per_second"] for name, index in compared.items()}
+        ours = max((rate for name, rate in rates.items() if name.startswith(OURS)), default=0)
         rows = []
-        for name, one in found.items():
+        for name, index in compared.items():
             about = result["indexes"][name]
-            ratio = f"{ours / one['queries_per_second']:.2f}" if ours else "-"
+            ratio = f"{ours / rates[name]:.2f}" if ours else "-"
             rows.append(
-                [name, about["what"], f"{one['recall']:.4f}", f"{one['queries_per_second']:,.0f}", ratio,
+                [name, about["what"], f"{index['recall']:.4f}", f"{rates[name]:,.0f}", ratio,
                  f"{about['bytes_per_vector']:,.0f}", f"{about['build_seconds']:,.0f}"]
             )  # fmt: skip
-        columns = ["index", "kind", "recall@10", "queries/s", "ours, times as many", "bytes/vector", "build s"]
+        columns = ["index", "kind", "recall@10", "queries/s", f"{OURS} / index", "bytes/vector", "build s"]
         print_table(columns, rows, f"{title}: recall@10 of at least {target}")
 
 

@@ -1,9 +1,9 @@
-"""Run by the Python that has autofaiss: builds an index of vectors.npy, then answers on standard input.
+"""A process for the Python with autofaiss: it builds an index of vectors.npy, then answers on standard input.
 
     python ann_autofaiss.py FOLDER MEMORY_BYTES THREADS
 
-FOLDER holds vectors/vectors.npy and queries.npy. Prints one JSON object when the index is ready, and one a question:
-{"set": parameters} or {"search": true}, which writes found.npy. Imports nothing of Isotrope.
+FOLDER contains vectors/vectors.npy and queries.npy. The process prints one JSON object when the index is ready, and one
+for each call: {"set": parameters} or {"search": true}, which writes found.npy. It imports nothing of Isotrope.
 """
 
 import contextlib
@@ -37,22 +37,22 @@ def main() -> None:
         faiss.omp_set_num_threads(threads)
         stored = len(faiss.serialize_index(index))
         queries = np.load(folder / "queries.npy")
-    say({"bytes": stored, "seconds": seconds, "chosen": _name(faiss, index), "settings": _settings(faiss, index)})
+    answer({"bytes": stored, "seconds": seconds, "chosen": _name(faiss, index), "settings": _settings(faiss, index)})
     for line in sys.stdin:
-        question: dict[str, Any] = json.loads(line)
-        if "set" in question:
-            faiss.ParameterSpace().set_index_parameters(index, question["set"])
-            say({})
+        call: dict[str, Any] = json.loads(line)
+        if "set" in call:
+            faiss.ParameterSpace().set_index_parameters(index, call["set"])
+            answer({})
             continue
         started = time.perf_counter()
-        _, found = index.search(queries, DEPTH)
+        _, rows = index.search(queries, DEPTH)
         seconds = time.perf_counter() - started
-        np.save(folder / "found.npy", found)
-        say({"seconds": seconds})
+        np.save(folder / "found.npy", rows)
+        answer({"seconds": seconds})
 
 
-def say(answer: dict[str, Any]) -> None:
-    os.write(1, (json.dumps(answer) + "\n").encode())
+def answer(value: dict[str, Any]) -> None:
+    os.write(1, (json.dumps(value) + "\n").encode())
 
 
 def _inner(faiss: Any, index: Any) -> Any:

@@ -1,13 +1,14 @@
-"""ScaNN, SVS, DiskANN and turbovec as peers of `benchmarks.ann`, each imported when it is asked for.
+"""ScaNN, SVS, DiskANN and turbovec as peers of `benchmarks.ann`, each imported when it is used.
 
-They are no dependencies of this project: install them apart (`pip install --target FOLDER --no-deps scann scalable-vs
-archspec toml diskannpy turbovec`) and put the folder on PYTHONPATH.
+They are not dependencies of this project. Install them separately (`pip install --target FOLDER --no-deps scann
+scalable-vs archspec toml diskannpy turbovec`) and put the folder on PYTHONPATH.
 """
 
 import math
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ _DEGREE, _BUILD_WINDOW = 32, 200  # of the graphs of SVS and DiskANN
 
 @dataclass
 class Scann:
-    """ScaNN with the square root of the rows as leaves, codes of two dimensions, and candidates scored again."""
+    """ScaNN: as many leaves as the square root of the rows, codes of two dimensions, and rescored candidates."""
 
     vectors: Vectors
     threads: int
@@ -63,7 +64,7 @@ class Scann:
 
 @dataclass
 class Svs:
-    """Intel's Scalable Vector Search: a Vamana graph, of float32 or of its LVQ codes (4 and 8 bits)."""
+    """Intel's Scalable Vector Search: a Vamana graph of float32 vectors or of LVQ codes (4 and 8 bits)."""
 
     vectors: Vectors
     threads: int
@@ -98,7 +99,7 @@ class Svs:
 
 @dataclass
 class DiskAnn:
-    """DiskANN's index in memory. Cosine, since the vectors are of unit length."""
+    """DiskANN's index in memory, by cosine, which equals the inner product of unit vectors."""
 
     vectors: Vectors
     threads: int
@@ -118,13 +119,13 @@ class DiskAnn:
         self._window = setting
 
     def search(self, queries: Vectors) -> RowIds:
-        found = self._index.batch_search(queries, DEPTH, self._window, self.threads)
-        return np.asarray(found.identifiers, np.int64)
+        hits = self._index.batch_search(queries, DEPTH, self._window, self.threads)
+        return np.asarray(hits.identifiers, np.int64)
 
 
 @dataclass
 class TurboVec:
-    """turbovec: codes of four bits a dimension, all scanned."""
+    """turbovec: an exhaustive scan of codes of four bits a dimension."""
 
     vectors: Vectors
     threads: int
@@ -133,14 +134,14 @@ class TurboVec:
     def __post_init__(self) -> None:
         import turbovec
 
-        padded = -self.vectors.shape[1] % 8  # it takes dimensions by eights
+        padded = -self.vectors.shape[1] % 8  # turbovec needs a multiple of eight dimensions
         self._width = ((0, 0), (0, padded))
         self._index = turbovec.TurboQuantIndex(self.vectors.shape[1] + padded, 4)
         self._index.add(np.pad(self.vectors, self._width))
         self.bytes = len(self._index.to_bytes())
 
     def set(self, setting: Any) -> None:
-        """There is nothing to set; RAYON_NUM_THREADS sets its threads."""
+        """Do nothing: there are no settings; RAYON_NUM_THREADS sets the threads."""
 
     def search(self, queries: Vectors) -> RowIds:
         _, rows = self._index.search(np.pad(queries, self._width), DEPTH)
@@ -148,16 +149,16 @@ class TurboVec:
 
 
 LIBRARIES: dict[str, tuple[str, Callable[[Vectors, int], Peer]]] = {
-    "ScaNN": ("tree, AH 2, float32", lambda vectors, threads: Scann(vectors, threads)),
-    "ScaNN bf16": ("tree, AH 2, bfloat16", lambda vectors, threads: Scann(vectors, threads, "BFLOAT16")),
-    "SVS": ("Vamana 32", lambda vectors, threads: Svs(vectors, threads)),
-    "SVS LVQ": ("Vamana 32, LVQ4x8", lambda vectors, threads: Svs(vectors, threads, compressed=True)),
+    "ScaNN": ("tree, AH 2, float32", Scann),
+    "ScaNN bf16": ("tree, AH 2, bfloat16", partial(Scann, reordering="BFLOAT16")),
+    "SVS": ("Vamana 32", Svs),
+    "SVS LVQ": ("Vamana 32, LVQ4x8", partial(Svs, compressed=True)),
     "DiskANN": ("Vamana 64", DiskAnn),
     "turbovec": ("4 bits", TurboVec),
 }
 
 
 def _size(path: Path) -> int:
-    """Bytes of a file, or of all files in a folder."""
+    """Return the size of a file, or of all files in a folder."""
     files = path.rglob("*") if path.is_dir() else [path]
     return sum(file.stat().st_size for file in files if file.is_file())

@@ -1,6 +1,6 @@
-"""Approximate indexes as their users build them, a class a library, and the vectors that all are built of.
+"""Approximate indexes as their users build them, one class for each library, and the vectors they are built from.
 
-Vectors are real embeddings of Isotrope indexes, perturbed copies beyond those; queries are held out of them. Vectors,
+Vectors are real embeddings of Isotrope indexes, extended by perturbed copies; queries are held-out vectors. Vectors,
 threads and queries are the same for all.
 """
 
@@ -19,13 +19,13 @@ from indexer.store.quality import MeasuredPoint
 from search.index import Index, LiveRows
 
 DEPTH = 10
-_NOISE = 0.35  # length of what is added to a unit vector: copies score about 0.94 with the original
+_NOISE = 0.35  # length of the noise added to a unit vector: copies score about 0.94 with the original
 _BLOCK = 50_000
 
 
 @dataclass(frozen=True)
 class AnnData:
-    """Unit vectors (n, d), queries (m, d) that are not among them, and the queries' exact ten best rows."""
+    """Unit vectors (n, d), held-out queries (m, d), and the ten best rows of each query by exact search."""
 
     vectors: Vectors
     queries: Vectors
@@ -34,14 +34,8 @@ class AnnData:
 
 
 def load(indexes: Sequence[Path], rows: int, queries: int) -> AnnData:
-    """Distinct vectors by the first index's transform in a fixed random order, some held out as queries."""
-    transform = Index.open(indexes[0]).transform
-    blocks = [
-        transform.transform(embeddings, "document")
-        for index in indexes
-        for _, embeddings in LiveRows(Index.open(index)).embedding_blocks()
-    ]
-    whole = np.unique(np.concatenate(blocks), axis=0)
+    """Return distinct vectors of the indexes in a fixed random order, with some held out as queries."""
+    whole = distinct_vectors(indexes)
     whole = whole[np.random.default_rng(0).permutation(len(whole))]
     held_out, vectors = whole[:queries], whole[queries : queries + rows]
     real = len(vectors)
@@ -50,21 +44,32 @@ def load(indexes: Sequence[Path], rows: int, queries: int) -> AnnData:
     return AnnData(vectors, held_out, exact_best(vectors, held_out), real)
 
 
+def distinct_vectors(indexes: Sequence[Path]) -> Vectors:
+    """Return the distinct vectors of all indexes by the first index's transform, sorted."""
+    transform = Index.open(indexes[0]).transform
+    blocks = [
+        transform.transform(embeddings, "document")
+        for index in indexes
+        for _, embeddings in LiveRows(Index.open(index)).embedding_blocks()
+    ]
+    return np.unique(np.concatenate(blocks), axis=0)
+
+
 def perturbed(vectors: Vectors, count: int) -> Vectors:
-    """`count` copies of vectors, each turned a little in a random direction."""
+    """Return `count` copies of vectors, each rotated slightly in a random direction."""
     draw = np.random.default_rng(1)
-    made = np.empty((count, vectors.shape[1]), np.float32)
+    copies = np.empty((count, vectors.shape[1]), np.float32)
     for start in range(0, count, _BLOCK):
-        some = vectors[draw.integers(0, len(vectors), min(_BLOCK, count - start))]
-        noise = draw.standard_normal(some.shape, dtype=np.float32)
+        originals = vectors[draw.integers(0, len(vectors), min(_BLOCK, count - start))]
+        noise = draw.standard_normal(originals.shape, dtype=np.float32)
         noise *= _NOISE / np.linalg.norm(noise, axis=1, keepdims=True)
-        turned = some + noise
-        made[start : start + len(some)] = turned / np.linalg.norm(turned, axis=1, keepdims=True)
-    return made
+        moved = originals + noise
+        copies[start : start + len(moved)] = moved / np.linalg.norm(moved, axis=1, keepdims=True)
+    return copies
 
 
 def exact_best(vectors: Vectors, queries: Vectors) -> RowIds:
-    """The ten best rows of each query, (m, 10)."""
+    """Return the ten best rows of each query, (m, 10)."""
     scores = np.full((len(queries), DEPTH), -np.inf, np.float32)
     rows = np.zeros((len(queries), DEPTH), np.int64)
     for start in range(0, len(vectors), _BLOCK):
@@ -78,7 +83,7 @@ def exact_best(vectors: Vectors, queries: Vectors) -> RowIds:
 
 
 def recall(found: RowIds, best: RowIds) -> float:
-    """recall@10: the share of the ten best rows that were found."""
+    """Return recall@10: the share of the ten best rows that were found."""
     return float(np.mean([len(set(a) & set(b)) / DEPTH for a, b in zip(found.tolist(), best.tolist(), strict=True)]))
 
 
@@ -87,17 +92,17 @@ _REACHES = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
 
 class Peer(Protocol):
-    """An index that has been built. `settings` go from the fastest to the one that finds most."""
+    """An index that has been built. `settings` are ordered from the fastest to the highest recall."""
 
     bytes: int
     settings: list[Any]
 
     def set(self, setting: Any) -> None:
-        """Use a setting for the searches that follow."""
+        """Use a setting for the following searches."""
         ...
 
     def search(self, queries: Vectors) -> RowIds:
-        """The ten best rows of each query."""
+        """Return the ten best rows of each query."""
         ...
 
 
@@ -118,7 +123,7 @@ class Flat:
         self.bytes = self.vectors.nbytes
 
     def set(self, setting: Any) -> None:
-        """There is nothing to set."""
+        """Do nothing: there are no settings."""
 
     def search(self, queries: Vectors) -> RowIds:
         rows: RowIds = self._index.search(queries, DEPTH)[1]
@@ -152,7 +157,7 @@ class Hnswlib:
 
 @dataclass
 class Usearch:
-    """usearch with inner products, its vectors as `dtype` ("f32", "bf16" or "i8")."""
+    """usearch with inner products and vectors stored as `dtype` ("f32", "bf16" or "i8")."""
 
     vectors: Vectors
     threads: int
@@ -175,7 +180,7 @@ class Usearch:
 
 @dataclass
 class Ours:
-    """The kind that `index.type = "auto"` has chosen, read from an Isotrope index; searched by FAISS alone."""
+    """The index type chosen by `index.type = "auto"`, read from an Isotrope index and searched by FAISS alone."""
 
     index: Any
     curve: Sequence[MeasuredPoint]
@@ -199,7 +204,7 @@ class Ours:
 
 
 class Autofaiss:
-    """autofaiss, in a Python of its own (its numpy is older), over .npy files; it answers one line of JSON a line."""
+    """autofaiss in another Python (with an older numpy): data in .npy files, one line of JSON for each call."""
 
     def __init__(self, python: Path, folder: Path, memory: int, threads: int) -> None:
         script = Path(__file__).with_name("ann_autofaiss.py")
@@ -219,7 +224,7 @@ class Autofaiss:
         self._ask({"set": setting})
 
     def search(self, queries: Vectors) -> RowIds:
-        """Its seconds are taken there (`searched`), so that the exchange does not count."""
+        """Search in the process, which measures its seconds (`searched`) without the exchange of data."""
         self.searched = float(self._ask({"search": True})["seconds"])
         rows: RowIds = np.load(self._folder / "found.npy")
         return rows

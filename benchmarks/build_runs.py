@@ -1,15 +1,12 @@
-"""One measurement of `benchmarks.build`, in a process of its own: a build, or its encoder alone on the same texts.
+"""A measurement of `benchmarks.build`, in its own process: a build, or its encoder alone on the same texts.
 
-    python -m benchmarks.build_runs '{"what": "build", "corpus": "...", "model": "...", "threads": 2, "settings": []}'
-
-Prints one line of JSON: `seconds` from before the first import to the end (reading the corpus not counted for the
-encoder alone), `loading` the model's share of them, `loaded_mb` and `peak_mb` the most memory this process had by the
-time the model was loaded and at its end.
+`seconds` count from before the first import to the end, without reading the corpus for the encoder alone. `loading` is
+the time to load the model, included in them. `loaded_mb` and `peak_mb` are the peak memory of the process after loading
+the model and at the end.
 """
 
 import json
 import resource
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -20,18 +17,18 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Run:
-    """What to measure: `what` is "build" or "encode"."""
+    """A measurement to run: `what` is "build" or "encode"."""
 
     what: str
     corpus: str  # JSON Lines
     model: str
     threads: int
-    settings: tuple[str, ...] = ()  # of the recipe, as `--set` takes them
+    settings: tuple[str, ...] = ()  # of the recipe, in the form of `--set`
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What a run took, in seconds and MB (10**6 bytes)."""
+    """Result of a run, in seconds and MB (10**6 bytes)."""
 
     documents: int
     seconds: float
@@ -40,13 +37,18 @@ class Measured:
     peak_mb: float
 
 
+def measured(run: dict[str, Any]) -> dict[str, Any]:
+    """Measure a run in this process; `run` and the result are JSON types."""
+    return asdict(measure(Run(**run)))
+
+
 def measure(run: Run) -> Measured:
-    """Do it here, in this process."""
+    """Measure a run in this process."""
     return {"build": measure_build, "encode": measure_encoder}[run.what](run)
 
 
 def measure_build(run: Run) -> Measured:
-    """`build_index` from the corpus to the published index, in a temporary folder."""
+    """Measure `build_index` from the corpus to the published index, in a temporary folder."""
     start = time.perf_counter()
     from indexer import RunOptions, build_index, read_corpus
     from indexer.pipeline import index_encoder
@@ -64,7 +66,7 @@ def measure_build(run: Run) -> Measured:
 
 
 def measure_encoder(run: Run) -> Measured:
-    """`load_encoder(...).encode(texts)`, all texts in memory."""
+    """Measure `load_encoder(...).encode(texts)` with all texts in memory."""
     start = time.perf_counter()
     from indexer import RunOptions
     from indexer.encoders import load_encoder
@@ -79,20 +81,20 @@ def measure_encoder(run: Run) -> Measured:
 
 
 def recipe(run: Run) -> Any:
-    """The default recipe with this model and these settings."""
+    """Return the default recipe with the model and the settings of a run."""
     from indexer import BuildConfig
 
     return BuildConfig().with_overrides([f"encoder.model={json.dumps(run.model)}", *run.settings])
 
 
 def peak_mb() -> float:
-    """The most memory this process ever had, in MB."""
+    """Return the peak memory of this process in MB."""
     kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return kilobytes * 1024 / 1e6
 
 
 class _Timed:
-    """A function that notes how long it took, and the memory at its end."""
+    """A function that records its time and the peak memory after each call."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function, self.seconds, self.peak_mb = function, 0.0, 0.0
@@ -110,12 +112,3 @@ def _texts(run: Run, columns: tuple[str, ...]) -> list[str]:
     from indexer.corpus import joined_text
 
     return [joined_text(document, columns) for document in read_corpus(run.corpus)]
-
-
-def main() -> None:
-    """Measure what the one argument describes."""
-    print(json.dumps(asdict(measure(Run(**json.loads(sys.argv[1]))))))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,19 +1,17 @@
-"""Builds and near-duplicate joins that `isotrope plan` is held against: CPU seconds of each phase, bytes of each layer.
+"""Builds and near-duplicate joins to validate `isotrope plan`: CPU seconds of each phase, bytes of each layer.
 
     python -m benchmarks.builds [--only NAME] [--rounds 3] [--threads 1] [-o benchmarks/results/builds.json]
 
-Each run is a process of its own on one thread, and CPU seconds are taken, for a machine that others use too gives no
-steady wall clock. A run that stands in the file already is measured again only when it is named. Of several rounds the
-one of median CPU seconds is kept, of two the faster. bert-base has random weights: speed does not depend on what was
-learnt. Vectors to join are made before the first join that takes them; those of 381 dimensions take about an hour.
+Each run is a process on one thread, measured in CPU seconds, because wall-clock time varies on shared machines. A run
+that is in the file already is measured again only if it is named. Of several rounds, the round with the median CPU
+seconds is kept, of two rounds the faster. bert-base has random weights: speed does not depend on the values. Vectors to
+join are computed before the first join that uses them; those of 381 dimensions take about an hour.
 """
 
 import json
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -21,7 +19,7 @@ from typing import Any
 
 import click
 
-from benchmarks.interleaved import machine, save
+from benchmarks.interleaved import in_fresh_process, machine, save
 
 _DATA = "../shared/data"
 _TABLE = "encoder.model=../shared/models/potion-base-4m-int8"
@@ -32,20 +30,20 @@ _SENTENCES = f"{_DATA}/sentences"
 
 @dataclass(frozen=True)
 class Build:
-    """A build of the first `documents` (0: all) of some corpora, read one after another."""
+    """A build of the first `documents` (0: all) of some corpora in sequence."""
 
     sources: tuple[str, ...]
     documents: int = 0
     recipe: str = "minilm"
     settings: tuple[str, ...] = ()
-    shape: str = ""  # of a model with random weights; empty: the recipe's model
+    shape: str = ""  # of a model with random weights; empty for the recipe's model
 
 
 @dataclass(frozen=True)
 class Join:
-    """A near-duplicate join of `rows` vectors: those of Debian and the sentences, and planted near copies of them.
+    """A near-duplicate join of `rows` vectors of Debian and the sentences, with planted near copies.
 
-    Of the static table, or with `wide` of all-MiniLM-L6-v2, texts cut after 32 tokens.
+    The vectors come from the static table, or with `wide` from all-MiniLM-L6-v2 with texts cut after 32 tokens.
     """
 
     rows: int
@@ -71,42 +69,32 @@ RUNS: dict[str, Build | Join] = {
     **{f"join-{method}-{rows // 1000}k-wide": Join(rows, method, wide=True) for method in ("exact", "ann")
        for rows in (50_000, 100_000, 200_000, 1_000_000)},
 }  # fmt: skip
-# What the vectors of the wide joins are of, each an index of its own.
+# The indexes that provide the vectors of the wide joins.
 _WIDE = tuple(Build((source,), settings=("encoder.max_length=32", "index.type=flat"))
               for source in (_DEBIAN, _SENTENCES))  # fmt: skip
 
 
 @click.command()
-@click.option("--only", multiple=True, type=click.Choice(list(RUNS)), help="Run just these; repeatable.")
+@click.option("--only", multiple=True, type=click.Choice(list(RUNS)), help="Runs to measure; repeatable.")
 @click.option("--rounds", type=int, default=3, show_default=True)
 @click.option("--threads", type=int, default=1, show_default=True)
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("benchmarks/results/builds.json"))
 def main(only: tuple[str, ...], rounds: int, threads: int, output: Path) -> None:
-    """Measure, and keep what was measured after each run."""
-    before = json.loads(output.read_text(encoding="utf-8"))["runs"] if output.exists() else {}
-    for name in only or [name for name in RUNS if name not in before]:
-        taken = sorted((in_child(name, threads) for _ in range(rounds)), key=lambda run: float(run["cpu_seconds"]))
-        rounds_cpu = [round(float(run["cpu_seconds"]), 2) for run in taken]
-        kept = taken[(len(taken) - 1) // 2]
-        before[name] = {**kept, "rounds": rounds_cpu, "machine": machine(threads)}
+    """Measure runs and save the results after each run."""
+    runs = json.loads(output.read_text(encoding="utf-8"))["runs"] if output.exists() else {}
+    for name in only or [name for name in RUNS if name not in runs]:
+        results = [in_fresh_process(name, "benchmarks.builds:measure", name, threads) for _ in range(rounds)]
+        results.sort(key=lambda run: float(run["cpu_seconds"]))
+        rounds_cpu = [round(float(run["cpu_seconds"]), 2) for run in results]
+        runs[name] = {**results[(len(results) - 1) // 2], "rounds": rounds_cpu, "machine": machine(threads)}
         click.echo(f"{name}: {rounds_cpu} CPU seconds")
-        save(output, {"command": "python -m benchmarks.builds", "runs": before})
-
-
-def in_child(name: str, threads: int) -> dict[str, Any]:
-    """One run, in a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.builds_child", name, str(threads)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise click.ClickException(f"{name} failed:\n{done.stderr.strip()}")
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+        save(output, {"command": "python -m benchmarks.builds", "runs": runs})
 
 
 class Phases:
-    """A `Progress` that notes the CPU seconds and the seconds of each phase; what comes before the first is `opening`.
+    """A `Progress` that records CPU and wall-clock seconds of each phase; the time before the first phase is `opening`.
 
-    A phase that comes again is added to.
+    The seconds of a repeated phase are added up.
     """
 
     def __init__(self) -> None:
@@ -114,18 +102,18 @@ class Phases:
         self._name, self._at = "opening", (time.process_time(), time.perf_counter())
 
     def phase(self, name: str, total: int | None) -> None:
-        """The one before ends."""
+        """Record the end of the previous phase."""
         now = time.process_time(), time.perf_counter()
         self.cpu[self._name] = self.cpu.get(self._name, 0.0) + now[0] - self._at[0]
         self.wall[self._name] = self.wall.get(self._name, 0.0) + now[1] - self._at[1]
         self._name, self._at = name, now
 
     def advance(self, texts: int, tokens: int = 0) -> None:
-        """Not counted."""
+        """Ignore the progress within a phase."""
 
 
 def measure(name: str, threads: int) -> dict[str, Any]:
-    """A run, in this process."""
+    """Measure a run in this process."""
     run = RUNS[name]
     with tempfile.TemporaryDirectory() as folder:
         return _build(run, threads, Path(folder)) if isinstance(run, Build) else _join(run, threads)
@@ -138,7 +126,7 @@ def _build(run: Build, threads: int, folder: Path) -> dict[str, Any]:
 
     settings = [*run.settings, *([f"encoder.model={_random_model(run.shape, folder)}"] if run.shape else [])]
     config = BuildConfig.load(run.recipe).with_overrides(settings)
-    corpus = read_corpus(*(_first(run, folder) if run.documents else run.sources))
+    corpus = read_corpus(*([_first(run, folder)] if run.documents else run.sources))
     progress = Phases()
     report = build_index(corpus, folder / "index", config, RunOptions(threads=threads, device="cpu"), progress)
     progress.phase("end", None)
@@ -166,17 +154,17 @@ def _build(run: Build, threads: int, folder: Path) -> dict[str, Any]:
 
 
 def _layers(sizes: dict[str, int]) -> dict[str, int]:
-    """Bytes by kind of file, whatever part or generation it is of."""
-    found = dict[str, int]()
+    """Return bytes by kind of file, summed over parts and generations."""
+    layers = dict[str, int]()
     for file, size in sizes.items():
         top, name = file.split("/")[0], file.split("/")[-1]
         layer = name if top == "parts" else top
-        found[layer] = found.get(layer, 0) + size
-    return found
+        layers[layer] = layers.get(layer, 0) + size
+    return layers
 
 
-def _first(run: Build, folder: Path) -> Iterator[str]:
-    """The first documents of a run's sources as files of the same form."""
+def _first(run: Build, folder: Path) -> str:
+    """Write the first documents of a run's sources as JSON Lines. Returns the file."""
     from indexer import read_corpus
 
     path = folder / "corpus.jsonl"
@@ -184,7 +172,7 @@ def _first(run: Build, folder: Path) -> Iterator[str]:
         for document in islice(read_corpus(*run.sources), run.documents):
             row = {"id": document.id, "title": document.title, "text": document.text}
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
-    yield str(path)
+    return str(path)
 
 
 def _text_bytes(config: Any, corpus: Any) -> int:
@@ -194,7 +182,7 @@ def _text_bytes(config: Any, corpus: Any) -> int:
 
 
 def _encoded_tokens(index: Path, parts: list[str], config: Any) -> int:
-    """Tokens of all rows, those that a transformer cuts off left out."""
+    """Return the number of encoded tokens of all rows, without tokens that a transformer cuts off."""
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
@@ -216,20 +204,14 @@ def _join(run: Join, threads: int) -> dict[str, Any]:
     vectors = _vectors(run)
     join: Callable[..., Any] = {"exact": isotrope_exact, "ann": isotrope_ann}[run.method]
     at = time.process_time(), time.perf_counter()
-    found = join(vectors, run.threshold, threads)
-    taken = time.process_time() - at[0], time.perf_counter() - at[1]
-    return {
-        "what": "join",
-        **asdict(run),
-        "dim": vectors.shape[1],
-        "cpu_seconds": taken[0],
-        "seconds": taken[1],
-        "pairs": len(found.pairs),
-    }
+    outcome = join(vectors, run.threshold, threads)
+    cpu, wall = time.process_time() - at[0], time.perf_counter() - at[1]
+    figures = {"dim": vectors.shape[1], "cpu_seconds": cpu, "seconds": wall, "pairs": len(outcome.pairs)}
+    return {"what": "join", **asdict(run), **figures}
 
 
 def _vectors(run: Join) -> Any:
-    """Vectors (rows, 128 or 381), made once and kept in the folder for temporary files."""
+    """Return vectors (rows, 128 or 381), which are computed once and kept in the folder for temporary files."""
     import numpy as np
 
     from benchmarks.dedup import corpus

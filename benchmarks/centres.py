@@ -1,12 +1,12 @@
-"""What `isotrope tune` takes without labels, by the judged queries, with and without its margin for other centres.
+"""Quality of the choice of `isotrope tune` without labels, with and without its margin for other centres.
 
     python -m benchmarks.centres --of INDEX FOLDER [--of INDEX FOLDER ...] [-o FILE]
 
 FOLDER is a judged collection in BEIR's layout; INDEX was built from it. Every setting that tune tries on the index is
-measured twice: by the mean reciprocal rank of 1,500 questions that are drawn from the documents, on which tune decides,
-and by nDCG@10 of the judged queries. The first table has nDCG@10 of the recipe's own setting, of what tune takes
-without the margin and with it, and of the best setting. The second compares centres: the best setting (by the drawn
-questions) of each other centre less the best with the recipe's centre, by both measures, with 95 % intervals.
+measured twice: by the mean reciprocal rank of 1,500 queries drawn from the documents, which tune uses, and by nDCG@10
+of the judged queries. The first table shows nDCG@10 of the recipe's setting, of tune's choice without and with the
+margin, and of the best setting. The second table compares centres: the difference between the best setting (by the
+drawn queries) of each other centre and the best with the recipe's centre, by both measures, with 95 % intervals.
 """
 
 import sys
@@ -33,7 +33,7 @@ Centre = Literal["role", "common", "none"]
 
 
 def row_of(index: Path, folder: Path) -> dict[str, Any]:
-    """Both measures of one index."""
+    """Measure one index by drawn and by judged queries."""
     subject = Target.of_index(index)
     opened = subject.index
     if opened is None:
@@ -73,7 +73,7 @@ def _place(measured: Sequence[MeasuredSetting], one: MeasuredSetting) -> int:
 def _centres(
     drawn: Sequence[MeasuredSetting], judged: Sequence[MeasuredSetting], own: Centre
 ) -> Iterator[dict[str, Any]]:
-    """The best of each other centre less the best of the recipe's."""
+    """Yield the difference between the best setting of each other centre and the best with the recipe's centre."""
     best: dict[Centre, int] = {}
     for place, one in enumerate(drawn):
         centre = one.setting.whitening.centre
@@ -99,7 +99,7 @@ def _interval(gain: dict[str, Any]) -> str:
 @click.command()
 @judged_options
 def main(judged: Sequence[tuple[Path, Path]], output: Path | None) -> None:
-    """What tune takes without labels, by the judged queries."""
+    """Evaluate tune's choice without labels by judged queries."""
     rows = []
     for index, folder in judged:
         rows.append(row_of(index, folder))

@@ -1,7 +1,7 @@
-"""Processes that take turns: each loads one way of working, and computes nothing while another has its turn.
+"""Processes that take turns: each loads one implementation, and computes nothing during the turns of the others.
 
-Threads of two libraries in one process disturb each other, and so do thread pools that spin. A child answers calls on
-its standard input, one at a time. It may run under another interpreter, so that a peer gets the versions it asks for.
+Threads of two libraries in one process disturb each other, and so do spinning thread pools. A child answers calls on
+its standard input, one at a time. It may run under another interpreter, so that a peer gets the versions it requires.
 """
 
 import os
@@ -18,14 +18,14 @@ _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 class ChildFailed(Exception):  # noqa: N818
-    """A call raised in a child; the message is its type and first line."""
+    """A call raised an exception in a child; the message is the exception's type and first line."""
 
 
 class Child:
-    """A process that has called `opener` ("package.module:function") with `arguments`, and offers what that returned.
+    """A process that calls `opener` ("package.module:function") with `arguments` and then methods of the result.
 
-    `threads` limits the thread pools that read the environment; `opener` must limit the others. Raises ChildFailed
-    when the opener or a call raises. Used as a context manager, or closed.
+    `threads` limits the thread pools that read the environment; `opener` must limit the others. Raises ChildFailed if
+    the opener or a call raises. Use it as a context manager, or close it.
     """
 
     def __init__(self, opener: str, *arguments: Any, threads: int, python: str = sys.executable) -> None:
@@ -45,7 +45,7 @@ class Child:
             raise
 
     def call(self, name: str, *arguments: Any) -> Any:
-        """What the method `name` of the opened object returns for these arguments."""
+        """Return the result of the method `name` of the opened object."""
         return self._ask((name, arguments))
 
     def close(self) -> None:
@@ -94,7 +94,7 @@ def _serve(questions: IO[bytes], answers: IO[bytes]) -> None:
                 answer = (True, None)
             else:
                 answer = (True, getattr(opened, name)(*arguments))
-        except Exception as error:  # noqa: BLE001 - told to the parent
+        except Exception as error:  # noqa: BLE001 - sent to the parent
             lines = str(error).strip().splitlines()
             answer = (False, f"{type(error).__name__}: {lines[0] if lines else ''}")
         _send(answers, answer)
@@ -102,5 +102,5 @@ def _serve(questions: IO[bytes], answers: IO[bytes]) -> None:
 
 if __name__ == "__main__":
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever a library prints must not get among the answers
+    os.dup2(2, 1)  # prints of libraries must not mix with the answers
     _serve(sys.stdin.buffer, answers)

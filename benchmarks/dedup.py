@@ -1,10 +1,10 @@
-"""Near-duplicate joins side by side: time, pair recall, and violations of the two guarantees.
+"""Comparison of near-duplicate joins: time, pair recall, and violations of the two guarantees.
 
     python -m benchmarks.dedup INDEX... [--rows 50000 --rows 100000] [--threshold 0.95] [-o FILE]
 
-Vectors are those of the first index's transform, of all indexes named (of one encoder), each different one once, in a
-fixed random order. A tenth of them is replaced by near copies of others with cosines of 0.85 to 0.99; more rows than
-there are vectors are made up of near copies too.
+The vectors are the distinct vectors of all indexes (of one encoder) by the first index's transform, in a fixed random
+order. A tenth of them is replaced by near copies of others with cosines of 0.85 to 0.99. Rows beyond the number of
+vectors are near copies too.
 """
 
 from collections.abc import Callable
@@ -17,14 +17,14 @@ import click
 import numpy as np
 
 from benchmarks import dedup_peers as peers
+from benchmarks.ann_peers import distinct_vectors
 from benchmarks.interleaved import machine, run_in_turns, save
 from indexer.arrays import Vectors
 from search.cli.output import print_table
-from search.index import Index, LiveRows
 
 _BASE = "float32 products"
 _PLANTED = 0.1
-_MANY = 300_000  # rows: above it the quadratic peers are left out
+_MANY = 300_000  # rows, above which the quadratic peers are skipped
 
 
 @click.command()
@@ -32,12 +32,12 @@ _MANY = 300_000  # rows: above it the quadratic peers are left out
 @click.option("--rows", multiple=True, type=int, default=(100_000,), show_default=True, help="Vectors; repeatable.")
 @click.option("--threshold", "thresholds", multiple=True, type=float, default=(0.95, 0.9), show_default=True)
 @click.option("--rounds", type=int, default=3, show_default=True, help="Runs of each, in turns.")
-@click.option("--warm-up/--no-warm-up", default=True, help="One more run of each, which does not count.")
-@click.option("--only", multiple=True, help="Run just these, as they are called in the table; repeatable.")
-@click.option("--check/--no-check", default=True, help="Find all pairs by float32 products too, and count misses.")
+@click.option("--warm-up/--no-warm-up", default=True, help="Add one uncounted run of each.")
+@click.option("--only", multiple=True, help="Joins to run, by their name in the table; repeatable.")
+@click.option("--check/--no-check", default=True, help="Also find all pairs by float32 products, and count misses.")
 @click.option("--threads", type=int, default=2, show_default=True)
-@click.option("--device", default="cpu", show_default=True, help="Where our join runs.")
-@click.option("--semhash/--no-semhash", default=True, help="With semhash (pip install 'isotrope[bench]').")
+@click.option("--device", default="cpu", show_default=True, help="Device of Isotrope's join.")
+@click.option("--semhash/--no-semhash", default=True, help="Include semhash (pip install 'isotrope[bench]').")
 @click.option("-o", "--output", type=click.Path(path_type=Path))
 def main(
     indexes: tuple[Path, ...], rows: tuple[int, ...], thresholds: tuple[float, ...], output: Path | None, **given: Any
@@ -60,7 +60,7 @@ def main(
 
 @dataclass(frozen=True)
 class Options:
-    """What is run, and how."""
+    """The joins to run and their settings."""
 
     rounds: int
     warm_up: bool
@@ -71,18 +71,18 @@ class Options:
     device: str
 
     def runners(self, vectors: Vectors, threshold: float) -> dict[str, Callable[[], peers.Outcome]]:
-        """All joins that are asked for; above `_MANY` rows ours only."""
-        found: dict[str, Callable[[], peers.Outcome]] = {}
+        """Return the requested joins, above `_MANY` rows only Isotrope's."""
+        runners: dict[str, Callable[[], peers.Outcome]] = {}
         for name, join in peers.JOINS.items():
             ours = name.startswith("isotrope")
             if (ours or len(vectors) <= _MANY) and (not self.only or name in self.only):
                 more = {"device": self.device} if ours else {}
-                found[name] = partial(join, vectors, threshold, self.threads, **more)
-        return found
+                runners[name] = partial(join, vectors, threshold, self.threads, **more)
+        return runners
 
 
 def compare(vectors: Vectors, threshold: float, options: Options) -> list[dict[str, Any]]:
-    """All joins on the same vectors; prints a table and returns its rows."""
+    """Measure all joins on the same vectors, print a table and return its rows."""
     is_checked = options.check and len(vectors) <= _MANY
     truth = peers.true_pairs(vectors, threshold, options.threads) if is_checked else None
     timed = run_in_turns(options.runners(vectors, threshold), options.rounds, options.warm_up)
@@ -91,22 +91,22 @@ def compare(vectors: Vectors, threshold: float, options: Options) -> list[dict[s
         timed |= run_in_turns({"semhash": once}, 1, warm_up=False)
     base = timed[_BASE].median if _BASE in timed else None
     about = {"rows": len(vectors), "dimensions": vectors.shape[1], "threshold": threshold}
-    found = []
+    table = []
     for name, run in timed.items():
         if run.result is not None:
             ratio = base / run.median if base else None
             row = {"name": name, **about, "seconds": run.median, "ratio": ratio}
-            found.append(row | _found_pairs(run.result, truth, vectors))
+            table.append(row | _accuracy(run.result, truth, vectors))
     pairs = f"{len(truth):,} pairs" if truth is not None else "pairs not checked"
     print_table(
         ["", "s", "x faster", "pairs", "pair recall", "wrong pairs", "violations 1 / 2", "dropped"],
-        [[row["name"], f"{row['seconds']:.2f}", _shown(row["ratio"], ".1f"), *_counts(row)] for row in found],
+        [[row["name"], f"{row['seconds']:.2f}", _shown(row["ratio"], ".1f"), *_counts(row)] for row in table],
         f"{len(vectors):,} vectors of {vectors.shape[1]} dimensions, threshold {threshold:g}, {pairs}",
     )
-    return found
+    return table
 
 
-def _found_pairs(outcome: peers.Outcome, truth: peers.Keys | None, vectors: Vectors) -> dict[str, Any]:
+def _accuracy(outcome: peers.Outcome, truth: peers.Keys | None, vectors: Vectors) -> dict[str, Any]:
     row: dict[str, Any] = {"pairs": len(outcome.pairs) if outcome.kept is None or len(outcome.pairs) else None}
     if truth is not None and row["pairs"] is not None:
         right = len(np.intersect1d(outcome.pairs, truth, assume_unique=True))
@@ -130,31 +130,24 @@ def _shown(value: float | None, form: str) -> str:
 
 
 def corpus(indexes: tuple[Path, ...], count: int) -> Vectors:
-    """`count` different vectors, as the module says."""
-    transform = Index.open(indexes[0]).transform
-    blocks = [
-        transform.transform(embeddings, "document")
-        for index in indexes
-        for _, embeddings in LiveRows(Index.open(index)).embedding_blocks()
-    ]
-    real = np.unique(np.concatenate(blocks), axis=0)
-    chance = np.random.default_rng(0)
-    vectors = real[chance.permutation(len(real))[:count]]
+    """Return `count` vectors as described above."""
+    real, draw = distinct_vectors(indexes), np.random.default_rng(0)
+    vectors = real[draw.permutation(len(real))[:count]]
     planted = max(count - len(vectors), round(_PLANTED * count))
     vectors = vectors[: count - planted]
-    return np.concatenate([vectors, _near_copies(vectors, planted, chance)])
+    return np.concatenate([vectors, _near_copies(vectors, planted, draw)])
 
 
-def _near_copies(vectors: Vectors, count: int, chance: np.random.Generator) -> Vectors:
-    """Copies with noise: cosines with their originals spread evenly from 0.85 to 0.99."""
+def _near_copies(vectors: Vectors, count: int, draw: np.random.Generator) -> Vectors:
+    """Return copies with noise, whose cosines with the originals are uniform from 0.85 to 0.99."""
     copies = np.empty((count, vectors.shape[1]), np.float32)
     for start in range(0, count, 8192):
         part = copies[start : start + 8192]
-        originals = vectors[chance.integers(0, len(vectors), len(part))].astype(np.float64)
-        noise = chance.standard_normal(part.shape)
+        originals = vectors[draw.integers(0, len(vectors), len(part))].astype(np.float64)
+        noise = draw.standard_normal(part.shape)
         noise -= (noise * originals).sum(1, keepdims=True) * originals
         noise /= np.linalg.norm(noise, axis=1, keepdims=True)
-        cosines = chance.uniform(0.85, 0.99, (len(part), 1))
+        cosines = draw.uniform(0.85, 0.99, (len(part), 1))
         moved = cosines * originals + np.sqrt(1 - cosines**2) * noise
         part[:] = moved / np.linalg.norm(moved, axis=1, keepdims=True)
     return copies

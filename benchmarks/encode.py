@@ -1,11 +1,11 @@
-"""Ways to encode text side by side: speed on two mixes of lengths, and how far results move after the transform.
+"""Comparison of encoders: speed on two mixes of lengths, and fidelity of vectors after the transform.
 
     python -m benchmarks.encode CORPUS [--sts FOLDER] [--texts 1500] [--rounds 3] [--threads 2] [-o FILE]
 
-Each way is loaded once, in a process of its own; the ways then take turns, and medians are compared. Tokenising is
-included. Speeds are of the corpus's documents, drawn by a fixed seed, and of STS sentences. Utilisation is the
-arithmetic the model cannot do without, by the second, of what torch reaches in products of the same number type here.
-Fidelity is the cosine of each text's vector to that of float32, both after one whitening fitted in float32.
+Each way to encode is loaded once, in its own process. The ways take turns, and medians are compared. Tokenising is
+included. Speeds are measured on documents of the corpus, drawn with a fixed seed, and on STS sentences. Utilisation is
+the required arithmetic of the model a second, divided by torch's rate in products of the same number type on this
+machine. Fidelity is the cosine of each text's vector with that of float32, both after one whitening fitted in float32.
 """
 
 import json
@@ -38,7 +38,7 @@ Encode = Callable[[Sequence[str]], Float32Array]
 _STRENGTHS = {"default": WhiteningConfig(), "strength 1": WhiteningConfig(strength=1.0)}
 _SEED = 0
 _WARM_UP = 64  # texts
-_CALIBRATION = 300  # texts of all mixes together, as an index of them all would take
+_CALIBRATION = 300  # texts of all mixes together
 _SENTENCES = "STS sentences"
 _DOCUMENTS = "documents"
 _PEERS = ("openvino", "nncf", "onnxruntime", "sentence-transformers")
@@ -46,7 +46,7 @@ _PEERS = ("openvino", "nncf", "onnxruntime", "sentence-transformers")
 
 @dataclass(frozen=True)
 class Options:
-    """What is compared, and how."""
+    """The ways to compare and the settings."""
 
     folder: Path
     texts: int
@@ -58,7 +58,7 @@ class Options:
     only: tuple[str, ...]
 
     def ways(self) -> list[Way]:
-        """The ways asked for, those they stand for included."""
+        """Return the requested ways with their references."""
         chosen = [way for name, way in WAYS.items() if not self.only or any(part in name for part in self.only)]
         needed = {BASE, *(way.reference for way in chosen), *(way.name for way in chosen)}
         return [way for name, way in WAYS.items() if name in needed]
@@ -66,7 +66,7 @@ class Options:
 
 @dataclass
 class Row:
-    """What was measured of one way; empty with a reason where it could not be loaded."""
+    """Measurements of a way, or the reason in `missing` if it could not be loaded."""
 
     way: Way
     missing: str = ""
@@ -76,7 +76,7 @@ class Row:
 
 
 class Fidelity:
-    """Compares ways on the same texts, a mix of lengths at a time. References are asked for first."""
+    """Comparison of ways on the same texts, one mix of lengths at a time. Measure references first."""
 
     def __init__(self, texts: Mapping[str, Sequence[str]], tasks: Sequence[Task] = ()) -> None:
         self.texts = texts
@@ -84,8 +84,9 @@ class Fidelity:
         self._references: dict[str, dict[str, Float32Array]] = {}
 
     def of(self, name: str, reference: str, encode: Encode) -> dict[str, Any]:
-        """Minimum and mean cosine to the reference over all texts, for the default recipe and for strength 1; and what
-        STS-B's correlation gains, in points, where there is STS-B.
+        """Return minimum and mean cosine with the reference over all texts, for the default recipe and for strength 1.
+
+        With STS-B, also return the gain of its correlation in points.
         """
         rows = {mix: encode(texts) for mix, texts in self.texts.items() if texts}
         if self._sts_b is not None:
@@ -93,23 +94,24 @@ class Fidelity:
         if name == reference:
             self._references[name] = rows
         exact = self._references[reference]
-        found: dict[str, Any] = {}
+        figures: dict[str, Any] = {}
         for setting, config in _STRENGTHS.items():
             scores = np.concatenate(
                 [_cosines(_fitted(exact[mix], config), exact[mix], rows[mix]) for mix in self.texts if mix in rows]
             )
-            found[setting] = {"minimum": float(scores.min()), "mean": float(scores.mean()), "texts": len(scores)}
+            figures[setting] = {"minimum": float(scores.min()), "mean": float(scores.mean()), "texts": len(scores)}
         if self._sts_b is not None:
             transform = _fitted(exact["STS-B"], WhiteningConfig())
-            found["sts_b"] = self._correlation(transform, rows["STS-B"]) - self._correlation(transform, exact["STS-B"])
-        return found
+            before, after = (self._correlation(transform, each["STS-B"]) for each in (exact, rows))
+            figures["sts_b"] = after - before
+        return figures
 
     def _correlation(self, transform: Transform, rows: Float32Array) -> float:
         assert self._sts_b is not None
         pairs = len(self._sts_b.scores)
         first, second = np.arange(pairs), np.arange(pairs, 2 * pairs)
-        found = cosines(transform.project(rows, "document"), first, second)
-        return 100 * spearman(found, self._sts_b.scores, "STS-B")
+        scores = cosines(transform.project(rows, "document"), first, second)
+        return 100 * spearman(scores, self._sts_b.scores, "STS-B")
 
 
 def _sentences(pairs: Subset) -> list[str]:
@@ -123,24 +125,24 @@ def _fitted(rows: Float32Array, config: WhiteningConfig) -> Transform:
 def _cosines(transform: Transform, exact: Float32Array, rows: Float32Array) -> Float64Array:
     ours, theirs = (transform.transform(each, "document").astype(np.float64) for each in (exact, rows))
     norms = np.linalg.norm(ours, axis=1) * np.linalg.norm(theirs, axis=1)
-    found: Float64Array = (ours * theirs).sum(axis=1) / norms
-    return found
+    scores: Float64Array = (ours * theirs).sum(axis=1) / norms
+    return scores
 
 
 @click.command()
 @click.argument("corpus", nargs=-1, required=True)
 @click.option("--sts", type=click.Path(path_type=Path), help="Folder of STS sets, for sentences and for STS-B.")
 @click.option("--model", default="sentence-transformers/all-MiniLM-L6-v2", show_default=True)
-@click.option("--texts", type=int, default=1500, show_default=True, help="Texts of each mix that are timed.")
+@click.option("--texts", type=int, default=1500, show_default=True, help="Texts of each mix to time.")
 @click.option(
-    "--fidelity-texts", type=int, default=1000, show_default=True, help="Texts of each mix compared; 0: none."
+    "--fidelity-texts", type=int, default=1000, show_default=True, help="Texts of each mix to compare; 0: none."
 )
 @click.option("--rounds", type=int, default=3, show_default=True)
 @click.option("--threads", type=int, default=2, show_default=True)
-@click.option("--max-length", type=int, default=256, show_default=True, help="Tokens of a text that are encoded.")
-@click.option("--only", multiple=True, help="Ways whose name holds this; repeatable.")
+@click.option("--max-length", type=int, default=256, show_default=True, help="Most tokens of a text.")
+@click.option("--only", multiple=True, help="Ways whose name contains this; repeatable.")
 @click.option("--peer-python", default=sys.executable, help="Interpreter with optimum-intel and optimum-onnx, which "
-              "want versions of their own.")  # fmt: skip
+              "need other versions.")  # fmt: skip
 @click.option("-o", "--output", type=click.Path(path_type=Path))
 def main(corpus: tuple[str, ...], sts: Path | None, model: str, output: Path | None, **given: Any) -> None:
     """Compare ways to encode."""
@@ -165,21 +167,21 @@ def main(corpus: tuple[str, ...], sts: Path | None, model: str, output: Path | N
 
 
 def documents(sources: Sequence[str], count: int) -> list[str]:
-    """Texts of documents as they would be encoded, drawn by a fixed seed."""
+    """Return the texts to encode of documents drawn with a fixed seed."""
     config = BuildConfig()
     texts = (joined_text(document, config.corpus.text) for document in read_corpus(*sources))
     return drawn([text for text in texts if text], count)
 
 
 def drawn(texts: Sequence[str], count: int) -> list[str]:
-    """`count` of the different texts, in an order of chance, by a fixed seed."""
-    different = list(dict.fromkeys(texts))
-    order = np.random.default_rng(_SEED).permutation(len(different))[:count]
-    return [different[position] for position in order]
+    """Return `count` of the distinct texts in random order, with a fixed seed."""
+    distinct = list(dict.fromkeys(texts))
+    order = np.random.default_rng(_SEED).permutation(len(distinct))[:count]
+    return [distinct[position] for position in order]
 
 
 def measure(options: Options, texts: dict[str, list[str]], fidelity: Fidelity) -> tuple[list[Row], dict[str, float]]:
-    """Speeds and fidelity of all ways, and the best GEMM rate seen of each number type."""
+    """Measure speed and fidelity of all ways, and the best GEMM rate of each number type."""
     rows = [Row(way) for way in options.ways()]
     sample = [text for mix in texts.values() for text in mix[: _CALIBRATION // len(texts)]]
     with ExitStack() as stack:
@@ -212,8 +214,8 @@ def _open(row: Row, options: Options, sample: Sequence[str], texts: dict[str, li
     child = None
     try:
         child = Child("benchmarks.encode_ways:Runner", *arguments, threads=options.threads, python=python)
-        for mix, held in texts.items():
-            child.call("hold", mix, held, _WARM_UP)
+        for mix, mix_texts in texts.items():
+            child.call("hold", mix, mix_texts, _WARM_UP)
     except ChildFailed as error:
         row.missing = str(error)
         if child:
@@ -223,7 +225,7 @@ def _open(row: Row, options: Options, sample: Sequence[str], texts: dict[str, li
 
 
 def token_lengths(options: Options, texts: Sequence[str]) -> list[int]:
-    """Tokens of each text, special ones included, as far as they are encoded."""
+    """Return the number of encoded tokens of each text, including special tokens."""
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(options.folder / "tokenizer.json"))
@@ -235,7 +237,7 @@ def token_lengths(options: Options, texts: Sequence[str]) -> list[int]:
 def result_of(
     row: Row, base: Row, peaks: dict[str, float], lengths: dict[str, list[int]], options: Options
 ) -> dict[str, Any]:
-    """One row of the table, as JSON."""
+    """Return a row of the table as JSON types."""
     config = json.loads((options.folder / "config.json").read_text(encoding="utf-8"))
     mixes = {}
     for mix, timed in row.timed.items():
@@ -258,7 +260,7 @@ def result_of(
 
 
 def show(results: Sequence[dict[str, Any]], lengths: dict[str, list[int]]) -> None:
-    """The table, for people."""
+    """Print the table."""
     columns = ["way"]
     for mix in lengths:
         columns += [f"{mix}/s", "tokens/s", f"x {BASE}", "of peak"]
@@ -269,8 +271,8 @@ def show(results: Sequence[dict[str, Any]], lengths: dict[str, list[int]]) -> No
         for mix in lengths:
             line += _speeds(result["mixes"].get(mix))
         cells.append(line + _closeness(result["fidelity"]))
-    told = ", ".join(f"{len(tokens):,} {mix} of {np.mean(tokens):.0f} tokens" for mix, tokens in lengths.items())
-    print_table(columns, cells, told)
+    title = ", ".join(f"{len(tokens):,} {mix} of {np.mean(tokens):.0f} tokens" for mix, tokens in lengths.items())
+    print_table(columns, cells, title)
     for result in results:
         if result["versions"]:
             click.echo(f"{result['name']}: {result['versions']}")

@@ -1,6 +1,6 @@
-"""Ways to turn texts into embeddings, each as its users would write it. Run in processes of their own (`children`).
+"""Ways to encode texts, each as its users would write it, for processes of `benchmarks.children`.
 
-Libraries are imported by the way that needs them; those of other projects also run where ours is not installed.
+Each way imports the libraries that it needs; ways of other projects also run where Isotrope is not installed.
 """
 
 import time
@@ -12,27 +12,23 @@ from typing import Any
 
 Encode = Callable[[Sequence[str]], Any]  # texts to rows (n, d)
 _VERSIONED = ("sentence-transformers", "transformers", "torch", "optimum-intel", "openvino", "onnxruntime")
-_BATCH = 32  # what sentence-transformers takes by default
+_BATCH = 32  # the default of sentence-transformers
 
 
 @dataclass(frozen=True)
 class Way:
-    """One row of the table. `numbers` is the type most of it computes in; `reference` the float32 way it stands for."""
+    """A row of the table. `numbers` is the number type of most products; `reference` is its float32 counterpart."""
 
     name: str
     numbers: str  # float32, bfloat16, int8
     opener: Callable[..., Encode]
     settings: dict[str, Any]
     reference: str
-    peer: bool = False  # may need versions of its own
-
-    @property
-    def ours(self) -> bool:
-        return self.name.startswith("isotrope")
+    peer: bool = False  # may need other versions of libraries
 
 
 class Runner:
-    """A way that is loaded, with the texts it is timed on."""
+    """A loaded way with its texts."""
 
     def __init__(self, name: str, folder: str, threads: int, sample: Sequence[str], max_length: int) -> None:
         way = WAYS[name]
@@ -40,42 +36,37 @@ class Runner:
         self._texts: dict[str, Sequence[str]] = {}
 
     def hold(self, mix: str, texts: Sequence[str], warm_up: int) -> None:
-        """Keep texts to be timed on, and encode the first ones once."""
+        """Store the texts of a mix, and encode the first `warm_up` once."""
         self._texts[mix] = texts
         self._encode(texts[:warm_up])
 
     def run(self, mix: str) -> float:
-        """Encode them; seconds."""
+        """Encode the texts of a mix. Returns seconds."""
         start = time.perf_counter()
         self._encode(self._texts[mix])
         return time.perf_counter() - start
 
     def versions(self) -> dict[str, str]:
-        """What it runs with, for a peer that has an environment of its own."""
+        """Return the versions of the libraries in this process's environment."""
         from importlib.metadata import PackageNotFoundError, version
 
-        found = {}
+        versions = {}
         for name in _VERSIONED:
             with suppress(PackageNotFoundError):
-                found[name] = version(name)
-        return found
+                versions[name] = version(name)
+        return versions
 
     def embeddings(self, texts: Sequence[str]) -> Any:
-        """Rows (n, d) float32 of some texts."""
+        """Return rows (n, d) float32 of some texts."""
         import numpy as np
 
         return np.asarray(self._encode(texts), np.float32)
 
 
 def sentence_transformers(
-    folder: str,
-    threads: int,
-    sample: Sequence[str],
-    max_length: int,
-    backend: Any = "torch",
-    **model: Any,
+    folder: str, threads: int, sample: Sequence[str], max_length: int, backend: Any = "torch", **model: Any
 ) -> Encode:
-    """`SentenceTransformer(folder).encode(texts)`, with its default batch size; `numbers` names a type of torch."""
+    """Load `SentenceTransformer(folder).encode` with its default batch size; `numbers` names a type of torch."""
     import torch
     from sentence_transformers import SentenceTransformer
 
@@ -95,7 +86,7 @@ def sentence_transformers(
 
 
 def hugging_face(folder: str, threads: int, sample: Sequence[str], max_length: int) -> Encode:
-    """The loop of many tutorials: batches of 32 as they come, padded, masked mean."""
+    """Load the loop of many tutorials: batches of 32 in order, padded, masked mean."""
     import torch
     from transformers import AutoModel, AutoTokenizer
 
@@ -118,7 +109,7 @@ def hugging_face(folder: str, threads: int, sample: Sequence[str], max_length: i
 
 
 def isotrope(folder: str, threads: int, sample: Sequence[str], max_length: int, precision: str, backend: str) -> Encode:
-    """Our encoder; int8 is calibrated on `sample` first."""
+    """Load Isotrope's encoder; int8 is calibrated on `sample` first."""
     from indexer.config import EncoderConfig
     from indexer.encoders import resolve_spec
     from indexer.encoders.load import open_encoder
@@ -134,7 +125,7 @@ def isotrope(folder: str, threads: int, sample: Sequence[str], max_length: int, 
 
 
 def _calibrated(spec: Any, sample: Sequence[str]) -> Any:
-    """The encoder with its int8 state, made in a temporary folder that stays until the process ends."""
+    """Return the encoder with its int8 state in a temporary folder, which is not removed."""
     from importlib import import_module
     from tempfile import mkdtemp
 

@@ -1,4 +1,4 @@
-"""The arithmetic a transformer encoder cannot do without, and how fast this machine does it at best: utilisation."""
+"""The required arithmetic of a transformer encoder, and this machine's peak rate, to compute utilisation."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -8,14 +8,14 @@ import torch
 
 _SIZES = ((256, 256, 256), (1024, 1024, 1024), (2048, 2048, 2048), (1024, 768, 3072), (4096, 384, 1536))
 _SECONDS = 0.15  # a size is repeated for at least this long
-_EMULATED = 5e9  # FLOP/s below which the processor has no such products: larger sizes take minutes and gain nothing
+_EMULATED = 5e9  # FLOP/s below which the processor emulates such products: larger sizes take minutes for no gain
 
 
 def model_flops(config: dict[str, Any], lengths: Sequence[int]) -> float:
-    """FLOPs of one forward pass over texts of these lengths (tokens), for a model of BERT's shape, without padding.
+    """Return the FLOPs of one forward pass over texts of these lengths (tokens), for BERT's architecture.
 
-    2 x parameters of the blocks x tokens, and 4 x hidden x tokens squared a block for queries with keys and weights
-    with values.
+    Without padding: 2 x parameters of the blocks x tokens, and per block 4 x hidden x tokens squared for the products
+    of queries with keys and of weights with values.
     """
     hidden, blocks = config["hidden_size"], config["num_hidden_layers"]
     weights = blocks * (4 * hidden * hidden + 2 * hidden * config["intermediate_size"])
@@ -23,13 +23,13 @@ def model_flops(config: dict[str, Any], lengths: Sequence[int]) -> float:
 
 
 class Peaks:
-    """Peaks of matrix products on some threads."""
+    """Peak rates of matrix products on some threads."""
 
     def __init__(self, threads: int) -> None:
         torch.set_num_threads(threads)
 
     def flops(self, numbers: str) -> float:
-        """FLOP/s (a multiplication and an addition are two) in float32, bfloat16 or int8: the best of several sizes."""
+        """Return FLOP/s (a multiplication and an addition are two) of a number type, the best of several sizes."""
         best = 0.0
         for size in _SIZES:
             best = max(best, _rate(_product(numbers, *size), *size))

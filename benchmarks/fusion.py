@@ -1,20 +1,20 @@
-"""Vectors and BM25 fused in other ways than `--hybrid` does it, and the weight that other questions call for.
+"""Fusion of vectors and BM25 by other scalings than `--hybrid`, and the best weight for other kinds of questions.
 
     python -m benchmarks.fusion scalings --of INDEX FOLDER [--of INDEX FOLDER ...] [-o FILE]
     python -m benchmarks.fusion questions --of INDEX FOLDER [--of INDEX FOLDER ...] [-o FILE]
     python -m benchmarks.fusion weights --of INDEX FOLDER [--of INDEX FOLDER ...] [-o FILE]
 
-FOLDER is a judged collection in BEIR's layout; INDEX was built from it, a document a row.
+FOLDER is a judged collection in BEIR's layout; INDEX was built from it with one row for each document.
 
-`scalings` has nDCG@10 of the judged queries for each way to bring two scores to one scale, and each weight.
+`scalings` prints nDCG@10 of the judged queries for each scaling and each weight.
 
-`questions` has the mean reciprocal rank of drawn questions for each weight, the weight that is best for them, and what
-the judged queries lose there. A question is a piece of a document and asks for the rest of it. "Shared words left out"
-takes words out of the question that the rest has too: some of them by chance, or those first that the fewest documents
-have. "words shared" is how many of a question's words are in what it asks for.
+`questions` prints the mean reciprocal rank of drawn questions for each weight, the best weight for them, and the loss
+of the judged queries at that weight. A question is a piece of a document, and its answer is the rest of the document.
+"Shared words left out" removes words from the question that also occur in the rest, at random or the rarest words
+first. "words shared" is the share of a question's words that occur in its answer.
 
-`weights` has the weight that `isotrope tune` takes without labels for the recipe's own whitening, beside the best by
-the judged queries, and nDCG@10 of both, of BM25 and of the vectors. "kinds" are what questions were drawn: first
+`weights` prints the weight that `isotrope tune` chooses without labels for the recipe's whitening, the best weight by
+the judged queries, and nDCG@10 of both, of BM25 and of the vectors. "kinds" counts the drawn questions: first
 sentences, titles, windows.
 """
 
@@ -46,20 +46,20 @@ from search.ranking.fusion import BothScores, Spread, drawn_rows
 from search.ranking.terms import tokenize
 
 WEIGHTS = tuple(number / 10 for number in range(11))
-_OUT = -1e9  # what is no candidate scores
-_LEAST_TERMS = 8  # of a text that its title asks for
+_OUT = -1e9  # score of documents that are not candidates
+_LEAST_TERMS = 8  # of a text that answers its title
 LEFT_OUT = (0.3, 0.5, 0.7)
 
 
 @dataclass(frozen=True)
 class Fused:
-    """What documents score by the vectors and by BM25, (questions, documents), on one scale."""
+    """Scores by the vectors and by BM25, (questions, documents), on one scale."""
 
     near: Float64Array
     words: Float64Array
 
     def at(self, weight: float) -> Float64Array:
-        """Their sum; at 0 and 1 one of them alone."""
+        """Return the weighted sum; at 0 and 1 it is one of the two."""
         return weight * self.near + (1 - weight) * self.words
 
 
@@ -79,17 +79,17 @@ def _least_possible(near: Float64Array, words: Float64Array) -> Fused:
 
 
 def least_of_first(depth: int) -> Scaler:
-    """0 is the least score among the candidates: the first `depth` of either list."""
+    """Return the scaling whose 0 is the lowest score of the candidates, the first `depth` of either list."""
 
     def scaled(near: Float64Array, words: Float64Array) -> Fused:
         candidates = np.zeros(near.shape, bool)
         for scores in (near, words):
             best = np.argsort(-scores, axis=1, kind="stable")[:, :depth]
-            found = np.take_along_axis(scores, best, axis=1) > (0.0 if scores is words else -np.inf)
+            hits = np.take_along_axis(scores, best, axis=1) > (0.0 if scores is words else -np.inf)
             rows = np.broadcast_to(np.arange(len(scores))[:, None], best.shape)
-            candidates[rows[found], best[found]] = True
+            candidates[rows[hits], best[hits]] = True
         sides = (
-            _to_the_best(one, np.where(candidates, one, np.inf).min(axis=1, keepdims=True)) for one in (near, words)
+            _to_the_best(side, np.where(candidates, side, np.inf).min(axis=1, keepdims=True)) for side in (near, words)
         )
         return Fused(*(np.where(candidates, side, _OUT) for side in sides))
 
@@ -97,7 +97,7 @@ def least_of_first(depth: int) -> Scaler:
 
 
 def by_recipe(scaling: Scaling) -> Scaler:
-    """As `hybrid.scaling` does it."""
+    """Return the scaling of `hybrid.scaling`."""
 
     def scaled(near: Float64Array, words: Float64Array) -> Fused:
         both = BothScores(near, words, Spread.of(near[:, drawn_rows(near.shape[1])]), Spread.of(words))
@@ -117,12 +117,20 @@ SCALINGS: dict[str, Scaler] = {
 
 
 def scalings(collection: Collection) -> Iterator[dict[str, Any]]:
-    """A row for each way, with nDCG@10 by weight."""
-    questions = list(collection.questions.values())
-    near, words = (np.asarray(one(questions), np.float64) for one in (collection.scores, collection.bm25))
+    """Yield a row for each scaling, with nDCG@10 by weight."""
+    near, words = _scores(collection)
     for name, scaling in SCALINGS.items():
-        fused = scaling(near, words)
-        yield _row(collection, name, "nDCG@10", [collection.ndcg(fused.at(weight)) for weight in WEIGHTS])
+        yield _judged(collection, name, scaling(near, words))
+
+
+def _judged(collection: Collection, name: str, fused: Fused) -> dict[str, Any]:
+    return _row(collection, name, "nDCG@10", [collection.ndcg(fused.at(weight)) for weight in WEIGHTS])
+
+
+def _scores(collection: Collection) -> tuple[Float64Array, Float64Array]:
+    """Return the scores of the judged queries by the vectors and by BM25, (questions, documents)."""
+    texts = list(collection.questions.values())
+    return np.asarray(collection.scores(texts), np.float64), np.asarray(collection.bm25(texts), np.float64)
 
 
 def _row(collection: Collection, name: str, measure: str, values: Sequence[float]) -> dict[str, Any]:
@@ -133,7 +141,7 @@ def _row(collection: Collection, name: str, measure: str, values: Sequence[float
 
 @dataclass(frozen=True)
 class Drawn:
-    """Questions of one kind, each with the text it asks for: the one of the same number, as a vector too, (n, k)."""
+    """Questions of one kind with their answers at the same positions, also as vectors (n, k)."""
 
     questions: list[str]
     answers: list[str]
@@ -141,20 +149,19 @@ class Drawn:
 
 
 def kinds(collection: Collection, size: int) -> dict[str, Drawn]:
-    """At most `size` questions of every kind."""
+    """Return at most `size` questions of every kind."""
     columns = collection.engine.index.config.corpus.text
     pairs = draw_pairs(collection.documents, columns, size)
     answers = [pair.document for pair in pairs]
     first = Drawn([pair.query for pair in pairs], answers, np.asarray(collection.engine.embed(answers, "document")))
-    found = {"first sentence asks for the rest": first}
-    found["title asks for the text"] = _titles(collection, size)
+    by_kind = {"first sentence asks for the rest": first, "title asks for the text": _titles(collection, size)}
     counts = Counter(term for terms in _terms(collection, answers) for term in set(terms))
     for rarest in (False, True):
         for share in LEFT_OUT:
             questions = [without_shared(collection, pair, share, counts if rarest else None) for pair in pairs]
             how = "rarest first" if rarest else "by chance"
-            found[f"{100 * share:.0f} % of shared words left out, {how}"] = replace(first, questions=questions)
-    return found
+            by_kind[f"{100 * share:.0f} % of shared words left out, {how}"] = replace(first, questions=questions)
+    return by_kind
 
 
 def _terms(collection: Collection, texts: Sequence[str]) -> list[list[str]]:
@@ -171,25 +178,24 @@ def _titles(collection: Collection, size: int) -> Drawn:
 
 
 def without_shared(collection: Collection, pair: DrawnPair, share: float, counts: Mapping[str, int] | None) -> str:
-    """The question without that share of the words that its document has too: with `counts`, how many documents have
-    a term, those that the fewest have, else drawn by chance. One word stays."""
+    """Return the question without a share of the words that its document shares, but with at least one word.
+
+    The words are drawn at random, or with `counts` (term -> number of documents) the rarest are removed.
+    """
     words = pair.query.split()
     known = set(_terms(collection, [pair.document])[0])
-    terms = [set(found) for found in _terms(collection, words)]
-    shared = [place for place, found in enumerate(terms) if found & known]
+    terms = [set(word_terms) for word_terms in _terms(collection, words)]
+    shared = [place for place, word_terms in enumerate(terms) if word_terms & known]
     order = random.Random(pair.id).sample(shared, len(shared))  # noqa: S311
     if counts is not None:
         order.sort(key=lambda place: min(counts[term] for term in terms[place] & known))
-    gone = set(order[: math.ceil(share * len(shared))])
-    return " ".join(word for place, word in enumerate(words) if place not in gone) or words[0]
+    removed = set(order[: math.ceil(share * len(shared))])
+    return " ".join(word for place, word in enumerate(words) if place not in removed) or words[0]
 
 
 def questions_of(collection: Collection, size: int) -> Iterator[dict[str, Any]]:
-    """A row for the judged queries, and one for each kind of drawn questions."""
-    texts = list(collection.questions.values())
-    near, words = (np.asarray(one(texts), np.float64) for one in (collection.scores, collection.bm25))
-    fused = by_recipe("minmax")(near, words)
-    judged = _row(collection, "judged queries", "nDCG@10", [collection.ndcg(fused.at(weight)) for weight in WEIGHTS])
+    """Yield a row for the judged queries, and one for each kind of drawn questions."""
+    judged = _judged(collection, "judged queries", by_recipe("minmax")(*_scores(collection)))
     yield judged | {"costs": 0.0, "words shared": _shared(collection, *_judged_pairs(collection))}
     for name, drawn in kinds(collection, size).items():
         row = _row(collection, name, "MRR", _reciprocal_ranks(collection, drawn))
@@ -198,10 +204,8 @@ def questions_of(collection: Collection, size: int) -> Iterator[dict[str, Any]]:
 
 
 def weights_of(collection: Collection) -> dict[str, Any]:
-    """The row of a collection."""
-    texts, subject = list(collection.questions.values()), Target.of_index(collection.engine.index.path)
-    near, words = (np.asarray(one(texts), np.float64) for one in (collection.scores, collection.bm25))
-    fused = by_recipe("minmax")(near, words)
+    """Return the row of a collection."""
+    subject, fused = Target.of_index(collection.engine.index.path), by_recipe("minmax")(*_scores(collection))
     judged = {weight: collection.ndcg(fused.at(weight)) for weight in TRIED}
     judge = UnlabelledJudge(subject, lambda: collection.documents, "retrieval", 1500)
     judge.prepare([subject.own])
@@ -229,9 +233,9 @@ def _judged_pairs(collection: Collection) -> tuple[list[str], list[str]]:
 
 
 def _shared(collection: Collection, questions: Sequence[str], answers: Sequence[str]) -> float:
-    """The share of a question's terms that its answer has, the mean of all questions that have a term."""
+    """Return the share of a question's terms that its answer contains, averaged over questions with terms."""
     both = zip(_terms(collection, questions), _terms(collection, answers), strict=True)
-    return float(np.mean([len(set(asked) & set(found)) / len(set(asked)) for asked, found in both if asked]))
+    return float(np.mean([len(set(terms) & set(answer)) / len(set(terms)) for terms, answer in both if terms]))
 
 
 def _reciprocal_ranks(collection: Collection, drawn: Drawn) -> list[float]:
@@ -244,52 +248,52 @@ def _reciprocal_ranks(collection: Collection, drawn: Drawn) -> list[float]:
 
 
 def mean_reciprocal_rank(scores: Float64Array) -> float:
-    """Of document i for question i, scores (n, n); documents that tie with it count half."""
-    own = np.diag(scores)[:, None]
-    ranks = (scores > own).sum(axis=1) + ((scores == own).sum(axis=1) + 1) / 2
+    """Return the mean reciprocal rank of document i for question i by scores (n, n); tied documents count half."""
+    right = np.diag(scores)[:, None]
+    ranks = (scores > right).sum(axis=1) + ((scores == right).sum(axis=1) + 1) / 2
     return float(np.mean(1 / ranks))
 
 
 @click.group()
 def main() -> None:
-    """Vectors and BM25 fused in other ways."""
+    """Measure the fusion of vectors and BM25."""
 
 
 @main.command("scalings")
 @judged_options
 def scalings_command(judged: Sequence[tuple[Path, Path]], output: Path | None) -> None:
-    """Ways to bring two scores to one scale."""
-    _tell([row for index, folder in judged for row in scalings(Collection.opened(index, folder))], output)
+    """Compare scalings."""
+    _report([row for index, folder in judged for row in scalings(Collection.opened(index, folder))], output)
 
 
 @main.command("questions")
 @judged_options
 @click.option("--size", type=int, default=1500, show_default=True, help="Questions of a kind, at most.")
 def questions_command(judged: Sequence[tuple[Path, Path]], output: Path | None, size: int) -> None:
-    """The weight that questions of some kinds call for."""
-    _tell([row for index, folder in judged for row in questions_of(Collection.opened(index, folder), size)], output)
+    """Compare the best weights for kinds of questions."""
+    _report([row for index, folder in judged for row in questions_of(Collection.opened(index, folder), size)], output)
 
 
 @main.command("weights")
 @judged_options
 def weights_command(judged: Sequence[tuple[Path, Path]], output: Path | None) -> None:
-    """The weight that tune takes, beside the best by judged queries."""
+    """Compare tune's weight with the best by judged queries."""
     rows = [weights_of(Collection.opened(index, folder)) for index, folder in judged]
     cells = [
         [
             row["index"],
             ", ".join(f"{count} {kind}s" for kind, count in row["kinds"].items()),
-            *(f"{row[one]['weight']:g}: {row[one]['nDCG@10']:.1f}" for one in ("taken", "best")),
-            *(f"{row[one]:.1f}" for one in ("BM25", "vectors")),
+            *(f"{row[name]['weight']:g}: {row[name]['nDCG@10']:.1f}" for name in ("taken", "best")),
+            *(f"{row[name]:.1f}" for name in ("BM25", "vectors")),
         ]
         for row in rows
     ]
-    print_table(["index", "questions", "taken", "best", "BM25", "vectors"], cells, "nDCG@10 x 100 by weight")
+    print_table(["index", "questions", "chosen", "best", "BM25", "vectors"], cells, "nDCG@10 x 100 by weight")
     if output:
         save(output, {"machine": machine(1), "command": sys.argv[1:], "results": rows})
 
 
-def _tell(rows: Sequence[Mapping[str, Any]], output: Path | None) -> None:
+def _report(rows: Sequence[Mapping[str, Any]], output: Path | None) -> None:
     for number, ((name, encoder), group) in enumerate(groupby(rows, lambda row: (row["collection"], row["encoder"]))):
         click.echo("\n" * bool(number), nl=False)
         more = ["costs", "words shared"] if "costs" in rows[0] else []

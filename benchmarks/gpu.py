@@ -1,10 +1,10 @@
-"""What a GPU gives: encoding beside sentence-transformers, near-duplicate joins, exact search.
+"""Speed on a GPU: encoding compared with sentence-transformers, near-duplicate joins, exact search.
 
     python -m benchmarks.gpu [--device cuda] [--tiny] [-o FILE]
 
-Models have random weights: speed does not depend on what was learnt. Texts have lengths drawn from a normal
-distribution (mean 128 tokens, deviation 40, cut at 8 and 256), or 128 tokens each. Utilisation is the arithmetic the
-model cannot do without, by the second, of what torch reaches in bfloat16 products on the device.
+Models have random weights, because speed does not depend on the values. Text lengths follow a normal distribution (mean
+128 tokens, deviation 40, limited to 8 and 256), or are 128 tokens each. Utilisation is the required arithmetic of the
+model a second, divided by the rate of torch's bfloat16 products on the device.
 """
 
 import json
@@ -57,7 +57,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Work:
-    """Texts to encode, and what that takes."""
+    """Texts to encode, with their tokens and the required arithmetic."""
 
     texts: list[str]
     tokens: int
@@ -70,12 +70,12 @@ TINY = {"tiny": Shape(32, 2, 4, 64)}
 
 @click.command()
 @click.option("--device", default="cuda", show_default=True)
-@click.option("--tiny", is_flag=True, help="Everything at sizes that a CPU does in seconds: a test, not a measurement.")
-@click.option("--texts", type=int, default=20_000, show_default=True, help="Texts of each mix.")
+@click.option("--tiny", is_flag=True, help="Use sizes that a CPU finishes in seconds: a test, not a measurement.")
+@click.option("--texts", type=int, default=20_000, show_default=True, help="Texts of each mix of lengths.")
 @click.option("--rows", multiple=True, type=int, default=(1_000_000, 10_000_000), show_default=True, help="Vectors "
-              "that are joined and searched; repeatable; 0: none.")  # fmt: skip
+              "to join and search; repeatable; 0: none.")  # fmt: skip
 @click.option("--rounds", type=int, default=3, show_default=True)
-@click.option("--compiled", is_flag=True, help="Our encoder with torch.compile too.")
+@click.option("--compiled", is_flag=True, help="Also measure Isotrope's encoder with torch.compile.")
 @click.option("-o", "--output", type=click.Path(path_type=Path))
 def main(device: str, tiny: bool, rows: tuple[int, ...], compiled: bool, output: Path | None, **given: int) -> None:
     """Measure a GPU."""
@@ -101,19 +101,19 @@ def main(device: str, tiny: bool, rows: tuple[int, ...], compiled: bool, output:
 
 
 def device_name(device: str) -> str:
-    """What the device is called."""
+    """Return the name of the device."""
     return torch.cuda.get_device_name(device) if device.startswith("cuda") else "CPU"
 
 
 def gemm_peak(device: str, size: int) -> float:
-    """FLOP/s of square bfloat16 products, the best of ten."""
+    """Return FLOP/s of square bfloat16 products, the best of ten."""
     left, right = (torch.randn(size, size, device=device).to(torch.bfloat16) for _ in range(2))
     fastest = min(_seconds(lambda: left @ right, device) for _ in range(10))
     return 2 * size**3 / fastest
 
 
 def encoders(model: Path, device: str, compiled: bool) -> dict[str, Encode]:
-    """The ways to encode: ours, and sentence-transformers with its default batches and with large ones."""
+    """Return the encoders: Isotrope, and sentence-transformers with default and with large batches."""
     config = EncoderConfig(model=str(model), precision="bfloat16", max_length=LONGEST)
     ways: dict[str, Encode] = {}
     for numbers in ("float16", "bfloat16"):
@@ -143,12 +143,12 @@ def _sentence_transformers(model: Path, device: str, numbers: str) -> Callable[.
 
 
 def flops_of(model: Path, lengths: list[int]) -> float:
-    """What a model cannot do without for texts of so many tokens."""
+    """Return the required FLOPs of a model for texts of these lengths in tokens."""
     return model_flops(json.loads((model / "config.json").read_text(encoding="utf-8")), lengths)
 
 
 def compare(name: str, ways: dict[str, Encode], work: Work, peak: float, rounds: int) -> list[dict[str, Any]]:
-    """All ways on the same texts, in turns."""
+    """Measure all encoders on the same texts, in turns."""
     timed = run_in_turns({way: partial(encode, work.texts) for way, encode in ways.items()}, rounds)
     return [
         {
@@ -165,21 +165,21 @@ def compare(name: str, ways: dict[str, Encode], work: Work, peak: float, rounds:
 
 
 def measure_vectors(count: int, device: str) -> dict[str, Any]:
-    """Joins and exact search of `count` vectors, one in ten of them a near copy of another."""
+    """Measure joins and exact search of `count` vectors, a tenth of which are near copies of others."""
     vectors = random_vectors(count)
-    found: dict[str, Any] = {"rows": count, "dimensions": _DIM}
+    figures: dict[str, Any] = {"rows": count, "dimensions": _DIM}
     for name, join in (("exact", isotrope_exact), ("ann", isotrope_ann)):
         start = time.perf_counter()
         outcome = join(vectors, 0.95, torch.get_num_threads(), device=device)
-        found[f"join_{name}"] = {"seconds": time.perf_counter() - start, "pairs": len(outcome.pairs)}
+        figures[f"join_{name}"] = {"seconds": time.perf_counter() - start, "pairs": len(outcome.pairs)}
     for kind in (torch.float32, torch.bfloat16):
         numbers = str(kind).removeprefix("torch.")
-        found[f"search_{numbers}"] = {"queries_per_second": search_rate(vectors, device, kind)}
-    return found
+        figures[f"search_{numbers}"] = {"queries_per_second": search_rate(vectors, device, kind)}
+    return figures
 
 
 def random_vectors(count: int) -> Float32Array:
-    """Unit vectors (count, 384): nine tenths at random, the others copies with a cosine of about 0.97."""
+    """Return unit vectors (count, 384): nine tenths random, the others copies with a cosine of about 0.97."""
     chance = np.random.default_rng(0)
     vectors = np.empty((count, _DIM), np.float32)
     for start in range(0, count, _CHUNK):
@@ -192,7 +192,7 @@ def random_vectors(count: int) -> Float32Array:
 
 
 def search_rate(vectors: Float32Array, device: str, kind: torch.dtype) -> float:
-    """Queries by the second of an exact search: products with every vector, a chunk at a time, and the best of them."""
+    """Return queries a second of an exact search: products with all vectors, a chunk at a time, and a top-k."""
     rows = torch.empty(vectors.shape, dtype=kind, device=device)
     for start in range(0, len(vectors), _CHUNK):
         rows[start : start + _CHUNK] = torch.from_numpy(vectors[start : start + _CHUNK]).to(device, kind)
@@ -202,15 +202,15 @@ def search_rate(vectors: Float32Array, device: str, kind: torch.dtype) -> float:
 
 
 def exact_search(rows: torch.Tensor, queries: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Scores and row numbers (queries, k) of the rows (n, d) with the highest inner products."""
-    scores, found = [], []
+    """Return scores and row numbers (queries, k) of the rows (n, d) with the highest inner products."""
+    scores, numbers = [], []
     for start in range(0, len(rows), _CHUNK):
         chunk = rows[start : start + _CHUNK]
         best = (queries @ chunk.T).topk(min(k, len(chunk)))
         scores.append(best.values)
-        found.append(best.indices + start)
+        numbers.append(best.indices + start)
     merged = torch.cat(scores, dim=1).topk(min(k, len(rows)))
-    return merged.values, torch.cat(found, dim=1).gather(1, merged.indices)
+    return merged.values, torch.cat(numbers, dim=1).gather(1, merged.indices)
 
 
 def _seconds(run: Callable[[], Any], device: str) -> float:
@@ -227,7 +227,7 @@ def _wait(device: str) -> None:
 
 
 def show_encoding(rows: list[dict[str, Any]], peak: float) -> None:
-    """The encoding table, for people."""
+    """Print the table of encoders."""
     cells = [
         [f"{row['model']}: {row['way']}", f"{row['texts_per_second']:,.0f}", f"{row['tokens_per_second']:,.0f}",
          f"{row['ratio']:.2f}", f"{row['utilisation']:.0%}"]
@@ -238,7 +238,7 @@ def show_encoding(rows: list[dict[str, Any]], peak: float) -> None:
 
 
 def show_vectors(rows: list[dict[str, Any]]) -> None:
-    """The table of joins and searches, for people."""
+    """Print the table of joins and searches."""
     columns = ["vectors", "exact join, s", "ann join, s", "pairs", "queries/s float32", "queries/s bfloat16"]
     cells = [
         [f"{row['rows']:,}", f"{row['join_exact']['seconds']:.1f}", f"{row['join_ann']['seconds']:.1f}",
@@ -253,7 +253,7 @@ def show_vectors(rows: list[dict[str, Any]]) -> None:
 
 
 def write_model(folder: Path, shape: Shape, tokenizer: Path) -> Path:
-    """A BERT with random weights and the tokenizer of another model's folder. Returns `folder`, which it makes."""
+    """Write a BERT with random weights and the tokenizer of another folder to the new `folder`, and return it."""
     from transformers import BertConfig, BertModel
 
     folder.mkdir(parents=True)
@@ -273,14 +273,14 @@ def write_model(folder: Path, shape: Shape, tokenizer: Path) -> Path:
 
 
 def normal_lengths(count: int, mean: int = 128, deviation: int = 40) -> list[int]:
-    """Lengths in tokens, normally distributed and cut at `SHORTEST` and `LONGEST`, by a fixed seed."""
+    """Return lengths in tokens, normally distributed within `SHORTEST` and `LONGEST`, with a fixed seed."""
     drawn = np.random.default_rng(0).normal(mean, deviation, count)
     lengths: list[int] = np.clip(np.rint(drawn), SHORTEST, LONGEST).astype(int).tolist()
     return lengths
 
 
 def texts_of(lengths: list[int], tokenizer: Path) -> list[str]:
-    """Random words, each one token, so that every text has the tokens asked for, special ones included."""
+    """Return texts of random words, each one token, with these lengths including special tokens."""
     words = [word for word in _vocabulary(tokenizer) if word.isascii() and word.isalpha() and word.islower()]
     chance = np.random.default_rng(1)
     return [" ".join(words[i] for i in chance.integers(0, len(words), length - _SPECIAL)) for length in lengths]

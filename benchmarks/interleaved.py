@@ -1,14 +1,18 @@
-"""Timing that a busy machine distorts alike for everybody: runs take turns, medians are compared."""
+"""Timing for busy machines: runs take turns, so that load affects all alike, and medians are compared."""
 
 import json
 import os
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Generic, TypeVar
+
+import click
 
 from indexer.processor import Processor
 from indexer.versions import library_versions
@@ -18,32 +22,32 @@ T = TypeVar("T")
 
 @dataclass
 class Timed(Generic[T]):
-    """Seconds of each run, and what the last one gave."""
+    """Seconds of each run, and the result of the last run."""
 
     seconds: list[float] = field(default_factory=list)
     result: T | None = None
 
     @property
     def median(self) -> float:
-        """Median of the runs, in seconds."""
+        """The median of the runs in seconds."""
         return statistics.median(self.seconds)
 
 
 def run_in_turns(runners: Mapping[str, Callable[[], T]], rounds: int, warm_up: bool = True) -> dict[str, Timed[T]]:
-    """Each runner `rounds` times, in turns; after one run of each that does not count."""
-    found: dict[str, Timed[T]] = {name: Timed() for name in runners}
+    """Run each runner `rounds` times in turns, by default after one uncounted run of each."""
+    timed: dict[str, Timed[T]] = {name: Timed() for name in runners}
     for number in range(rounds + warm_up):
         for name, runner in runners.items():
             start = time.perf_counter()
             result = runner()
             if number >= warm_up:
-                found[name].seconds.append(time.perf_counter() - start)
-            found[name].result = result
-    return found
+                timed[name].seconds.append(time.perf_counter() - start)
+            timed[name].result = result
+    return timed
 
 
 def machine(threads: int, more: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Where a table was made."""
+    """Return the machine, date and library versions of a measurement."""
     return {
         "date": datetime.now(UTC).date().isoformat(),
         "processor": Processor.here().name,
@@ -53,7 +57,21 @@ def machine(threads: int, more: tuple[str, ...] = ()) -> dict[str, Any]:
     }
 
 
+def in_fresh_process(label: str, function: str, *arguments: Any) -> Any:
+    """Return the result of a function ("package.module:function") in a new process, all in JSON types.
+
+    Raises ClickException with `label` and the process's standard error if it fails.
+    """
+    module, _, name = function.partition(":")
+    code = f"import json, sys; from {module} import {name}; print(json.dumps({name}(*json.loads(sys.argv[1]))))"
+    command = [sys.executable, "-c", code, json.dumps(arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise click.ClickException(f"{label} failed:\n{done.stderr.strip()}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
 def save(path: Path, result: Mapping[str, Any]) -> None:
-    """Keep a result as JSON."""
+    """Write a result as JSON."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")

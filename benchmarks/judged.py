@@ -1,4 +1,4 @@
-"""A judged collection in BEIR's layout with an index of it, to measure what no command of isotrope does."""
+"""A judged collection in BEIR's layout with its index, for measurements that no command of isotrope makes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from search.ranking.exact import id_order
 
 @dataclass(frozen=True)
 class Collection:
-    """An open index with what is asked of it: `questions` in the order that scores (questions, documents) have."""
+    """An open index with the questions of its collection, in the order of the rows of scores (questions, documents)."""
 
     name: str
     engine: SearchEngine
@@ -45,7 +45,7 @@ class Collection:
 
     @property
     def model(self) -> str:
-        """The encoder's name, without the folder it lies in."""
+        """The encoder's name without its folder."""
         return encoder_name(self.engine.index.config)
 
     @cached_property
@@ -55,29 +55,29 @@ class Collection:
 
     @cached_property
     def places(self) -> RowIds:
-        """As `id_order` gives them."""
+        """The order of the documents by `id_order`."""
         return id_order([document.id for document in self.documents])
 
     @cached_property
     def texts(self) -> list[str]:
-        """What is encoded of each document."""
+        """The encoded text of each document."""
         return [joined_text(document, self.engine.index.config.corpus.text) for document in self.documents]
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        """Texts as queries, (texts, k)."""
+        """Return vectors of texts as queries, (texts, k)."""
         return np.asarray(self.engine.embed(list(texts), "query"))
 
     def scores(self, texts: Sequence[str]) -> Scores:
-        """Of texts as queries with all documents, (texts, documents)."""
+        """Return scores of texts as queries with all documents, (texts, documents)."""
         return self.embed(texts) @ self.vectors.T
 
     def bm25(self, texts: Sequence[str]) -> Scores:
-        """The same by BM25."""
+        """Return BM25 scores of texts with all documents, (texts, documents)."""
         ranking = BM25Ranking.of(self.texts, self.places, self.engine.index.config.hybrid, "eval")
         return np.stack(list(ranking.scores(texts)))
 
     def ndcg(self, scores: Scores | Float64Array) -> float:
-        """nDCG@10 x 100 of what the questions find by scores (questions, documents), ties by id."""
+        """Return nDCG@10 x 100 of the questions by scores (questions, documents), with ties in order of id."""
         ranked = {}
         for question, row in zip(self.questions, scores, strict=True):
             best = np.lexsort((self.places, -row))[:10]
@@ -87,13 +87,13 @@ class Collection:
 
 
 def encoder_name(config: BuildConfig) -> str:
-    """The name of a recipe's model, without the folder it lies in."""
+    """Return the name of a recipe's model without its folder."""
     path = Path(config.encoder.model.rstrip("/"))
     return path.parent.name if path.name == "model" else path.name
 
 
 def judged_options(command: Callable[..., None]) -> Callable[..., None]:
-    """`--of INDEX FOLDER` as `judged`, any number of times, and `-o FILE` as `output`."""
+    """Add the options `--of INDEX FOLDER` (`judged`, repeatable) and `-o FILE` (`output`) to a command."""
     kind = (click.Path(path_type=Path), click.Path(path_type=Path))
     command = click.option("--of", "judged", type=kind, multiple=True, required=True)(command)
     return click.option("-o", "--output", type=click.Path(path_type=Path))(command)

@@ -1,10 +1,10 @@
-"""Searching side by side: latency of single queries, cold starts, and queries by the second in batches.
+"""Comparison of searches: latency of single queries, cold starts, and queries a second in batches.
 
     python -m benchmarks.query INDEX [--queries FILE] [--rounds 5] [--threads 2] [-o FILE]
 
 `SearchEngine.search` is compared with its bare parts (the same encoder, whitening and FAISS index, without checks and
 documents) and with a script of sentence-transformers and FAISS on as many vectors of the same size. All three answer
-each query in turn. Cold starts are whole processes, in turns too; the files are in the page cache by then.
+each query in turn. Cold starts are whole processes, also in turns, with the files in the page cache.
 """
 
 import subprocess
@@ -38,7 +38,7 @@ _BARE = "tokenise, encode, whiten, FAISS"
 _SCRIPT = "sentence-transformers, FAISS"
 _HELP = "isotrope --help"
 _BATCH = 64
-_DRAWN = 200  # queries from documents, where none are given
+_DRAWN = 200  # queries from documents, if no file is given
 _WARM_UP = 10  # queries
 _CLI = "from search.cli import main; main()"
 _QUANTILES = {"p50": 50, "p95": 95, "p99": 99}
@@ -49,32 +49,32 @@ _QUANTILES = {"p50": 50, "p95": 95, "p99": 99}
 @click.option("--queries", type=click.Path(path_type=Path), help="One a line. Default: drawn "
               "from the documents' titles and first sentences.")  # fmt: skip
 @click.option("-k", type=int, default=10, show_default=True)
-@click.option("--rounds", type=int, default=5, show_default=True, help="Cold starts and batches of each.")
+@click.option("--rounds", type=int, default=5, show_default=True, help="Cold starts, and batches, of each.")
 @click.option("--threads", type=int, default=2, show_default=True)
-@click.option("--backend", default="auto", show_default=True, help="Of our encoder.")
-@click.option("--script/--no-script", default=True, help="With the script of sentence-transformers and FAISS.")
+@click.option("--backend", default="auto", show_default=True, help="Backend of Isotrope's encoder.")
+@click.option("--script/--no-script", default=True, help="Include the script of sentence-transformers and FAISS.")
 @click.option("-o", "--output", type=click.Path(path_type=Path))
 def main(index: Path, queries: Path | None, k: int, rounds: int, output: Path | None, **given: Any) -> None:
-    """Compare ways to search."""
+    """Compare searches."""
     threads, backend, script = given["threads"], given["backend"], given["script"]
-    asked = read_query_file(queries, ConfigError).texts if queries else drawn_queries(index)
+    texts = read_query_file(queries, ConfigError).texts if queries else drawn_queries(index)
     with TemporaryDirectory() as folder, SearchEngine(index, None, RunOptions("cpu", backend, threads=threads)) as ours:
         opened = ours.index
         model = ours.encoder.spec.folder
         warm: dict[str, Callable[[list[str]], float]] = {
-            _OURS: partial(_timed, lambda texts: ours.search_many(texts, k)),
+            _OURS: partial(_timed, lambda batch: ours.search_many(batch, k)),
             _BARE: partial(_timed, partial(_bare, ours, k=k)),
         }
-        cold = {_OURS: _command("query", str(index), asked[0], "-k", str(k), "--backend", backend)}
+        cold = {_OURS: _command("query", str(index), texts[0], "-k", str(k), "--backend", backend)}
         if script:
             _write_pieces(Path(folder), opened)
             child = Child("benchmarks.query_peers:Script", model, folder, threads, threads=threads)
-            warm[_SCRIPT] = lambda texts: float(child.call("timed", texts, k))
-            place = [model, folder, str(threads), str(k), asked[0]]
-            cold[_SCRIPT] = [sys.executable, "-m", "benchmarks.query_peers", *place]
+            warm[_SCRIPT] = lambda batch: float(child.call("timed", batch, k))
+            arguments = [model, folder, str(threads), str(k), texts[0]]
+            cold[_SCRIPT] = [sys.executable, "-m", "benchmarks.query_peers", *arguments]
         results = {
-            "warm": _latencies(warm, asked),
-            "batched": _batched(warm, asked, rounds),
+            "warm": _latencies(warm, texts),
+            "batched": _batched(warm, texts, rounds),
             "cold": _cold({**cold, _HELP: _command("--help")}, rounds),
         }
         if script:
@@ -88,16 +88,14 @@ def main(index: Path, queries: Path | None, k: int, rounds: int, output: Path | 
 
 
 def drawn_queries(index: Path) -> list[str]:
-    """What people might ask for the documents of an index."""
+    """Return queries made from the first documents of an index."""
     opened = Index.open(index)
-    found = [
-        pseudo_query(document) for document in opened.documents.fetch(range(min(_DRAWN, opened.manifest.documents)))
-    ]
-    return [text for text in found if text.strip()]
+    texts = map(pseudo_query, opened.documents.fetch(range(min(_DRAWN, opened.manifest.documents))))
+    return [text for text in texts if text.strip()]
 
 
 def _bare(engine: SearchEngine, texts: list[str], k: int) -> Any:
-    """The parts by hand, for one segment."""
+    """Search one segment with the bare parts."""
     transform, faiss_index = engine.index.transform, engine.index.segments[0].index
     rows = engine.encoder.encode(texts, "query").astype(np.float64)
     if isinstance(transform, Whitening):
@@ -113,18 +111,18 @@ def _timed(run: Callable[[list[str]], Any], texts: list[str]) -> float:
 
 
 def _latencies(ways: dict[str, Callable[[list[str]], float]], queries: list[str]) -> list[dict[str, Any]]:
-    """Milliseconds of single queries; the ways answer each in turn."""
+    """Return quantiles of the milliseconds of single queries; the ways answer each in turn."""
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     for number, query in enumerate([*queries[:_WARM_UP], *queries]):
         for name, way in ways.items():
-            taken = way([query])
+            elapsed = way([query])
             if number >= _WARM_UP:
-                seconds[name].append(taken)
+                seconds[name].append(elapsed)
     ours = median(seconds[_OURS])
     return [
-        {"name": name, "queries": len(taken), "ratio": median(taken) / ours}
-        | {key: float(np.percentile(taken, share)) * 1e3 for key, share in _QUANTILES.items()}
-        for name, taken in seconds.items()
+        {"name": name, "queries": len(each), "ratio": median(each) / ours}
+        | {key: float(np.percentile(each, share)) * 1e3 for key, share in _QUANTILES.items()}
+        for name, each in seconds.items()
     ]
 
 
@@ -147,7 +145,7 @@ def _command(*arguments: str) -> list[str]:
 
 
 def _cold(commands: dict[str, list[str]], rounds: int) -> list[dict[str, Any]]:
-    """Seconds of whole processes."""
+    """Return seconds of whole processes."""
     runners = {
         name: partial(subprocess.run, command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         for name, command in commands.items()
@@ -162,13 +160,13 @@ def _cold(commands: dict[str, list[str]], rounds: int) -> list[dict[str, Any]]:
 
 
 def _write_pieces(folder: Path, index: Index) -> None:
-    """The same vectors, in one flat index, and the texts."""
+    """Write the same vectors as one flat index, and the texts."""
     blocks: list[npt.NDArray[np.float32]] = [block for _, block in LiveRows(index).vector_blocks()]
     write_pieces(folder, np.concatenate(blocks), [document.text for document in index.documents.all_documents()])
 
 
 def show(results: dict[str, Any], rows: int) -> None:
-    """The tables, for people."""
+    """Print the tables."""
     print_table(
         ["ms a query, warm", *_QUANTILES, f"x {_OURS}"],
         [[row["name"], *(f"{row[key]:.2f}" for key in _QUANTILES), f"{row['ratio']:.2f}"] for row in results["warm"]],

@@ -1,4 +1,4 @@
-"""What a search is compared with: the same pieces put together by hand, and the script that most people write."""
+"""The peer of `benchmarks.query`: the usual script of sentence-transformers and FAISS."""
 
 import json
 import sys
@@ -12,7 +12,7 @@ _TEXTS = "texts.json"
 
 
 def write_pieces(folder: Path, vectors: Any, texts: list[str]) -> None:
-    """The files the script reads: a flat index of `vectors` (n, k) and the texts of its rows."""
+    """Write the files of the script: a flat index of `vectors` (n, k) and the texts of its rows."""
     import faiss
 
     index = faiss.IndexFlatIP(vectors.shape[1])
@@ -37,29 +37,29 @@ class Script:
         self._texts = json.loads((Path(folder) / _TEXTS).read_text(encoding="utf-8"))
 
     def search(self, queries: list[str], k: int) -> list[list[tuple[float, str]]]:
-        """The k best of each query: (score, text)."""
+        """Return the k best (score, text) of each query."""
         vectors = self._model.encode(queries, normalize_embeddings=True, show_progress_bar=False)
-        vectors = vectors[:, : self._index.d]  # whitening may have dropped directions; which does not matter here
+        vectors = vectors[:, : self._index.d]  # whitening may have dropped directions; any will do here
         if vectors.shape[1] < self._index.d:
-            raise ValueError(f"the model gives {vectors.shape[1]} dimensions, the index has {self._index.d}")
+            raise ValueError(f"the model has {vectors.shape[1]} dimensions, expected at least {self._index.d}")
         scores, rows = self._index.search(vectors.copy(), k)
         return [
-            [(float(score), self._texts[row]) for score, row in zip(*found, strict=True)]
-            for found in zip(scores, rows, strict=True)
+            [(float(score), self._texts[row]) for score, row in zip(*hits, strict=True)]
+            for hits in zip(scores, rows, strict=True)
         ]
 
     def timed(self, queries: list[str], k: int) -> float:
-        """Seconds of one search."""
+        """Return the seconds of one search."""
         start = time.perf_counter()
         self.search(queries, k)
         return time.perf_counter() - start
 
 
 def main() -> None:
-    """MODEL FOLDER THREADS K TEXT: the script, run once from the start."""
-    model, folder, threads, k, text = sys.argv[1:]
-    for score, found in Script(model, folder, int(threads)).search([text], int(k))[0]:
-        print(f"{score:.3f}  {found[:160]}")
+    """Run the script once, with arguments MODEL FOLDER THREADS K TEXT."""
+    model, folder, threads, k, query = sys.argv[1:]
+    for score, text in Script(model, folder, int(threads)).search([query], int(k))[0]:
+        print(f"{score:.3f}  {text[:160]}")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,10 @@
-"""What one more worker gives: documents encoded and pairs compared a second, by worker, one thread each.
+"""Gain of more workers: documents encoded and pairs compared a second, with one thread for each worker.
 
     python -m benchmarks.scale CORPUS [--documents 4000] [--rows 100000] [--set SECTION.KEY=VALUE] [-o FILE]
 
-The same parts are encoded, and the same vectors joined, by one worker and by several, as processes and as Ray actors,
-in turns; of the rates, and of each turn's ratio, the median is told. Starting workers takes seconds, which a long build
-does not notice: what is counted is the time from the first result on. What all of them write must be equal, byte for
-byte.
+The same parts are encoded, and the same vectors joined, by one and by several workers, as processes and as Ray actors,
+in turns. The table shows medians of the rates and of each turn's ratio. Time counts from the first result on, because
+starting workers takes seconds, which do not matter in a long build. All outputs must be equal byte for byte.
 """
 
 import shutil
@@ -45,7 +44,7 @@ class Way:
 
     @property
     def options(self) -> RunOptions:
-        """How they run."""
+        """The run options for these workers."""
         return RunOptions(device="cpu", executor=self.executor, workers=self.workers, threads=self.workers)
 
     def __str__(self) -> str:
@@ -53,7 +52,7 @@ class Way:
 
 
 class Pace(NoProgress):
-    """When results came: how many a second, from the first on."""
+    """The rate of results after the first."""
 
     def __init__(self) -> None:
         self._results: list[tuple[float, int]] = []
@@ -64,17 +63,17 @@ class Pace(NoProgress):
 
     @property
     def per_second(self) -> float:
-        """Rows a second; those of the first result were done before."""
+        """Rows a second, without those of the first result."""
         (first, _), (last, _) = self._results[0], self._results[-1]
         return sum(rows for _, rows in self._results[1:]) / (last - first)
 
 
 @click.command()
 @click.argument("corpus", nargs=-1, required=True)
-@click.option("--documents", type=int, default=4000, show_default=True, help="Encoded; 0 leaves encoding out.")
-@click.option("--rows", type=int, default=100_000, show_default=True, help="Vectors joined; 0 leaves the join out.")
-@click.option("--dim", type=int, default=384, show_default=True, help="Dimensions of the vectors joined.")
-@click.option("--workers", type=int, default=2, show_default=True, help="Compared with one.")
+@click.option("--documents", type=int, default=4000, show_default=True, help="Documents to encode; 0: no encoding.")
+@click.option("--rows", type=int, default=100_000, show_default=True, help="Vectors to join; 0: no join.")
+@click.option("--dim", type=int, default=384, show_default=True, help="Dimensions of the vectors.")
+@click.option("--workers", type=int, default=2, show_default=True, help="Workers to compare with one.")
 @click.option("--rounds", type=int, default=3, show_default=True)
 @click.option("--set", "assignments", multiple=True, metavar="SECTION.KEY=VALUE", help="Settings of the recipe.")
 @click.option("-o", "--output", type=click.Path(path_type=Path))
@@ -97,7 +96,7 @@ def main(corpus: tuple[str, ...], output: Path | None, **given: Any) -> None:
 def encoding(
     folder: Path, corpus: Sequence[str], config: BuildConfig, documents: int, ways: Sequence[Way], rounds: int
 ) -> list[dict[str, Any]]:
-    """Documents a second, by way."""
+    """Measure documents encoded a second."""
     prepare_parts(islice(read_corpus(*corpus), documents), folder / "prepared", config)
 
     def run(way: Way, pace: Pace) -> str:
@@ -110,21 +109,21 @@ def encoding(
 
 
 def joining(folder: Path, rows: int, dim: int, ways: Sequence[Way], rounds: int) -> list[dict[str, Any]]:
-    """Pairs compared a second, by way."""
+    """Measure pairs compared a second."""
     np.save(folder / "vectors.npy", _clouds(rows, dim))
     join = ExactJoin(np.load(folder / "vectors.npy", mmap_mode="r"), np.float32(0.95), folder, JoinOptions("cpu"))
 
     def run(way: Way, pace: Pace) -> str:
         join.progress = pace
         batches = list(DistributedJoin(join, folder, way.options.pool).within(np.arange(rows)))
-        found = np.concatenate([np.stack([batch.left, batch.right], axis=1) for batch in batches])
-        return found[np.lexsort(found.T)].tobytes().hex()
+        pairs = np.concatenate([np.stack([batch.left, batch.right], axis=1) for batch in batches])
+        return pairs[np.lexsort(pairs.T)].tobytes().hex()
 
     return _compared("pairs compared", (rows - 1) / 2, {way: partial(run, way) for way in ways}, rounds)
 
 
 def _clouds(rows: int, dim: int) -> Any:
-    """Unit vectors (rows, dim), a tenth of them close to another."""
+    """Return unit vectors (rows, dim), a tenth of them near copies of others."""
     draw = np.random.default_rng(0)
     vectors = draw.standard_normal((rows, dim), np.float32)
     copies = draw.integers(0, rows, rows // 10)
@@ -134,16 +133,16 @@ def _clouds(rows: int, dim: int) -> Any:
 
 
 def _compared(what: str, weight: float, runners: dict[Way, Callable[[Pace], str]], rounds: int) -> list[dict[str, Any]]:
-    """The ways in turns; a row counts for `weight` of what is told."""
+    """Measure the ways in turns; a row counts as `weight` units."""
     rates: dict[Way, list[float]] = {way: [] for way in runners}
-    found = set[str]()
+    outputs = set[str]()
     for _ in range(rounds):
         for way, run in runners.items():
             pace = Pace()
-            found.add(run(pace))
+            outputs.add(run(pace))
             rates[way].append(weight * pace.per_second)
-    if len(found) != 1:
-        raise click.ClickException(f"{what}: workers found something else than one worker did")
+    if len(outputs) != 1:
+        raise click.ClickException(f"{what}: the outputs of several workers differ from those of one worker")
     median = {way: statistics.median(each) for way, each in rates.items()}
     alone = {way.executor: rates[way] for way in runners if way.workers == 1}
     rows = [
@@ -155,7 +154,7 @@ def _compared(what: str, weight: float, runners: dict[Way, Callable[[Pace], str]
             "per_second": median[way],
             "per_second_and_worker": median[way] / way.workers,
             "times_one_worker": statistics.median(
-                ours / its for ours, its in zip(rates[way], alone[way.executor], strict=True)
+                several / one for several, one in zip(rates[way], alone[way.executor], strict=True)
             ),
         }
         for way in runners

@@ -1,11 +1,11 @@
-"""Serving side by side: one client and many, requests a second and latency, and what HTTP costs over the engine.
+"""Comparison of servers: requests a second and latency with one and many clients, and the cost of HTTP.
 
     python -m benchmarks.serve INDEX [--clients 30] [--requests 600] [--isa AVX2] [--infinity PROGRAM --weights FOLDER]
 
-`isotrope serve` is compared with a server that holds a lock around `SearchEngine.search`, and with infinity-emb, which
-embeds the same texts and searches nothing. All servers stand side by side, each a process, and are driven in turns by
-clients in another process, on the same cores: what these take is lost to the server. `--isa` repeats both with oneDNN
-held to that instruction set (ONEDNN_MAX_CPU_ISA), for processors with fewer.
+`isotrope serve` is compared with a server that takes a lock around `SearchEngine.search`, and with infinity-emb, which
+embeds the same texts and searches nothing. All servers run at the same time, each in a process. Clients in another
+process query them in turns on the same cores, so their processor time is lost to the server. `--isa` repeats both with
+oneDNN limited to an instruction set (ONEDNN_MAX_CPU_ISA), to simulate other processors.
 """
 
 import os
@@ -40,20 +40,20 @@ _QUANTILES = {"p50": 50, "p95": 95, "p99": 99}
 
 @dataclass
 class Measured:
-    """What was measured of one server, a list entry a round; `each` are the latencies of all rounds."""
+    """Measurements of a server by number of clients: a rate a round, and in `each` the latencies of all rounds."""
 
     rates: dict[int, list[float]] = field(default_factory=dict)
     each: dict[int, list[float]] = field(default_factory=dict)
 
     def add(self, clients: int, drive: Drive) -> None:
-        """One round."""
+        """Add a round."""
         self.rates.setdefault(clients, []).append(len(drive.each) / drive.whole)
         self.each.setdefault(clients, []).extend(drive.each)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON types; the ratio is that of the most clients to one, round by round."""
-        one, most = min(self.rates), max(self.rates)
-        ratios = [many / single for many, single in zip(self.rates[most], self.rates[one], strict=True)]
+        """Return JSON types; the ratio compares the most clients with one client, round by round."""
+        fewest, most = min(self.rates), max(self.rates)
+        ratios = [many / single for many, single in zip(self.rates[most], self.rates[fewest], strict=True)]
         return {
             "clients": {
                 str(clients): {
@@ -73,15 +73,15 @@ def _quantiles(seconds: list[float]) -> dict[str, float]:
 
 @click.command()
 @click.argument("index", type=click.Path(path_type=Path))
-@click.option("--queries", type=click.Path(path_type=Path), help="One a line. Default: drawn from the documents.")
+@click.option("--queries", type=click.Path(path_type=Path), help="Queries, one a line. Default: from the documents.")
 @click.option("-k", type=int, default=10, show_default=True)
 @click.option("--clients", type=int, default=30, show_default=True)
 @click.option(
-    "--requests", type=int, default=600, show_default=True, help="By all clients together; one sends a third."
+    "--requests", type=int, default=600, show_default=True, help="Requests of many clients; one client sends a third."
 )
 @click.option("--rounds", type=int, default=5, show_default=True)
-@click.option("--isa", multiple=True, metavar="NAME", help="Also with ONEDNN_MAX_CPU_ISA, such as AVX2; repeatable.")
-@click.option("--infinity", "program", type=click.Path(path_type=Path), help="infinity_emb of another environment.")
+@click.option("--isa", multiple=True, metavar="NAME", help="Also with this ONEDNN_MAX_CPU_ISA (AVX2); repeatable.")
+@click.option("--infinity", "program", type=click.Path(path_type=Path), help="infinity_emb in another environment.")
 @click.option("--weights", type=click.Path(path_type=Path), help="Folder of the model for --infinity.")
 @click.option("-o", "--output", type=click.Path(path_type=Path))
 def main(index: Path, queries: Path | None, clients: int, output: Path | None, **given: Any) -> None:
@@ -94,7 +94,7 @@ def main(index: Path, queries: Path | None, clients: int, output: Path | None, *
         engine = stack.enter_context(Child("benchmarks.serve_peers:Engine", index, threads=os.cpu_count() or 1))
         measured, alone = _in_turns(servers, load, partial(_alone, engine, texts, given["k"]), clients, given)
     results = {
-        "servers": [{"name": name} | one.to_dict() for name, one in measured.items()],
+        "servers": [{"name": name} | server.to_dict() for name, server in measured.items()],
         "engine": alone,
         "http_ms": measured[_OURS].to_dict()["clients"]["1"]["ms"]["p50"] - alone[_ENGINE]["ms"]["p50"],
         "missing": missing,
@@ -112,7 +112,7 @@ def main(index: Path, queries: Path | None, clients: int, output: Path | None, *
 
 
 def _openers(index: Path, texts: list[str], given: dict[str, Any]) -> dict[str, Callable[[], Server]]:
-    """What starts each server."""
+    """Return the function that starts each server."""
     openers: dict[str, Callable[[], Server]] = {}
     for isa in ("", *given["isa"]):
         environment, suffix = ({"ONEDNN_MAX_CPU_ISA": isa}, f", {isa}") if isa else ({}, "")
@@ -124,7 +124,7 @@ def _openers(index: Path, texts: list[str], given: dict[str, Any]) -> dict[str, 
 
 
 def _started(stack: ExitStack, openers: dict[str, Callable[[], Server]], missing: dict[str, str]) -> dict[str, Server]:
-    """The servers that could be started; why the others could not goes to `missing`."""
+    """Start the servers. The reasons of failures go to `missing`, except for Isotrope's, which is raised."""
     servers = {}
     for name, opener in openers.items():
         try:
@@ -141,7 +141,7 @@ def _started(stack: ExitStack, openers: dict[str, Callable[[], Server]], missing
 def _in_turns(
     servers: dict[str, Server], load: Child, alone: Callable[[], dict[str, Any]], clients: int, given: dict[str, Any]
 ) -> tuple[dict[str, Measured], dict[str, Any]]:
-    """Every server with one client and with many, round by round, and the engine alone in between."""
+    """Measure every server with one client and with many, and the engine alone, round by round."""
     measured, rounds = {name: Measured() for name in servers}, []
     for server in servers.values():
         load.call("drive", server.url, server.bodies, min(clients, 4), _WARM_UP)
@@ -159,7 +159,7 @@ def _in_turns(
 
 
 def _alone(engine: Child, texts: list[str], k: int) -> dict[str, Any]:
-    """The engine without a server: seconds of each question, and questions a second in batches."""
+    """Measure the engine without a server: seconds of each query, and queries a second in batches."""
     return {
         _ENGINE: engine.call("one_by_one", texts, k),
         _BATCHED: len(texts) / engine.call("batches", texts, k, _BATCH),
@@ -167,16 +167,16 @@ def _alone(engine: Child, texts: list[str], k: int) -> dict[str, Any]:
 
 
 def show(results: dict[str, Any], clients: int) -> None:
-    """The tables, for people."""
+    """Print the tables."""
     for many in (1, clients):
         print_table(
             [f"{many} client{'s' * (many > 1)}", "requests/s", *(f"{name} ms" for name in _QUANTILES), "x one client"],
             [
-                [row["name"], f"{found['requests_per_second']:,.0f}"]
-                + [f"{found['ms'][name]:.1f}" for name in _QUANTILES]
+                [row["name"], f"{figures['requests_per_second']:,.0f}"]
+                + [f"{figures['ms'][name]:.1f}" for name in _QUANTILES]
                 + [f"{row['ratio']:.2f}" if many == clients else "1"]
                 for row in results["servers"]
-                for found in [row["clients"][str(many)]]
+                for figures in [row["clients"][str(many)]]
             ],
         )
     print_table(
@@ -186,7 +186,7 @@ def show(results: dict[str, Any], clients: int) -> None:
             for name, row in results["engine"].items()
         ],
     )
-    click.echo(f"HTTP over the engine, one client: {results['http_ms']:.2f} ms")
+    click.echo(f"cost of HTTP, one client: {results['http_ms']:.2f} ms")
     for name, why in results["missing"].items():
         click.echo(f"not measured: {name}: {why}")
 

@@ -1,7 +1,7 @@
-"""Clients of a server, in a process of their own, that cost little: what they take is lost to what they measure.
+"""Cheap clients of a server in their own process, because their processor time is lost to the server.
 
-Each keeps one connection, sends a request that was made ready before, waits for the whole answer, and sends the next:
-a closed loop. Answers are counted and not read.
+Each client keeps one connection, sends a prepared request, waits for the whole answer, and sends the next request: a
+closed loop. Answers are counted and not parsed.
 """
 
 import asyncio
@@ -16,49 +16,49 @@ import uvloop
 
 @dataclass(frozen=True)
 class Drive:
-    """Seconds that all requests took together, and that each took, in the order of their ends."""
+    """Seconds of all requests together, and of each request in order of completion."""
 
     whole: float
     each: list[float]
 
 
 class Load:
-    """What `benchmarks.children` opens: it drives one server at a time."""
+    """Clients in a process of `benchmarks.children`, for one server at a time."""
 
     def drive(self, url: str, bodies: Sequence[bytes], clients: int, requests: int) -> Drive:
-        """`requests` posts to a URL by so many clients at once, of these bodies in turn."""
+        """Send `requests` posts to a URL from concurrent clients, with these bodies in turn."""
         return uvloop.run(_drive(url, bodies, clients, requests))
 
 
 async def _drive(url: str, bodies: Sequence[bytes], clients: int, requests: int) -> Drive:
-    parts, loop, taken = urlsplit(url), asyncio.get_running_loop(), list[float]()
+    parts, loop, seconds = urlsplit(url), asyncio.get_running_loop(), list[float]()
     head = f"POST {parts.path} HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Type: application/json\r\nContent-Length: "
     ready = [head.encode() + f"{len(body)}\r\n\r\n".encode() + body for body in bodies]
     numbers = iter(range(requests))
     made = [await loop.create_connection(_Connection, str(parts.hostname), parts.port or 80) for _ in range(clients)]
     start = time.perf_counter()
-    await asyncio.gather(*(_ask(connection, ready, numbers, taken) for _, connection in made))
+    await asyncio.gather(*(_ask(connection, ready, numbers, seconds) for _, connection in made))
     whole = time.perf_counter() - start
     for transport, _ in made:
         transport.close()
-    return Drive(whole, taken)
+    return Drive(whole, seconds)
 
 
-async def _ask(connection: "_Connection", ready: Sequence[bytes], numbers: Iterator[int], taken: list[float]) -> None:
+async def _ask(connection: "_Connection", ready: Sequence[bytes], numbers: Iterator[int], seconds: list[float]) -> None:
     for number in numbers:
         start = time.perf_counter()
         await connection.answered(ready[number % len(ready)])
-        taken.append(time.perf_counter() - start)
+        seconds.append(time.perf_counter() - start)
 
 
 class _Connection(asyncio.Protocol):
-    """One question at a time, of a server that says how long its answers are."""
+    """A connection with one request at a time, to a server that sends Content-Length."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its type
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's type is not a subclass
 
     def answered(self, request: bytes) -> "asyncio.Future[None]":
-        """Send a request; done once its answer is here. Raises ConnectionError for one that is no success."""
+        """Send a request. The future is done when the answer arrives, with ConnectionError if its status is not 200."""
         self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._received, self._left = b"", -1
         self._transport.write(request)

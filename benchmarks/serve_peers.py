@@ -1,4 +1,4 @@
-"""Servers that are measured: each a process, which is there once it answers, and what the engine does without one."""
+"""The servers of `benchmarks.serve`, each in a process, and the engine without a server."""
 
 import json
 import os
@@ -22,9 +22,9 @@ _SEARCH, _EMBED = "/v1/search", "/embeddings"
 
 
 class Server:
-    """A process that serves on some port. Raises RuntimeError where it does not begin to answer.
+    """A process that serves on a port. Raises RuntimeError if it does not start to answer.
 
-    `bodies` are the questions as it takes them; `url` is where they go.
+    `bodies` are the queries in its format; `url` is their address.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Server:
             raise
 
     def close(self) -> None:
-        """End it."""
+        """Stop the process."""
         self._process.terminate()
         try:
             self._process.wait(30)
@@ -67,21 +67,21 @@ class Server:
 
 
 def isotrope(index: Path, texts: list[str], k: int, environment: Mapping[str, str]) -> Server:
-    """`isotrope serve`."""
+    """Start `isotrope serve`."""
     port = _free_port()
     command = [sys.executable, "-c", _CLI, "serve", str(index), "--port", str(port)]
-    return Server(command, port, _SEARCH, _questions(texts, k), environment)
+    return Server(command, port, _SEARCH, _bodies(texts, k), environment)
 
 
 def locked(index: Path, texts: list[str], k: int, environment: Mapping[str, str]) -> Server:
-    """`serve_locked`: what one writes first."""
+    """Start `serve_locked`, the simplest server."""
     port = _free_port()
     command = [sys.executable, "-m", "benchmarks.serve_peers", str(index), str(port)]
-    return Server(command, port, _SEARCH, _questions(texts, k), environment)
+    return Server(command, port, _SEARCH, _bodies(texts, k), environment)
 
 
 def infinity(program: Path, weights: Path, texts: list[str]) -> Server:
-    """infinity-emb, of an environment of its own: it answers with embeddings, and searches nothing."""
+    """Start infinity-emb from its own environment. It returns embeddings and searches nothing."""
     port = _free_port()
     command = [str(program), "v2", "--model-id", str(weights), "--engine", "torch", "--device", "cpu"]
     quiet = {"HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1", "INFINITY_ANONYMOUS_USAGE_STATS": "0", "PYTHONPATH": ""}
@@ -89,33 +89,33 @@ def infinity(program: Path, weights: Path, texts: list[str]) -> Server:
     return Server([*command, "--port", str(port)], port, _EMBED, bodies, quiet)
 
 
-def _questions(texts: list[str], k: int) -> list[bytes]:
+def _bodies(texts: list[str], k: int) -> list[bytes]:
     return [json.dumps({"query": text, "k": k}).encode() for text in texts]
 
 
 def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port: int = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
         return port
 
 
 class Engine:
-    """What `benchmarks.children` opens: the engine alone, asked one by one or in batches."""
+    """The engine alone in a process of `benchmarks.children`, for single queries or batches."""
 
     def __init__(self, index: Path) -> None:
         self._engine = SearchEngine(index, options=RunOptions())
 
     def one_by_one(self, texts: list[str], k: int) -> list[float]:
-        """Seconds of each question."""
-        taken = []
+        """Return the seconds of each query."""
+        seconds = []
         for text in texts:
             start = time.perf_counter()
             self._engine.search(text, k)
-            taken.append(time.perf_counter() - start)
-        return taken
+            seconds.append(time.perf_counter() - start)
+        return seconds
 
     def batches(self, texts: list[str], k: int, size: int) -> float:
-        """Seconds of all questions, so many at once."""
+        """Return the seconds of all queries in batches of `size`."""
         start = time.perf_counter()
         for place in range(0, len(texts), size):
             self._engine.search_many(texts[place : place + size], k)
@@ -123,7 +123,7 @@ class Engine:
 
 
 def serve_locked(index: Path, port: int) -> None:
-    """A server as one writes it first: a framework, an engine, and a lock around it."""
+    """Run the simplest server: a framework, an engine, and a lock around it."""
     import uvicorn
     from fastapi import Body, FastAPI, Response
 

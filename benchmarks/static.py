@@ -1,11 +1,11 @@
-"""A static table beside a transformer and its peers: documents a second, tokenising included.
+"""Comparison of a static table with a transformer and with its peers: documents a second, including tokenising.
 
     python -m benchmarks.static TABLE CORPUS [--texts 5000] [--transformer-texts 300] [--rounds 5] [-o FILE]
 
-TABLE is a model2vec folder. The ways take turns in one process, and medians are compared; the transformer gets fewer
-texts, drawn from the same ones. Every way gives one row a text; ours and the peers' are compared after unit length.
-Ours remembers the words it has met: the first row of the table is of an encoder that has met none when a run begins,
-the second of one that has met all of them, as in the middle of a large corpus nearly all are.
+TABLE is a model2vec folder. The encoders take turns in one process, and medians are compared; the transformer gets the
+first of the same texts. Rows of Isotrope and the peers are compared after normalisation. Isotrope caches words: the
+first row of the table has an empty cache at the start of each run, the second a cache with all words, which is close to
+the state in the middle of a large corpus.
 """
 
 import os
@@ -50,15 +50,15 @@ def main(
     drawn = documents(corpus, texts)
     static = load_encoder(EncoderConfig(kind="static", model=str(table)))
     ways: dict[str, Callable[[], Rows]] = {
-        OURS: partial(_encoded_anew, static, drawn),
-        REMEMBERS: partial(_encoded, static, drawn),
+        OURS: partial(_encode_uncached, static, drawn),
+        REMEMBERS: partial(_encode, static, drawn),
         **peers(table, drawn),
     }
     slow = load_encoder(EncoderConfig(precision="float32"), RunOptions(threads=threads))
-    ways[TRANSFORMER] = partial(_encoded, slow, drawn[:transformer_texts])
+    ways[TRANSFORMER] = partial(_encode, slow, drawn[:transformer_texts])
     timed = run_in_turns(ways, rounds)
     counts = {name: transformer_texts if name == TRANSFORMER else len(drawn) for name in ways}
-    rates = {name: counts[name] / found.median for name, found in timed.items()}
+    rates = {name: counts[name] / run.median for name, run in timed.items()}
     results = [
         {
             "way": name,
@@ -78,15 +78,15 @@ def main(
 
 
 def peers(table: Path, texts: Sequence[str]) -> dict[str, Callable[[], Rows]]:
-    """The other ways to encode with the same table, as far as they are installed."""
-    found: dict[str, Callable[[], Rows]] = {}
+    """Return the installed peers that encode with the same table."""
+    ways: dict[str, Callable[[], Rows]] = {}
     try:
         from model2vec import StaticModel
 
         model = StaticModel.from_pretrained(str(table))
-        found["model2vec, encode"] = lambda: np.asarray(model.encode(list(texts), max_length=None))
+        ways["model2vec, encode"] = lambda: np.asarray(model.encode(list(texts), max_length=None))
     except ImportError:
-        click.echo("model2vec is not installed: pip install model2vec", err=True)
+        click.echo("model2vec is not installed. Install it: pip install model2vec", err=True)
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import StaticEmbedding
     from tokenizers import Tokenizer
@@ -96,23 +96,23 @@ def peers(table: Path, texts: Sequence[str]) -> dict[str, Callable[[], Rows]]:
         Tokenizer.from_file(str(table / "tokenizer.json")), embedding_weights=np.array(rows, np.float32)
     )
     other = SentenceTransformer(modules=[module], device="cpu")
-    found["sentence-transformers, StaticEmbedding"] = lambda: other.encode(list(texts), batch_size=1024)
-    return found
+    ways["sentence-transformers, StaticEmbedding"] = lambda: other.encode(list(texts), batch_size=1024)
+    return ways
 
 
 def cosine(ours: Any, theirs: Any) -> float:
-    """The least cosine of two ways' rows of the same text; rows of zeros aside."""
-    one, two = (rows.result / np.linalg.norm(rows.result, axis=1, keepdims=True) for rows in (ours, theirs))
-    return float(np.nanmin(np.einsum("nd,nd->n", one, two)))
+    """Return the lowest cosine between two encoders' rows of a text, except rows of zeros."""
+    first, second = (rows.result / np.linalg.norm(rows.result, axis=1, keepdims=True) for rows in (ours, theirs))
+    return float(np.nanmin(np.einsum("nd,nd->n", first, second)))
 
 
-def _encoded_anew(encoder: Any, texts: Sequence[str]) -> Rows:
-    """With no word in memory."""
+def _encode_uncached(encoder: Any, texts: Sequence[str]) -> Rows:
+    """Encode with an empty cache of words."""
     encoder.cached_tokenizer = remember_words(encoder.tokenizer)
-    return _encoded(encoder, texts)
+    return _encode(encoder, texts)
 
 
-def _encoded(encoder: Encoder, texts: Sequence[str]) -> Rows:
+def _encode(encoder: Encoder, texts: Sequence[str]) -> Rows:
     return encoder.encode(texts, "document")
 
 
@@ -126,7 +126,7 @@ def _show(results: Sequence[dict[str, Any]], about: dict[str, Any]) -> None:
         ]
         for row in results
     ]
-    print_table(["way", "documents/s", "x transformer", "least cosine to ours"], cells)
+    print_table(["encoder", "documents/s", "x transformer", "lowest cosine to Isotrope"], cells)
     click.echo(f"{about['processor']}, {about['threads']} threads, {about['date']}, {about['versions']}")
 
 

@@ -1,42 +1,42 @@
-"""Every error this project raises on purpose, so that one `except IsotropeError` catches them all.
+"""All exceptions that this project raises on purpose; `except IsotropeError` catches every one.
 
     IsotropeError
-    ├── ConfigError        a setting: an unknown key, a value out of range, an argument that makes no sense
-    │   └── UnknownDocumentError   the index holds no document with that id
-    ├── CorpusError        the text to be indexed: a malformed row, a duplicate id, a file that cannot be read
+    ├── ConfigError        a setting: an unknown key, a value out of range, an invalid argument
+    │   └── UnknownDocumentError   the index contains no document with that id
+    ├── CorpusError        the corpus: a malformed row, a duplicate id, a file that cannot be read
     ├── ModelError         the model: weights not found, not safetensors, a tokenizer that does not fit
     ├── StoreError         the index directory
-    │   ├── NotAnIndexError    there is nothing to open
-    │   ├── CorruptIndexError  bytes are not what the manifest says
+    │   ├── NotAnIndexError    the path contains no published index
+    │   ├── CorruptIndexError  bytes differ from the manifest
     │   ├── LockedError        another process is writing
-    │   └── ExistsError        a complete index of another recipe or corpus, or a file or folder, is in the way
-    ├── MismatchError      the encoder at hand is not the one the index was built with
+    │   └── ExistsError        a complete index of another recipe or corpus, or a file or folder, already exists
+    ├── MismatchError      the encoder differs from the one the index was built with
     ├── QualityError       a build gate failed; nothing was published
-    ├── EvaluationError    test data: no scores, judgements that match nothing, a figure that is undefined
+    ├── EvaluationError    test data: no scores, judgements that match nothing, an undefined figure
     └── MachineError       the device, memory, disk or an installed library
-        └── ShardLostError     a process that holds a part of an index does not answer
+        └── ShardLostError     a process that serves a part of an index does not answer
 
-A message says what was found, what was expected, where, and the way out. The command line prints it as it is
-and exits with 1 (2 where the command line itself is wrong).
+A message states what is wrong, what was expected, where, and the fix. The command line prints it unchanged and exits
+with 1, or with 2 if the command line itself is wrong.
 """
 
-_shown: dict[str, str] = {}  # folders that nobody named, and what stands for them in messages
+_shown: dict[str, str] = {}  # folder -> its name in messages
 
 
 def show_as(folder: str, name: str) -> None:
-    """Messages say `name` instead of this folder: it is the cache's stand-in for what the user named."""
+    """Replace a folder by `name` in messages, because it is the cache folder of a URL that the user named."""
     _shown[folder] = name
 
 
 def as_shown(text: str) -> str:
-    """A message as it is shown."""
+    """Return a message with the names that users know."""
     for folder, name in _shown.items():
         text = text.replace(folder, name)
     return text
 
 
 class IsotropeError(Exception):
-    """Base of the tree above."""
+    """Base class of all exceptions above."""
 
     def __str__(self) -> str:
         return as_shown(super().__str__())
@@ -47,15 +47,15 @@ class ConfigError(IsotropeError):
 
 
 class UnknownDocumentError(ConfigError):
-    """The index holds no document with that id."""
+    """The index contains no document with that id."""
 
 
 class CorpusError(IsotropeError):
-    """The corpus cannot be read as asked."""
+    """The corpus cannot be read with these settings."""
 
 
 class ModelError(IsotropeError):
-    """The model cannot be found, loaded or used as asked."""
+    """The model cannot be found, loaded or used with these settings."""
 
 
 class StoreError(IsotropeError):
@@ -63,11 +63,11 @@ class StoreError(IsotropeError):
 
 
 class NotAnIndexError(StoreError):
-    """The path holds no published index."""
+    """The path contains no published index."""
 
 
 class CorruptIndexError(StoreError):
-    """A file of the index is missing, cut short or changed."""
+    """A file of the index is missing, truncated or changed."""
 
 
 class LockedError(StoreError):
@@ -75,11 +75,11 @@ class LockedError(StoreError):
 
 
 class ExistsError(StoreError):
-    """A complete index of another recipe or corpus, or a file or folder that may not be overwritten, is in the way."""
+    """A complete index of another recipe or corpus, or a file or folder that may not be overwritten, already exists."""
 
 
 class MismatchError(IsotropeError):
-    """The encoder at hand is not the one the index was built with."""
+    """The encoder differs from the one the index was built with."""
 
 
 class QualityError(IsotropeError):
@@ -87,12 +87,12 @@ class QualityError(IsotropeError):
 
 
 class EvaluationError(IsotropeError):
-    """Test data cannot be read, or what is asked of it has no defined value."""
+    """Test data cannot be read, or a figure of it is undefined."""
 
 
 class MachineError(IsotropeError):
-    """The device, memory, disk or an installed library is not up to what was asked."""
+    """The device, memory, disk or an installed library does not meet the request."""
 
 
 class ShardLostError(MachineError):
-    """A process that holds a part of an index does not answer; the others do."""
+    """A process that serves a part of an index does not answer; the others do."""

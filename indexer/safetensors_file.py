@@ -1,10 +1,10 @@
-"""Safetensors files without their library: the header, read and compared with the file's size before anything in it is
-believed, and the tensors as arrays.
+"""Reading of safetensors files without the `safetensors` library: the checked header, and the tensors as arrays.
 
 8 bytes       length of the header, little-endian
-header        JSON: for the name of each tensor its type, its shape, and where its bytes begin and end; and
-              "__metadata__", texts by name
-the rest      the tensors' bytes, which those places count in
+header        JSON: tensor name -> type, shape and the start and end of its bytes; and "__metadata__", name -> text
+the rest      the bytes of the tensors, to which start and end refer
+
+The header is compared with the size of the file before it is used.
 """
 
 import math
@@ -22,40 +22,31 @@ from indexer.errors import ModelError
 from indexer.regular_files import open_regular
 from indexer.typed_json import convert_json, decode_json
 
-_MOST_HEADER_BYTES = 100_000_000  # the library's own limit
+_MOST_HEADER_BYTES = 100_000_000  # the limit of the `safetensors` library
 _MOST_DIMENSIONS = 16
 _METADATA = "__metadata__"
 _BITS = {"BOOL": 8, "U8": 8, "I8": 8, "F8_E4M3": 8, "F8_E5M2": 8, "I16": 16, "U16": 16, "F16": 16, "BF16": 16,
          "I32": 32, "U32": 32, "F32": 32, "I64": 64, "U64": 64, "F64": 64}  # fmt: skip
-_TYPES = {
-    "F64": "<f8",
-    "F32": "<f4",
-    "F16": "<f2",
-    "BF16": "<u2",
-    "I64": "<i8",
-    "I32": "<i4",
-    "I16": "<i2",
-    "I8": "<i1",
-    "U8": "<u1",
-}
+_TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "I16": "<i2",
+          "I8": "<i1", "U8": "<u1"}  # fmt: skip
 
 
 class TensorEntry(msgspec.Struct, frozen=True):
-    """What a header says of a tensor."""
+    """A tensor as the header describes it."""
 
     dtype: str
     shape: tuple[int, ...]
-    data_offsets: tuple[int, int]  # from and to, in bytes after the header
+    data_offsets: tuple[int, int]  # start and end, in bytes after the header
 
     @property
     def elements(self) -> int:
-        """How many numbers there are."""
+        """The number of elements."""
         return math.prod(self.shape)
 
 
 @dataclass(frozen=True)
 class Header:
-    """A header that fits its file. `start` is where the tensors' bytes begin in it."""
+    """A header that is consistent with its file. `start` is the position of the first byte of the tensors."""
 
     start: int
     tensors: dict[str, TensorEntry]
@@ -63,16 +54,15 @@ class Header:
 
 
 def read_header(path: Path) -> Header:
-    """The header of a file. Raises ModelError for one that is no safetensors file, is cut short, or states sizes that
-    it does not have."""
+    """Return the header of a file. Raises ModelError if the file is not safetensors, truncated or has wrong sizes."""
     try:
         with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
             length = int.from_bytes(file.read(8), "little")
             if size < 8 or length > min(size - 8, _MOST_HEADER_BYTES):
                 raise ModelError(
-                    f"{path}: cannot be read as safetensors: it has {size:,} bytes, which do not hold the header of "
-                    f"{length:,} that it states; it is another file, or cut short."
+                    f"{path}: cannot be read as safetensors: its {size:,} bytes are too few for the stated header of "
+                    f"{length:,}; the file is truncated or not safetensors."
                 )
             data = file.read(length)
     except OSError as error:
@@ -84,7 +74,7 @@ def read_header(path: Path) -> Header:
 
 
 def parse_header(data: bytes, size: int) -> Header:
-    """A header from its bytes, without the 8 before it, of a file of `size` bytes. Raises ValueError."""
+    """Parse a header, without the 8 bytes before it, of a file of `size` bytes. Raises ValueError."""
     stated = decode_json(data, dict[str, Any])
     metadata = stated.pop(_METADATA, None) or {}
     start = 8 + len(data)
@@ -100,23 +90,23 @@ def _entry(name: str, stated: Any, size: int) -> TensorEntry:
     begin, end = entry.data_offsets
     if not 0 <= begin <= end <= size:
         raise ValueError(
-            f'the tensor "{name}" is cut short or damaged: its bytes are {begin:,} to {end:,} of {size:,} there are'
+            f'the tensor "{name}" is truncated or damaged: it states bytes {begin:,} to {end:,}, the file has {size:,}'
         )
     if len(entry.shape) > _MOST_DIMENSIONS or min(entry.shape, default=0) < 0:
-        raise ValueError(f'the tensor "{name}" has a shape that none has: {str(entry.shape)[:60]}')
+        raise ValueError(f'the tensor "{name}" has an invalid shape: {str(entry.shape)[:60]}')
     bits = _BITS.get(entry.dtype)
     if bits and entry.elements * bits != 8 * (end - begin):
         raise ValueError(
-            f'the tensor "{name}" is cut short or damaged: of type {entry.dtype} and shape {entry.shape}, in '
-            f"{end - begin:,} bytes"
+            f'the tensor "{name}" is truncated or damaged: {end - begin:,} bytes do not fit type {entry.dtype} and '
+            f"shape {entry.shape}"
         )
     return entry
 
 
 class SafetensorsFile:
-    """An open safetensors file, mapped: only what is looked at is read from the disk.
+    """A memory-mapped safetensors file: tensors are read from the disk when they are used.
 
-    The `safetensors` library copies, and cannot hand bfloat16 to numpy. Raises ModelError for a damaged file.
+    The `safetensors` library copies, and cannot pass bfloat16 to numpy. Raises ModelError for a damaged file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -130,25 +120,25 @@ class SafetensorsFile:
 
     @property
     def names(self) -> list[str]:
-        """The tensors there are, with their sizes, as "embeddings (29528, 128)"."""
+        """The names of the tensors with their shapes, such as "embeddings (29528, 128)"."""
         return [f"{name} {entry.shape}" for name, entry in sorted(self._entries.items())]
 
     def __contains__(self, name: str) -> bool:
         return name in self._entries
 
     def entry(self, name: str) -> TensorEntry:
-        """What the header says of a tensor."""
+        """Return a tensor's entry in the header."""
         return self._entries[name]
 
     def floats(self, name: str) -> Float32Array:
-        """A tensor as float32, of whatever type it is stored in; float32 itself is not copied."""
+        """Return a tensor of any type as float32; a float32 tensor is not copied."""
         kind, values = self._values(name)
         if kind == "BF16":
             return (values.astype(np.uint32) << 16).view(np.float32)
         return values.astype(np.float32, copy=False)
 
     def integers(self, name: str) -> Int64Array:
-        """A tensor of integers."""
+        """Return a tensor of integers as int64."""
         kind, values = self._values(name)
         if not kind.startswith(("I", "U")):
             raise ModelError(f'{self.path}: the tensor "{name}" is of type {kind}; expected integers.')

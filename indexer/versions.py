@@ -1,26 +1,16 @@
-"""Which versions of the libraries that shape results are at work."""
+"""Versions of the installed libraries that affect results."""
 
 import importlib.metadata
 import platform
 from functools import cache
 
-_BUILDING = (
-    "isotrope",
-    "numpy",
-    "pyarrow",
-    "tokenizers",
-    "torch",
-    "transformers",
-    "openvino",
-    "nncf",
-    "faiss-cpu",
-    "faiss-gpu",
-)
+_BUILDING = ("isotrope", "numpy", "pyarrow", "tokenizers", "torch", "transformers", "openvino", "nncf",
+             "faiss-cpu", "faiss-gpu")  # fmt: skip
 
 
 @cache  # reading the metadata of a distribution takes milliseconds
 def version_of(distribution: str) -> str:
-    """The version of an installed distribution; empty when it is not."""
+    """Return the version of a distribution, or an empty text if it is not installed."""
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
@@ -28,9 +18,6 @@ def version_of(distribution: str) -> str:
 
 
 def library_versions(more: tuple[str, ...] = ()) -> dict[str, str]:
-    """Name -> version of Python, of what a build uses, and of the distributions in `more`, where installed."""
-    versions = {"python": platform.python_version()}
-    for name in (*_BUILDING, *more):
-        if version := version_of(name):
-            versions[name] = version
-    return versions
+    """Return name -> version of Python and of the installed distributions among a build's libraries and `more`."""
+    versions = {name: version for name in (*_BUILDING, *more) if (version := version_of(name))}
+    return {"python": platform.python_version()} | versions

@@ -1,4 +1,4 @@
-"""The facts of an index, as JSON types, and how `inspect`, `add`, `refit` and the report put them in words."""
+"""The facts of an index as JSON types, and their wording in `inspect`, `add`, `refit` and the report."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from indexer.store.quality import Drift, HeldOut, IndexFigures, SegmentFigures
 
 
-_SHAPING = ("kind", "pooling", "layers", "max_length", "precision")  # of the encoder, shown
+_SHAPING = ("kind", "pooling", "layers", "max_length", "precision")  # settings of the encoder that are shown
 
 
 def settings_in_words(facts: dict[str, Any]) -> dict[str, str]:
-    """How an index was built, from `describe_index`, in words: what `inspect` and the report both show."""
+    """Return the build settings of an index in words, from `describe_index`, for `inspect` and the report."""
     encoder, transform, whitening = facts["encoder"], facts["transform"], facts["config"]["whitening"]
     chunk = facts["config"]["chunk"]
-    windows = {"windows": f"at most {chunk['tokens']} tokens, {chunk['overlap']} of them those of the one before"}
+    windows = {"windows": f"at most {chunk['tokens']} tokens, with an overlap of {chunk['overlap']}"}
     shaping = [f"{key} {encoder[key]}" for key in _SHAPING if encoder.get(key) and encoder[key] != UNLIMITED]
     return {
         "model": facts["model"] or "not named",
@@ -39,7 +39,7 @@ def settings_in_words(facts: dict[str, Any]) -> dict[str, str]:
 
 
 def _fused(hybrid: Mapping[str, Any]) -> dict[str, str]:
-    """How hybrid answers are made; nothing of an index of before."""
+    """Return the settings of hybrid search in words; nothing for older indexes without them."""
     if not hybrid:
         return {}
     by = "reciprocal ranks"
@@ -50,7 +50,7 @@ def _fused(hybrid: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _reranked(rerank: Mapping[str, Any]) -> dict[str, str]:
-    """What puts the first hits in order, where the recipe names something."""
+    """Return the settings of reranking in words, if the recipe names a model."""
     if not rerank.get("model"):
         return {}
     digest = f", sha256 {rerank['sha256'][:16]}..." if rerank["sha256"] else ""
@@ -58,7 +58,7 @@ def _reranked(rerank: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _fitted(whitening: dict[str, Any]) -> str:
-    """How the transform was fitted."""
+    """Return the settings of the fit in words."""
     kind = whitening.get("kind", "whitening")
     if kind == "hellinger":
         return "nothing fitted"
@@ -68,7 +68,7 @@ def _fitted(whitening: dict[str, Any]) -> str:
 
 
 def describe_index(index: Index) -> dict[str, Any]:
-    """What `isotrope inspect` shows: JSON types."""
+    """Return the facts that `isotrope inspect` shows, as JSON types."""
     manifest = index.manifest
     encoder = {key: value for key, value in manifest.encoder["identity"].items() if not isinstance(value, dict)}
     kinds: Counter[str] = Counter()
@@ -97,25 +97,24 @@ def describe_index(index: Index) -> dict[str, Any]:
 
 
 def facts_in_words(facts: dict[str, Any]) -> list[tuple[str, str]]:
-    """(name, text) of what `describe_index` found, as `inspect` shows it; with "timing", if that was measured."""
+    """Return (name, text) of the facts of `describe_index` for `inspect`, with "timing" if measured; "" if absent."""
     from indexer.store.quality import Quality
 
     encoder, quality = facts["encoder"], Quality.of(facts["quality"])
     return [
         ("index", f"{facts['index']} (format {facts['format']}, generation {facts['generation']}, {facts['created']})"),
         ("documents", documents_in_words(facts)),
-        *([("deleted", f"{facts['deleted']:,} still on disk, until isotrope compact")] if facts["deleted"] else []),
-        *([("drift", drift_in_words(quality.drift, facts["index"]))] if quality.drift else []),
+        ("deleted", f"{facts['deleted']:,} still on disk, until isotrope compact" if facts["deleted"] else ""),
+        ("drift", drift_in_words(quality.drift, facts["index"]) if quality.drift else ""),
         *settings_in_words(facts).items(),
         ("query mean", query_mean_in_words(facts)),
         ("segments", "; ".join(map(_segment, facts["segments"]))),
         *_search(quality.index, facts.get("timing")),
         *_others(facts["segments"], quality.segments),
         ("metadata", metadata_in_words(facts)),
-        *([("truncated", f"{quality.truncated:,} of {_stored_rows(facts):,} at {encoder['max_length']} tokens")]
-          if encoder.get("max_length", UNLIMITED) < UNLIMITED else []),
-        *([("unknown", f"{quality.without_tokens:,} texts without a token that the table knows")]
-          if quality.without_tokens else []),
+        ("truncated", f"{quality.truncated:,} of {_stored_rows(facts):,} at {encoder['max_length']} tokens"
+                      if encoder.get("max_length", UNLIMITED) < UNLIMITED else ""),
+        ("unknown", f"{quality.without_tokens:,} texts without a known token" if quality.without_tokens else ""),
         ("gates", ", ".join(f"{name} {number(gate.value)}" for name, gate in quality.gates.items())),
         ("held out", _held_out(quality.held_out)),
         ("size", f"{size(facts['bytes']['total'])}: "
@@ -124,18 +123,18 @@ def facts_in_words(facts: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def documents_in_words(facts: dict[str, Any]) -> str:
-    """How many documents, parts and vectors there are."""
+    """Return the numbers of documents, parts and vectors."""
     return f"{facts['documents']:,} in {counted(facts['parts'], 'part')}; {counted(facts['rows'], 'vector')}"
 
 
 def query_mean_in_words(facts: dict[str, Any]) -> str:
-    """Of how many texts queries have a mean of their own, and where those are from."""
+    """Return the number and source of the texts of the query mean, or "none" without one."""
     texts = facts["transform"]["query_texts"]
     return f"of {counted(texts['texts'], 'text')} ({texts['source']})" if texts["texts"] else "none"
 
 
 def metadata_in_words(facts: dict[str, Any]) -> str:
-    """The columns with their types: "year int64, tags list of string, by struct (name string)"."""
+    """Return the columns with their types: "year int64, tags list of string, by struct (name string)"."""
     return _columns(facts["metadata"]) or "none"
 
 
@@ -153,7 +152,7 @@ def _kind(form: Any) -> str:
 
 
 def _stored_rows(facts: dict[str, Any]) -> int:
-    """Rows on disk, deleted ones included: those that were encoded."""
+    """Return the number of rows on disk, including deleted rows."""
     return sum(entry["rows"] for entry in facts["segments"])
 
 
@@ -162,15 +161,12 @@ def _segment(entry: dict[str, Any]) -> str:
     return f"{entry['factory']}, {entry['rows']:,} rows{parameters}"
 
 
-def _search(about: "IndexFigures | None", timing: dict[str, Any] | None) -> list[tuple[str, str]]:
-    """What kind of index was built and why, what it reaches, and how fast it is here."""
+def _search(figures: "IndexFigures | None", timing: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """Return the type of the index with the reason for it, its recall, and its speed on this machine."""
     rows = []
-    if about:
-        by = f", by {about.queries:,} queries ({about.query_origin})" if about.queries else ""
-        rows = [
-            ("index type", f"{about.factory}: {about.why}"),
-            ("recall", f"recall@10 {about.recall_at_10:.4f}{by}; {about.bytes_per_vector:,.0f} bytes a vector"),
-        ]
+    if figures:
+        by = f", by {figures.queries:,} queries ({figures.query_origin})" if figures.queries else ""
+        rows = [("index type", f"{figures.factory}: {figures.why}"), ("recall", _recall(figures, by))]
     if timing:
         latency = ", ".join(f"{name} {value:.2f} ms" for name, value in timing["single_ms"].items())
         batch = ", ".join(f"{rate:,.0f} on {threads}" for threads, rate in timing["batch_per_second"].items())
@@ -181,14 +177,14 @@ def _search(about: "IndexFigures | None", timing: dict[str, Any] | None) -> list
     return rows
 
 
+def _recall(figures: "IndexFigures", by: str = "") -> str:
+    return f"recall@10 {figures.recall_at_10:.4f}{by}; {figures.bytes_per_vector:,.0f} bytes a vector"
+
+
 def _others(segments: list[dict[str, Any]], measured: "Mapping[str, SegmentFigures]") -> list[tuple[str, str]]:
-    """The recall of segments but the first, where they are not exact."""
-    found = ((entry["factory"], measured[entry["file"]].index) for entry in segments if entry["file"] in measured)
-    return [
-        ("other recall", f"{factory}: recall@10 {about.recall_at_10:.4f}; {about.bytes_per_vector:,.0f} bytes a vector")
-        for factory, about in found
-        if about and about.queries
-    ]
+    """Return the recall of each approximate segment except the first."""
+    others = ((entry["factory"], measured[entry["file"]].index) for entry in segments if entry["file"] in measured)
+    return [("other recall", f"{factory}: {_recall(about)}") for factory, about in others if about and about.queries]
 
 
 def _held_out(figures: "HeldOut | None") -> str:
@@ -202,17 +198,17 @@ def _held_out(figures: "HeldOut | None") -> str:
 
 
 def index_type_in_words(quality: Mapping[str, Any]) -> str:
-    """What kind of index it is, and what that reaches."""
+    """Return the type of an index with its recall and its bytes a vector."""
     from indexer.store.quality import SegmentFigures
 
-    about = convert_json(quality, SegmentFigures).index
-    if about is None:
+    figures = convert_json(quality, SegmentFigures).index
+    if figures is None:
         return "not measured"
-    return f"{about.factory}, recall@10 {about.recall_at_10:.4f}, {about.bytes_per_vector:,.0f} bytes a vector"
+    return f"{figures.factory}, recall@10 {figures.recall_at_10:.4f}, {figures.bytes_per_vector:,.0f} bytes a vector"
 
 
 def drift_in_words(drift: "Drift", index: object) -> str:
-    """One line about how far the documents added since the fit lie from those it was fitted on."""
+    """Return one line about the drift of the documents added since the transform was fitted."""
     advice = f"; a refit is advised: isotrope refit {index}" if drift.refit_advised else ""
     return (
         f"{drift.rows:,} added since the fit: mean shifted by {drift.mean_shift:.3f} standard deviations "

@@ -1,4 +1,4 @@
-"""How fast an index answers on this machine, by the clock: figures that are shown and never stored."""
+"""Search speed of an index on this machine in wall-clock time. The figures are printed and never stored."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ from indexer.pipeline.recall_queries import perturbed
 from search.index import Index
 
 BATCH = 256
-_SINGLE = 500  # queries asked one by one
+_SINGLE = 500  # queries searched one at a time
 _BATCHES = 8
 _WARM_UP = 10  # queries
 _PERCENTILES = (50, 90, 99)
@@ -23,7 +23,7 @@ _PERCENTILES = (50, 90, 99)
 
 @dataclass(frozen=True)
 class Latency:
-    """Queries a second, one after another on one thread and in batches; percentiles in milliseconds."""
+    """Queries a second, one at a time on one thread and in batches; percentiles in milliseconds."""
 
     k: int
     queries: int
@@ -33,39 +33,33 @@ class Latency:
     batch_per_second: dict[int, float]  # threads -> queries a second
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON types."""
+        """Return JSON types."""
         by_threads = {str(threads): rate for threads, rate in self.batch_per_second.items()}
         return vars(self) | {"batch_per_second": by_threads}
 
 
 def measure_latency(index: Index, k: int = 10) -> Latency:
-    """Time the search for the best k rows, without encoding and without fetching documents.
+    """Measure the time to search the best k rows, without encoding queries and without fetching documents.
 
-    The queries are documents, moved as they are when a build measures recall. Raises EvaluationError for an index
+    The queries are document vectors, perturbed as in a build's recall measurement. Raises EvaluationError for an index
     without documents.
     """
     queries = _queries(index)
     ann.set_threads(1)
     for query in queries[:_WARM_UP]:
         index.search(query[None], k)
-    taken = [_seconds(lambda query=query: index.search(query[None], k)) for query in queries[:_SINGLE]]  # type: ignore[misc]
+    seconds = [_seconds(lambda query=query: index.search(query[None], k)) for query in queries[:_SINGLE]]  # type: ignore[misc]
     rates = {threads: _rate(index, queries, k, threads) for threads in sorted({1, available_cores()})}
     ann.set_threads(1)
-    return Latency(
-        k,
-        len(taken),
-        len(taken) / sum(taken),
-        _milliseconds(taken),
-        min(BATCH, len(queries)),
-        rates,
-    )
+    single, batch = len(seconds) / sum(seconds), min(BATCH, len(queries))
+    return Latency(k, len(seconds), single, _milliseconds(seconds), batch, rates)
 
 
 def _queries(index: Index) -> Vectors:
-    """Rows spread evenly over the index, moved among the ones between them; no more than there are rows."""
+    """Return rows spread evenly over the index, each perturbed toward the row between it and the next."""
     rows = np.unique(np.linspace(0, index.numbering.rows - 1, 2 * _BATCHES * BATCH).astype(np.int64))
     if index.numbering.rows < 1:
-        raise EvaluationError(f"{index.path}: holds no documents; there is nothing to search.")
+        raise EvaluationError(f"{index.path}: the index contains no documents; expected at least one to search.")
     vectors = index.vectors(rows)
     return perturbed(vectors[::2], vectors[1::2] if len(vectors) > 1 else vectors).vectors
 
@@ -85,13 +79,13 @@ def _seconds(run: Callable[[], object]) -> float:
 
 
 def percentiles(run: Callable[[int], object], numbers: Sequence[int]) -> dict[str, float]:
-    """Milliseconds that `run` takes for each of `numbers`, at several percentiles, warmed up first."""
+    """Return percentiles of the milliseconds that `run` takes for each of `numbers`, after a warm-up."""
     for number in numbers[:_WARM_UP]:
         run(number)
-    taken = [_seconds(lambda number=number: run(number)) for number in numbers]  # type: ignore[misc]
-    return {"queries": len(numbers)} | _milliseconds(taken)
+    seconds = [_seconds(lambda number=number: run(number)) for number in numbers]  # type: ignore[misc]
+    return {"queries": len(numbers)} | _milliseconds(seconds)
 
 
 def _milliseconds(seconds: Sequence[float]) -> dict[str, float]:
-    found = np.percentile(1000 * np.array(seconds), _PERCENTILES).tolist()
-    return {f"p{level}": round(value, 4) for level, value in zip(_PERCENTILES, found, strict=True)}
+    values = np.percentile(1000 * np.array(seconds), _PERCENTILES).tolist()
+    return {f"p{level}": round(value, 4) for level, value in zip(_PERCENTILES, values, strict=True)}

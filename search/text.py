@@ -1,4 +1,4 @@
-"""Text and numbers, fit to be shown: escaped, shortened, with their nouns and units."""
+"""Text and numbers formatted for display: escaped, shortened, with nouns and units."""
 
 import unicodedata
 from typing import Any
@@ -7,9 +7,9 @@ _UNSHOWN = ("Cc", "Cf", "Cs")
 
 
 def escape(text: str, newlines: bool = False) -> str:
-    """Control and formatting characters, which could steer a terminal, and halves of surrogate pairs as escapes.
+    """Return text with control characters, formatting characters and lone surrogates escaped, to protect terminals.
 
-    `newlines` stay as they are, if asked.
+    `newlines` keeps line breaks.
     """
     return "".join(
         character
@@ -20,12 +20,12 @@ def escape(text: str, newlines: bool = False) -> str:
 
 
 def counted(number: int, one: str, many: str = "") -> str:
-    """A number with its noun; the plural of the noun is `many`, or ends in "s"."""
+    """Return a number with its noun, whose plural is `many`, by default `one` with an "s"."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def number(value: Any, digits: int = 4) -> str:
-    """A whole number with separators, another with so many significant digits, and what is no number as it is."""
+    """Return an integer with separators, a float with `digits` significant digits, and any other value as text."""
     if value is None:
         return "undefined"
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -34,17 +34,17 @@ def number(value: Any, digits: int = 4) -> str:
 
 
 def percent(value: float | None) -> str:
-    """A share as a percentage."""
+    """Return a fraction as a percentage."""
     return "undefined" if value is None else f"{100 * value:.1f} %"
 
 
 def decimal(value: float | None) -> str:
-    """A number from -1 to 1, three places."""
+    """Return a number from -1 to 1 with three decimals."""
     return "undefined" if value is None else f"{value:.3f}"
 
 
 def size(count: int) -> str:
-    """Bytes for people."""
+    """Return a number of bytes with a unit."""
     amount, units = float(count), ["B", "kB", "MB", "GB", "TB"]
     while amount >= 1000 and len(units) > 1:
         amount, units = amount / 1000, units[1:]

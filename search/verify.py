@@ -1,4 +1,4 @@
-"""Checking a whole index: every byte against its hash, every count, and that vectors are what they should be."""
+"""Verification of a whole index: the hash of every file, every count, and a sample of vectors of each part."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,12 +17,12 @@ from indexer.store.integrity import damaged_files
 from indexer.store.manifest import load_manifest
 from search.index import Index
 
-_SAMPLE_ROWS = 64  # a part, compared with a fresh transform of their embeddings
+_SAMPLE_ROWS = 64  # of each part, compared with a fresh transform of their embeddings
 
 
 @dataclass
 class VerifyReport:
-    """What `verify_index` found. `problems` is empty for an index in order."""
+    """Result of `verify_index`. `problems` is empty if the index is intact."""
 
     index: Path
     generation: int
@@ -38,24 +38,24 @@ class VerifyReport:
 
 
 def verify_index(index: str | Path, on_file: Callable[[str], None] = lambda name: None) -> VerifyReport:
-    """Hash every file; if all are right, also compare counts, vectors and self-hits with each other.
+    """Hash every file; if all hashes match, also check counts, vectors and self-hits.
 
-    `on_file` is called with each file's name once it is hashed. Raises NotAnIndexError and StoreError when there
-    is nothing to verify, and CorruptIndexError when the manifest itself is damaged; all other damage is listed.
+    `on_file` is called with the name of each hashed file. Raises NotAnIndexError and StoreError if there is nothing to
+    verify, and CorruptIndexError if the manifest itself is damaged. All other damage is listed in the report.
     """
     path = named_path(index, "the index")
     manifest = load_manifest(path)
-    found = VerifyReport(path, manifest.generation, len(manifest.files), manifest.documents)
-    found.problems = [str(error) for error in damaged_files(path, manifest, on_file)]
-    if found.problems:
-        return found
+    report = VerifyReport(path, manifest.generation, len(manifest.files), manifest.documents)
+    report.problems = [str(error) for error in damaged_files(path, manifest, on_file)]
+    if report.problems:
+        return report
     try:
         opened = Index(path, manifest)
-        found.problems += _counts(opened)
-        _compare_vectors(opened, found)
+        report.problems += _counts(opened)
+        _compare_vectors(opened, report)
     except CorruptIndexError as error:
-        found.problems.append(str(error))
-    return found
+        report.problems.append(str(error))
+    return report
 
 
 def _counts(index: Index) -> list[str]:
@@ -77,33 +77,35 @@ def _counts(index: Index) -> list[str]:
     return problems
 
 
-def _compare_vectors(index: Index, found: VerifyReport) -> None:
-    """Transform some stored embeddings again: the index must find them, and an exact one must hold them.
+def _compare_vectors(index: Index, report: VerifyReport) -> None:
+    """Transform a sample of embeddings again: the index must find the vectors, and an exact index must contain them.
 
-    Deleted rows are compared too, but are not looked for.
+    Deleted rows are compared but not searched for.
     """
     live, numbering = index.numbering.live_rows, index.numbering
-    hits = looked = first = 0
+    hits = searched = first = 0
     for part in index.manifest.parts:
         embeddings = open_embeddings(index.path / part.name)
         if len(embeddings) != part.rows:
-            found.problems.append(f"{part.name}/{layout.EMBEDDINGS}: {len(embeddings):,} rows instead of {part.rows:,}")
+            name = f"{part.name}/{layout.EMBEDDINGS}"
+            report.problems.append(f"{name}: {len(embeddings):,} rows instead of {part.rows:,}")
             return
-        rows = np.unique(np.linspace(0, part.rows - 1, _SAMPLE_ROWS).astype(np.int64))
-        vectors = index.transform.transform(embeddings[rows], "document")
-        _compare_stored(index, rows + first, vectors, found)
-        there = slice(None) if live is None else live[rows + first]
-        own = numbering.numbers_of((rows + first)[there])
-        hits += self_hits(index.search(vectors[there], 1), vectors[there], own)
-        looked, found.vectors_compared = looked + len(own), found.vectors_compared + len(rows)
+        sampled = np.unique(np.linspace(0, part.rows - 1, _SAMPLE_ROWS).astype(np.int64))
+        vectors, rows = index.transform.transform(embeddings[sampled], "document"), sampled + first
+        _compare_stored(index, rows, vectors, report)
+        kept = slice(None) if live is None else live[rows]
+        numbers = numbering.numbers_of(rows[kept])
+        hits += self_hits(index.search(vectors[kept], 1), vectors[kept], numbers)
+        searched, report.vectors_compared = searched + len(numbers), report.vectors_compared + len(rows)
         first += part.rows
-    found.self_hits = hits / looked if looked else 1.0
+    report.self_hits = hits / searched if searched else 1.0
     limit = 1.0 if all(segment.exact for segment in index.segments) else index.config.index.recall
-    if found.self_hits < limit:
-        found.problems.append(f"self-hit: {found.self_hits:.4f} of the sampled rows find themselves, {limit} must")
+    if report.self_hits < limit:
+        share = f"{report.self_hits:.4f} of the sampled rows find themselves"
+        report.problems.append(f"self-hit: {share}, expected {limit}")
 
 
-def _compare_stored(index: Index, rows: Any, vectors: Any, found: VerifyReport) -> None:
+def _compare_stored(index: Index, rows: Any, vectors: Any, report: VerifyReport) -> None:
     for segment in index.segments:
         entry = segment.entry
         inside = (rows >= entry.first_row) & (rows < entry.first_row + entry.rows)
@@ -111,4 +113,4 @@ def _compare_stored(index: Index, rows: Any, vectors: Any, found: VerifyReport) 
             continue
         gap = np.abs(ann.reconstruct(segment.index, rows[inside] - entry.first_row) - vectors[inside]).max()
         if not gap <= SCORE_TOLERANCE:
-            found.problems.append(f"{entry.file}: vectors differ from the transformed embeddings by {gap:.2g}")
+            report.problems.append(f"{entry.file}: vectors differ from the transformed embeddings by {gap:.2g}")

@@ -120,5 +120,5 @@ def test_a_change_that_leaves_an_index_broken_is_seen(laboratory: Laboratory) ->
     assert laboratory.try_out(Example((), delete)) == []
     cut = "cut grown/segments/0001-00.faiss"
     assert [fault.cause for fault in laboratory.try_out(Example((), delete), cut)] == [
-        "delete left an index that verify refuses"
+        "delete left an index that verify rejects"
     ]

@@ -1,4 +1,4 @@
-"""The command line: options in, one library call, output. No logic.
+"""The command line. A command parses options, makes one call to the library and prints the result, without logic.
 
 Commands are imported when they are called, so that `isotrope --help` loads no numerical library.
 """
@@ -24,65 +24,54 @@ _COMMANDS = {
     "encode-parts": ("search.cli.encode_parts:command", "Encode parts of a prepared build, on any machine."),
     "query": ("search.cli.query:command", "Find the documents closest to a text."),
     "serve": ("search.cli.serve:command", "Serve an index over HTTP, with a search page."),
-    "mcp": ("search.cli.mcp:command", "Serve an index to agents, by the Model Context Protocol."),
+    "mcp": ("search.cli.mcp:command", "Serve an index to agents over the Model Context Protocol."),
     "add": ("search.cli.add:command", "Add documents to an index, or replace them by id."),
-    "delete": ("search.cli.delete:command", "Take documents out of an index."),
-    "refit": ("search.cli.refit:command", "Fit the whitening, or choose the index, anew."),
+    "delete": ("search.cli.delete:command", "Delete documents from an index."),
+    "refit": ("search.cli.refit:command", "Refit the whitening, or choose the index type again."),
     "compact": (
         "search.cli.compact:command",
-        "Fold segments, drop deleted documents from the disk, forget old generations.",
+        "Merge segments, remove deleted documents from the disk, remove old generations.",
     ),
-    "inspect": (
-        "search.cli.inspect:inspect",
-        "Show what an index holds, how it was built and what its search reaches.",
-    ),
-    "dedup": ("search.cli.dedup:command", "Find near-duplicates, and prove it."),
+    "inspect": ("search.cli.inspect:inspect", "Show contents, build settings and measured recall of an index."),
+    "dedup": ("search.cli.dedup:command", "Find near-duplicates, and prove the result."),
     "evaluate": ("search.cli.evaluate:command", "Measure quality: similarity, retrieval, recall."),
     "train": ("search.cli.prepare:train", "Train what a pooling needs, without labels."),
-    "tune": ("search.cli.tune:command", "Pick settings of whitening and hybrid search, without labels or with."),
-    "report": ("search.cli.report:command", "One page about an index: spectrum, scores, gates, measured quality."),
-    "plan": (
-        "search.cli.plan:command",
-        "Work out what a corpus of any size will take: time, storage, hosts, money.",
-    ),
-    "export": ("search.cli.export:command", "Write an index in the format of another program."),
-    "doctor": (
-        "search.cli.doctor:command",
-        "Show what this machine has, what will run on it and why, and what is amiss.",
-    ),
+    "tune": ("search.cli.tune:command", "Choose settings of whitening and hybrid search, with or without labels."),
+    "report": ("search.cli.report:command", "Write a page about an index: spectrum, scores, gates, measured quality."),
+    "plan": ("search.cli.plan:command", "Estimate time, storage, hosts and cost for a corpus of any size."),
+    "export": ("search.cli.export:command", "Export an index to the format of another program."),
+    "doctor": ("search.cli.doctor:command", "Show the hardware, the chosen backends and any problems."),
     "verify": ("search.cli.inspect:verify", "Check every byte and count of an index."),
-    "convert": ("search.cli.prepare:convert", "Turn pytorch_model.bin weights into safetensors."),
+    "convert": ("search.cli.prepare:convert", "Convert pytorch_model.bin weights to safetensors."),
     "demo-corpus": ("search.cli.prepare:demo_corpus", "Write the standard library's docstrings as a corpus."),
 }
 _INDEXES = ("index", "against", "transform_from")  # arguments and options that name an index
 _TRACEBACK = "ISOTROPE_TRACEBACK"
-_PATIENCE = 2.0  # seconds for a thread to clear away what it has begun
+_PATIENCE = 2.0  # seconds for a thread to clean up
 
 
 class NamedPath(click.Path):
-    """A path that is not empty: that is an unset variable of a shell, and Path takes it for the current folder.
+    """A path that is not empty. Path would read the empty text of an unset shell variable as the current folder.
 
-    Where an index is named it may be a URL in object storage; then the folder that stands for it.
+    A path of an index may be a URL in object storage, which is converted to its local cache folder.
     """
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "":
-            self.fail("it is empty; expected a path (. is the current folder).", param, ctx)
-        from indexer.urls import local_path, mirror_folder, url_of  # here, as --help needs none of it
+            self.fail("the path is empty; expected a path (. is the current folder).", param, ctx)
+        from indexer.urls import local_path, mirror_folder, url_of  # imported here because --help does not need it
 
         if (url := url_of(value or "")) and param is not None:
             if param.name not in _INDEXES:
-                self.fail(
-                    f"{url} is in object storage, where only indexes and corpora are; expected a path.", param, ctx
-                )
+                self.fail(f"{url} is a URL, supported only for indexes and corpora; expected a path.", param, ctx)
             return mirror_folder(url)
         return super().convert(str(local_path(value)) if value else value, param, ctx)
 
 
 class LazyGroup(click.Group):
-    """A group that imports a command when it is called: `commands_at` maps a name to "module:command" and one line.
+    """A group that imports a command when it is called. `commands_at` maps a name to "module:command" and a summary.
 
-    Wherever a command takes a path, an empty text is refused.
+    Every path parameter of its commands rejects an empty text.
     """
 
     def __init__(self, *args: Any, commands_at: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:
@@ -122,15 +111,15 @@ class LazyGroup(click.Group):
 @click.group(cls=LazyGroup, commands_at=_COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="isotrope", prog_name="isotrope")
 def cli() -> None:
-    """Turn a text corpus into a searchable vector index whose every step is recorded and checked."""
+    """Turn a text corpus into a searchable vector index. Every step is recorded and checked."""
 
 
 def main() -> None:
-    """Run the command line. Exit code 0 done, 1 input, index or machine at fault, 2 usage, 130 interrupted."""
+    """Run the command line. Exit codes: 0 done, 1 input, index or machine at fault, 2 usage, 130 interrupted."""
     warnings.showwarning = _show_warning
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a character shows its number
+            stream.reconfigure(errors="backslashreplace")  # unsupported characters are printed as escapes
     try:
         cli.main(standalone_mode=False)
     except click.ClickException as error:
@@ -141,41 +130,39 @@ def main() -> None:
     except (KeyboardInterrupt, click.Abort):
         _exit_interrupted()
     except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output went away; there is nobody left to tell
+        sys.stderr.close()  # the reader of the output closed the pipe
         sys.exit(1)
     except OSError as error:
         sys.exit(_failure(f"{error.filename or 'output'}: {error.strerror or error}."))
     except MemoryError:
-        sys.exit(_failure("out of memory. Finished parts are kept; lower store.part_documents or --workers."))
+        sys.exit(_failure("out of memory; finished parts are kept. Fix: lower store.part_documents or --workers."))
     except SystemExit:
         raise
-    except BaseException as error:  # noqa: BLE001  # the one place for what nobody foresaw; Rust's panics are no Exception
-        sys.exit(_unforeseen(error))
+    except BaseException as error:  # noqa: BLE001  # the last resort; a panic in Rust is not an Exception
+        sys.exit(_unexpected(error))
 
 
 def _exit_interrupted() -> NoReturn:
     click.echo(
-        "\nInterrupted. Nothing half-written is left as if whole; run the same command again to continue a build.",
+        "\nInterrupted. No incomplete output was published; run the same command again to continue a build.",
         err=True,
     )
     for loader in [thread for thread in threading.enumerate() if thread.name.startswith(LOADER)]:
         loader.join(_PATIENCE)
-        if loader.is_alive():  # Python would wait until torch is imported, for many seconds on a busy machine
-            with suppress(OSError):  # its reader may have gone
+        if loader.is_alive():  # Python would wait for the import of torch, many seconds on a busy machine
+            with suppress(OSError):  # the reader may have closed the pipe
                 click.echo(nl=False)
             os._exit(130)
     sys.exit(130)
 
 
-def _unforeseen(error: BaseException) -> int:
+def _unexpected(error: BaseException) -> int:
     if os.environ.get(_TRACEBACK, "0") not in ("", "0"):
         import traceback
 
         click.echo(traceback.format_exc(), err=True)
-    what = escape(" ".join(f"{type(error).__name__}: {error}".split()).rstrip("."))
-    return _failure(
-        f"unexpected ({what}). This is a fault of isotrope; set {_TRACEBACK}=1 to see where, and report it."
-    )
+    message = escape(" ".join(f"{type(error).__name__}: {error}".split()).rstrip("."))
+    return _failure(f"unexpected ({message}). This is a bug in isotrope; report it with the output of {_TRACEBACK}=1.")
 
 
 def _show_warning(
@@ -186,7 +173,7 @@ def _show_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """A warning, of ours or of a library, as a note: which line of which file gave it tells a user nothing."""
+    """Print a warning of this project or a library as a note, without its file and line."""
     click.echo(f"note: {escape(as_shown(' '.join(str(message).split())))}", err=True)
 
 

@@ -1,6 +1,5 @@
 """`isotrope add`."""
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,17 +31,17 @@ if TYPE_CHECKING:
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
 @format_option
 @on_error_option
-@click.option("--rejects", type=PATH, help="File for rows left out. Default: INDEX.add.rejects.jsonl.")
+@click.option("--rejects", type=PATH, help="File for rejected rows. Default: INDEX.add.rejects.jsonl.")
 @force_option
 @worker_options
 @change_options
 def command(index: Path, sources: tuple[str, ...], rejects: Path | None, as_json: bool, **options: Any) -> None:
     """Add documents to an index, or replace them by id.
 
-    INDEX is a folder, or the URL of one in object storage (s3://, gs:// or az://).
-    SOURCE may be a URL too. It is read by the column rules of the index, and encoded by its encoder and transform. A
-    document that is there as it is stays; one whose id is there replaces that document. Says when the new documents
-    lie so far from those the whitening was fitted on that a refit is advised.
+    INDEX and SOURCE are paths or URLs in object storage (s3://, gs:// or az://).
+    Documents are read with the column rules of the index and encoded with its encoder and transform. Unchanged
+    documents are skipped; a document with a known id replaces the stored one. The command advises a refit if the new
+    documents differ too much from those the whitening was fitted on.
 
     \b
     Examples, on the index of `make demo`:
@@ -57,8 +56,7 @@ def command(index: Path, sources: tuple[str, ...], rejects: Path | None, as_json
 
     config = BuildConfig.from_dict(load_manifest(index).config)
     fields = (*WORKER_NAMES, "allow_low_recall")
-    set_aside = options["on_error"] == "skip"
-    run = run_options(options, set_aside=set_aside, **{name: options[name] for name in fields})
+    run = run_options(options, set_aside=options["on_error"] == "skip", **{name: options[name] for name in fields})
     rejects = rejects_file(rejects, index, ".add.rejects.jsonl", options["on_error"])
     corpus = corpus_of(sources, config, options, rejects)
     check_rejects(rejects, [options["model"], *recipe_reads(config)], options)
@@ -69,28 +67,22 @@ def command(index: Path, sources: tuple[str, ...], rejects: Path | None, as_json
 
 
 def _print(report: "AddReport", read: "CorpusReport", as_json: bool) -> None:
-    from search.cli.output import print_facts, print_json, print_note, remarks_on
+    from search.cli.output import print_facts, print_report
 
-    for line in [*report.notes, *_remarks(report), *remarks_on(read)]:
-        print_note(line)
-    if as_json:
-        corpus = {name: value for name, value in vars(read).items() if value}
-        drift = report.drift.to_dict() if report.drift else None
-        print_json(asdict(report) | {"index": str(report.index), "drift": drift, "corpus": corpus})
+    drift = report.drift.to_dict() if report.drift else None
+    if print_report(report, as_json, read, _remarks(report), drift=drift):
         return
-    facts = [
-        ("index", f"{report.index}, generation {report.generation}"),
-        ("documents", f"{report.documents:,} now"),
-        ("added", f"{report.added:,} new, {report.replaced:,} replaced, {report.unchanged:,} there already"),
-        *(
-            [("embeddings", f"{report.rows_given:,} came with the documents")]
-            if report.rows_given
-            else [("texts", f"{report.rows_encoded:,} encoded, {report.rows_reused:,} known before")]
-        ),
-        *([("encoder", report.backend)] if report.backend else []),
-        *([("drift", drift_in_words(report.drift, report.index))] if report.drift else []),
-    ]
-    print_facts(facts)
+    texts = ("texts", f"{report.rows_encoded:,} encoded, {report.rows_reused:,} reused")
+    print_facts(
+        [
+            ("index", f"{report.index}, generation {report.generation}"),
+            ("documents", f"{report.documents:,} now"),
+            ("added", f"{report.added:,} new, {report.replaced:,} replaced, {report.unchanged:,} unchanged"),
+            ("embeddings", f"{report.rows_given:,} came with the documents") if report.rows_given else texts,
+            ("encoder", report.backend),
+            ("drift", drift_in_words(report.drift, report.index) if report.drift else ""),
+        ]
+    )
 
 
 def _remarks(report: "AddReport") -> list[str]:

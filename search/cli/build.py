@@ -1,6 +1,6 @@
 """`isotrope build`."""
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -114,14 +114,11 @@ def command(
 
 
 def _print_prepared(prepared: "PreparedParts", read: "CorpusReport", as_json: bool) -> None:
-    from search.cli.output import print_json, print_line, print_note, remarks_on
+    from search.cli.output import print_line, print_report
 
-    for line in remarks_on(read):
-        print_note(line)
-    if as_json:
-        corpus = {name: value for name, value in vars(read).items() if value}
-        print_json(asdict(prepared) | {"index": str(prepared.index), "corpus": corpus})
-    elif not prepared.pending:
+    if print_report(prepared, as_json, read):
+        return
+    if not prepared.pending:
         print_line(f"{prepared.index}: nothing is to be encoded. Run the same build without --prepare.")
     else:
         print_line(
@@ -133,15 +130,11 @@ def _print_prepared(prepared: "PreparedParts", read: "CorpusReport", as_json: bo
 
 def _print(report: "BuildReport", read: "CorpusReport", as_json: bool) -> None:
     from indexer.store.quality import Quality
-    from search.cli.output import print_facts, print_json, print_line, print_note
+    from search.cli.output import print_facts, print_line, print_report
     from search.describe import index_type_in_words
     from search.text import number
 
-    for line in _remarks(report, read):
-        print_note(line)
-    if as_json:
-        corpus = {name: value for name, value in vars(read).items() if value}
-        print_json(asdict(report) | {"index": str(report.index), "corpus": corpus})
+    if print_report(report, as_json, read, _remarks(report)):
         return
     if report.up_to_date:
         print_line(f"{report.index} is up to date: {report.documents:,} documents, generation {report.generation}.")
@@ -151,10 +144,10 @@ def _print(report: "BuildReport", read: "CorpusReport", as_json: bool) -> None:
         [
             ("index", f"{report.index}, generation {report.generation}"),
             ("documents", number(report.documents)),
-            *([("windows", number(report.rows))] if report.rows != report.documents else []),
+            ("windows", number(report.rows) if report.rows != report.documents else ""),
             ("dimensions", number(report.dim)),
             ("parts", f"{report.parts_encoded:,} {made}, {report.parts_kept:,} kept"),
-            *([("encoder", report.backend)] if report.backend else []),
+            ("encoder", report.backend),
             *_work(report),
             ("search", index_type_in_words(report.quality)),
             ("self-hit", number(Quality.of(report.quality).gates["self_hit"].value)),
@@ -170,10 +163,8 @@ def _work(report: "BuildReport") -> list[tuple[str, str]]:
     return [("texts", f"{report.rows_encoded:,} encoded, {known:,} known before"), ("tokens", f"{report.tokens:,}")]
 
 
-def _remarks(report: "BuildReport", read: "CorpusReport") -> list[str]:
-    from search.cli.output import remarks_on
-
-    remarks = list(report.notes)
+def _remarks(report: "BuildReport") -> list[str]:
+    remarks = []
     if report.truncated:
         share, encoded = report.truncated / report.rows, "documents" if report.rows == report.documents else "windows"
         remarks.append(
@@ -183,4 +174,4 @@ def _remarks(report: "BuildReport", read: "CorpusReport") -> list[str]:
         remarks.append(f"{report.rows_reused:,} embeddings were taken over from the generation before, by their text")
     if report.retries:
         remarks.append(f"{report.retries:,} batches ran out of memory and were halved; scores may differ by rounding")
-    return remarks + remarks_on(read)
+    return remarks

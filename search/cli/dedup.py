@@ -81,7 +81,7 @@ _PATH = click.Path(path_type=Path)
 @click.option("--quiet", is_flag=True, help="No progress bars.")
 @click.pass_context
 def command(ctx: click.Context, /, sources: tuple[str, ...], quiet: bool, **options: Any) -> None:
-    """Find near-duplicates, and prove it.
+    """Find near-duplicates, and prove the result.
 
     In corpus order (or that of --prefer) a document is kept unless a kept one scores at least the threshold against
     it. So every dropped document has a kept representative that scores as much, the highest-scoring of all that are

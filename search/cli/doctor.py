@@ -406,7 +406,7 @@ def _space_problems(machine: Machine) -> Iterator[Problem]:
 @click.option("--device", default="auto", show_default=True, help="Where it would run: auto, cpu, cuda, cuda:N or mps.")
 @json_option
 def command(device: str, as_json: bool) -> None:
-    """Show what this machine has, what will run on it and why, and what is amiss.
+    """Show the hardware, the chosen backends and any problems.
 
     Libraries are imported, and products of matrices race for some milliseconds. Exits with 1 if something that is
     needed is broken; what is merely slow is a warning.

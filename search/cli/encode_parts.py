@@ -17,7 +17,7 @@ from search.cli.options import (
 
 
 class PartNumbers(click.ParamType[slice]):
-    """Numbers of parts from 0, as Python writes a slice."""
+    """Numbers of parts, counted from 0, in Python's slice notation."""
 
     name = "FIRST:END"
 
@@ -26,7 +26,7 @@ class PartNumbers(click.ParamType[slice]):
             return value
         first, colon, end = str(value).partition(":")
         if not all(number.isdecimal() or (colon and not number) for number in (first, end) if colon or number == first):
-            self.fail(f'"{value}" is no range of parts; expected FIRST:END such as 0:128, or one number.', param, ctx)
+            self.fail(f'"{value}" is not a range of parts; expected FIRST:END such as 0:128, or a number.', param, ctx)
         if not colon:
             return slice(int(first), int(first) + 1)
         return slice(int(first) if first else None, int(end) if end else None)
@@ -35,7 +35,7 @@ class PartNumbers(click.ParamType[slice]):
 @click.command("encode-parts")
 @click.argument("index", type=PATH)
 @click.option("--parts", type=PartNumbers(), default=slice(None), help="Parts to encode, from 0. Default: all.")
-@click.option("--cancel", is_flag=True, help="Give up the prepared build; what was encoded for it is removed.")
+@click.option("--cancel", is_flag=True, help="Cancel the prepared build and remove its encoded parts.")
 @encoder_options
 @worker_options
 @json_option
@@ -44,12 +44,12 @@ def command(index: Path, parts: slice, cancel: bool, as_json: bool, quiet: bool,
     """Encode parts of a prepared build, on any machine.
 
     First, isotrope build --prepare writes the documents of INDEX and lists its parts. Then any number of these
-    commands encode some parts each, in a batch queue perhaps: they need the folder, or the URL of an index in object
-    storage (s3://, gs:// or az://), and the model, and nothing of each other. Last, the same isotrope build without
-    --prepare finds the parts, encodes what is missing, and publishes. A part that is whole already is left alone.
-    Until then no other command changes the index; --cancel gives the prepared build up.
+    commands encode some parts each, for example in a batch queue. They need only the model and INDEX: a shared folder
+    or a URL in object storage (s3://, gs:// or az://). Last, the same isotrope build without --prepare reads the parts,
+    encodes missing ones, and publishes the index. Complete parts are skipped. Until then no other command changes the
+    index; --cancel cancels the prepared build.
 
-    In the script of a SLURM array, --parts "$SLURM_ARRAY_TASK_ID" is one part a job.
+    In the script of a SLURM array, --parts "$SLURM_ARRAY_TASK_ID" encodes one part a job.
 
     \b
     Example:
@@ -64,7 +64,7 @@ def command(index: Path, parts: slice, cancel: bool, as_json: bool, quiet: bool,
 
     if cancel:
         if parts != slice(None):
-            raise click.UsageError("--cancel gives up the whole of a prepared build; leave out --parts.")
+            raise click.UsageError("--cancel cancels the whole prepared build. Fix: leave out --parts.")
         _print_cancelled(index, cancel_pending(index), as_json)
         return
     run = run_options(options, **{name: options[name] for name in WORKER_NAMES})
@@ -75,14 +75,14 @@ def command(index: Path, parts: slice, cancel: bool, as_json: bool, quiet: bool,
     print_facts(
         [
             ("index", str(report.index)),
-            ("parts", f"{report.parts_encoded:,} encoded, {report.parts_kept:,} were whole, {report.left:,} left"),
-            *([("encoder", report.backend)] if report.backend else []),
+            ("parts", f"{report.parts_encoded:,} encoded, {report.parts_kept:,} kept, {report.left:,} left"),
+            ("encoder", report.backend),
             ("texts", f"{number(report.rows_encoded)} encoded"),
             ("tokens", number(report.tokens)),
         ]
     )
     if not report.left:
-        print_note("every part is there: run the same isotrope build without --prepare to publish the index")
+        print_note("all parts are encoded: run the same isotrope build without --prepare to publish the index")
 
 
 def _print_cancelled(index: Path, removed: int, as_json: bool) -> None:

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from search.export import ExportReport
 
 _FAISS, _FOLDER, _PARQUET, _RUN = _KINDS = ("faiss", "sentence-transformers", "parquet", "trec-run")
-# Options that only some kinds take.
-_TAKEN_BY = {
+_APPLIES_TO = {  # options that apply only to some kinds
     "queries": (_RUN,),
     "k": (_RUN,),
     "model": (_FOLDER, _RUN),
@@ -34,13 +33,13 @@ _TAKEN_BY = {
 
 @click.command("export")
 @click.argument("index", type=PATH)
-@click.option("--to", "kind", type=click.Choice(_KINDS), required=True, help="What to write; see above.")
-@output_option("Where to write it.", metavar="PATH", required=True)
+@click.option("--to", "kind", type=click.Choice(_KINDS), required=True, help="Format; see above.")
+@output_option("File or folder to write.", metavar="PATH", required=True)
 @click.option(
     "--queries",
     type=PATH,
     metavar="FILE|BEIR_FOLDER",
-    help="What trec-run asks: one query a line, queries.jsonl, a .npy of embeddings, or a folder with queries.jsonl.",
+    help="Queries of trec-run: one a line, queries.jsonl, a .npy of embeddings, or a folder with queries.jsonl.",
 )
 @k_option("Hits a query in trec-run.", default=100)
 @encoder_options
@@ -48,18 +47,18 @@ _TAKEN_BY = {
 @json_option
 @click.pass_context
 def command(context: click.Context, /, index: Path, kind: str, output: Path, as_json: bool, **options: Any) -> None:
-    """Write an index in the format of another program.
+    """Export an index to the format of another program.
 
-    INDEX is a folder, or the URL of one in object storage (s3://, gs:// or az://).
+    INDEX is a path or a URL in object storage (s3://, gs:// or az://).
 
     \b
-    faiss                  PATH is one FAISS file that takes raw embeddings of queries: the transform is its first
-                           layer. PATH.ids.parquet says which document each row is.
-    sentence-transformers  PATH is a folder for SentenceTransformer(PATH), which gives the vectors of the index.
-    parquet                PATH holds id and vector of every document.
+    faiss                  PATH is a FAISS file that accepts raw query embeddings: the transform is its first layer.
+                           PATH.ids.parquet contains the document id of each row.
+    sentence-transformers  PATH is a folder for SentenceTransformer(PATH), which returns the vectors of the index.
+    parquet                PATH contains id and vector of every document.
     trec-run               PATH is a TREC run: the best documents of every query in --queries.
 
-    Deleted documents are in none of them.
+    Deleted documents are left out.
 
     \b
     Examples, on the index of `make demo`:
@@ -76,18 +75,18 @@ def command(context: click.Context, /, index: Path, kind: str, output: Path, as_
 
 
 def _check_options(context: click.Context, kind: str) -> None:
-    """Raises UsageError for an option that this kind does not take, or lacks."""
-    for name, kinds in _TAKEN_BY.items():
+    """Raise UsageError if the kind rejects a given option or lacks a required one."""
+    for name, kinds in _APPLIES_TO.items():
         given = context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
         if given and kind not in kinds:
             option = "-k" if name == "k" else f"--{name}"
-            raise click.UsageError(f"{option} is for --to {' and '.join(kinds)}; --to {kind} takes none.", context)
+            raise click.UsageError(f"{option} applies to --to {' and '.join(kinds)}, not to --to {kind}.", context)
     if kind == _RUN and context.params["queries"] is None:
         raise click.UsageError("--to trec-run needs --queries FILE|BEIR_FOLDER.", context)
 
 
 def _write(index: Path, kind: str, output: Path, options: dict[str, Any]) -> "ExportReport":
-    """Imports the export that is asked for, and no other: each needs another library."""
+    """Import only the requested export, because each needs another library, and run it."""
     if kind == _FAISS:
         from search.export.faiss import export_faiss
 
@@ -116,12 +115,12 @@ def _show(exported: "ExportReport", as_json: bool) -> None:
     if as_json:
         print_json(exported.to_dict())
         return
-    facts = [(name.replace("_", " "), _said(value)) for name, value in exported.facts.items() if value != ""]
+    facts = [(name.replace("_", " "), _in_words(value)) for name, value in exported.facts.items()]
     files = [("file", f"{name}, {size(count)}") for name, count in exported.files.items()]
     print_facts([("written", str(exported.path)), *facts, *files])
 
 
-def _said(value: Any) -> str:
+def _in_words(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name} {json.dumps(item, ensure_ascii=False)}" for name, item in value.items()) or "none"
     if isinstance(value, list):

@@ -16,7 +16,7 @@ from search.cli.options import PATH, check_written, force_option, json_option, o
 @force_option
 @json_option
 def inspect(index: Path, latency: bool, **options: Any) -> None:
-    """Show what an index holds, how it was built and what its search reaches.
+    """Show contents, build settings and measured recall of an index.
 
     INDEX is a folder, or the URL of one in object storage (s3://, gs:// or az://).
 

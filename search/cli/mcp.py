@@ -20,7 +20,7 @@ _OF_HTTP = ("host", "port", "api_key_file")
 )
 @server_options
 def command(index: Path, **options: Any) -> None:
-    """Serve an index to agents, by the Model Context Protocol.
+    """Serve an index to agents over the Model Context Protocol.
 
     INDEX is a folder, or the URL of one in object storage (s3://, gs:// or az://).
     An agent's program starts this command and speaks to it over standard input and output, until it closes the input;

@@ -1,4 +1,4 @@
-"""Where results go and how they look: JSON with --json, else a table for people, on stdout; remarks on stderr."""
+"""Printing of results on stdout, as JSON with --json or else as tables, and of notes on stderr."""
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 _EXCERPT = 160  # characters
 _FOLDED = 3  # near-duplicates named under a hit
 _WIDEST = 100_000  # characters of a table
-_NARROWEST = 40  # columns that hits are laid out in; a terminal with fewer breaks the lines
-_LEAST_TEXT = 40  # columns for text beside whole ids
+_NARROWEST = 40  # columns of the layout of hits; narrower terminals break the lines
+_LEAST_TEXT = 40  # columns for text next to complete ids
 _BETWEEN = 2  # columns
 
 
@@ -40,9 +40,9 @@ def print_result(
     compare: bool = True,
     write: "Callable[[Path, Any, bool], None] | None" = None,
 ) -> None:
-    """What a measurement found: its notes on stderr, and the rest as `write_and_print`, its tables for people.
+    """Print the notes of a measurement on stderr, and write and print its result by `write_and_print`.
 
-    `compare`: with paired differences among the tables.
+    `compare` adds paired differences to the tables.
     """
     from search.evaluation.tables import tables_of
 
@@ -69,9 +69,9 @@ def write_and_print(
     show: Callable[[Any], None],
     write: Callable[[Path, Any, bool], None] | None = None,
 ) -> None:
-    """Write and print a result as `result_options` ask: to the file, as JSON, or by `show` for people.
+    """Write a result to the file of `result_options`, and print it as JSON or with `show`.
 
-    `write` writes the file, else `search.files.write_json`.
+    `write` writes the file; the default is `search.files.write_json`.
     """
     from search.files import write_json
 
@@ -86,7 +86,7 @@ def write_and_print(
 
 @contextmanager
 def stdout_free_for(*written: Path | None) -> Iterator[None]:
-    """While one of these is standard output, a result goes there and all that is printed to standard error."""
+    """Redirect prints to standard error if a result is written to standard output."""
     from indexer.output_files import is_stdout
 
     if any(path is not None and is_stdout(path) for path in written):
@@ -97,48 +97,53 @@ def stdout_free_for(*written: Path | None) -> Iterator[None]:
 
 
 def print_json(value: Any) -> None:
-    """One line of strict JSON; a number that JSON has no word for becomes null."""
+    """Print one line of strict JSON; NaN and infinity become null."""
     from search.files import to_json
 
     click.echo(to_json(value))
 
 
-def print_report(report: Any, as_json: bool) -> bool:
-    """The notes of a change's report, a dataclass with `notes` and `index`; with `as_json` all of it.
+def print_report(
+    report: Any, as_json: bool, read: "CorpusReport | None" = None, remarks: Sequence[str] = (), **more: Any
+) -> bool:
+    """Print the notes of a report and `remarks`, and with `as_json` the report as JSON with `more`.
 
-    Returns whether that is all there is to print.
+    The report is a dataclass with `index` and perhaps `notes`; `read` is that of its corpus. Returns `as_json`: whether
+    the report is printed completely.
     """
-    for line in report.notes:
+    for line in [*getattr(report, "notes", ()), *remarks, *(remarks_on(read) if read else ())]:
         print_note(line)
     if as_json:
-        print_json(asdict(report) | {"index": str(report.index)})
+        corpus = {"corpus": {name: value for name, value in vars(read).items() if value}} if read else {}
+        print_json(asdict(report) | {"index": str(report.index)} | more | corpus)
     return as_json
 
 
 def print_line(line: str) -> None:
-    """A sentence of a result, on stdout; an index in object storage is called by its URL, as it is everywhere here."""
+    """Print a sentence of a result on stdout. Here and below, an index in object storage is named by its URL."""
     click.echo(escape(as_shown(line), newlines=True))
 
 
 def print_facts(facts: Sequence[tuple[str, str]]) -> None:
-    """Two columns: what, and how much."""
+    """Print two columns, name and value, without rows whose value is empty."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in facts:
-        table.add_row(Text(name), Text(escape(as_shown(value), newlines=True)))
+        if value:
+            table.add_row(Text(name), Text(escape(as_shown(value), newlines=True)))
     Console().print(table)
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> None:
-    """A table for people: the first column to the left, the others, which hold figures, to the right."""
+    """Print a table with the first column aligned left and the others, which contain figures, aligned right."""
     table = Table(box=None, pad_edge=False)
     for number, column in enumerate(columns):
         table.add_column(column, justify="right" if number else "left", no_wrap=True)
     for row in rows:
         table.add_row(*(Text(escape(as_shown(cell), newlines=True)) for cell in row))
     console = Console()
-    # Every column, however wide: in a pipe, and on a terminal, which breaks lines by itself, as a cut figure is none.
+    # Columns are never cut, so that figures stay complete; terminals break long lines.
     needed = Measurement.get(console, console.options.update(max_width=_WIDEST), table).maximum
     console = Console(width=max(needed, console.width))
     if title:
@@ -147,9 +152,9 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: st
 
 
 def print_tables(tables: Sequence["ResultTable"]) -> None:
-    """The tables of a result, each with its caption above and its remarks below."""
-    for place, table in enumerate(tables):
-        if place:
+    """Print the tables of a result, each with its caption above and its remarks below."""
+    for number, table in enumerate(tables):
+        if number:
             click.echo()
         print_table(table.columns, table.rows, table.caption)
         for remark in table.remarks:
@@ -157,58 +162,56 @@ def print_tables(tables: Sequence["ResultTable"]) -> None:
 
 
 def print_note(line: str) -> None:
-    """A remark, on stderr."""
+    """Print a note on stderr."""
     click.echo(f"note: {escape(as_shown(line), newlines=True)}", err=True)
 
 
 def note_length(query: str, tokens: int, limit: int, hybrid: bool) -> None:
-    """A remark on a query that the encoder knows nothing of, or that was cut at `limit` tokens."""
+    """Print a note on a query without known tokens, or on one that was cut at `limit` tokens."""
     if not tokens:
-        so = "its hits are those of BM25 alone" if hybrid else "its hits mean nothing"
-        print_note(f'the query "{query[:40]}" holds nothing that the encoder knows; {so}')
+        effect = "its hits come from BM25 alone" if hybrid else "its hits are meaningless"
+        print_note(f'the query "{query[:40]}" contains no token that the encoder knows; {effect}')
     if tokens > limit:
         print_note(f'the query "{query[:40]}..." has {tokens:,} tokens and was cut at {limit}')
 
 
 def remarks_on(read: "CorpusReport") -> list[str]:
-    """What a pass over the corpus has to say."""
+    """Return notes on a pass over the corpus."""
     remarks = []
     if read.made_ids:
-        again = f"; {read.repeated:,} repeat others, told apart by -2, -3 and so on" if read.repeated else ""
-        remarks.append(f"{read.made_ids:,} documents had no id; theirs are made of their content{again}")
+        repeated = f"; {read.repeated:,} repeat others and end in -2, -3 and so on" if read.repeated else ""
+        remarks.append(f"{read.made_ids:,} documents had no id and got one from their content{repeated}")
     if read.blank_lines:
-        remarks.append(f"blank lines left out: {read.blank_lines:,}")
+        remarks.append(f"{read.blank_lines:,} blank lines were skipped")
     if read.rejected:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(read.rejected.items()))
         listed = f"; see {read.rejects_file}" if read.rejects_file else ""
-        remarks.append(f"{sum(read.rejected.values()):,} rows were left out ({reasons}){listed}")
+        remarks.append(f"{sum(read.rejected.values()):,} rows were skipped ({reasons}){listed}")
     if read.older_rejects_file:
-        remarks.append(f"the list of rows that an earlier run left out is now {read.older_rejects_file}")
+        remarks.append(f"the list of rows that an earlier run skipped was moved to {read.older_rejects_file}")
     if read.ignored_files:
         shown = ", ".join(read.ignored_files[:5])
-        remarks.append(f"{len(read.ignored_files):,} files or folders that are no corpus were left out: {shown}")
+        remarks.append(f"{len(read.ignored_files):,} files or folders that are not corpora were skipped: {shown}")
     if read.unused_columns:
         names = ", ".join(f'"{name}"' for name in read.unused_columns)
-        remarks.append(f"no row has a column {names}, which the settings name")
+        remarks.append(f"no row has a column {names} from the settings")
     return remarks
 
 
 def print_hits(query: str, hits: Sequence["Hit"], group_by: str | None = None) -> None:
-    """A query and its hits: score, id, title and the first lines of the text; `group_by`: after the value of a column.
+    """Print a query and its hits: score, id, title and the first lines of the text, after the value of `group_by`.
 
-    On a terminal an id takes a third of the columns at most, and is shortened in the middle; elsewhere, where a program
-    may read it, lines are as long as whole ids need. Scores are always whole.
+    On a terminal, ids longer than a third of the width are shortened in the middle. In a pipe, where a program may read
+    them, ids are complete and lines as long as needed. Scores are always complete.
     """
     console = Console()
     console.print(Text(escape(query, newlines=True), style="bold"))
     if not hits:
         console.print("no hits\n")
         return
+    if legend := _legend(hits):
+        console.print(Text(legend, style="dim"))
     scores, ids = list(map(_score, hits)), [escape(hit.id) for hit in hits]
-    if any(hit.rerank_score is not None for hit in hits):
-        console.print(Text("reranked <- score" + " (vector, BM25)" * any(hit.parts for hit in hits), style="dim"))
-    elif any(hit.parts for hit in hits):
-        console.print(Text("score (vector, BM25)", style="dim"))
     width = max(console.width, _NARROWEST)
     if console.is_terminal:
         ids = [_shortened(name, width // 3) for name in ids]
@@ -224,48 +227,50 @@ def print_hits(query: str, hits: Sequence["Hit"], group_by: str | None = None) -
         table.add_row(score, Text(name), Text.assemble(*group, _excerpt(hit)))
         if hit.folded:
             table.add_row("", "", Text(_folded(hit), style="dim"))
-    console = Console(width=width)
-    console.print(table, crop=False)
+    Console(width=width).print(table, crop=False)
     console.print()
 
 
+def _legend(hits: Sequence["Hit"]) -> str:
+    """Return the meaning of the scores, if there are several a hit."""
+    scores = "score (vector, BM25)" if any(hit.parts for hit in hits) else ""
+    reranked = any(hit.rerank_score is not None for hit in hits)
+    return f"reranked <- {scores or 'score'}" if reranked else scores
+
+
 def _value_at(metadata: Mapping[str, Any], column: str) -> str:
-    """The value of a metadata column, or "none"."""
+    """Return the value of a metadata column, or "none"."""
     value = metadata.get(column)
     return "none" if value is None else escape(str(value))
 
 
 def _score(hit: "Hit") -> str:
-    """A score; of a hybrid one its parts too, of a reranked hit the cross-encoder's before it."""
+    """Return the score of a hit, before it the cross-encoder's score if reranked, after it the parts if hybrid."""
     parts = f" ({hit.parts.vector:.3f}, {hit.parts.bm25:5.2f})" if hit.parts else ""
     reranked = "" if hit.rerank_score is None else f"{hit.rerank_score:.3f} <- "
     return f"{reranked}{hit.score:.3f}{parts}"
 
 
 def _shortened(text: str, width: int) -> str:
-    """Text in at most so many columns: what is too long loses its middle, for ids differ at their ends."""
+    """Return a text in at most `width` columns, shortened in the middle, because ids differ at their ends."""
     if cell_len(text) <= width:
         return text
-    clusters = list[str]()  # a character, and the marks over and under it
+    clusters = list[str]()  # characters with their combining marks
     for character in text:
         if clusters and not cell_len(character):
             clusters[-1] += character
         else:
             clusters.append(character)
-    head, tail = list[str](), list[str]()
-    room = width - 1
-    while clusters:
-        side, cluster = (head, clusters.pop(0)) if len(head) <= len(tail) else (tail, clusters.pop())
-        room -= cell_len(cluster)
-        if room < 0:
-            break
-        side.append(cluster)
-    return "".join([*head, "\N{HORIZONTAL ELLIPSIS}", *reversed(tail)])
+    middle, excess = 0, cell_len(text) + 1 - width
+    while excess > 0:
+        middle = len(clusters) // 2
+        excess -= cell_len(clusters.pop(middle))
+    return "".join([*clusters[:middle], "\N{HORIZONTAL ELLIPSIS}", *clusters[middle:]])
 
 
 def _folded(hit: "Hit") -> str:
-    """How many near-duplicates are folded under a hit, and the first of them."""
-    ids = [escape(one.id) for one in hit.folded[:_FOLDED]]
+    """Return the number of near-duplicates folded under a hit, and the first ids."""
+    ids = [escape(duplicate.id) for duplicate in hit.folded[:_FOLDED]]
     more = hit.folded_count - len(ids)
     return f"+ {hit.folded_count:,} folded: {', '.join(ids)}{f' and {more:,} more' if more else ''}"
 

@@ -50,7 +50,7 @@ _SECTIONS = {
 @force_option
 @json_option
 def command(**options: Any) -> None:
-    """Work out what a corpus of any size will take: time, storage, hosts, money.
+    """Estimate time, storage, hosts and cost for a corpus of any size.
 
     Nothing is run: every figure is arithmetic on constants, and is shown with it. Constants were measured on builds
     and joins of this project, with date and machine, or are said to be extrapolated. Memory is in powers of 1024,

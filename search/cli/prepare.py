@@ -53,7 +53,7 @@ def demo_corpus(output: Path, force: bool, as_json: bool) -> None:
 @output_option("Folder to make.", metavar="FOLDER", required=True)
 @json_option
 def convert(source: Path, output: Path, as_json: bool) -> None:
-    """Turn pytorch_model.bin weights into safetensors.
+    """Convert pytorch_model.bin weights to safetensors.
 
     Makes a new folder with the weights of SOURCE as model.safetensors and copies of the files that a model
     consists of; anything else in SOURCE stays there, and no link is followed out of it. The .bin file is

@@ -1,4 +1,4 @@
-"""Progress of a build on stderr; nothing at all when stderr is not a terminal."""
+"""Progress of a build on stderr, if stderr is a terminal."""
 
 import sys
 from types import TracebackType
@@ -9,7 +9,7 @@ from rich.text import Text
 
 
 class _Counts(ProgressColumn):
-    """Texts done and expected, texts a second, and tokens a second where tokens are counted."""
+    """Texts done and expected, texts a second, and tokens a second if tokens are counted."""
 
     def render(self, task: Task) -> Text:
         if not task.completed:
@@ -24,7 +24,7 @@ class _Counts(ProgressColumn):
 
 
 class ProgressBar:
-    """A bar a phase, with rate and time left. Used as a context manager around the build."""
+    """One bar for each phase, with rate and time left. Used as a context manager around the build."""
 
     def __init__(self, quiet: bool) -> None:
         self._progress = Progress(
@@ -61,7 +61,7 @@ class ProgressBar:
         self._progress.stop()
 
     def _finish(self) -> None:
-        """Fill the bar of a phase whose size nobody knew, and stop its clock."""
+        """Fill the bar of a phase of unknown size, and stop its clock."""
         if self._task is not None:
             self._progress.update(self._task, total=self._texts, completed=self._texts)
             self._progress.stop_task(self._task)

@@ -23,7 +23,7 @@ from search.cli.options import PATH, change_options, run_options
 def command(
     index: Path, assignments: tuple[str, ...], model: Path | None, as_json: bool, quiet: bool, **options: Any
 ) -> None:
-    """Fit the whitening, or choose the index, anew.
+    """Refit the whitening, or choose the index type again.
 
     INDEX is a folder, or the URL of one in object storage (s3://, gs:// or az://).
     Works on the stored embeddings of the documents that are in the index now: no document is encoded again. Without

@@ -29,7 +29,7 @@ from search.cli.options import (
 @force_option
 @quiet_option
 def command(index: Path, output: Path, **options: Any) -> None:
-    """One page about an index: spectrum, scores, gates, measured quality.
+    """Write a page about an index: spectrum, scores, gates, measured quality.
 
     INDEX is a folder, or the URL of one in object storage (s3://, gs:// or az://).
     The page is one HTML file that needs no network. More than 50,000 rows are sampled.

@@ -44,7 +44,7 @@ from search.cli.options import (
 @json_option
 @quiet_option
 def command(sources: tuple[str, ...], **options: Any) -> None:
-    """Pick settings of whitening and hybrid search, without labels or with.
+    """Choose settings of whitening and hybrid search, with or without labels.
 
     INDEX and CORPUS may be URLs in object storage (s3://, gs:// or az://).
     Pieces of the documents ask for the rest of them. The recipe's own setting stays unless another is better in 90 %

@@ -1,7 +1,7 @@
-"""An index in the formats of other programs: FAISS, sentence-transformers, Parquet, TREC runs.
+"""Exports of an index to the formats of other programs: FAISS, sentence-transformers, Parquet, TREC runs.
 
-Each function opens the newest generation, writes what is live in it and gives an `ExportReport`. What is written
-appears whole or not at all, and its bytes depend on the index alone.
+Each function opens the newest generation, writes its live rows and returns an `ExportReport`. Outputs are written
+atomically, and their bytes depend only on the index.
 """
 
 from collections.abc import Mapping
@@ -12,11 +12,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class ExportReport:
-    """What an export wrote.
+    """Report of an export.
 
-    `files` are the names written, relative to the folder of `path`, with their bytes; `facts` are JSON types.
-
-    `notes` say what the other program does not get from the index, or must be given.
+    `files` maps each file written, relative to the folder of `path`, to its size in bytes. `facts` are JSON types.
+    `notes` list what the export leaves out and what the other program needs as input.
     """
 
     kind: str
@@ -26,7 +25,7 @@ class ExportReport:
     notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON types."""
+        """Return JSON types."""
         return {
             "to": self.kind,
             "path": str(self.path),

@@ -1,4 +1,4 @@
-"""The live rows of an index as Parquet: ids, windows and vectors. Deleted rows are not among them."""
+"""Export of the live rows of an index to Parquet: ids, windows and vectors."""
 
 import json
 from collections.abc import Iterator
@@ -22,11 +22,11 @@ _SPAN = ("start", "end")
 
 
 def export_parquet(index: str | Path, path: str | Path, force: bool = False) -> ExportReport:
-    """Write id and vector (fixed-size list of float32) of every row; with windows their start and end too.
+    """Write id and vector (fixed-size list of float32) of every live row, and start and end of windows.
 
-    Vectors are those of documents, of unit length: the inner product of two is the score. A file that is there already
-    is overwritten with `force` only. Raises ConfigError for a path that cannot be written, ExistsError,
-    CorruptIndexError and StoreError.
+    Vectors are document vectors of unit length: the inner product of two is their score. An existing file is
+    overwritten only with `force`. Raises ConfigError for a path that cannot be written, ExistsError, CorruptIndexError
+    and StoreError.
     """
     target = Path(path)
     check_outputs({"-o": target}, [named_path(index, "the index")], force)
@@ -38,20 +38,20 @@ def export_parquet(index: str | Path, path: str | Path, force: bool = False) -> 
 
 
 def row_ids(index: Index) -> Iterator[tuple[RowIds, list[str]]]:
-    """(rows, the id of the document of each) for every row, in order; a block of ids in memory at a time."""
+    """Yield row numbers and the id of each row's document, in order, with one block of ids in memory at a time."""
     numbering, ids = index.numbering, index.documents.all_ids()
     document, name = -1, ""
     for start in range(0, numbering.rows, BLOCK_ROWS):
         rows, names = np.arange(start, min(start + BLOCK_ROWS, numbering.rows)), []
-        for wanted in numbering.documents_of(rows).tolist():
-            while document < wanted:
+        for target in numbering.documents_of(rows).tolist():
+            while document < target:
                 document, name = document + 1, next(ids)
             names.append(name)
         yield rows, names
 
 
 def write_ids(file: OutputFile, index: Index) -> None:
-    """Parquet with a line for each row: row, id, and where there are windows start and end."""
+    """Write a Parquet file with one line a row: row, id, and start and end of windows."""
     fields = [pa.field("row", pa.int64(), nullable=False), pa.field("id", pa.string(), nullable=False)]
     with _writer(file, [*fields, *_span_fields(index)], {}) as writer:
         for rows, names in row_ids(index):
@@ -59,9 +59,9 @@ def write_ids(file: OutputFile, index: Index) -> None:
 
 
 def write_vectors(file: OutputFile, index: Index) -> None:
-    """Parquet with a line for each row: id, vector (fixed-size list of float32), and start and end of a window.
+    """Write a Parquet file with one line a row: id, vector (fixed-size list of float32), start and end of windows.
 
-    Written a row group at a time. The metadata key "isotrope" says which encoder and transform made the vectors.
+    Rows are written one row group at a time. The metadata key "isotrope" identifies the encoder and the transform.
     """
     dim = index.transform.dim
     element = pa.field("element", pa.float32(), nullable=False)
@@ -105,7 +105,7 @@ def _writer(file: OutputFile, fields: list[pa.Field], origin: dict[str, Any]) ->
         pa.PythonFile(file, mode="w"),
         pa.schema(fields, metadata=metadata),
         compression="zstd",
-        use_dictionary=False,  # no value comes twice
+        use_dictionary=False,  # every value is unique
         write_page_checksum=True,
     )
 

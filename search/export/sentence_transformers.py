@@ -1,8 +1,8 @@
-"""An index's encoder and transform as a folder that `SentenceTransformer(folder)` loads.
+"""Export of an index's encoder and transform to a folder that `SentenceTransformer(folder)` loads.
 
-`encode` and `encode_document` give the vectors of documents, `encode_query` those of queries, equal to ours within 1e-5
-in float32, whatever precision the index was built in. The folder holds the model's own files, copied and compared with
-the hashes in the index.
+`encode` and `encode_document` return document vectors and `encode_query` returns query vectors. They equal Isotrope's
+float32 vectors within 1e-5, whatever the precision of the index. The folder contains copies of the model's files, which
+are compared with the hashes in the index.
 """
 
 import json
@@ -30,26 +30,27 @@ from search.index import Index
 KIND = "sentence-transformers"
 _TOKEN_WEIGHTS = {"sif": "search.papers.sif:token_weights"}  # of poolings that are a weighted mean of a table's rows
 _TOKENIZER_CONFIG = "tokenizer_config.json"
-_PADDING = ("pad_token", "eos_token", "sep_token", "unk_token")  # what an encoder of ours pads with, in this order
+_PADDING = ("pad_token", "eos_token", "sep_token", "unk_token")  # candidates for Isotrope's padding token, in order
 
 
 def export_sentence_transformers(index: str | Path, path: str | Path, model: str | Path | None = None) -> ExportReport:
-    """Write the folder `path`, which must not exist. `model` is where the model's files lie, if they have moved.
+    """Write the folder `path`, which must not exist. `model` is the folder of the model's files if they have moved.
 
-    Raises ConfigError for an index of embeddings made elsewhere, ModelError and MismatchError as `SearchEngine` does,
+    Raises ConfigError for an index of precomputed embeddings, ModelError and MismatchError as `SearchEngine` does,
     ExistsError and StoreError.
     """
     opened, folder = Index.open(index), Path(path)
     _require_exportable(opened)
     check_output_folder(folder)
     spec = spec_of_index(opened.path, opened.manifest, model)
-    found = spec.files if spec.traits.has_layers else None
-    chain = _chain(opened, spec, _of_table(spec) if found is None else _of_transformer(opened, spec, found))
+    model_files = spec.files if spec.traits.has_layers else None
+    modules = _of_table(spec) if model_files is None else _of_transformer(opened, spec, model_files)
+    chain = _chain(opened, spec, modules)
     files = st_modules.folder_files(chain) | {"README.md": _readme(opened, spec, chain).encode()}
-    with open_output_folder(folder) as beside:
-        digests = write_files(beside, files)
-        if found is not None:
-            _require_copied(spec, found, files, digests)
+    with open_output_folder(folder) as temporary:
+        digests = write_files(temporary, files)
+        if model_files is not None:
+            _require_copied(spec, model_files, files, digests)
     facts = {
         "modules": chain.kinds,
         "model": _name(spec),
@@ -65,34 +66,34 @@ def export_sentence_transformers(index: str | Path, path: str | Path, model: str
 
 
 def _require_exportable(index: Index) -> None:
-    """Raises ConfigError for what no modules of sentence-transformers compute."""
+    """Raise ConfigError if no modules of sentence-transformers compute the index's vectors."""
     encoder, transform = index.encoder, index.transform
-    elsewhere = "the index holds embeddings made elsewhere, so there is no model to export"
+    precomputed = "the embeddings came with the corpus, so there is no model to export"
     poolings = ("mean", *_TOKEN_WEIGHTS) if encoder.traits.has_table else get_args(BasicPooling)
     reason = ""
     if not encoder.traits.encodes_texts:
-        reason = f'encoder.kind is "{encoder.kind}": {elsewhere}'
+        reason = f'encoder.kind is "{encoder.kind}": {precomputed}'
     elif encoder.pooling not in poolings:
         reason = f'encoder.pooling is "{encoder.pooling}", for which sentence-transformers has no module'
     elif transform.affine_layers("document") is None:
         reason = f'whitening.kind is "{transform.kind}", for which sentence-transformers has no module'
     if reason:
-        raise ConfigError(f"{index.path}: {reason}. --to parquet exports its vectors.")
+        raise ConfigError(f"{index.path}: {reason}. Fix: export the vectors with --to parquet.")
 
 
-def _of_transformer(index: Index, spec: EncoderSpec, found: ModelFiles) -> list[Module]:
-    """The modules up to the embedding."""
+def _of_transformer(index: Index, spec: EncoderSpec, model_files: ModelFiles) -> list[Module]:
+    """Return a transformer's modules up to the embedding."""
     settings, size = spec.identity, int(index.manifest.encoder["dim"])
-    layers, blocks = list(settings.layers), num_layers(found)
+    layers, blocks = list(settings.layers), num_layers(model_files)
     averaged = layers != [blocks]
-    chain = [st_modules.transformer(_model_files(found), settings.max_length, settings.lowercase, averaged)]
+    chain = [st_modules.transformer(_model_files(model_files), settings.max_length, settings.lowercase, averaged)]
     if averaged:
         chain.append(st_modules.layer_average(layers, blocks, size))
     return [*chain, st_modules.pooling(settings.pooling, size)]
 
 
 def _of_table(spec: EncoderSpec) -> list[Module]:
-    """The same of a table: weights of tokens go into its rows, and tokens it does not know get a row of zeros."""
+    """Return a static table's module: token weights are multiplied into its rows, and unknown tokens get a zero row."""
     table = load_table(Path(spec.folder))
     vectors = np.asarray(table.vectors)
     if place := _TOKEN_WEIGHTS.get(spec.identity.pooling):
@@ -113,25 +114,27 @@ def _chain(index: Index, spec: EncoderSpec, chain: list[Module]) -> ModuleChain:
     return ModuleChain(chain, query, Prompts(spec.identity.query_prefix, spec.identity.document_prefix))
 
 
-def _model_files(found: ModelFiles) -> dict[str, Content]:
-    """The model's own files; the tokenizer is told to pad as ours does where its own settings say otherwise."""
-    names = ("config.json", *found.weights, *found.tokenizer)
-    changed = _padding_settings(found)
-    files: dict[str, Content] = {name: own_file(found.root, name) for name in names}
+def _model_files(model_files: ModelFiles) -> dict[str, Content]:
+    """Return the model's files, with the tokenizer's padding settings changed to Isotrope's where they differ."""
+    names = ("config.json", *model_files.weights, *model_files.tokenizer)
+    changed = _padding_settings(model_files)
+    files: dict[str, Content] = {name: own_file(model_files.root, name) for name in names}
     if changed:
-        own = read_json(found.root / _TOKENIZER_CONFIG, dict[str, Any]) if _TOKENIZER_CONFIG in found.tokenizer else {}
-        files[_TOKENIZER_CONFIG] = json.dumps(own | changed, indent=2, ensure_ascii=False).encode()
+        path = model_files.root / _TOKENIZER_CONFIG
+        original = read_json(path, dict[str, Any]) if _TOKENIZER_CONFIG in model_files.tokenizer else {}
+        files[_TOKENIZER_CONFIG] = json.dumps(original | changed, indent=2, ensure_ascii=False).encode()
     return files
 
 
-def _padding_settings(found: ModelFiles) -> dict[str, str]:
-    """What must be changed in the tokenizer's settings so that it pads, and on the right."""
+def _padding_settings(model_files: ModelFiles) -> dict[str, str]:
+    """Return the changes to the tokenizer's settings that make it pad on the right."""
     from transformers import AutoTokenizer
 
     from indexer.encoders.hub import as_model_errors, quiet_transformers
 
-    with as_model_errors(found.root, "the tokenizer"), quiet_transformers():
-        tokenizer: Any = AutoTokenizer.from_pretrained(str(found.root), local_files_only=True, trust_remote_code=False)
+    root = model_files.root
+    with as_model_errors(root, "the tokenizer"), quiet_transformers():
+        tokenizer: Any = AutoTokenizer.from_pretrained(str(root), local_files_only=True, trust_remote_code=False)
     changed = {}
     if tokenizer.pad_token is None:
         tokens = (getattr(tokenizer, name, None) for name in _PADDING)
@@ -142,15 +145,15 @@ def _padding_settings(found: ModelFiles) -> dict[str, str]:
 
 
 def _require_copied(
-    spec: EncoderSpec, found: ModelFiles, files: Mapping[str, Content], digests: Mapping[str, FileDigest]
+    spec: EncoderSpec, model_files: ModelFiles, files: Mapping[str, Content], digests: Mapping[str, FileDigest]
 ) -> None:
-    """Raises ModelError if a copied file changed since it was hashed."""
+    """Raise ModelError if a copied file changed since it was hashed."""
     expected = spec.identity.weights | spec.identity.tokenizer | spec.identity.config
     for name, sha256 in expected.items():
-        source = own_file(found.root, name)
+        source = own_file(model_files.root, name)
         copies = [copy for copy, content in files.items() if content == source]
         if any(digests[copy].sha256 != sha256 for copy in copies):
-            raise ModelError(f"{found.root / name}: changed while it was copied. Run the command again.")
+            raise ModelError(f"{model_files.root / name}: changed while it was copied. Fix: run the command again.")
 
 
 def _notes(index: Index, spec: EncoderSpec) -> list[str]:
@@ -158,22 +161,20 @@ def _notes(index: Index, spec: EncoderSpec) -> list[str]:
     precision = spec.identity.precision
     if precision == "int8":
         notes.append(
-            "the index was built in int8; its ranges are not exported. The folder computes in float32, and its vectors "
-            "differ from the stored ones as int8 does from float32"
+            "the index was built in int8; its ranges are not exported. The folder computes in float32, so its vectors "
+            "differ from the stored vectors by the rounding of int8"
         )
     elif precision != "float32":
         notes.append(f"the index was built in {precision}; the folder computes in float32")
     if spec.traits.has_table:
-        notes.append(
-            "tokens that the table does not know count as zeros in the folder's mean; here they are left out of it"
-        )
+        notes.append("unknown tokens count as zeros in the folder's mean; Isotrope leaves them out of the mean")
     if "windows" in index.manifest.features:
-        notes.append("documents were split in windows; sentence-transformers cuts them at the maximum length instead")
+        notes.append("documents were split into windows; sentence-transformers cuts them at the maximum length instead")
     return notes
 
 
 def _name(spec: EncoderSpec) -> str:
-    """The model's name; of a folder, its last part."""
+    """Return the model's name, which for a folder is the last part of its path."""
     return Path(spec.folder).name if spec.local else spec.model
 
 
@@ -194,9 +195,9 @@ pipeline_tag: sentence-similarity
     queries = model.encode_query(["a question"])
     scores = queries @ documents.T  # inner products of unit vectors: higher is closer
 
-`encode` takes every text as a document. {index.transform.dim} dimensions, unit length.
+`encode` treats every text as a document. Vectors have {index.transform.dim} dimensions and unit length.
 
-| what | value |
+| setting | value |
 | --- | --- |
 | model | {_name(spec)} |
 | modules | {" -> ".join(chain.kinds)} |

@@ -1,21 +1,21 @@
-"""A transformer, pooling and affine map as the files of a sentence-transformers folder.
+"""The files of a sentence-transformers folder: a transformer, pooling and an affine map.
 
-    modules.json                            which modules follow one another
+    modules.json                            the modules in order
     config_sentence_transformers.json       the prompts of both roles
-    config.json, model.safetensors, ...     Transformer: the model's own files, in the root of the folder; for a table
-                                            StaticEmbedding: model.safetensors and tokenizer.json
-    sentence_bert_config.json               its maximum length, lower-casing and number type
-    1_WeightedLayerPooling/                 the average of layers, unless the last one is the embedding
+    config.json, model.safetensors, ...     Transformer: the model's files, in the root of the folder; for a static
+                                            table StaticEmbedding: model.safetensors and tokenizer.json
+    sentence_bert_config.json               maximum length, lower-casing and number type of the Transformer
+    1_WeightedLayerPooling/                 the average of layers, unless the last layer is the embedding
     2_Pooling/  3_Dense/  4_Normalize/
 
-Where documents and queries have means of their own, the Dense differs by role: then the first module is a Router, whose
-two routes share everything else, and which `encode_query` and `encode_document` choose from.
+If documents and queries have different means, the Dense module differs by role. The first module is then a Router with
+a route for `encode_query` and one for `encode_document`, which share all other modules.
 
     router_config.json                      the routes
     0_Transformer/  1_WeightedLayerPooling/  2_Pooling/  document_Dense/  query_Dense/
     1_Normalize/                            after the Router
 
-Names of types and settings are the older ones, of versions up to 5, which version 6 reads too.
+Names of types and settings are those of sentence-transformers up to version 5, which version 6 also reads.
 """
 
 import json
@@ -32,7 +32,7 @@ from indexer.config import PoolingMode
 from search.files import Content
 
 Array = npt.NDArray[np.float64]
-_VERSION = "6.0.0"  # of sentence-transformers; an older one says that it may not read the folder
+_VERSION = "6.0.0"  # of sentence-transformers; older versions warn that they may not read the folder
 _WEIGHTS = "model.safetensors"
 _POOLINGS = {"cls": "pooling_mode_cls_token", "mean": "pooling_mode_mean_tokens", "max": "pooling_mode_max_tokens"}
 
@@ -55,7 +55,7 @@ class Prompts:
 
 @dataclass(frozen=True)
 class ModuleChain:
-    """The modules of a model. `query` holds those that differ for queries, by position in `modules`."""
+    """The modules of a model. `query` maps positions in `modules` to the modules that replace them for queries."""
 
     modules: Sequence[Module]
     query: Mapping[int, Module] = field(default_factory=dict)
@@ -63,12 +63,12 @@ class ModuleChain:
 
     @property
     def kinds(self) -> list[str]:
-        """The class of each module, in order; those within a Router too."""
+        """The class of each module in order, including those within a Router."""
         return (["Router"] if self.query else []) + [module.kind for module in self.modules]
 
 
 def transformer(files: Mapping[str, Content], max_length: int, lowercase: bool, all_layers: bool) -> Module:
-    """A model of transformers, computed in float32; `all_layers` hands the states of every layer on."""
+    """Return a Transformer module that computes in float32 and with `all_layers` passes on every layer's states."""
     settings: dict[str, Any] = {
         "max_seq_length": max_length,
         "do_lower_case": lowercase,
@@ -80,13 +80,13 @@ def transformer(files: Mapping[str, Content], max_length: int, lowercase: bool, 
 
 
 def static_embedding(tokenizer: str, vectors: npt.NDArray[np.float32]) -> Module:
-    """The mean of vectors of a table (vocabulary, d); `tokenizer` is JSON of a `tokenizers.Tokenizer`."""
+    """Return a module that averages vectors of a table (vocabulary, d); `tokenizer` is the JSON of `tokenizers`."""
     weights = save_tensors({"embedding.weight": np.ascontiguousarray(vectors)}, metadata={"format": "pt"})
     return Module("StaticEmbedding", {"tokenizer.json": tokenizer.encode(), _WEIGHTS: weights})
 
 
 def layer_average(layers: Sequence[int], blocks: int, size: int) -> Module:
-    """The unweighted mean of `layers` (ascending, 0 the embedding output) of a model with that many blocks."""
+    """Return the module of the unweighted mean of `layers`: ascending, 0 the embedding output, of `blocks` blocks."""
     first = layers[0]
     weights = np.zeros(blocks + 1 - first, np.float32)
     weights[np.array(layers) - first] = 1
@@ -95,7 +95,7 @@ def layer_average(layers: Sequence[int], blocks: int, size: int) -> Module:
 
 
 def pooling(mode: PoolingMode, size: int) -> Module:
-    """Pooling over all tokens, those of the prompt and the special ones included."""
+    """Return a pooling module over all tokens, including special tokens and those of the prompt."""
     modes = {setting: name == mode for name, setting in _POOLINGS.items()}
     return Module(
         "Pooling", {"config.json": _json({"word_embedding_dimension": size, **modes, "include_prompt": True})}
@@ -103,7 +103,7 @@ def pooling(mode: PoolingMode, size: int) -> Module:
 
 
 def dense(matrix: Array, bias: Array) -> Module:
-    """x @ matrix + bias: matrix (d, k), bias (k,)."""
+    """Return the module of x @ matrix + bias: matrix (d, k), bias (k,)."""
     size, dim = matrix.shape
     config = {
         "in_features": size,
@@ -116,12 +116,12 @@ def dense(matrix: Array, bias: Array) -> Module:
 
 
 def normalize() -> Module:
-    """To unit length."""
+    """Return the module that scales vectors to unit length."""
     return Module("Normalize", {"config.json": _json({"module_input_name": "sentence_embedding"})})
 
 
 def folder_files(chain: ModuleChain) -> dict[str, Content]:
-    """Every file of the folder, by its name in it."""
+    """Return every file of the folder by its name in the folder."""
     prompts = chain.prompts
     settings = {
         "__version__": {"sentence_transformers": _VERSION},
@@ -141,7 +141,7 @@ def _plain(chain: ModuleChain) -> dict[str, Content]:
 
 
 def _routed(chain: ModuleChain) -> dict[str, Content]:
-    """All but the last module within the Router."""
+    """Return the files of a chain whose modules, except the last, are within a Router."""
     *routed, last = chain.modules
     places: dict[str, Module] = {}
     routes: dict[str, list[str]] = {"query": [], "document": []}
@@ -151,9 +151,9 @@ def _routed(chain: ModuleChain) -> dict[str, Content]:
             for route in routes.values():
                 route.append(f"{number}_{module.kind}")
             continue
-        for role, own in (("query", chain.query[number]), ("document", module)):
-            places[f"{role}_{own.kind}"] = own
-            routes[role].append(f"{role}_{own.kind}")
+        for role, by_role in (("query", chain.query[number]), ("document", module)):
+            places[f"{role}_{by_role.kind}"] = by_role
+            routes[role].append(f"{role}_{by_role.kind}")
     router = {
         "types": {place: _type(module.kind) for place, module in places.items()},
         "structure": routes,

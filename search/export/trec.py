@@ -1,4 +1,4 @@
-"""TREC runs: the format, and the run of an index for a file of queries."""
+"""Export of the hits for a file of queries as a TREC run, and the format of such runs."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,61 +27,58 @@ def export_trec_run(
 ) -> ExportReport:
     """Write the best `k` documents of every query: `query Q0 document rank score isotrope`, one line a hit.
 
-    `index` may be a `SearchEngine`, which says where the model is and how it runs. `queries` as in
-    `search.queries.read_queries`; a file that is there already is overwritten with `force` only. Raises ConfigError for
-    k below 1 and a path that cannot be written, ExistsError, EvaluationError for queries that cannot be read and ids
-    that hold white space, and what `SearchEngine` raises.
+    Pass a `SearchEngine` as `index` to choose the model's folder and the run options. `queries` has the formats of
+    `search.queries.read_queries`. An existing file is overwritten only with `force`. Raises ConfigError for k below 1
+    and a path that cannot be written, ExistsError, EvaluationError for queries that cannot be read and ids that contain
+    white space, and the errors of `SearchEngine`.
     """
-    target, asked = Path(path), SearchOptions(k)
+    target, options = Path(path), SearchOptions(k)
     engine = index if isinstance(index, SearchEngine) else SearchEngine(index)
     check_outputs({"-o": target}, read_by(engine.index.path, queries, engine.index.config.encoder.model), force)
-    given = read_queries(queries, engine.index.manifest.encoder["dim"])
-    require_plain_ids(given.ids, _OPTION)
+    query_set = read_queries(queries, engine.index.manifest.encoder["dim"])
+    require_plain_ids(query_set.ids, _OPTION)
     log = EncodeStats()
-    ids, results = _ranked(engine, given, asked, log)
+    ids, results = _ranked(engine, query_set, options, log)
     require_plain_ids(ids, _OPTION)
-    digest = write_output(target, run_lines(_TAG, given.ids, ids, results), "-o", force)
-    facts = {"queries": len(given), "k": k, "hits": sum(len(rows) for _, rows in results)}
-    return ExportReport(KIND, target, {target.name: digest.bytes}, facts, (*given.notes, *_cut(engine, log)))
+    digest = write_output(target, run_lines(_TAG, query_set.ids, ids, results), "-o", force)
+    facts = {"queries": len(query_set), "k": k, "hits": sum(len(rows) for _, rows in results)}
+    notes = list(query_set.notes)
+    if log.truncated:
+        limit = engine.index.encoder.max_length
+        notes.append(f"{counted(log.truncated, 'query', 'queries')} longer than {limit} tokens, cut there")
+    return ExportReport(KIND, target, {target.name: digest.bytes}, facts, tuple(notes))
 
 
 def _ranked(
     engine: SearchEngine, queries: QuerySet, options: SearchOptions, log: EncodeStats
 ) -> tuple[list[str], list[SearchResult]]:
-    """Ids of the documents found, and for each query its scores and which of the ids they belong to."""
+    """Return the ids of all hits, and for each query the scores of its hits and their positions among these ids."""
     if queries.embeddings is not None:
         options = replace(options, rerank_depth=0)  # a cross-encoder reads texts
     ranked = engine.rank(queries.texts if queries.embeddings is None else queries.embeddings, options, log)
-    documents = np.unique([found.document for answer in ranked for found in answer])
+    documents = np.unique([hit.document for answer in ranked for hit in answer])
     results = [
         (
-            np.array([found.score for found in answer], np.float32),
-            np.searchsorted(documents, [found.document for found in answer]),
+            np.array([hit.score for hit in answer], np.float32),
+            np.searchsorted(documents, [hit.document for hit in answer]),
         )
         for answer in ranked
     ]
     return engine.index.documents.ids(documents.tolist()), results
 
 
-def _cut(engine: SearchEngine, log: EncodeStats) -> list[str]:
-    if not log.truncated:
-        return []
-    limit = engine.index.encoder.max_length
-    return [f"{counted(log.truncated, 'query', 'queries')} longer than {limit} tokens, cut there"]
-
-
 def require_plain_ids(ids: Sequence[str], option: str = "--run") -> None:
-    """Raises EvaluationError for an id that a run, whose columns are parted by spaces, cannot hold."""
+    """Raise EvaluationError if an id is empty or contains white space, which separates the columns of a run."""
     for name in ids:
         if not name or name.split() != [name]:
             raise EvaluationError(
-                f'the id "{name}" holds white space, which parts the columns of a TREC run. Leave out {option}, or '
-                "write the ids without it."
+                f'the id "{name}" is empty or contains white space, which separates the columns of a TREC run. Fix: '
+                f"leave out {option}, or use ids without white space."
             )
 
 
 def run_lines(tag: str, queries: Sequence[str], ids: Sequence[str], answers: Sequence[SearchResult]) -> bytes:
-    """`query Q0 document rank score tag`, one line a hit. `ids` are those of the rows in `answers`."""
+    """Return `query Q0 document rank score tag`, one line a hit. The rows in `answers` are positions in `ids`."""
     lines = []
     for query, (scores, rows) in zip(queries, answers, strict=True):
         for rank, (row, score) in enumerate(
@@ -92,10 +89,10 @@ def run_lines(tag: str, queries: Sequence[str], ids: Sequence[str], answers: Seq
 
 
 def strictly_falling(scores: Scores) -> Scores:
-    """Descending scores (n,) with ties, and what follows them, lowered by single steps of float32 until none is left.
+    """Return descending scores (n,) with ties broken: each tied score is lowered by single steps of float32.
 
-    trec_eval sorts a run by score, in float32, and puts ties in descending order of id; without ties it judges
-    the ranking that was written.
+    trec_eval sorts a run by float32 score and breaks ties by descending id. Without ties it evaluates the ranking as
+    written.
     """
     steps = np.arange(len(scores))
     return from_sort_key(np.minimum.accumulate(sort_key(scores) + steps) - steps)

@@ -1,4 +1,4 @@
-"""Running examples in the world, and searching a family of them for faults until its time is over."""
+"""Running of examples in the world, and a search for faults in a family of examples for a given time."""
 
 import time
 from collections.abc import Callable
@@ -13,33 +13,32 @@ from tests.fuzz.judge import Ending, Fault, faults
 from tests.fuzz.strategies import Example
 from tests.fuzz.world import Snapshot, World, Zygote, snapshot
 
-SECONDS = 20.0  # that a command may take; the slowest needs one
-_ROUND = 2  # examples that hypothesis is asked for at once: the plainest, and one more. Of many, most would be alike
+SECONDS = 20.0  # limit of a command; the slowest needs one second
+_ROUND = 2  # examples drawn from hypothesis at once: the simplest and one more, because most of many would be similar
 _APART = 10**6  # rounds of one seed
-_SHRINKING = 15.0  # seconds that a fault found may be made smaller
+_SHRINKING = 15.0  # seconds to minimise an example
 
 
 class Laboratory:
     """A world, and the process that runs commands in it."""
 
     def __init__(self, folder: Path) -> None:
-        root = folder / "outside/of/world"  # so that a few `..` lead to nothing of this machine
+        root = folder / "outside/of/world"  # so that a few `..` do not reach files of this machine
         self.zygote = Zygote(root)
         self.world = World(root, folder / "pristine")
-        self._now: Snapshot | None = None  # what the world is, as the last command left it
+        self._now: Snapshot | None = None  # the state of the world after the last command
 
     def close(self) -> None:
         self.zygote.close()
 
     def try_out(self, example: Example, sabotage: str = "", seconds: float = SECONDS) -> list[Fault]:
-        """The faults of an example. The world is mended before, and left as the command left it."""
+        """Return the faults of an example. The world is restored before, and stays as the command leaves it."""
         before = self._damaged(example)
-        if example.damage and before == self.world.before:  # it could not be done
+        if example.damage and before == self.world.before:  # the damage was impossible
             return []
         ending, after = self.run(example.command, sabotage, seconds)
-        found = faults(example.command, ending, before, after, self.world.root)
-        if found:
-            return found
+        if faults_found := faults(example.command, ending, before, after, self.world.root):
+            return faults_found
         if not example.damage:
             return self._still_in_order(example.command) if before != after else []
         return self.other_answers(example.command, ending) if example.answers_must_hold and not ending.status else []
@@ -64,7 +63,7 @@ class Laboratory:
         self._now = None
 
     def other_answers(self, command: Command, ending: Ending) -> list[Fault]:
-        """A fault where this is not how the command ends in the mended world."""
+        """Return a fault if the command's output differs in the restored world."""
         self._mend()
         whole, _ = self.run(command)
         if whole.stdout == ending.stdout:
@@ -72,14 +71,14 @@ class Laboratory:
         return [Fault("wrong answers of a damaged index", f"{ending.stdout}\nexpected\n{whole.stdout}")]
 
     def _still_in_order(self, command: Command) -> list[Fault]:
-        """An index that was whole is so after a command on it, done or refused."""
+        """Return a fault if `verify` rejects the index after a command on it, successful or not."""
         if command.writes is None or not (self.world.root / "desk" / command.writes / "manifests").is_dir():
             return []
         check = replace(command, argv=("verify", command.writes))
         ending, _ = self.run(check)
         if not ending.status:
             return []
-        return [Fault(f"{command.argv[0]} left an index that verify refuses", ending.stderr[-2000:])]
+        return [Fault(f"{command.argv[0]} left an index that verify rejects", ending.stderr[-2000:])]
 
 
 class _FaultFoundError(Exception):
@@ -87,16 +86,16 @@ class _FaultFoundError(Exception):
 
 
 class Search:
-    """Looks through families of examples, one fault of a cause at a time."""
+    """A search for faults in families of examples, one fault for each cause."""
 
     def __init__(self, laboratory: Laboratory, first_seed: int = 0) -> None:
         self._laboratory, self._seed = laboratory, first_seed
         self.tried = 0
-        self.found: dict[str, tuple[Example, Fault, int]] = {}  # by cause; how often
-        self._known: dict[str, list[Fault]] = {}  # by the repr of examples, which NaN does not confuse
+        self.found: dict[str, tuple[Example, Fault, int]] = {}  # by cause, with the number of occurrences
+        self._known: dict[str, list[Fault]] = {}  # by the repr of examples, which is the same for NaN
 
     def run(self, family: st.SearchStrategy[Example], seconds: float) -> None:
-        """Try examples for so many seconds; `found` then holds what is wrong."""
+        """Try examples for some seconds and add their faults to `found`."""
         end = time.monotonic() + seconds
         number = 0
         while time.monotonic() < end:
@@ -144,7 +143,7 @@ class Search:
 
     def _note(self, example: Example, fault: Fault) -> None:
         _, _, times = self.found.get(fault.cause, (example, fault, 0))
-        self.found[fault.cause] = (example, fault, times + 1)  # the last that hypothesis tries is the smallest
+        self.found[fault.cause] = (example, fault, times + 1)  # the last example of hypothesis is the smallest
 
     def _count(self, fault: Fault) -> None:
         if fault.cause in self.found:
@@ -152,7 +151,7 @@ class Search:
             self.found[fault.cause] = (example, first, times + 1)
 
     def report(self) -> str:
-        """What was found, each cause with its smallest example."""
+        """Return each cause with its smallest example."""
         return "\n\n".join(
             f"== {cause} ({times} times)\n{example}\n{fault.details}"
             for cause, (example, fault, times) in sorted(self.found.items())
@@ -160,7 +159,7 @@ class Search:
 
 
 def _quietly(attempt: Callable[[], None]) -> None:
-    """Run; a fault is noted already, and hypothesis' own words about it are not needed."""
+    """Run an attempt, without hypothesis' report of the fault, which is recorded already."""
     try:
         attempt()
     except _FaultFoundError:

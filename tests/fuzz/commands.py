@@ -1,6 +1,6 @@
-"""Strategies of command lines: those that people type, and hostile values for every option that a command has.
+"""Strategies of command lines: common ones, and hostile values for every option of a command.
 
-Options are read off the commands themselves, so one that is new is tried without a word here.
+Options are read from the commands, so new options need no entry here.
 """
 
 from collections.abc import Sequence
@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from tests.fuzz.world import INDEXES
 
 _OUTPUTS = {"output", "folder", "kept", "save_pairs", "rejects", "per_query", "run", "plot", "cache", "target"}
-_MEASURES_THE_MACHINE = {"measure", "compile", "device", "workers", "backend"}  # seconds each, and nothing is read
+_MEASURES_THE_MACHINE = {"measure", "compile", "device", "workers", "backend"}  # slow options that read no files
 
 
 @dataclass(frozen=True)
 class Command:
-    """A command line in desk/. `writes`: the index it may change; `outputs`: other places it may write."""
+    """A command line in desk/. `writes` is the index it may change; `outputs` are other paths it may write."""
 
     argv: tuple[str, ...]
     writes: str | None = None
@@ -27,7 +27,7 @@ class Command:
 
     @property
     def forced(self) -> bool:
-        """Whether files may be overwritten that are there already."""
+        """Whether existing files may be overwritten."""
         return "--force" in self.argv
 
 
@@ -82,7 +82,7 @@ _BY_NAME = {
     "format_": ("jsonl", "csv", "tsv", "parquet", "arrow", "text", "nope", ""),
 }  # fmt: skip
 
-_OF_VECTORS = ("given", "hnsw", "ivf")  # indexes that no text can be asked of
+_OF_VECTORS = ("given", "hnsw", "ivf")  # indexes without an encoder for texts
 _QUESTIONS = ("how do whales sing", "whales", "bread", "-", "--hybrid")
 
 READING: tuple[tuple[str, ...], ...] = (
@@ -187,13 +187,13 @@ def taking_files() -> st.SearchStrategy[Command]:
 
 
 def with_hostile_outputs() -> st.SearchStrategy[Command]:
-    """Commands that write files, to places where there is something already."""
+    """Commands that write files to existing paths."""
     writing = tuple(each for each in (*_MAKING, *_BUILDS) if "{out}" in each)
     return _filled(writing, out=_TAKEN, forced=True)
 
 
 def with_hostile_options() -> st.SearchStrategy[Command]:
-    """Any command with any options, and values that nobody should give."""
+    """Any command with any options and hostile values."""
     return _filled((*READING, *_MAKING, *_WRITING, *_BUILDS), INDEXES, (*_NEW, *_TAKEN), forced=True, extra=3)
 
 
@@ -206,7 +206,7 @@ def _filled(
     forced: bool = False,
     extra: int = 0,
 ) -> Command:
-    """A template with its places filled in, and up to `extra` options more, of which some values are hostile."""
+    """A template with its placeholders filled, and up to `extra` more options, some with hostile values."""
     template = draw(st.sampled_from(templates))
     output, new = draw(st.sampled_from(out)), draw(st.sampled_from(("fresh", "folder", "grown")))
     index = draw(st.sampled_from(indexes))
@@ -241,7 +241,7 @@ def _some(options: Sequence[click.Option], most: int) -> st.SearchStrategy[list[
 
 
 def _written(argv: Sequence[str]) -> str | None:
-    """The index that a command makes or changes."""
+    """Return the index that a command creates or changes."""
     if argv[0] in ("add", "delete", "refit", "compact"):
         return argv[1]
     return argv[2] if argv[0] == "build" else None
@@ -249,7 +249,7 @@ def _written(argv: Sequence[str]) -> str | None:
 
 @cache
 def _options(verb: tuple[str, ...]) -> tuple[click.Option, ...]:
-    """The options that a command has."""
+    """Return the options of a command."""
     from search.cli import cli
 
     command: click.Command | None = cli
@@ -265,7 +265,7 @@ def _options(verb: tuple[str, ...]) -> tuple[click.Option, ...]:
 
 
 def _given(draw: st.DrawFn, option: click.Option, outputs: list[str]) -> list[str]:
-    """An option with a value; places to write to are entered in `outputs`."""
+    """Return an option with a value; output paths are added to `outputs`."""
     name = str(option.name)
     if option.is_flag:
         return [option.opts[0]]

@@ -1,7 +1,7 @@
-"""What an attacker, a bad disk or a careless copy may have done to files before a command reads them.
+"""Damage to files by an attacker, a bad disk or an incomplete copy, before a command reads them.
 
-Every `Damage` says in plain values what it does, so that a failing example can be read and done again. "Sealed" damage
-to a file of an index is followed by new digests and checksums: what is then published is damaged, not the bytes.
+Every `Damage` consists of plain values, so that a failing example can be read and repeated. "Sealed" damage to a file
+of an index is followed by new digests and checksums: the published content is wrong, but its bytes match.
 """
 
 import copy
@@ -19,11 +19,11 @@ from typing import Any
 from indexer.regular_files import read_regular
 from tests.fuzz.world import INDEXES, make_device, make_socket, remove
 
-# Of a file that another damage has made something else of.
+# Errors if an earlier damage changed the file.
 _CANNOT = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, zipfile.BadZipFile)
 _OF_BYTES = ("flip", "patch", "cut", "grow", "copy", "json", "table", "array")
-DEEP = "\ue000deep"  # stands for lists inside each other, which Python could not write out
-LONG = "\ue000long"  # stands for a long text
+DEEP = "\ue000deep"  # placeholder for deeply nested lists, which Python cannot serialise
+LONG = "\ue000long"  # placeholder for a long text
 _MANY = 100_000
 CONTENTS = {
     "nothing": b"", "zero": b"\0", "object": b"{}", "list": b"[]", "null": b"null", "mark": b"\xef\xbb\xbf",
@@ -33,7 +33,7 @@ CONTENTS = {
 
 @dataclass(frozen=True)
 class Damage:
-    """`what` (a name of KINDS) is done to `path`, relative to desk/; `number` and `value` say how."""
+    """A damage of kind `what` (a key of KINDS) to `path` (relative to desk/) with parameters `number` and `value`."""
 
     what: str
     path: str
@@ -42,7 +42,7 @@ class Damage:
     sealed: bool = False
 
     def apply(self, work: Path) -> None:
-        """Do it. What cannot be done to this file (another damage came first) is left undone."""
+        """Apply the damage, unless an earlier damage makes it impossible."""
         if self.what in _OF_BYTES and not (work / self.path).is_file():
             return
         try:
@@ -54,13 +54,13 @@ class Damage:
 
     @property
     def index(self) -> str | None:
-        """The index that the file is in."""
+        """The index that contains the file."""
         first = self.path.split("/")[0]
         return first if first in INDEXES else None
 
 
 def _placed(value: Any, work: Path) -> Any:
-    """`@` at the start of a text stands for the root of the world."""
+    """Return the value with `@` at the start of a text replaced by the root of the world."""
     if isinstance(value, str) and value.startswith("@"):
         return f"{work.parent}{value[1:]}"
     return value
@@ -68,13 +68,13 @@ def _placed(value: Any, work: Path) -> Any:
 
 def _flip(path: Path, number: int, value: Any) -> None:
     data = bytearray(read_regular(path))
-    if data:  # another damage may have cut it
+    if data:  # an earlier damage may have cut it
         data[number % len(data)] ^= value
     path.write_bytes(data)
 
 
 def _patch(path: Path, number: int, value: Any) -> None:
-    """Put bytes over others, at a multiple of four: where lengths and counts are."""
+    """Overwrite bytes at a multiple of four, where lengths and counts are."""
     data = bytearray(read_regular(path))
     at = number * 4 % max(1, len(data))
     data[at : at + len(value)] = value
@@ -91,37 +91,33 @@ def _grow(path: Path, number: int, value: Any) -> None:
 
 
 def _replace(path: Path, number: int, value: Any) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
     _clear(path)
     path.write_bytes(CONTENTS[value])
 
 
 def _copy(path: Path, number: int, value: Any) -> None:
-    """Put the bytes of another file there."""
+    """Replace the bytes by those of another file."""
     path.write_bytes(read_regular(path.parent / value))
 
 
 def _link(path: Path, number: int, value: Any) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
     _clear(path)
     path.symlink_to(value)
 
 
 def _hard_link(path: Path, number: int, value: Any) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
     _clear(path)
     path.hardlink_to(value)
 
 
 def _moved(path: Path, number: int, value: Any) -> None:
-    """The file or folder lies elsewhere, and a link leads there."""
+    """Move the file or folder, and leave a link to it."""
     target = Path(value)
     path.rename(target)
     path.symlink_to(target)
 
 
 def _special(path: Path, number: int, value: Any) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
     _clear(path)
     if value == "pipe":
         os.mkfifo(path)
@@ -133,16 +129,18 @@ def _special(path: Path, number: int, value: Any) -> None:
 
 def _folder(path: Path, number: int, value: Any) -> None:
     _clear(path)
-    path.mkdir(parents=True)
+    path.mkdir()
 
 
 def _clear(path: Path) -> None:
+    """Remove what is at a path, and make its parent."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     if os.path.lexists(path):
         remove(path)
 
 
 def _json(path: Path, number: int, value: Any) -> None:
-    """Set the value at the place of this number, or give it another key, or take it out."""
+    """Set, rename or remove the value at the place with this number."""
     data = read_regular(path)
     if path.suffix == ".safetensors":
         length = int.from_bytes(data[:8], "little")
@@ -172,7 +170,7 @@ def _edited(plain: Any, number: int, value: Any) -> Any:
 
 
 def _places(plain: Any) -> Iterator[tuple[Any, Any]]:
-    """Every (holder, key) of a JSON value, in the order it is written."""
+    """Yield every (container, key) of a JSON value, in the order of its text."""
     if isinstance(plain, dict):
         for key in sorted(plain):
             yield plain, key
@@ -184,7 +182,7 @@ def _places(plain: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def dump(value: Any, indent: int | None = None) -> bytes:
-    """JSON as the store writes it, with what no library writes: lone surrogates, and lists inside each other."""
+    """Return JSON as the store writes it, with lone surrogates and deeply nested lists, which no library writes."""
     separators = (",", ":") if indent is None else None
     text = json.dumps(value, sort_keys=True, indent=indent, separators=separators, ensure_ascii=False)
     deep = "[" * _MANY + "]" * _MANY
@@ -192,7 +190,7 @@ def dump(value: Any, indent: int | None = None) -> bytes:
 
 
 def _table(path: Path, number: int, value: Any) -> None:
-    """Another Parquet file: a column gone, renamed, of another type or of nulls, rows missing or doubled."""
+    """Change a Parquet file: a column is removed, renamed, of another type or null, or rows are removed or doubled."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -243,7 +241,7 @@ TABLE_CHANGES = (
 
 
 def _array(path: Path, number: int, value: Any) -> None:
-    """Another .npy, or another array in an .npz."""
+    """Change an .npy file, or an array in an .npz."""
     if path.suffix != ".npz":
         path.write_bytes(_changed(read_regular(path), value))
         return
@@ -264,7 +262,7 @@ def _array(path: Path, number: int, value: Any) -> None:
 def _changed(data: bytes, value: str) -> bytes:
     import numpy as np
 
-    if value == "claims":  # a header that promises far more than there is
+    if value == "claims":  # a header with a far too large shape
         return re.sub(rb"'shape': \(\d*", b"'shape': (99999999999", data, count=1)
     old = np.load(io.BytesIO(data))
     made: dict[str, Callable[[], Any]] = {
@@ -313,7 +311,7 @@ KINDS: dict[str, Callable[[Path, int, Any], None]] = {
 
 
 def reseal(index: Path, changed: str) -> None:
-    """Stamp a changed file of an index in its part or state and in every manifest, and give these right checksums."""
+    """Update the digests of a changed file in its part or state and in every manifest, and their checksums."""
     folder = index / Path(changed).parent
     for record in ("part.json", "state.json"):
         if (folder / record).is_file() and Path(changed).name != record:

@@ -1,4 +1,4 @@
-"""What may never happen, whatever was damaged and asked: the judge of a command's end."""
+"""The judge of a command's ending: faults that must never happen, whatever the damage and the command."""
 
 import os
 import re
@@ -12,15 +12,15 @@ from tests.fuzz.world import Entry, Snapshot
 
 _SHOWN = 14  # lines of a stack
 _CODES = (0, 1, 2, 143)
-_OWN_PLACES = ("tmp", "cache", "home/.cache/isotrope")  # below the root; ours to write to
-_BESIDE = (".ids.parquet", ".rejects.jsonl")  # files that a command writes beside the output named
+_WRITABLE = ("tmp", "cache", "home/.cache/isotrope")  # paths below the root that every command may write
+_SUFFIXES = (".ids.parquet", ".rejects.jsonl")  # of files that a command writes next to the named output
 _PROJECT_FRAME = re.compile(r'File "[^"]*/((?:indexer|search)/[^"]*)", line \d+,? in (\S+)')
 _UNEXPECTED = re.compile(r"error: unexpected", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Ending:
-    """How a command ended."""
+    """The ending of a command."""
 
     status: int
     hung: bool
@@ -30,14 +30,14 @@ class Ending:
 
 @dataclass(frozen=True)
 class Fault:
-    """`cause` is the same for examples with the same cause, as far as can be told from outside."""
+    """A fault. `cause` groups examples with the same cause, as far as visible from outside."""
 
     cause: str
     details: str
 
 
 def faults(command: Command, ending: Ending, before: Snapshot, after: Snapshot, root: Path) -> list[Fault]:
-    """All that was wrong: how it ended, and what it changed."""
+    """Return all faults in the command's ending and in its changes to files."""
     return [*_bad_ending(command, ending), *_changes(command, before, after, root)]
 
 
@@ -57,21 +57,21 @@ def _bad_ending(command: Command, ending: Ending) -> Iterator[Fault]:
 
 
 def _place(text: str, first: bool = False) -> str:
-    """The innermost of our functions in a traceback (whose last line comes first with `first`)."""
-    found = _PROJECT_FRAME.findall(text)
-    return " ".join(found[0 if first else -1]) if found else "nowhere"
+    """Return the innermost function of this project in a traceback (with `first`, one in reverse order)."""
+    frames = _PROJECT_FRAME.findall(text)
+    return " ".join(frames[0 if first else -1]) if frames else "nowhere"
 
 
 def _kind(text: str) -> str:
-    """The exception that a traceback ends with."""
-    found = re.findall(r"^([A-Za-z_][\w.]*)(?::|$)", text.split("Traceback")[-1], re.MULTILINE)
-    return str(found[0]) if found else "unknown"
+    """Return the exception at the end of a traceback."""
+    names = re.findall(r"^([A-Za-z_][\w.]*)(?::|$)", text.split("Traceback")[-1], re.MULTILINE)
+    return str(names[0]) if names else "unknown"
 
 
 def _changes(command: Command, before: Snapshot, after: Snapshot, root: Path) -> Iterator[Fault]:
     changed = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
     wrong = [name for name in changed if not _may_change(name, command, before, after, root)]
-    for name in wrong[:1]:  # the others are most often of the same cause
+    for name in wrong[:1]:  # the others usually have the same cause
         verb = " ".join(command.argv[:2] if command.argv[0] in ("evaluate", "train") else command.argv[:1])
         done = "created" if name not in before else "removed" if name not in after else "changed"
         role = "output" if _covering(name, command, root) else "bystander"
@@ -80,18 +80,18 @@ def _changes(command: Command, before: Snapshot, after: Snapshot, root: Path) ->
 
 
 def _where(name: str, before: Snapshot) -> str:
-    """Whose it is: the index, the home, or a file of desk/."""
+    """Return the owner of a path: an index, the home, or desk/."""
     return "in an index" if _index_of(name, before) else f"in {name.split('/')[0]}/"
 
 
 def _may_change(name: str, command: Command, before: Snapshot, after: Snapshot, root: Path) -> bool:
-    if any(name == own or name.startswith(f"{own}/") or own.startswith(f"{name}/") for own in _OWN_PLACES):
+    if any(name == path or name.startswith(f"{path}/") or path.startswith(f"{name}/") for path in _WRITABLE):
         return name in after
     if command.writes is not None:
         index = _relative(command.writes, root)
         if name == index or (name.startswith(f"{index}/") and _is_index_or_new(index, before)):
             return name in after or name != index
-        if index.startswith(f"{name}/") and name not in before:  # folders on the way
+        if index.startswith(f"{name}/") and name not in before:  # parent folders
             return True
     if _index_of(name, before):
         return False
@@ -108,24 +108,24 @@ def _is_plain(entry: Entry) -> bool:
 
 
 def _covering(name: str, command: Command, root: Path) -> str | None:
-    """The output that a changed name belongs to: it, something in it, beside it, or a folder on the way to it."""
+    """Return the output of a changed path: the path itself, its parent, its child, or the file next to it."""
     for output in command.outputs:
         place = _relative(output, root)
         if name == place or name.startswith(f"{place}/") or place.startswith(f"{name}/"):
             return output
-        named = os.path.relpath(os.path.join(root, "desk", output), root)  # beside it lies what has the name as given
-        if any(name in (place + suffix, named + suffix) for suffix in _BESIDE):
+        named = os.path.relpath(os.path.join(root, "desk", output), root)  # files next to it have the name as given
+        if any(name in (place + suffix, named + suffix) for suffix in _SUFFIXES):
             return output
     return None
 
 
 def _relative(path: str, root: Path) -> str:
-    """Where a path of the command line leads, links followed, relative to the root."""
+    """Return the target of a path of the command line, with links resolved, relative to the root."""
     return os.path.relpath(os.path.realpath(os.path.join(root, "desk", path)), root)
 
 
 def _read(command: Command, root: Path) -> set[str]:
-    """Files named on the command line that are no outputs."""
+    """Return the files named on the command line that are not outputs."""
     words = list(command.argv[1:])
     for output in command.outputs:
         if output in words:
@@ -136,13 +136,13 @@ def _read(command: Command, root: Path) -> set[str]:
 
 
 def _index_of(name: str, before: Snapshot) -> str | None:
-    """The index that a name is in."""
+    """Return the index that contains a path."""
     parts = name.split("/")
     folders = ("/".join(parts[:depth]) for depth in range(1, len(parts)))
     return next((folder for folder in folders if f"{folder}/manifests" in before), None)
 
 
 def _is_index_or_new(index: str, before: Snapshot) -> bool:
-    """Whether a command that makes or changes an index may write there: not into a folder of other things."""
+    """Return whether a command may write an index there: the folder is empty, new or an index."""
     inside = [name for name in before if name.startswith(f"{index}/")]
     return not inside or any(name in before for name in (f"{index}/manifests", f"{index}/parts", f"{index}/lock"))

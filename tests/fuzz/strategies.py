@@ -1,4 +1,4 @@
-"""Strategies of damage, and the families of examples that the fuzzer divides its time among."""
+"""Strategies of damage, and the families of examples of the fuzzer."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,15 +16,18 @@ _OF_BYTES = ("flip", "patch", "cut", "json")
 
 @dataclass(frozen=True)
 class Example:
-    """Damage, done in order, and the command that follows. Its `repr` is all that is needed to do it again."""
+    """Damage in order, and a command to run after it. Its `repr` contains everything needed to repeat it."""
 
     damage: tuple[Damage, ...]
     command: Command
 
     @property
     def answers_must_hold(self) -> bool:
-        """Whether the index must answer as before or refuse: nothing was sealed, nor is another generation the newest,
-        nor was anything damaged that is not of the index, such as the file of queries."""
+        """Whether the index must answer as before or raise an error.
+
+        That holds if no damage was sealed, the newest generation is the same, and only the index, its model and its
+        cache were damaged.
+        """
         return self.command.argv[0] == "query" and all(
             not damage.sealed
             and (damage.index or damage.path.startswith(("models/", "../cache")))
@@ -82,63 +85,60 @@ _EXTRA = (
 _FILE_COMMANDS = ("docs.", "new.jsonl", "nameless.jsonl", "vectors.parquet", "queries", "ids.txt", "pairs.", "words.",
                   "recipe.toml", "beir/", "result.json", "sts.tsv", "rte.jsonl", "duplicates.parquet",
                   "models/")  # fmt: skip
+_FORMATS: tuple[tuple[tuple[str, ...], str, st.SearchStrategy[Any]], ...] = (
+    ((".json", ".jsonl", ".safetensors"), "json", _EDITS),
+    ((".parquet",), "table", st.sampled_from(TABLE_CHANGES)),
+    ((".npy", ".npz"), "array", st.sampled_from(ARRAY_CHANGES)),
+)
+_NONE, _ZERO, _UNSEALED = st.none(), st.just(0), st.just(False)
+
+
+def _damage(
+    kind: str,
+    path: str,
+    value: st.SearchStrategy[Any] = _NONE,
+    number: st.SearchStrategy[int] = _ZERO,
+    sealed: st.SearchStrategy[bool] = _UNSEALED,
+) -> st.SearchStrategy[Damage]:
+    return st.builds(Damage, st.just(kind), st.just(path), number, value, sealed)
 
 
 def _bytes_of(path: str, sealed: st.SearchStrategy[bool]) -> st.SearchStrategy[Damage]:
-    """Damage to the bytes of a file, fit for its format."""
+    """Damage to the bytes of a file, most often to values of its format."""
     number = st.integers(0, 5000)
-    kinds: list[st.SearchStrategy[Damage]] = [
-        st.builds(Damage, st.just("flip"), st.just(path), number, st.integers(1, 255), sealed),
-        st.builds(Damage, st.just("patch"), st.just(path), number, _PATCHES, sealed),
-        st.builds(Damage, st.just("cut"), st.just(path), number, st.none(), sealed),
-        st.builds(
-            Damage,
-            st.just("replace"),
-            st.just(path),
-            st.just(0),
-            st.sampled_from(sorted(CONTENTS)),
-            sealed,
-        ),
+    kinds = [
+        _damage("flip", path, st.integers(1, 255), number, sealed),
+        _damage("patch", path, _PATCHES, number, sealed),
+        _damage("cut", path, _NONE, number, sealed),
+        _damage("replace", path, st.sampled_from(sorted(CONTENTS)), _ZERO, sealed),
     ]
-    fit = _shape_of(path, number, sealed)
-    return st.one_of(*kinds, *fit, *fit, *fit)
+    for endings, kind, changes in _FORMATS:
+        if path.endswith(endings):
+            kinds += 3 * [_damage(kind, path, changes, number, sealed)]
+    return st.one_of(*kinds)
 
 
-def _shape_of(
-    path: str, number: st.SearchStrategy[int], sealed: st.SearchStrategy[bool]
-) -> list[st.SearchStrategy[Damage]]:
-    """Damage that knows the format: another value, another table, another array."""
-    if path.endswith((".json", ".jsonl", ".safetensors")):
-        return [st.builds(Damage, st.just("json"), st.just(path), number, _EDITS, sealed)]
-    if path.endswith(".parquet"):
-        return [st.builds(Damage, st.just("table"), st.just(path), number, st.sampled_from(TABLE_CHANGES), sealed)]
-    if path.endswith((".npy", ".npz")):
-        return [st.builds(Damage, st.just("array"), st.just(path), number, st.sampled_from(ARRAY_CHANGES), sealed)]
-    return []
-
-
-def _names(path: str, there: bool = True) -> st.SearchStrategy[Damage]:
-    """Something else under the name of a file or folder, or under a name that is not there."""
-    target = st.sampled_from(_TARGETS)
-    links = st.builds(Damage, st.just("link"), st.just(path), st.just(0), target)
+def _names(path: str, exists: bool = True) -> st.SearchStrategy[Damage]:
+    """Another kind of entry at the path of a file or folder, or at a new path."""
+    links, files = _damage("link", path, st.sampled_from(_TARGETS)), st.sampled_from(_FILES)
     kinds = [
         links,
         links,
-        st.builds(Damage, st.just("hard link"), st.just(path), st.just(0), st.sampled_from(_FILES)),
-        st.builds(Damage, st.just("special"), st.just(path), st.just(0), st.sampled_from(_SPECIALS)),
-        st.builds(Damage, st.just("folder"), st.just(path)),
+        _damage("hard link", path, files),
+        _damage("special", path, st.sampled_from(_SPECIALS)),
+        _damage("folder", path),
     ]
-    if there:
+    if exists:
         kinds += [
-            st.builds(Damage, st.just("moved"), st.just(path), st.just(0), st.just("@/tmp/moved")),
-            st.builds(Damage, st.just("copy"), st.just(path), st.just(0), st.sampled_from(_FILES)),
-            st.builds(Damage, st.just("remove"), st.just(path)),
+            _damage("moved", path, st.just("@/tmp/moved")),
+            _damage("copy", path, files),
+            _damage("remove", path),
         ]
     return st.one_of(*kinds)
 
 
 class Families:
-    """Strategies over the files that the world has."""
+    """Strategies over the files of the world."""
 
     def __init__(self, world: Snapshot) -> None:
         inside = sorted(name.removeprefix("desk/") for name in world if name.startswith("desk/"))
@@ -153,9 +153,9 @@ class Families:
                         world[name].kind == "file"]  # fmt: skip
 
     def all(self) -> dict[str, st.SearchStrategy[Example]]:
-        """Families by name."""
+        """Return the families by name."""
         return {
-            "unsealed": self._on_an_index(lambda index: self._bytes(index, st.just(False)), commands.reading),
+            "unsealed": self._on_an_index(lambda index: self._bytes(index, _UNSEALED), commands.reading),
             "sealed": self._on_an_index(lambda index: self._bytes(index, st.just(True)), commands.ordinary),
             "manifest": self._on_an_index(self._manifest, commands.ordinary),
             "links": self._on_an_index(self._links, commands.ordinary),
@@ -172,8 +172,7 @@ class Families:
         command: Callable[[Sequence[str]], st.SearchStrategy[Command]],
     ) -> st.SearchStrategy[Example]:
         def of(index: str) -> st.SearchStrategy[Example]:
-            some = st.lists(damage(index), min_size=1, max_size=2).map(tuple)
-            return st.builds(Example, some, command([index]))
+            return _examples(damage(index), command([index]))
 
         return st.sampled_from(("grown", *INDEXES)).flatmap(of)
 
@@ -181,28 +180,27 @@ class Families:
         return st.sampled_from(self._of[index]).flatmap(lambda path: _bytes_of(path, sealed))
 
     def _manifest(self, index: str) -> st.SearchStrategy[Damage]:
-        """Values of the newest manifest, sealed."""
+        """Sealed damage to values of the newest manifest."""
         newest = max(name for name in self._of[index] if "/manifests/" in name)
-        number: st.SearchStrategy[Any] = st.integers(0, 400)
-        return st.builds(Damage, st.just("json"), st.just(newest), number, _EDITS, st.just(True))
+        return _damage("json", newest, _EDITS, st.integers(0, 400), st.just(True))
 
     def _links(self, index: str) -> st.SearchStrategy[Damage]:
         extra = [f"{index}/{name}" for name in _EXTRA if f"{index}/{name}" not in self._names_of[index]]
         return st.one_of(
             st.sampled_from(self._names_of[index]).flatmap(_names),
-            st.sampled_from(extra).flatmap(lambda path: _names(path, there=False)),
+            st.sampled_from(extra).flatmap(lambda path: _names(path, exists=False)),
         )
 
     def _on_files(self) -> st.SearchStrategy[Example]:
         damage = st.sampled_from(self._inputs).flatmap(
-            lambda path: st.one_of(_bytes_of(path, st.just(False)), _bytes_of(path, st.just(False)), _names(path))
+            lambda path: st.one_of(_bytes_of(path, _UNSEALED), _bytes_of(path, _UNSEALED), _names(path))
         )
-        some = st.lists(damage, min_size=1, max_size=2).map(tuple)
-        return st.builds(Example, some, commands.taking_files())
+        return _examples(damage, commands.taking_files())
 
     def _on_caches(self) -> st.SearchStrategy[Example]:
-        damage = st.sampled_from(self._caches).flatmap(
-            lambda path: st.one_of(_bytes_of(path, st.just(False)), _names(path))
-        )
-        hybrid = Command(("query", "grown", "--json", "--hybrid", "whales"))
-        return st.builds(Example, st.lists(damage, min_size=1, max_size=2).map(tuple), st.just(hybrid))
+        damage = st.sampled_from(self._caches).flatmap(lambda path: st.one_of(_bytes_of(path, _UNSEALED), _names(path)))
+        return _examples(damage, st.just(Command(("query", "grown", "--json", "--hybrid", "whales"))))
+
+
+def _examples(damage: st.SearchStrategy[Damage], command: st.SearchStrategy[Command]) -> st.SearchStrategy[Example]:
+    return st.builds(Example, st.lists(damage, min_size=1, max_size=2).map(tuple), command)

@@ -1,11 +1,11 @@
-"""A small world for the fuzzer: a home that nobody may touch beside a workplace with all that commands read.
+"""A small world for the fuzzer: a home folder that no command may touch, and a work folder with all inputs.
 
-    home/       files of somebody who is not asked: secrets, photos, an index, links
+    home/       files of another user: secrets, photos, an index, links
     desk/       the current folder: indexes, models, corpora, queries, results, a pipe and a device
     cache/      ISOTROPE_CACHE
     tmp/        TMPDIR
 
-It always lies at the same place, so that what is stored in it (absolute paths included) stays right.
+Its path never changes, so that absolute paths in its files stay valid.
 """
 
 import json
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 INDEXES = ("grown", "chunked", "given", "static", "hnsw", "ivf", "fitted")
-"""Indexes in desk/: one with a history, one of windows, of given vectors, of a table, of other kinds, with a state."""
+"""Indexes in desk/: with a history, with windows, of given vectors, of a table, of other types, with fitted state."""
 
 _WORDS = ["whales", "bridges", "bread", "stars", "rivers", "clocks", "bees", "glass", "maps", "salt", "owls", "lamps"]
 _LABELS = ["entailment", "not_entailment"]
@@ -30,7 +30,7 @@ _VERBS = ["sing", "hang", "rise", "shine", "carry", "tick", "dance", "melt", "le
 
 
 class Entry(NamedTuple):
-    """What a name in the world is: its type with its mode, and its bytes (as a hash), link target or device."""
+    """An entry of the world: its type and mode, and its content: a hash of the bytes, a link target or a device."""
 
     mode: int
     content: str
@@ -42,24 +42,24 @@ class Entry(NamedTuple):
 
 
 Snapshot = dict[str, Entry]
-"""Every name below the root, relative to it. Times are no part of it."""
+"""Every path below the root, relative to it, without times."""
 
 
 _SETTLED = 100_000_000  # nanoseconds after which a change of a file shows in its ctime
-_hashes: dict[str, tuple[tuple[int, int, int], str]] = {}  # of files that have settled
+_hashes: dict[str, tuple[tuple[int, int, int], str]] = {}  # of files unchanged for that time
 
 
 def snapshot(root: Path) -> Snapshot:
-    """Everything below `root`; no link is followed."""
-    found: Snapshot = {}
+    """Return every path below `root`, without following links."""
+    world: Snapshot = {}
     start, folders = len(str(root)) + 1, [str(root)]
     while folders:
         with os.scandir(folders.pop()) as entries:
             for entry in entries:
-                found[entry.path[start:]] = _entry(entry.path)
+                world[entry.path[start:]] = _entry(entry.path)
                 if entry.is_dir(follow_symlinks=False):
                     folders.append(entry.path)
-    return found
+    return world
 
 
 def _entry(path: str) -> Entry:
@@ -72,20 +72,20 @@ def _entry(path: str) -> Entry:
 
 
 def _hash(path: str, about: os.stat_result) -> str:
-    """Of the bytes, read again unless nothing can have changed: no program sets a ctime."""
+    """Return a hash of the bytes, cached by ctime, which no program can set."""
     key = (about.st_ino, about.st_ctime_ns, about.st_size)
     if path in _hashes and _hashes[path][0] == key:
         return _hashes[path][1]
     read = time.time_ns()
     with open(path, "rb") as file:
-        found = blake2b(file.read()).hexdigest()
+        digest = blake2b(file.read()).hexdigest()
     if read - about.st_ctime_ns > _SETTLED:
-        _hashes[path] = key, found
-    return found
+        _hashes[path] = key, digest
+    return digest
 
 
 class World:
-    """The world at `root`, and an untouched copy of it to mend it from."""
+    """The world at `root`, and a pristine copy to restore it from."""
 
     def __init__(self, root: Path, pristine: Path) -> None:
         self.root, self._pristine = root, pristine
@@ -94,13 +94,13 @@ class World:
         self.before = snapshot(root)
 
     def mend(self, now: Snapshot | None = None) -> None:
-        """Make the world what it was at first; `now` is what it is, where that is known."""
+        """Restore the world; `now` is its current state, if known."""
         now = snapshot(self.root) if now is None else now
         for name in sorted(now):
             path = self.root / name
-            if not os.path.lexists(path):  # went with its folder
+            if not os.path.lexists(path):  # removed with its folder
                 continue
-            # What is written to a hard link appears elsewhere too.
+            # Writing to a hard link changes another file too.
             linked = now[name].kind == "file" and path.lstat().st_nlink > 1
             if self.before.get(name) != now[name] or linked:
                 remove(path)
@@ -110,7 +110,7 @@ class World:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, a link or a folder with all that is in it."""
+    """Remove a file, a link or a folder with its content."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -118,7 +118,7 @@ def remove(path: Path) -> None:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """One name with its type and mode; a folder without what is in it."""
+    """Copy an entry with its type and mode; a folder without its content."""
     about = source.lstat()
     target.parent.mkdir(parents=True, exist_ok=True)
     if stat.S_ISLNK(about.st_mode):
@@ -136,7 +136,7 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def make_socket(path: Path) -> None:
-    """A socket that nobody listens to."""
+    """Make a socket without a listener."""
     here = os.open(".", os.O_RDONLY)
     os.chdir(path.parent)  # the name of a socket is limited to a hundred bytes
     try:
@@ -148,7 +148,7 @@ def make_socket(path: Path) -> None:
 
 
 def make_device(path: Path, minor: int) -> None:
-    """The device /dev/null (3) or /dev/zero (5); for who may not make one, a link to it."""
+    """Make the device /dev/null (3) or /dev/zero (5), or a link to it without the permission to make devices."""
     try:
         os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, minor))
     except PermissionError:
@@ -156,7 +156,7 @@ def make_device(path: Path, minor: int) -> None:
 
 
 def lay_out(root: Path, run: Callable[..., None]) -> None:
-    """Make the world at `root`. `run` runs a command line in desk/, which is the current folder by then."""
+    """Create the world at `root`. `run` runs a command line in desk/, which becomes the current folder."""
     from tests.tiny_models import make_tiny_model
 
     work = root / "desk"
@@ -186,7 +186,7 @@ def _documents(count: int) -> list[dict[str, object]]:
 
 
 def _corpora(work: Path) -> None:
-    """The same documents in every format, and a few of them with vectors or without ids."""
+    """Write the same documents in every format, and some with vectors or without ids."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.csv
@@ -220,7 +220,7 @@ def _lines(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
 
 
 def _old_model(model: Path, target: Path) -> None:
-    """The model as it was before safetensors."""
+    """Write the model in the format before safetensors."""
     import torch
     from safetensors.torch import load_file
 
@@ -245,7 +245,7 @@ def _indexes(run: Callable[..., None]) -> None:
 
 
 def _files_for_commands(work: Path, run: Callable[..., None]) -> None:
-    """Queries, ids, labels, a recipe, a BEIR folder, and files that commands wrote."""
+    """Write queries, ids, labels, a recipe, a BEIR folder, and outputs of commands."""
     (work / "queries.txt").write_text("whales sing\nbread\n", encoding="utf-8")
     _lines(work / "queries.jsonl", [{"_id": "q1", "text": "whales sing"}, {"_id": "q2", "text": "bread"}])
     (work / "ids.txt").write_text("d2\nd4\n", encoding="utf-8")
@@ -267,7 +267,7 @@ def _files_for_commands(work: Path, run: Callable[..., None]) -> None:
     (work / "beir/qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td0\t1\nq2\td2\t1\n")
     run("evaluate", "recall", "grown", "--sample", "10", "-o", "result.json")
     run("dedup", "grown", "--threshold", "0.9", "-o", "duplicates.parquet", "--save-pairs", "pairs.parquet")
-    # Not for their files: what is imported and warmed up once need not be by every child.
+    # Import and warm up libraries once here instead of in every child.
     run("query", "grown", "--hybrid", "--where", "year > 1991", "--group-by", "year", "whales")
     run("export", "grown", "--to", "sentence-transformers", "-o", str(work.parent / "tmp/export"))
     run("export", "grown", "--to", "faiss", "-o", str(work.parent / "tmp/export.faiss"))
@@ -279,7 +279,7 @@ def _files_for_commands(work: Path, run: Callable[..., None]) -> None:
 
 
 def _home(home: Path, index: Path) -> None:
-    """What belongs to somebody else, some of it named as files of an index are."""
+    """Write another user's files, some with names of files of an index."""
     for name, text in {
         "secrets.txt": "do not read",
         "keys/id_rsa": "PRIVATE",
@@ -300,7 +300,7 @@ def _home(home: Path, index: Path) -> None:
 
 
 def _specials(work: Path) -> None:
-    """A pipe that nobody writes to, devices, a socket, links of every kind."""
+    """Make a pipe without a writer, devices, a socket and links of every kind."""
     os.mkfifo(work / "pipe")
     make_device(work / "null", 3)
     make_device(work / "zero", 5)
@@ -318,7 +318,7 @@ def _specials(work: Path) -> None:
 
 
 class Zygote:
-    """The process that runs commands in forked children; see `tests.fuzz.zygote`. Starting it lays out the world."""
+    """The process that creates the world and runs commands in forked children; see `tests.fuzz.zygote`."""
 
     def __init__(self, root: Path) -> None:
         command = [sys.executable, "-m", "tests.fuzz.zygote", str(root)]
@@ -333,7 +333,7 @@ class Zygote:
         assert self._receive() == "ready"
 
     def run(self, request: dict[str, object]) -> dict[str, object]:
-        """What became of a command; `tests.fuzz.zygote` says what both hold."""
+        """Run a command and return its ending; `tests.fuzz.zygote` documents both."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(request) + "\n")
         answer = self._receive()

@@ -1,6 +1,6 @@
-"""Runs command lines in forked children, so that thousands of them pay for the imports once.
+"""A process that runs command lines in forked children, so that thousands of commands share one import of libraries.
 
-Run as `python -m tests.fuzz.zygote ROOT`; lays out the world at ROOT, prints "ready" and then answers JSON lines:
+`python -m tests.fuzz.zygote ROOT` creates the world at ROOT, prints "ready" and then answers JSON lines:
 
     {"argv": [...], "stdin": hex or null (closed), "seconds": limit, "sabotage": name or ""}
     {"status": exit code, negative for a signal, "hung": bool, "stdout": text, "stderr": text}
@@ -21,9 +21,9 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppres
 from pathlib import Path
 from typing import Any
 
-_MEMORY = 6 << 30  # bytes of address space a child may take beyond what is there at the fork
-_FILE = 256 << 20  # bytes a file may grow to
-_SHOWN = 1 << 20  # bytes of output that are handed back
+_MEMORY = 6 << 30  # bytes of address space that a child may add after the fork
+_FILE = 256 << 20  # largest file in bytes
+_SHOWN = 1 << 20  # bytes of output that are returned
 
 
 def _environment(root: Path) -> dict[str, str]:
@@ -42,7 +42,7 @@ def _environment(root: Path) -> dict[str, str]:
 
 
 def _run_here(*argv: str) -> None:
-    """A command of the laying out, which must succeed."""
+    """Run a command that prepares the world and must succeed."""
     from search.cli import cli
 
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
@@ -50,7 +50,7 @@ def _run_here(*argv: str) -> None:
 
 
 def _one_library(library: Path) -> None:
-    """`demo-corpus` reads the world's library: that of Python takes seconds."""
+    """Let `demo-corpus` read the world's library, because Python's takes seconds."""
     paths: Any = sysconfig
     real = sysconfig.get_path
     paths.get_path = lambda name, *rest, **named: str(library) if name == "stdlib" else real(name, *rest, **named)
@@ -73,11 +73,11 @@ SABOTAGE: dict[str, Callable[[], object]] = {
     "abort": os.abort,
     "exit": lambda: sys.exit(7),
 }
-"""What a broken command might do: for the tests of the fuzzer itself."""
+"""Possible faults of a broken command, for the tests of the fuzzer."""
 
 
 def _child(request: dict[str, Any], streams: list[int]) -> None:
-    """Become the command. Never returns."""
+    """Run the command in this child process. Never returns."""
     os.setsid()
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
@@ -102,7 +102,7 @@ def _child(request: dict[str, Any], streams: list[int]) -> None:
             main()
     except SystemExit as end:
         status = end.code
-    except BaseException:  # noqa: BLE001 - whatever it is, the judge sees it
+    except BaseException:  # noqa: BLE001 - reported to the judge
         import traceback
 
         traceback.print_exc()
@@ -117,7 +117,7 @@ def _child(request: dict[str, Any], streams: list[int]) -> None:
 
 @contextmanager
 def _pipe_reader(path: Path) -> Iterator[Callable[[], object]]:
-    """Somebody who reads what is written to the world's pipe, so that writing to it does not wait for ever."""
+    """Read the world's pipe, so that writers to it do not block."""
     try:
         reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
     except OSError:
@@ -136,7 +136,7 @@ def _pipe_reader(path: Path) -> Iterator[Callable[[], object]]:
 
 
 def _wait(child: int, seconds: float, meanwhile: Callable[[], object]) -> tuple[int, bool]:
-    """Exit status of a child, and whether it had to be stopped for taking longer than that."""
+    """Return the exit status of a child, and whether it was killed because it exceeded `seconds`."""
     end, nap = time.monotonic() + seconds, 0.001
     while time.monotonic() < end:
         meanwhile()
@@ -150,45 +150,45 @@ def _wait(child: int, seconds: float, meanwhile: Callable[[], object]) -> tuple[
 
 
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
-    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as complained:
-        given.write(bytes.fromhex(request["stdin"] or ""))
-        given.seek(0)
+    with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
+        stdin.write(bytes.fromhex(request["stdin"] or ""))
+        stdin.seek(0)
         child = os.fork()
         if child == 0:
             try:
-                _child(request, [given.fileno(), said.fileno(), complained.fileno()])
+                _child(request, [stdin.fileno(), stdout.fileno(), stderr.fileno()])
             finally:
                 os._exit(99)
         with _pipe_reader(Path("pipe")) as drain:
             status, hung = _wait(child, request["seconds"], drain)
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(child, signal.SIGKILL)  # workers that it left behind
+            os.killpg(child, signal.SIGKILL)  # remaining workers
         answer: dict[str, Any] = {"status": status, "hung": hung}
-        for name, stream in (("stdout", said), ("stderr", complained)):
+        for name, stream in (("stdout", stdout), ("stderr", stderr)):
             stream.seek(0)
             answer[name] = stream.read(_SHOWN).decode("utf-8", "backslashreplace")
         return answer
 
 
 def main() -> None:
-    """Lay out, then answer until there are no more lines."""
+    """Create the world, then answer lines until the end of the input."""
     root = Path(sys.argv[1])
     outside = tempfile.gettempdir()
     os.environ.update(_environment(root))
-    if hasattr(os, "sched_setaffinity"):  # so that no library starts threads, which a fork would lose
+    if hasattr(os, "sched_setaffinity"):  # prevents libraries from starting threads, which a fork loses
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     from tests.fuzz.world import lay_out
 
     lay_out(root, _run_here)
     _one_library(root / "desk/library")
     gc.collect()
-    gc.freeze()  # so that no child destroys what belongs to threads that it has not
-    tempfile.tempdir = outside  # streams of children lie outside the world
+    gc.freeze()  # prevents children from destroying objects of threads that they do not have
+    tempfile.tempdir = outside  # streams of children are outside the world
     print(json.dumps("ready"), flush=True)
     for line in iter(sys.stdin.readline, ""):
         tempfile.tempdir = outside
         print(json.dumps(_answer(json.loads(line))), flush=True)
-    os._exit(0)  # libraries would complain about what is frozen
+    os._exit(0)  # a normal exit would fail on frozen objects
 
 
 if __name__ == "__main__":

@@ -279,7 +279,7 @@ def test_title_and_text_are_joined_as_the_recipe_says(config: BuildConfig, tmp_p
         IsotropeModel(
             dataclasses.replace(config, corpus=dataclasses.replace(config.corpus, text=("summary",))), run_options=TORCH
         ) as model,
-        pytest.raises(ConfigError, match='"summary", which the corpus of the task does not have; it has id, ti'),
+        pytest.raises(ConfigError, match='"summary", which the corpus of the task does not have; expected one of id'),
     ):
         indexed(model, rows(DOCUMENTS))
 
@@ -288,7 +288,7 @@ def test_blank_documents_and_queries_are_counted_and_find_nothing(model: Isotrop
     corpus = [*rows(DOCUMENTS), {"id": "blank", "title": "", "text": " \n"}]
     with pytest.warns(UserWarning, match="^1 blank document left out of the index and never found$"):
         indexed(model, corpus)
-    with pytest.warns(UserWarning, match="^2 queries without a text or without candidates: nothing found$"):
+    with pytest.warns(UserWarning, match="^2 queries without a text or without candidates: no hits$"):
         answers = found(model, {**QUERIES, "blank": " ", "empty": ""}, top_k=20)
     assert answers["blank"] == answers["empty"] == {}
     assert set(answers["q1"]) == {one.id for one in DOCUMENTS}

@@ -222,7 +222,7 @@ def test_weights_or_architectures_that_do_not_fit_are_a_model_error(folder: Path
 def test_truncated_safetensors_are_a_model_error(folder: Path) -> None:
     data = (folder / "model.safetensors").read_bytes()
     (folder / "model.safetensors").write_bytes(data[: len(data) // 2])
-    with pytest.raises(ModelError, match=r"model\.safetensors: cannot be read as safetensors: .* is cut short"):
+    with pytest.raises(ModelError, match=r"model\.safetensors: cannot be read as safetensors: .* is truncated"):
         encode(folder)
 
 

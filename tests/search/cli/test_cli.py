@@ -229,7 +229,7 @@ def test_bad_rows_stop_the_build_or_are_left_out_and_listed(settings: list[str],
     assert "--on-error skip" in done.stderr
     done = isotrope("build", tmp_path / "docs.jsonl", tmp_path / "i", *settings, "--on-error", "skip", "--json")
     assert (done.returncode, json.loads(done.stdout)["documents"]) == (0, 2)
-    assert "1 rows were left out (1 text)" in done.stderr
+    assert "1 rows were skipped (1 text)" in done.stderr
     assert json.loads((tmp_path / "i.rejects.jsonl").read_text())["id"] == "b"
 
 
@@ -238,7 +238,7 @@ def test_standard_input_is_a_corpus(settings: list[str], tmp_path: Path) -> None
         "build", "-", tmp_path / "i", "--format", "text", *settings, "--json", stdin="one line\n\nand another\n"
     )
     assert json.loads(done.stdout)["documents"] == 2
-    assert "blank lines left out: 1" in done.stderr
+    assert "1 blank lines were skipped" in done.stderr
     hits = json.loads(isotrope("query", tmp_path / "i", "line", "--json").stdout)["hits"]
     assert {hit["text"] for hit in hits} == {"one line", "and another"}
     # the same documents again, in a file of the corpus's own: there already
@@ -376,7 +376,7 @@ def test_an_index_among_the_sources_is_not_read_as_corpus(corpus: Path, settings
     for _ in range(2):
         done = isotrope("build", tmp_path, tmp_path / "index", *settings, "--json")
         assert (done.returncode, json.loads(done.stdout)["documents"]) == (0, 9)
-    assert "2 files or folders that are no corpus were left out" in done.stderr
+    assert "2 files or folders that are not corpora were skipped" in done.stderr
 
 
 def test_the_rejects_file_may_not_be_the_corpus(corpus: Path, settings: list[str], tmp_path: Path) -> None:
@@ -451,7 +451,7 @@ def test_what_nobody_foresaw_is_one_line_and_a_traceback_on_request(
     monkeypatch.delenv("ISOTROPE_TRACEBACK", raising=False)
     done = isotrope("query", index, "thing")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
-    assert done.stderr.startswith(f"error: unexpected ({shown}). This is a fault of isotrope; ")
+    assert done.stderr.startswith(f"error: unexpected ({shown}). This is a bug in isotrope; ")
     assert "ISOTROPE_TRACEBACK=1" in done.stderr
     monkeypatch.setenv("ISOTROPE_TRACEBACK", "1")
     done = isotrope("query", index, "thing")

@@ -66,7 +66,7 @@ def test_an_empty_path_is_not_the_folder_one_is_in(
     monkeypatch.chdir(index.parent)
     done = isotrope(*arguments)
     assert (done.returncode, "Traceback" in done.stderr) == (2, False)
-    assert "it is empty; expected a path" in " ".join(done.stderr.split())
+    assert "the path is empty; expected a path" in " ".join(done.stderr.split())
     assert sorted(path.name for path in index.parent.iterdir()) == ["docs.jsonl", "index"]
 
 
@@ -141,9 +141,9 @@ def test_a_refit_says_what_the_search_reaches_and_a_compaction_what_stays(index:
     assert "search Flat, recall@10 1.0000, 32 bytes a vector" in " ".join(done.stdout.split())
     isotrope("delete", str(index), "d1")
     done = isotrope("compact", str(index), "--quiet")
-    assert "1 segment, written anew, 1 deleted document dropped" in done.stdout
+    assert "1 segment, rewritten, 1 deleted document removed" in done.stdout
     said = " ".join(done.stderr.split())
-    assert "3 older generations stay for readers, deleted documents in them included; --keep 1 --grace 0" in said
+    assert "3 older generations are kept for readers, with their deleted documents; --keep 1 --grace 0" in said
     assert "older generations" not in isotrope("compact", str(index), "--keep", "1", "--grace", "0").stderr
 
 

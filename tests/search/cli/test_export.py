@@ -51,11 +51,11 @@ def test_every_kind_says_what_it_wrote(kind: str, files: list[str] | None, index
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--to", "faiss", "--queries", "x"], "--queries is for --to trec-run"),
-        (["--to", "parquet", "-k", "3"], "-k is for --to trec-run"),
-        (["--to", "parquet", "--model", "m"], "--model is for --to sentence-transformers and trec-run"),
-        (["--to", "sentence-transformers", "--backend", "torch"], "--backend is for --to trec-run"),
-        (["--to", "sentence-transformers", "--force"], "--force is for --to faiss and parquet and trec-run"),
+        (["--to", "faiss", "--queries", "x"], "--queries applies to --to trec-run"),
+        (["--to", "parquet", "-k", "3"], "-k applies to --to trec-run"),
+        (["--to", "parquet", "--model", "m"], "--model applies to --to sentence-transformers and trec-run"),
+        (["--to", "sentence-transformers", "--backend", "torch"], "--backend applies to --to trec-run"),
+        (["--to", "sentence-transformers", "--force"], "--force applies to --to faiss and parquet and trec-run"),
         (["--to", "trec-run"], "needs --queries"),
         (["--to", "onnx"], "'onnx' is not one of"),
         ([], "Missing option '--to'"),

@@ -98,7 +98,7 @@ def test_what_cannot_be_in_object_storage_is_refused(
 ) -> None:
     status, _, err = run(capsys, monkeypatch, "inspect", "index", "-o", f"{bucket}/facts.json")
     assert status == 2
-    assert "only indexes and corpora" in err
+    assert "only for indexes and corpora" in " ".join(err.split())
     status, _, err = run(capsys, monkeypatch, "inspect", f"{bucket}/none")
     assert (status, err.split("\n")[0]) == (
         1, f"error: {bucket}/none: no such index. Build one with: isotrope build SOURCE {bucket}/none"

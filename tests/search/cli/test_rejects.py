@@ -26,9 +26,9 @@ def test_a_list_of_rejected_rows_is_of_the_last_run_and_older_ones_stay(place: P
     build("docs.jsonl", "bad.jsonl")  # the same list is no other one
     build("docs.jsonl", "bad.jsonl", "worse.jsonl")  # nor is one that holds it all
     assert listed("new.rejects.jsonl") == ["new", "worse"]
-    assert "of rows that an earlier run left out is now new.1.rejects.jsonl" in build("docs.jsonl", "worse.jsonl")
+    assert "of rows that an earlier run skipped was moved to new.1.rejects.jsonl" in build("docs.jsonl", "worse.jsonl")
     assert (listed("new.rejects.jsonl"), listed("new.1.rejects.jsonl")) == (["worse"], ["new", "worse"])
-    assert "is now new.2.rejects.jsonl" in build("docs.jsonl")
+    assert "was moved to new.2.rejects.jsonl" in build("docs.jsonl")
     assert sorted(path.name for path in place.glob("*rejects*")) == ["new.1.rejects.jsonl", "new.2.rejects.jsonl"]
 
 

@@ -189,5 +189,5 @@ def test_a_report_counts_windows(index: Path, tmp_path: Path) -> None:
     rows = Index.open(index).manifest.rows
     assert f"<b>{rows:,}</b><span>windows</span>" in page
     assert "Tokens a window before truncation" in page
-    assert "at most 24 tokens, 8 of them those of the one before" in page
+    assert "at most 24 tokens, with an overlap of 8" in page
     assert "No window is longer than the 26 tokens" in page

@@ -282,7 +282,7 @@ def test_the_whole_way_on_the_command_line(tmp_path: Path, monkeypatch: pytest.M
     assert "up to date" in again.stdout, again.stderr
     write_lines(Path("more.jsonl"), [{"id": "d0", "vector": rows[0]["emb"]}, {"id": "new", "vector": [1, 2, 3, 4, 5]}])
     added = isotrope("add", "my-index", "more.jsonl")
-    assert "1 new, 0 replaced, 1 there already" in added.stdout, added.stderr
+    assert "1 new, 0 replaced, 1 unchanged" in added.stdout, added.stderr
     assert "1 came with the documents" in added.stdout
     dedup = isotrope("dedup", "docs.jsonl", "--vector-column", "emb", "--threshold", "0.9999", "--kept", "kept.jsonl")
     assert dedup.returncode == 0, dedup.stderr
@@ -327,5 +327,5 @@ def test_bad_rows_are_left_out_and_listed(tmp_path: Path, monkeypatch: pytest.Mo
     assert (refused.returncode, refused.stdout) == (1, "")
     assert 'docs.jsonl:8: the vector "vector" is all zero, and has no direction (id "d7")' in refused.stderr
     done = isotrope("build", "docs.jsonl", "my-index", "--vector-column", "vector", "--on-error", "skip")
-    assert "2 rows were left out (2 vector); see my-index.rejects.jsonl" in done.stderr, done.stderr
+    assert "2 rows were skipped (2 vector); see my-index.rejects.jsonl" in done.stderr, done.stderr
     assert len(SearchEngine("my-index")) == 38

@@ -101,7 +101,7 @@ def test_deleted_rows_are_absent(config: BuildConfig, tmp_path: Path) -> None:
     build_index(DOCUMENTS, index, config, TORCH)
     delete_documents(index, ["d0", "d4", "d8"])
     path, facts = exported(tmp_path, index)
-    assert (facts["rows"], facts["index"]) == (6, "made again of the live rows")
+    assert (facts["rows"], facts["index"]) == (6, "rebuilt from the live rows")
     assert faiss.read_index(str(path)).ntotal == 6
     assert_same_hits(path, index, 6)
 
@@ -180,7 +180,7 @@ def test_the_type_is_kept_with_its_search_parameters(factory: str, config: Build
 
     delete_documents(index, ["m0007"])
     again, facts = exported(tmp_path / "live", index)
-    assert (facts["factory"], facts["index"]) == (factory, "made again of the live rows")
+    assert (facts["factory"], facts["index"]) == (factory, "rebuilt from the live rows")
     found = faiss.read_index(str(again))
     assert (layer_names(found), found.ntotal) == (kinds, 159)
     assert ann.search_parameters(found) == parameters

@@ -56,11 +56,11 @@ def test_reciprocal_ranks_are_of_words_alone_too(index: Path, tmp_path: Path) ->
 
 
 def test_the_command_says_what_decided(index: Path) -> None:
-    unread = 'the query "zyzzyva" holds nothing that the encoder knows; its hits'
+    unread = 'the query "zyzzyva" contains no token that the encoder knows; its hits'
     with live_server(index) as server:
         for asked in ((index,), ("--url", server.url)):
             hybrid = isotrope("query", *asked, "--json", "--hybrid", "--hybrid-weight", "0.9", "zyzzyva")
-            assert hybrid.stderr == f"note: {unread} are those of BM25 alone\n"
+            assert hybrid.stderr == f"note: {unread} come from BM25 alone\n"
             assert '"id": "odd"' in hybrid.stdout
             assert '"rank": 2' not in hybrid.stdout
-            assert f"{unread} mean nothing" in isotrope("query", *asked, "--json", "zyzzyva").stderr
+            assert f"{unread} are meaningless" in isotrope("query", *asked, "--json", "zyzzyva").stderr
