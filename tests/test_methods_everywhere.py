@@ -20,7 +20,7 @@ from indexer.config import (
     WhiteningConfig,
 )
 from indexer.errors import ConfigError, EvaluationError
-from indexer.pooling.latte_mix.divergence import js_similarities
+from indexer.papers.latte_mix.divergence import js_similarities
 from indexer.store.manifest import load_manifest
 from search import SearchEngine
 from search.evaluation.papers.method_settings import MethodsOptions
@@ -30,7 +30,7 @@ from search.evaluation.sts.data import read_tasks
 from search.evaluation.target import Target
 from search.ranking.divergence import rank_by_divergence
 from tests.documents import DOCUMENTS
-from tests.indexer.pipeline.test_latte_mix import MANY
+from tests.indexer.papers.test_latte_mix import MANY
 from tests.indexer.pipeline.test_static import WORDS, vectors
 from tests.playground import lay_out
 from tests.search.cli.test_cli import isotrope

@@ -20,7 +20,7 @@ from indexer.encoders.spec import num_layers, spec_of_index
 from indexer.encoders.static_tables import load_table
 from indexer.errors import ConfigError, ModelError
 from indexer.output_files import check_output_folder
-from indexer.pooling.sif import read_counts, sif_weights
+from indexer.paper_methods import POOLINGS, load_method
 from indexer.store.files import FileDigest
 from search.export import ExportReport, st_modules
 from search.export.st_modules import Module, ModuleChain, Prompts
@@ -67,7 +67,8 @@ def _require_exportable(index: Index) -> None:
     """Raises ConfigError for what no modules of sentence-transformers compute."""
     encoder, transform = index.encoder, index.transform
     elsewhere = "the index holds embeddings made elsewhere, so there is no model to export"
-    poolings = ("mean", "sif") if encoder.traits.has_table else get_args(BasicPooling)
+    weighted = (name for name, paper in POOLINGS.items() if paper.weighs_tokens)
+    poolings = ("mean", *weighted) if encoder.traits.has_table else get_args(BasicPooling)
     reason = ""
     if not encoder.traits.encodes_texts:
         reason = f'encoder.kind is "{encoder.kind}": {elsewhere}'
@@ -94,9 +95,8 @@ def _of_table(spec: EncoderSpec) -> list[Module]:
     """The same of a table: SIF's weights go into its rows, and tokens it does not know get a row of zeros."""
     table = load_table(Path(spec.folder))
     vectors = np.asarray(table.vectors)
-    if spec.identity.pooling == "sif":
-        weights = sif_weights(read_counts(spec.fitted_folder("sif")), spec.identity.sif_a or 0.0)
-        vectors = vectors * weights[:, None]
+    if (paper := POOLINGS.get(spec.identity.pooling)) is not None:
+        vectors = vectors * load_method(paper).token_weights(spec)[:, None]
     if table.unknown == len(vectors):
         vectors = np.concatenate([vectors, np.zeros((1, vectors.shape[1]), np.float32)])
     return [st_modules.static_embedding(table.tokenizer, vectors)]

@@ -9,7 +9,7 @@ import pytest
 
 from indexer.arrays import Embeddings, Mask, SearchResult, Vectors
 from indexer.errors import ConfigError
-from indexer.pooling.latte_mix.divergence import js_similarities
+from indexer.papers.latte_mix.divergence import js_similarities
 from indexer.transforms import Hellinger, Normalisation
 from search.ranking.divergence import (
     ProvedTopK,

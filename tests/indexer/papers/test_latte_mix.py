@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from indexer.pipeline.train_pooling import train_pooling
 
 from indexer import BuildConfig, Document, build_index
 from indexer.config import EncoderConfig, IndexConfig, LatteMixConfig, StoreConfig, WhiteningConfig
@@ -16,10 +17,9 @@ from indexer.encoders import load_encoder, resolve_spec
 from indexer.encoders.fitted_state import load_fitted_state
 from indexer.encoders.token_embeddings import TokenEmbeddings
 from indexer.errors import ConfigError, ExistsError, MismatchError, ModelError
+from indexer.papers.latte_mix import load_latte_mix
 from indexer.pipeline.add import add_documents
 from indexer.pipeline.refit import refit_index
-from indexer.pipeline.train_pooling import train_pooling
-from indexer.pooling.latte_mix import load_latte_mix
 from indexer.run_options import RunOptions
 from indexer.store.manifest import load_manifest
 from indexer.transforms import Hellinger

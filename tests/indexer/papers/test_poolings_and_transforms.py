@@ -24,8 +24,8 @@ from indexer.encoders.spec import with_fitted_state
 from indexer.encoders.token_embeddings import TokenEmbeddings
 from indexer.errors import ConfigError, ModelError
 from indexer.moments import Moments
-from indexer.pooling.sbert_wk import sbert_wk
-from indexer.pooling.sif import count_tokens, read_counts, sif_weights, write_counts
+from indexer.papers.sbert_wk import sbert_wk
+from indexer.papers.sif import count_tokens, read_counts, sif_weights, write_counts
 from indexer.run_options import RunOptions
 from indexer.transforms import (
     FitData,

@@ -13,9 +13,9 @@ import pytest
 from safetensors.numpy import save_file
 
 from indexer.errors import ConfigError, ModelError
-from indexer.pooling.latte_mix import FILES, load_latte_mix, save_latte_mix
-from tests import oracles_lattemix as oracle
-from tests.indexer.pooling.latte_mix.small_mixtures import LATENTS, SIZE, SMALL, held_out, made_texts, train, trained
+from indexer.papers.latte_mix import FILES, load_latte_mix, save_latte_mix
+from tests.indexer.papers import oracles_lattemix as oracle
+from tests.indexer.papers.latte_mix.small_mixtures import LATENTS, SIZE, SMALL, held_out, made_texts, train, trained
 
 # The posterior
 

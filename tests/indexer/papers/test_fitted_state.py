@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from indexer.pipeline.train_pooling import train_pooling
 
 from indexer import BuildConfig, Document, RunOptions, build_index, compact_index, delete_documents
 from indexer.config import EncoderConfig, LatteMixConfig, StoreConfig, WhiteningConfig
 from indexer.errors import ConfigError, CorpusError, MismatchError
 from indexer.pipeline import build as build_module
 from indexer.pipeline.add import add_documents
-from indexer.pipeline.train_pooling import train_pooling
 from indexer.store.manifest import load_manifest
 from search import SearchEngine, verify_index
 from tests.directories import snapshot

@@ -18,10 +18,10 @@ from safetensors.numpy import save
 
 from indexer.config import FlowConfig
 from indexer.errors import ConfigError
+from indexer.papers.flow import Flow, Glow, fit_flow, fit_glow, parameter_shapes
 from indexer.transforms import Normalisation, transform_from_bytes, transform_to_bytes
-from indexer.transforms.flow import Flow, Glow, fit_flow, fit_glow, parameter_shapes
+from tests.indexer.papers.oracles_flow import flow_of_row
 from tests.oracles import iso_score
-from tests.oracles_flow import flow_of_row
 
 Rows = npt.NDArray[np.float32]
 SMALL = FlowConfig(levels=2, depth=2, width=8, learning_rate=5e-3)
