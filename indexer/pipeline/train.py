@@ -151,14 +151,14 @@ def _blocks(texts: Sequence[str]) -> Texts:
 
 def _texts_of_build(corpus: Iterable[Document], config: BuildConfig, spec: EncoderSpec) -> list[str]:
     """Return the texts of the sample that whitening is fitted on, for int8 of a smaller one."""
-    if not isinstance(corpus, Corpus) or any(file.is_stdin for file in corpus.files):
+    if isinstance(corpus, Iterator) or (isinstance(corpus, Corpus) and any(file.is_stdin for file in corpus.files)):
         raise ConfigError(
-            "the encoder is fitted to the corpus before the build, and standard input can be read only once. Fix: "
-            "write the corpus to a file, or run isotrope train first and name its folder as encoder.fitted."
+            "the encoder is fitted to the corpus before the build, and a stream can be read only once. Fix: write the "
+            "corpus to a file, or run isotrope train first and name its folder as encoder.fitted."
         )
     int8 = spec.identity.precision == "int8"
     sample = CALIBRATION_TEXTS if int8 else config.whitening.sample
-    documents = (document for document, _, _ in corpus.rows())
+    documents = (document for document, _, _ in corpus.rows()) if isinstance(corpus, Corpus) else corpus
     chosen = sampled_texts(documents, config, 0 if sample == "all" else int(sample))
     return list(DocumentChunker(spec, config.chunk)(chosen).texts)
 

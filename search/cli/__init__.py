@@ -38,7 +38,7 @@ _COMMANDS = {
     ),
     "dedup": ("search.cli.dedup:command", "Find near-duplicates, and prove it."),
     "evaluate": ("search.cli.evaluate:command", "Measure quality: similarity, retrieval, recall."),
-    "train": ("search.cli.prepare:train", "Train what a pooling needs, without labels."),
+    "train": ("search.cli.prepare:train", "Fit an encoder to a corpus before builds, without labels."),
     "tune": ("search.cli.tune:command", "Pick settings of whitening and hybrid search, without labels or with."),
     "report": ("search.cli.report:command", "One page about an index: spectrum, scores, gates, measured quality."),
     "plan": (

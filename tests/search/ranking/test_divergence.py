@@ -10,7 +10,8 @@ import pytest
 from indexer.arrays import Embeddings, Mask, SearchResult, Vectors
 from indexer.errors import ConfigError
 from indexer.papers.latte_mix.divergence import js_similarities
-from indexer.transforms import Hellinger, Normalisation
+from indexer.papers.latte_mix.hellinger import Hellinger
+from indexer.transforms import Normalisation
 from search.ranking.divergence import (
     ProvedTopK,
     first_reach,
@@ -41,8 +42,10 @@ def index_of(rows: Embeddings, transform: Any, exact: bool = True, store: str = 
             found.append((scores[best], there[best]))
         return found
 
-    encoder = SimpleNamespace(latte_mix=SimpleNamespace(dims=DIMS, latent="categorical"), pooling="latte-mix")
-    config = SimpleNamespace(encoder=encoder, store=SimpleNamespace(embeddings=store), gives_probabilities=True)
+    encoder, settings = SimpleNamespace(pooling="latte-mix"), SimpleNamespace(dims=DIMS, latent="categorical")
+    config = SimpleNamespace(
+        encoder=encoder, store=SimpleNamespace(embeddings=store), gives_probabilities=True, paper=lambda _: settings
+    )
     return SimpleNamespace(
         path="the-index", config=config, transform=transform, search=search, embeddings=lambda some: rows[some],
         numbering=SimpleNamespace(rows=len(rows)), searched=[SimpleNamespace(exact=exact)],

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from indexer.config import LatteMixConfig
 from indexer.papers.latte_mix import LatteMix, train_latte_mix
+from indexer.papers.latte_mix.settings import LatteMixConfig
 from indexer.papers.latte_mix.training import Group
 
 Rows = npt.NDArray[np.float32]
