@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from indexer.pipeline.pending_parts import prepare_parts as prepare_parts
     from indexer.pipeline.refit import RefitReport as RefitReport
     from indexer.pipeline.refit import refit_index as refit_index
+    from indexer.pipeline.train import TrainReport as TrainReport
+    from indexer.pipeline.train import train_encoder as train_encoder
     from indexer.run_options import RunOptions as RunOptions
 
 _HOME = {
@@ -43,6 +45,7 @@ _HOME = {
     "PreparedParts": "indexer.pipeline.pending_parts",
     "RefitReport": "indexer.pipeline.refit",
     "RunOptions": "indexer.run_options",
+    "TrainReport": "indexer.pipeline.train",
     "add_documents": "indexer.pipeline.add",
     "build_index": "indexer.pipeline",
     "compact_index": "indexer.pipeline.compact",
@@ -52,6 +55,7 @@ _HOME = {
     "prepare_parts": "indexer.pipeline.pending_parts",
     "read_corpus": "indexer.corpus",
     "refit_index": "indexer.pipeline.refit",
+    "train_encoder": "indexer.pipeline.train",
 }
 __all__ = sorted(_HOME)
 __version__ = "0.1.0"

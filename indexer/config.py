@@ -14,6 +14,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from indexer.errors import ConfigError
+from indexer.paper_methods import (
+    POOLINGS,
+    TRANSFORMS,
+    checked_sections,
+    current_name,
+    settings_class,
+    settings_of,
+    with_moved_settings,
+)
 from indexer.ranking_config import HybridConfig, RerankConfig
 from indexer.recipe_names import recipe_path
 from indexer.regular_files import read_regular
@@ -21,9 +30,6 @@ from indexer.settings import (
     did_you_mean,
     from_mapping,
     parse_value,
-    require_above_zero,
-    require_at_least,
-    require_seed,
     setting_type,
 )
 
@@ -31,13 +37,10 @@ Role = Literal["document", "query"]
 EncoderKind = Literal["transformer", "static", "vectors"]
 Precision = Literal["float32", "bfloat16", "int8"]
 BasicPooling = Literal["cls", "mean", "max"]
-PoolingMode = Literal[BasicPooling, "sif", "sbert-wk", "latte-mix"]  # the latter: see `indexer.pooling`
+PoolingMode = Literal[BasicPooling, "sif", "sbert-wk", "latte-mix"]  # the latter: `indexer.paper_methods`
 Pooling = Literal["auto", PoolingMode]
-FITTED_POOLINGS = ("sif", "latte-mix")  # that have a state fitted to a corpus
-TOKEN_POOLINGS = ("sif", "sbert-wk", "latte-mix")  # that need more of the tokens than their number
 VECTOR_COLUMN = "vector"  # where embeddings are looked for, unless corpus.vector_column says otherwise
 _RECIPE_BYTES = 1 << 20  # of a recipe file
-_DEEPEST = 3  # layers of a Latte-Mix encoder
 _FEWEST_LAYERS = 2  # of which SBERT-WK can compare any
 MOST_IN_A_PART = 1_000_000  # a part is in memory as a whole
 _FEWEST_TOKENS = 8  # in a window
@@ -57,78 +60,6 @@ KIND_TRAITS: dict[EncoderKind, KindTraits] = {
     "static": KindTraits(has_table=True),
     "vectors": KindTraits(encodes_texts=False),
 }
-
-
-@dataclass(frozen=True)
-class LatteMixConfig:
-    """A variational auto-encoder of token vectors; see `indexer.pooling.latte_mix`.
-
-    Published: 32 x 100 categories, temperature 0.3, an encoder of one layer, a decoder of three, beta annealed from 0,
-    KL threshold 0.3, Adam, 16 sentences a batch, one epoch. What the paper leaves open is marked.
-    """
-
-    latent: Literal["categorical", "normal", "none"] = "categorical"  # "none": a plain auto-encoder
-    dims: int = 32
-    classes: int = 100  # of each dimension; of a categorical latent only
-    encoder_layers: int = 1  # 1 to 3
-    decoder_layers: int = 3
-    hidden: int = 0  # width of the layers between; 0: that of the token vectors (open)
-    temperature: float = 0.3  # of the Gumbel-softmax
-    beta: float = 1.0  # weight of the KL term at the end; it grows linearly from 0
-    threshold: float = 0.3  # KL below it costs nothing
-    threshold_per: Literal["token", "dimension"] = "token"  # (open)
-    learning_rate: float = 1e-3  # its peak (open: the printed one does not learn)
-    warmup: float = 0.1  # share of the steps in which the rate rises; it then falls to 0 (open)
-    batch: int = 16  # texts
-    epochs: int = 1  # 0: the untrained control
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for setting in ("temperature", "beta", "threshold", "learning_rate", "warmup"):
-            object.__setattr__(self, setting, float(getattr(self, setting)))  # 1 and 1.0 are one setting, and one hash
-        name = "encoder.latte_mix"
-        for setting in ("dims", "decoder_layers", "batch"):
-            require_at_least(f"{name}.{setting}", getattr(self, setting), 1)
-        require_at_least(f"{name}.classes", self.classes, 2)
-        for setting in ("hidden", "epochs"):
-            require_at_least(f"{name}.{setting}", getattr(self, setting), 0)
-        require_seed(f"{name}.seed", self.seed)
-        if not 1 <= self.encoder_layers <= _DEEPEST:
-            raise ConfigError(f"{name}.encoder_layers is {self.encoder_layers}; expected 1 to {_DEEPEST}.")
-        for setting in ("temperature", "learning_rate"):
-            require_above_zero(f"{name}.{setting}", getattr(self, setting))
-        for setting in ("beta", "threshold"):
-            require_at_least(f"{name}.{setting}", getattr(self, setting), 0)
-        if not 0 <= self.warmup < 1:
-            raise ConfigError(f"{name}.warmup is {self.warmup}; expected a share of the steps, from 0 to below 1.")
-
-    @property
-    def width(self) -> int:
-        """Numbers in the embedding of a text."""
-        return self.dims * self.classes if self.latent == "categorical" else self.dims
-
-
-@dataclass(frozen=True)
-class FlowConfig:
-    """A Glow of sentence embeddings; see `indexer.transforms.flow`.
-
-    Published: depth, levels, width and learning rate are those of BERT-flow's own code (config_l3_d3_w32).
-    """
-
-    levels: int = 3
-    depth: int = 3  # steps in a level
-    width: int = 32  # of the coupling network
-    learning_rate: float = 1e-3
-    batch: int = 32
-    epochs: int = 1
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "learning_rate", float(self.learning_rate))
-        for setting in ("levels", "depth", "width", "batch", "epochs"):
-            require_at_least(f"whitening.flow.{setting}", getattr(self, setting), 1)
-        require_seed("whitening.flow.seed", self.seed)
-        require_above_zero("whitening.flow.learning_rate", self.learning_rate)
 
 
 @dataclass(frozen=True)
@@ -182,8 +113,8 @@ class EncoderConfig:
     Kind "vectors" takes embeddings from the corpus itself. `model` is then just a name, by which those of different
     models are told apart (the default is no name, ""); nothing else can be set.
 
-    Of the poolings, "sif" and "latte-mix" are fitted: while an index is built, on its corpus, or beforehand by
-    `isotrope train`, whose folder `fitted` names. "sbert-wk" weighs all `layers` instead of averaging them.
+    Precision "int8" and the poolings "sif" and "latte-mix" are fitted to a corpus before a build, by `isotrope train`,
+    whose folder `fitted` names. "sbert-wk" weighs all `layers` instead of averaging them.
     """
 
     kind: EncoderKind = "transformer"
@@ -191,13 +122,11 @@ class EncoderConfig:
     pooling: Pooling = "mean"
     layers: tuple[int, ...] = (-1,)
     max_length: int = 256  # tokens; 0: the model's own limit
-    precision: Precision = "bfloat16"  # a class of results, see the README; int8 is calibrated on the corpus
+    precision: Precision = "bfloat16"  # a class of results, see the README; int8 is calibrated on a corpus
     batch_tokens: int = 0  # tokens in a batch, padding included; 0: the backend's default
     query_prefix: str = ""
     document_prefix: str = ""
-    fitted: str = ""  # a folder that `isotrope train` wrote; empty: what the pooling needs is fitted on the corpus
-    sif_a: float = 1e-3  # of pooling "sif": a token of probability p weighs a / (a + p)
-    latte_mix: LatteMixConfig = field(default_factory=LatteMixConfig)
+    fitted: str = ""  # a folder that `isotrope train` wrote; empty: the command line trains on the corpus of a build
 
     def __post_init__(self) -> None:
         if self.kind == "vectors":
@@ -217,11 +146,16 @@ class EncoderConfig:
         """What holds for every encoder of this kind."""
         return KIND_TRAITS[self.kind]
 
+    @property
+    def needs_fitting(self) -> bool:
+        """Whether the encoder is fitted to a corpus before it encodes."""
+        paper = POOLINGS.get(self.pooling)
+        return self.precision == "int8" or (paper is not None and paper.fitted)
+
     def _require_no_model(self) -> None:
         for setting in dataclasses.fields(self):
             value = getattr(self, setting.name)
-            default = LatteMixConfig() if setting.name == "latte_mix" else setting.default
-            if setting.name not in ("kind", "model") and value != default:
+            if setting.name not in ("kind", "model") and value != setting.default:
                 raise ConfigError(
                     f"encoder.{setting.name} is {json.dumps(value, default=str)}, but encoder.kind is "
                     '"vectors": the embeddings are there already and no model is run. Leave it out.'
@@ -246,15 +180,14 @@ class EncoderConfig:
             raise ConfigError('encoder.precision is "int8", but a static table is looked up in float32. Leave it out.')
 
     def _require_fitting_pooling(self) -> None:
-        if not 0 < self.sif_a < float("inf"):
-            raise ConfigError(f"encoder.sif_a is {self.sif_a}; expected a number above 0, such as 0.001.")
-        object.__setattr__(self, "sif_a", float(self.sif_a))  # 1 and 1.0 are one setting, and one hash
-        if self.fitted and self.pooling != "latte-mix":
+        paper = POOLINGS.get(self.pooling)
+        if self.fitted and not self.needs_fitting:
+            fitted = " or ".join(f'"{name}"' for name, pooling in POOLINGS.items() if pooling.fitted)
             raise ConfigError(
                 f'encoder.fitted is "{self.fitted}", but encoder.pooling is "{self.pooling}", which takes nothing that '
-                'was trained; expected encoder.pooling = "latte-mix".'
+                f'was trained; expected encoder.pooling = {fitted}, or encoder.precision = "int8".'
             )
-        if self.precision == "int8" and self.pooling in TOKEN_POOLINGS:
+        if self.precision == "int8" and paper:
             raise ConfigError(
                 f'encoder.pooling is "{self.pooling}", which is not computed in int8; expected encoder.precision = '
                 '"float32" or "bfloat16".'
@@ -283,7 +216,6 @@ class WhiteningConfig:
     centre: Literal["role", "common", "none"] = "role"
     query_sample: str = ""  # a file of real queries, one a line, or a .npy file of their embeddings
     remove: int | Literal["auto"] = "auto"  # leading directions taken out first; "auto": 1 after pooling "sif", else 0
-    flow: FlowConfig = field(default_factory=FlowConfig)
 
     def __post_init__(self) -> None:
         if self.strength != "none" and not 0.0 <= self.strength <= 1.0:
@@ -309,12 +241,13 @@ class WhiteningConfig:
     def centres_by_role(self) -> bool:
         """Whether queries are to be centred by a mean of their own."""
         affine = self.kind == "whitening" and self.strength != "none"
-        return self.centre == "role" and (affine or self.kind == "flow")
+        return self.centre == "role" and (affine or (self.kind in TRANSFORMS and TRANSFORMS[self.kind].centres))
 
     def removed(self, pooling: str) -> int:
         """How many leading directions are taken out of embeddings pooled so."""
         if self.remove == "auto":
-            return int(pooling == "sif" and self.kind == "whitening")
+            paper = POOLINGS.get(pooling)
+            return paper.removes if paper and self.kind == "whitening" else 0
         return self.remove
 
 
@@ -372,8 +305,11 @@ class BuildConfig:
     hybrid: HybridConfig = field(default_factory=HybridConfig)
     rerank: RerankConfig = field(default_factory=RerankConfig)
     store: StoreConfig = field(default_factory=StoreConfig)
+    papers: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Sections of papers' methods, such as [papers.flow]; only settings that differ from the defaults."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "papers", checked_sections(self.papers))
         if self.encoder.kind == "vectors":
             self._require_no_texts()
             corpus = dataclasses.replace(self.corpus, vector_column=self.corpus.vector_column or VECTOR_COLUMN)
@@ -392,7 +328,17 @@ class BuildConfig:
     @property
     def gives_probabilities(self) -> bool:
         """Whether embeddings are categorical distributions side by side."""
-        return self.encoder.pooling == "latte-mix" and self.encoder.latte_mix.latent == "categorical"
+        latent = self.papers.get("latte_mix", {}).get("latent", "categorical")
+        return self.encoder.pooling == "latte-mix" and latent == "categorical"
+
+    def transform_settings(self) -> dict[str, Any]:
+        """Return the settings of the transform's paper that differ from the defaults."""
+        method = TRANSFORMS.get(self.whitening.kind)
+        return self.papers.get(method.section, {}) if method else {}
+
+    def paper(self, section: str) -> Any:
+        """Return the settings of a section of [papers], as the dataclass of its paper."""
+        return settings_of(section, self.papers.get(section, {}))
 
     def _require_no_texts(self) -> None:
         """Refuse settings that need texts to be encoded."""
@@ -422,44 +368,61 @@ class BuildConfig:
         except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
             raise ConfigError(f"{path}: cannot be read as TOML: {error}") from error
         try:
-            return cls.from_dict(data)
+            return cls.from_dict(with_moved_settings(data, used_only=False))
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from None
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "BuildConfig":
         """Build from nested mappings, as in a recipe or a manifest; missing keys take their defaults."""
+        if isinstance(data, Mapping):
+            data = with_moved_settings(data, used_only=True)
         config: BuildConfig = from_mapping(cls, data, "")
         return config
 
     def to_toml(self, remarks: Sequence[str] = ()) -> str:
-        """What `load` reads, every setting written out; `remarks` stand above it as comments."""
+        """Return a recipe file with the settings that differ from the defaults; `remarks` become comments above it."""
         import tomli_w
 
         comments = [f"# {line}".rstrip() for remark in remarks for line in remark.splitlines()]
-        return "\n".join([*comments, "", ""] if comments else []) + tomli_w.dumps(self.to_dict())
+        usual = BuildConfig().to_dict()
+        changed = {
+            section: {key: value for key, value in settings.items() if value != usual.get(section, {}).get(key)}
+            for section, settings in self.to_dict().items()
+        }
+        written = {section: settings for section, settings in changed.items() if settings}
+        return "\n".join([*comments, "", ""] if comments else []) + tomli_w.dumps(written)
 
     def to_dict(self) -> dict[str, Any]:
-        """Nested dicts and lists of JSON types; `from_dict` gives the same object back."""
+        """Return nested dicts and lists of JSON types, from which `from_dict` builds the same object.
+
+        Every setting is there, except those of papers that have their default.
+        """
         plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self)))
-        return plain
+        return plain if self.papers else {name: value for name, value in plain.items() if name != "papers"}
 
     def with_overrides(self, assignments: Iterable[str]) -> "BuildConfig":
         """Apply `section.key=value` strings; a value is read as TOML, else as plain text."""
         data = self.to_dict()
+        sections = data.setdefault("papers", {})
         for assignment in assignments:
             path, equals, raw = assignment.partition("=")
-            *tables, key = path.strip().split(".")
+            *tables, key = current_name(path.strip()).split(".")
             if not equals or not tables or not key:
                 raise ConfigError(f'--set "{assignment}" is not of the form section.key=value.')
             if tables[0] not in data:
                 raise ConfigError(did_you_mean("section", tables[0], data))
+            if tables[0] == "papers" and len(tables) > 1:
+                kind = setting_type(settings_class(tables[1]), [*tables[2:], key])
+                sections.setdefault(tables[1], {})
+            else:
+                kind = setting_type(BuildConfig, [*tables, key])
             section: Any = data
             for name in tables:
                 section = section.get(name)
                 if not isinstance(section, dict):
                     raise ConfigError(f'--set "{assignment}": there is no table of settings "{name}".')
-            section[key] = parse_value(setting_type(BuildConfig, [*tables, key]), raw)
+            section[key] = parse_value(kind, raw)
         return self.from_dict(data)
 
     def with_columns(

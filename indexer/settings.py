@@ -60,7 +60,7 @@ def describe_type(hint: Any) -> str:
     if origin is tuple:
         return f"a list of {describe_type(arguments[0])}"
     if origin is dict:
-        return "a table of text"
+        return "a table of text" if arguments[1] is str else "a table of sections"
     return {int: "a whole number", float: "a number", str: "text"}[hint]
 
 
@@ -116,19 +116,18 @@ def _prefixed(names: Iterable[str], where: str) -> list[str]:
 
 
 def _typed(value: Any, hint: Any, name: str) -> Any:
-    """Check `value` against the type of a setting; lists become tuples, whole numbers floats where one is asked for."""
+    """Return `value` as the type of a setting. Lists become tuples, and whole numbers floats where floats are expected.
+
+    Raises ConfigError.
+    """
+    import msgspec
+
     for text in _texts(value):
         require_text(text, name)
-    for option in get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,):
-        origin, arguments = get_origin(option), get_args(option)
-        if origin is Literal and value in arguments and isinstance(value, str):
-            return value
-        if origin is tuple and isinstance(value, list | tuple) and all(_is(v, arguments[0]) for v in value):
-            return tuple(value)
-        if origin is dict and isinstance(value, Mapping) and all(_is(v, str) for v in value.values()):
-            return dict(value)
-        if origin is None and _is(value, option):
-            return float(value) if option is float else value
+    try:
+        return msgspec.convert(value, hint, strict=True)
+    except msgspec.ValidationError:
+        pass
     raise ConfigError(f"{name} is {json.dumps(value, default=str)}; expected {describe_type(hint)}.")
 
 
@@ -140,9 +139,3 @@ def _texts(value: Any) -> Iterator[str]:
         yield from (text for pair in value.items() for part in pair for text in _texts(part))
     elif isinstance(value, list | tuple):
         yield from (text for part in value for text in _texts(part))
-
-
-def _is(value: Any, kind: type) -> bool:
-    if kind is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    return isinstance(value, kind) and not (kind is int and isinstance(value, bool))

@@ -87,7 +87,7 @@ class IsotropeModel:
         _require_type("run_options", run_options, (RunOptions, NoneType), "RunOptions or None")
         self._config = recipe if isinstance(recipe, BuildConfig) else BuildConfig.load(recipe)
         self._search_options, self._run_options = search_options or SearchOptions(), run_options or RunOptions()
-        self._spec = resolve_spec(self._config.encoder)
+        self._spec = resolve_spec(self._config)
         if not self._spec.traits.encodes_texts:
             raise ConfigError(f"{cannot_encode(self._spec)} mteb's tasks are texts; expected another encoder.kind.")
         self._source = None if transform_from is None else Index.open(transform_from)

@@ -3,13 +3,14 @@
 from pathlib import Path
 from typing import Any
 
-from indexer import BuildConfig, Document, RunOptions, build_index
+from indexer import BuildConfig, Document, RunOptions
 from indexer.settings import named_path
 from indexer.store import layout
 from indexer.store.bucket import open_bucket
 from indexer.store.manifest import load_manifest
 from search import SearchEngine, verify_index
 from tests.documents import DOCUMENTS
+from tests.fitted import fit_and_build
 
 PARTS = -(-len(DOCUMENTS) // 4)  # of an index of the documents by the tiny recipe
 
@@ -33,7 +34,7 @@ def answers(place: str | Path, **options: Any) -> list[tuple[str, float]]:
 
 def require_same(url: str, config: BuildConfig, tmp_path: Path, documents: list[Document] = DOCUMENTS) -> None:
     """The index is the one that is built at once, on a disk, and nothing else is in the store."""
-    build_index(documents, tmp_path / "alone", config, RunOptions(overwrite=True))
+    fit_and_build(documents, tmp_path / "alone", config, RunOptions(overwrite=True))
     assert embeddings(url) == embeddings(tmp_path / "alone")
     assert answers(url) == answers(tmp_path / "alone")
     assert verify_index(url).passed

@@ -44,10 +44,12 @@ LEVELS: list[set[str]] = [
         "indexer.store.files",
         "indexer.store.bucket",
     },
+    {"indexer.paper_methods"},
     {"indexer.config", "indexer.output_files", "indexer.run_options"},
     {"indexer.chunking", "indexer.corpus", "indexer.pooling", "indexer.transforms"},
     {"indexer.store"},
     {"indexer.encoders"},
+    {"indexer.papers"},
     {"indexer.pipeline"},
     {"search.abandonment", "search.files", "search.hits", "search.leases", "search.text", "search.unit_vectors"},
     {"search.segments"},
@@ -202,12 +204,45 @@ def test_the_indexer_never_imports_search() -> None:
             if name.split(".")[0] == "search"] == []  # fmt: skip
 
 
-def test_the_core_of_search_imports_no_paper() -> None:
-    """A recipe, an option, a command or a result names a paper's module, and only then is it imported."""
-    papers = ("search.papers", "indexer.papers", "indexer.pooling.sif", "indexer.pooling.sbert_wk",
-              "indexer.pooling.latte_mix", "indexer.transforms.flow")  # fmt: skip
-    assert [f"{path} imports {name}" for path, tree in modules("search") if path.parts[1] != "papers"
-            for name in imports(tree) if name.startswith(papers)] == []  # fmt: skip
+PAPERS = ("indexer.papers", "search.papers")
+
+
+def test_the_core_imports_no_paper() -> None:
+    """A method of a paper is imported by its name, when a recipe names it."""
+    assert [f"{path} imports {name}" for path, tree in modules() if not dotted(path).startswith(PAPERS)
+            for name in imports(tree) if name.startswith(PAPERS)] == []  # fmt: skip
+
+
+def test_the_core_builds_and_answers_without_the_papers(tmp_path: Path) -> None:
+    code = f"""
+import sys
+from pathlib import Path
+
+class NoPapers:
+    def find_spec(self, name, path=None, target=None):
+        if name.startswith({PAPERS!r}):
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, NoPapers())
+from indexer import BuildConfig, Document, build_index
+from indexer.errors import ConfigError
+folder = Path({str(tmp_path)!r})
+(folder / "words.txt").write_text("whale 1 0 2\\nbridge 0 1 1\\nsteel 1 1 0\\nsea 2 1 0\\n")
+config = BuildConfig().with_overrides(["encoder.kind=static", f"encoder.model={{folder / 'words.txt'}}"])
+documents = [Document(f"d{{number}}", text) for number, text in enumerate(["whale sea", "steel bridge", "sea bridge"])]
+build_index(documents, folder / "index", config)
+from search import SearchEngine
+with SearchEngine(folder / "index") as engine:
+    assert engine.search("whale sea", 1)[0].id == "d0"
+try:
+    build_index(documents, folder / "flow", config.with_overrides(["whitening.kind=flow"]))
+except ConfigError as error:
+    assert "needs indexer.papers.flow" in str(error)
+else:
+    raise AssertionError("a flow was fitted")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
 
 
 def test_only_ann_touches_faiss() -> None:

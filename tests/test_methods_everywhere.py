@@ -13,14 +13,14 @@ from indexer import BuildConfig, Document, build_index
 from indexer.config import (
     ChunkConfig,
     EncoderConfig,
-    FlowConfig,
     IndexConfig,
-    LatteMixConfig,
     StoreConfig,
     WhiteningConfig,
 )
 from indexer.errors import ConfigError, EvaluationError
-from indexer.pooling.latte_mix.divergence import js_similarities
+from indexer.papers.flow import FlowConfig
+from indexer.papers.latte_mix.divergence import js_similarities
+from indexer.papers.latte_mix.settings import LatteMixConfig
 from indexer.store.manifest import load_manifest
 from search import SearchEngine
 from search.evaluation.settings import Sweep
@@ -30,13 +30,15 @@ from search.papers.divergence import rank
 from search.papers.method_settings import MethodsOptions
 from search.papers.methods import evaluate_methods
 from tests.documents import DOCUMENTS
-from tests.indexer.pipeline.test_latte_mix import MANY
+from tests.fitted import fit_and_build, papers
+from tests.indexer.papers.test_latte_mix import MANY
 from tests.indexer.pipeline.test_static import WORDS, vectors
 from tests.playground import lay_out
 from tests.search.cli.test_cli import isotrope
 
 SMALL = LatteMixConfig(dims=3, classes=4, batch=4)
-FLOW = WhiteningConfig(kind="flow", flow=FlowConfig(levels=1, depth=1, width=4))
+FLOW = WhiteningConfig(kind="flow")
+PAPERS = papers(latte_mix=SMALL, flow=FlowConfig(levels=1, depth=1, width=4))
 NONE = WhiteningConfig(strength="none")
 
 
@@ -56,14 +58,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def static(folder: Path, whitening: WhiteningConfig | None = None, **encoder: Any) -> BuildConfig:
     named = EncoderConfig(kind="static", model=str(folder / "words.txt"), **encoder)
-    return BuildConfig(encoder=named, whitening=whitening or WhiteningConfig(), store=StoreConfig(part_documents=64))
+    store = StoreConfig(part_documents=64)
+    return BuildConfig(encoder=named, whitening=whitening or WhiteningConfig(), store=store, papers=PAPERS)
 
 
 KINDS: dict[str, Callable[[Path], BuildConfig]] = {
     "mean": static,
     "sif": lambda folder: static(folder, NONE, pooling="sif"),
     "flow": lambda folder: static(folder, FLOW),
-    "latte-mix": lambda folder: static(folder, WhiteningConfig(kind="hellinger"), pooling="latte-mix", latte_mix=SMALL),
+    "latte-mix": lambda folder: static(folder, WhiteningConfig(kind="hellinger"), pooling="latte-mix"),
 }
 
 
@@ -134,10 +137,10 @@ def test_tuning_has_raw_embeddings_for_a_control_and_writes_a_recipe_that_builds
 def test_long_documents_are_cut_before_what_the_pooling_needs_is_fitted(
     pooling: Any, folder: Path, tmp_path: Path
 ) -> None:
-    config = static(folder, pooling=pooling, latte_mix=SMALL)
+    config = static(folder, pooling=pooling)
     config = dataclasses.replace(config, chunk=ChunkConfig(tokens=8, overlap=2))
     text = " ".join(WORDS)
-    build_index([Document("long", text), *DOCUMENTS[:3]], tmp_path / "index", config)
+    fit_and_build([Document("long", text), *DOCUMENTS[:3]], tmp_path / "index", config)
     manifest = load_manifest(tmp_path / "index")
     assert manifest.rows > manifest.documents == 4
 
@@ -145,13 +148,13 @@ def test_long_documents_are_cut_before_what_the_pooling_needs_is_fitted(
 @pytest.fixture(scope="module")
 def grouped(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Many documents in three groups, of roots."""
-    config = static(folder, WhiteningConfig(kind="hellinger"), pooling="latte-mix", latte_mix=SMALL)
+    config = static(folder, WhiteningConfig(kind="hellinger"), pooling="latte-mix")
     documents = [
         dataclasses.replace(document, metadata={"group": number % 3 if number % 5 else 3})
         for number, document in enumerate(MANY)
     ]
     index = tmp_path_factory.mktemp("grouped") / "index"
-    build_index(iter(documents), index, config)
+    fit_and_build(documents, index, config)
     return index
 
 
@@ -171,9 +174,9 @@ def test_exact_divergence_is_exact_for_groups_too(grouped: Path, k: int) -> None
 
 
 def test_nothing_is_proved_where_not_every_row_was_compared(folder: Path, tmp_path: Path) -> None:
-    config = static(folder, WhiteningConfig(kind="hellinger"), pooling="latte-mix", latte_mix=SMALL)
+    config = static(folder, WhiteningConfig(kind="hellinger"), pooling="latte-mix")
     config = dataclasses.replace(config, index=IndexConfig(type="HNSW4", recall=0.1))
-    build_index(iter(MANY), tmp_path / "index", config)
+    fit_and_build(MANY, tmp_path / "index", config)
     index = SearchEngine(tmp_path / "index").index
     for query in index.embeddings(np.arange(10)):
         assert not rank(index, query[None], 20)[0].proven(3)
@@ -239,7 +242,7 @@ def test_a_backend_that_was_asked_for_is_not_replaced(tiny_config: BuildConfig, 
 
 
 def test_methods_without_training_have_one_untrained_row(folder: Path) -> None:
-    config = static(folder, latte_mix=dataclasses.replace(SMALL, epochs=0))
+    config = dataclasses.replace(static(folder), papers=papers(latte_mix=dataclasses.replace(SMALL, epochs=0)))
     plan = MethodsOptions(("mean", "latte-mix"), corpus=folder / "sentences.txt", seeds=2)
     rows = evaluate_methods(Target.of_recipe(config), read_tasks(folder / "sts-folder"), plan)["results"]
     drawn = [row for row in rows if row["method"] == "latte-mix"]

@@ -1,26 +1,48 @@
-"""Fitting what an encoder needs beside its model: int8 ranges, SIF's token counts, Latte-Mix's auto-encoder.
+"""What an encoder is fitted with before a build: int8 ranges, or the state of a paper's pooling.
 
-Each writes a few files into a folder; `spec.with_fitted_state` makes them part of the encoder.
+A state is a few files in a folder; `spec.with_fitted_state` makes them part of the encoder. `isotrope train` adds
+`fitted.json`, which states the encoder that they belong to and their hashes, and a recipe to build with.
 """
 
-import shutil
+import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from indexer.config import LatteMixConfig
 from indexer.encoders.model_files import file_sha256
 from indexer.encoders.protocol import EncoderSpec
 from indexer.encoders.spec import with_fitted_state
+from indexer.encoders.token_embeddings import FitRequest
 from indexer.errors import MismatchError, ModelError
+from indexer.paper_methods import POOLINGS, load_method
+from indexer.regular_files import read_regular
 from indexer.run_options import RunOptions
+from indexer.typed_json import decode_json
 
 Texts = Callable[[], Iterator[list[str]]]
 """The texts to fit on, block by block, any number of times."""
 OnStep = Callable[[int, int], None]
 RECIPE = "recipe.toml"  # beside what was trained: how to build with it
+FITTED = "fitted.json"
 _DEFAULTS = RunOptions()
+
+
+@dataclass(frozen=True)
+class FittedRecord:
+    """`fitted.json`: the fingerprint of the encoder that was fitted, its model's name, and file name -> sha256."""
+
+    encoder: str
+    model: str
+    files: dict[str, str]
+
+
+def require_fittable(spec: EncoderSpec) -> None:
+    """Raise what would stop the encoder from being fitted, as far as it can be known before a corpus is read."""
+    if spec.identity.precision == "int8":
+        from indexer.encoders.int8 import require_calibration
+
+        require_calibration()
 
 
 def fit_state(
@@ -29,115 +51,75 @@ def fit_state(
     folder: Path,
     options: RunOptions = _DEFAULTS,
     on_step: OnStep | None = None,
-) -> None:
-    """Write the fitted state of an encoder into `folder`: fitted on `texts`, or taken from where it was trained.
+) -> dict[str, Any]:
+    """Write the state of an encoder, fitted on `texts`, into `folder`; return facts about the fit (JSON types).
 
-    `on_step(done, total)` hears of training. Raises ConfigError where there is no text, and what reading a trained
-    state raises.
+    `on_step(done, total)` is called while an auto-encoder is trained. Raises ConfigError where there is no text.
     """
-    if spec.trained:
-        load_fitted_state(spec)
-        _copy(Path(spec.trained), folder)
-    elif spec.identity.precision == "int8":
-        _calibrate(spec, texts, folder)
-    elif spec.identity.pooling == "sif":
-        _count(spec, texts, folder, options)
-    else:
-        fit_latte_mix(spec, texts, folder, options, on_step)
+    if spec.identity.precision == "int8":
+        from indexer.encoders.int8 import CALIBRATION_TEXTS, quantise
+
+        quantise(spec, _spread([text for block in texts() for text in block], CALIBRATION_TEXTS), folder)
+        return {}
+    facts: dict[str, Any] = load_method(POOLINGS[spec.identity.pooling]).fit(
+        FitRequest(spec, texts, folder, options, on_step)
+    )
+    return facts
+
+
+def fitted_record(spec: EncoderSpec, folder: Path) -> bytes:
+    """Return the bytes of `fitted.json` for the state that lies in a folder."""
+    files = {path.name: file_sha256(path) for path in sorted(folder.iterdir())}
+    return json.dumps(asdict(FittedRecord(_fitted_encoder(spec), spec.model, files)), indent=1).encode() + b"\n"
 
 
 def load_fitted_state(spec: EncoderSpec) -> EncoderSpec:
-    """The encoder with the state that `isotrope train` wrote for it.
+    """Return the encoder with the state that `isotrope train` wrote into its `trained` folder.
 
-    Raises ModelError for a folder without one, MismatchError for one that was trained on other token vectors or by
-    other settings.
+    Raises ModelError for a folder without one, MismatchError for a state of another encoder or of other settings.
     """
-    from indexer.pooling.latte_mix import FILES, load_latte_mix
-
-    folder = Path(spec.trained)
+    folder, paper = Path(spec.trained), POOLINGS.get(spec.identity.pooling)
     if not folder.is_dir():
         raise ModelError(f"encoder.fitted: {folder}: no such folder; expected one that `isotrope train` wrote.")
-    latte = load_latte_mix(folder)
-    if latte.about.get("encoder") != spec.identity.token_fingerprint:
+    record = _record(folder)
+    if record is not None and record.encoder != _fitted_encoder(spec):
         raise MismatchError(
-            f"encoder.fitted: {folder} was trained on the token vectors of another encoder "
-            f"({latte.about.get('model', 'unknown')}, layers {latte.about.get('layers')}); train one with this recipe."
+            f"encoder.fitted: {folder} was trained on the token vectors of another encoder, or for other settings of "
+            f"it ({record.model}). Fix: train with this recipe, or build with --config {folder / RECIPE}"
         )
-    wanted = spec.identity.latte_mix or {}
-    if asdict(latte.config) != wanted:
-        other = [
-            f"{name} is {value} there and {wanted[name]} here"
-            for name, value in asdict(latte.config).items()
-            if value != wanted[name]
-        ]
-        raise MismatchError(
-            f"encoder.fitted: {folder} was trained by other settings than encoder.latte_mix: {', '.join(other)}. Take "
-            f"its own recipe: --config {folder / RECIPE}"
+    if paper:
+        load_method(paper).check_state(spec, folder)
+    names = tuple(record.files) if record else load_method(paper).STATE_FILES if paper else ()
+    missing = [name for name in names if not (folder / name).is_file()]
+    if not names or missing:
+        raise ModelError(
+            f"encoder.fitted: {folder} does not hold {', '.join(missing) or FITTED}; expected a folder that `isotrope "
+            "train` wrote for this encoder."
         )
-    return with_fitted_state(spec, folder, {name: file_sha256(folder / name) for name in FILES})
+    digests = {name: file_sha256(folder / name) for name in names}
+    if record and digests != record.files:
+        raise ModelError(f"encoder.fitted: {folder}: its files are not those in {FITTED}. Train again.")
+    return with_fitted_state(spec, folder, digests)
 
 
-def fit_latte_mix(
-    spec: EncoderSpec,
-    texts: Texts,
-    folder: Path,
-    options: RunOptions = _DEFAULTS,
-    on_step: OnStep | None = None,
-) -> dict[str, Any]:
-    """Train Latte-Mix on texts and write it into `folder`; returns what is kept about it.
-
-    Raises what `latte_mix.training` raises.
-    """
-    from indexer.encoders.token_embeddings import TokenEmbeddings, TokenGroup
-    from indexer.pooling.latte_mix import save_latte_mix, train_latte_mix
-
-    outputs = TokenEmbeddings(spec, options)
-    count = sum(map(len, texts()))
-
-    def stream() -> Iterator[TokenGroup]:
-        for block in texts():
-            yield from outputs(block)
-
-    config = LatteMixConfig(**spec.identity.latte_mix or {})
-    latte = train_latte_mix(stream, count, config, on_step, device=training_device(options.device))
-    layers = list(spec.identity.layers)
-    known = {"encoder": spec.identity.token_fingerprint, "model": spec.model, "layers": layers}
-    latte = replace(latte, about={**latte.about, **known})
-    save_latte_mix(latte, folder)
-    return dict(latte.about)
+def _fitted_encoder(spec: EncoderSpec) -> str:
+    """Return the fingerprint of what a state depends on: int8 ranges on everything, a pooling on the token vectors."""
+    return spec.base_fingerprint if spec.identity.precision == "int8" else spec.identity.token_fingerprint
 
 
-def training_device(device: str) -> str:
-    """Where torch trains: "auto" is a CUDA device if there is one, else the CPU. Raises MachineError."""
-    from indexer.encoders.device import choose_device
-
-    chosen = choose_device(device)
-    return str(chosen) if chosen.type == "cuda" else "cpu"
-
-
-def _count(spec: EncoderSpec, texts: Texts, folder: Path, options: RunOptions) -> None:
-    from indexer.encoders.token_embeddings import TokenEmbeddings
-    from indexer.pooling.sif import count_tokens, write_counts
-
-    outputs = TokenEmbeddings(spec, options)
-    write_counts(folder, count_tokens((outputs.tokens(block).ids for block in texts()), outputs.vocabulary))
-
-
-def _calibrate(spec: EncoderSpec, texts: Texts, folder: Path) -> None:
-    from indexer.encoders.int8 import CALIBRATION_TEXTS, quantise
-
-    quantise(spec, _spread([text for block in texts() for text in block], CALIBRATION_TEXTS), folder)
+def _record(folder: Path) -> FittedRecord | None:
+    """Return the record, None for a folder that an earlier version wrote."""
+    path = folder / FITTED
+    try:
+        return decode_json(read_regular(path), FittedRecord)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{path}: cannot be read: {error}. Train again.") from error
 
 
 def _spread(texts: Sequence[str], most: int) -> list[str]:
-    """At most so many of the texts, at even distances."""
+    """Return at most so many of the texts, at even distances."""
     if len(texts) <= most:
         return list(texts)
     return [texts[place * len(texts) // most] for place in range(most)]
-
-
-def _copy(source: Path, folder: Path) -> None:
-    from indexer.pooling.latte_mix import FILES
-
-    for name in FILES:
-        shutil.copyfile(source / name, folder / name)

@@ -13,16 +13,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
+from indexer.config import BasicPooling
 from indexer.encoders.hub import as_model_errors, quiet_transformers
 from indexer.encoders.identity import PoolingKey
 from indexer.encoders.model_files import ModelFiles
 from indexer.encoders.protocol import EncoderSpec
 from indexer.errors import ModelError
-from indexer.pooling import Pooler, average_layers
+from indexer.paper_methods import POOLINGS, load_method
+from indexer.pooling import BasicPooler, Pooler, average_layers
 from indexer.safetensors_file import read_header
 
 # Architectures whose cut is tested, with the final norm each applies after its last block ("" for none).
@@ -215,8 +217,8 @@ class PooledModel(torch.nn.Module):
     def __init__(self, loaded: LoadedModel, layers: Sequence[int], spec: EncoderSpec) -> None:
         super().__init__()
         self.model = loaded.model
-        self.pooling = Pooler(spec.fitted_folder, spec.identity.sif_a or 0.0, loaded.vocabulary)
-        self._loaded, self._layers, self._folder = loaded, layers, spec.folder
+        self._loaded, self._layers, self._spec = loaded, layers, spec
+        self._poolers: dict[str, Pooler] = {}
 
     def forward(
         self,
@@ -229,7 +231,7 @@ class PooledModel(torch.nn.Module):
         states = self._states(input_ids, token_type_ids, attention_mask)
         return torch.stack(
             [
-                self.pooling([states[layer] for layer in layers], pooling, input_ids, attention_mask)
+                self._pooler(pooling)([states[layer] for layer in layers], input_ids, attention_mask)
                 for layers, pooling in keys
             ]
         )
@@ -246,8 +248,19 @@ class PooledModel(torch.nn.Module):
         return average_layers([states[layer] for layer in average]).unsqueeze(0)
 
     def width(self, pooling: str) -> int:
-        """Numbers in a row pooled so."""
-        return self.pooling.width(pooling, self._loaded.dim)
+        """Return the size of a row pooled so."""
+        return self._pooler(pooling).width(self._loaded.dim)
+
+    def _pooler(self, pooling: str) -> Pooler:
+        """Return the pooler, whose fitted state is read the first time."""
+        if pooling not in self._poolers:
+            paper = POOLINGS.get(pooling)
+            self._poolers[pooling] = (
+                load_method(paper).open_pooler(self._spec, self._loaded.vocabulary)
+                if paper
+                else BasicPooler(cast(BasicPooling, pooling))
+            )
+        return self._poolers[pooling]
 
     def _states(
         self, input_ids: torch.Tensor, token_type_ids: torch.Tensor | None, attention_mask: torch.Tensor | None
@@ -261,7 +274,7 @@ class PooledModel(torch.nn.Module):
         states = output.hidden_states
         if len(states) != self._loaded.states:
             raise ModelError(
-                f"{self._folder}: the model gives {len(states)} hidden states instead of "
+                f"{self._spec.folder}: the model gives {len(states)} hidden states instead of "
                 f"{self._loaded.states}; use encoder.layers = [-1] with it."
             )
         return {layer: states[layer] for layer in self._layers}

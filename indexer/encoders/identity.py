@@ -8,7 +8,7 @@ As a dict of JSON types, which is what is hashed and what a manifest holds:
     precision                          the class of results; how it is computed is the machine's business
     batch_tokens                       the batch plan, which decides rounding; 0: the backend's own
     group_texts                        texts that rules 1 cut into batches together
-    sif_a, latte_mix                   settings of a pooling that is fitted
+    sif_a, latte_mix                   settings of the pooling of a paper
     state                              file name -> sha256 of the fitted state, where there is one (int8, such poolings)
 
 Of kind "static", a table of token vectors: the same without lowercase and batch plan, and its layers are [].
@@ -23,8 +23,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from indexer.config import FITTED_POOLINGS, KIND_TRAITS, EncoderKind, KindTraits, PoolingMode, Precision
+from indexer.config import KIND_TRAITS, EncoderKind, KindTraits, PoolingMode, Precision
 from indexer.hashing import fingerprint
+from indexer.paper_methods import POOLINGS
 
 FileHashes = dict[str, str]
 """File name -> sha256."""
@@ -35,10 +36,9 @@ GIVEN = cast(PoolingMode, "given")  # the pooling of embeddings that came with t
 
 _FILES = ("weights", "tokenizer", "config")
 _SETTINGS = ("layers", "pooling", "max_length", "query_prefix", "document_prefix")
-_OF_POOLING = ("sif_a", "latte_mix", "state")
 _KEYS: dict[EncoderKind, tuple[str, ...]] = {
-    "transformer": (*_FILES, *_SETTINGS, "lowercase", "precision", "batch_tokens", "group_texts", *_OF_POOLING),
-    "static": (*_FILES, *_SETTINGS, "precision", *_OF_POOLING),
+    "transformer": (*_FILES, *_SETTINGS, "lowercase", "precision", "batch_tokens", "group_texts", "state"),
+    "static": (*_FILES, *_SETTINGS, "precision", "state"),
     "vectors": ("model",),
 }
 _OF_TOKENS = ("kind", *_FILES, "layers", "max_length", "document_prefix", "lowercase")
@@ -65,8 +65,7 @@ class EncoderIdentity:
     precision: Precision = "float32"
     batch_tokens: int = 0
     group_texts: int | None = None
-    sif_a: float | None = None
-    latte_mix: dict[str, Any] | None = None  # as `LatteMixConfig` has them
+    of_pooling: dict[str, Any] = field(default_factory=dict)  # the settings of a paper's pooling, by their key
     state: FileHashes | None = None
     model: str = ""
 
@@ -74,14 +73,15 @@ class EncoderIdentity:
     def from_dict(cls, plain: Mapping[str, Any]) -> "EncoderIdentity":
         """From JSON types, as a manifest holds them; keys that this version does not know are passed over."""
         known = {name: plain[name] for name in ("kind", "rules", *_KEYS[plain["kind"]]) if name in plain}
-        return cls(**known | {"layers": tuple(plain.get("layers", ()))})
+        own = {paper.identity: plain[paper.identity] for paper in POOLINGS.values() if paper.identity in plain}
+        return cls(**known | {"layers": tuple(plain.get("layers", ())), "of_pooling": own})
 
     def to_dict(self) -> dict[str, Any]:
         """JSON types: what is hashed and stored. Byte for byte part of format 1."""
         stated = {name: getattr(self, name) for name in ("kind", "rules", *_KEYS[self.kind])}
         if "layers" in stated:
             stated["layers"] = list(self.layers)
-        return {name: value for name, value in stated.items() if value is not None}
+        return {name: value for name, value in stated.items() if value is not None} | self.of_pooling
 
     @property
     def fingerprint(self) -> str:
@@ -106,7 +106,8 @@ class EncoderIdentity:
     @property
     def needs_state(self) -> bool:
         """Whether the encoder must be fitted to a corpus before it can encode: int8 ranges are, and some poolings."""
-        return self.state is None and (self.precision == "int8" or self.pooling in FITTED_POOLINGS)
+        paper = POOLINGS.get(self.pooling)
+        return self.state is None and (self.precision == "int8" or (paper is not None and paper.fitted))
 
     def prefix(self, role: str) -> str:
         """What is put before a text of a role."""

@@ -7,13 +7,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from indexer.config import TOKEN_POOLINGS, EncoderConfig
+from indexer.config import BuildConfig, EncoderConfig
 from indexer.encoders.fitted_state import load_fitted_state
 from indexer.encoders.precomputed import PrecomputedEncoder
 from indexer.encoders.protocol import Encoder, EncoderSpec
 from indexer.encoders.spec import resolve_spec
 from indexer.errors import ConfigError, ModelError
 from indexer.lazy import install_line
+from indexer.paper_methods import POOLINGS
 from indexer.run_options import Backend, RunOptions
 
 if TYPE_CHECKING:
@@ -25,13 +26,16 @@ _DEFAULTS = RunOptions()
 _VARIABLE = "ISOTROPE_BACKEND"  # what "auto" means, when it is set
 
 
-def load_encoder(config: EncoderConfig, options: RunOptions = _DEFAULTS, folder: str | Path | None = None) -> Encoder:
-    """Load the encoder a recipe names, onto the device asked for; see `resolve_spec` for `folder` and the
-    settings. What was trained for it beforehand (`encoder.fitted`) is taken from there.
+def load_encoder(
+    recipe: BuildConfig | EncoderConfig, options: RunOptions = _DEFAULTS, folder: str | Path | None = None
+) -> Encoder:
+    """Load the encoder a recipe names, onto the device asked for; see `resolve_spec` for `folder` and the settings.
+
+    The state that was fitted for it beforehand is loaded from the folder `encoder.fitted`.
 
     Raises ModelError, ConfigError, and MachineError when the device is missing or too small.
     """
-    spec = resolve_spec(config, folder)
+    spec = resolve_spec(recipe, folder)
     return open_encoder(load_fitted_state(spec) if spec.trained else spec, options)
 
 
@@ -44,7 +48,7 @@ def open_encoder(spec: EncoderSpec, options: RunOptions = _DEFAULTS) -> Encoder:
 
         return StaticEncoder(spec, options)
     chosen = named_backend(options)
-    if spec.identity.pooling in TOKEN_POOLINGS:
+    if spec.identity.pooling in POOLINGS:
         return _open_for_tokens(spec, options, chosen)
     if chosen != "auto":
         return _OPEN[chosen](spec, options)
@@ -73,7 +77,7 @@ def open_tokenizer(spec: EncoderSpec) -> "TextTokenizer":
 
 def warm_backend(spec: EncoderSpec, options: RunOptions = _DEFAULTS) -> None:
     """Make what is kept between processes, before several of them would make it at the same time."""
-    if not spec.traits.has_layers or spec.identity.pooling in TOKEN_POOLINGS:
+    if not spec.traits.has_layers or spec.identity.pooling in POOLINGS:
         return
     if named_backend(options) in ("auto", "openvino") and suits_openvino(options) and not spec.state:
         from indexer.encoders.openvino import open_graph

@@ -60,8 +60,8 @@ class EncoderSpec:
         """The folder of what was fitted for a pooling. Raises ConfigError where nothing was."""
         if self.state is None or self.identity.pooling != pooling:
             raise ConfigError(
-                f'pooling "{pooling}" is fitted to a corpus: build an index with it and name that index, or name what '
-                "`isotrope train` wrote as encoder.fitted."
+                f'pooling "{pooling}" is fitted to a corpus before it encodes. Fix: isotrope train {pooling} CORPUS -o '
+                "FOLDER, and encoder.fitted = FOLDER; or name an index that was built with it."
             )
         return Path(self.state)
 

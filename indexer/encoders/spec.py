@@ -5,7 +5,7 @@ a published index is found, hashed, and refused if it is another one now (`spec_
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from indexer.encoders.protocol import EncoderSpec
 from indexer.encoders.sentence_transformers_folder import FolderSettings, read_folder_settings
 from indexer.errors import ConfigError, IsotropeError, MismatchError, ModelError
 from indexer.hashing import fingerprint
+from indexer.paper_methods import POOLINGS, load_method
 from indexer.store import layout
 from indexer.store.manifest import Manifest
 from indexer.store.stores import store_at
@@ -58,8 +59,10 @@ _WITHOUT_LIMIT = 512  # taken when neither the model nor its tokenizer has a lim
 _UNSET = 10**9  # tokenizers without a limit state 1e30
 
 
-def resolve_spec(config: EncoderConfig, folder: str | Path | None = None, rules: int = 0) -> EncoderSpec:
+def resolve_spec(recipe: BuildConfig | EncoderConfig, folder: str | Path | None = None, rules: int = 0) -> EncoderSpec:
     """Find the model's files, hash them and resolve every "auto" and 0; loads no model.
+
+    Settings of papers come from the recipe; with an `EncoderConfig` alone they are the defaults.
 
     `folder`, when given, is where the model's files lie now, if they have moved. `rules` are those an existing index
     was built by; 0 for the present ones.
@@ -70,10 +73,11 @@ def resolve_spec(config: EncoderConfig, folder: str | Path | None = None, rules:
 
     Raises ModelError (files missing or not as expected) and ConfigError (a setting the model cannot follow).
     """
+    config, of_pooling = _settings(recipe)
     if not config.traits.encodes_texts:
         return _spec_of_vectors(config, folder, rules)
     if config.traits.has_table:
-        return _spec_of_table(config, folder, rules)
+        return _spec_of_table(config, of_pooling, folder, rules)
     located = locate_model(config.model, folder)
     files = find_model_files(located.folder)
     check_pinned(located.folder, located.pinned)
@@ -88,8 +92,8 @@ def resolve_spec(config: EncoderConfig, folder: str | Path | None = None, rules:
         precision=config.precision,
         batch_tokens=config.batch_tokens or (_FIRST_TOKENS if rules == 1 else 0),
         group_texts=_FIRST_GROUP if rules == 1 else None,
+        of_pooling=of_pooling,
         **settings,
-        **_of_pooling(config),
     )
     return _spec(config, located, identity, files)
 
@@ -108,7 +112,9 @@ def _spec(
     )
 
 
-def _spec_of_table(config: EncoderConfig, folder: str | Path | None, rules: int) -> EncoderSpec:
+def _spec_of_table(
+    config: EncoderConfig, of_pooling: dict[str, Any], folder: str | Path | None, rules: int
+) -> EncoderSpec:
     located = locate_table(config.model, folder)
     unlimited = config.max_length in (0, EncoderConfig.max_length)
     hashes = hash_table_files(find_table_files(located.folder))
@@ -122,18 +128,18 @@ def _spec_of_table(config: EncoderConfig, folder: str | Path | None, rules: int)
         max_length=UNLIMITED if unlimited else config.max_length,
         query_prefix=config.query_prefix,
         document_prefix=config.document_prefix,
-        **_of_pooling(config),
+        of_pooling=of_pooling,
     )
     return _spec(config, located, identity)
 
 
-def _of_pooling(config: EncoderConfig) -> dict[str, Any]:
-    """What a fitted pooling adds to the identity: how it is fitted."""
-    if config.pooling == "sif":
-        return {"sif_a": config.sif_a}
-    if config.pooling == "latte-mix":
-        return {"latte_mix": asdict(config.latte_mix)}
-    return {}
+def _settings(recipe: BuildConfig | EncoderConfig) -> tuple[EncoderConfig, dict[str, Any]]:
+    """Return the encoder's settings, and those of its pooling's paper that are part of the identity."""
+    whole = recipe if isinstance(recipe, BuildConfig) else BuildConfig(encoder=recipe)
+    config, paper = whole.encoder, POOLINGS.get(whole.encoder.pooling)
+    if paper is None or not paper.identity:
+        return config, {}
+    return config, {paper.identity: load_method(paper).identity_value(whole.paper(paper.section))}
 
 
 def _spec_of_vectors(config: EncoderConfig, folder: str | Path | None, rules: int) -> EncoderSpec:
@@ -308,9 +314,9 @@ def _spec_at_hand(index: Path, manifest: Manifest) -> EncoderSpec | None:
 def _resolved(index: Path, manifest: Manifest, folder: str | Path | None) -> EncoderSpec:
     """The encoder in `folder` by the rules of the index, with the fitted state that lies in the index, hashed anew."""
     identity = manifest.encoder["identity"]
-    config = replace(BuildConfig.from_dict(manifest.config).encoder, fitted="")  # the index has it by now
-    spec = resolve_spec(config, folder, identity["rules"])
+    spec = resolve_spec(BuildConfig.from_dict(manifest.config), folder, identity["rules"])
     unfitted = {key: value for key, value in identity.items() if key != "state"}
+    spec = replace(spec, trained="")  # the index has the state by now
     if "state" not in identity or spec.fingerprint != fingerprint(unfitted):
         return spec
     name = layout.state_folder(spec.fingerprint)

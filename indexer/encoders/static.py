@@ -9,25 +9,21 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from indexer.arrays import Float32Array, Int32Array
+from indexer.arrays import Float32Array, Int32Array, Int64Array
 from indexer.config import PoolingMode, Role
 from indexer.encoders.identity import PoolingKey
 from indexer.encoders.protocol import EncoderSpec, EncodeStats, Tokens
 from indexer.encoders.static_tables import load_table, table_tokenizer
 from indexer.encoders.word_cache import remember_words
 from indexer.errors import ConfigError
-from indexer.parallel import single_blas_thread
-from indexer.pooling.sif import Weights, read_counts, sif_weights
+from indexer.paper_methods import POOLINGS, load_method
+from indexer.pooling import TablePooler, TokenVectors
 from indexer.run_options import RunOptions
-
-if TYPE_CHECKING:
-    from indexer.pooling.latte_mix import LatteMix
-
 
 _LONG_TOKENS = 1 << 18  # in a text; longer texts are pooled piece by piece
 _BLOCK_BYTES = 1 << 21  # of vectors looked up together, to stay in the cache
@@ -46,6 +42,7 @@ class StaticEncoder:
         self.cached_tokenizer = remember_words(self.tokenizer)
         self._known_rows = np.zeros(len(self.table.vectors) + 1, np.int8)  # 0: not looked at; 1: known, -1: unknown
         self._known_rows[[self.table.unknown, -1]] = -1
+        self._poolers: dict[str, TablePooler] = {}
 
     @property
     def dim(self) -> int:
@@ -124,66 +121,27 @@ class StaticEncoder:
         return found
 
     def _pool(self, tokens: Tokens, pooling: PoolingMode) -> Float32Array:
-        if pooling == "latte-mix":
-            return self._mixtures(tokens)
-        if pooling not in ("max", "mean", "sif"):
+        if pooling == "max" or pooling == "mean":
+            return pool_table(tokens.ids, tokens.starts, self._vectors, pooling)
+        return self._pooler(pooling)(tokens.ids, tokens.starts, self._vectors)
+
+    def _pooler(self, pooling: str) -> TablePooler:
+        """Return the pooler of a paper, whose fitted state is read the first time."""
+        paper = POOLINGS.get(pooling)
+        if paper is None or not paper.in_tables:
             raise ConfigError(f'pooling "{pooling}" was asked for, which a static table does not offer.')
-        ufunc = np.maximum if pooling == "max" else np.add
-        if len(tokens) > 1 or len(tokens.ids) <= _LONG_TOKENS:
-            reduced = reduce_segments(ufunc, self._weighed(tokens.ids, pooling), tokens.starts)
-        else:
-            reduced = self._reduced_in_pieces(ufunc, tokens.ids, pooling)
-        if pooling == "max":
-            return reduced
-        counts = tokens.cut_lengths[:, None].astype(np.float32)
-        mean: Float32Array = np.divide(reduced, counts, dtype=np.float32)
-        return mean
-
-    def _weighed(self, ids: Int32Array, pooling: PoolingMode) -> Float32Array:
-        vectors = self._vectors(ids)
-        if pooling == "sif":
-            vectors = np.multiply(vectors, self._sif[ids][:, None], dtype=np.float32)
-        return vectors
-
-    def _reduced_in_pieces(self, ufunc: np.ufunc, ids: Int32Array, pooling: PoolingMode) -> Float32Array:
-        """Return the row (1, d) of a text whose token vectors may not fit into memory. Rows are added in the order of
-        `reduce_segments`, so the result is identical."""
-        row, step = np.zeros((0, self.table.dim), np.float32), _BLOCK_BYTES // (4 * self.table.dim)
-        for start in range(0, len(ids), step):
-            vectors = np.concatenate([row, self._weighed(ids[start : start + step], pooling)])
-            row = reduce_segments(ufunc, vectors, np.array([0, len(vectors)]))
-        return row
-
-    def _mixtures(self, tokens: Tokens) -> Float32Array:
-        """Means of posteriors, (n, width). Each distinct token passes through the auto-encoder once."""
-        distinct, places = np.unique(tokens.ids, return_inverse=True)
-        posteriors = self._latte_mix.posterior(self._vectors(distinct))
-        rows = np.empty((len(tokens), posteriors.shape[1]), np.float32)
-        for text, (start, stop) in enumerate(pairwise(tokens.starts.tolist())):
-            own, times = np.unique(places[start:stop], return_counts=True)
-            shares = (times / (stop - start)).astype(np.float32)
-            with single_blas_thread():
-                rows[text] = shares @ posteriors[own]
-        return rows
+        if pooling not in self._poolers:
+            self._poolers[pooling] = load_method(paper).open_table_pooler(self.spec)
+        return self._poolers[pooling]
 
     def _width(self, pooling: str) -> int:
-        return self._latte_mix.config.width if pooling == "latte-mix" else int(self.table.vectors.shape[1])
+        size = int(self.table.vectors.shape[1])
+        return self._pooler(pooling).width(size) if pooling in POOLINGS else size
 
     @cached_property
     def _mean(self) -> Float32Array:
         mean: Float32Array = self.table.vectors.mean(axis=0, dtype=np.float64).astype(np.float32)
         return mean
-
-    @cached_property
-    def _sif(self) -> Weights:
-        weights = sif_weights(read_counts(self.spec.fitted_folder("sif")), self.spec.identity.sif_a or 0.0)
-        return np.append(weights, np.float32(1))  # that of the stand-in
-
-    @cached_property
-    def _latte_mix(self) -> "LatteMix":
-        from indexer.pooling.latte_mix import load_latte_mix
-
-        return load_latte_mix(self.spec.fitted_folder("latte-mix"))
 
 
 def _check_options(options: RunOptions) -> None:
@@ -208,6 +166,33 @@ def drop_unknown_tokens(tokens: Tokens, known: npt.NDArray[np.bool_], stand_in: 
         ids = np.insert(ids, np.cumsum(cut)[lengths == 0], stand_in)
     starts = np.concatenate([[0], np.cumsum(np.maximum(cut, 1))]).astype(np.int64)
     return Tokens(ids, None, starts, lengths)
+
+
+def pool_table(
+    ids: Int32Array, starts: Int64Array, vectors: TokenVectors, mode: Literal["max", "mean"]
+) -> Float32Array:
+    """Return the average or the largest of the token vectors of each text, (n, d); text i has the tokens
+    ids[starts[i]:starts[i + 1]]."""
+    ufunc = np.maximum if mode == "max" else np.add
+    if len(starts) > 2 or len(ids) <= _LONG_TOKENS:
+        reduced = reduce_segments(ufunc, vectors(ids), starts)
+    else:
+        reduced = _reduced_in_pieces(ufunc, ids, vectors)
+    if mode == "max":
+        return reduced
+    mean: Float32Array = np.divide(reduced, np.diff(starts)[:, None].astype(np.float32), dtype=np.float32)
+    return mean
+
+
+def _reduced_in_pieces(ufunc: np.ufunc, ids: Int32Array, vectors: TokenVectors) -> Float32Array:
+    """Return the row (1, d) of a text whose token vectors may not fit into memory. Rows are added in the order of
+    `reduce_segments`, so the result is identical."""
+    row = vectors(ids[:0]).astype(np.float32)
+    step = _BLOCK_BYTES // (4 * row.shape[1])
+    for start in range(0, len(ids), step):
+        piece = np.concatenate([row, vectors(ids[start : start + step])])
+        row = reduce_segments(ufunc, piece, np.array([0, len(piece)]))
+    return row
 
 
 def reduce_segments(ufunc: np.ufunc, vectors: Float32Array, starts: npt.NDArray[np.int64]) -> Float32Array:

@@ -1,10 +1,12 @@
-"""The token vectors behind an encoder's embeddings: what Latte-Mix is trained on and word vectors are made of.
+"""The token vectors behind an encoder's embeddings, which poolings of papers and word vectors are made of.
 
 They come in the order of the texts, a group of texts at a time. The encoder's own prefix for documents stands before
 each text where it has one.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -21,6 +23,17 @@ TokenGroup = tuple[Float32Array, Int64Array]
 _DEFAULTS = RunOptions()
 GROUP_TEXTS = 1024
 GROUP_TOKENS = 1 << 17  # of a group, if need be of fewer texts
+
+
+@dataclass(frozen=True)
+class FitRequest:
+    """A state to fit for an encoder: `texts` gives the texts to fit on, block by block, any number of times."""
+
+    spec: EncoderSpec
+    texts: Callable[[], Iterator[list[str]]]
+    folder: Path  # that the state's files are written into
+    options: RunOptions = _DEFAULTS
+    on_step: Callable[[int, int], None] | None = None
 
 
 class TokenEncoder(Encoder, Protocol):

@@ -16,21 +16,18 @@ from indexer.corpus.query_file import query_file_sha256
 from indexer.encoders import EncoderSpec, resolve_spec, spec_difference
 from indexer.encoders.chunker import DocumentChunker
 from indexer.encoders.cross_encoder_spec import with_recorded_hash
+from indexer.encoders.fitted_state import load_fitted_state
 from indexer.errors import ConfigError, ExistsError
 from indexer.pipeline.encode import EncodedParts, encode_parts
 from indexer.pipeline.fit import fit
 from indexer.pipeline.generation import Generation, open_generation
 from indexer.pipeline.index_encoder import (
     LazyEncoder,
-    copy_state,
-    fit_encoder,
-    kept_state_note,
-    require_fittable,
+    finished_encoder,
+    require_finished,
     require_same_encoder,
-    require_same_state,
     state_files,
     unknown_note,
-    with_stored_state,
 )
 from indexer.pipeline.index_segment import write_segments
 from indexer.pipeline.ingest import Ingested, corpus_differs, ingest
@@ -76,8 +73,11 @@ def build_index(
 ) -> BuildReport:
     """Build an index directory, or continue an interrupted build of it, or find it up to date.
 
-    `transform_from` names an index whose transform (with its whitening settings, and for int8 its calibration) is
-    taken over instead of fitting one; MismatchError if it was built with another encoder.
+    `transform_from` names an index whose transform (with its whitening settings, and the state its encoder was fitted
+    with) is reused instead of fitting one; MismatchError if it was built with another encoder.
+
+    An encoder that is fitted to a corpus (int8, pooling "sif" or "latte-mix") must be finished: `encoder.fitted` names
+    a folder that `train_encoder` wrote. Else ConfigError.
 
     Raises CorpusError for bad rows, ExistsError when a complete index of another recipe or corpus is in the way
     (unless `options.overwrite`), QualityError when a gate fails, LockedError, StoreError, ModelError and
@@ -88,8 +88,6 @@ def build_index(
         generation, ingested = begun
         if is_up_to_date(generation, ingested):
             return _up_to_date(generation.followed)
-        if fit_encoder(generation, ingested.rows(generation.index), options, progress):
-            ingested = ingested.to_encode_anew()
         return _encode_and_publish(generation, ingested, options, progress)
 
 
@@ -104,37 +102,38 @@ def ingested_corpus(
 ) -> Iterator[tuple[Generation, Ingested]]:
     """The next generation of an index, with the corpus read and its documents written; raises as `build_index`."""
     index = named_path(index, "the index")
-    spec, donor = _check_recipe(corpus, config), None
+    spec, donor = check_recipe(corpus, config, reuses_transform=transform_from is not None), None
     config = with_recorded_hash(config)
     if transform_from is not None:
         donor = _donor(named_path(transform_from, "the index whose transform is taken over"), spec)
         config = replace(config, whitening=donor.config.whitening)
-    else:
-        query_file_sha256(config.whitening.query_sample, "whitening.query_sample")
-        require_fittable(spec)
-    query_file_sha256(config.index.queries, "index.queries")
-    _ = DocumentChunker(spec, config.chunk).chunker
     with open_generation(index, options.overwrite, create=True) as generation:
         generation.config, generation.donor = config, donor
-        if donor:
-            copy_state(index, spec, donor, generation.published)
-        generation.set_spec(with_stored_state(index, spec))
-        require_same_state(generation)
+        generation.set_spec(finished_encoder(generation, spec))
         if generation.continues:
             require_same_recipe(generation)
+        require_finished(generation.spec)
         generation.sweep_before(generation.spec.fingerprint)
         documents = corpus if isinstance(corpus, Corpus) else validated_documents(corpus, config.corpus)
         yield generation, ingest(documents, generation, progress)
 
 
-def _check_recipe(corpus: Iterable[Document], config: BuildConfig) -> EncoderSpec:
-    """What is wrong with a recipe shows now and not after hours of encoding. Returns its encoder."""
+def check_recipe(corpus: Iterable[Document], config: BuildConfig, reuses_transform: bool = False) -> EncoderSpec:
+    """Return the encoder of a recipe, before it is fitted. Raises what is wrong with the recipe, before a corpus is
+    read."""
     if isinstance(corpus, Corpus) and corpus.config != config.corpus:
         raise ConfigError(
             "the corpus is read by other column rules than the recipe's; pass read_corpus(..., config=recipe.corpus)."
         )
     ann.check_factory(ann.factory_of(config.index.type), config.whitening.dim)
-    return resolve_spec(config.encoder)
+    spec = resolve_spec(config)
+    if spec.trained and not reuses_transform:
+        load_fitted_state(spec)
+    if not reuses_transform:
+        query_file_sha256(config.whitening.query_sample, "whitening.query_sample")
+    query_file_sha256(config.index.queries, "index.queries")
+    _ = DocumentChunker(spec, config.chunk).chunker
+    return spec
 
 
 def _donor(index: Path, spec: EncoderSpec) -> PublishedIndex:
@@ -159,7 +158,7 @@ def _encode_and_publish(
     written = write_segments(generation, rows, encoded.records, encoder, options, progress)
     generation.set_encoder(encoded.records[0].dim, state_files(generation.index, generation.spec))
     manifest = generation.publish(written.figures)
-    left = (kept_state_note(generation), generation.sweep())
+    left = (generation.sweep(),)
     about = (manifest.transform["note"], _whitened_note(generation), *encoded.notes, *unknown_note(manifest.quality))
     notes = (*about, *notes, *written.notes, *left)
     return _report(generation.index, manifest, encoded, tuple(note for note in notes if note))
@@ -245,8 +244,11 @@ def count_set_aside(published: PublishedIndex) -> int:
 def _recipe_differences(generation: Generation) -> Iterator[str]:
     """Every setting, and the encoder or the inputs, in which what is published is not what is being built."""
     wanted, there = generation.config.to_dict(), generation.followed.config.to_dict()
+    papers = [config.transform_settings() for config in (generation.followed.config, generation.config)]
+    if papers[0] != papers[1]:
+        yield f"the transform's settings are {_shown(papers[0])} there and {_shown(papers[1])} here"
     for section, settings in wanted.items():
-        if section == "encoder":
+        if section in ("encoder", "papers"):
             continue  # compared by fingerprint: the same model under another name is the same encoder
         for key, value in settings.items():
             found = there[section][key]

@@ -48,7 +48,8 @@ def fit(
     progress.phase("fitting", None)
     sample = rows.sample(config.whitening.sample)
     on_step = step_callback(progress, "training the flow")
-    transform = fit_transform(sample.fit_data(), config.whitening, config.encoder.pooling, on_step)
+    paper = config.transform_settings()
+    transform = fit_transform(sample.fit_data(), config.whitening, config.encoder.pooling, on_step, paper)
     if transform.query_mean is None or not config.whitening.centres_by_role:
         unused = query_file_sha256(queries, _SETTING)
         return FittedTransform(

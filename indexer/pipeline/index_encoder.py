@@ -1,34 +1,26 @@
-"""Encoders with a fitted state: int8 ranges, token counts or an auto-encoder, fitted on a sample of the corpus, once.
+"""The encoder of a build, and its fitted state in the index, which was fitted before.
 
-The state lies in `encoder/`, in a folder named after the encoder without it. An interrupted build finds it there
-again, and later generations of the index keep it: another one would mean to encode everything anew. To fit on another
-corpus, build at another path.
+The state lies in `encoder/`, in a folder named after the encoder without it. Later generations of the index keep it:
+with another state every document would have to be encoded again. To use another one, build at another path.
 """
 
-import hashlib
 import json
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
-from itertools import islice
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from indexer.config import BuildConfig
-from indexer.corpus.document import joined_text
 from indexer.encoders import Encoder, EncoderSpec, resolve_spec, spec_difference
-from indexer.encoders.fitted_state import Texts, fit_state, load_fitted_state
-from indexer.encoders.int8 import CALIBRATION_TEXTS
+from indexer.encoders.fitted_state import RECIPE, load_fitted_state
 from indexer.encoders.load import open_encoder, warm_backend
 from indexer.encoders.spec import with_fitted_state
 from indexer.errors import ConfigError, MismatchError
 from indexer.hashing import fingerprint
 from indexer.pipeline.generation import Generation
 from indexer.pipeline.published_index import PublishedIndex
-from indexer.pipeline.rows import RowView
-from indexer.progress import Progress, step_callback
 from indexer.regular_files import read_regular
 from indexer.run_options import RunOptions
 from indexer.store import layout
@@ -36,28 +28,108 @@ from indexer.store.files import FileDigest, atomic_write_bytes, digest_file, mak
 from indexer.store.integrity import check_sizes, read_checked
 from indexer.typed_json import convert_json, decode_json
 
-_BLOCK = 1024  # documents whose texts are in memory together
+
+@dataclass(frozen=True)
+class StoredState:
+    """The fitted state of an encoder in an index: its files by name relative to the index."""
+
+    files: dict[str, FileDigest]
+    key: str = ""  # of what it was fitted on
+    trained: bool = False  # taken from a folder that `encoder.fitted` named
+
+    def of(self, index: Path, spec: EncoderSpec) -> EncoderSpec:
+        """Return the encoder with the state."""
+        files = {Path(name).name: digest.sha256 for name, digest in self.files.items()
+                 if not name.endswith(layout.STATE)}  # fmt: skip
+        return with_fitted_state(spec, index / layout.state_folder(spec.base_fingerprint), files)
 
 
-def require_fittable(spec: EncoderSpec) -> None:
-    """Raise what would stop the encoder from being fitted, as far as it can be known before a corpus is read."""
-    if spec.trained:
-        load_fitted_state(spec)
-    elif spec.needs_state and spec.identity.precision == "int8":
-        from indexer.encoders.int8 import require_calibration
-
-        require_calibration()
-
-
-def with_stored_state(index: Path, spec: EncoderSpec) -> EncoderSpec:
-    """The encoder with the state that an earlier run left in the index, if it needs one and it is whole."""
-    digests = state_files(index, spec) if spec.needs_state else {}
-    if not digests or not all(
-        (index / name).is_file() and digest_file(index / name) == digest for name, digest in digests.items()
+def stored_state(index: Path, spec: EncoderSpec) -> StoredState | None:
+    """Return the state of an encoder that lies complete in an index, None where there is none."""
+    files = state_files(index, spec)
+    if not files or not all(
+        (index / name).is_file() and digest_file(index / name) == digest for name, digest in files.items()
     ):
+        return None
+    stated = _stated(index, spec)
+    return StoredState(files, stated.get("key", ""), stated.get("trained", False))
+
+
+def write_state(index: Path, spec: EncoderSpec, files: Mapping[str, bytes], key: str, trained: bool = False) -> None:
+    """Write a state into an index; `state.json`, which makes it complete, comes last."""
+    folder = index / layout.state_folder(spec.base_fingerprint)
+    make_folder(folder)
+    digests = {
+        name: msgspec.structs.asdict(atomic_write_bytes(folder / name, data)) for name, data in sorted(files.items())
+    }
+    atomic_write_bytes(folder / layout.STATE, json.dumps({"key": key, "trained": trained, "files": digests}).encode())
+
+
+def finished_encoder(generation: Generation, spec: EncoderSpec) -> EncoderSpec:
+    """Return the encoder with its fitted state in the index, as it is where it needs none or there is none.
+
+    The state is that of the index whose transform is reused, that of `encoder.fitted`, or the one in the index: of the
+    published generation, of an interrupted build, or put there by the command line. Raises ConfigError and
+    MismatchError where another state was published, and what reading a state raises.
+    """
+    if not spec.needs_state:
         return spec
-    files = {Path(name).name: digest.sha256 for name, digest in digests.items() if not name.endswith(layout.STATE)}
-    return with_fitted_state(spec, index / layout.state_folder(spec.fingerprint), files)
+    index, there = generation.index, stored_state(generation.index, spec)
+    published = is_published(generation.published, spec)
+    if generation.donor:
+        return _with_state_of(generation.donor, generation, spec, there)
+    if spec.trained:
+        fitted = load_fitted_state(spec)
+        if there is None or there.of(index, spec).identity != fitted.identity:
+            if published:
+                raise _another_state(index, f"that of encoder.fitted ({spec.trained})")
+            state = fitted.identity.state or {}
+            files = {name: read_regular(Path(spec.trained) / name) for name in state}
+            write_state(index, spec, files, fingerprint({"trained": state}), trained=True)
+        return with_fitted_state(spec, index / layout.state_folder(spec.fingerprint), fitted.identity.state or {})
+    if there is None:
+        return spec
+    if there.trained and published:
+        raise _another_state(index, "one that is fitted on its own corpus")
+    return there.of(index, spec)
+
+
+def _with_state_of(
+    donor: PublishedIndex, generation: Generation, spec: EncoderSpec, there: StoredState | None
+) -> EncoderSpec:
+    """Copy the state from another index, unless it is there already."""
+    index, folder = generation.index, layout.state_folder(spec.fingerprint)
+    wanted = {name: digest for name, digest in donor.manifest.files.items() if name.startswith(f"{folder}/")}
+    if there is None or there.files != wanted:
+        if is_published(generation.published, spec):
+            raise MismatchError(
+                f"{donor.index}: its encoder was fitted to another corpus than that of {index}, so its transform is of "
+                "other embeddings. Build at another path."
+            )
+        make_folder(index / folder)
+        for name in sorted(wanted, key=lambda name: name.endswith(layout.STATE)):  # the mark of completeness last
+            atomic_write_bytes(index / name, read_checked(donor.index / name, wanted[name]))
+    return StoredState(wanted).of(index, spec)
+
+
+def _another_state(index: Path, wanted: str) -> ConfigError:
+    return ConfigError(
+        f"{index}: holds embeddings of another fitted encoder than the recipe asks for, {wanted}. Fix: build at "
+        "another path."
+    )
+
+
+def require_finished(spec: EncoderSpec) -> None:
+    """Raise ConfigError, with the command that fits the encoder, for one that is not fitted yet."""
+    if not spec.needs_state:
+        return
+    int8 = spec.identity.precision == "int8"
+    setting = 'precision is "int8"' if int8 else f'pooling is "{spec.identity.pooling}"'
+    raise ConfigError(
+        f"encoder.{setting}, which is fitted to a corpus before a build, and encoder.fitted names no folder. Fix: "
+        f"isotrope train {'int8' if int8 else spec.identity.pooling} CORPUS -o FOLDER, then build with --config "
+        f"FOLDER/{RECIPE}. (In Python: indexer.train_encoder.)"
+    )
 
 
 def require_same_encoder(donor: PublishedIndex, spec: EncoderSpec) -> None:
@@ -72,113 +144,10 @@ def require_same_encoder(donor: PublishedIndex, spec: EncoderSpec) -> None:
         )
 
 
-def copy_state(index: Path, spec: EncoderSpec, donor: PublishedIndex, published: PublishedIndex | None) -> None:
-    """Copy the encoder's fitted state from another index, if one is needed.
-
-    Raises MismatchError where this index was published with another one.
-    """
-    if not spec.needs_state:
-        return
-    folder = layout.state_folder(spec.fingerprint)
-    there = {name: digest for name, digest in donor.manifest.files.items() if name.startswith(f"{folder}/")}
-    if state_files(index, spec) == there:
-        return
-    if _is_published(published, spec):
-        raise MismatchError(
-            f"{donor.index}: its encoder was fitted to another corpus than that of {index}, so its transform is of "
-            "other embeddings. Build at another path."
-        )
-    make_folder(index / folder)
-    for name in sorted(there, key=lambda name: name.endswith(layout.STATE)):  # the mark of completeness last
-        atomic_write_bytes(index / name, read_checked(donor.index / name, there[name]))
-
-
-def require_same_state(generation: Generation) -> None:
-    """Raises ConfigError when a published index holds another auto-encoder than the recipe asks for."""
-    spec = generation.spec
-    if spec.state is None or generation.donor or not _is_published(generation.published, spec):
-        return
-    trained = _stated(generation.index, spec).get("trained", False)
-    wanted = load_fitted_state(_without_state(spec)).identity.state if spec.trained else None
-    if (spec.trained and spec.identity.state != wanted) or (trained and not spec.trained):
-        asked = f"that of encoder.fitted ({spec.trained})" if spec.trained else "one that is fitted on its own corpus"
-        raise ConfigError(
-            f"{generation.index}: holds embeddings of another auto-encoder than the recipe asks for, {asked}; build at "
-            "another path."
-        )
-
-
-def fit_encoder(generation: Generation, rows: RowView, options: RunOptions, progress: Progress) -> bool:
-    """Give the generation's encoder its state, fitted now unless there is one of the same texts. The sample: smallest
-    hashes of ids. What was published with the index is kept, whatever it was fitted on.
-
-    Returns whether it is another encoder than before, so that embeddings at hand are not its own.
-    """
-    spec = generation.spec
-    is_kept = spec.state and (generation.donor or _is_published(generation.published, spec))
-    if is_kept or not (spec.needs_state or spec.state):
-        return False
-    texts = _sampled_texts(generation, rows)
-    key = _key(spec, texts)
-    if spec.state and _stated(generation.index, spec).get("key", key) == key:
-        return False
-    plain = _without_state(spec) if spec.state else spec
-    folder = generation.index / layout.state_folder(plain.fingerprint)
-    progress.phase("fitting the encoder", None)
-    with tempfile.TemporaryDirectory(prefix="isotrope-") as beside:
-        fit_state(plain, texts, Path(beside), options, step_callback(progress, "training"))
-        make_folder(folder)
-        digests = {
-            path.name: msgspec.structs.asdict(atomic_write_bytes(folder / path.name, path.read_bytes()))
-            for path in sorted(Path(beside).iterdir())
-        }
-    stated = {"key": key, "trained": bool(plain.trained), "files": digests}
-    atomic_write_bytes(folder / layout.STATE, json.dumps(stated).encode())
-    generation.set_spec(with_stored_state(generation.index, plain))
-    return spec.state is not None and generation.spec.fingerprint != spec.fingerprint
-
-
-def kept_state_note(generation: Generation) -> str:
-    """What is said where a new generation keeps what its encoder was fitted with."""
-    if generation.spec.state and generation.overwrite and _is_published(generation.published, generation.spec):
-        return "what the encoder was fitted with is kept from the generation before; build elsewhere to fit it anew"
-    return ""
-
-
-def _sampled_texts(generation: Generation, rows: RowView) -> Texts:
-    config = generation.config
-    int8 = generation.spec.identity.precision == "int8"
-
-    def texts() -> Iterator[list[str]]:
-        documents = rows.sampled_documents(CALIBRATION_TEXTS if int8 else config.whitening.sample)
-        while block := list(islice(documents, _BLOCK)):
-            yield generation.chunker([joined_text(document, config.corpus.text) for document in block]).texts
-
-    return texts
-
-
-def _key(spec: EncoderSpec, texts: Texts) -> str:
-    """What a state is fitted on: the texts, or what was trained beforehand."""
-    if spec.trained:
-        plain = _without_state(spec) if spec.state else spec
-        return fingerprint({"trained": load_fitted_state(plain).identity.state})
-    digest = hashlib.sha256()
-    for block in texts():
-        for text in block:
-            digest.update(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest())
-    return digest.hexdigest()
-
-
-def _is_published(published: PublishedIndex | None, spec: EncoderSpec) -> bool:
-    """Whether the newest generation names a state of this encoder."""
+def is_published(published: PublishedIndex | None, spec: EncoderSpec) -> bool:
+    """Return whether the newest generation names a state of this encoder."""
     folder = layout.state_folder(spec.base_fingerprint)
     return published is not None and any(name.startswith(f"{folder}/") for name in published.manifest.files)
-
-
-def _without_state(spec: EncoderSpec) -> EncoderSpec:
-    return replace(
-        spec, identity=spec.identity.without_state(), fingerprint=spec.base_fingerprint, state=None, without_state=""
-    )
 
 
 def _stated(index: Path, spec: EncoderSpec) -> dict[str, Any]:
@@ -226,7 +195,7 @@ class LazyEncoder:
             # On a worker's machine a hub id's files may lie elsewhere.
             moved = not self.spec.local and not Path(self.spec.folder).exists()
             folder = None if moved else self.spec.folder
-            now = resolve_spec(self.config.encoder, folder, self.spec.identity.rules)
+            now = resolve_spec(self.config, folder, self.spec.identity.rules)
             if now.fingerprint != self.spec.base_fingerprint:
                 raise MismatchError(
                     f"{self.spec.folder}: the model changed while the build was running: "

@@ -8,7 +8,7 @@ part whole at once.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
 from typing import Protocol
@@ -98,10 +98,6 @@ class Ingested:
     def documents(self) -> int:
         """Documents of all parts."""
         return len(self.id_hashes)
-
-    def to_encode_anew(self) -> "Ingested":
-        """The same with no embedding known: those at hand are another encoder's."""
-        return Ingested([replace(part, record=None, known=None) for part in self.parts], self.id_hashes)
 
     def rows(self, index: Path, live: Mask | None = None) -> RowView:
         """Their rows, as what follows sees them; `live` (documents,) says which are not set aside, None: all."""

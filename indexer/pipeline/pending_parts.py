@@ -21,7 +21,7 @@ from indexer.errors import ConfigError, CorruptIndexError, MismatchError, NotAnI
 from indexer.pipeline.build import ingested_corpus, is_up_to_date
 from indexer.pipeline.encode import encode_tasks, share_inputs
 from indexer.pipeline.generation import Generation
-from indexer.pipeline.index_encoder import LazyEncoder, fit_encoder, with_stored_state
+from indexer.pipeline.index_encoder import LazyEncoder, stored_state
 from indexer.pipeline.ingest import PendingPart
 from indexer.pipeline.part_encoder import EncodedPart, EncodeTask
 from indexer.pipeline.reuse import ReusedRows
@@ -82,8 +82,6 @@ def prepare_parts(
     with ingested_corpus(corpus, index, config or BuildConfig(), options, progress) as (generation, ingested):
         if is_up_to_date(generation, ingested):
             return PreparedParts(generation.index, True, ingested.documents, len(ingested.parts), 0, 0)
-        if fit_encoder(generation, ingested.rows(generation.index), options, progress):
-            ingested = ingested.to_encode_anew()
         pending = [part for part in ingested.parts if part.record is None]
         listed = _pending_to_json(generation, pending)
         share_inputs(generation, pending)
@@ -198,7 +196,9 @@ def _report(folder: Path, encoded: Sequence[EncodedPart], chosen: int, left: int
 
 
 def _spec(folder: Path, config: BuildConfig, fingerprint: str, model: str | Path | None) -> EncoderSpec:
-    spec = with_stored_state(folder, resolve_spec(config.encoder, model))
+    spec = resolve_spec(config, model)
+    if spec.needs_state and (state := stored_state(folder, spec)) is not None:
+        spec = state.of(folder, spec)
     if spec.fingerprint != fingerprint:
         raise MismatchError(
             f"{folder}: prepared for another encoder than the one found here ({spec.folder}). The model's files, or "

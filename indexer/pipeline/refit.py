@@ -10,6 +10,7 @@ from indexer.config import BuildConfig
 from indexer.corpus.query_file import query_file_sha256
 from indexer.encoders.cross_encoder_spec import with_recorded_hash
 from indexer.errors import ConfigError
+from indexer.paper_methods import TRANSFORMS, current_name
 from indexer.pipeline.fit import KnownQueryMean, fit
 from indexer.pipeline.generation import Generation, open_generation
 from indexer.pipeline.index_encoder import LazyEncoder
@@ -28,6 +29,7 @@ _ONLY = (
     f"refit changes {', '.join(CHANGEABLE[:-1])} and {CHANGEABLE[-1]} only; anything else needs the texts to be read "
     "or encoded again. Build at another path, or with --overwrite."
 )
+_OF_TRANSFORMS = {method.section for method in TRANSFORMS.values() if method.section}  # of [papers]
 _HASHED = ("rerank.model", "rerank.max_length", "rerank.precision")  # settings that another hash goes with
 
 
@@ -102,24 +104,29 @@ def _report(generation: Generation, manifest: Manifest, *notes: str) -> RefitRep
 
 
 def _section(assignment: str) -> str:
-    return assignment.partition(".")[0].strip()
+    """Return the section that an assignment changes; the one of the transform's paper counts as whitening."""
+    name = current_name(assignment.partition("=")[0].strip())
+    return "whitening" if any(name.startswith(f"papers.{one}.") for one in _OF_TRANSFORMS) else name.partition(".")[0]
 
 
 def _changed_sections(config: BuildConfig, recipe: BuildConfig | None) -> set[str]:
-    return {name for name in CHANGEABLE if recipe and getattr(recipe, name) != getattr(config, name)}
+    if recipe is None:
+        return set()
+    changed = {name for name in CHANGEABLE if getattr(recipe, name) != getattr(config, name)}
+    return changed | ({"whitening"} if recipe.transform_settings() != config.transform_settings() else set())
 
 
 def _with_sections_of(config: BuildConfig, recipe: BuildConfig) -> BuildConfig:
     """The index's recipe with the changeable sections of another. Raises ConfigError where the others differ."""
-    ours, theirs = config.to_dict(), recipe.to_dict()
+    ours, theirs = ({"papers": {}} | one.to_dict() for one in (config, recipe))
     for section in ours.keys() - set(CHANGEABLE):
-        for key, value in ours[section].items():
-            if theirs[section][key] != value and (section, key) != ("encoder", "model"):
+        for key in ours[section].keys() | theirs[section].keys():
+            here, there = theirs[section].get(key), ours[section].get(key)
+            if here != there and (section, key) != ("encoder", "model") and key not in _OF_TRANSFORMS:
                 raise ConfigError(
-                    f"--config: {section}.{key} is {theirs[section][key]!r} in the recipe and {value!r} in the index; "
-                    f"{_ONLY}"
+                    f"--config: {section}.{key} is {here!r} in the recipe and {there!r} in the index; {_ONLY}"
                 )
-    return replace(config, **{name: getattr(recipe, name) for name in CHANGEABLE})
+    return replace(config, papers=recipe.papers, **{name: getattr(recipe, name) for name in CHANGEABLE})
 
 
 def changed_recipe(config: BuildConfig, assignments: Sequence[str], recipe: BuildConfig | None = None) -> BuildConfig:

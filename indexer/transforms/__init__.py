@@ -4,7 +4,7 @@ The file is safetensors: arrays, with the kind and settings as metadata.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -18,11 +18,9 @@ from indexer.arrays import Embeddings, Float64Array, Vectors
 from indexer.config import Role, WhiteningConfig
 from indexer.errors import ConfigError, CorruptIndexError
 from indexer.moments import Moments
+from indexer.paper_methods import TRANSFORMS, load_method, settings_of
 from indexer.safetensors_file import parse_header
-from indexer.transforms.flow import Flow as Flow
-from indexer.transforms.flow import fit_flow
 from indexer.transforms.whitening import AffineLayer as AffineLayer
-from indexer.transforms.whitening import Hellinger as Hellinger
 from indexer.transforms.whitening import Normalisation as Normalisation
 from indexer.transforms.whitening import Whitening as Whitening
 from indexer.transforms.whitening import fit_whitening as fit_whitening
@@ -30,8 +28,6 @@ from indexer.typed_json import decode_json
 
 __all__ = [
     "AffineLayer",
-    "Flow",
-    "Hellinger",
     "Normalisation",
     "Transform",
     "Whitening",
@@ -100,9 +96,6 @@ class Transform(Protocol):
         ...
 
 
-_KINDS = {one.kind: one for one in (Whitening, Normalisation, Flow, Hellinger)}
-
-
 def transform_to_bytes(transform: Transform) -> bytes:
     """The bytes of a transform file."""
     arrays = {name: np.ascontiguousarray(array) for name, array in transform.arrays().items()}
@@ -131,11 +124,19 @@ def transform_from_bytes(data: bytes, where: str) -> Transform:
         header = parse_header(data[8 : 8 + length], len(data))
         metadata = decode_json(header.metadata["isotrope"].encode(), _Metadata)
         settings = decode_json(metadata.settings.encode(), _Settings)
-        if metadata.kind in _KINDS:
-            return _KINDS[metadata.kind].from_arrays(arrays, msgspec.structs.asdict(settings))
+        if (found := _class_of(metadata.kind)) is not None:
+            transform: Transform = found.from_arrays(arrays, msgspec.structs.asdict(settings))
+            return transform
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise CorruptIndexError(f"{where}: not a transform file: {error}.") from error
     raise CorruptIndexError(f'{where}: holds a transform of kind "{metadata.kind}", which this version does not know.')
+
+
+def _class_of(kind: str) -> Any:
+    """Return the class of a kind of transform, None for an unknown one."""
+    if kind in TRANSFORMS:
+        return load_method(TRANSFORMS[kind]).TRANSFORM
+    return {one.kind: one for one in (Whitening, Normalisation)}.get(kind)
 
 
 @dataclass(frozen=True)
@@ -156,16 +157,24 @@ class FitData:
         return cls(lambda: moments, _no_rows)
 
 
-def fit_transform(data: FitData, config: WhiteningConfig, pooling: str, on_step: OnStep | None = None) -> Transform:
-    """The transform of some settings for embeddings pooled so; queries are centred as documents are.
+def fit_transform(
+    data: FitData,
+    config: WhiteningConfig,
+    pooling: str,
+    on_step: OnStep | None = None,
+    paper: Mapping[str, Any] | None = None,
+) -> Transform:
+    """Return the transform of some settings for embeddings pooled so; queries are centred as documents are.
 
-    `on_step(done, total)` hears of training. Raises what `fit_whitening` and `fit_flow` raise.
+    `paper` are settings of the paper that the kind comes from; missing ones take their defaults. `on_step(done, total)`
+    is called while a transform is trained. Raises what `fit_whitening` or the module of the paper raises.
     """
-    if config.kind == "flow":
-        return fit_flow(data.blocks, sum(map(len, data.blocks())), config.flow, on_step)
-    if config.kind == "hellinger":
-        return Hellinger(int(next(data.blocks()).shape[1]))
-    return fit_whitening(data.moments(), config, config.removed(pooling))
+    if config.kind == "whitening":
+        return fit_whitening(data.moments(), config, config.removed(pooling))
+    method = TRANSFORMS[config.kind]
+    settings = settings_of(method.section, paper or {}) if method.section else None
+    transform: Transform = load_method(method).fit(data, settings, on_step)
+    return transform
 
 
 def _no_rows() -> Iterator[Embeddings]:

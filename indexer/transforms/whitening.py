@@ -1,4 +1,4 @@
-"""Whitening, and the two maps that nothing is fitted for: unit length alone, and square roots.
+"""Whitening, and unit length alone, for which nothing is fitted.
 
 Whitening is vector = normalise((embedding - mean of its role) @ projection).
 
@@ -112,7 +112,7 @@ class Whitening:
 
 
 @dataclass(frozen=True)
-class _Fixed:
+class FixedTransform:
     """A map of embeddings of `dim` dimensions that nothing is fitted for; queries and documents alike."""
 
     dim: int
@@ -145,7 +145,7 @@ class _Fixed:
 
 
 @dataclass(frozen=True)
-class Normalisation(_Fixed):
+class Normalisation(FixedTransform):
     """No transform but unit length (`strength = "none"`, and corpora too small to fit anything)."""
 
     kind = "normalisation"
@@ -161,31 +161,6 @@ class Normalisation(_Fixed):
     def affine_layers(self, role: Role) -> list[AffineLayer]:
         """None: the identity."""
         return []
-
-
-@dataclass(frozen=True)
-class Hellinger(_Fixed):
-    """Square roots of `dim` probabilities: an inner product is then the mean Bhattacharyya coefficient of two rows.
-
-    For embeddings that are categorical distributions side by side (pooling "latte-mix"). With s the inner product,
-    their Jensen-Shannon divergence lies between ln 2 (1 - s) and 1 - s: what makes a search by s, followed by a ranking
-    of its candidates by the divergence, provable (`search.papers.divergence`).
-    """
-
-    kind = "hellinger"
-
-    def transform(self, embeddings: Embeddings, role: Role) -> Vectors:
-        """Probabilities (n, d) to unit vectors (n, d), float32."""
-        return unit_rows(embeddings, lambda block: self.project(block, role))
-
-    def project(self, embeddings: Embeddings, role: Role) -> Float64Array:
-        """The square roots before normalisation, float64 (n, d)."""
-        roots: Float64Array = np.sqrt(np.maximum(np.asarray(embeddings, np.float64), 0))
-        return roots
-
-    def affine_layers(self, role: Role) -> None:
-        """No affine map gives square roots."""
-        return
 
 
 def fit_whitening(moments: Moments, config: WhiteningConfig, remove: int = 0) -> Whitening | Normalisation:

@@ -35,7 +35,7 @@ _COMMANDS = {
     "inspect": ("search.cli.inspect:inspect", "Show contents, build settings and measured recall of an index."),
     "dedup": ("search.cli.dedup:command", "Find near-duplicates, and prove the result."),
     "evaluate": ("search.cli.evaluate:command", "Measure quality: similarity, retrieval, recall."),
-    "train": ("search.cli.prepare:train", "Train what a pooling needs, without labels."),
+    "train": ("search.cli.prepare:train", "Fit an encoder to a corpus before builds, without labels."),
     "tune": ("search.cli.tune:command", "Choose settings of whitening and hybrid search, with or without labels."),
     "report": ("search.cli.report:command", "Write a page about an index: spectrum, scores, gates, measured quality."),
     "plan": ("search.cli.plan:command", "Estimate time, storage, hosts and cost for a corpus of any size."),

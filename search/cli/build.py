@@ -82,6 +82,7 @@ def command(
       isotrope build demo/stdlib.jsonl workers-index --executor processes --workers 2
     """
     from indexer import build_index, prepare_parts
+    from indexer.pipeline.train import train_for_index
     from search.cli.output import print_note, stdout_free_for
     from search.cli.progress import ProgressBar
 
@@ -99,6 +100,11 @@ def command(
     corpus = corpus_of(sources, config, options, rejects)
     reads = [options["recipe"], options["transform_from"], *recipe_reads(config)]
     check_rejects(rejects, reads, options, {"INDEX": index})
+    if not options["transform_from"]:
+        with ProgressBar(quiet) as progress:
+            note = train_for_index(corpus, index, config, run, progress)
+        if note:
+            print_note(note)
     if options["prepare"]:
         with ProgressBar(quiet) as progress:
             prepared = prepare_parts(corpus, index, config, run, progress)

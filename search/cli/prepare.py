@@ -1,9 +1,9 @@
 """Before a build: `isotrope demo-corpus`, `isotrope convert` and `isotrope train`."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,6 +21,9 @@ from search.cli.options import (
     recipe_of,
     run_options,
 )
+
+if TYPE_CHECKING:
+    from indexer import TrainReport
 
 
 @click.command("demo-corpus")
@@ -78,64 +81,109 @@ def convert(source: Path, output: Path, as_json: bool) -> None:
 train = LazyGroup(
     "train",
     commands_at={
+        "int8": ("search.cli.prepare:int8", "Calibrate an encoder's int8 precision."),
         "latte-mix": (
             "search.cli.prepare:latte_mix",
             "Train the auto-encoder of pooling latte-mix (experimental).",
-        )
+        ),
+        "sif": ("search.cli.prepare:sif", "Count tokens for pooling sif."),
     },
-    help="Train what a pooling needs, without labels.\n\n"
-    "Example:\n\n  isotrope train latte-mix demo/stdlib.jsonl -o trained --documents 1000",
+    help="Fit an encoder to a corpus before builds, without labels.\n\n"
+    "Example:\n\n  isotrope train sif demo/stdlib.jsonl -o sif",
 )
 
 
-@click.command("latte-mix")
-@click.argument("sources", nargs=-1, required=True, metavar="CORPUS...")
-@output_option("Folder to make.", metavar="FOLDER", required=True)
-@click.option("--documents", type=int, default=0, help="Train on so many documents, by hash of id. Default: all.")
-@corpus_options
-@hardware_options
-@json_option
-@quiet_option
-def latte_mix(
-    sources: tuple[str, ...], output: Path, documents: int, as_json: bool, quiet: bool, **options: Any
-) -> None:
+def _train_command(name: str, text: str, **encoder: str) -> click.Command:
+    """Return the command that fits a recipe's encoder, with these settings of it."""
+
+    @click.command(name, help=text)
+    @click.argument("sources", nargs=-1, required=True, metavar="CORPUS...")
+    @output_option("Folder to make.", metavar="FOLDER", required=True)
+    @click.option("--documents", type=int, default=0, help="Use so many documents, by hash of id. Default: all.")
+    @corpus_options
+    @hardware_options
+    @json_option
+    @quiet_option
+    def command(
+        sources: tuple[str, ...], output: Path, documents: int, as_json: bool, quiet: bool, **options: Any
+    ) -> None:
+        from indexer import train_encoder
+        from indexer.output_files import check_output_folder
+        from search.cli.output import print_facts, print_json, print_note, remarks_on
+        from search.cli.progress import ProgressBar
+
+        config = recipe_of(options)
+        changed: dict[str, Any] = {"fitted": "", **encoder}
+        config = replace(config, encoder=replace(config.encoder, **changed))
+        check_output_folder(output, or_empty=True)
+        corpus = corpus_of(sources, config, options, beside(output, ".rejects.jsonl"))
+        with ProgressBar(quiet) as progress:
+            report = train_encoder(corpus, output, config, run_options(options), progress, documents)
+        for line in remarks_on(corpus.report):
+            print_note(line)
+        if as_json:
+            print_json(asdict(report) | {"folder": str(output)})
+        else:
+            print_facts(_facts(report, output))
+
+    return command
+
+
+latte_mix = _train_command(
+    "latte-mix",
     """Train the auto-encoder of pooling latte-mix (experimental).
 
     It learns, without labels, from the token vectors that the recipe's encoder gives for the corpus. Its settings are
-    those of [encoder.latte_mix] in the recipe. The folder holds the weights, what is known of the training, and a
-    recipe to build with: isotrope build CORPUS INDEX --config FOLDER/recipe.toml
+    those of [papers.latte_mix] in the recipe. The folder holds the weights, facts about the training, and a recipe to
+    build with: isotrope build CORPUS INDEX --config FOLDER/recipe.toml
 
     \b
     Examples, on the corpus of `make demo`:
       isotrope train latte-mix demo/stdlib.jsonl -o mix --documents 1000
       isotrope train latte-mix demo/stdlib.jsonl -o mix-of-layer-1 --set encoder.layers=[1] --documents 1000
-    """
-    from indexer.output_files import check_output_folder
-    from indexer.pipeline.train_pooling import train_pooling
-    from search.cli.output import print_facts, print_json, print_note, remarks_on
-    from search.cli.progress import ProgressBar
+    """,
+    pooling="latte-mix",
+)
+sif = _train_command(
+    "sif",
+    """Count tokens for pooling sif.
+
+    The folder holds how often each token of the recipe's encoder occurs in the corpus, and a recipe to build with:
+    isotrope build CORPUS INDEX --config FOLDER/recipe.toml
+
+    \b
+    Example, on the corpus of `make demo`:
+      isotrope train sif demo/stdlib.jsonl -o sif
+    """,
+    pooling="sif",
+)
+int8 = _train_command(
+    "int8",
+    """Calibrate an encoder's int8 precision.
+
+    The folder holds the calibrated model, and a recipe to build with: isotrope build CORPUS INDEX --config
+    FOLDER/recipe.toml. Without --documents it is calibrated on 300 documents.
+
+    \b
+    Example, on the corpus of `make demo`:
+      isotrope train int8 demo/stdlib.jsonl -o int8
+    """,
+    precision="int8",
+)
+
+
+def _facts(report: "TrainReport", output: Path) -> list[tuple[str, str]]:
     from search.text import number
 
-    config = recipe_of(options)
-    check_output_folder(output, or_empty=True)
-    corpus = corpus_of(sources, config, options, beside(output, ".rejects.jsonl"))
-    with ProgressBar(quiet) as progress:
-        report = train_pooling(corpus, output, config, run_options(options), progress, documents)
-    for line in remarks_on(corpus.report):
-        print_note(line)
-    if as_json:
-        print_json(asdict(report) | {"folder": str(output)})
-        return
-    print_facts(
-        [
-            ("folder", str(output)),
-            ("documents", number(report.documents)),
-            ("texts", f"{number(report.texts)}, {number(report.tokens)} tokens"),
-            ("steps", number(report.steps)),
-            *_losses(report.losses),
-            ("build with", f"isotrope build CORPUS INDEX --config {output / 'recipe.toml'}"),
-        ]
-    )
+    tokens = f", {number(report.tokens)} tokens" if report.tokens else ""
+    return [
+        ("folder", str(output)),
+        ("documents", number(report.documents)),
+        ("texts", f"{number(report.texts)}{tokens}"),
+        *([("steps", number(report.steps))] if report.losses else []),
+        *_losses(report.losses),
+        ("build with", f"isotrope build CORPUS INDEX --config {output / 'recipe.toml'}"),
+    ]
 
 
 def _losses(rows: Sequence[Sequence[float]]) -> list[tuple[str, str]]:

@@ -12,6 +12,7 @@ from indexer.corpus.corpus import Corpus
 from indexer.corpus.sources import paths_of
 from indexer.errors import ConfigError
 from indexer.pipeline.build import build_index
+from indexer.pipeline.train import train_for_index
 from indexer.progress import NoProgress, Progress
 from indexer.run_options import RunOptions
 from search.dedup.deduplicate import Deduplication, check_settings, deduplicate
@@ -74,8 +75,9 @@ def built_index(
     """An index of a corpus, open, and what was noticed while it was built; gone afterwards unless it is kept."""
     with TemporaryDirectory(prefix="isotrope-dedup-") as folder:
         place = build.keep_index or Path(folder) / "index"
+        trained = train_for_index(corpus, place, build.config, build.run, progress)
         report = build_index(corpus, place, build.config, build.run, progress)
-        yield Index.open(place), tuple(report.notes)
+        yield Index.open(place), tuple(note for note in (trained, *report.notes) if note)
 
 
 def _check(

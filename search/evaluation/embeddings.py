@@ -12,7 +12,7 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from indexer.arrays import Float32Array
-from indexer.config import TOKEN_POOLINGS, EncoderConfig
+from indexer.config import BuildConfig
 from indexer.encoders import Encoder, EncoderSpec, EncodeStats, Role, resolve_spec
 from indexer.encoders.fitted_state import load_fitted_state
 from indexer.encoders.identity import EncoderIdentity, PoolingKey
@@ -21,6 +21,7 @@ from indexer.encoders.precomputed import cannot_encode
 from indexer.encoders.spec import num_layers, resolve_layers, with_fitted_state
 from indexer.errors import ConfigError, EvaluationError
 from indexer.hashing import canonical_json
+from indexer.paper_methods import POOLINGS
 from indexer.progress import NoProgress, Progress
 from indexer.regular_files import read_regular
 from indexer.run_options import RunOptions
@@ -49,7 +50,7 @@ class EmbeddingSource:
     `cache`, when given, is a folder where embeddings are kept, by encoder and texts, from one run to the next.
     """
 
-    config: EncoderConfig
+    config: BuildConfig
     settings: Sequence[Setting]
     options: RunOptions = field(default_factory=RunOptions)
     own: EncoderSpec | None = None  # of the recipe itself: where its files lie, its rules, its fitted state
@@ -106,7 +107,7 @@ class EmbeddingSource:
 
     def _suited(self) -> RunOptions:
         """The options, with the backend that computes every pooling asked for."""
-        of_tokens = [pooling for _, pooling in self.keys if pooling in TOKEN_POOLINGS]
+        of_tokens = [pooling for _, pooling in self.keys if pooling in POOLINGS]
         if not of_tokens or not self.spec.traits.has_layers:
             return self.options
         if self.options.backend not in ("auto", "torch"):
@@ -141,12 +142,13 @@ def digest_of(encoder: bytes, texts: Sequence[str]) -> str:
     return digest.hexdigest()
 
 
-def _resolved(config: EncoderConfig, settings: Sequence[Setting], own: EncoderSpec | None) -> EncoderSpec:
+def _resolved(config: BuildConfig, settings: Sequence[Setting], own: EncoderSpec | None) -> EncoderSpec:
     """The encoder of `config` with the layers of all settings: it differs from the recipe's `own` in those at most."""
     if own is not None and not own.traits.encodes_texts:
         return own
-    if config.traits.has_layers:
-        config = dataclasses.replace(config, layers=union_of_layers(settings))
+    if config.encoder.traits.has_layers:
+        encoder = dataclasses.replace(config.encoder, layers=union_of_layers(settings))
+        config = dataclasses.replace(config, encoder=encoder)
     if own is None:
         return _with_trained(resolve_spec(config))
     spec = resolve_spec(config, own.folder, own.identity.rules)

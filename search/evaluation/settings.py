@@ -2,7 +2,7 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, Literal
@@ -29,6 +29,7 @@ class Setting:
     pooling: PoolingMode
     layers: tuple[int, ...]
     whitening: WhiteningConfig
+    paper: tuple[tuple[str, Any], ...] = ()  # settings of the transform's paper that differ from its defaults
 
     @property
     def key(self) -> PoolingKey:
@@ -133,6 +134,11 @@ def _setting(base: WhiteningConfig, pooling: PoolingMode, layers: tuple[int, ...
     return Setting(pooling, layers, dataclasses.replace(base, **varied))
 
 
+def frozen_settings(settings: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """Return settings as a value that can be hashed, in order of their names."""
+    return tuple(sorted(settings.items()))
+
+
 def shortest(value: float) -> str:
     """The shortest text that no other number has: 0.25, 1, 0.1234567."""
     return repr(float(value)).removesuffix(".0")
@@ -194,7 +200,7 @@ def fit_setting(setting: Setting, documents: Moments | FitData, queries: Moments
     documents' when there are none. Raises ConfigError when more directions are asked for than there are.
     """
     material = FitData.of_moments(documents) if isinstance(documents, Moments) else documents
-    transform = fit_transform(material, setting.whitening, setting.pooling)
+    transform = fit_transform(material, setting.whitening, setting.pooling, paper=dict(setting.paper))
     if queries is None or not setting.whitening.centres_by_role:
         return transform
     return transform.with_query_mean(queries.mean)

@@ -1,5 +1,6 @@
 """What is measured: a recipe, or an index with the recipe it was built by."""
 
+import dataclasses
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -9,12 +10,13 @@ from indexer.encoders import EncoderSpec, resolve_spec
 from indexer.encoders.precomputed import cannot_encode
 from indexer.errors import ConfigError
 from indexer.moments import Moments
+from indexer.paper_methods import TRANSFORMS
 from indexer.pipeline.rows import RowView
 from indexer.progress import NoProgress, Progress
 from indexer.run_options import RunOptions
 from indexer.transforms import FitData
 from search.evaluation.embeddings import EmbeddingSource
-from search.evaluation.settings import Setting, Sweep
+from search.evaluation.settings import Setting, Sweep, frozen_settings
 from search.index import Index, LiveRows
 
 
@@ -37,7 +39,7 @@ class Target:
     @classmethod
     def of_recipe(cls, config: BuildConfig, options: RunOptions | None = None) -> "Target":
         """A recipe. Raises ModelError and ConfigError; loads no model yet."""
-        return cls(config, resolve_spec(config.encoder), None, options or RunOptions())
+        return cls(config, resolve_spec(config), None, options or RunOptions())
 
     @classmethod
     def of_index(
@@ -51,7 +53,8 @@ class Target:
     def own(self) -> Setting:
         """The recipe's own setting, its pooling resolved."""
         layers = self.config.encoder.layers if self.spec.traits.has_layers else ()
-        return Setting(self.spec.identity.pooling, layers, self.config.whitening)
+        settings = frozen_settings(self.config.transform_settings())
+        return Setting(self.spec.identity.pooling, layers, self.config.whitening, settings)
 
     def settings(self, sweep: Sweep) -> list[Setting]:
         """The settings of a sweep around the recipe's own. Raises ConfigError for layers of given embeddings."""
@@ -59,22 +62,29 @@ class Target:
             raise ConfigError(f"{cannot_encode(self.spec)} Leave out --layers and --pooling.")
         if sweep.layers and not self.spec.traits.has_layers:
             raise ConfigError('encoder.kind is "static": a table has no layers. Leave out --layers.')
-        settings = sweep.settings(self.own)
+        settings = [self._with_paper(setting) for setting in sweep.settings(self.own)]
         for setting in settings:
-            if setting.whitening.kind == "hellinger" and not (
-                setting.pooling == "latte-mix" and self.config.encoder.latte_mix.latent == "categorical"
-            ):
+            if setting.whitening.kind == "hellinger" and not self._gives_probabilities(setting):
                 raise ConfigError(
                     f'"{setting.label}": square roots are of probabilities, which only pooling "latte-mix" with a '
                     "categorical latent gives. Leave out --transform hellinger."
                 )
         return settings
 
+    def _with_paper(self, setting: Setting) -> Setting:
+        """Return the setting with the recipe's settings of its transform's paper."""
+        section = TRANSFORMS[setting.whitening.kind].section if setting.whitening.kind in TRANSFORMS else ""
+        return dataclasses.replace(setting, paper=frozen_settings(self.config.papers.get(section, {})))
+
+    def _gives_probabilities(self, setting: Setting) -> bool:
+        latent = self.config.papers.get("latte_mix", {}).get("latent", "categorical")
+        return setting.pooling == "latte-mix" and latent == "categorical"
+
     def states(
         self, settings: list[Setting], cache: Path | None = None, progress: Progress | None = None
     ) -> EmbeddingSource:
         """The encoder for some settings."""
-        return EmbeddingSource(self.config.encoder, settings, self.options, self.spec, cache, progress or NoProgress())
+        return EmbeddingSource(self.config, settings, self.options, self.spec, cache, progress or NoProgress())
 
     @cached_property
     def stored(self) -> LiveRows:

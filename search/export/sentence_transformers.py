@@ -8,7 +8,6 @@ are compared with the hashes in the index.
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any, get_args
 
 import numpy as np
@@ -21,6 +20,7 @@ from indexer.encoders.spec import num_layers, spec_of_index
 from indexer.encoders.static_tables import load_table
 from indexer.errors import ConfigError, ModelError
 from indexer.output_files import check_output_folder
+from indexer.paper_methods import POOLINGS, load_method
 from indexer.store.files import FileDigest
 from search.export import ExportReport, st_modules
 from search.export.st_modules import Module, ModuleChain, Prompts
@@ -28,7 +28,6 @@ from search.files import Content, open_output_folder, write_files
 from search.index import Index
 
 KIND = "sentence-transformers"
-_TOKEN_WEIGHTS = {"sif": "search.papers.sif:token_weights"}  # of poolings that are a weighted mean of a table's rows
 _TOKENIZER_CONFIG = "tokenizer_config.json"
 _PADDING = ("pad_token", "eos_token", "sep_token", "unk_token")  # candidates for Isotrope's padding token, in order
 
@@ -69,7 +68,8 @@ def _require_exportable(index: Index) -> None:
     """Raise ConfigError if no modules of sentence-transformers compute the index's vectors."""
     encoder, transform = index.encoder, index.transform
     precomputed = "the embeddings came with the corpus, so there is no model to export"
-    poolings = ("mean", *_TOKEN_WEIGHTS) if encoder.traits.has_table else get_args(BasicPooling)
+    weighted = (name for name, paper in POOLINGS.items() if paper.weighs_tokens)
+    poolings = ("mean", *weighted) if encoder.traits.has_table else get_args(BasicPooling)
     reason = ""
     if not encoder.traits.encodes_texts:
         reason = f'encoder.kind is "{encoder.kind}": {precomputed}'
@@ -96,8 +96,8 @@ def _of_table(spec: EncoderSpec) -> list[Module]:
     """Return a static table's module: token weights are multiplied into its rows, and unknown tokens get a zero row."""
     table = load_table(Path(spec.folder))
     vectors = np.asarray(table.vectors)
-    if place := _TOKEN_WEIGHTS.get(spec.identity.pooling):
-        vectors = vectors * resolve_name(place)(spec)[:, None]
+    if (paper := POOLINGS.get(spec.identity.pooling)) is not None:
+        vectors = vectors * load_method(paper).token_weights(spec)[:, None]
     if table.unknown == len(vectors):
         vectors = np.concatenate([vectors, np.zeros((1, vectors.shape[1]), np.float32)])
     return [st_modules.static_embedding(table.tokenizer, vectors)]

@@ -12,8 +12,8 @@ import numpy as np
 
 from indexer.arrays import Embeddings, Mask, SearchResult
 from indexer.errors import ConfigError
-from indexer.pooling.latte_mix.divergence import js_similarities
-from indexer.transforms import Hellinger
+from indexer.papers.latte_mix.divergence import js_similarities
+from indexer.papers.latte_mix.hellinger import Hellinger
 from search.index import Index
 from search.ranking.similarities import ProvedTopK
 from search.segments import MissingRows
@@ -30,7 +30,7 @@ def require_index(index: Index) -> None:
     """Raises ConfigError unless embeddings are categorical distributions."""
     encoder = index.config.encoder
     if not index.config.gives_probabilities:
-        latent = f' with latent "{encoder.latte_mix.latent}"' if encoder.pooling == "latte-mix" else ""
+        latent = f' with latent "{index.config.paper("latte_mix").latent}"' if encoder.pooling == "latte-mix" else ""
         raise ConfigError(
             f'{index.path}: similarity "js" compares categorical distributions; expected an index of '
             f'encoder.pooling = "latte-mix" with a categorical latent, but its pooling is "{encoder.pooling}"{latent}.'
@@ -39,7 +39,7 @@ def require_index(index: Index) -> None:
 
 def require_queries(index: Index, rows: Embeddings) -> None:
     """Raises ConfigError for rows (n, d) that are not distributions side by side."""
-    sums = rows.reshape(len(rows), index.config.encoder.latte_mix.dims, -1).sum(axis=2, dtype=np.float64)
+    sums = rows.reshape(len(rows), index.config.paper("latte_mix").dims, -1).sum(axis=2, dtype=np.float64)
     wrong = np.flatnonzero((rows < 0).any(axis=1) | (np.abs(sums - 1) > _SUM).any(axis=1))
     if len(wrong):
         raise ConfigError(
@@ -78,7 +78,7 @@ def rank(
 
 def _ranked(index: Index, mixture: Embeddings, found: SearchResult, everything: bool, all_compared: bool) -> ProvedTopK:
     products, rows = found
-    dims = index.config.encoder.latte_mix.dims
+    dims = index.config.paper("latte_mix").dims
     scores = js_similarities(mixture[None], index.embeddings(rows), dims)[0].astype(np.float32)
     order = np.lexsort((rows, -scores))
     bound = -math.inf if everything else math.inf

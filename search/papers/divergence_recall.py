@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.errors import ConfigError, EvaluationError
-from indexer.pooling.latte_mix.divergence import js_similarities
+from indexer.papers.latte_mix.divergence import js_similarities
 from indexer.progress import NoProgress, Progress
 from search.engine import SearchEngine
 from search.evaluation.bootstrap import draw_counts, mean_interval
@@ -92,7 +92,7 @@ def _kth_best(index: Index, mixtures: Mixtures, k: int, progress: Progress) -> n
     live, best = index.numbering.live_rows, np.full((len(mixtures), k), -np.inf)
     for first, embeddings in index.stored_embeddings.blocks():
         kept = embeddings if live is None else embeddings[live[first : first + len(embeddings)]]
-        scores = js_similarities(mixtures, kept, index.config.encoder.latte_mix.dims)
+        scores = js_similarities(mixtures, kept, index.config.paper("latte_mix").dims)
         best = np.sort(np.hstack([best, scores]), axis=1)[:, -k:]
         progress.advance(len(kept))
     least: npt.NDArray[np.float64] = best[:, 0]

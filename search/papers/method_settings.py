@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from indexer.config import WhiteningConfig
+from indexer.config import BuildConfig, WhiteningConfig
 from indexer.errors import ConfigError
-from search.evaluation.settings import Setting
+from search.evaluation.settings import Setting, frozen_settings
 from search.evaluation.sts.score import Protocol
 
 Method = Literal[
@@ -88,11 +88,11 @@ def plain_settings(plan: MethodsOptions, blocks: int, whitening: WhiteningConfig
     return found
 
 
-def flow_settings(blocks: int, whitening: WhiteningConfig, seed: int) -> list[Setting]:
-    """BERT-flow in the place of whitening, with one seed."""
-    flow = dataclasses.replace(whitening.flow, seed=seed)
-    config = WhiteningConfig(kind="flow", centre="common", sample=whitening.sample, flow=flow)
-    return [Setting("mean", layers, config) for layers in layer_choices(blocks)]
+def flow_settings(blocks: int, recipe: BuildConfig, seed: int) -> list[Setting]:
+    """Return settings of BERT-flow in the place of whitening, with one seed."""
+    flow = frozen_settings(recipe.papers.get("flow", {}) | {"seed": seed})
+    config = WhiteningConfig(kind="flow", centre="common", sample=recipe.whitening.sample)
+    return [Setting("mean", layers, config, flow) for layers in layer_choices(blocks)]
 
 
 def sif_settings(blocks: int, whitening: WhiteningConfig) -> list[Setting]:

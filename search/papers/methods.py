@@ -22,7 +22,7 @@ from indexer.encoders.spec import resolve_layers, with_fitted_state
 from indexer.encoders.token_embeddings import TokenEmbeddings
 from indexer.errors import ConfigError, EvaluationError
 from indexer.lazy import require_extra
-from indexer.pipeline.train_pooling import sampled_texts
+from indexer.pipeline.train import sampled_texts
 from indexer.progress import NoProgress, Progress
 from search.evaluation.result import Clock, Result, how_built
 from search.evaluation.settings import Setting
@@ -116,7 +116,9 @@ def _affine(subject: Target, run: _Run) -> Iterator[MethodScores]:
     plan = run.plan
     whitening, blocks = subject.config.whitening, subject.states([subject.own]).blocks
     plain = plain_settings(plan, blocks, whitening)
-    flows = {seed: flow_settings(blocks, whitening, seed) for seed in range(plan.seeds)} if plan.wants("flow") else {}
+    flows = (
+        {seed: flow_settings(blocks, subject.config, seed) for seed in range(plan.seeds)} if plan.wants("flow") else {}
+    )
     every = [*plain, *(setting for settings in flows.values() for setting in settings)]
     found = _scored(subject, every, run)
     yield from (MethodScores(setting.label, _method(setting), None, found[setting]) for setting in plain)
@@ -165,7 +167,7 @@ def _mixtures(subject: Target, run: _Run) -> Iterator[MethodScores]:
             progress.phase("encoding sentences", None)
             tokens = SentenceTokens.of(outputs, run.sentences, layers)
             named = ",".join(map(str, choice))
-            for trained in mixture_variants(plan, subject.config.encoder.latte_mix, named, tokens, training):
+            for trained in mixture_variants(plan, subject.config.paper("latte_mix"), named, tokens, training):
                 yield from train_and_score(trained, run.tasks, progress)
 
 
@@ -194,11 +196,11 @@ def _counted(subject: Target, run: _Run) -> Iterator[Target]:
 
     layers = (-1,)
     encoder = dataclasses.replace(subject.config.encoder, pooling="sif", layers=layers, fitted="")
-    spec = resolve_spec(encoder, subject.spec.folder)
+    config = dataclasses.replace(subject.config, encoder=encoder)
+    spec = resolve_spec(config, subject.spec.folder)
     with tempfile.TemporaryDirectory(prefix="isotrope-") as folder:
         fit_state(spec, blocks, Path(folder), subject.options)
         state = {path.name: file_sha256(path) for path in sorted(Path(folder).iterdir())}
-        config = dataclasses.replace(subject.config, encoder=encoder)
         yield Target(config, with_fitted_state(spec, folder, state), None, subject.options)
 
 

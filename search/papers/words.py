@@ -11,7 +11,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from indexer.config import TOKEN_POOLINGS
 from indexer.corpus import joined_text, read_corpus
 from indexer.corpus.sources import find_sources
 from indexer.encoders import resolve_spec
@@ -21,6 +20,7 @@ from indexer.encoders.static_tables import load_table
 from indexer.encoders.token_embeddings import TokenEmbeddings
 from indexer.errors import ConfigError, EvaluationError
 from indexer.lazy import require_extra
+from indexer.paper_methods import POOLINGS
 from indexer.progress import NoProgress, Progress
 from search.evaluation.bootstrap import LEVEL, RESAMPLES
 from search.evaluation.result import Clock, Result, how_built
@@ -193,7 +193,7 @@ def _table_source(subject: Target, plan: WordsOptions) -> VectorSource:
 def _context_sources(subject: Target, plan: WordsOptions, corpus: Path, progress: Progress) -> list[VectorSource]:
     averages = list(dict.fromkeys(plan.layers or (subject.config.encoder.layers,)))
     own = subject.config.encoder
-    pooling = "mean" if own.pooling in TOKEN_POOLINGS else own.pooling  # nothing is pooled, so nothing need be fitted
+    pooling = "mean" if own.pooling in POOLINGS else own.pooling  # nothing is pooled, so nothing need be fitted
     union = tuple(dict.fromkeys(layer for average in averages for layer in average))
     config = dataclasses.replace(own, layers=union, pooling=pooling, fitted="")
     spec = resolve_spec(config, subject.spec.folder, subject.spec.identity.rules)

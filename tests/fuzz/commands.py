@@ -100,7 +100,7 @@ READING: tuple[tuple[str, ...], ...] = (
     ("inspect", "{index}", "--json"),
 )
 _KEPT = "kept.jsonl.gz"
-_SMALL = ("--set", "encoder.latte_mix.classes=4", "--set", "encoder.latte_mix.dims=2")
+_SMALL = ("--set", "papers.latte_mix.classes=4", "--set", "papers.latte_mix.dims=2")
 _MAKING: tuple[tuple[str, ...], ...] = (
     ("query", "{index}", "whales", "-o", "{out}"),
     ("query", "{index}", "--queries", "queries.jsonl", "-o", "{out}"),

@@ -19,6 +19,7 @@ from indexer.run_options import RunOptions
 RECIPES = sorted((Path(__file__).parents[2] / "configs").glob("*.toml"))
 
 _ANY_POOLING = 'expected "auto" or "cls" or "mean" or "max" or "sif" or "sbert-wk" or "latte-mix".'
+_ANY_SECTION = "expected one of corpus, chunk, encoder, whitening, index, hybrid, rerank, store, papers."
 
 CONFIGS = st.builds(
     BuildConfig,
@@ -93,7 +94,7 @@ def test_the_whiteningbert_recipe_is_that_of_the_paper() -> None:
         ({"whitning": {}}, 'unknown section "whitning"; did you mean "whitening"?'),
         (
             {"zzz": {}},
-            'unknown section "zzz"; expected one of corpus, chunk, encoder, whitening, index, hybrid, rerank, store.',
+            f'unknown section "zzz"; {_ANY_SECTION}',
         ),
         ({"encoder": {"layer": [1]}}, 'unknown setting "encoder.layer"; did you mean "encoder.layers"?'),
         (
@@ -256,7 +257,7 @@ def test_an_override_without_section_key_or_value_is_refused(assignment: str) ->
         ("whitenin.dim=3", 'unknown section "whitenin"; did you mean "whitening"?'),
         (
             ".dim=3",
-            'unknown section ""; expected one of corpus, chunk, encoder, whitening, index, hybrid, rerank, store.',
+            f'unknown section ""; {_ANY_SECTION}',
         ),
         ("whitening.dims=3", 'unknown setting "whitening.dims"; did you mean "whitening.dim"?'),
         ("whitening.dim=three", 'whitening.dim is "three"; expected a whole number.'),
@@ -371,3 +372,68 @@ def test_files_of_queries_that_a_recipe_names_are_regular_ones(tmp_path: Path) -
 def test_settings_without_effect_are_refused(setting: str) -> None:
     with pytest.raises(ConfigError, match="nothing for whitening"):
         BuildConfig().with_overrides(["whitening.strength=none", f"whitening.{setting}"])
+
+
+OLD = """
+[encoder]
+pooling = "sif"
+sif_a = 0.01
+
+[encoder.latte_mix]
+dims = 8
+
+[whitening]
+kind = "flow"
+
+[whitening.flow]
+seed = 3
+levels = 3
+"""
+
+
+def test_recipes_that_name_settings_of_papers_in_their_former_places_load(tmp_path: Path) -> None:
+    (tmp_path / "old.toml").write_text(OLD)
+    config = BuildConfig.load(tmp_path / "old.toml")
+    assert config.papers == {"sif": {"a": 0.01}, "latte_mix": {"dims": 8}, "flow": {"seed": 3}}
+    assert BuildConfig().with_overrides(["encoder.sif_a=0.01", "whitening.flow.seed=3"]).papers == {
+        "sif": {"a": 0.01}, "flow": {"seed": 3}
+    }  # fmt: skip
+    (tmp_path / "old.toml").write_text(OLD.replace("seed = 3", "sed = 3"))
+    with pytest.raises(ConfigError, match=r'unknown setting "papers\.flow\.sed"; did you mean "papers\.flow\.seed"'):
+        BuildConfig.load(tmp_path / "old.toml")
+
+
+def test_settings_of_papers_in_an_old_manifest_are_read_where_they_are_used() -> None:
+    """Manifests had every setting of every paper."""
+    old = BuildConfig().to_dict()
+    old["encoder"] |= {"sif_a": 0.001, "latte_mix": {"dims": 8}}
+    old["whitening"] |= {"flow": {"seed": 3}}
+    assert BuildConfig.from_dict(old) == BuildConfig()
+    old["whitening"] |= {"kind": "flow"}
+    assert BuildConfig.from_dict(old).papers == {"flow": {"seed": 3}}
+
+
+def test_a_recipe_is_written_with_what_differs_from_the_defaults(tmp_path: Path) -> None:
+    changed = ["whitening.strength=0.5", "papers.flow.seed=3", "encoder.layers=[1, -1]"]
+    config = BuildConfig().with_overrides(changed)
+    (tmp_path / "recipe.toml").write_text(config.to_toml(["Found so."]))
+    assert BuildConfig.load(tmp_path / "recipe.toml") == config
+    lines = (tmp_path / "recipe.toml").read_text().splitlines()
+    assert lines[0] == "# Found so."
+    assert sum("=" in line for line in lines) == len(changed)
+
+
+@pytest.mark.parametrize(
+    ("papers", "message"),
+    [
+        ({"flow": 3}, 'papers is {"flow": 3}; expected a table of sections.'),
+        ({"flo": {}}, 'unknown section "papers.flo"; did you mean "papers.flow"?'),
+        ({"flow": {"seed": -1}}, "papers.flow.seed is -1; expected 0 to 4294967295."),
+        ({"sif": {"a": 0.0}}, "papers.sif.a is 0.0; expected a number above 0, such as 0.001."),
+        ({"sif": {"a": "x"}}, 'papers.sif.a is "x"; expected a number.'),
+    ],
+)
+def test_sections_of_papers_are_checked(papers: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        BuildConfig.from_dict({"papers": papers})
+    assert str(caught.value) == message

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from indexer import BuildConfig, Document, build_index
+from indexer import BuildConfig, Document, train_encoder
 from indexer.encoders import int8, load_encoder
 from indexer.encoders.openvino_graph import GRAPH
 from indexer.errors import ConfigError, EvaluationError, IsotropeError
@@ -20,6 +20,7 @@ from indexer.store.manifest import load_manifest
 from search import SearchEngine, verify_index
 from search.evaluation.settings import Setting
 from search.evaluation.target import Target
+from tests.fitted import fit_and_build
 
 pytestmark = pytest.mark.check  # importing and running the calibration takes seconds
 WORDS = ("whale", "song", "of", "the", "deep", "sea", "library", "data", "sing", "in")
@@ -44,7 +45,7 @@ def index(config: BuildConfig, tmp_path: Path, tmp_path_factory: pytest.TempPath
     """An int8 index, calibrated once a session."""
     if "index" not in _built:
         _built["index"] = tmp_path_factory.mktemp("int8") / "index"
-        build_index(DOCUMENTS, _built["index"], config)
+        fit_and_build(DOCUMENTS, _built["index"], config)
     return shutil.copytree(_built["index"], tmp_path / "index")
 
 
@@ -111,21 +112,21 @@ def test_two_builds_of_the_same_corpus_are_equal_byte_by_byte(
     index: Path, config: BuildConfig, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Calibrated twice; silently, and leaving the environment as it was."""
-    build_index(DOCUMENTS, tmp_path / "again", config)
+    fit_and_build(DOCUMENTS, tmp_path / "again", config)
     assert contents(tmp_path / "again") == contents(index)
     assert "NNCF_CI" not in os.environ
     assert capfd.readouterr() == ("", "")
 
 
 def test_it_is_calibrated_on_the_documents(config: BuildConfig, tmp_path: Path, calibrations: list[list[str]]) -> None:
-    build_index(DOCUMENTS, tmp_path / "again", config)
+    fit_and_build(DOCUMENTS, tmp_path / "again", config)
     assert sorted(calibrations[0]) == sorted(document.text for document in DOCUMENTS)
 
 
 def test_a_complete_index_is_up_to_date_and_not_calibrated_again(
     index: Path, config: BuildConfig, calibrations: list[list[str]]
 ) -> None:
-    assert build_index(DOCUMENTS, index, config).up_to_date
+    assert fit_and_build(DOCUMENTS, index, config).up_to_date
     assert calibrations == []
 
 
@@ -135,8 +136,8 @@ def test_an_interrupted_build_finds_its_calibration_again(
     with monkeypatch.context() as patch:
         patch.setattr(build_module, "encode_parts", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            build_index(DOCUMENTS, tmp_path / "again", config)
-    build_index(DOCUMENTS, tmp_path / "again", config)
+            fit_and_build(DOCUMENTS, tmp_path / "again", config)
+    fit_and_build(DOCUMENTS, tmp_path / "again", config)
     assert len(calibrations) == 1
     assert contents(tmp_path / "again") == contents(index)
 
@@ -157,9 +158,9 @@ def test_a_calibration_cut_short_or_damaged_is_made_again(
         with monkeypatch.context() as patch:
             patch.setattr(build_module, "encode_parts", interrupted)
             with pytest.raises(KeyboardInterrupt):
-                build_index(DOCUMENTS, again, config)
+                fit_and_build(DOCUMENTS, again, config)
         damage(next((again / "encoder").iterdir()))
-        build_index(DOCUMENTS, again, config)
+        fit_and_build(DOCUMENTS, again, config)
         assert contents(again) == contents(index)
     assert len(calibrations) == 6
 
@@ -176,7 +177,7 @@ def test_the_next_generation_keeps_the_calibration_and_with_it_the_embeddings(
     from indexer import RunOptions
 
     more = [*DOCUMENTS, Document("new", "the library of the deep sea")]
-    report = build_index(more, index, config, RunOptions(overwrite=True))
+    report = fit_and_build(more, index, config, RunOptions(overwrite=True))
     assert calibrations == []
     assert (report.rows_encoded, report.rows_reused) == (1, 0) or report.parts_kept == 5
 
@@ -203,7 +204,7 @@ def test_int8_is_refused_before_a_corpus_is_read_where_nothing_can_calibrate(
         raise AssertionError("the corpus was read")
 
     with pytest.raises(ConfigError, match=r"needs nncf .* pip install"):
-        build_index(map(read, [0]), tmp_path / "index", config)
+        train_encoder(map(read, [0]), tmp_path / "int8", config)
 
 
 def test_other_layers_of_an_int8_index_cannot_be_compared(index: Path) -> None:

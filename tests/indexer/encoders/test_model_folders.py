@@ -22,7 +22,7 @@ from indexer.encoders.model_files import find_model_files, own_file
 from indexer.encoders.numpy_bert import suits_numpy
 from indexer.encoders.static_tables import load_table
 from indexer.errors import CorpusError, IsotropeError, ModelError
-from indexer.pooling.sif import read_counts
+from indexer.papers.sif import read_counts
 from indexer.run_options import RunOptions
 from indexer.safetensors_file import read_header
 from search.export.convert import convert_to_safetensors

@@ -21,6 +21,7 @@ from indexer import (
 from indexer.cache import cache_folder
 from indexer.errors import StoreError
 from indexer.pipeline import encode, part_encoder
+from indexer.pipeline.train import train_for_index
 from indexer.settings import named_path
 from indexer.store import layout
 from indexer.store.manifest import load_manifest
@@ -112,6 +113,7 @@ def test_an_encoder_that_was_fitted_goes_with_the_parts(
 ) -> None:
     encoder = replace(tiny_config.encoder, pooling="sif")
     config = replace(tiny_config, encoder=encoder)
+    train_for_index(DOCUMENTS, url, config)
     prepare_parts(DOCUMENTS, url, config)
     machine("b")
     encode_pending(url, slice(0, 2))

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from indexer import BuildConfig, Document, build_index
-from indexer.config import ChunkConfig, EncoderConfig, FlowConfig, StoreConfig, WhiteningConfig
+from indexer.config import ChunkConfig, EncoderConfig, StoreConfig, WhiteningConfig
 from indexer.encoders import EncodeStats, load_encoder, resolve_spec
 from indexer.encoders.identity import UNLIMITED
 from indexer.encoders.static import StaticEncoder
@@ -25,9 +24,7 @@ from indexer.pipeline.index_segment import COUNTS
 from indexer.pipeline.refit import refit_index
 from indexer.run_options import RunOptions
 from indexer.store.manifest import load_manifest
-from indexer.transforms import Flow
 from search import SearchEngine, deduplicate, verify_index
-from search.export.faiss import export_faiss
 from search.export.sentence_transformers import export_sentence_transformers
 from tests.directories import snapshot
 from tests.documents import DOCUMENTS
@@ -206,44 +203,6 @@ def test_long_documents_are_cut_into_windows_of_words(table: Path, tmp_path: Pat
     assert window.end == len(text)
 
 
-def test_sif_weighs_by_rarity_and_takes_out_the_first_direction(table: Path, tmp_path: Path) -> None:
-    """Algorithm 1 of Arora et al., written out."""
-    config = dataclasses.replace(static(table, pooling="sif"), whitening=WhiteningConfig(strength="none"))
-    build_index(DOCUMENTS, tmp_path / "index", config)
-    texts = [known(joined(document)) for document in DOCUMENTS]
-    counts = Counter(word for text in texts for word in text)
-    total, rows = sum(counts.values()), dict(zip(WORDS, vectors().astype(np.float64), strict=True))
-    weighted = np.array(
-        [sum(1e-3 / (1e-3 + counts[word] / total) * rows[word] for word in text) / len(text) for text in texts]
-    )
-    np.testing.assert_allclose(stored(tmp_path / "index"), weighted, rtol=1e-5)
-    first = np.linalg.svd(weighted, full_matrices=False)[2][0]
-    left = weighted - np.outer(weighted @ first, first)
-    left /= np.linalg.norm(left, axis=1, keepdims=True)
-    engine = SearchEngine(tmp_path / "index")
-    vectors_there = engine.index.vectors(np.arange(len(DOCUMENTS)))
-    np.testing.assert_allclose(vectors_there @ vectors_there.T, left @ left.T, atol=1e-5)
-    assert engine.search(joined(DOCUMENTS[3]), 1)[0].score == pytest.approx(1, abs=1e-5)
-
-
-def test_sif_counts_are_kept_with_the_index(table: Path, tmp_path: Path) -> None:
-    index, config = tmp_path / "index", static(table, pooling="sif")
-    build_index(DOCUMENTS, index, config)
-    before = load_manifest(index)
-    assert any(name.endswith("sif.safetensors") for name in before.files)
-    assert build_index(DOCUMENTS, index, config).up_to_date
-    add_documents([Document("new", "whales whales whales")], index)
-    assert load_manifest(index).fingerprint == before.fingerprint
-    next((index / "encoder").glob("*/sif.safetensors")).write_bytes(b"other")
-    with pytest.raises(Exception, match=r"sif\.safetensors"):
-        SearchEngine(index).search("whales")
-
-
-def test_a_pooling_that_is_fitted_cannot_encode_before_it_is(table: Path) -> None:
-    with pytest.raises(ConfigError, match="is fitted to a corpus"):
-        load_encoder(static(table, pooling="sif").encoder).encode(["whales"], "document")
-
-
 @pytest.fixture
 def model2vec(tmp_path: Path, table: Path) -> Path:
     """The same words as a model2vec folder in int8."""
@@ -297,14 +256,15 @@ def _runner(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return run
 
 
-@pytest.mark.parametrize("pooling", ["mean", "sif"])
 @pytest.mark.parametrize("whitening", [WhiteningConfig(), WhiteningConfig(strength="none")])
-def test_sentence_transformers_gives_the_same_vectors(
-    table: Path, tmp_path: Path, pooling: Any, whitening: WhiteningConfig
-) -> None:
+def test_sentence_transformers_gives_the_same_vectors(table: Path, tmp_path: Path, whitening: WhiteningConfig) -> None:
+    build_index(DOCUMENTS, tmp_path / "index", dataclasses.replace(static(table), whitening=whitening))
+    require_same_vectors_in_sentence_transformers(tmp_path)
+
+
+def require_same_vectors_in_sentence_transformers(tmp_path: Path) -> None:
     from sentence_transformers import SentenceTransformer
 
-    build_index(DOCUMENTS, tmp_path / "index", dataclasses.replace(static(table, pooling=pooling), whitening=whitening))
     export_sentence_transformers(tmp_path / "index", tmp_path / "folder")
     engine = SearchEngine(tmp_path / "index")
     model = SentenceTransformer(str(tmp_path / "folder"), device="cpu")
@@ -317,29 +277,3 @@ def test_what_other_programs_cannot_compute_is_not_exported(table: Path, tmp_pat
     build_index(DOCUMENTS, tmp_path / "max", static(table, pooling="max"))
     with pytest.raises(ConfigError, match='pooling is "max"'):
         export_sentence_transformers(tmp_path / "max", tmp_path / "folder")
-    flow = WhiteningConfig(kind="flow", flow=FlowConfig(levels=1, depth=1, width=4))
-    build_index(DOCUMENTS, tmp_path / "flow", dataclasses.replace(static(table), whitening=flow))
-    with pytest.raises(ConfigError, match='kind is "flow"'):
-        export_sentence_transformers(tmp_path / "flow", tmp_path / "folder")
-    with pytest.raises(ConfigError, match='kind is "flow"'):
-        export_faiss(tmp_path / "flow", tmp_path / "index.faiss")
-
-
-def test_an_index_with_a_flow_answers_grows_and_is_refitted(table: Path, tmp_path: Path) -> None:
-    index = tmp_path / "index"
-    flow = WhiteningConfig(kind="flow", flow=FlowConfig(levels=2, depth=2, width=4, epochs=3))
-    build_index(DOCUMENTS, index, dataclasses.replace(static(table), whitening=flow))
-    engine = SearchEngine(index)
-    transform = engine.index.transform
-    assert isinstance(transform, Flow)
-    assert not np.array_equal(transform.mean, transform.query_mean)
-    rows = engine.index.embeddings(np.arange(len(DOCUMENTS)))
-    np.testing.assert_allclose(transform.invert(transform.project(rows, "document")), rows, atol=1e-4)
-    assert engine.neighbours("d3", 2)
-    add_documents([Document("new", "bees dance on steel cables")], index)
-    assert SearchEngine(index).search("bees dance on steel cables", 1, exact=True)
-    refit_index(index, ["whitening.flow.seed=1"])
-    again = SearchEngine(index).index.transform
-    assert isinstance(again, Flow)
-    assert set(again.arrays()) == set(transform.arrays())
-    verify_index(index)

@@ -14,8 +14,8 @@ from safetensors.numpy import save
 from indexer.config import Role, WhiteningConfig
 from indexer.errors import ConfigError, CorruptIndexError
 from indexer.moments import Moments
+from indexer.papers.latte_mix.hellinger import Hellinger
 from indexer.transforms import (
-    Hellinger,
     Normalisation,
     Transform,
     Whitening,

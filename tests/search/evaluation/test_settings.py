@@ -485,5 +485,5 @@ def test_a_missing_package_names_the_line_that_installs_it() -> None:
 
 
 def test_a_source_needs_no_subject(tiny_config: BuildConfig) -> None:
-    states = EmbeddingSource(tiny_config.encoder, [OWN]).encode(["the whale"])
+    states = EmbeddingSource(tiny_config, [OWN]).encode(["the whale"])
     assert states.rows[OWN.key].shape == (1, 32)

@@ -9,8 +9,9 @@ import pytest
 
 from indexer.arrays import Embeddings, Mask, SearchResult, Vectors
 from indexer.errors import ConfigError
-from indexer.pooling.latte_mix.divergence import js_similarities
-from indexer.transforms import Hellinger, Normalisation
+from indexer.papers.latte_mix.divergence import js_similarities
+from indexer.papers.latte_mix.hellinger import Hellinger
+from indexer.transforms import Normalisation
 from search.papers.divergence import first_reach, rank, require_index, require_queries
 from search.ranking.similarities import ProvedTopK
 
@@ -36,8 +37,10 @@ def index_of(rows: Embeddings, transform: Any, exact: bool = True, store: str = 
             found.append((scores[best], there[best]))
         return found
 
-    encoder = SimpleNamespace(latte_mix=SimpleNamespace(dims=DIMS, latent="categorical"), pooling="latte-mix")
-    config = SimpleNamespace(encoder=encoder, store=SimpleNamespace(embeddings=store), gives_probabilities=True)
+    encoder, settings = SimpleNamespace(pooling="latte-mix"), SimpleNamespace(dims=DIMS, latent="categorical")
+    config = SimpleNamespace(
+        encoder=encoder, store=SimpleNamespace(embeddings=store), gives_probabilities=True, paper=lambda _: settings
+    )
     return SimpleNamespace(
         path="the-index", config=config, transform=transform, search=search, embeddings=lambda some: rows[some],
         numbering=SimpleNamespace(rows=len(rows)), searched=[SimpleNamespace(exact=exact)],

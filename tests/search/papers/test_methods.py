@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 from indexer import BuildConfig
-from indexer.config import EncoderConfig, FlowConfig, LatteMixConfig
+from indexer.config import EncoderConfig
 from indexer.encoders import load_encoder, resolve_spec
 from indexer.encoders.token_embeddings import TokenEmbeddings
 from indexer.errors import ConfigError, CorpusError
+from indexer.papers.flow import FlowConfig
+from indexer.papers.latte_mix.settings import LatteMixConfig
 from indexer.progress import NoProgress
 from search.evaluation.settings import Sweep
 from search.evaluation.sts.data import Task, read_tasks
@@ -23,6 +25,7 @@ from search.papers.commands import _METHODS
 from search.papers.method_settings import METHODS, MethodsOptions, methods_of, sbert_wk_layers
 from search.papers.methods import NOT_RUN, evaluate_methods
 from search.papers.mixtures import SentenceTokens, TrainingTokens
+from tests.fitted import papers
 from tests.sts_tasks import write_tasks
 
 SMALL = LatteMixConfig(dims=4, classes=6, batch=8)
@@ -52,9 +55,8 @@ def sentences(tasks: Sequence[Task]) -> list[str]:
 
 @pytest.fixture(scope="module")
 def config(folder: Path) -> BuildConfig:
-    encoder = EncoderConfig(kind="static", model=str(folder / "words.txt"), latte_mix=SMALL)
-    base = BuildConfig(encoder=encoder)
-    return dataclasses.replace(base, whitening=dataclasses.replace(base.whitening, flow=FLOW))
+    encoder = EncoderConfig(kind="static", model=str(folder / "words.txt"))
+    return BuildConfig(encoder=encoder, papers=papers(latte_mix=SMALL, flow=FLOW))
 
 
 @pytest.fixture(scope="module")
@@ -137,9 +139,8 @@ def test_the_same_run_gives_the_same_figures(folder: Path, config: BuildConfig, 
 
 
 def test_a_transformer_has_layers_too(folder: Path, tiny_config: BuildConfig) -> None:
-    config = dataclasses.replace(
-        tiny_config, encoder=dataclasses.replace(tiny_config.encoder, latte_mix=SMALL, max_length=24)
-    )
+    encoder = dataclasses.replace(tiny_config.encoder, max_length=24)
+    config = dataclasses.replace(tiny_config, encoder=encoder, papers=papers(latte_mix=SMALL))
     methods = methods_of(["cls", "layers", "sbert-wk", "sif", "latte-mix"], True)
     plan = MethodsOptions(methods, corpus=folder / "train.txt", documents=20, seeds=1)
     found = evaluate_methods(Target.of_recipe(config), read_tasks(folder / "sts/stsb.tsv"), plan).to_dict()
@@ -203,7 +204,7 @@ def test_the_table_is_printed_with_mean_pooling_and_the_untrained_control(
 ) -> None:
     run = _runner()
     settings = ["encoder.kind=static", f"encoder.model={folder / 'words.txt'}"]
-    settings += ["encoder.latte_mix.dims=4", "encoder.latte_mix.classes=6"]
+    settings += ["papers.latte_mix.dims=4", "papers.latte_mix.classes=6"]
     options = [part for setting in settings for part in ("--set", setting)]
     train = ["--corpus", str(folder / "train.txt"), "--seeds", "3"]
     run("evaluate", "methods", str(folder / "sts"), "--method", "latte-mix", *train, *options, "--quiet")

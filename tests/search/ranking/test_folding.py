@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from indexer import BuildConfig, Document, add_documents, build_index, delete_documents
 from indexer.arrays import Vectors
-from indexer.config import ChunkConfig, EncoderConfig, IndexConfig, LatteMixConfig, StoreConfig, WhiteningConfig
+from indexer.config import ChunkConfig, EncoderConfig, IndexConfig, StoreConfig, WhiteningConfig
+from indexer.papers.latte_mix.settings import LatteMixConfig
 from search import SearchEngine
 from search.index import Index
 from search.ranking import folding
@@ -21,6 +22,7 @@ from search.ranking.documents import Groups, RankedDocument
 from search.ranking.folding import Folding
 from search.ranking.options import SearchOptions
 from search.ranking.ranker import Wanted, collect
+from tests.fitted import fit_and_build, papers
 from tests.search.cli.test_cli import isotrope
 from tests.search.ranking.test_widening import prefixes
 
@@ -269,10 +271,10 @@ def test_neighbours_fold_by_the_rule_too(name: str, asked: dict[str, Any], reque
 
 def test_mixtures_fold_by_their_stored_vectors(table: Path, tmp_path: Path) -> None:
     mixed = LatteMixConfig(dims=3, classes=4, batch=4)
-    encoder = EncoderConfig(kind="static", model=str(table), pooling="latte-mix", latte_mix=mixed)
-    build_index(
-        documents(), tmp_path / "index", recipe(table, encoder=encoder, whitening=WhiteningConfig(kind="hellinger"))
-    )
+    encoder = EncoderConfig(kind="static", model=str(table), pooling="latte-mix")
+    roots = WhiteningConfig(kind="hellinger")
+    config = recipe(table, encoder=encoder, whitening=roots, papers=papers(latte_mix=mixed))
+    fit_and_build(documents(), tmp_path / "index", config)
     engine = SearchEngine(tmp_path / "index")
     for exact in (False, True):
         asked: dict[str, Any] = {"similarity": "js", "exact": exact}

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexer.errors import ConfigError
-from indexer.pooling.sbert_wk import layer_weights, sbert_wk
-from tests import oracles_sbert_wk as oracle
+from indexer.papers.sbert_wk import layer_weights, sbert_wk
+from tests.indexer.papers import oracles_sbert_wk as oracle
 
 Array = npt.NDArray[np.float64]
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from indexer.pooling.latte_mix.network import (
+from indexer.papers.latte_mix.network import (
     LatteMixHead,
     categorical_sample,
     generator,
@@ -15,8 +15,8 @@ from indexer.pooling.latte_mix.network import (
     losses,
     normal_sample,
 )
-from tests import oracles_lattemix as oracle
-from tests.indexer.pooling.latte_mix.small_mixtures import LATENTS, SIZE, SMALL, held_out, train
+from tests.indexer.papers import oracles_lattemix as oracle
+from tests.indexer.papers.latte_mix.small_mixtures import LATENTS, SIZE, SMALL, held_out, train
 
 
 @pytest.mark.parametrize("latent", LATENTS)

@@ -16,8 +16,8 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from indexer.arrays import Float32Array
-from indexer.config import LatteMixConfig
-from indexer.pooling.latte_mix.model import LatteMix, layer_shapes
+from indexer.papers.latte_mix.model import LatteMix, layer_shapes
+from indexer.papers.latte_mix.settings import LatteMixConfig
 
 _USES = ("weights", "order", "noise", "held out")  # of the seed; each has a stream of its own
 

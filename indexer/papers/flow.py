@@ -28,9 +28,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from indexer.arrays import Embeddings, Float32Array, Float64Array, Vectors
-from indexer.config import FlowConfig, Role
+from indexer.config import Role
 from indexer.errors import ConfigError
 from indexer.parallel import single_blas_thread, single_torch_thread
+from indexer.settings import require_above_zero, require_at_least, require_seed
+from indexer.transforms import FitData
 from indexer.transforms.whitening import EIGENVALUE_FLOOR, Normalisation, unit_rows
 
 if TYPE_CHECKING:
@@ -46,6 +48,29 @@ _COMPARED = 4096  # rows whose log-likelihood is compared before and after train
 _WEIGHTS = 0.05  # standard deviation
 _TINY = 1e-6  # added to a standard deviation before it is divided by
 _FIRST_ROWS = 32  # at least so many, the published batch, say where an actnorm starts
+
+
+@dataclass(frozen=True)
+class FlowConfig:
+    """The section [papers.flow] of a recipe.
+
+    Published: depth, levels, width and learning rate are those of BERT-flow's own code (config_l3_d3_w32).
+    """
+
+    levels: int = 3
+    depth: int = 3  # steps in a level
+    width: int = 32  # of the coupling network
+    learning_rate: float = 1e-3
+    batch: int = 32
+    epochs: int = 1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "learning_rate", float(self.learning_rate))
+        for setting in ("levels", "depth", "width", "batch", "epochs"):
+            require_at_least(f"papers.flow.{setting}", getattr(self, setting), 1)
+        require_seed("papers.flow.seed", self.seed)
+        require_above_zero("papers.flow.learning_rate", self.learning_rate)
 
 
 @dataclass(frozen=True)
@@ -238,9 +263,17 @@ def fit_flow(
     if not math.isfinite(after):
         raise ConfigError(
             f"the flow's log-likelihood of the sample is {after} after training; expected a finite number. Lower "
-            f"whitening.flow.learning_rate, which is {config.learning_rate}."
+            f"papers.flow.learning_rate, which is {config.learning_rate}."
         )
     return dataclasses.replace(trained, note=_note(len(rows), levels, config, before, after))
+
+
+def fit(data: FitData, settings: FlowConfig, on_step: OnStep | None = None) -> Flow | Normalisation:
+    """Return the flow fitted on the embeddings in `data`; see `fit_flow`."""
+    return fit_flow(data.blocks, sum(map(len, data.blocks())), settings, on_step)
+
+
+TRANSFORM = Flow
 
 
 def parameter_shapes(dim: int, levels: int, depth: int, width: int) -> dict[str, tuple[int, ...]]:
@@ -299,7 +332,7 @@ def _note(count: int, levels: int, config: FlowConfig, before: float, after: flo
     if after < before:
         notes.append(
             f"training took the log-likelihood of the sample from {before:.1f} to {after:.1f} nats a text: lower "
-            "whitening.flow.learning_rate"
+            "papers.flow.learning_rate"
         )
     return "; ".join(notes)
 

@@ -10,19 +10,20 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from indexer import BuildConfig, Document, build_index
-from indexer.config import EncoderConfig, IndexConfig, LatteMixConfig, StoreConfig, WhiteningConfig
+from indexer import BuildConfig, Document
+from indexer.config import EncoderConfig, IndexConfig, StoreConfig, WhiteningConfig
 from indexer.encoders import load_encoder, resolve_spec
 from indexer.encoders.fitted_state import load_fitted_state
 from indexer.encoders.token_embeddings import TokenEmbeddings
 from indexer.errors import ConfigError, ExistsError, MismatchError, ModelError
+from indexer.papers.latte_mix import load_latte_mix
+from indexer.papers.latte_mix.hellinger import Hellinger
+from indexer.papers.latte_mix.settings import LatteMixConfig
 from indexer.pipeline.add import add_documents
 from indexer.pipeline.refit import refit_index
-from indexer.pipeline.train_pooling import train_pooling
-from indexer.pooling.latte_mix import load_latte_mix
+from indexer.pipeline.train import train_encoder
 from indexer.run_options import RunOptions
 from indexer.store.manifest import load_manifest
-from indexer.transforms import Hellinger
 from search import SearchEngine, verify_index
 from search.evaluation.recall.drawn_queries import draw_queries
 from search.index import LiveRows
@@ -32,6 +33,7 @@ from search.papers.divergence_recall import evaluate_divergence
 from search.ranking.options import SearchOptions
 from tests.directories import snapshot
 from tests.documents import DOCUMENTS
+from tests.fitted import fit_and_build, papers
 from tests.indexer.pipeline.test_static import WORDS, write_table
 
 Rows = npt.NDArray[np.floating]
@@ -46,14 +48,16 @@ MANY = [
 @pytest.fixture
 def static(tmp_path: Path) -> BuildConfig:
     path = write_table(tmp_path / "words.txt")
-    encoder = EncoderConfig(kind="static", model=str(path), pooling="latte-mix", latte_mix=SMALL)
-    return BuildConfig(encoder=encoder, whitening=HELLINGER, store=StoreConfig(part_documents=64))
+    encoder = EncoderConfig(kind="static", model=str(path), pooling="latte-mix")
+    return BuildConfig(
+        encoder=encoder, papers=papers(latte_mix=SMALL), whitening=HELLINGER, store=StoreConfig(part_documents=64)
+    )
 
 
 @pytest.fixture
 def transformer(tiny_config: BuildConfig) -> BuildConfig:
-    encoder = dataclasses.replace(tiny_config.encoder, pooling="latte-mix", latte_mix=SMALL, layers=(1,))
-    return dataclasses.replace(tiny_config, encoder=encoder)
+    encoder = dataclasses.replace(tiny_config.encoder, pooling="latte-mix", layers=(1,))
+    return dataclasses.replace(tiny_config, encoder=encoder, papers=papers(latte_mix=SMALL))
 
 
 def stored(index: Path) -> Rows:
@@ -71,7 +75,7 @@ def js(p: Rows, q: Rows, dims: int) -> float:
 
 
 def test_an_embedding_is_the_mean_of_its_tokens_posteriors(transformer: BuildConfig, tmp_path: Path) -> None:
-    build_index(DOCUMENTS, tmp_path / "index", transformer)
+    fit_and_build(DOCUMENTS, tmp_path / "index", transformer)
     latte = load_latte_mix(next((tmp_path / "index/encoder").iterdir()))
     plain = dataclasses.replace(transformer.encoder, pooling="mean")
     texts = [f"{document.title} {document.text}" for document in DOCUMENTS]
@@ -88,10 +92,10 @@ def test_an_embedding_is_the_mean_of_its_tokens_posteriors(transformer: BuildCon
 def test_an_index_trains_it_once_and_keeps_it(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     config: BuildConfig = request.getfixturevalue(kind)
     index = tmp_path / "index"
-    build_index(DOCUMENTS, index, config)
+    fit_and_build(DOCUMENTS, index, config)
     before = load_manifest(index)
     assert before.encoder["dim"] == SMALL.width
-    assert build_index(DOCUMENTS, index, config).up_to_date
+    assert fit_and_build(DOCUMENTS, index, config).up_to_date
     add_documents([Document("new", "bees dance on steel cables")], index)
     assert load_manifest(index).fingerprint == before.fingerprint
     assert SearchEngine(index).search("Glass Glass is made of molten sand.", 1)[0].id == "d7"
@@ -100,14 +104,14 @@ def test_an_index_trains_it_once_and_keeps_it(kind: str, tmp_path: Path, request
 
 @pytest.mark.check
 def test_workers_do_not_change_a_byte(static: BuildConfig, tmp_path: Path) -> None:
-    build_index(MANY, tmp_path / "one", static)
-    build_index(MANY, tmp_path / "two", static, RunOptions(workers=2))
+    fit_and_build(MANY, tmp_path / "one", static)
+    fit_and_build(MANY, tmp_path / "two", static, RunOptions(workers=2))
     assert snapshot(tmp_path / "one") == snapshot(tmp_path / "two")
 
 
 @pytest.mark.parametrize("exact", [False, True])
 def test_divergence_ranks_as_brute_force_does(static: BuildConfig, tmp_path: Path, exact: bool) -> None:
-    build_index(MANY, tmp_path / "index", static)
+    fit_and_build(MANY, tmp_path / "index", static)
     engine, rows = SearchEngine(tmp_path / "index"), stored(tmp_path / "index")
     assert isinstance(engine.index.transform, Hellinger)
     for number, query in enumerate(engine.encoder.encode([document.text for document in MANY[:12]], "query")):
@@ -126,7 +130,7 @@ def test_a_proof_holds_and_candidates_are_widened_until_there_is_one(
 ) -> None:
     monkeypatch.setattr(divergence, "CANDIDATES", 4)
     monkeypatch.setattr(divergence, "FEWEST", 12)
-    build_index(MANY, tmp_path / "index", static)
+    fit_and_build(MANY, tmp_path / "index", static)
     engine, rows = SearchEngine(tmp_path / "index"), stored(tmp_path / "index")
     proven = 0
     for query in rows[:30]:
@@ -141,7 +145,7 @@ def test_a_proof_holds_and_candidates_are_widened_until_there_is_one(
 
 
 def test_divergence_minds_filters_groups_and_lowest_scores(static: BuildConfig, tmp_path: Path) -> None:
-    build_index(MANY, tmp_path / "index", static)
+    fit_and_build(MANY, tmp_path / "index", static)
     engine = SearchEngine(tmp_path / "index")
     hits = engine.search("bees dance", 4, similarity="js", where="even", min_score=0.5)
     assert all(hit.metadata["even"] and hit.score >= 0.5 for hit in hits)
@@ -153,7 +157,7 @@ def test_divergence_minds_filters_groups_and_lowest_scores(static: BuildConfig, 
 
 
 def test_divergence_needs_distributions(tiny_config: BuildConfig, tmp_path: Path) -> None:
-    build_index(DOCUMENTS, tmp_path / "index", tiny_config)
+    fit_and_build(DOCUMENTS, tmp_path / "index", tiny_config)
     with pytest.raises(ConfigError, match='similarity "js" compares categorical distributions'):
         SearchEngine(tmp_path / "index").search("whales", similarity="js")
     with pytest.raises(ConfigError, match="hybrid fuses"):
@@ -164,7 +168,7 @@ def test_divergence_needs_distributions(tiny_config: BuildConfig, tmp_path: Path
 
 def test_a_refit_goes_from_roots_to_whitening_and_back_without_encoding(static: BuildConfig, tmp_path: Path) -> None:
     index = tmp_path / "index"
-    build_index(MANY, index, static)
+    fit_and_build(MANY, index, static)
     before = SearchEngine(index).search("bees dance", 5, similarity="js")
     refit_index(index, ["whitening.kind=whitening", "whitening.strength=0.5"])
     whitened = SearchEngine(index)
@@ -177,7 +181,7 @@ def test_a_refit_goes_from_roots_to_whitening_and_back_without_encoding(static: 
 
 
 def test_roots_are_unit_vectors_of_probabilities(static: BuildConfig, tmp_path: Path) -> None:
-    build_index(MANY, tmp_path / "index", static)
+    fit_and_build(MANY, tmp_path / "index", static)
     rows, engine = stored(tmp_path / "index"), SearchEngine(tmp_path / "index")
     found = engine.index.vectors(np.arange(len(MANY)))
     np.testing.assert_allclose(found, np.sqrt(rows / SMALL.dims), atol=1e-6)
@@ -185,7 +189,7 @@ def test_roots_are_unit_vectors_of_probabilities(static: BuildConfig, tmp_path: 
 
 @pytest.fixture
 def trained(static: BuildConfig, tmp_path: Path) -> Path:
-    train_pooling(MANY, tmp_path / "mix", static)
+    train_encoder(MANY, tmp_path / "mix", static)
     return tmp_path / "mix"
 
 
@@ -193,22 +197,22 @@ def test_what_was_trained_beforehand_is_taken_over_and_not_needed_again(
     static: BuildConfig, trained: Path, tmp_path: Path
 ) -> None:
     config = BuildConfig.load(trained / "recipe.toml")
-    assert config.encoder.latte_mix == SMALL
-    build_index(DOCUMENTS, tmp_path / "index", config)
+    assert config.paper("latte_mix") == SMALL
+    fit_and_build(DOCUMENTS, tmp_path / "index", config)
     weights = next((tmp_path / "index/encoder").glob("*/latte-mix.safetensors")).read_bytes()
     assert weights == (trained / "latte-mix.safetensors").read_bytes()
-    spec = load_fitted_state(resolve_spec(config.encoder))
+    spec = load_fitted_state(resolve_spec(config))
     assert load_manifest(tmp_path / "index").fingerprint == spec.fingerprint
     trained.rename(tmp_path / "elsewhere")
     engine = SearchEngine(tmp_path / "index")
     add_documents(MANY[:3], tmp_path / "index")
     assert engine.search("bees dance", 1)
-    build_index(DOCUMENTS, tmp_path / "own", static)
+    fit_and_build(DOCUMENTS, tmp_path / "own", static)
     assert load_manifest(tmp_path / "own").fingerprint != spec.fingerprint
 
 
 def test_an_encoder_is_loaded_from_what_was_trained(trained: Path) -> None:
-    config = BuildConfig.load(trained / "recipe.toml").encoder
+    config = BuildConfig.load(trained / "recipe.toml")
     rows = load_encoder(config).encode(["bees dance"], "document")
     np.testing.assert_allclose(rows.reshape(SMALL.dims, -1).sum(axis=1), 1, atol=1e-5)
 
@@ -218,31 +222,32 @@ def test_what_was_trained_for_another_encoder_or_otherwise_is_refused(
 ) -> None:
     other = dataclasses.replace(transformer.encoder, fitted=str(trained))
     with pytest.raises(MismatchError, match="token vectors of another encoder"):
-        build_index(DOCUMENTS, tmp_path / "index", dataclasses.replace(transformer, encoder=other))
-    changed = dataclasses.replace(static.encoder, fitted=str(trained), latte_mix=dataclasses.replace(SMALL, seed=5))
+        fit_and_build(DOCUMENTS, tmp_path / "index", dataclasses.replace(transformer, encoder=other))
+    named = dataclasses.replace(static.encoder, fitted=str(trained))
+    changed = papers(latte_mix=dataclasses.replace(SMALL, seed=5))
     with pytest.raises(MismatchError, match=r"seed is 0 there and 5 here.*recipe\.toml"):
-        load_encoder(changed)
+        load_encoder(dataclasses.replace(static, encoder=named, papers=changed))
     gone = dataclasses.replace(static.encoder, fitted=str(tmp_path / "nothing"))
     with pytest.raises(ModelError, match="no such folder"):
         load_encoder(gone)
     with pytest.raises(ConfigError, match="takes nothing that was trained"):
         EncoderConfig(pooling="mean", fitted=str(trained))
     with pytest.raises(ExistsError, match="is already there"):
-        train_pooling(MANY, trained, static)
+        train_encoder(MANY, trained, static)
 
 
 def test_an_index_with_another_auto_encoder_is_not_mixed(static: BuildConfig, trained: Path, tmp_path: Path) -> None:
     config = BuildConfig.load(trained / "recipe.toml")
-    build_index(DOCUMENTS, tmp_path / "index", config)
-    train_pooling(DOCUMENTS, tmp_path / "second", static)
+    fit_and_build(DOCUMENTS, tmp_path / "index", config)
+    train_encoder(DOCUMENTS, tmp_path / "second", static)
     again = BuildConfig.load(tmp_path / "second/recipe.toml")
-    with pytest.raises(ConfigError, match="another auto-encoder than"):
-        build_index(DOCUMENTS, tmp_path / "index", again, RunOptions(overwrite=True))
+    with pytest.raises(ConfigError, match="another fitted encoder than"):
+        fit_and_build(DOCUMENTS, tmp_path / "index", again, RunOptions(overwrite=True))
 
 
 def test_an_approximate_index_of_roots_answers_too(static: BuildConfig, tmp_path: Path) -> None:
     config = dataclasses.replace(static, index=IndexConfig(type="HNSW8", recall=0.5))
-    build_index(MANY, tmp_path / "index", config)
+    fit_and_build(MANY, tmp_path / "index", config)
     exact = SearchEngine(tmp_path / "index").search("bees dance", 3, similarity="js", exact=True)
     near = SearchEngine(tmp_path / "index").search("bees dance", 3, similarity="js")
     assert near[0].score == exact[0].score
@@ -253,7 +258,7 @@ def test_the_command_line_trains_builds_and_asks(
 ) -> None:
     run = _runner()
     (tmp_path / "docs.jsonl").write_text("".join(json.dumps({"id": d.id, "text": d.text}) + "\n" for d in MANY))
-    small = [f"--set=encoder.latte_mix.{name}={value}" for name, value in (("dims", 3), ("classes", 4), ("batch", 8))]
+    small = [f"--set=papers.latte_mix.{name}={value}" for name, value in (("dims", 3), ("classes", 4), ("batch", 8))]
     table = ["--set=encoder.kind=static", f"--set=encoder.model={static.encoder.model}"]
     docs, mix, index = (str(tmp_path / name) for name in ("docs.jsonl", "mix", "index"))
     run("train", "latte-mix", docs, "-o", mix, *table, *small, "--documents", "50", "--quiet")
@@ -277,7 +282,7 @@ def _runner() -> Callable[..., Any]:
 @pytest.mark.parametrize("kind", ["hellinger", "whitening"])
 def test_the_exactness_of_the_ranking_is_measured(static: BuildConfig, tmp_path: Path, kind: Any) -> None:
     config = dataclasses.replace(static, whitening=WhiteningConfig(kind=kind))
-    build_index(MANY, tmp_path / "index", config)
+    fit_and_build(MANY, tmp_path / "index", config)
     rows, engine = stored(tmp_path / "index"), SearchEngine(tmp_path / "index")
     (found,) = evaluate_divergence(engine, 3, sample=20, origin="halves")["results"]
     assert (found["queries"], found["rows"], found["candidates"]) == (20, len(MANY), 100)

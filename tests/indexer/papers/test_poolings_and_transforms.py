@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexer import BuildConfig, build_index
-from indexer.config import EncoderConfig, FlowConfig, LatteMixConfig, WhiteningConfig
+from indexer.config import EncoderConfig, WhiteningConfig
 from indexer.encoders import load_encoder, resolve_spec
 from indexer.encoders.fitted_state import fit_state
 from indexer.encoders.load import open_encoder
@@ -24,13 +24,14 @@ from indexer.encoders.spec import with_fitted_state
 from indexer.encoders.token_embeddings import TokenEmbeddings
 from indexer.errors import ConfigError, ModelError
 from indexer.moments import Moments
-from indexer.pooling.sbert_wk import sbert_wk
-from indexer.pooling.sif import count_tokens, read_counts, sif_weights, write_counts
+from indexer.papers.flow import Flow, FlowConfig
+from indexer.papers.latte_mix.hellinger import Hellinger
+from indexer.papers.latte_mix.settings import LatteMixConfig
+from indexer.papers.sbert_wk import sbert_wk
+from indexer.papers.sif import SifConfig, count_tokens, read_counts, sif_weights, write_counts
 from indexer.run_options import RunOptions
 from indexer.transforms import (
     FitData,
-    Flow,
-    Hellinger,
     Normalisation,
     Whitening,
     fit_transform,
@@ -41,6 +42,7 @@ from indexer.transforms import (
 from search import SearchEngine
 from search.evaluation.settings import Setting, Sweep
 from tests.documents import DOCUMENTS
+from tests.fitted import fit_and_build, papers
 
 Rows = npt.NDArray[np.float64]
 TEXTS = [f"{document.title} {document.text}" for document in DOCUMENTS]
@@ -106,8 +108,8 @@ def test_other_kinds_refuse_what_only_whitening_has(changes: dict[str, Any]) -> 
 @pytest.mark.parametrize(("kind", "expected"), [("whitening", Whitening), ("flow", Flow), ("hellinger", Hellinger)])
 def test_every_kind_of_transform_is_fitted_written_and_read(kind: Any, expected: type) -> None:
     rows = np.abs(rows_of(1)).astype(np.float32)
-    config = WhiteningConfig(kind=kind, flow=FlowConfig(levels=2, depth=1, width=4))
-    found = fit_transform(FitData.of(rows), config, "mean")
+    config = WhiteningConfig(kind=kind)
+    found = fit_transform(FitData.of(rows), config, "mean", paper={"levels": 2, "depth": 1, "width": 4})
     assert isinstance(found, expected)
     again = transform_from_bytes(transform_to_bytes(found), "here")
     assert (again.kind, again.settings()) == (found.kind, found.settings())
@@ -205,8 +207,7 @@ def test_poolings_of_tokens_are_computed_by_torch_whatever_is_installed(
     [
         ({"pooling": "sbert-wk"}, "weighs layers by one another"),
         ({"pooling": "sif", "precision": "int8"}, "not computed in int8"),
-        ({"pooling": "sif", "sif_a": 0.0}, "sif_a is 0"),
-        ({"latte_mix": LatteMixConfig(), "kind": "vectors", "pooling": "latte-mix"}, "embeddings are there already"),
+        ({"kind": "vectors", "pooling": "latte-mix"}, "embeddings are there already"),
     ],
 )
 def test_encoders_that_cannot_be_are_refused(changes: dict[str, Any], message: str) -> None:
@@ -220,6 +221,7 @@ def test_encoders_that_cannot_be_are_refused(changes: dict[str, Any], message: s
         (LatteMixConfig, "encoder_layers", 4), (LatteMixConfig, "classes", 1), (LatteMixConfig, "temperature", 0.0),
         (LatteMixConfig, "warmup", 1.0), (LatteMixConfig, "seed", -1), (LatteMixConfig, "threshold", -1.0),
         (FlowConfig, "levels", 0), (FlowConfig, "learning_rate", float("inf")), (FlowConfig, "seed", 1 << 32),
+        (SifConfig, "a", 0.0),
     ],
 )  # fmt: skip
 def test_settings_of_training_are_checked(cls: type, setting: str, value: float) -> None:
@@ -228,10 +230,12 @@ def test_settings_of_training_are_checked(cls: type, setting: str, value: float)
 
 
 def test_an_override_reaches_a_nested_table() -> None:
-    config = BuildConfig().with_overrides(["encoder.latte_mix.dims=4", "whitening.flow.epochs=7"])
-    assert (config.encoder.latte_mix.dims, config.whitening.flow.epochs) == (4, 7)
-    with pytest.raises(ConfigError, match=r'unknown setting "encoder\.latte_mix\.dim"; did you mean'):
-        BuildConfig().with_overrides(["encoder.latte_mix.dim=4"])
+    config = BuildConfig().with_overrides(["papers.latte_mix.dims=4", "papers.flow.epochs=7"])
+    assert (config.paper("latte_mix").dims, config.paper("flow").epochs) == (4, 7)
+    with pytest.raises(ConfigError, match=r'unknown setting "papers\.latte_mix\.dim"; did you mean'):
+        BuildConfig().with_overrides(["papers.latte_mix.dim=4"])
+    with pytest.raises(ConfigError, match=r'unknown section "papers\.flo"; did you mean "papers\.flow"'):
+        BuildConfig().with_overrides(["papers.flo.seed=4"])
     with pytest.raises(ConfigError, match='no table of settings "pooling"'):
         BuildConfig().with_overrides(["encoder.pooling.mode=mean"])
     assert BuildConfig.from_dict(config.to_dict()) == config
@@ -247,11 +251,11 @@ def test_what_tokens_depend_on_is_not_how_they_are_pooled(tiny_config: BuildConf
 
 @pytest.mark.parametrize("pooling", ["sif", "sbert-wk", "latte-mix"])
 def test_an_index_of_each_pooling_finds_its_documents(pooling: Any, tiny_config: BuildConfig, tmp_path: Path) -> None:
-    encoder = dataclasses.replace(
-        tiny_config.encoder, pooling=pooling, layers=(0, 1, 2), latte_mix=LatteMixConfig(dims=3, classes=5)
-    )
-    config = dataclasses.replace(tiny_config, encoder=encoder, whitening=WhiteningConfig(centre="common"))
-    report = build_index(iter(DOCUMENTS), tmp_path / "index", config)
+    encoder = dataclasses.replace(tiny_config.encoder, pooling=pooling, layers=(0, 1, 2))
+    settings = papers(latte_mix=LatteMixConfig(dims=3, classes=5))
+    common = WhiteningConfig(centre="common")
+    config = dataclasses.replace(tiny_config, encoder=encoder, whitening=common, papers=settings)
+    report = fit_and_build(DOCUMENTS, tmp_path / "index", config)
     assert report.backend.startswith("torch")
     engine = SearchEngine(tmp_path / "index")
     for document, text in zip(DOCUMENTS, TEXTS, strict=True):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from indexer.errors import ConfigError, EvaluationError
-from indexer.pooling.latte_mix.divergence import (
+from indexer.papers.latte_mix.divergence import (
     hellinger_roots,
     js_similarities,
     js_similarity,
@@ -17,8 +17,8 @@ from indexer.pooling.latte_mix.divergence import (
     mixture_l2,
     negative_l2,
 )
-from tests import oracles_lattemix as oracle
-from tests.indexer.pooling.latte_mix.small_mixtures import Doubles, held_out, made_texts, trained
+from tests.indexer.papers import oracles_lattemix as oracle
+from tests.indexer.papers.latte_mix.small_mixtures import Doubles, held_out, made_texts, trained
 
 
 @st.composite

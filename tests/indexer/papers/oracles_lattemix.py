@@ -1,4 +1,4 @@
-"""Latte-Mix by its definitions, in plain loops: what `indexer.pooling.latte_mix.__init__` is compared with."""
+"""Latte-Mix by its definitions, in plain loops: what `indexer.papers.latte_mix.__init__` is compared with."""
 
 import math
 from collections.abc import Mapping, Sequence

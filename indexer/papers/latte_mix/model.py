@@ -23,8 +23,8 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from indexer.arrays import Embeddings, Float32Array
-from indexer.config import LatteMixConfig
 from indexer.errors import ConfigError, ModelError
+from indexer.papers.latte_mix.settings import LatteMixConfig
 from indexer.parallel import single_blas_thread
 from indexer.regular_files import read_regular
 from indexer.settings import from_mapping
@@ -68,7 +68,7 @@ class LatteMix:
         """Mean and standard deviation of q(z|u), float32 (n, dims) each. Raises ConfigError for another latent."""
         if self.config.latent != "normal":
             raise ConfigError(
-                f'encoder.latte_mix.latent is "{self.config.latent}", which has no mean and standard deviation; '
+                f'papers.latte_mix.latent is "{self.config.latent}", which has no mean and standard deviation; '
                 'expected "normal".'
             )
         encoded, dims = self._encoded(tokens, 2 * self.config.dims), self.config.dims

@@ -25,6 +25,7 @@ undefined there is finite here:
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -61,6 +62,21 @@ def sbert_wk(layers: Sequence[Tensor], mask: Tensor | None) -> Tensor:
     weights = layer_weights(cosines) * token_weights(cosines, counted).unsqueeze(-1)
     pooled: Tensor = weights.flatten(1).unsqueeze(1) @ vectors.flatten(1, 2)
     return pooled.squeeze(1).float().to(device)
+
+
+class SbertWkPooler:
+    """The `indexer.pooling.Pooler` of SBERT-WK."""
+
+    def __call__(self, states: Sequence[Tensor], ids: Tensor, mask: Tensor | None) -> Tensor:
+        return sbert_wk(states, mask)
+
+    def width(self, size: int) -> int:
+        return size
+
+
+def open_pooler(spec: Any, vocabulary: int) -> SbertWkPooler:
+    """Return the pooler, which needs nothing of the model."""
+    return SbertWkPooler()
 
 
 def layer_weights(cosines: Tensor) -> Tensor:

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from indexer.errors import ConfigError, CorpusError, IsotropeError, MachineError, ModelError
-from indexer.pooling.latte_mix import train_latte_mix
-from indexer.pooling.latte_mix.divergence import js_similarities
-from indexer.pooling.latte_mix.network import initial_weights
-from indexer.pooling.latte_mix.training import Group, evaluate, kl_weight, learning_rate_factor
-from tests.indexer.pooling.latte_mix.small_mixtures import (
+from indexer.papers.latte_mix import train_latte_mix
+from indexer.papers.latte_mix.divergence import js_similarities
+from indexer.papers.latte_mix.network import initial_weights
+from indexer.papers.latte_mix.training import Group, evaluate, kl_weight, learning_rate_factor
+from tests.indexer.papers.latte_mix.small_mixtures import (
     LATENTS,
     SIZE,
     SMALL,
@@ -169,7 +169,7 @@ def test_texts_that_cannot_be_trained_on_are_refused(
 
 
 def test_a_loss_that_is_no_number_stops_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("indexer.pooling.latte_mix.training.SCALE_TOKENS", 10)  # so that the scale does not meet it
+    monkeypatch.setattr("indexer.papers.latte_mix.training.SCALE_TOKENS", 10)  # so that the scale does not meet it
     rows, starts = made_texts(60)
     rows[-1, 0] = np.nan
     with pytest.raises(ModelError, match=r"at step \d of 8 the loss is nan"):

@@ -16,19 +16,19 @@ from typing import TYPE_CHECKING
 from indexer.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from indexer.pooling.latte_mix.model import FILES as FILES
-    from indexer.pooling.latte_mix.model import LatteMix as LatteMix
-    from indexer.pooling.latte_mix.model import load_latte_mix as load_latte_mix
-    from indexer.pooling.latte_mix.model import save_latte_mix as save_latte_mix
-    from indexer.pooling.latte_mix.training import train_latte_mix as train_latte_mix
+    from indexer.papers.latte_mix.model import FILES as FILES
+    from indexer.papers.latte_mix.model import LatteMix as LatteMix
+    from indexer.papers.latte_mix.model import load_latte_mix as load_latte_mix
+    from indexer.papers.latte_mix.model import save_latte_mix as save_latte_mix
+    from indexer.papers.latte_mix.training import train_latte_mix as train_latte_mix
 
 
 _HOME = {
-    "FILES": "indexer.pooling.latte_mix.model",
-    "LatteMix": "indexer.pooling.latte_mix.model",
-    "load_latte_mix": "indexer.pooling.latte_mix.model",
-    "save_latte_mix": "indexer.pooling.latte_mix.model",
-    "train_latte_mix": "indexer.pooling.latte_mix.training",
+    "FILES": "indexer.papers.latte_mix.model",
+    "LatteMix": "indexer.papers.latte_mix.model",
+    "load_latte_mix": "indexer.papers.latte_mix.model",
+    "save_latte_mix": "indexer.papers.latte_mix.model",
+    "train_latte_mix": "indexer.papers.latte_mix.training",
 }
 __all__ = sorted(_HOME)
 __getattr__, __dir__ = lazy_exports(__name__, _HOME)

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from indexer.config import LatteMixConfig
-from indexer.pooling.latte_mix import LatteMix, train_latte_mix
-from indexer.pooling.latte_mix.training import Group
+from indexer.papers.latte_mix import LatteMix, train_latte_mix
+from indexer.papers.latte_mix.settings import LatteMixConfig
+from indexer.papers.latte_mix.training import Group
 
 Rows = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]

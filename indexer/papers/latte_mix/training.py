@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 from indexer.arrays import Float32Array, Int64Array
-from indexer.config import LatteMixConfig
 from indexer.errors import ConfigError, CorpusError, MachineError, ModelError
+from indexer.papers.latte_mix.model import LatteMix
+from indexer.papers.latte_mix.network import generator, initial_weights, losses, to_numpy
+from indexer.papers.latte_mix.settings import LatteMixConfig
 from indexer.parallel import single_torch_thread
-from indexer.pooling.latte_mix.model import LatteMix
-from indexer.pooling.latte_mix.network import generator, initial_weights, losses, to_numpy
 
 Group = tuple[Float32Array, Int64Array]
 SCALE_TOKENS = 16_384  # the scale is one number: the first of the tokens tell it
@@ -147,7 +147,7 @@ def _log(run: _Run, means: Tensor) -> None:
     if not np.isfinite(reconstruction + kl):
         raise ModelError(
             f"at step {run.step} of {run.steps} the loss is {reconstruction + kl}; expected a number. Either token "
-            "vectors are not finite, or encoder.latte_mix.learning_rate is too high."
+            "vectors are not finite, or papers.latte_mix.learning_rate is too high."
         )
     run.log.append([run.step, reconstruction, kl])
     if run.held_out is not None:

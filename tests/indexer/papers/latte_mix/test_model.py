@@ -13,9 +13,9 @@ import pytest
 from safetensors.numpy import save_file
 
 from indexer.errors import ConfigError, ModelError
-from indexer.pooling.latte_mix import FILES, load_latte_mix, save_latte_mix
-from tests import oracles_lattemix as oracle
-from tests.indexer.pooling.latte_mix.small_mixtures import LATENTS, SIZE, SMALL, held_out, made_texts, train, trained
+from indexer.papers.latte_mix import FILES, load_latte_mix, save_latte_mix
+from tests.indexer.papers import oracles_lattemix as oracle
+from tests.indexer.papers.latte_mix.small_mixtures import LATENTS, SIZE, SMALL, held_out, made_texts, train, trained
 
 # The posterior
 
@@ -126,7 +126,7 @@ def changed_weights(**changes: npt.NDArray[Any]) -> Callable[[Path], None]:
         (lambda folder: (folder / FILES[0]).write_bytes(b"junk"), "its sha256 is not the one"),
         (changed_facts(config=None), r"not the description of a Latte-Mix: .* `config`"),
         (changed_facts(config={"dimms": 4}), r"not the settings of a Latte-Mix: unknown setting .*dims"),
-        (changed_facts(config={"dims": 0}), "encoder.latte_mix.dims is 0"),
+        (changed_facts(config={"dims": 0}), "papers.latte_mix.dims is 0"),
         (changed_facts(scale="wide"), r"Expected `float`, got `str` - at `\$\.scale`"),
         (changed_facts(config={"decoder_layers": 10**9}), "has 1,000,000,000 layers"),
         (changed_facts(about=[]), r"Expected `object`, got `array` - at `\$\.about`"),

@@ -16,12 +16,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save
 
-from indexer.config import FlowConfig
 from indexer.errors import ConfigError
+from indexer.papers.flow import Flow, FlowConfig, Glow, fit_flow, fit_glow, parameter_shapes
 from indexer.transforms import Normalisation, transform_from_bytes, transform_to_bytes
-from indexer.transforms.flow import Flow, Glow, fit_flow, fit_glow, parameter_shapes
+from tests.indexer.papers.oracles_flow import flow_of_row
 from tests.oracles import iso_score
-from tests.oracles_flow import flow_of_row
 
 Rows = npt.NDArray[np.float32]
 SMALL = FlowConfig(levels=2, depth=2, width=8, learning_rate=5e-3)
@@ -287,13 +286,13 @@ def test_levels_that_the_embeddings_have_no_dimensions_for_are_said() -> None:
 
 def test_training_that_makes_the_sample_less_likely_is_said() -> None:
     assert (
-        "lower whitening.flow.learning_rate"
+        "lower papers.flow.learning_rate"
         in fit(anisotropic_rows(300, 6), dataclasses.replace(SMALL, learning_rate=0.5)).note
     )
 
 
 def test_training_that_ends_in_no_number_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"whitening.flow.learning_rate, which is 1e\+30"):
+    with pytest.raises(ConfigError, match=r"papers.flow.learning_rate, which is 1e\+30"):
         fit(anisotropic_rows(300, 6), dataclasses.replace(SMALL, learning_rate=1e30))
 
 

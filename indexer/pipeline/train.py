@@ -1,0 +1,186 @@
+"""Encoders fitted to a corpus before a build.
+
+`train_encoder` writes a folder that any number of indexes are built with. `train_for_index` fits an encoder for one
+build of the command line, into the index directory, where an interrupted build finds it again.
+"""
+
+import hashlib
+import heapq
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from indexer.config import BuildConfig
+from indexer.corpus import Corpus, joined_text
+from indexer.corpus.document import Document
+from indexer.encoders import EncoderSpec, resolve_spec
+from indexer.encoders.chunker import DocumentChunker
+from indexer.encoders.fitted_state import FITTED, RECIPE, Texts, fit_state, fitted_record, require_fittable
+from indexer.encoders.int8 import CALIBRATION_TEXTS
+from indexer.errors import ConfigError, CorpusError
+from indexer.hashing import hash_id
+from indexer.output_files import check_output_folder
+from indexer.pipeline.build import check_recipe
+from indexer.pipeline.generation import require_index_folder
+from indexer.pipeline.index_encoder import is_published, state_files, stored_state, write_state
+from indexer.pipeline.published_index import PublishedIndex
+from indexer.progress import NoProgress, Progress, step_callback
+from indexer.run_options import RunOptions
+from indexer.settings import named_path, require_text
+from indexer.store.files import atomic_write_bytes, make_folder, writer_lock
+from indexer.store.manifest import list_generations, load_manifest
+from indexer.store.sending import open_sender
+
+_BLOCK = 1024  # texts handed on together
+
+
+@dataclass(frozen=True)
+class TrainReport:
+    """What a training did. `losses` are rows [step, reconstruction, KL], the means since the row before."""
+
+    folder: Path
+    documents: int
+    texts: int
+    tokens: int = 0
+    steps: int = 0
+    losses: Sequence[Sequence[float]] = ()
+
+
+def train_encoder(
+    corpus: Iterable[Document],
+    folder: str | Path,
+    config: BuildConfig,
+    options: RunOptions | None = None,
+    progress: Progress | None = None,
+    documents: int = 0,
+) -> TrainReport:
+    """Fit the recipe's encoder to a corpus and write its state, with a recipe to build with, into a new folder.
+
+    `documents` are those with the smallest hash of id, 0 for all (for int8: for 300); with chunking their windows are
+    the texts. Raises ConfigError (also for an encoder that needs no training, and a folder inside an index),
+    ExistsError where the folder holds anything, CorpusError, and what loading and training raise.
+    """
+    options, progress, folder = options or RunOptions(), progress or NoProgress(), Path(folder)
+    if documents < 0:
+        raise ConfigError(f"the number of documents is {documents}; expected 0 (all) or more.")
+    check_output_folder(folder, or_empty=True)
+    require_text(str(folder.resolve()), "the folder")  # the recipe names it
+    config = replace(config, encoder=replace(config.encoder, fitted=""))
+    spec = resolve_spec(config)
+    if not spec.needs_state:
+        raise ConfigError(
+            f'encoder.pooling is "{spec.identity.pooling}" with encoder.precision "{spec.identity.precision}", which '
+            'needs no training; expected encoder.pooling "sif" or "latte-mix", or encoder.precision "int8".'
+        )
+    require_fittable(spec)
+    progress.phase("reading", None)
+    size = documents or (CALIBRATION_TEXTS if spec.identity.precision == "int8" else 0)
+    chosen = sampled_texts(corpus, config, size)
+    texts = DocumentChunker(spec, config.chunk)(chosen).texts
+    with _fitted(spec, texts, options, progress) as (files, facts):
+        make_folder(folder)
+        for name, data in files.items():
+            atomic_write_bytes(folder / name, data)
+        built_with = replace(config, encoder=replace(config.encoder, fitted=str(folder.resolve())))
+        atomic_write_bytes(folder / RECIPE, built_with.to_toml().encode())
+    known = {name: facts[name] for name in ("tokens", "steps", "losses") if name in facts}
+    return TrainReport(folder, len(chosen), len(texts), **known)
+
+
+def train_for_index(
+    corpus: Iterable[Document],
+    index: str | Path,
+    config: BuildConfig,
+    options: RunOptions | None = None,
+    progress: Progress | None = None,
+) -> str:
+    """Fit the encoder of a build that is to follow, unless it is finished; return what is to be said, "" for nothing.
+
+    The state goes into the index directory. It is kept from an earlier run if that fitted it on the same texts, and
+    from a published generation always. Raises as `build_index` and `train_encoder` do.
+    """
+    options, progress, index = options or RunOptions(), progress or NoProgress(), named_path(index, "the index")
+    if not config.encoder.needs_fitting or config.encoder.fitted:
+        return ""
+    spec = check_recipe(corpus, config)
+    if not spec.needs_state:
+        return ""
+    require_fittable(spec)
+    if list_generations(index):
+        published = PublishedIndex(index, load_manifest(index))
+        if is_published(published, spec) or not options.overwrite:
+            kept = "the encoder keeps the state of the generation before; build at another path to fit it anew"
+            return kept if options.overwrite else ""
+    require_index_folder(index)
+    make_folder(index)
+    with writer_lock(index), closing(open_sender(index)) as sender:
+        progress.phase("reading for the encoder", None)
+        texts = _texts_of_build(corpus, config, spec)
+        key = _key(texts)
+        there = stored_state(index, spec)
+        if there is not None and there.key == key:
+            return ""
+        with _fitted(spec, texts, options, progress) as (files, _):
+            write_state(index, spec, {name: data for name, data in files.items() if name != FITTED}, key)
+        sender.share({}, state_files(index, spec))
+    what = "calibrated" if spec.identity.precision == "int8" else "trained"
+    return (
+        f"the encoder was {what} on {len(texts):,} texts of this corpus first, because encoder.fitted names no folder"
+    )
+
+
+@contextmanager
+def _fitted(
+    spec: EncoderSpec, texts: Sequence[str], options: RunOptions, progress: Progress
+) -> Iterator[tuple[Mapping[str, bytes], dict[str, Any]]]:
+    """Fit a state; yield its files and facts about the fit."""
+    progress.phase("fitting the encoder", None)
+    with tempfile.TemporaryDirectory(prefix="isotrope-") as beside:
+        facts = fit_state(spec, _blocks(texts), Path(beside), options, step_callback(progress, "training"))
+        record = fitted_record(spec, Path(beside))
+        files = {path.name: path.read_bytes() for path in sorted(Path(beside).iterdir())}
+        yield {**files, FITTED: record}, facts
+
+
+def _blocks(texts: Sequence[str]) -> Texts:
+    return lambda: (list(texts[start : start + _BLOCK]) for start in range(0, len(texts), _BLOCK))
+
+
+def _texts_of_build(corpus: Iterable[Document], config: BuildConfig, spec: EncoderSpec) -> list[str]:
+    """Return the texts of the sample that whitening is fitted on, for int8 of a smaller one."""
+    if isinstance(corpus, Iterator) or (isinstance(corpus, Corpus) and any(file.is_stdin for file in corpus.files)):
+        raise ConfigError(
+            "the encoder is fitted to the corpus before the build, and a stream can be read only once. Fix: write the "
+            "corpus to a file, or run isotrope train first and name its folder as encoder.fitted."
+        )
+    int8 = spec.identity.precision == "int8"
+    sample = CALIBRATION_TEXTS if int8 else config.whitening.sample
+    documents = (document for document, _, _ in corpus.rows()) if isinstance(corpus, Corpus) else corpus
+    chosen = sampled_texts(documents, config, 0 if sample == "all" else int(sample))
+    return list(DocumentChunker(spec, config.chunk)(chosen).texts)
+
+
+def sampled_texts(corpus: Iterable[Document], config: BuildConfig, size: int) -> list[str]:
+    """Return the joined texts of the `size` documents with the smallest hash of id, 0 for all, in their order.
+
+    Raises CorpusError where there are none.
+    """
+    rows = (
+        (hash_id(document.id), number, joined_text(document, config.corpus.text))
+        for number, document in enumerate(corpus)
+    )
+    chosen = heapq.nsmallest(size, rows) if size else list(rows)
+    if not chosen:
+        raise CorpusError("the corpus holds no documents to train on; expected at least one.")
+    return [text for _, _, text in sorted(chosen, key=lambda row: row[1])]
+
+
+def _key(texts: Sequence[str]) -> str:
+    """Return the hash of the texts that a state is fitted on."""
+    digest = hashlib.sha256()
+    for text in texts:
+        digest.update(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest())
+    return digest.hexdigest()
