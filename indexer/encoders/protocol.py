@@ -33,7 +33,6 @@ class EncoderSpec:
     local: bool = False
     state: str | None = None  # folder of the fitted state, where the encoder has one
     trained: str = ""  # a folder with a state that was fitted beforehand, not yet part of the identity
-    without_state: str = ""  # the fingerprint it had before it was fitted; empty when nothing was
     found: ModelFiles | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -51,10 +50,10 @@ class EncoderSpec:
         """Whether the encoder must be fitted to a corpus before it can encode."""
         return self.identity.needs_state
 
-    @property
+    @cached_property
     def base_fingerprint(self) -> str:
-        """The fingerprint without the fitted state: known before a corpus is read."""
-        return self.without_state or self.fingerprint
+        """The fingerprint without the fitted state."""
+        return self.identity.without_state().fingerprint
 
     def fitted_folder(self, pooling: str) -> Path:
         """The folder of what was fitted for a pooling. Raises ConfigError where nothing was."""

@@ -155,13 +155,7 @@ def _spec_of_vectors(config: EncoderConfig, folder: str | Path | None, rules: in
 def with_fitted_state(spec: EncoderSpec, folder: str | Path, files: dict[str, str]) -> EncoderSpec:
     """The encoder with a fitted state: `files` (name -> sha256) in `folder`."""
     identity = replace(spec.identity, state=files)
-    return replace(
-        spec,
-        identity=identity,
-        fingerprint=identity.fingerprint,
-        state=str(folder),
-        without_state=spec.base_fingerprint,
-    )
+    return replace(spec, identity=identity, fingerprint=identity.fingerprint, state=str(folder))
 
 
 def spec_difference(expected: EncoderIdentity | Mapping[str, Any], found: EncoderSpec) -> str:

@@ -68,7 +68,6 @@ class PublishedIndex:
             self.manifest.fingerprint,
             bool(encoder["folder"]),
             state=str(self.index / layout.state_folder(base)) if fitted else None,
-            without_state=base if fitted else "",
         )
 
     @cached_property

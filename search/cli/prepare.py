@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from search.cli import LazyGroup
 from search.cli.options import (
     PATH,
     beside,
@@ -78,98 +77,49 @@ def convert(source: Path, output: Path, as_json: bool) -> None:
         click.echo(f"{output} holds the model with safetensors weights.")
 
 
-train = LazyGroup(
-    "train",
-    commands_at={
-        "int8": ("search.cli.prepare:int8", "Calibrate an encoder's int8 precision."),
-        "latte-mix": (
-            "search.cli.prepare:latte_mix",
-            "Train the auto-encoder of pooling latte-mix (experimental).",
-        ),
-        "sif": ("search.cli.prepare:sif", "Count tokens for pooling sif."),
-    },
-    help="Fit an encoder to a corpus before builds, without labels.\n\n"
-    "Example:\n\n  isotrope train sif demo/stdlib.jsonl -o sif",
-)
+_TRAINED = {"int8": {"precision": "int8"}, "latte-mix": {"pooling": "latte-mix"}, "sif": {"pooling": "sif"}}
 
 
-def _train_command(name: str, text: str, **encoder: str) -> click.Command:
-    """Return the command that fits a recipe's encoder, with these settings of it."""
+@click.command("train")
+@click.argument("kind", type=click.Choice(list(_TRAINED)))
+@click.argument("sources", nargs=-1, required=True, metavar="CORPUS...")
+@output_option("Folder to make.", metavar="FOLDER", required=True)
+@click.option("--documents", type=int, default=0, help="Documents used, by hash of id. Default: all; 300 for int8.")
+@corpus_options
+@hardware_options
+@json_option
+@quiet_option
+def train(kind: str, sources: tuple[str, ...], output: Path, documents: int, as_json: bool, **options: Any) -> None:
+    """Fit an encoder to a corpus before builds, without labels.
 
-    @click.command(name, help=text)
-    @click.argument("sources", nargs=-1, required=True, metavar="CORPUS...")
-    @output_option("Folder to make.", metavar="FOLDER", required=True)
-    @click.option("--documents", type=int, default=0, help="Use so many documents, by hash of id. Default: all.")
-    @corpus_options
-    @hardware_options
-    @json_option
-    @quiet_option
-    def command(
-        sources: tuple[str, ...], output: Path, documents: int, as_json: bool, quiet: bool, **options: Any
-    ) -> None:
-        from indexer import train_encoder
-        from indexer.output_files import check_output_folder
-        from search.cli.output import print_facts, print_json, print_note, remarks_on
-        from search.cli.progress import ProgressBar
-
-        config = recipe_of(options)
-        changed: dict[str, Any] = {"fitted": "", **encoder}
-        config = replace(config, encoder=replace(config.encoder, **changed))
-        check_output_folder(output, or_empty=True)
-        corpus = corpus_of(sources, config, options, beside(output, ".rejects.jsonl"))
-        with ProgressBar(quiet) as progress:
-            report = train_encoder(corpus, output, config, run_options(options), progress, documents)
-        for line in remarks_on(corpus.report):
-            print_note(line)
-        if as_json:
-            print_json(asdict(report) | {"folder": str(output)})
-        else:
-            print_facts(_facts(report, output))
-
-    return command
-
-
-latte_mix = _train_command(
-    "latte-mix",
-    """Train the auto-encoder of pooling latte-mix (experimental).
-
-    It learns, without labels, from the token vectors that the recipe's encoder gives for the corpus. Its settings are
-    those of [papers.latte_mix] in the recipe. The folder holds the weights, facts about the training, and a recipe to
-    build with: isotrope build CORPUS INDEX --config FOLDER/recipe.toml
+    int8 calibrates the recipe's encoder in 8 bits, sif counts its tokens for pooling sif, and latte-mix trains the
+    auto-encoder of pooling latte-mix (experimental; settings in [papers.latte_mix]). The folder holds the result and a
+    recipe to build with: isotrope build CORPUS INDEX --config FOLDER/recipe.toml
 
     \b
     Examples, on the corpus of `make demo`:
+      isotrope train sif demo/stdlib.jsonl -o sif
       isotrope train latte-mix demo/stdlib.jsonl -o mix --documents 1000
       isotrope train latte-mix demo/stdlib.jsonl -o mix-of-layer-1 --set encoder.layers=[1] --documents 1000
-    """,
-    pooling="latte-mix",
-)
-sif = _train_command(
-    "sif",
-    """Count tokens for pooling sif.
+    """
+    from indexer import train_encoder
+    from indexer.output_files import check_output_folder
+    from search.cli.output import print_facts, print_json, print_note, remarks_on
+    from search.cli.progress import ProgressBar
 
-    The folder holds how often each token of the recipe's encoder occurs in the corpus, and a recipe to build with:
-    isotrope build CORPUS INDEX --config FOLDER/recipe.toml
-
-    \b
-    Example, on the corpus of `make demo`:
-      isotrope train sif demo/stdlib.jsonl -o sif
-    """,
-    pooling="sif",
-)
-int8 = _train_command(
-    "int8",
-    """Calibrate an encoder's int8 precision.
-
-    The folder holds the calibrated model, and a recipe to build with: isotrope build CORPUS INDEX --config
-    FOLDER/recipe.toml. Without --documents it is calibrated on 300 documents.
-
-    \b
-    Example, on the corpus of `make demo`:
-      isotrope train int8 demo/stdlib.jsonl -o int8
-    """,
-    precision="int8",
-)
+    config = recipe_of(options)
+    changed: dict[str, Any] = {"fitted": "", **_TRAINED[kind]}
+    config = replace(config, encoder=replace(config.encoder, **changed))
+    check_output_folder(output, or_empty=True)
+    corpus = corpus_of(sources, config, options, beside(output, ".rejects.jsonl"))
+    with ProgressBar(options["quiet"]) as progress:
+        report = train_encoder(corpus, output, config, run_options(options), progress, documents)
+    for line in remarks_on(corpus.report):
+        print_note(line)
+    if as_json:
+        print_json(asdict(report) | {"folder": str(output)})
+    else:
+        print_facts(_facts(report, output))
 
 
 def _facts(report: "TrainReport", output: Path) -> list[tuple[str, str]]:

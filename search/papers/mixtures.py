@@ -13,9 +13,10 @@ import numpy.typing as npt
 
 from indexer.arrays import Float32Array, Float64Array
 from indexer.encoders.token_embeddings import TokenEmbeddings, TokenGroup
-from indexer.papers.latte_mix import LatteMix, train_latte_mix
 from indexer.papers.latte_mix.divergence import js_similarity, mixture_l2, negative_l2
+from indexer.papers.latte_mix.model import LatteMix
 from indexer.papers.latte_mix.settings import LatteMixConfig
+from indexer.papers.latte_mix.training import train_latte_mix
 from indexer.progress import Progress
 from search.evaluation.embeddings import digest_of
 from search.evaluation.sts.data import Task

@@ -16,8 +16,8 @@ from indexer.encoders import load_encoder, resolve_spec
 from indexer.encoders.fitted_state import load_fitted_state
 from indexer.encoders.token_embeddings import TokenEmbeddings
 from indexer.errors import ConfigError, ExistsError, MismatchError, ModelError
-from indexer.papers.latte_mix import load_latte_mix
 from indexer.papers.latte_mix.hellinger import Hellinger
+from indexer.papers.latte_mix.model import load_latte_mix
 from indexer.papers.latte_mix.settings import LatteMixConfig
 from indexer.pipeline.add import add_documents
 from indexer.pipeline.refit import refit_index

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from indexer.papers.latte_mix import LatteMix, train_latte_mix
+from indexer.papers.latte_mix.model import LatteMix
 from indexer.papers.latte_mix.settings import LatteMixConfig
-from indexer.papers.latte_mix.training import Group
+from indexer.papers.latte_mix.training import Group, train_latte_mix
 
 Rows = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]

@@ -13,7 +13,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from indexer.errors import ConfigError, ModelError
-from indexer.papers.latte_mix import FILES, load_latte_mix, save_latte_mix
+from indexer.papers.latte_mix.model import FILES, load_latte_mix, save_latte_mix
 from tests.indexer.papers import oracles_lattemix as oracle
 from tests.indexer.papers.latte_mix.small_mixtures import LATENTS, SIZE, SMALL, held_out, made_texts, train, trained
 

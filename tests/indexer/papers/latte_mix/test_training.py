@@ -10,10 +10,9 @@ import pytest
 import torch
 
 from indexer.errors import ConfigError, CorpusError, IsotropeError, MachineError, ModelError
-from indexer.papers.latte_mix import train_latte_mix
 from indexer.papers.latte_mix.divergence import js_similarities
 from indexer.papers.latte_mix.network import initial_weights
-from indexer.papers.latte_mix.training import Group, evaluate, kl_weight, learning_rate_factor
+from indexer.papers.latte_mix.training import Group, evaluate, kl_weight, learning_rate_factor, train_latte_mix
 from tests.indexer.papers.latte_mix.small_mixtures import (
     LATENTS,
     SIZE,
