@@ -21,8 +21,9 @@ import pytest
 
 from indexer import BuildConfig, Document, build_index, read_corpus
 from indexer.config import CorpusConfig
-from indexer.corpus import Corpus, writing
+from indexer.corpus import Corpus
 from indexer.errors import ConfigError, CorpusError, StoreError
+from search.dedup import corpus_writing as writing
 from search.dedup.kept import check_kept, write_kept
 from search.index import Index
 from tests.documents import DOCUMENTS
