@@ -23,8 +23,8 @@ import click
 
 from benchmarks.build_runs import Measured, Run
 from benchmarks.interleaved import in_fresh_process, machine, run_in_turns, save
-from indexer.corpus import read_corpus
-from indexer.encoders.hub import locate_model
+from indexer.corpus.corpus import read_corpus
+from indexer.models.hub import locate_model
 from search.cli.output import print_table
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"

@@ -51,7 +51,7 @@ def measure_build(run: Run) -> Measured:
     """Measure `build_index` from the corpus to the published index, in a temporary folder."""
     start = time.perf_counter()
     from indexer import RunOptions, build_index, read_corpus
-    from indexer.pipeline import index_encoder
+    from indexer.pipeline.steps import index_encoder
 
     where: Any = index_encoder
     loading = where.open_encoder = _Timed(where.open_encoder)
@@ -69,7 +69,7 @@ def measure_encoder(run: Run) -> Measured:
     """Measure `load_encoder(...).encode(texts)` with all texts in memory."""
     start = time.perf_counter()
     from indexer import RunOptions
-    from indexer.encoders import load_encoder
+    from indexer.encoders.load import load_encoder
 
     config, load = recipe(run), _Timed(load_encoder)
     encoder = load(config.encoder, RunOptions(threads=run.threads, device="cpu"))
@@ -109,6 +109,6 @@ class _Timed:
 
 def _texts(run: Run, columns: tuple[str, ...]) -> list[str]:
     from indexer import read_corpus
-    from indexer.corpus import joined_text
+    from indexer.corpus.document import joined_text
 
     return [joined_text(document, columns) for document in read_corpus(run.corpus)]

@@ -176,7 +176,7 @@ def _first(run: Build, folder: Path) -> str:
 
 
 def _text_bytes(config: Any, corpus: Any) -> int:
-    from indexer.corpus import joined_text
+    from indexer.corpus.document import joined_text
 
     return sum(len(joined_text(document, config.corpus.text).encode()) for document in corpus)
 
@@ -193,7 +193,7 @@ def _encoded_tokens(index: Path, parts: list[str], config: Any) -> int:
 
 def _random_model(shape: str, folder: Path) -> Path:
     from benchmarks.gpu import SHAPES, write_model
-    from indexer.encoders.hub import locate_model
+    from indexer.models.hub import locate_model
 
     return write_model(folder / shape, SHAPES[shape], locate_model("sentence-transformers/all-MiniLM-L6-v2").folder)
 

@@ -25,10 +25,11 @@ from benchmarks.encode_ways import BASE, WAYS, Way
 from benchmarks.flops import model_flops
 from benchmarks.interleaved import Timed, machine, run_in_turns, save
 from indexer.arrays import Float32Array, Float64Array
-from indexer.config import BuildConfig, WhiteningConfig
-from indexer.corpus import joined_text, read_corpus
-from indexer.encoders.hub import locate_model
+from indexer.corpus.corpus import read_corpus
+from indexer.corpus.document import joined_text
+from indexer.models.hub import locate_model
 from indexer.moments import Moments
+from indexer.recipe.config import BuildConfig, WhiteningConfig
 from indexer.transforms import Transform, fit_whitening
 from search.cli.output import print_table
 from search.evaluation.sts.data import Subset, Task, read_tasks

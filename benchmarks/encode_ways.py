@@ -110,10 +110,10 @@ def hugging_face(folder: str, threads: int, sample: Sequence[str], max_length: i
 
 def isotrope(folder: str, threads: int, sample: Sequence[str], max_length: int, precision: str, backend: str) -> Encode:
     """Load Isotrope's encoder; int8 is calibrated on `sample` first."""
-    from indexer.config import EncoderConfig
-    from indexer.encoders import resolve_spec
     from indexer.encoders.load import open_encoder
-    from indexer.run_options import RunOptions
+    from indexer.models.resolution import resolve_spec
+    from indexer.recipe.config import EncoderConfig
+    from indexer.recipe.run_options import RunOptions
 
     config = EncoderConfig(model=folder, max_length=max_length, precision=precision)  # type: ignore[arg-type]
     options = RunOptions(device="cpu", backend=backend, threads=threads)  # type: ignore[arg-type]
@@ -129,8 +129,8 @@ def _calibrated(spec: Any, sample: Sequence[str]) -> Any:
     from importlib import import_module
     from tempfile import mkdtemp
 
-    from indexer.encoders.model_files import file_sha256
-    from indexer.encoders.spec import with_fitted_state
+    from indexer.models.model_files import file_sha256
+    from indexer.models.resolution import with_fitted_state
 
     calibration: Any = import_module("indexer.encoders.int8")
     folder = Path(mkdtemp(prefix="isotrope-int8-"))

@@ -35,7 +35,7 @@ from benchmarks.interleaved import machine, save
 from benchmarks.judged import Collection, judged_options
 from indexer.arrays import Float64Array, Vectors
 from indexer.corpus.document import joined_text
-from indexer.ranking_config import HybridConfig, Scaling
+from indexer.recipe.ranking import HybridConfig, Scaling
 from search.cli.output import print_table
 from search.evaluation.target import Target
 from search.evaluation.tune.unlabelled import DrawnPair, UnlabelledJudge, draw_pairs

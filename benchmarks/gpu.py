@@ -27,10 +27,10 @@ from benchmarks.dedup_peers import isotrope_ann, isotrope_exact
 from benchmarks.flops import model_flops
 from benchmarks.interleaved import machine, run_in_turns, save
 from indexer.arrays import Float32Array
-from indexer.config import EncoderConfig
-from indexer.encoders import load_encoder
-from indexer.encoders.hub import locate_model
-from indexer.run_options import RunOptions
+from indexer.encoders.load import load_encoder
+from indexer.models.hub import locate_model
+from indexer.recipe.config import EncoderConfig
+from indexer.recipe.run_options import RunOptions
 from search.cli.output import print_table
 
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt")

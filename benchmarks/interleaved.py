@@ -14,8 +14,8 @@ from typing import Any, Generic, TypeVar
 
 import click
 
-from indexer.processor import Processor
-from indexer.versions import library_versions
+from indexer.system.processor import Processor
+from indexer.system.versions import library_versions
 
 T = TypeVar("T")
 

@@ -9,8 +9,8 @@ import click
 import numpy as np
 
 from indexer.arrays import Float64Array, RowIds, Scores, Vectors
-from indexer.config import BuildConfig
 from indexer.corpus.document import Document, joined_text
+from indexer.recipe.config import BuildConfig
 from search.engine import SearchEngine
 from search.evaluation.retrieval.beir import read_judged
 from search.evaluation.retrieval.metrics import measure

@@ -27,7 +27,7 @@ from benchmarks.query_peers import write_pieces
 from indexer.corpus.document import pseudo_query
 from indexer.corpus.query_file import read_query_file
 from indexer.errors import ConfigError
-from indexer.run_options import RunOptions
+from indexer.recipe.run_options import RunOptions
 from indexer.transforms import Whitening
 from search.cli.output import print_table
 from search.engine import SearchEngine

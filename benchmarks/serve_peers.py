@@ -13,7 +13,7 @@ from typing import Any
 from urllib.error import URLError
 from urllib.request import ProxyHandler, Request, build_opener
 
-from indexer.run_options import RunOptions
+from indexer.recipe.run_options import RunOptions
 from search.engine import SearchEngine
 
 _CLI = "from search.cli import main; main()"

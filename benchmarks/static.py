@@ -21,10 +21,11 @@ import numpy.typing as npt
 
 from benchmarks.encode import documents
 from benchmarks.interleaved import machine, run_in_turns, save
-from indexer.config import EncoderConfig
-from indexer.encoders import Encoder, load_encoder
-from indexer.encoders.word_cache import remember_words
-from indexer.run_options import RunOptions
+from indexer.encoders.load import load_encoder
+from indexer.encoders.protocol import Encoder
+from indexer.encoders.static.word_cache import remember_words
+from indexer.recipe.config import EncoderConfig
+from indexer.recipe.run_options import RunOptions
 from search.cli.output import print_table
 
 Rows = npt.NDArray[np.floating]

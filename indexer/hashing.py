@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from indexer.regular_files import open_regular
+from indexer.system.regular_files import open_regular
 
 if TYPE_CHECKING:
     import numpy as np

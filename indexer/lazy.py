@@ -1,24 +1,31 @@
-"""What is loaded late: the names of packages, so that `import indexer` stays cheap, and packages of extras."""
+"""Late imports: the public names of packages, so that `import indexer` stays cheap, and the packages of extras."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from indexer.errors import MachineError
 
+_EXPORT = re.compile(r"^from ([\w.]+) import (\w+) as \w+$", re.MULTILINE)
 LOADER = "load-encoder"  # begins the names of threads that only load: an interrupted command does not wait for them
 
 
-def lazy_exports(package: str, home: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` for a package; `home` maps each public name to the module that defines it."""
+def stub_exports(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Return `__getattr__`, `__dir__` and `__all__` of a package that exports the names in the `.pyi` beside `file`.
+
+    The stub has one line a name, `from MODULE import NAME as NAME`. MODULE is imported when NAME is first used.
+    """
+    home = {name: module for module, name in _EXPORT.findall(Path(file).with_suffix(".pyi").read_text("utf-8"))}
+    names = sorted(home)
 
     def get(name: str) -> Any:
         if name not in home:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         return getattr(import_module(home[name]), name)
 
-    return get, lambda: sorted(home)
+    return get, lambda: names, names
 
 
 def require_extra(module: str, extra: str) -> Any:

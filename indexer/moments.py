@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from indexer.arrays import Embeddings, Float64Array
-from indexer.parallel import single_blas_thread
+from indexer.system.threads import single_blas_thread
 
 BLOCK_ROWS = 4096  # fixed, so that the sums are made in the same order whatever the machine
 

@@ -12,8 +12,8 @@ from urllib.parse import SplitResult, urlsplit
 import httpx2
 
 from indexer.errors import ConfigError, MachineError, UnknownDocumentError
+from indexer.system.urls import is_loopback
 from indexer.typed_json import MAX_DEPTH, decode_json
-from indexer.urls import is_loopback
 from search.hits import Answer, Hit, Truncated
 from search.ranking.options import SEARCH_OPTIONS, SearchOptions, require_queries
 from search.text import escape

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from indexer.encoders.identity import UNLIMITED
 from indexer.errors import as_shown
+from indexer.models.identity import UNLIMITED
 from indexer.store import layout
 from indexer.typed_json import convert_json
 from search.index import Index

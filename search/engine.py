@@ -14,12 +14,13 @@ import numpy.typing as npt
 
 from indexer import ann
 from indexer.corpus.document import Document
-from indexer.encoders import Encoder, EncodeStats, Role
 from indexer.encoders.load import open_encoder
+from indexer.encoders.protocol import Encoder, EncodeStats
 from indexer.errors import ConfigError, StoreError, UnknownDocumentError
 from indexer.lazy import LOADER
 from indexer.progress import Progress
-from indexer.run_options import RunOptions
+from indexer.recipe.config import Role
+from indexer.recipe.run_options import RunOptions
 from search.hits import Answer, Hit
 from search.index import Index
 from search.leases import Leases
@@ -33,7 +34,7 @@ from search.unit_vectors import Mark, UnitVectors, require_array, require_mark
 
 if TYPE_CHECKING:
     from indexer.arrays import Mask
-    from search.filters import ColumnFacet
+    from search.filters.facets import ColumnFacet
 
 
 _FEWEST_RERANKED = 2  # hits that can be in another order
@@ -143,8 +144,8 @@ class SearchEngine:
     def facets(
         self, where: str | None = None, columns: Collection[str] = (), seconds: float = math.inf
     ) -> "list[ColumnFacet]":
-        """Facets of metadata columns over the documents that meet a condition: see `search.filters.column_facets`."""
-        from search.filters import column_facets  # here, as few questions need it
+        """Return facets of metadata columns over the documents that meet a condition (see `column_facets`)."""
+        from search.filters.facets import column_facets
 
         among = self._allowed(SearchOptions(where=where))
         return column_facets(self.index, among=among, names=columns, seconds=seconds)

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from indexer.errors import ConfigError, EvaluationError, ModelError, StoreError, as_shown
-from indexer.output_files import (
+from indexer.store.files import FileDigest, atomic_write, make_folder, sync_folder
+from indexer.system.output_files import (
     behind_links,
     check_output,
     check_output_folder,
@@ -26,8 +27,7 @@ from indexer.output_files import (
     open_output,
     refuse_inside_index,
 )
-from indexer.regular_files import open_regular
-from indexer.store.files import FileDigest, atomic_write, make_folder, sync_folder
+from indexer.system.regular_files import open_regular
 
 if TYPE_CHECKING:
     from indexer.corpus.sources import SourceFile
@@ -128,7 +128,7 @@ def file_hash(path: Path) -> str:
 
 def source_hashes(files: "Iterable[SourceFile]") -> dict[str, str]:
     """sha256 of the files of a corpus as they are stored, by label; stdin has none. Raises EvaluationError."""
-    from indexer.corpus.streams import open_source
+    from indexer.corpus.readers.streams import open_source
 
     found = {}
     for source in files:

@@ -15,11 +15,11 @@ import numpy.typing as npt
 
 from indexer import ann
 from indexer.arrays import Embeddings, Mask, RowIds, SearchResult, TextHashes, Vectors
-from indexer.config import BuildConfig
-from indexer.encoders.identity import EncoderIdentity
 from indexer.errors import ConfigError, StoreError
 from indexer.hashing import hash_id
-from indexer.settings import named_path
+from indexer.models.identity import EncoderIdentity
+from indexer.recipe.config import BuildConfig
+from indexer.recipe.loading import named_path
 from indexer.store import layout
 from indexer.store.embeddings import EmbeddingReader
 from indexer.store.integrity import check_files, check_sizes, hashed_on_open, load_transform
@@ -38,7 +38,7 @@ from search.segments import (
 )
 
 if TYPE_CHECKING:
-    from indexer.encoders import EncoderSpec
+    from indexer.models.encoder_spec import EncoderSpec
     from indexer.pipeline.rows import RowView
     from indexer.store.documents import DocumentReader
 
@@ -121,7 +121,7 @@ class Index:
 
         Raises ModelError, and MismatchError if it is another one now.
         """
-        from indexer.encoders.spec import spec_of_index
+        from indexer.models.resolution import spec_of_index
 
         return spec_of_index(self.path, self.manifest, model)
 

@@ -10,8 +10,8 @@ import numpy as np
 from indexer import ann
 from indexer.arrays import Vectors
 from indexer.errors import EvaluationError
-from indexer.parallel import available_cores
-from indexer.pipeline.recall_queries import perturbed
+from indexer.pipeline.steps.recall_queries import perturbed
+from indexer.system.threads import available_cores
 from search.index import Index
 
 BATCH = 256

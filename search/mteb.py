@@ -27,17 +27,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from indexer.arrays import Float32Array
-from indexer.config import BuildConfig
 from indexer.corpus.document import Document, is_blank
 from indexer.corpus.query_file import query_file_sha256
-from indexer.encoders.cross_encoder_spec import with_recorded_hash
 from indexer.encoders.precomputed import cannot_encode
-from indexer.encoders.spec import resolve_spec
 from indexer.errors import ConfigError
 from indexer.hashing import canonical_sha256
 from indexer.lazy import require_extra
+from indexer.models.cross_encoder_spec import with_recorded_hash
+from indexer.models.resolution import resolve_spec
 from indexer.pipeline.build import build_index
-from indexer.run_options import RunOptions
+from indexer.recipe.config import BuildConfig
+from indexer.recipe.run_options import RunOptions
 from search.engine import SearchEngine
 from search.export.trec import strictly_falling
 from search.hits import Answer

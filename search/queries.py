@@ -18,12 +18,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from indexer.arrays import Embeddings, Float32Array, RowIds
-from indexer.config import VECTOR_COLUMN, CorpusConfig
 from indexer.corpus.query_file import is_npy, read_query_file, read_query_vectors
+from indexer.corpus.readers.text import read_jsonl
 from indexer.corpus.row import BadRow, Row
 from indexer.corpus.sources import COMPRESSIONS, SourceFile
-from indexer.corpus.text_formats import read_jsonl
 from indexer.errors import EvaluationError
+from indexer.recipe.config import VECTOR_COLUMN, CorpusConfig
 from search.files import file_hash
 from search.text import counted
 
@@ -174,7 +174,7 @@ def read_query_embeddings(path: Path, ids: Sequence[str], dim: int) -> Float32Ar
     Lines with an id and a "vector". Raises CorpusError for a bad row, and EvaluationError for vectors of another
     length and for queries that have none.
     """
-    from indexer.corpus import read_corpus  # here, as it loads the readers of all formats
+    from indexer.corpus.corpus import read_corpus
 
     given = {row.id: row.vector for row in read_corpus(path, config=CorpusConfig(vector_column=VECTOR_COLUMN))}
     if missing := [query for query in ids if query not in given]:

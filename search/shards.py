@@ -22,7 +22,7 @@ from indexer import ann
 from indexer.arrays import Mask, SearchResult, Vectors
 from indexer.errors import ConfigError, IsotropeError, ShardLostError, StoreError
 from indexer.executors.ray_actors import connect
-from indexer.settings import describe_type
+from indexer.recipe.loading import describe_type
 from indexer.store.manifest import SegmentEntry, load_generation, published_at
 from indexer.store.stores import store_at
 from search.index import Index

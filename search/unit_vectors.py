@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from indexer.config import Role
 from indexer.errors import ConfigError
+from indexer.recipe.config import Role
 
 
 @dataclass(frozen=True)

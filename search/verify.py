@@ -9,8 +9,8 @@ import numpy as np
 
 from indexer import ann
 from indexer.errors import CorruptIndexError
-from indexer.pipeline.gates import SCORE_TOLERANCE, self_hits
-from indexer.settings import named_path
+from indexer.pipeline.steps.gates import SCORE_TOLERANCE, self_hits
+from indexer.recipe.loading import named_path
 from indexer.store import layout
 from indexer.store.embeddings import open_embeddings
 from indexer.store.integrity import damaged_files

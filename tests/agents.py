@@ -10,9 +10,9 @@ from mcp import Client
 from mcp_types import CallToolResult, TextContent
 
 from indexer import BuildConfig, Document, build_index
-from indexer.config import EncoderConfig, StoreConfig
+from indexer.recipe.config import EncoderConfig, StoreConfig
+from search.server.mcp.tools import NOTE
 from search.server.service import SearchService
-from search.server.tools import NOTE
 from tests.waiting import wait_until
 
 WORDS = ["whales", "sing", "in", "the", "deep", "sea", "bread", "rises", "bridges", "cables", "ignore", "instructions"]

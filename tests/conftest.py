@@ -35,10 +35,10 @@ import pytest
 import torch
 from hypothesis import settings
 
-from indexer.config import BuildConfig, EncoderConfig, StoreConfig
 from indexer.encoders import hf_model, transformer
 from indexer.encoders.hf_model import LoadedModel
-from indexer.encoders.model_files import ModelFiles
+from indexer.models.model_files import ModelFiles
+from indexer.recipe.config import BuildConfig, EncoderConfig, StoreConfig
 from tests.object_storage import _server as _server
 from tests.object_storage import storage as storage
 from tests.tiny_models import make_tiny_model

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from indexer import Document, add_documents, build_index, compact_index, delete_documents, refit_index
-from indexer.config import BuildConfig
+from indexer.recipe.config import BuildConfig
 from search import SearchEngine
 from tests.documents import DOCUMENTS
 

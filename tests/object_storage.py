@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from indexer.blob_cache import LIMIT
 from indexer.store import bucket, stores
+from indexer.system.blob_cache import LIMIT
 from tests.waiting import PATIENCE, wait_until
 
 CREDENTIALS = {

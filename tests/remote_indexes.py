@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from indexer import BuildConfig, Document, RunOptions
-from indexer.settings import named_path
+from indexer.recipe.loading import named_path
 from indexer.store import layout
 from indexer.store.bucket import open_bucket
 from indexer.store.manifest import load_manifest

@@ -16,7 +16,7 @@ import httpx2
 
 from search import SearchEngine
 from search.server.app import ServedIndex, serve_engine
-from search.server.listener import Listener
+from search.server.http.listener import Listener
 from search.server.settings import Keys, ServerLimits, ServerSettings
 from tests.waiting import PATIENCE
 

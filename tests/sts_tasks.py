@@ -9,10 +9,10 @@ import pytest
 from scipy.stats import spearmanr
 
 from indexer.arrays import Float64Array
-from indexer.encoders import EncoderSpec
 from indexer.encoders.load import open_encoder
 from indexer.encoders.transformer import TransformerEncoder
-from indexer.run_options import RunOptions
+from indexer.models.encoder_spec import EncoderSpec
+from indexer.recipe.run_options import RunOptions
 from search.evaluation import embeddings as states_module
 from search.evaluation.sts.data import Subset, Task
 from tests.search.cli.test_cli import Done, isotrope

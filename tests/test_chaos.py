@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from indexer import BuildConfig, Document, build_index
-from indexer.config import EncoderConfig, StoreConfig
+from indexer.recipe.config import EncoderConfig, StoreConfig
 from search.verify import verify_index
 from tests.directories import snapshot
 from tests.waiting import PATIENCE

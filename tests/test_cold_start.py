@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from indexer import build_index, read_corpus
-from indexer.config import BuildConfig, EncoderConfig, WhiteningConfig
 from indexer.errors import CorruptIndexError, MismatchError
-from indexer.run_options import RunOptions
+from indexer.recipe.config import BuildConfig, EncoderConfig, WhiteningConfig
+from indexer.recipe.run_options import RunOptions
 from search.engine import SearchEngine
 from tests.search.cli.test_cli import isotrope
 from tests.servers import live_server

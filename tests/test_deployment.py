@@ -15,11 +15,11 @@ import pytest
 import yaml
 
 from indexer import BuildConfig, build_index
-from indexer.config import EncoderConfig
 from indexer.corpus.document import Document
+from indexer.recipe.config import EncoderConfig
 from search import SearchEngine
 from search.cli import LazyGroup, cli
-from search.server.routes import ERRORS
+from search.server.http.routes import ERRORS
 from search.server.settings import ServerLimits, ServerSettings
 from tests.test_docs import COMMANDS, examples
 

@@ -15,7 +15,7 @@ import click
 import pytest
 from mcp import Client, StdioServerParameters
 
-from indexer.config import BuildConfig
+from indexer.recipe.config import BuildConfig
 from search.cli import LazyGroup, cli
 from tests.playground import lay_out
 from tests.search.cli.test_cli import ISOTROPE, Done, isotrope

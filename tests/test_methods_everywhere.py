@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 
 from indexer import BuildConfig, Document, build_index
-from indexer.config import (
+from indexer.errors import ConfigError, EvaluationError
+from indexer.papers.flow import FlowConfig
+from indexer.papers.latte_mix.divergence import js_similarities
+from indexer.papers.latte_mix.settings import LatteMixConfig
+from indexer.recipe.config import (
     ChunkConfig,
     EncoderConfig,
     IndexConfig,
     StoreConfig,
     WhiteningConfig,
 )
-from indexer.errors import ConfigError, EvaluationError
-from indexer.papers.flow import FlowConfig
-from indexer.papers.latte_mix.divergence import js_similarities
-from indexer.papers.latte_mix.settings import LatteMixConfig
 from indexer.store.manifest import load_manifest
 from search import SearchEngine
 from search.evaluation.settings import Sweep
@@ -233,7 +233,7 @@ def test_roots_are_refused_of_what_is_no_probability(folder: Path) -> None:
 
 
 def test_a_backend_that_was_asked_for_is_not_replaced(tiny_config: BuildConfig, run: Callable[..., str]) -> None:
-    from indexer.run_options import RunOptions
+    from indexer.recipe.run_options import RunOptions
 
     subject = Target.of_recipe(tiny_config, RunOptions(backend="numpy"))
     settings = subject.settings(Sweep(poolings=("sbert-wk",), layers=((0, 1, 2),)))

@@ -13,7 +13,7 @@ from pathlib import Path
 os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads are not there in a child
 
 from indexer import BuildConfig, Document, add_documents, build_index, compact_index, delete_documents, refit_index
-from indexer.config import EncoderConfig, StoreConfig
+from indexer.recipe.config import EncoderConfig, StoreConfig
 
 DOCUMENTS = [
     Document(f"d{number}", f"Sentence number {number} is about {word}.", metadata={"length": len(word)})

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Set
 from contextlib import contextmanager
 
-from indexer.processor import Processor
+from indexer.system.processor import Processor
 
 _VARIABLE = "OPENBLAS_CORETYPE"
 # OpenBLAS's names, the fastest first, and what their kernels need.

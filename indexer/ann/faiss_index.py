@@ -21,9 +21,9 @@ import numpy as np
 
 from indexer.ann.blas import fitting_kernels
 from indexer.arrays import Vectors
-from indexer.child import call_in_child
 from indexer.errors import CorruptIndexError, MachineError
 from indexer.lazy import install_line
+from indexer.system.child_process import call_in_child
 
 _MATRIX_QUERIES = 3
 _WHEELS = ("faiss-cpu", "faiss-gpu", "faiss-gpu-cuvs")

@@ -27,14 +27,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from indexer.config import CorpusConfig
 from indexer.corpus.document import Document, is_blank
 from indexer.corpus.ids import content_id
+from indexer.corpus.readers.text import parse_json
 from indexer.corpus.row import BadRow, Row, excerpt
 from indexer.corpus.schema import EXACT_INTEGER, conversions_to, drop_nulls
-from indexer.corpus.text_formats import parse_json
 from indexer.corpus.validation import Vector, check_string, check_value, to_vector, type_in_words
 from indexer.errors import ConfigError, CorpusError
+from indexer.recipe.config import CorpusConfig
 
 ID_COLUMNS = ("_id", "id", "docid")
 TITLE_COLUMNS = ("title",)

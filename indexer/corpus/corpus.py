@@ -13,18 +13,18 @@ from typing import Literal
 
 import pyarrow as pa
 
-from indexer.config import CorpusConfig
-from indexer.corpus.arrow import read_arrow
 from indexer.corpus.columns import ID_COLUMNS, STORED_NAMES, RowMapper, way_out_of
 from indexer.corpus.document import Document, is_blank
 from indexer.corpus.ids import Position, SeenIds, UniqueIds
-from indexer.corpus.npy import read_npy
+from indexer.corpus.readers.arrow import read_arrow
+from indexer.corpus.readers.npy import read_npy
+from indexer.corpus.readers.text import read_csv, read_jsonl, read_text, read_tsv
 from indexer.corpus.row import BadRow, BlankLine, BrokenFile, Header, RejectsFile, Row, RowStream
 from indexer.corpus.schema import SchemaBuilder, drop_nulls
 from indexer.corpus.sources import SourceFile, find_sources, id_list_beside, paths_of
-from indexer.corpus.text_formats import read_csv, read_jsonl, read_text, read_tsv
 from indexer.corpus.validation import DimensionCheck, Vector, check_string, check_value, to_vector
 from indexer.errors import ConfigError, CorpusError
+from indexer.recipe.config import CorpusConfig
 
 OnError = Literal["fail", "skip"]
 LocatedDocument = tuple[Document, Row, SourceFile]
@@ -110,7 +110,7 @@ def read_corpus(
     Lines, CSV, TSV, Parquet, Arrow IPC and plain text of one document a line, each also with .gz, .bz2 or .zst.
     A folder with a corpus.jsonl (BEIR) means that file, any other folder all files in it of a known format. With
     `config.vector_column` documents come with embeddings and may be without text, and X.npy is read too, beside the
-    list of its ids (see `indexer.corpus.npy`).
+    list of its ids (see `indexer.corpus.readers.npy`).
 
     A row that cannot become a document raises CorpusError while iterating, naming file, line, id and the way out;
     with on_error="skip" it is left out, counted in `Corpus.report`, and listed in the file `rejects` (JSON Lines).

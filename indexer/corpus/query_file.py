@@ -10,12 +10,12 @@ from typing import IO
 import numpy as np
 import numpy.typing as npt
 
-from indexer.corpus.npy import NpyFormatError, map_npy
+from indexer.corpus.readers.npy import NpyFormatError, map_npy
+from indexer.corpus.readers.streams import text_lines
 from indexer.corpus.row import BadRow
-from indexer.corpus.streams import text_lines
 from indexer.corpus.validation import to_vector
 from indexer.errors import ConfigError, IsotropeError
-from indexer.regular_files import open_regular
+from indexer.system.regular_files import open_regular
 
 QueryEmbeddings = npt.NDArray[np.float32]
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from indexer.errors import CorpusError, StoreError
-from indexer.output_files import OutputFile, check_output, is_stream, open_output
-from indexer.regular_files import open_regular
 from indexer.store.files import DigestBuilder, FileDigest, digest_file, sync_folder
+from indexer.system.output_files import OutputFile, check_output, is_stream, open_output
+from indexer.system.regular_files import open_regular
 from indexer.typed_json import decode_json
 
 RAW_CHARACTERS = 2_000  # of a rejected row, kept to recognise it by

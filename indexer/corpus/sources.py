@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import NoReturn
 
-from indexer.corpus.remote_sources import find_objects
+from indexer.corpus.readers.remote import find_objects
 from indexer.corpus.row import ENDING
 from indexer.errors import ConfigError, CorpusError
-from indexer.urls import local_path, url_of
+from indexer.system.urls import local_path, url_of
 
 FORMATS = {
     ".jsonl": "jsonl",

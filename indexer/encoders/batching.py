@@ -14,12 +14,13 @@ from typing import Protocol
 import numpy as np
 
 from indexer.arrays import Float32Array, Int64Array
-from indexer.config import Role
-from indexer.encoders.identity import PoolingKey
-from indexer.encoders.protocol import EncoderSpec, EncodeStats, Tokens
-from indexer.encoders.spec import resolve_layers
-from indexer.encoders.tokenizer import TextTokenizer
+from indexer.encoders.protocol import EncodeStats
 from indexer.errors import ConfigError, MachineError, ModelError
+from indexer.models.encoder_spec import EncoderSpec, Tokens
+from indexer.models.identity import PoolingKey
+from indexer.models.resolution import resolve_layers
+from indexer.models.tokenizer import TextTokenizer
+from indexer.recipe.config import Role
 
 GROUP_TEXTS = 8192  # texts tokenised and cut into batches together
 CPU_TOKENS = 1024  # a budget that suits the caches of a CPU core

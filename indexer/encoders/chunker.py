@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from indexer.chunking import Chunker, Windows
-from indexer.config import ChunkConfig
+from indexer.encoders.chunking import Chunker, Windows
 from indexer.encoders.load import open_tokenizer
-from indexer.encoders.protocol import EncoderSpec
-from indexer.encoders.tokenizer import TextTokenizer
 from indexer.errors import ConfigError
+from indexer.models.encoder_spec import EncoderSpec
+from indexer.models.tokenizer import TextTokenizer
+from indexer.recipe.config import ChunkConfig
 
 
 def open_chunker(spec: EncoderSpec, config: ChunkConfig) -> Chunker:

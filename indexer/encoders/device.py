@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from indexer.config import Precision
 from indexer.errors import ConfigError, MachineError
-from indexer.processor import multiplies_bfloat16
+from indexer.recipe.config import Precision
+from indexer.system.processor import multiplies_bfloat16
 
 Result = TypeVar("Result")
 _BEHIND = 2  # results on their way while the next batches are started

@@ -10,14 +10,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from indexer.encoders.model_files import file_sha256
-from indexer.encoders.protocol import EncoderSpec
-from indexer.encoders.spec import with_fitted_state
 from indexer.encoders.token_embeddings import FitRequest
 from indexer.errors import MismatchError, ModelError
-from indexer.paper_methods import POOLINGS, load_method
-from indexer.regular_files import read_regular
-from indexer.run_options import RunOptions
+from indexer.models.encoder_spec import EncoderSpec
+from indexer.models.model_files import file_sha256
+from indexer.models.resolution import with_fitted_state
+from indexer.recipe.paper_methods import POOLINGS, load_method
+from indexer.recipe.run_options import RunOptions
+from indexer.system.regular_files import read_regular
 from indexer.typed_json import decode_json
 
 Texts = Callable[[], Iterator[list[str]]]

@@ -17,15 +17,15 @@ from typing import Any, cast
 
 import torch
 
-from indexer.config import BasicPooling
-from indexer.encoders.hub import as_model_errors, quiet_transformers
-from indexer.encoders.identity import PoolingKey
-from indexer.encoders.model_files import ModelFiles
-from indexer.encoders.protocol import EncoderSpec
+from indexer.encoders.pooling import BasicPooler, Pooler, average_layers
 from indexer.errors import ModelError
-from indexer.paper_methods import POOLINGS, load_method
-from indexer.pooling import BasicPooler, Pooler, average_layers
-from indexer.safetensors_file import read_header
+from indexer.models.encoder_spec import EncoderSpec
+from indexer.models.hub import as_model_errors, quiet_transformers
+from indexer.models.identity import PoolingKey
+from indexer.models.model_files import ModelFiles
+from indexer.recipe.config import BasicPooling
+from indexer.recipe.paper_methods import POOLINGS, load_method
+from indexer.system.safetensors_file import read_header
 
 # Architectures whose cut is tested, with the final norm each applies after its last block ("" for none).
 _CUT = {

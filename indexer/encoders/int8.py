@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 
 from indexer.encoders.batching import Batch
-from indexer.encoders.openvino import open_graph
-from indexer.encoders.openvino_graph import GRAPH, openvino, without_reports, write_graph_info
-from indexer.encoders.protocol import EncoderSpec
-from indexer.encoders.tokenizer import open_model_tokenizer
+from indexer.encoders.openvino.backend import open_graph
+from indexer.encoders.openvino.graph import GRAPH, openvino, without_reports, write_graph_info
 from indexer.errors import ConfigError
 from indexer.lazy import install_line
+from indexer.models.encoder_spec import EncoderSpec
+from indexer.models.tokenizer import open_model_tokenizer
 
 CALIBRATION_TEXTS = 300  # NNCF's own number; more changed nothing that could be measured
 

@@ -7,19 +7,20 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from indexer.config import BuildConfig, EncoderConfig
 from indexer.encoders.fitted_state import load_fitted_state
 from indexer.encoders.precomputed import PrecomputedEncoder
-from indexer.encoders.protocol import Encoder, EncoderSpec
-from indexer.encoders.spec import resolve_spec
+from indexer.encoders.protocol import Encoder
 from indexer.errors import ConfigError, ModelError
 from indexer.lazy import install_line
-from indexer.paper_methods import POOLINGS
-from indexer.run_options import Backend, RunOptions
+from indexer.models.encoder_spec import EncoderSpec
+from indexer.models.resolution import resolve_spec
+from indexer.recipe.config import BuildConfig, EncoderConfig
+from indexer.recipe.paper_methods import POOLINGS
+from indexer.recipe.run_options import Backend, RunOptions
 
 if TYPE_CHECKING:
     from indexer.encoders.batching import BatchedEncoder
-    from indexer.encoders.tokenizer import TextTokenizer
+    from indexer.models.tokenizer import TextTokenizer
 
 
 _DEFAULTS = RunOptions()
@@ -44,7 +45,7 @@ def open_encoder(spec: EncoderSpec, options: RunOptions = _DEFAULTS) -> Encoder:
     if not spec.traits.encodes_texts:
         return PrecomputedEncoder(spec)
     if spec.traits.has_table:
-        from indexer.encoders.static import StaticEncoder
+        from indexer.encoders.static.encoder import StaticEncoder
 
         return StaticEncoder(spec, options)
     chosen = named_backend(options)
@@ -67,10 +68,10 @@ def open_encoder(spec: EncoderSpec, options: RunOptions = _DEFAULTS) -> Encoder:
 def open_tokenizer(spec: EncoderSpec) -> "TextTokenizer":
     """The tokenizer of an encoder that encodes texts; loads no model. Raises ModelError and ConfigError."""
     if spec.traits.has_table:
-        from indexer.encoders.static_tables import load_table, table_tokenizer
+        from indexer.encoders.static.tables import load_table, table_tokenizer
 
         return table_tokenizer(load_table(Path(spec.folder)), spec.folder)
-    from indexer.encoders.tokenizer import open_model_tokenizer
+    from indexer.models.tokenizer import open_model_tokenizer
 
     return open_model_tokenizer(spec)
 
@@ -80,7 +81,7 @@ def warm_backend(spec: EncoderSpec, options: RunOptions = _DEFAULTS) -> None:
     if not spec.traits.has_layers or spec.identity.pooling in POOLINGS:
         return
     if named_backend(options) in ("auto", "openvino") and suits_openvino(options) and not spec.state:
-        from indexer.encoders.openvino import open_graph
+        from indexer.encoders.openvino.backend import open_graph
 
         with suppress(ModelError):
             open_graph(spec, [spec.identity.key])
@@ -139,7 +140,7 @@ def _open_torch(spec: EncoderSpec, options: RunOptions) -> "BatchedEncoder":
 def _open_openvino(spec: EncoderSpec, options: RunOptions) -> "BatchedEncoder":
     if importlib.util.find_spec("openvino") is None:
         raise ConfigError(f"the backend openvino is not installed: {install_line('fast')}.")
-    from indexer.encoders.openvino import OpenVinoEncoder
+    from indexer.encoders.openvino.backend import OpenVinoEncoder
 
     return OpenVinoEncoder(spec, options)
 

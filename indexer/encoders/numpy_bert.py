@@ -16,16 +16,16 @@ import numpy.typing as npt
 
 from indexer.arrays import Float32Array
 from indexer.encoders.batching import CPU_TOKENS, Batch, BatchedEncoder, BatchPlan, PooledBatch
-from indexer.encoders.identity import PoolingKey
-from indexer.encoders.model_files import ModelFiles
-from indexer.encoders.model_json import ModelConfig
-from indexer.encoders.protocol import EncoderSpec
-from indexer.encoders.spec import num_layers
-from indexer.encoders.tokenizer import open_model_tokenizer
 from indexer.errors import ConfigError, ModelError
-from indexer.parallel import single_blas_thread
-from indexer.run_options import RunOptions
-from indexer.safetensors_file import SafetensorsFile
+from indexer.models.encoder_spec import EncoderSpec
+from indexer.models.identity import PoolingKey
+from indexer.models.model_files import ModelFiles
+from indexer.models.model_json import ModelConfig
+from indexer.models.resolution import num_layers
+from indexer.models.tokenizer import open_model_tokenizer
+from indexer.recipe.run_options import RunOptions
+from indexer.system.safetensors_file import SafetensorsFile
+from indexer.system.threads import single_blas_thread
 
 _ERF = np.frompyfunc(math.erf, 1, 1)
 _SIZES = (
@@ -228,7 +228,7 @@ def _gelu(state: Float32Array) -> Float32Array:
 
 
 def _pool(states: Float32Array, batch: Batch, mode: str) -> Float32Array:
-    """As `indexer.pooling.pool`."""
+    """As `indexer.encoders.pooling.pool`."""
     if mode == "cls":
         return states[:, 0]
     mask = batch.mask

@@ -8,16 +8,17 @@ the same name, and of the same length, are taken to be of the same model.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from indexer.config import Role
-from indexer.encoders.identity import PoolingKey
-from indexer.encoders.protocol import EncoderSpec, EncodeStats
+from indexer.encoders.protocol import EncodeStats
 from indexer.errors import ConfigError
+from indexer.models.encoder_spec import EncoderSpec
+from indexer.models.identity import PoolingKey
+from indexer.recipe.config import Role
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from indexer.encoders.protocol import Tokens
+    from indexer.models.encoder_spec import Tokens
 
 
 class PrecomputedEncoder:

@@ -12,11 +12,12 @@ from typing import Protocol
 import numpy as np
 
 from indexer.arrays import Float32Array, Int64Array
-from indexer.chunking import TokenOffsets
-from indexer.encoders.protocol import Encoder, EncoderSpec, Tokens
-from indexer.encoders.tokenizer import TextTokenizer
+from indexer.encoders.chunking import TokenOffsets
+from indexer.encoders.protocol import Encoder
 from indexer.errors import ConfigError
-from indexer.run_options import RunOptions
+from indexer.models.encoder_spec import EncoderSpec, Tokens
+from indexer.models.tokenizer import TextTokenizer
+from indexer.recipe.run_options import RunOptions
 
 TokenGroup = tuple[Float32Array, Int64Array]
 """Token vectors (tokens, d) of some texts end to end, and where each text's begin, (texts + 1,)."""
@@ -111,7 +112,7 @@ def _parts(tokens: Tokens) -> Iterator[range]:
 
 def _open(spec: EncoderSpec, options: RunOptions) -> TokenEncoder:
     if spec.traits.has_table:
-        from indexer.encoders.static import StaticEncoder
+        from indexer.encoders.static.encoder import StaticEncoder
 
         return StaticEncoder(spec, options)
     if not spec.traits.has_layers:

@@ -27,14 +27,14 @@ from indexer.encoders.batching import (
 )
 from indexer.encoders.device import AsyncCopies, choose_device, compute_dtype
 from indexer.encoders.hf_model import Classifier, KeyedModel, PooledModel, load_classifier, load_model
-from indexer.encoders.hub import first_line
-from indexer.encoders.identity import PoolingKey
-from indexer.encoders.protocol import EncoderSpec, Tokens
-from indexer.encoders.spec import num_layers
-from indexer.encoders.tokenizer import open_model_tokenizer
 from indexer.errors import ConfigError, IsotropeError, MachineError, ModelError
-from indexer.parallel import ordered_map, single_torch_thread
-from indexer.run_options import RunOptions
+from indexer.models.encoder_spec import EncoderSpec, Tokens
+from indexer.models.hub import first_line
+from indexer.models.identity import PoolingKey
+from indexer.models.resolution import num_layers
+from indexer.models.tokenizer import open_model_tokenizer
+from indexer.recipe.run_options import RunOptions
+from indexer.system.threads import ordered_map, single_torch_thread
 
 GPU_TOKENS = 32_768  # below, starting the operations takes longer than computing them
 _GPU_MULTIPLE = 8  # lengths that tensor cores like

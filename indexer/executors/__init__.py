@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from indexer.executors.pool import Executor, WorkerPool
 from indexer.executors.processes import ProcessFleet
 from indexer.executors.scheduler import Fleet, Prepare, Result, Scheduler, Task
-from indexer.parallel import available_cores
+from indexer.system.threads import available_cores
 
 __all__ = ["Executor", "WorkerPool", "run_tasks", "threads_per_worker"]
 

@@ -19,8 +19,8 @@ from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from typing import Any, Generic
 
-from indexer.child import start_python
 from indexer.executors.scheduler import READY, Prepare, Result, Task, WorkerDiedError
+from indexer.system.child_process import start_python
 
 _PATIENCE = 10  # seconds that a worker has to end after the signal
 Failure = tuple[BaseException, str]  # an exception, and where it was raised

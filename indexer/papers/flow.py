@@ -28,10 +28,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from indexer.arrays import Embeddings, Float32Array, Float64Array, Vectors
-from indexer.config import Role
 from indexer.errors import ConfigError
-from indexer.parallel import single_blas_thread, single_torch_thread
-from indexer.settings import require_above_zero, require_at_least, require_seed
+from indexer.recipe.config import Role
+from indexer.recipe.loading import require_above_zero, require_at_least, require_seed
+from indexer.system.threads import single_blas_thread, single_torch_thread
 from indexer.transforms import FitData
 from indexer.transforms.whitening import EIGENVALUE_FLOOR, Normalisation, unit_rows
 

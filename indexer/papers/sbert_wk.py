@@ -65,7 +65,7 @@ def sbert_wk(layers: Sequence[Tensor], mask: Tensor | None) -> Tensor:
 
 
 class SbertWkPooler:
-    """The `indexer.pooling.Pooler` of SBERT-WK."""
+    """The `indexer.encoders.pooling.Pooler` of SBERT-WK."""
 
     def __call__(self, states: Sequence[Tensor], ids: Tensor, mask: Tensor | None) -> Tensor:
         return sbert_wk(states, mask)

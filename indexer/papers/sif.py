@@ -17,12 +17,12 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from indexer.arrays import Float32Array, Int32Array, Int64Array
-from indexer.encoders.protocol import EncoderSpec
-from indexer.encoders.static import pool_table
+from indexer.encoders.pooling import TokenVectors, average_layers, pool
+from indexer.encoders.static.encoder import pool_table
 from indexer.encoders.token_embeddings import FitRequest, TokenEmbeddings
 from indexer.errors import ConfigError, ModelError
-from indexer.pooling import TokenVectors, average_layers, pool
-from indexer.regular_files import read_regular
+from indexer.models.encoder_spec import EncoderSpec
+from indexer.system.regular_files import read_regular
 
 if TYPE_CHECKING:
     from torch import Tensor

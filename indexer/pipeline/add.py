@@ -15,26 +15,25 @@ import numpy as np
 import pyarrow as pa
 
 from indexer.arrays import RowIds
-from indexer.config import StoreConfig
-from indexer.corpus import Corpus
 from indexer.corpus.columns import way_out_of
-from indexer.corpus.corpus import validated_documents
+from indexer.corpus.corpus import Corpus, validated_documents
 from indexer.corpus.document import Document
 from indexer.corpus.ids import has_content_id
 from indexer.corpus.row import BadRow
 from indexer.corpus.schema import merge_schemas, schema_from_json
 from indexer.errors import ConfigError, CorpusError
 from indexer.pipeline.drift import AddedSince, drift_since
-from indexer.pipeline.encode import EncodedParts, encode_parts
 from indexer.pipeline.folding import Arriving, Tail, tail_to_fold
 from indexer.pipeline.generation import open_generation
-from indexer.pipeline.index_encoder import LazyEncoder, unknown_note
-from indexer.pipeline.index_segment import COUNTS, WrittenSegments, write_segments
-from indexer.pipeline.ingest import PendingPart, cut_into_parts, empty_corpus, ingest
 from indexer.pipeline.published_index import PublishedIndex
+from indexer.pipeline.steps.encode import EncodedParts, encode_parts
+from indexer.pipeline.steps.index_encoder import LazyEncoder, unknown_note
+from indexer.pipeline.steps.index_segment import COUNTS, WrittenSegments, write_segments
+from indexer.pipeline.steps.ingest import PendingPart, cut_into_parts, empty_corpus, ingest
 from indexer.progress import NoProgress, Progress
-from indexer.run_options import RunOptions
-from indexer.settings import named_path
+from indexer.recipe.config import StoreConfig
+from indexer.recipe.loading import named_path
+from indexer.recipe.run_options import RunOptions
 from indexer.store.documents import loses_precision, read_column
 from indexer.store.manifest import Manifest
 from indexer.store.quality import Drift

@@ -8,20 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from indexer import ann
-from indexer.config import BuildConfig
-from indexer.corpus import Corpus
-from indexer.corpus.corpus import validated_documents
+from indexer.corpus.corpus import Corpus, validated_documents
 from indexer.corpus.document import Document
 from indexer.corpus.query_file import query_file_sha256
-from indexer.encoders import EncoderSpec, resolve_spec, spec_difference
 from indexer.encoders.chunker import DocumentChunker
-from indexer.encoders.cross_encoder_spec import with_recorded_hash
 from indexer.encoders.fitted_state import load_fitted_state
 from indexer.errors import ConfigError, ExistsError
-from indexer.pipeline.encode import EncodedParts, encode_parts
-from indexer.pipeline.fit import fit
+from indexer.models.cross_encoder_spec import with_recorded_hash
+from indexer.models.encoder_spec import EncoderSpec
+from indexer.models.resolution import resolve_spec, spec_difference
 from indexer.pipeline.generation import Generation, open_generation
-from indexer.pipeline.index_encoder import (
+from indexer.pipeline.published_index import PublishedIndex
+from indexer.pipeline.steps.encode import EncodedParts, encode_parts
+from indexer.pipeline.steps.fit import fit
+from indexer.pipeline.steps.index_encoder import (
     LazyEncoder,
     finished_encoder,
     require_finished,
@@ -29,12 +29,12 @@ from indexer.pipeline.index_encoder import (
     state_files,
     unknown_note,
 )
-from indexer.pipeline.index_segment import write_segments
-from indexer.pipeline.ingest import Ingested, corpus_differs, ingest
-from indexer.pipeline.published_index import PublishedIndex
+from indexer.pipeline.steps.index_segment import write_segments
+from indexer.pipeline.steps.ingest import Ingested, corpus_differs, ingest
 from indexer.progress import NoProgress, Progress
-from indexer.run_options import RunOptions
-from indexer.settings import named_path
+from indexer.recipe.config import BuildConfig
+from indexer.recipe.loading import named_path
+from indexer.recipe.run_options import RunOptions
 from indexer.store.integrity import damaged_files
 from indexer.store.manifest import Manifest, load_manifest
 from indexer.transforms import Whitening

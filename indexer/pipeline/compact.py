@@ -11,21 +11,21 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
-from indexer.config import PART_BYTES
 from indexer.corpus.document import text_bytes
 from indexer.errors import StoreError
 from indexer.pipeline.drift import AddedSince
-from indexer.pipeline.encode import encode_parts
 from indexer.pipeline.generation import Generation, open_generation
-from indexer.pipeline.index_encoder import LazyEncoder
-from indexer.pipeline.index_segment import write_segments
-from indexer.pipeline.ingest import ingest
 from indexer.pipeline.published_index import PublishedIndex
-from indexer.pipeline.reuse import ReuseInOrder
 from indexer.pipeline.rows import even_runs
+from indexer.pipeline.steps.encode import encode_parts
+from indexer.pipeline.steps.index_encoder import LazyEncoder
+from indexer.pipeline.steps.index_segment import write_segments
+from indexer.pipeline.steps.ingest import ingest
+from indexer.pipeline.steps.reuse import ReuseInOrder
 from indexer.progress import NoProgress, Progress
-from indexer.run_options import RunOptions
-from indexer.settings import named_path
+from indexer.recipe.config import PART_BYTES
+from indexer.recipe.loading import named_path
+from indexer.recipe.run_options import RunOptions
 from indexer.store import layout
 from indexer.store.manifest import Manifest, list_generations, load_generation
 

@@ -10,7 +10,7 @@ from indexer.arrays import RowIds
 from indexer.errors import ConfigError
 from indexer.pipeline.generation import Generation, open_generation
 from indexer.pipeline.published_index import PublishedIndex
-from indexer.settings import named_path
+from indexer.recipe.loading import named_path
 
 _NAMED = 5  # ids in an error
 

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from indexer.config import PART_BYTES
 from indexer.corpus.document import Document, text_bytes
 from indexer.pipeline.drift import AddedSince
-from indexer.pipeline.index_segment import COUNTS, SMALL_ROWS
 from indexer.pipeline.published_index import PublishedIndex
+from indexer.pipeline.steps.index_segment import COUNTS, SMALL_ROWS
+from indexer.recipe.config import PART_BYTES
 from indexer.store import parts
 from indexer.store.parts import PartRecord
 

@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 
 from indexer.arrays import Mask, RowIds
-from indexer.config import BuildConfig
 from indexer.corpus.schema import merge_schemas, schema_from_json, schema_to_json
-from indexer.encoders import EncoderSpec
 from indexer.encoders.chunker import DocumentChunker
 from indexer.errors import CorruptIndexError, ExistsError, StoreError
+from indexer.models.encoder_spec import EncoderSpec
 from indexer.pipeline.leftovers import SWEPT, remove_temporary, state_folders, swept_files
 from indexer.pipeline.published_index import PublishedIndex
 from indexer.pipeline.rows import RowView
+from indexer.recipe.config import BuildConfig
 from indexer.store import layout, parts
 from indexer.store.bucket import PROBE
 from indexer.store.files import (
@@ -53,8 +53,8 @@ from indexer.store.numbering import write_deleted
 from indexer.store.parts import PartDocuments, PartRecord
 from indexer.store.sending import PARTS_OF_WRITER, open_sender
 from indexer.store.stores import open_stored, store_at
+from indexer.system.versions import library_versions
 from indexer.transforms import Transform, transform_to_bytes
-from indexer.versions import library_versions
 
 
 @dataclass(frozen=True)

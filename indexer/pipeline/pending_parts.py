@@ -14,20 +14,21 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from indexer.config import BuildConfig
 from indexer.corpus.document import Document
-from indexer.encoders import EncoderSpec, resolve_spec
 from indexer.errors import ConfigError, CorruptIndexError, MismatchError, NotAnIndexError, StoreError
+from indexer.models.encoder_spec import EncoderSpec
+from indexer.models.resolution import resolve_spec
 from indexer.pipeline.build import ingested_corpus, is_up_to_date
-from indexer.pipeline.encode import encode_tasks, share_inputs
 from indexer.pipeline.generation import Generation
-from indexer.pipeline.index_encoder import LazyEncoder, stored_state
-from indexer.pipeline.ingest import PendingPart
-from indexer.pipeline.part_encoder import EncodedPart, EncodeTask
-from indexer.pipeline.reuse import ReusedRows
+from indexer.pipeline.steps.encode import encode_tasks, share_inputs
+from indexer.pipeline.steps.index_encoder import LazyEncoder, stored_state
+from indexer.pipeline.steps.ingest import PendingPart
+from indexer.pipeline.steps.part_encoder import EncodedPart, EncodeTask
+from indexer.pipeline.steps.reuse import ReusedRows
 from indexer.progress import NoProgress, Progress
-from indexer.run_options import RunOptions
-from indexer.settings import named_path
+from indexer.recipe.config import BuildConfig
+from indexer.recipe.loading import named_path
+from indexer.recipe.run_options import RunOptions
 from indexer.store import layout, parts
 from indexer.store.files import remove_folder, writer_lock
 from indexer.store.integrity import check_file

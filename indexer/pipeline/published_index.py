@@ -14,14 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.arrays import Mask, RowIds
-from indexer.config import BuildConfig
 from indexer.corpus.document import Document
 from indexer.corpus.schema import schema_from_json
-from indexer.encoders import EncoderSpec
-from indexer.encoders.identity import EncoderIdentity
-from indexer.encoders.spec import spec_of_index
 from indexer.hashing import hash_id
+from indexer.models.encoder_spec import EncoderSpec
+from indexer.models.identity import EncoderIdentity
+from indexer.models.resolution import spec_of_index
 from indexer.pipeline.rows import RowView
+from indexer.recipe.config import BuildConfig
 from indexer.store import layout, parts
 from indexer.store.documents import DocumentReader
 from indexer.store.embeddings import EmbeddingReader

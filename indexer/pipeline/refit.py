@@ -6,19 +6,19 @@ from pathlib import Path
 from typing import Any
 
 from indexer import ann
-from indexer.config import BuildConfig
 from indexer.corpus.query_file import query_file_sha256
-from indexer.encoders.cross_encoder_spec import with_recorded_hash
 from indexer.errors import ConfigError
-from indexer.paper_methods import TRANSFORMS, current_name
-from indexer.pipeline.fit import KnownQueryMean, fit
+from indexer.models.cross_encoder_spec import with_recorded_hash
 from indexer.pipeline.generation import Generation, open_generation
-from indexer.pipeline.index_encoder import LazyEncoder
-from indexer.pipeline.index_segment import write_segments
 from indexer.pipeline.published_index import PublishedIndex
+from indexer.pipeline.steps.fit import KnownQueryMean, fit
+from indexer.pipeline.steps.index_encoder import LazyEncoder
+from indexer.pipeline.steps.index_segment import write_segments
 from indexer.progress import NoProgress, Progress
-from indexer.run_options import RunOptions
-from indexer.settings import named_path
+from indexer.recipe.config import BuildConfig
+from indexer.recipe.loading import named_path
+from indexer.recipe.paper_methods import TRANSFORMS, current_name
+from indexer.recipe.run_options import RunOptions
 from indexer.store.integrity import verify_parts
 from indexer.store.manifest import Manifest
 

@@ -17,11 +17,11 @@ from indexer.arrays import Embeddings, Mask, RowIds, Vectors
 from indexer.corpus.document import Document
 from indexer.hashing import bottom_k
 from indexer.moments import Moments, tree_sum
-from indexer.parallel import ordered_map, single_blas_thread
 from indexer.progress import Progress
 from indexer.store import parts
 from indexer.store.documents import read_documents_at
 from indexer.store.embeddings import open_embeddings
+from indexer.system.threads import ordered_map, single_blas_thread
 from indexer.transforms import FitData, Transform
 
 

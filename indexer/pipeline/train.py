@@ -13,26 +13,27 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from indexer.config import BuildConfig
-from indexer.corpus import Corpus, joined_text
-from indexer.corpus.document import Document
-from indexer.encoders import EncoderSpec, resolve_spec
+from indexer.corpus.corpus import Corpus
+from indexer.corpus.document import Document, joined_text
 from indexer.encoders.chunker import DocumentChunker
 from indexer.encoders.fitted_state import FITTED, RECIPE, Texts, fit_state, fitted_record, require_fittable
 from indexer.encoders.int8 import CALIBRATION_TEXTS
 from indexer.errors import ConfigError, CorpusError
 from indexer.hashing import hash_id
-from indexer.output_files import check_output_folder
+from indexer.models.encoder_spec import EncoderSpec
+from indexer.models.resolution import resolve_spec
 from indexer.pipeline.build import check_recipe
 from indexer.pipeline.generation import require_index_folder
-from indexer.pipeline.index_encoder import is_published, state_files, stored_state, write_state
 from indexer.pipeline.published_index import PublishedIndex
+from indexer.pipeline.steps.index_encoder import is_published, state_files, stored_state, write_state
 from indexer.progress import NoProgress, Progress, step_callback
-from indexer.run_options import RunOptions
-from indexer.settings import named_path, require_text
+from indexer.recipe.config import BuildConfig
+from indexer.recipe.loading import named_path, require_text
+from indexer.recipe.run_options import RunOptions
 from indexer.store.files import atomic_write_bytes, make_folder, writer_lock
 from indexer.store.manifest import list_generations, load_manifest
 from indexer.store.sending import open_sender
+from indexer.system.output_files import check_output_folder
 
 _BLOCK = 1024  # texts handed on together
 

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 from indexer.errors import ConfigError, MachineError, StoreError
 from indexer.lazy import install_line
-from indexer.regular_files import open_regular
+from indexer.system.regular_files import open_regular
 
 Result = TypeVar("Result")
 PIECE = 8 << 20  # bytes of an upload's piece

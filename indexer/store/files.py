@@ -22,8 +22,8 @@ from typing import IO, Annotated, Any
 from msgspec import Meta, Struct
 
 from indexer.errors import CorruptIndexError, LockedError, StoreError
-from indexer.regular_files import open_regular
 from indexer.store.layout import LOCK, TEMPORARY, Count, Hash
+from indexer.system.regular_files import open_regular
 
 BLOCK = 1 << 20  # bytes a block digest covers
 _DIGEST = 8  # bytes of each block digest

@@ -13,14 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.arrays import Int64Array
-from indexer.config import Role
 from indexer.errors import CorruptIndexError, StoreError
-from indexer.parallel import available_cores
+from indexer.recipe.config import Role
 from indexer.store.files import BLOCK, WAY_OUT, FileDigest, changed, hash_file, require_own_files
 from indexer.store.local_store import unreadable
 from indexer.store.manifest import Manifest
 from indexer.store.open_files import OpenFile, map_file
 from indexer.store.stores import holder_of, store_at
+from indexer.system.threads import available_cores
 from indexer.transforms import Transform, transform_from_bytes
 
 _AHEAD = 7  # blocks beyond the one that is asked for

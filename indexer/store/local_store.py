@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import IO, TypeVar
 
 from indexer.errors import StoreError
-from indexer.regular_files import read_regular
 from indexer.store import layout
 from indexer.store.files import (
     FileDigest,
@@ -22,6 +21,7 @@ from indexer.store.files import (
     require_own_folders,
     wrong_size,
 )
+from indexer.system.regular_files import read_regular
 
 Item = TypeVar("Item")
 

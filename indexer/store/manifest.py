@@ -11,10 +11,10 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from indexer.config import BuildConfig
 from indexer.errors import ConfigError, CorruptIndexError, NotAnIndexError, StoreError
 from indexer.hashing import canonical_json
-from indexer.settings import named_path
+from indexer.recipe.config import BuildConfig
+from indexer.recipe.loading import named_path
 from indexer.store import layout
 from indexer.store.files import FileDigest
 from indexer.store.layout import Count, FileName, Hash, PlainName, Size

@@ -1,4 +1,4 @@
-"""An index in object storage, read under the path of its mirror folder on this machine (see `indexer.urls`).
+"""An index in object storage, read under the path of its mirror folder on this machine (see `indexer.system.urls`).
 
 A file that this machine's writer has made and not yet sent lies in the mirror folder itself. Every other file is a blob
 of the cache, whose missing blocks are fetched by range and compared with the digests of the manifest: no byte is used
@@ -15,9 +15,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import IO, TypeVar
 
-from indexer.blob_cache import blob_cache
 from indexer.errors import LockedError
-from indexer.parallel import ordered_map
 from indexer.store import layout
 from indexer.store.bucket import Bucket, open_bucket
 from indexer.store.files import (
@@ -30,6 +28,8 @@ from indexer.store.files import (
     missing,
     wrong_size,
 )
+from indexer.system.blob_cache import blob_cache
+from indexer.system.threads import ordered_map
 from indexer.typed_json import convert_json
 
 Item = TypeVar("Item")

@@ -25,10 +25,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from indexer.arrays import Embeddings
-from indexer.blob_cache import blob_cache
 from indexer.errors import StoreError
 from indexer.moments import Moments
-from indexer.parallel import ordered_map
 from indexer.store import layout
 from indexer.store.bucket import PROBE
 from indexer.store.files import FileDigest, atomic_write_bytes, remove_file
@@ -36,6 +34,8 @@ from indexer.store.local_store import LocalStore
 from indexer.store.object_store import ObjectStore
 from indexer.store.parts import PartRecord, parse_record, write_moments
 from indexer.store.stores import store_at
+from indexer.system.blob_cache import blob_cache
+from indexer.system.threads import ordered_map
 
 Result = TypeVar("Result")
 _TRIES = 5  # to send a file that others take away and make again

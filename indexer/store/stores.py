@@ -8,7 +8,7 @@ from typing import IO
 from indexer.store.files import open_own
 from indexer.store.local_store import LocalStore
 from indexer.store.object_store import ObjectStore
-from indexer.urls import mirrored
+from indexer.system.urls import mirrored
 
 Store = LocalStore | ObjectStore
 

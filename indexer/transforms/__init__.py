@@ -15,11 +15,11 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from indexer.arrays import Embeddings, Float64Array, Vectors
-from indexer.config import Role, WhiteningConfig
 from indexer.errors import ConfigError, CorruptIndexError
 from indexer.moments import Moments
-from indexer.paper_methods import TRANSFORMS, load_method, settings_of
-from indexer.safetensors_file import parse_header
+from indexer.recipe.config import Role, WhiteningConfig
+from indexer.recipe.paper_methods import TRANSFORMS, load_method, settings_of
+from indexer.system.safetensors_file import parse_header
 from indexer.transforms.whitening import AffineLayer as AffineLayer
 from indexer.transforms.whitening import Normalisation as Normalisation
 from indexer.transforms.whitening import Whitening as Whitening

@@ -23,10 +23,10 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.arrays import Embeddings, Float64Array, Vectors
-from indexer.config import Role, WhiteningConfig
 from indexer.errors import ConfigError
 from indexer.moments import Moments
-from indexer.parallel import single_blas_thread
+from indexer.recipe.config import Role, WhiteningConfig
+from indexer.system.threads import single_blas_thread
 
 EIGENVALUE_FLOOR = 1e-9  # of the largest eigenvalue; float32 embeddings carry about 1e-14 of it as noise power
 BLOCK_ROWS = 4096

@@ -59,7 +59,11 @@ class NamedPath(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "":
             self.fail("the path is empty; expected a path (. is the current folder).", param, ctx)
-        from indexer.urls import local_path, mirror_folder, url_of  # imported here because --help does not need it
+        from indexer.system.urls import (  # imported here because --help does not need it
+            local_path,
+            mirror_folder,
+            url_of,
+        )
 
         if (url := url_of(value or "")) and param is not None:
             if param.name not in _INDEXES:

@@ -22,7 +22,7 @@ from search.cli.options import (
 from search.describe import drift_in_words
 
 if TYPE_CHECKING:
-    from indexer.corpus import CorpusReport
+    from indexer.corpus.corpus import CorpusReport
     from indexer.pipeline.add import AddReport
 
 
@@ -49,7 +49,7 @@ def command(index: Path, sources: tuple[str, ...], rejects: Path | None, as_json
       isotrope add demo/index new.jsonl --on-error skip --json
     """
     from indexer import add_documents
-    from indexer.config import BuildConfig
+    from indexer.recipe.config import BuildConfig
     from indexer.store.manifest import load_manifest
     from search.cli.output import stdout_free_for
     from search.cli.progress import ProgressBar

@@ -24,8 +24,8 @@ from search.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from indexer.corpus import CorpusReport
-    from indexer.pipeline import BuildReport
+    from indexer.corpus.corpus import CorpusReport
+    from indexer.pipeline.build import BuildReport
     from indexer.pipeline.pending_parts import PreparedParts
 
 

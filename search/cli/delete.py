@@ -32,7 +32,7 @@ def command(
     from indexer import delete_documents
     from indexer.corpus.query_file import read_id_file
     from search.cli.output import print_line, print_report
-    from search.filters import delete_where
+    from search.filters.filters import delete_where
 
     if (where is not None) == bool(ids or ids_file):
         raise click.UsageError("Expected either ids (or --ids-file) or --where.")

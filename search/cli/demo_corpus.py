@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from indexer.errors import CorpusError
-from indexer.output_files import open_output
-from indexer.regular_files import read_regular
+from indexer.system.output_files import open_output
+from indexer.system.regular_files import read_regular
 
 _LEFT_OUT = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"}
 _Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef

@@ -121,10 +121,10 @@ def examine() -> Machine:
     """Collect the facts. This imports torch, FAISS and OpenVINO, and times products for some milliseconds."""
     import torch
 
-    from indexer.cache import cache_folder
-    from indexer.control_group import memory_limit
-    from indexer.processor import Processor
-    from indexer.versions import library_versions
+    from indexer.system.cache import cache_folder
+    from indexer.system.control_group import memory_limit
+    from indexer.system.processor import Processor
+    from indexer.system.versions import library_versions
 
     processor = Processor.here()
     return Machine(
@@ -150,8 +150,8 @@ def examine() -> Machine:
 
 
 def _cores() -> Cores:
-    from indexer.control_group import cpu_limit
-    from indexer.parallel import available_cores
+    from indexer.system.control_group import cpu_limit
+    from indexer.system.threads import available_cores
 
     present = os.sysconf("SC_NPROCESSORS_ONLN")
     affinity = getattr(os, "sched_getaffinity", None)
@@ -168,8 +168,8 @@ def _gpus() -> tuple[Gpu, ...]:
 
 
 def _openvino() -> tuple[str, ...] | None:
-    from indexer.encoders.openvino_graph import openvino
-    from indexer.versions import version_of
+    from indexer.encoders.openvino.graph import openvino
+    from indexer.system.versions import version_of
 
     if not version_of("openvino"):
         return None
@@ -209,7 +209,7 @@ def _rates() -> dict[str, float]:
     """Return the rate of each number type that torch can multiply."""
     import torch
 
-    from indexer.parallel import single_torch_thread
+    from indexer.system.threads import single_torch_thread
 
     rows, inner, columns = _PRODUCT
     rates: dict[str, float] = {}
@@ -230,10 +230,10 @@ def _rates() -> dict[str, float]:
 
 def choices(machine: Machine, device: str = "auto") -> list[Choice]:
     """Return the choices for a device. Raises ConfigError and MachineError as `choose_device` and `named_backend`."""
-    from indexer.config import Precision
     from indexer.encoders.batching import CPU_TOKENS
     from indexer.encoders.device import choose_device
-    from indexer.run_options import RunOptions
+    from indexer.recipe.config import Precision
+    from indexer.recipe.run_options import RunOptions
 
     options = RunOptions(device=device)
     if choose_device(device).type == "cpu":
@@ -280,8 +280,8 @@ def _encoder(precision: Any, options: Any, machine: Machine) -> tuple[str, str]:
 
 
 def _hint(precision: Any) -> str:
-    from indexer.encoders.openvino import inference_precision
-    from indexer.encoders.openvino_graph import openvino
+    from indexer.encoders.openvino.backend import inference_precision
+    from indexer.encoders.openvino.graph import openvino
 
     return inference_precision(openvino().Core(), precision)
 

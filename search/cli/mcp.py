@@ -61,7 +61,7 @@ def require_agents() -> None:
 
 def _speak(index: Path, options: dict[str, Any]) -> None:
     """Over standard input and output."""
-    from search.server.standard_streams import take_standard_streams
+    from search.server.mcp.standard_streams import take_standard_streams
 
     streams = take_standard_streams()  # first of all: what loads the index may print
     from search.server.app import speak

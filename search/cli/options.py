@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 import click
 
 from indexer.executors.pool import Executor, WorkerPool
-from indexer.ranking_config import MOST_DEPTH
-from indexer.run_options import Backend, RunOptions
-from indexer.urls import mirrored
+from indexer.recipe.ranking import MOST_DEPTH
+from indexer.recipe.run_options import Backend, RunOptions
+from indexer.system.urls import mirrored
 from search.ranking.options import SEARCH_OPTIONS, Option
 
 if TYPE_CHECKING:
-    from indexer.config import BuildConfig
-    from indexer.corpus import Corpus
+    from indexer.corpus.corpus import Corpus
+    from indexer.recipe.config import BuildConfig
     from search.evaluation.retrieval.reranked import RerankTask
     from search.evaluation.settings import Sweep
     from search.evaluation.target import Target
@@ -210,7 +210,7 @@ CORPUS_NAMES = (
 
 def recipe_of(options: Mapping[str, Any]) -> "BuildConfig":
     """The recipe that --config, --set and, where a command has them, the options of columns make."""
-    from indexer.config import BuildConfig
+    from indexer.recipe.config import BuildConfig
 
     config = BuildConfig.load(options["recipe"]) if options["recipe"] else BuildConfig()
     roles = ("id_column", "title_column", "text_column", "vector_column")
@@ -269,7 +269,7 @@ def rerank_task(options: Mapping[str, Any]) -> "RerankTask | None":
         if options["rerank_depth"] is not None:
             raise click.UsageError("--rerank-depth is how many hits a cross-encoder reads: name one by --rerank MODEL.")
         return None
-    from indexer.ranking_config import RerankConfig
+    from indexer.recipe.ranking import RerankConfig
     from search.evaluation.retrieval.reranked import RerankTask
 
     return RerankTask(options["rerank"], options["rerank_depth"] or RerankConfig.depth)
@@ -407,8 +407,8 @@ def written_by(options: Mapping[str, Any]) -> dict[str, Path]:
 
 def recipe_reads(config: "BuildConfig | None", index: str | Path | None = None) -> list[str]:
     """Files and folders that a recipe, or that of an index, names; those of a damaged index show when it is opened."""
-    from indexer.config import BuildConfig
     from indexer.errors import IsotropeError
+    from indexer.recipe.config import BuildConfig
     from indexer.store.manifest import load_manifest
 
     if index is not None:

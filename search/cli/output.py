@@ -19,7 +19,7 @@ from search.cli.options import written_by
 from search.text import escape
 
 if TYPE_CHECKING:
-    from indexer.corpus import CorpusReport
+    from indexer.corpus.corpus import CorpusReport
     from indexer.progress import Progress
     from search.evaluation.cells import Table as ResultTable
     from search.evaluation.result import Result
@@ -87,7 +87,7 @@ def write_and_print(
 @contextmanager
 def stdout_free_for(*written: Path | None) -> Iterator[None]:
     """Redirect prints to standard error if a result is written to standard output."""
-    from indexer.output_files import is_stdout
+    from indexer.system.output_files import is_stdout
 
     if any(path is not None and is_stdout(path) for path in written):
         with redirect_stdout(sys.stderr):

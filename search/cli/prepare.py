@@ -65,7 +65,7 @@ def convert(source: Path, output: Path, as_json: bool) -> None:
     Example:
       isotrope convert old-model -o new-model
     """
-    from indexer.output_files import check_output_folder
+    from indexer.system.output_files import check_output_folder
     from search.cli.output import print_json
     from search.export.convert import convert_to_safetensors
 
@@ -103,7 +103,7 @@ def train(kind: str, sources: tuple[str, ...], output: Path, documents: int, as_
       isotrope train latte-mix demo/stdlib.jsonl -o mix-of-layer-1 --set encoder.layers=[1] --documents 1000
     """
     from indexer import train_encoder
-    from indexer.output_files import check_output_folder
+    from indexer.system.output_files import check_output_folder
     from search.cli.output import print_facts, print_json, print_note, remarks_on
     from search.cli.progress import ProgressBar
 

@@ -205,15 +205,15 @@ def _hash_weights_ahead(index: Path) -> None:
     Only a start is made here. Whatever is wrong is found, and told, where the encoder is opened.
     """
     from indexer.hashing import hash_ahead
-    from indexer.regular_files import read_regular
     from indexer.store.layout import MANIFESTS
+    from indexer.system.regular_files import read_regular
 
     try:
         newest = max((index / MANIFESTS).glob("*.json"))
         manifest = json.loads(read_regular(newest, _MOST_AHEAD, follow_links=False))
         folder, names = manifest["encoder"]["folder"], manifest["encoder"]["identity"]["weights"]
         if not folder:
-            from indexer.encoders.hub import folder_at_hand
+            from indexer.models.hub import folder_at_hand
 
             folder = folder_at_hand(manifest["config"]["encoder"]["model"])
         if folder:
@@ -337,7 +337,7 @@ def _in_batches(
 
 def _of_engine(engine: "SearchEngine", asked: "SearchOptions", texts: list[str]) -> "Sequence[ReadAnswer]":
     """The answers of an index that is opened here."""
-    from indexer.encoders import EncodeStats
+    from indexer.encoders.protocol import EncodeStats
 
     log = EncodeStats()
     answers = engine.search_many(texts, asked, log)
@@ -357,7 +357,7 @@ def _shown(options: dict[str, Any]) -> Iterator[Show]:
             else partial(_print_for_people, group_by=options["group_by"])
         )
         return
-    from indexer.output_files import open_output
+    from indexer.system.output_files import open_output
     from search.files import to_json
     from search.text import counted
 

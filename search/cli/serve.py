@@ -69,7 +69,7 @@ def command(index: Path, **options: Any) -> None:
 
 def listen(index: Path, options: dict[str, Any], serve: "Serve", path: str = "", what: str = "request") -> None:
     """Answer requests or calls (`what`) over HTTP until a signal ends it; `path` follows the URL that is printed."""
-    from search.server.listener import Listener
+    from search.server.http.listener import Listener
 
     log_to_stderr()
     settings = settings_of(index, options)

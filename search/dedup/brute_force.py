@@ -13,8 +13,8 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from indexer.arrays import Mask, RowIds, Scores, Vectors
-from indexer.parallel import available_cores
 from indexer.progress import Progress
+from indexer.system.threads import available_cores
 from search.dedup.pairs import pair_scores
 from search.dedup.settings import JoinOptions
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from indexer.config import BuildConfig
 from indexer.corpus.corpus import Corpus
 from indexer.corpus.sources import paths_of
 from indexer.errors import ConfigError
 from indexer.pipeline.build import build_index
 from indexer.pipeline.train import train_for_index
 from indexer.progress import NoProgress, Progress
-from indexer.run_options import RunOptions
+from indexer.recipe.config import BuildConfig
+from indexer.recipe.run_options import RunOptions
 from search.dedup.deduplicate import Deduplication, check_settings, deduplicate
 from search.dedup.inputs import require_another
 from search.dedup.kept import check_kept

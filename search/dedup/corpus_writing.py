@@ -23,10 +23,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from indexer.config import CorpusConfig
 from indexer.corpus.columns import ColumnRoles, RowMapper
 from indexer.corpus.document import Document
 from indexer.errors import ConfigError
+from indexer.recipe.config import CorpusConfig
 
 Documents = Iterator[Document]
 _HELD_BYTES = 4 << 20

@@ -19,9 +19,9 @@ import pyarrow.parquet as pq
 from indexer.corpus.document import Document, joined_text
 from indexer.corpus.sources import format_of
 from indexer.errors import ConfigError, CorruptIndexError, EvaluationError
-from indexer.output_files import open_output
 from indexer.store.documents import parquet_options
 from indexer.store.files import FileDigest
+from indexer.system.output_files import open_output
 from search.dedup.corpus_writing import CorpusColumns, compressed, write_documents
 from search.dedup.origin import Count, open_parquet, with_facts
 from search.dedup.settings import Method, TextDuplicates, check_threshold

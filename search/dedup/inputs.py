@@ -14,7 +14,7 @@ from indexer.arrays import RowIds, Scores, Vectors
 from indexer.corpus.document import joined_text
 from indexer.errors import ConfigError
 from indexer.progress import NoProgress, Progress
-from indexer.settings import named_path
+from indexer.recipe.loading import named_path
 from search.dedup.distinct import CrossDocumentPairs, Distinct, find_distinct, is_one_to_one, number_texts
 from search.dedup.origin import require_same_encoder
 from search.dedup.pairs import PairSource, document_scores, pair_scores

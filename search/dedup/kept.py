@@ -21,8 +21,8 @@ from indexer.corpus.row import Header, Row
 from indexer.corpus.schema import schema_from_json
 from indexer.corpus.sources import COMPRESSIONS, FORMATS, format_of, paths_of
 from indexer.errors import ConfigError, CorpusError
-from indexer.output_files import is_stream, open_output
 from indexer.store.files import FileDigest
+from indexer.system.output_files import is_stream, open_output
 from search.dedup.corpus_writing import (
     CompressedWriter,
     CorpusColumns,

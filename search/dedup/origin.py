@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from indexer.errors import CorruptIndexError, EvaluationError, MismatchError, StoreError
 from indexer.hashing import canonical_json, canonical_sha256
-from indexer.regular_files import open_regular
+from indexer.system.regular_files import open_regular
 from indexer.typed_json import convert_json, decode_json
 from search.index import Index
 

@@ -23,8 +23,8 @@ import pyarrow.parquet as pq
 
 from indexer.arrays import Mask, RowIds, Scores
 from indexer.errors import ConfigError, CorruptIndexError, StoreError
-from indexer.output_files import open_output
 from indexer.store.files import FileDigest
+from indexer.system.output_files import open_output
 from search.dedup.distinct import Distinct
 from search.dedup.origin import FORMAT, Count, check_origin, check_other, open_parquet, with_facts
 from search.dedup.pairs import Pairs

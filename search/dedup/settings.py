@@ -11,8 +11,8 @@ import numpy as np
 from indexer.corpus.sources import COMPRESSIONS, format_of
 from indexer.errors import ConfigError
 from indexer.executors import WorkerPool
-from indexer.output_files import is_stream
-from indexer.run_options import MOST_THREADS
+from indexer.recipe.run_options import MOST_THREADS
+from indexer.system.output_files import is_stream
 
 Method = Literal["exact", "ann"]
 TextDuplicates = Literal["keep", "drop"]

@@ -12,20 +12,21 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from indexer.arrays import Float32Array
-from indexer.config import BuildConfig
-from indexer.encoders import Encoder, EncoderSpec, EncodeStats, Role, resolve_spec
 from indexer.encoders.fitted_state import load_fitted_state
-from indexer.encoders.identity import EncoderIdentity, PoolingKey
 from indexer.encoders.load import open_encoder
 from indexer.encoders.precomputed import cannot_encode
-from indexer.encoders.spec import num_layers, resolve_layers, with_fitted_state
+from indexer.encoders.protocol import Encoder, EncodeStats
 from indexer.errors import ConfigError, EvaluationError
 from indexer.hashing import canonical_json
-from indexer.paper_methods import POOLINGS
+from indexer.models.encoder_spec import EncoderSpec
+from indexer.models.identity import EncoderIdentity, PoolingKey
+from indexer.models.resolution import num_layers, resolve_layers, resolve_spec, with_fitted_state
 from indexer.progress import NoProgress, Progress
-from indexer.regular_files import read_regular
-from indexer.run_options import RunOptions
+from indexer.recipe.config import BuildConfig, Role
+from indexer.recipe.paper_methods import POOLINGS
+from indexer.recipe.run_options import RunOptions
 from indexer.store.files import atomic_write_bytes, make_folder
+from indexer.system.regular_files import read_regular
 from search.evaluation.settings import Setting, state_keys, union_of_layers
 
 _DIGEST = 32  # bytes of sha256 behind a cached file

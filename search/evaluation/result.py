@@ -16,13 +16,13 @@ from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
 
-from indexer.config import BuildConfig
-from indexer.encoders import EncoderSpec
 from indexer.errors import EvaluationError
 from indexer.hashing import canonical_sha256, fingerprint
-from indexer.regular_files import read_regular
+from indexer.models.encoder_spec import EncoderSpec
+from indexer.recipe.config import BuildConfig
+from indexer.system.regular_files import read_regular
+from indexer.system.versions import library_versions
 from indexer.typed_json import convert_json, decode_json
-from indexer.versions import library_versions
 from search.files import write_json
 from search.index import Index
 

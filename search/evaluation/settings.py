@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, Literal
 
-from indexer.config import PoolingMode, WhiteningConfig
-from indexer.encoders import EncoderSpec
-from indexer.encoders.identity import PoolingKey
 from indexer.errors import ConfigError
+from indexer.models.encoder_spec import EncoderSpec
+from indexer.models.identity import PoolingKey
 from indexer.moments import Moments
+from indexer.recipe.config import PoolingMode, WhiteningConfig
 from indexer.transforms import FitData, Transform, fit_transform, transform_to_bytes
 
 Strength = float | Literal["none"]

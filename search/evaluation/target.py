@@ -5,15 +5,16 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from indexer.config import BuildConfig
-from indexer.encoders import EncoderSpec, resolve_spec
 from indexer.encoders.precomputed import cannot_encode
 from indexer.errors import ConfigError
+from indexer.models.encoder_spec import EncoderSpec
+from indexer.models.resolution import resolve_spec
 from indexer.moments import Moments
-from indexer.paper_methods import TRANSFORMS
 from indexer.pipeline.rows import RowView
 from indexer.progress import NoProgress, Progress
-from indexer.run_options import RunOptions
+from indexer.recipe.config import BuildConfig
+from indexer.recipe.paper_methods import TRANSFORMS
+from indexer.recipe.run_options import RunOptions
 from indexer.transforms import FitData
 from search.evaluation.embeddings import EmbeddingSource
 from search.evaluation.settings import Setting, Sweep, frozen_settings

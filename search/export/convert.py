@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from indexer.encoders.hub import DOWNLOADED
-from indexer.encoders.model_files import own_file, require_plain_files, shards
 from indexer.errors import ExistsError, ModelError
-from indexer.regular_files import open_regular
+from indexer.models.hub import DOWNLOADED
+from indexer.models.model_files import own_file, require_plain_files, shards
+from indexer.system.regular_files import open_regular
 
 _SINGLE = "pytorch_model.bin"
 _INDEX = "pytorch_model.bin.index.json"

@@ -10,8 +10,8 @@ from indexer.ann.factory import with_query_transform
 from indexer.arrays import Vectors
 from indexer.errors import ConfigError
 from indexer.hashing import bottom_k
-from indexer.output_files import open_output
-from indexer.settings import named_path
+from indexer.recipe.loading import named_path
+from indexer.system.output_files import open_output
 from indexer.transforms import AffineLayer, Transform
 from search.export import ExportReport
 from search.export.parquet import BLOCK_ROWS, write_ids

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from indexer.arrays import RowIds
-from indexer.output_files import OutputFile, open_output
-from indexer.settings import named_path
+from indexer.recipe.loading import named_path
+from indexer.system.output_files import OutputFile, open_output
 from search.export import ExportReport
 from search.files import check_outputs
 from search.index import Index

@@ -12,16 +12,16 @@ from typing import Any, get_args
 
 import numpy as np
 
-from indexer.config import BasicPooling, Role
-from indexer.encoders import EncoderSpec
-from indexer.encoders.model_files import ModelFiles, own_file
-from indexer.encoders.model_json import read_json
-from indexer.encoders.spec import num_layers, spec_of_index
-from indexer.encoders.static_tables import load_table
+from indexer.encoders.static.tables import load_table
 from indexer.errors import ConfigError, ModelError
-from indexer.output_files import check_output_folder
-from indexer.paper_methods import POOLINGS, load_method
+from indexer.models.encoder_spec import EncoderSpec
+from indexer.models.model_files import ModelFiles, own_file
+from indexer.models.model_json import read_json
+from indexer.models.resolution import num_layers, spec_of_index
+from indexer.recipe.config import BasicPooling, Role
+from indexer.recipe.paper_methods import POOLINGS, load_method
 from indexer.store.files import FileDigest
+from indexer.system.output_files import check_output_folder
 from search.export import ExportReport, st_modules
 from search.export.st_modules import Module, ModuleChain, Prompts
 from search.files import Content, open_output_folder, write_files
@@ -130,7 +130,7 @@ def _padding_settings(model_files: ModelFiles) -> dict[str, str]:
     """Return the changes to the tokenizer's settings that make it pad on the right."""
     from transformers import AutoTokenizer
 
-    from indexer.encoders.hub import as_model_errors, quiet_transformers
+    from indexer.models.hub import as_model_errors, quiet_transformers
 
     root = model_files.root
     with as_model_errors(root, "the tokenizer"), quiet_transformers():

@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import save as save_tensors
 
-from indexer.config import PoolingMode
+from indexer.recipe.config import PoolingMode
 from search.files import Content
 
 Array = npt.NDArray[np.float64]

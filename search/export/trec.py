@@ -8,7 +8,7 @@ import numpy as np
 
 from indexer.ann.score_order import from_sort_key, sort_key
 from indexer.arrays import Scores, SearchResult
-from indexer.encoders import EncodeStats
+from indexer.encoders.protocol import EncodeStats
 from indexer.errors import EvaluationError
 from search.engine import SearchEngine
 from search.export import ExportReport

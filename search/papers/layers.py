@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from indexer.arrays import Float32Array
-from indexer.config import PoolingMode
-from indexer.encoders.identity import PoolingKey
 from indexer.errors import ConfigError, EvaluationError
 from indexer.lazy import require_extra
+from indexer.models.identity import PoolingKey
 from indexer.progress import NoProgress, Progress
+from indexer.recipe.config import PoolingMode
 from search.evaluation.embeddings import EmbeddingSource, TextEmbeddings
 from search.evaluation.result import Clock, Result, how_built
 from search.evaluation.settings import Setting, Strength, Sweep, check_dimensions, transform_hash

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from indexer.config import BuildConfig, WhiteningConfig
 from indexer.errors import ConfigError
+from indexer.recipe.config import BuildConfig, WhiteningConfig
 from search.evaluation.settings import Setting, frozen_settings
 from search.evaluation.sts.score import Protocol
 

@@ -14,14 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from indexer.corpus import read_corpus
-from indexer.encoders import resolve_spec
+from indexer.corpus.corpus import read_corpus
 from indexer.encoders.fitted_state import fit_state
-from indexer.encoders.model_files import file_sha256
-from indexer.encoders.spec import resolve_layers, with_fitted_state
 from indexer.encoders.token_embeddings import TokenEmbeddings
 from indexer.errors import ConfigError, EvaluationError
 from indexer.lazy import require_extra
+from indexer.models.model_files import file_sha256
+from indexer.models.resolution import resolve_layers, resolve_spec, with_fitted_state
 from indexer.pipeline.train import sampled_texts
 from indexer.progress import NoProgress, Progress
 from search.evaluation.result import Clock, Result, how_built

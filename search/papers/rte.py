@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.arrays import Float64Array
-from indexer.corpus.text_formats import parse_json
+from indexer.corpus.readers.text import parse_json
 from indexer.errors import ConfigError, EvaluationError
 from indexer.progress import Progress
 from indexer.transforms import Transform

@@ -12,10 +12,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from indexer.config import BuildConfig, EncoderConfig, WhiteningConfig
 from indexer.errors import ConfigError, EvaluationError, ModelError
 from indexer.progress import Progress
-from indexer.run_options import RunOptions
+from indexer.recipe.config import BuildConfig, EncoderConfig, WhiteningConfig
+from indexer.recipe.run_options import RunOptions
 from search.evaluation.result import Clock, Result
 from search.evaluation.settings import Setting
 from search.evaluation.sts.data import TASKS, Task, files_of

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from indexer.arrays import Embeddings, Float64Array
 from indexer.lazy import require_extra
-from indexer.parallel import single_blas_thread
+from indexer.system.threads import single_blas_thread
 from search.evaluation.bootstrap import (
     Interval,
     draw_counts,

@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.arrays import Embeddings, Float64Array
-from indexer.chunking import TokenOffsets
+from indexer.encoders.chunking import TokenOffsets
 from indexer.errors import EvaluationError
-from indexer.parallel import single_blas_thread
+from indexer.system.threads import single_blas_thread
 
 Contexts = Iterable[tuple[str, Embeddings]]
 

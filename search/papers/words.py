@@ -11,17 +11,17 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from indexer.corpus import joined_text, read_corpus
+from indexer.corpus.corpus import read_corpus
+from indexer.corpus.document import joined_text
 from indexer.corpus.sources import find_sources
-from indexer.encoders import resolve_spec
 from indexer.encoders.precomputed import cannot_encode
-from indexer.encoders.spec import num_layers, resolve_layers
-from indexer.encoders.static_tables import load_table
+from indexer.encoders.static.tables import load_table
 from indexer.encoders.token_embeddings import TokenEmbeddings
 from indexer.errors import ConfigError, EvaluationError
 from indexer.lazy import require_extra
-from indexer.paper_methods import POOLINGS
+from indexer.models.resolution import num_layers, resolve_layers, resolve_spec
 from indexer.progress import NoProgress, Progress
+from indexer.recipe.paper_methods import POOLINGS
 from search.evaluation.bootstrap import LEVEL, RESAMPLES
 from search.evaluation.result import Clock, Result, how_built
 from search.evaluation.target import Target

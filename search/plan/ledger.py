@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from indexer.errors import ConfigError
-from indexer.settings import did_you_mean
+from indexer.recipe.loading import did_you_mean
 
 Origin = Literal["measured", "published", "extrapolated"]
 _FILE = Path(__file__).with_name("constants.json")

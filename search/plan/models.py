@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from indexer.config import EncoderConfig
 from indexer.errors import ConfigError, ModelError
-from indexer.regular_files import read_regular
-from indexer.settings import did_you_mean
+from indexer.recipe.config import EncoderConfig
+from indexer.recipe.loading import did_you_mean
+from indexer.system.regular_files import read_regular
 from search.plan.ledger import read_constants
 
 _CONFIG_BYTES = 1 << 20

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from indexer.config import MOST_IN_A_PART
 from indexer.errors import ConfigError
+from indexer.recipe.config import MOST_IN_A_PART
 from indexer.store.manifest import MOST_BYTES
 from search.plan.formulas import Planner, Segments
 from search.plan.ledger import Ledger, constants, number, show_bytes

@@ -4,9 +4,9 @@ import math
 import re
 from dataclasses import dataclass, field
 
-from indexer.config import PART_BYTES, BuildConfig, EncoderConfig
 from indexer.errors import ConfigError
-from indexer.settings import require_above_zero, require_at_least
+from indexer.recipe.config import PART_BYTES, BuildConfig, EncoderConfig
+from indexer.recipe.loading import require_above_zero, require_at_least
 from search.plan.ledger import require_gpu
 
 LEAST_MEMORY = 1 << 30  # bytes of a host that serves

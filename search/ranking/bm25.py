@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from indexer.arrays import Mask, RowIds, Scores, SearchResult
-from indexer.cache import cached_folder
 from indexer.corpus.document import joined_text
 from indexer.lazy import require_extra
 from indexer.progress import NoProgress, Progress
-from indexer.ranking_config import HybridConfig
+from indexer.recipe.ranking import HybridConfig
 from indexer.store import layout
+from indexer.system.cache import cached_folder
 from search.index import Index
 from search.ranking.exact import id_order, top_k_above_zero
 from search.ranking.terms import require_packages, terms_key, terms_parameters, tokenize, tokenize_ids

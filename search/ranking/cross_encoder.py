@@ -16,14 +16,15 @@ import numpy as np
 
 from indexer.arrays import Float32Array, Float64Array, Int32Array
 from indexer.encoders.batching import Batch, ModelRunner
-from indexer.encoders.cross_encoder_spec import read_activation, resolve_cross_encoder
 from indexer.encoders.load import named_backend, suits_openvino
-from indexer.encoders.protocol import EncoderSpec, EncodeStats, Tokens
-from indexer.encoders.tokenizer import FastTokenizer, TextTokenizer, open_model_tokenizer, tokenizer_errors
+from indexer.encoders.protocol import EncodeStats
 from indexer.errors import ConfigError, CorpusError, IsotropeError, ModelError
 from indexer.lazy import install_line
-from indexer.ranking_config import RerankConfig
-from indexer.run_options import RunOptions
+from indexer.models.cross_encoder_spec import read_activation, resolve_cross_encoder
+from indexer.models.encoder_spec import EncoderSpec, Tokens
+from indexer.models.tokenizer import FastTokenizer, TextTokenizer, open_model_tokenizer, tokenizer_errors
+from indexer.recipe.ranking import RerankConfig
+from indexer.recipe.run_options import RunOptions
 
 if TYPE_CHECKING:
     from tokenizers import Encoding
@@ -156,7 +157,7 @@ def open_cross_encoder(spec: EncoderSpec, options: RunOptions | None = None) -> 
 def _openvino(spec: EncoderSpec, options: RunOptions) -> ModelRunner:
     if importlib.util.find_spec("openvino") is None:
         raise ConfigError(f"the backend openvino is not installed: {install_line('fast')}.")
-    from indexer.encoders.openvino import OpenVinoClassifier
+    from indexer.encoders.openvino.backend import OpenVinoClassifier
 
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # as for encoders
     return OpenVinoClassifier(spec, options)

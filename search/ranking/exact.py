@@ -11,7 +11,7 @@ import numpy as np
 from indexer.ann.products import matrix_products
 from indexer.ann.score_order import pack, unpack
 from indexer.arrays import Int64Array, RowIds, Scores, SearchResult, Vectors
-from indexer.parallel import single_blas_thread
+from indexer.system.threads import single_blas_thread
 
 _QUERY_BLOCK = 256
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from indexer.arrays import Float64Array, Mask, RowIds, Scores
-from indexer.ranking_config import HybridConfig
+from indexer.recipe.ranking import HybridConfig
 
 RRF_K = 60  # the paper's
 DEPTH = 1000

@@ -8,7 +8,7 @@ import numpy as np
 from indexer import ann
 from indexer.arrays import Float64Array, RowIds, Scores, Vectors
 from indexer.progress import Progress
-from indexer.ranking_config import HybridConfig
+from indexer.recipe.ranking import HybridConfig
 from search.hits import HybridScores
 from search.index import Index
 from search.ranking.bm25 import BM25Index, WordScores

@@ -13,7 +13,7 @@ from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from indexer.errors import ConfigError
-from indexer.ranking_config import MOST_DEPTH
+from indexer.recipe.ranking import MOST_DEPTH
 
 Similarity = Literal["cosine", "js"]
 WEIGHT, DEPTH = "hybrid_weight (--hybrid-weight)", "rerank_depth (--rerank-depth)"  # in messages

@@ -16,7 +16,7 @@ import numpy as np
 from indexer.arrays import Embeddings, Int64Array, Mask, RowIds, Scores, Vectors
 from indexer.errors import ConfigError
 from indexer.progress import Progress
-from indexer.ranking_config import HybridConfig
+from indexer.recipe.ranking import HybridConfig
 from search.abandonment import require_awaited
 from search.hits import Answer
 from search.index import Index
@@ -26,7 +26,7 @@ from search.ranking.similarities import RowRanking, ranking_by
 from search.segments import MissingRows
 
 if TYPE_CHECKING:
-    from search.filters import MetadataFilter
+    from search.filters.filters import MetadataFilter
     from search.ranking.folding import Folding
     from search.ranking.hybrid import HybridRanking
 
@@ -336,7 +336,7 @@ class DocumentRanker:
 
     def _matching(self, where: str) -> RowIds:
         """The numbers of the documents that meet a condition."""
-        from search.filters import MetadataFilter
+        from search.filters.filters import MetadataFilter
 
         with self._filters_lock:
             if self._filters is None:

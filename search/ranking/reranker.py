@@ -19,8 +19,8 @@ import numpy as np
 from indexer.arrays import Float64Array
 from indexer.corpus.document import joined_text
 from indexer.errors import ConfigError
-from indexer.ranking_config import MOST_DEPTH, RerankConfig
-from indexer.run_options import RunOptions
+from indexer.recipe.ranking import MOST_DEPTH, RerankConfig
+from indexer.recipe.run_options import RunOptions
 from search.abandonment import require_awaited
 from search.hits import Answer
 from search.index import Index
@@ -167,7 +167,7 @@ def _window(index: Index, text: str, row: int) -> str:
 
 
 def _opened(config: RerankConfig, options: RunOptions) -> "CrossEncoder":
-    from indexer.encoders.cross_encoder_spec import resolve_cross_encoder
+    from indexer.models.cross_encoder_spec import resolve_cross_encoder
     from search.ranking.cross_encoder import open_cross_encoder
 
     return open_cross_encoder(resolve_cross_encoder(config), options)

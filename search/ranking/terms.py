@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 from indexer.errors import MachineError
 from indexer.lazy import require_extra
-from indexer.ranking_config import NO_LANGUAGE, HybridConfig
-from indexer.versions import version_of
+from indexer.recipe.ranking import NO_LANGUAGE, HybridConfig
+from indexer.system.versions import version_of
 
 _STOPPED = (
     "danish", "dutch", "english", "french", "german", "italian", "norwegian", "portuguese", "russian", "spanish",

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING
 from fastapi import FastAPI
 
 from search.engine import SearchEngine
-from search.server.embeddings import embedding_routes
-from search.server.failures import answer_failures
 from search.server.generations import prepare
-from search.server.guard import Guard
+from search.server.http.failures import answer_failures
+from search.server.http.guard import Guard
+from search.server.http.routes import health_routes, search_routes
 from search.server.metrics import ServerMetrics
+from search.server.openai.embeddings import embedding_routes
+from search.server.openai.vector_stores import vector_store_routes
 from search.server.page import page_routes
-from search.server.routes import health_routes, search_routes
 from search.server.service import SearchService
 from search.server.settings import ServerSettings
-from search.server.vector_stores import vector_store_routes
 
 if TYPE_CHECKING:
-    from search.server.agents import Agents
-    from search.server.standard_streams import ProtocolStreams
+    from search.server.mcp.agents import Agents
+    from search.server.mcp.standard_streams import ProtocolStreams
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def speak(
 
 def agents_of(service: SearchService, page: bool = False) -> "Agents":
     """Return the server of agents; `page` as there. The SDK of their protocol must be installed."""
-    from search.server.agents import Agents
+    from search.server.mcp.agents import Agents
 
     return Agents(service, page)
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-from indexer.config import KIND_TRAITS
 from indexer.errors import MachineError
 from indexer.progress import NoProgress
+from indexer.recipe.config import KIND_TRAITS
 from search.abandonment import AbandonedError
 from search.engine import SearchEngine
 from search.filters.facets import ColumnFacet, column_facets

@@ -19,9 +19,10 @@ import numpy as np
 from indexer import ann
 from indexer.arrays import Embeddings, Vectors
 from indexer.corpus.document import Document
-from indexer.encoders import EncodeStats, Role
+from indexer.encoders.protocol import EncodeStats
 from indexer.errors import ConfigError, IsotropeError, StoreError, as_shown
 from indexer.progress import NoProgress
+from indexer.recipe.config import Role
 from search.abandonment import AbandonedError, awaited_while
 from search.engine import SearchEngine
 from search.filters.facets import ColumnFacet

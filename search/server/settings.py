@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from indexer.errors import ConfigError
-from indexer.output_files import mode_of
-from indexer.regular_files import open_regular
-from indexer.urls import is_loopback
+from indexer.system.output_files import mode_of
+from indexer.system.regular_files import open_regular
+from indexer.system.urls import is_loopback
 
 _SHORTEST_KEY = 16
 _LARGEST_FILE = 1 << 20

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from indexer import build_index, read_corpus
-from indexer.config import BuildConfig
+from indexer.recipe.config import BuildConfig
 
 QUESTIONS, DOCUMENTS = 6, 120
 

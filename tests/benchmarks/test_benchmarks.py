@@ -18,7 +18,7 @@ from benchmarks.encode import Fidelity
 from benchmarks.encode_ways import BASE, WAYS
 from benchmarks.flops import model_flops
 from benchmarks.gpu import LONGEST, SHORTEST, normal_lengths, texts_of
-from indexer.encoders.hub import locate_model
+from indexer.models.hub import locate_model
 from search.evaluation.sts.data import Subset, Task
 
 pytestmark = pytest.mark.check
@@ -160,7 +160,7 @@ def test_the_encode_benchmark_runs_and_says_what_it_could_not_measure(
 
 def test_the_query_benchmark_runs(tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
     from indexer import BuildConfig, RunOptions, build_index, read_corpus
-    from indexer.config import EncoderConfig
+    from indexer.recipe.config import EncoderConfig
 
     corpus = tmp_path / "docs.jsonl"
     corpus.write_text("".join(json.dumps({"_id": str(n), "text": f"A whale of {n}."}) + "\n" for n in range(20)))
@@ -178,7 +178,7 @@ def test_the_serve_benchmark_runs_and_says_what_it_could_not_start(
     tiny_model: Callable[[str], Path], tmp_path: Path
 ) -> None:
     from indexer import BuildConfig, RunOptions, build_index, read_corpus
-    from indexer.config import EncoderConfig
+    from indexer.recipe.config import EncoderConfig
 
     pytest.importorskip("uvicorn")
     corpus = tmp_path / "docs.jsonl"

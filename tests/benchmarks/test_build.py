@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from benchmarks import build
 from benchmarks.build_runs import Measured, Run, measure, peak_mb, recipe
 from indexer import read_corpus
-from indexer.encoders import load_encoder
+from indexer.encoders.load import load_encoder
 from tests.documents import DOCUMENTS
 
 pytestmark = pytest.mark.check

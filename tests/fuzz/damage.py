@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from indexer.regular_files import read_regular
+from indexer.system.regular_files import read_regular
 from tests.fuzz.world import INDEXES, make_device, make_socket, remove
 
 # Errors if an earlier damage changed the file.

@@ -23,9 +23,9 @@ from indexer.hashing import (
     hash_vectors,
 )
 from indexer.moments import Moments, tree_sum
-from indexer.regular_files import open_regular
 from indexer.store import parts
 from indexer.store.parts import document_key, embedding_key
+from indexer.system.regular_files import open_regular
 
 PLAIN: dict[str, Any] = {"b": [1, 2.5, None, True], "a": "Größe — 😀", "é": {"z": 1, "y": []}}
 

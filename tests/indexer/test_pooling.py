@@ -5,8 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from indexer.config import BasicPooling
-from indexer.pooling import average_layers, pool
+from indexer.encoders.pooling import average_layers, pool
+from indexer.recipe.config import BasicPooling
 
 MODES: tuple[BasicPooling, ...] = ("cls", "mean", "max")
 

@@ -11,8 +11,8 @@ import pytest
 
 import search.client
 from indexer import BuildConfig, build_index, read_corpus
-from indexer.config import EncoderConfig
 from indexer.errors import ConfigError, MachineError, UnknownDocumentError
+from indexer.recipe.config import EncoderConfig
 from search import SearchClient, SearchEngine, SearchOptions
 from search.server.settings import Keys, ServerSettings
 from tests.search.cli.test_cli import isotrope

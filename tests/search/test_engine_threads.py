@@ -13,13 +13,14 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from indexer import Document, RunOptions, add_documents, build_index, delete_documents, parallel, refit_index
-from indexer.config import BuildConfig, EncoderConfig, StoreConfig
-from indexer.parallel import single_blas_thread
-from indexer.run_options import Backend
+from indexer import Document, RunOptions, add_documents, build_index, delete_documents, refit_index
+from indexer.recipe.config import BuildConfig, EncoderConfig, StoreConfig
+from indexer.recipe.run_options import Backend
 from indexer.store import documents as documents_module
 from indexer.store import embeddings as embeddings_module
 from indexer.store import open_files
+from indexer.system import threads as parallel
+from indexer.system.threads import single_blas_thread
 from search import SearchEngine
 from search import engine as engine_module
 from search import filters as filters_module

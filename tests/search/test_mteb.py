@@ -24,9 +24,9 @@ from mteb.models import EncoderProtocol, SearchProtocol
 from mteb.types import PromptType
 
 from indexer import BuildConfig, Document, build_index
-from indexer.encoders.cross_encoder_spec import with_recorded_hash
 from indexer.errors import ConfigError, CorpusError, ExistsError, MachineError
-from indexer.run_options import RunOptions
+from indexer.models.cross_encoder_spec import with_recorded_hash
+from indexer.recipe.run_options import RunOptions
 from search import RetrievalOptions, SearchEngine, SearchOptions, evaluate_retrieval
 from search.mteb import IsotropeModel, _query_text
 from tests.documents import DOCUMENTS

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from indexer.config import BuildConfig, EncoderConfig
 from indexer.errors import ConfigError, ModelError
+from indexer.recipe.config import BuildConfig, EncoderConfig
 from search.dedup.join import approximate, cells
 from search.plan import formulas
 from search.plan.formulas import index_kind

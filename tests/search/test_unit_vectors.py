@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from indexer import BuildConfig, Document, build_index, refit_index
-from indexer.config import EncoderConfig
 from indexer.errors import ConfigError
+from indexer.recipe.config import EncoderConfig
 from search import SearchEngine
 from search.unit_vectors import UnitVectors
 from tests.documents import DOCUMENTS

@@ -17,7 +17,7 @@ from indexer.ann.parameters import WIDEST_WALK, largest_parameters, search_param
 from indexer.ann.search import search_index
 from indexer.arrays import Mask, SearchResult
 from indexer.errors import ConfigError
-from indexer.parallel import ordered_map
+from indexer.system.threads import ordered_map
 
 _ALL = 0.9995  # recall beyond which nothing more is looked for
 LEAST_WIDTH = 16  # of a walk through a graph, which keeps as many nodes as rows are wanted anyway

@@ -7,7 +7,7 @@ the mean of its tokens' posteriors: `dims` categorical distributions, compared b
     model       the fitted encoder in numpy, for building and searching, and its two files
     network     the same auto-encoder in torch: first weights, noise, losses, the fitted encoder as a module
     training    the loop
-    pooling     the pooling that `indexer.paper_methods` names
+    pooling     the pooling that `indexer.recipe.paper_methods` names
     divergence  how alike two texts are
     hellinger   square roots of probabilities as a transform
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from indexer.arrays import Embeddings, Float64Array, Vectors
-from indexer.config import Role
+from indexer.recipe.config import Role
 from indexer.transforms import FitData, OnStep
 from indexer.transforms.whitening import FixedTransform, unit_rows
 

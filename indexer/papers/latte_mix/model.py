@@ -25,9 +25,9 @@ from safetensors.numpy import save as save_tensors
 from indexer.arrays import Embeddings, Float32Array
 from indexer.errors import ConfigError, ModelError
 from indexer.papers.latte_mix.settings import LatteMixConfig
-from indexer.parallel import single_blas_thread
-from indexer.regular_files import read_regular
-from indexer.settings import from_mapping
+from indexer.recipe.loading import from_mapping
+from indexer.system.regular_files import read_regular
+from indexer.system.threads import single_blas_thread
 from indexer.typed_json import decode_json
 
 WEIGHTS, FACTS = "latte-mix.safetensors", "latte-mix.json"

@@ -1,4 +1,4 @@
-"""Latte-Mix as a pooling: what `indexer.paper_methods` asks of a module."""
+"""Latte-Mix as a pooling: what `indexer.recipe.paper_methods` asks of a module."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from indexer.arrays import Float32Array, Int32Array, Int64Array
-from indexer.encoders.protocol import EncoderSpec
+from indexer.encoders.pooling import TokenVectors, average_layers, pool
 from indexer.encoders.token_embeddings import FitRequest, TokenEmbeddings, TokenGroup
 from indexer.errors import MismatchError
+from indexer.models.encoder_spec import EncoderSpec
 from indexer.papers.latte_mix.model import FILES, LatteMix, load_latte_mix, save_latte_mix
 from indexer.papers.latte_mix.settings import LatteMixConfig
-from indexer.parallel import single_blas_thread
-from indexer.pooling import TokenVectors, average_layers, pool
+from indexer.system.threads import single_blas_thread
 
 if TYPE_CHECKING:
     from torch import Tensor

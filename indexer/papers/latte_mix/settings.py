@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from indexer.errors import ConfigError
-from indexer.settings import require_above_zero, require_at_least, require_seed
+from indexer.recipe.loading import require_above_zero, require_at_least, require_seed
 
 DEEPEST = 3  # layers of an encoder
 

@@ -20,7 +20,7 @@ from indexer.errors import ConfigError, CorpusError, MachineError, ModelError
 from indexer.papers.latte_mix.model import LatteMix
 from indexer.papers.latte_mix.network import generator, initial_weights, losses, to_numpy
 from indexer.papers.latte_mix.settings import LatteMixConfig
-from indexer.parallel import single_torch_thread
+from indexer.system.threads import single_torch_thread
 
 Group = tuple[Float32Array, Int64Array]
 SCALE_TOKENS = 16_384  # the scale is one number: the first of the tokens tell it

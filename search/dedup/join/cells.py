@@ -24,7 +24,7 @@ import numpy as np
 import torch
 
 from indexer.arrays import Float32Array, Float64Array, RowIds, Vectors
-from indexer.parallel import ordered_map, single_torch_thread
+from indexer.system.threads import ordered_map, single_torch_thread
 from search.dedup.join.codes import UNIT_ROUNDOFF, Kernel
 
 MOST_CELLS = 8192  # their distances take 256 MiB

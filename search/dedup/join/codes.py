@@ -22,7 +22,7 @@ import torch
 
 from indexer.arrays import Float32Array, Float64Array, Vectors
 from indexer.encoders.device import choose_device
-from indexer.parallel import single_blas_thread
+from indexer.system.threads import single_blas_thread
 from search.dedup.settings import JoinOptions
 
 UNIT_ROUNDOFF = 2.0**-24  # of float32

@@ -21,8 +21,8 @@ from indexer.ann.products import float32_slack
 from indexer.arrays import RowIds, Vectors
 from indexer.encoders.device import choose_device
 from indexer.errors import MachineError
-from indexer.parallel import available_cores, single_blas_thread
 from indexer.progress import NoProgress, Progress
+from indexer.system.threads import available_cores, single_blas_thread
 from search.dedup.join.cell_tasks import CellComparison
 from search.dedup.join.cells import Centroids, Pilot, most_cells, reach
 from search.dedup.join.codes import Kernel, choose_kernel, fit_basis, float32_accumulation

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.arrays import Float32Array, Float64Array, Int32Array, Int64Array, Mask, RowIds, Vectors
-from indexer.parallel import ordered_map, single_torch_thread
+from indexer.system.threads import ordered_map, single_torch_thread
 from search.dedup.join.cells import Centroids, visits
 from search.dedup.join.tiles import seen_by_all
 from search.dedup.vectors import disk_full

@@ -11,8 +11,8 @@ import numpy as np
 from indexer.arrays import Float64Array
 from indexer.errors import ConfigError
 from indexer.lazy import require_extra
-from indexer.output_files import check_output
 from indexer.store.files import make_folder
+from indexer.system.output_files import check_output
 from search.files import write_output
 from search.text import escape
 

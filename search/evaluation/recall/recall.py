@@ -19,9 +19,10 @@ import numpy.typing as npt
 from indexer import ann
 from indexer.ann import SCORE_TOLERANCE, GroundTruthBuilder
 from indexer.arrays import Float64Array, RowIds, Vectors
-from indexer.encoders import EncodeStats, Role
+from indexer.encoders.protocol import EncodeStats
 from indexer.errors import ConfigError, CorruptIndexError, EvaluationError
 from indexer.progress import NoProgress, Progress
+from indexer.recipe.config import Role
 from search.engine import SearchEngine
 from search.evaluation.bootstrap import RESAMPLES, interval
 from search.evaluation.recall.drawn_queries import SAMPLE, DrawnFrom, draw_queries

@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.arrays import Float64Array, RowIds
-from indexer.encoders.identity import UNLIMITED
+from indexer.models.identity import UNLIMITED
 from indexer.moments import Moments, tree_sum
-from indexer.parallel import single_blas_thread
 from indexer.pipeline.rows import RowView
+from indexer.system.threads import single_blas_thread
 from indexer.transforms import Normalisation, Transform, Whitening
 from search.index import BLOCK_ROWS, Index, LiveRows
 

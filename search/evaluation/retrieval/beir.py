@@ -12,9 +12,9 @@ from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from indexer.corpus.readers.streams import ByteStream, decode_line, numbered_lines
 from indexer.corpus.row import BadRow
 from indexer.corpus.sources import COMPRESSIONS, SourceFile
-from indexer.corpus.streams import ByteStream, decode_line, numbered_lines
 from indexer.errors import EvaluationError
 from search.files import file_hash
 from search.queries import QUERIES, find_beir_file, read_beir_queries, read_items

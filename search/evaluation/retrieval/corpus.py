@@ -12,19 +12,18 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.arrays import Embeddings, RowIds
-from indexer.config import WhiteningConfig
-from indexer.corpus import Document, joined_text, read_corpus
-from indexer.corpus.corpus import OnError
-from indexer.corpus.document import pseudo_query
+from indexer.corpus.corpus import OnError, read_corpus
+from indexer.corpus.document import Document, joined_text, pseudo_query
 from indexer.corpus.query_file import is_npy, read_query_file, read_query_vectors
 from indexer.encoders.chunker import DocumentChunker
-from indexer.encoders.identity import PoolingKey
 from indexer.errors import ConfigError, EvaluationError
 from indexer.hashing import bottom_k, hash_id
+from indexer.models.identity import PoolingKey
 from indexer.moments import Moments
-from indexer.pipeline.fit import QUERY_TEXTS
+from indexer.pipeline.steps.fit import QUERY_TEXTS
 from indexer.progress import Progress
-from indexer.ranking_config import Bm25Unit
+from indexer.recipe.config import WhiteningConfig
+from indexer.recipe.ranking import Bm25Unit
 from indexer.transforms import FitData
 from search.evaluation.embeddings import EmbeddingSource, count_cut, encode_with_lengths
 from search.evaluation.target import Target

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from indexer.arrays import RowIds, SearchResult, Vectors
-from indexer.encoders.identity import PoolingKey
-from indexer.ranking_config import HybridConfig
+from indexer.models.identity import PoolingKey
+from indexer.recipe.ranking import HybridConfig
 from indexer.transforms import Transform
 from search.evaluation.retrieval.corpus import SearchedCorpus
 from search.ranking.bm25 import WordScores

@@ -13,7 +13,7 @@ from indexer.encoders.precomputed import cannot_encode
 from indexer.errors import ConfigError
 from indexer.lazy import require_extra
 from indexer.progress import NoProgress, Progress
-from indexer.ranking_config import HybridConfig
+from indexer.recipe.ranking import HybridConfig
 from search.evaluation.bootstrap import LEVEL, RESAMPLES
 from search.evaluation.embeddings import EmbeddingSource, TextEmbeddings, count_cut, encode_with_lengths
 from search.evaluation.result import Clock, Result, how_built

@@ -14,8 +14,8 @@ import numpy.typing as npt
 from indexer import ann
 from indexer.arrays import Float64Array, RowIds, SearchResult, Vectors
 from indexer.errors import ConfigError
-from indexer.output_files import is_stream
-from indexer.ranking_config import HybridConfig
+from indexer.recipe.ranking import HybridConfig
+from indexer.system.output_files import is_stream
 from indexer.transforms import Transform
 from search.evaluation.embeddings import TextEmbeddings
 from search.evaluation.retrieval.corpus import SearchedCorpus

@@ -16,11 +16,12 @@ from itertools import count
 from typing import Any
 
 from indexer.arrays import Float32Array
-from indexer.corpus import joined_text, read_corpus
+from indexer.corpus.corpus import read_corpus
+from indexer.corpus.document import joined_text
 from indexer.corpus.sources import find_sources
-from indexer.encoders.identity import PoolingKey
 from indexer.errors import ConfigError, EvaluationError, as_shown
 from indexer.hashing import hash_id
+from indexer.models.identity import PoolingKey
 from indexer.moments import Moments, tree_sum
 from indexer.store.manifest import published_at
 from indexer.transforms import FitData, Transform

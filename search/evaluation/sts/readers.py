@@ -18,7 +18,7 @@ from typing import Any
 
 from indexer.errors import EvaluationError
 from indexer.lazy import require_extra
-from indexer.regular_files import read_regular
+from indexer.system.regular_files import read_regular
 from search.text import counted
 
 SCORE = ("score", "relatedness_score")

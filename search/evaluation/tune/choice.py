@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from indexer.arrays import Float64Array
-from indexer.encoders.identity import PoolingKey
+from indexer.models.identity import PoolingKey
 from search.evaluation.bootstrap import Difference, draw_counts, mean_difference
 from search.evaluation.settings import Setting
 

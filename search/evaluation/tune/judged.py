@@ -8,7 +8,7 @@ from typing import Any
 from indexer.arrays import Float64Array, SearchResult
 from indexer.corpus.corpus import OnError
 from indexer.progress import NoProgress, Progress
-from indexer.ranking_config import HybridConfig
+from indexer.recipe.ranking import HybridConfig
 from search.evaluation.embeddings import encode_with_lengths
 from search.evaluation.retrieval.beir import read_judged
 from search.evaluation.retrieval.corpus import open_collection

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from indexer.arrays import Float64Array, RowIds, SearchResult
-from indexer.config import BuildConfig
-from indexer.encoders.cross_encoder_spec import with_recorded_hash
+from indexer.models.cross_encoder_spec import with_recorded_hash
 from indexer.progress import Progress
-from indexer.ranking_config import RerankConfig
+from indexer.recipe.config import BuildConfig
+from indexer.recipe.ranking import RerankConfig
 from search.evaluation.bootstrap import Difference, draw_counts, mean_difference, mean_interval
 from search.evaluation.retrieval.reranked import PairScores, TextsOf, rerank_run
 from search.evaluation.tune.choice import TOLD, is_better

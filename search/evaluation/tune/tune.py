@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from indexer.config import BuildConfig
-from indexer.corpus import Document, read_corpus
-from indexer.corpus.corpus import OnError
+from indexer.corpus.corpus import OnError, read_corpus
+from indexer.corpus.document import Document
 from indexer.corpus.query_file import query_file_sha256
 from indexer.corpus.sources import find_sources
 from indexer.encoders.precomputed import cannot_encode
 from indexer.errors import ConfigError, MachineError
 from indexer.progress import NoProgress, Progress
+from indexer.recipe.config import BuildConfig
 from search.evaluation.bootstrap import LEVEL, RESAMPLES, mean_interval
 from search.evaluation.result import Clock, Result, how_built
 from search.evaluation.settings import Centre, Setting, Strength, Sweep, state_keys

@@ -27,15 +27,15 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.arrays import Float32Array, Float64Array, RowIds, Scores, SearchResult, Vectors
-from indexer.config import Role
 from indexer.corpus.document import Document, joined_text
 from indexer.encoders.chunker import DocumentChunker
-from indexer.encoders.identity import PoolingKey
 from indexer.errors import EvaluationError
 from indexer.hashing import hash_id
+from indexer.models.identity import PoolingKey
 from indexer.moments import Moments
 from indexer.progress import NoProgress, Progress
-from indexer.ranking_config import HybridConfig
+from indexer.recipe.config import Role
+from indexer.recipe.ranking import HybridConfig
 from indexer.transforms import Transform
 from search.evaluation.settings import Setting, fit_setting, state_keys, transform_hash
 from search.evaluation.target import Target

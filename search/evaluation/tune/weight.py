@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from indexer.arrays import Float64Array
-from indexer.ranking_config import HybridConfig
+from indexer.recipe.ranking import HybridConfig
 from search.evaluation.bootstrap import draw_counts, interval, resampled_mean
 
 WEIGHTS = tuple(number / 20 for number in range(21))

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from indexer.ann.blas import fitting_kernels, kernels_for
-from indexer.processor import Processor
+from indexer.system.processor import Processor
 
 _AVX2 = {"sse2", "avx2", "fma"}
 _AVX512 = _AVX2 | {"avx512f", "avx512bw", "avx512dq", "avx512vl"}

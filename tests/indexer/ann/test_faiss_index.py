@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from indexer import ann
 from indexer.ann import faiss_index
-from indexer.child import call_in_child
 from indexer.errors import ConfigError, CorruptIndexError, MachineError
 from indexer.store import files, integrity
 from indexer.store.files import FileDigest, atomic_write, atomic_write_bytes
 from indexer.store.integrity import CheckedFile
+from indexer.system.child_process import call_in_child
 from tests.oracles import best_rows
 
 Vectors = npt.NDArray[np.float32]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from indexer import ann
-from indexer.pipeline.auto_index import FilledIndex, Finalists
+from indexer.pipeline.steps.auto_index import FilledIndex, Finalists
 
 RECALL = 0.9
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from indexer.corpus import read_corpus
+from indexer.corpus.corpus import read_corpus
 from indexer.errors import CorpusError
 
 GOOD = ('{"_id": "a", "text": "first"}', '{"_id": "c", "text": "last"}')

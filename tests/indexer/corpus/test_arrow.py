@@ -14,10 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from indexer.config import CorpusConfig
-from indexer.corpus import Document, arrow, read_corpus
+from indexer.corpus.corpus import read_corpus
+from indexer.corpus.document import Document
+from indexer.corpus.readers import arrow
 from indexer.corpus.sources import find_sources
 from indexer.errors import CorpusError
+from indexer.recipe.config import CorpusConfig
 from tests.indexer.corpus.corpus_files import GOOD, check, refusal, without_bad_rows, write
 
 # --- damage

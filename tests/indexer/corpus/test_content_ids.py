@@ -19,11 +19,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexer import add_documents, build_index
-from indexer.config import BuildConfig, CorpusConfig
-from indexer.corpus import Document, read_corpus
+from indexer.corpus.corpus import read_corpus
+from indexer.corpus.document import Document
 from indexer.corpus.ids import content_id
 from indexer.errors import CorpusError
 from indexer.pipeline.add import AddReport
+from indexer.recipe.config import BuildConfig, CorpusConfig
 from search.index import Index
 
 TAGGED = {"year": 2020, "lang": "fr", "tags": ["a", None, 1.5], "deep": {"b": True, "a": 2.0}}

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from indexer.config import CorpusConfig
-from indexer.corpus import Document, read_corpus
-from indexer.corpus.corpus import validated_documents
+from indexer.corpus.corpus import read_corpus, validated_documents
+from indexer.corpus.document import Document
 from indexer.errors import ConfigError, CorpusError
+from indexer.recipe.config import CorpusConfig
 from tests.indexer.corpus.corpus_files import GOOD, check, jsonl, refusal, without_bad_rows, write
 from tests.indexer.corpus.test_streams import PACK
 

@@ -42,7 +42,7 @@ def test_queries_that_are_not_utf8_are_an_error_that_names_line_and_byte(data: b
 
 
 def test_a_line_without_end_is_refused_before_it_fills_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("indexer.corpus.streams.MAX_LINE_BYTES", 100)
+    monkeypatch.setattr("indexer.corpus.readers.streams.MAX_LINE_BYTES", 100)
     with pytest.raises(ConfigError, match="stdin:2: the line is longer than 100 bytes"):
         lines_of(b"x" * 99 + b"\n" + b"x" * 1000)
 

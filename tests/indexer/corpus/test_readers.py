@@ -22,9 +22,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from indexer.config import CorpusConfig
-from indexer.corpus import Document, joined_text, read_corpus
+from indexer.corpus.corpus import read_corpus
+from indexer.corpus.document import Document, joined_text
 from indexer.errors import ConfigError, CorpusError
+from indexer.recipe.config import CorpusConfig
 from tests.indexer.corpus.corpus_files import write
 from tests.indexer.corpus.test_streams import zstd
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from indexer import read_corpus
-from indexer.corpus.remote_sources import RemoteFile, names_matching, open_object
+from indexer.corpus.readers.remote import RemoteFile, names_matching, open_object
 from indexer.errors import ConfigError, CorpusError, StoreError
 from indexer.store.bucket import open_bucket
 from tests.object_storage import Fault, Storage, first

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from indexer.config import CorpusConfig
-from indexer.corpus import read_corpus
+from indexer.corpus.corpus import read_corpus
 from indexer.errors import ConfigError, CorpusError
+from indexer.recipe.config import CorpusConfig
 from tests.indexer.corpus.corpus_files import write
 from tests.indexer.corpus.test_readers import FRUIT, WRITERS, csv_bytes, ids
 

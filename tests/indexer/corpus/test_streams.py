@@ -13,8 +13,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from indexer.corpus import read_corpus, streams
-from indexer.corpus.streams import MAX_LINE_BYTES
+from indexer.corpus.corpus import read_corpus
+from indexer.corpus.readers import streams
+from indexer.corpus.readers.streams import MAX_LINE_BYTES
 from tests.indexer.corpus.corpus_files import GOOD, refusal, without_bad_rows, write
 
 # --- long lines

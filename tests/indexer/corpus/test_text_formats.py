@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from indexer.corpus import read_corpus
-from indexer.corpus.streams import MAX_LINE_BYTES
-from indexer.corpus.text_formats import _csv_records, _CsvLines
+from indexer.corpus.corpus import read_corpus
+from indexer.corpus.readers.streams import MAX_LINE_BYTES
+from indexer.corpus.readers.text import _csv_records, _CsvLines
 from tests.indexer.corpus.corpus_files import check, jsonl, refusal, without_bad_rows, write
 
 # --- JSON
@@ -175,7 +175,7 @@ def test_a_quote_that_is_not_closed_costs_no_other_row(
 def test_a_record_of_csv_is_bounded_and_so_is_the_work_for_open_quotes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("indexer.corpus.text_formats.MAX_LINE_BYTES", 1000)
+    monkeypatch.setattr("indexer.corpus.readers.text.MAX_LINE_BYTES", 1000)
     rows = [f"d{number},some text" for number in range(200)]
     path = write(tmp_path, "docs.csv", "\n".join(["id,text", 'a,"open', *rows]))
     assert "opened on line 2 is not closed; lines 3 to 79 are read anew" in refusal(path)
@@ -198,7 +198,7 @@ def test_no_line_of_csv_is_read_more_than_twice(lines: list[str]) -> None:
             return text
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("indexer.corpus.text_formats._CsvLines", Counting)
+        patch.setattr("indexer.corpus.readers.text._CsvLines", Counting)
         numbered = [(number, line.encode()) for number, line in enumerate(lines, 1)]
         found = list(_csv_records(iter(numbered)))
     assert set(fed) == set(range(1, len(lines) + 1))

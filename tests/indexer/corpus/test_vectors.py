@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from indexer.config import CorpusConfig
-from indexer.corpus import Document, read_corpus
-from indexer.corpus.corpus import validated_documents
+from indexer.corpus.corpus import read_corpus, validated_documents
+from indexer.corpus.document import Document
 from indexer.corpus.query_file import read_query_vectors
 from indexer.errors import ConfigError, CorpusError
+from indexer.recipe.config import CorpusConfig
 from search.dedup.kept import check_kept
 from tests.indexer.corpus.corpus_files import check, jsonl, refusal, without_bad_rows, write
 

@@ -10,11 +10,12 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from indexer.config import EncoderConfig
-from indexer.encoders import EncodeStats, load_encoder
-from indexer.encoders.hub import quiet_transformers
+from indexer.encoders.load import load_encoder
+from indexer.encoders.protocol import EncodeStats
 from indexer.encoders.transformer import TransformerEncoder
-from indexer.run_options import RunOptions
+from indexer.models.hub import quiet_transformers
+from indexer.recipe.config import EncoderConfig
+from indexer.recipe.run_options import RunOptions
 from tests.tiny_models import architecture_cases
 
 TEXTS = [

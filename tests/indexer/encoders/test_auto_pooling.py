@@ -10,11 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from indexer.config import EncoderConfig
-from indexer.encoders import load_encoder, resolve_spec
-from indexer.encoders.hub import quiet_transformers
+from indexer.encoders.load import load_encoder
 from indexer.errors import ModelError
-from indexer.run_options import RunOptions
+from indexer.models.hub import quiet_transformers
+from indexer.models.resolution import resolve_spec
+from indexer.recipe.config import EncoderConfig
+from indexer.recipe.run_options import RunOptions
 
 TEXTS = [
     "how do whales sing",

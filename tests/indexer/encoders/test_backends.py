@@ -16,16 +16,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from indexer.config import EncoderConfig, PoolingMode, WhiteningConfig
-from indexer.encoders import EncodeStats, load_encoder, resolve_spec
 from indexer.encoders import load as load_module
 from indexer.encoders.batching import BatchedEncoder
+from indexer.encoders.load import load_encoder
 from indexer.encoders.numpy_bert import NumpyEncoder
-from indexer.encoders.openvino import OpenVinoEncoder
+from indexer.encoders.openvino.backend import OpenVinoEncoder
+from indexer.encoders.protocol import EncodeStats
 from indexer.encoders.transformer import TransformerEncoder
 from indexer.errors import ConfigError, CorpusError, MachineError, ModelError
+from indexer.models.resolution import resolve_spec
 from indexer.moments import Moments
-from indexer.run_options import RunOptions
+from indexer.recipe.config import EncoderConfig, PoolingMode, WhiteningConfig
+from indexer.recipe.run_options import RunOptions
 from indexer.transforms import fit_whitening
 from tests.tiny_models import architecture_cases
 
@@ -118,8 +120,8 @@ def test_the_class_bfloat16_keeps_its_bound_on_real_sentences(shared: Path) -> N
 def test_openvino_computes_bfloat16_only_where_the_processor_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from indexer.encoders import openvino as module
-    from indexer.encoders.openvino import inference_precision
+    from indexer.encoders.openvino import backend as module
+    from indexer.encoders.openvino.backend import inference_precision
 
     monkeypatch.setattr(module, "multiplies_bfloat16", lambda: True)
 
@@ -142,9 +144,9 @@ def test_openvino_encodes_where_it_may_use_avx2_only(tiny_model: Models, tmp_pat
     folder, few = str(tiny_model("bert")), TEXTS[:5]
     code = f"""
 import sys, numpy as np
-from indexer.config import EncoderConfig
+from indexer.recipe.config import EncoderConfig
 from indexer.encoders import load_encoder
-from indexer.run_options import RunOptions
+from indexer.recipe.run_options import RunOptions
 config = EncoderConfig(model={folder!r}, max_length=64, precision="bfloat16")
 encoder = load_encoder(config, RunOptions(backend="openvino", threads=1))
 np.save(sys.argv[1], encoder.encode({few!r}, "document"))
@@ -162,7 +164,7 @@ def test_a_graph_is_used_once_by_the_thread_that_loads_it_before_lanes_share_it(
     tiny_model: Models, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first use of the bindings by two threads at once can wait for ever."""
-    from indexer.encoders import openvino as module
+    from indexer.encoders.openvino import backend as module
 
     users: list[str] = []
     rows = module._Compiled.rows
@@ -206,8 +208,8 @@ def test_a_text_that_is_not_unicode_is_named(backend: str, tiny_model: Models) -
 
 _CONFIGURED = """
 import sys
-from indexer.config import EncoderConfig
-from indexer.run_options import RunOptions
+from indexer.recipe.config import EncoderConfig
+from indexer.recipe.run_options import RunOptions
 from indexer.encoders import load_encoder
 config = EncoderConfig(model={model!r}, max_length=64, precision="float32")
 """
@@ -240,7 +242,7 @@ def test_converting_leaves_neither_torch_nor_transformers_behind(tiny_model: Mod
 def test_a_conversion_that_is_killed_is_an_error_and_leaves_nothing(
     tiny_model: Models, unset: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from indexer.encoders import openvino_conversion
+    from indexer.encoders.openvino import conversion as openvino_conversion
 
     monkeypatch.setenv("ISOTROPE_CACHE", str(tmp_path))
     with monkeypatch.context() as patch:
@@ -312,7 +314,8 @@ def test_auto_takes_torch_for_a_model_that_openvino_cannot_run(
     tiny_model: Models, unset: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The proof of the converted graph fails; that is kept, so that it is not converted again."""
-    from indexer.encoders import openvino, openvino_conversion
+    from indexer.encoders.openvino import backend as openvino
+    from indexer.encoders.openvino import conversion as openvino_conversion
 
     proved: list[int] = []
 
@@ -332,9 +335,9 @@ def test_auto_takes_torch_for_a_model_that_openvino_cannot_run(
 def test_a_graph_that_is_not_the_models_does_not_pass_its_proof(tiny_model: Models, tmp_path: Path) -> None:
     import torch
 
-    from indexer.encoders import openvino_conversion as backend
     from indexer.encoders.hf_model import KeyedModel, PooledModel, load_model
-    from indexer.encoders.openvino_graph import OpenVinoGraph, openvino
+    from indexer.encoders.openvino import conversion as backend
+    from indexer.encoders.openvino.graph import OpenVinoGraph, openvino
 
     spec = resolve_spec(EncoderConfig(model=str(tiny_model("bert")), max_length=32))
     loaded = load_model(spec.files, [2], torch.float32)

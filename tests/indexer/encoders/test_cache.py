@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from indexer import cache as cache_module
-from indexer.cache import cache_folder, cached_folder
-from indexer.config import EncoderConfig
-from indexer.encoders import load_encoder, resolve_spec
-from indexer.encoders.load import open_tokenizer
-from indexer.encoders.model_files import file_sha256
-from indexer.encoders.static_tables import load_table
+from indexer.encoders.load import load_encoder, open_tokenizer
+from indexer.encoders.static.tables import load_table
 from indexer.errors import MachineError, ModelError
-from indexer.run_options import RunOptions
+from indexer.models.model_files import file_sha256
+from indexer.models.resolution import resolve_spec
+from indexer.recipe.config import EncoderConfig
+from indexer.recipe.run_options import RunOptions
+from indexer.system import cache as cache_module
+from indexer.system.cache import cache_folder, cached_folder
 
 
 @pytest.fixture

@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from indexer.config import EncoderConfig
 from indexer.encoders import device as device_module
-from indexer.encoders import load_encoder
 from indexer.encoders.batching import is_oom
 from indexer.encoders.device import choose_device, compute_dtype
+from indexer.encoders.load import load_encoder
 from indexer.errors import ConfigError, MachineError
-from indexer.processor import multiplies_bfloat16
-from indexer.run_options import RunOptions
+from indexer.recipe.config import EncoderConfig
+from indexer.recipe.run_options import RunOptions
+from indexer.system.processor import multiplies_bfloat16
 
 CPU, CUDA, MPS = torch.device("cpu"), torch.device("cuda"), torch.device("mps")
 
@@ -96,7 +96,7 @@ def test_bfloat16_is_read_off_the_processors_flags(
     flags: str, has: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "cpuinfo").write_text(f"processor: 0\nflags: {flags}\n\nprocessor: 1\n", encoding="utf-8")
-    monkeypatch.setattr("indexer.processor.CPUINFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr("indexer.system.processor.CPUINFO", tmp_path / "cpuinfo")
     assert multiplies_bfloat16() == has
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
     assert multiplies_bfloat16() == has

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from indexer.config import EncoderConfig
-from indexer.encoders import load_encoder, resolve_spec, spec_difference
-from indexer.encoders import spec as spec_module
-from indexer.encoders.identity import EncoderIdentity
+from indexer.encoders.load import load_encoder
 from indexer.errors import ConfigError, ModelError
+from indexer.models import resolution as spec_module
+from indexer.models.identity import EncoderIdentity
+from indexer.models.resolution import resolve_spec, spec_difference
+from indexer.recipe.config import EncoderConfig
 
 MINILM = EncoderConfig(precision="float32")  # the packaged weights: the tests have no network
 

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from indexer import BuildConfig, Document, train_encoder
-from indexer.encoders import int8, load_encoder
-from indexer.encoders.openvino_graph import GRAPH
+from indexer.encoders import int8
+from indexer.encoders.load import load_encoder
+from indexer.encoders.openvino.graph import GRAPH
 from indexer.errors import ConfigError, EvaluationError, IsotropeError
 from indexer.pipeline import build as build_module
 from indexer.store.manifest import load_manifest

@@ -12,11 +12,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from indexer.config import EncoderConfig
-from indexer.encoders import hub, load_encoder, resolve_spec
-from indexer.encoders.hub import DEMO_SHA256, locate_model
+from indexer.encoders.load import load_encoder
 from indexer.errors import ExistsError, ModelError
-from indexer.run_options import RunOptions
+from indexer.models import hub
+from indexer.models.hub import DEMO_SHA256, locate_model
+from indexer.models.resolution import resolve_spec
+from indexer.recipe.config import EncoderConfig
+from indexer.recipe.run_options import RunOptions
 from search.export.convert import convert_to_safetensors
 
 TEXTS = ["the whale", "a song of the deep sea", "data"]

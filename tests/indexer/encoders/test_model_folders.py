@@ -16,15 +16,16 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 from safetensors.torch import load_file
 
-from indexer.config import EncoderConfig
-from indexer.encoders import load_encoder, resolve_spec
-from indexer.encoders.model_files import find_model_files, own_file
+from indexer.encoders.load import load_encoder
 from indexer.encoders.numpy_bert import suits_numpy
-from indexer.encoders.static_tables import load_table
+from indexer.encoders.static.tables import load_table
 from indexer.errors import CorpusError, IsotropeError, ModelError
+from indexer.models.model_files import find_model_files, own_file
+from indexer.models.resolution import resolve_spec
 from indexer.papers.sif import read_counts
-from indexer.run_options import RunOptions
-from indexer.safetensors_file import read_header
+from indexer.recipe.config import EncoderConfig
+from indexer.recipe.run_options import RunOptions
+from indexer.system.safetensors_file import read_header
 from search.export.convert import convert_to_safetensors
 
 DEEP = "[" * 100_000

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from indexer.encoders.openvino_graph import not_importable
+from indexer.encoders.openvino.graph import not_importable
 
 
 @pytest.mark.parametrize("imported", [False, True])
@@ -31,7 +31,7 @@ def test_a_module_is_out_of_reach_for_as_long_as_the_block_lasts(
 def test_a_program_that_uses_openvino_itself_misses_nothing() -> None:
     program = """
 import sys
-from indexer.encoders.openvino_graph import openvino
+from indexer.encoders.openvino.graph import openvino
 module = openvino()
 assert not [name for name in sys.modules if "telemetry" in name or "tools.ovc" in name]
 import openvino_telemetry

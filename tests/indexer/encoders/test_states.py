@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from indexer.config import EncoderConfig, PoolingMode
-from indexer.encoders import EncodeStats, load_encoder
 from indexer.encoders.batching import Batch, PooledBatch
+from indexer.encoders.load import load_encoder
+from indexer.encoders.protocol import EncodeStats
 from indexer.encoders.transformer import TransformerEncoder
 from indexer.errors import ConfigError
-from indexer.run_options import Backend, RunOptions
+from indexer.recipe.config import EncoderConfig, PoolingMode
+from indexer.recipe.run_options import Backend, RunOptions
 from tests.tiny_models import architecture_cases
 
 TEXTS = ["a whale sings in the deep sea", "a library", "of the data of the library", "deep", "the song of the whale"]

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from indexer.config import EncoderConfig
-from indexer.encoders import load_encoder, static
-from indexer.encoders.protocol import Tokens
-from indexer.encoders.static import drop_unknown_tokens, reduce_segments
+from indexer.encoders.load import load_encoder
+from indexer.encoders.static import encoder as static
+from indexer.encoders.static.encoder import drop_unknown_tokens, reduce_segments
+from indexer.models.encoder_spec import Tokens
+from indexer.recipe.config import EncoderConfig
 
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=12)
 

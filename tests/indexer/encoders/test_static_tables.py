@@ -24,11 +24,11 @@ from tokenizers.models import Unigram, WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import TemplateProcessing
 
-from indexer.encoders import static_tables
-from indexer.encoders.model_files import find_table_files, hash_table_files, is_word_file
-from indexer.encoders.static_tables import EmbeddingTable, load_table
-from indexer.encoders.word_vectors import parse_binary, parse_text
+from indexer.encoders.static import tables as static_tables
+from indexer.encoders.static.tables import EmbeddingTable, load_table
+from indexer.encoders.static.word_vectors import parse_binary, parse_text
 from indexer.errors import MachineError, ModelError
+from indexer.models.model_files import find_table_files, hash_table_files, is_word_file
 
 Vectors = npt.NDArray[np.float32]
 WORDS = ["the", "whale", "sings", "n't", "été", ". . .", "!", "1984"]

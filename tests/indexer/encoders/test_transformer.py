@@ -16,13 +16,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from indexer.config import EncoderConfig
-from indexer.encoders import EncodeStats, load_encoder
 from indexer.encoders.batching import Batch, BatchPlan, PooledBatch
-from indexer.encoders.tokenizer import FastTokenizer
+from indexer.encoders.load import load_encoder
+from indexer.encoders.protocol import EncodeStats
 from indexer.encoders.transformer import TransformerEncoder
 from indexer.errors import ConfigError, CorpusError, MachineError, ModelError
-from indexer.run_options import RunOptions
+from indexer.models.tokenizer import FastTokenizer
+from indexer.recipe.config import EncoderConfig
+from indexer.recipe.run_options import RunOptions
 
 WORDS = ("whale", "song", "of", "the", "deep", "sea", "library", "data")
 TEXTS = [" ".join(WORDS[(i * j) % 8] for j in range(1 + i % 11)) for i in range(60)]
@@ -283,7 +284,7 @@ def test_loading_prints_nothing_and_leaves_logging_as_it_was(bert: Path, capfd: 
 def test_the_package_and_resolving_a_model_load_no_numerical_library() -> None:
     code = (
         "import sys, indexer.encoders as e\n"
-        "from indexer.config import EncoderConfig\n"
+        "from indexer.recipe.config import EncoderConfig\n"
         "e.EncodeStats, e.spec_difference, e.resolve_spec(EncoderConfig())\n"
         "print([m for m in ('numpy', 'torch', 'transformers', 'tokenizers') if m in sys.modules])"
     )

@@ -17,12 +17,12 @@ from tokenizers.normalizers import NFC, NFD, NFKC, NFKD, BertNormalizer, Lowerca
 from tokenizers.normalizers import Sequence as Chain
 from tokenizers.pre_tokenizers import BertPreTokenizer, ByteLevel, Metaspace, Split, Whitespace, WhitespaceSplit
 
-from indexer.encoders import word_cache
-from indexer.encoders.identity import UNLIMITED
-from indexer.encoders.tokenizer import FastTokenizer, TextTokenizer, TokenizerInfo
-from indexer.encoders.word_cache import WordCachedTokenizer, is_local, remember_words
-from indexer.encoders.word_tokenizer import word_tokenizer
+from indexer.encoders.static import word_cache
+from indexer.encoders.static.word_cache import WordCachedTokenizer, is_local, remember_words
+from indexer.encoders.static.word_tokenizer import word_tokenizer
 from indexer.errors import CorpusError
+from indexer.models.identity import UNLIMITED
+from indexer.models.tokenizer import FastTokenizer, TextTokenizer, TokenizerInfo
 
 LETTERS = "abcdeghijklmnostz0129_éåçßσςжя'\u2019,.!=<-[]≠ǰ漢가"
 PIECES = [

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from indexer import BuildConfig, Document, RunOptions, build_index, compact_index, delete_documents
-from indexer.config import EncoderConfig, StoreConfig, WhiteningConfig
 from indexer.errors import ConfigError, CorpusError, MismatchError, ModelError
 from indexer.papers.latte_mix.settings import LatteMixConfig
 from indexer.papers.sif import SifConfig
 from indexer.pipeline import build as build_module
 from indexer.pipeline.add import add_documents
 from indexer.pipeline.train import train_encoder, train_for_index
+from indexer.recipe.config import EncoderConfig, StoreConfig, WhiteningConfig
 from indexer.store.manifest import load_manifest
 from search import SearchEngine, verify_index
 from tests.directories import snapshot

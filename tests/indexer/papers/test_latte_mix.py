@@ -11,18 +11,19 @@ import numpy.typing as npt
 import pytest
 
 from indexer import BuildConfig, Document
-from indexer.config import EncoderConfig, IndexConfig, StoreConfig, WhiteningConfig
-from indexer.encoders import load_encoder, resolve_spec
 from indexer.encoders.fitted_state import load_fitted_state
+from indexer.encoders.load import load_encoder
 from indexer.encoders.token_embeddings import TokenEmbeddings
 from indexer.errors import ConfigError, ExistsError, MismatchError, ModelError
+from indexer.models.resolution import resolve_spec
 from indexer.papers.latte_mix.hellinger import Hellinger
 from indexer.papers.latte_mix.model import load_latte_mix
 from indexer.papers.latte_mix.settings import LatteMixConfig
 from indexer.pipeline.add import add_documents
 from indexer.pipeline.refit import refit_index
 from indexer.pipeline.train import train_encoder
-from indexer.run_options import RunOptions
+from indexer.recipe.config import EncoderConfig, IndexConfig, StoreConfig, WhiteningConfig
+from indexer.recipe.run_options import RunOptions
 from indexer.store.manifest import load_manifest
 from search import SearchEngine, verify_index
 from search.evaluation.recall.drawn_queries import draw_queries

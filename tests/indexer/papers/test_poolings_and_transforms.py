@@ -14,22 +14,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexer import BuildConfig, build_index
-from indexer.config import EncoderConfig, WhiteningConfig
-from indexer.encoders import load_encoder, resolve_spec
 from indexer.encoders.fitted_state import fit_state
-from indexer.encoders.load import open_encoder
-from indexer.encoders.model_files import file_sha256
-from indexer.encoders.protocol import EncoderSpec
-from indexer.encoders.spec import with_fitted_state
+from indexer.encoders.load import load_encoder, open_encoder
 from indexer.encoders.token_embeddings import TokenEmbeddings
 from indexer.errors import ConfigError, ModelError
+from indexer.models.encoder_spec import EncoderSpec
+from indexer.models.model_files import file_sha256
+from indexer.models.resolution import resolve_spec, with_fitted_state
 from indexer.moments import Moments
 from indexer.papers.flow import Flow, FlowConfig
 from indexer.papers.latte_mix.hellinger import Hellinger
 from indexer.papers.latte_mix.settings import LatteMixConfig
 from indexer.papers.sbert_wk import sbert_wk
 from indexer.papers.sif import SifConfig, count_tokens, read_counts, sif_weights, write_counts
-from indexer.run_options import RunOptions
+from indexer.recipe.config import EncoderConfig, WhiteningConfig
+from indexer.recipe.run_options import RunOptions
 from indexer.transforms import (
     FitData,
     Normalisation,

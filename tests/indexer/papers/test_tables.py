@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from indexer import BuildConfig, Document, build_index
-from indexer.config import WhiteningConfig
-from indexer.encoders import load_encoder
+from indexer.encoders.load import load_encoder
 from indexer.errors import ConfigError
 from indexer.papers.flow import Flow, FlowConfig
 from indexer.pipeline.add import add_documents
 from indexer.pipeline.refit import refit_index
+from indexer.recipe.config import WhiteningConfig
 from indexer.store.manifest import load_manifest
 from search import SearchEngine, verify_index
 from search.export.faiss import export_faiss

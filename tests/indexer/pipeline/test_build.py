@@ -12,7 +12,7 @@ import pytest
 
 from indexer import BuildConfig, Document, RunOptions, build_index, read_corpus
 from indexer.corpus.document import pseudo_query
-from indexer.encoders import load_encoder
+from indexer.encoders.load import load_encoder
 from indexer.errors import (
     ConfigError,
     CorpusError,
@@ -307,7 +307,7 @@ def test_a_corpus_read_by_other_column_rules_is_refused(tiny_config: BuildConfig
 def test_a_bad_row_stops_the_build_before_anything_is_encoded(
     tiny_config: BuildConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from indexer.pipeline import index_encoder
+    from indexer.pipeline.steps import index_encoder
 
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("the encoder was loaded")

@@ -15,15 +15,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from indexer import BuildConfig, Document, add_documents, build_index, chunking, compact_index, delete_documents
-from indexer.chunking import Chunker, Windows
-from indexer.config import ChunkConfig, EncoderConfig, StoreConfig
+from indexer import BuildConfig, Document, add_documents, build_index, compact_index, delete_documents
 from indexer.corpus.document import column_spans, joined_text
-from indexer.encoders import load_encoder, resolve_spec
+from indexer.encoders import chunking
 from indexer.encoders.chunker import DocumentChunker, open_chunker
+from indexer.encoders.chunking import Chunker, Windows
+from indexer.encoders.load import load_encoder
 from indexer.errors import ConfigError, ExistsError, MismatchError
-from indexer.pipeline import ingest
-from indexer.run_options import RunOptions
+from indexer.models.resolution import resolve_spec
+from indexer.pipeline.steps import ingest
+from indexer.recipe.config import ChunkConfig, EncoderConfig, StoreConfig
+from indexer.recipe.run_options import RunOptions
 from indexer.store import layout, parts
 from indexer.store.manifest import WINDOWS, load_manifest
 from search import SearchEngine, verify_index

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from indexer.config import WhiteningConfig
 from indexer.moments import Moments
 from indexer.pipeline.drift import AddedSince, measure_drift
+from indexer.recipe.config import WhiteningConfig
 from indexer.store.quality import Drift
 from indexer.transforms import Whitening, fit_whitening
 

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from indexer import BuildConfig, Document, RunOptions, add_documents, build_index, compact_index
-from indexer.config import ChunkConfig
-from indexer.encoders import Encoder
+from indexer.encoders.protocol import Encoder
 from indexer.errors import CorpusError, MachineError
 from indexer.executors import WorkerPool
 from indexer.executors.scheduler import Scheduler
-from indexer.pipeline import encode, fatal_documents
-from indexer.pipeline.index_encoder import LazyEncoder
-from indexer.pipeline.part_encoder import EncodedPart, EncodeTask, WorkerSetup
+from indexer.pipeline.steps import encode, fatal_documents
+from indexer.pipeline.steps.index_encoder import LazyEncoder
+from indexer.pipeline.steps.part_encoder import EncodedPart, EncodeTask, WorkerSetup
+from indexer.recipe.config import ChunkConfig
 from indexer.store.documents import read_texts
 from indexer.store.manifest import load_manifest
 from indexer.transforms import Whitening

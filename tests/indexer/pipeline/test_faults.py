@@ -15,11 +15,12 @@ import numpy as np
 import pytest
 
 from indexer import Document, RunOptions, build_index, delete_documents
-from indexer.config import BuildConfig
-from indexer.encoders import Encoder, EncodeStats, load_encoder
-from indexer.encoders.protocol import Tokens
+from indexer.encoders.load import load_encoder
+from indexer.encoders.protocol import Encoder, EncodeStats
 from indexer.errors import NotAnIndexError, StoreError
-from indexer.pipeline import index_encoder
+from indexer.models.encoder_spec import Tokens
+from indexer.pipeline.steps import index_encoder
+from indexer.recipe.config import BuildConfig
 from indexer.store import files
 from indexer.store.integrity import damaged_files
 from indexer.store.manifest import load_manifest

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from indexer import Document, add_documents, build_index, compact_index, delete_documents
-from indexer.config import BuildConfig
 from indexer.errors import StoreError
 from indexer.pipeline.published_index import PublishedIndex
-from indexer.settings import named_path
+from indexer.recipe.config import BuildConfig
+from indexer.recipe.loading import named_path
 from indexer.store import parts
 from indexer.store.files import FileDigest
 from indexer.store.local_store import LocalStore

@@ -7,10 +7,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from indexer.config import WhiteningConfig
 from indexer.errors import QualityError
 from indexer.moments import Moments
-from indexer.pipeline.gates import (
+from indexer.pipeline.steps.gates import (
     COVARIANCE_LIMIT,
     Gate,
     covariance_deviation,
@@ -19,6 +18,7 @@ from indexer.pipeline.gates import (
     require_nonzero_finite,
     self_hits,
 )
+from indexer.recipe.config import WhiteningConfig
 from indexer.transforms import Whitening, fit_whitening
 
 Vectors = npt.NDArray[np.float32]

@@ -17,17 +17,17 @@ from hypothesis import strategies as st
 from indexer import ann
 from indexer.ann import flat_file
 from indexer.ann.choosing import selection
-from indexer.config import BuildConfig, IndexConfig
 from indexer.corpus.query_file import query_file_sha256
 from indexer.errors import ConfigError, QualityError
 from indexer.hashing import hash_id
-from indexer.pipeline import auto_index
-from indexer.pipeline.auto_index import IndexRequest
-from indexer.pipeline.index_segment import COUNTS, Segment, fill_segment, judge_segment
-from indexer.pipeline.recall_queries import QUERIES, perturbed, recall_queries, split_train_queries
 from indexer.pipeline.rows import RowView
+from indexer.pipeline.steps import auto_index
+from indexer.pipeline.steps.auto_index import IndexRequest
+from indexer.pipeline.steps.index_segment import COUNTS, Segment, fill_segment, judge_segment
+from indexer.pipeline.steps.recall_queries import QUERIES, perturbed, recall_queries, split_train_queries
 from indexer.progress import NoProgress
-from indexer.run_options import RunOptions
+from indexer.recipe.config import BuildConfig, IndexConfig
+from indexer.recipe.run_options import RunOptions
 from indexer.store import parts
 from indexer.store.embeddings import open_embeddings
 from indexer.store.quality import SegmentFigures

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexer.corpus.document import Document, text_bytes
-from indexer.pipeline import ingest
-from indexer.pipeline.ingest import cut_into_parts, place_while_reading
+from indexer.pipeline.steps import ingest
+from indexer.pipeline.steps.ingest import cut_into_parts, place_while_reading
 
 PARTS = [[Document(str(number), "text")] for number in range(5)]
 

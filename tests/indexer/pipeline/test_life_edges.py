@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 from indexer import Document, RunOptions, add_documents, build_index, compact_index, delete_documents, refit_index
-from indexer.config import BuildConfig, IndexConfig
-from indexer.corpus import read_corpus
-from indexer.encoders import EncoderSpec
+from indexer.corpus.corpus import read_corpus
 from indexer.errors import ConfigError, CorpusError, CorruptIndexError, ExistsError, MismatchError, ModelError
-from indexer.pipeline import compact, encode, generation, index_encoder, index_segment, ingest
+from indexer.models.encoder_spec import EncoderSpec
+from indexer.pipeline import compact, generation
+from indexer.pipeline.steps import encode, index_encoder, index_segment, ingest
+from indexer.recipe.config import BuildConfig, IndexConfig
 from indexer.store import documents, embeddings, manifest
 from indexer.store.manifest import list_generations, load_manifest
 from search import SearchEngine, verify_index

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from indexer.config import BuildConfig
+from indexer.recipe.config import BuildConfig
 from indexer.store import files
 from indexer.store.integrity import damaged_files
 from indexer.store.manifest import load_manifest

@@ -21,14 +21,14 @@ from indexer import (
     read_corpus,
     refit_index,
 )
-from indexer.blob_cache import blob_cache
-from indexer.config import BuildConfig
 from indexer.errors import CorruptIndexError, LockedError, NotAnIndexError, StoreError
-from indexer.run_options import RunOptions
-from indexer.settings import named_path
+from indexer.recipe.config import BuildConfig
+from indexer.recipe.loading import named_path
+from indexer.recipe.run_options import RunOptions
 from indexer.store.bucket import Bucket, open_bucket
 from indexer.store.manifest import load_manifest
 from indexer.store.sending import ObjectSender
+from indexer.system.blob_cache import blob_cache
 from search import SearchEngine, segments, verify_index
 from search.index import Index
 from tests.object_storage import Fault, Storage, use_cache

@@ -21,8 +21,8 @@ from indexer import (
 )
 from indexer.errors import CorpusError, CorruptIndexError, ExistsError, NotAnIndexError, StoreError
 from indexer.executors import Executor
-from indexer.pipeline import encode, fatal_documents, part_encoder
-from indexer.settings import named_path
+from indexer.pipeline.steps import encode, fatal_documents, part_encoder
+from indexer.recipe.loading import named_path
 from indexer.store import layout, sending
 from indexer.store.bucket import open_bucket
 from indexer.store.manifest import load_manifest

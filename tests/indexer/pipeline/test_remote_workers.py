@@ -18,13 +18,13 @@ from indexer import (
     executors,
     prepare_parts,
 )
-from indexer.cache import cache_folder
 from indexer.errors import StoreError
-from indexer.pipeline import encode, part_encoder
+from indexer.pipeline.steps import encode, part_encoder
 from indexer.pipeline.train import train_for_index
-from indexer.settings import named_path
+from indexer.recipe.loading import named_path
 from indexer.store import layout
 from indexer.store.manifest import load_manifest
+from indexer.system.cache import cache_folder
 from search import shards, verify_index
 from tests.documents import DOCUMENTS
 from tests.fleets import LocalFleet

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from indexer import BuildConfig, Document, RunOptions, build_index
-from indexer.config import IndexConfig, StoreConfig
 from indexer.errors import ConfigError, QualityError
 from indexer.pipeline.add import add_documents
 from indexer.pipeline.compact import compact_index
 from indexer.pipeline.delete import delete_documents
 from indexer.pipeline.refit import refit_index
+from indexer.recipe.config import IndexConfig, StoreConfig
 from indexer.store.manifest import load_manifest
 from search import SearchEngine, verify_index
 from tests.directories import snapshot
@@ -120,7 +120,7 @@ def test_a_budget_is_shared_out(tmp_path: Path) -> None:
 
 @pytest.mark.check
 def test_workers_change_no_byte_of_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from indexer.pipeline import shards
+    from indexer.pipeline.steps import segment_shares as shards
 
     monkeypatch.setattr(shards, "SHARD_ROWS", 300)
     config = recipe(1000, type="IVF8,SQ8", recall=0.5)

@@ -14,15 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexer import ann
-from indexer.config import IndexConfig
 from indexer.errors import CorruptIndexError, MachineError
-from indexer.pipeline import shards
-from indexer.pipeline.auto_index import IndexRequest
 from indexer.pipeline.generation import open_generation
-from indexer.pipeline.index_segment import Segment, fill_segment
 from indexer.pipeline.rows import RowView, even_runs
+from indexer.pipeline.steps import segment_shares as shards
+from indexer.pipeline.steps.auto_index import IndexRequest
+from indexer.pipeline.steps.index_segment import Segment, fill_segment
 from indexer.progress import NoProgress
-from indexer.run_options import RunOptions
+from indexer.recipe.config import IndexConfig
+from indexer.recipe.run_options import RunOptions
 from indexer.store.integrity import CheckedFile
 from indexer.transforms import Normalisation
 from tests.indexer.ann.test_selection import unit

@@ -12,17 +12,19 @@ import pytest
 from safetensors.numpy import save_file
 
 from indexer import BuildConfig, Document, build_index
-from indexer.config import ChunkConfig, EncoderConfig, StoreConfig, WhiteningConfig
-from indexer.encoders import EncodeStats, load_encoder, resolve_spec
-from indexer.encoders.identity import UNLIMITED
-from indexer.encoders.static import StaticEncoder
-from indexer.encoders.static_tables import load_table
+from indexer.encoders.load import load_encoder
+from indexer.encoders.protocol import EncodeStats
+from indexer.encoders.static.encoder import StaticEncoder
+from indexer.encoders.static.tables import load_table
 from indexer.errors import ConfigError, MismatchError, ModelError
+from indexer.models.identity import UNLIMITED
+from indexer.models.resolution import resolve_spec
 from indexer.pipeline.add import add_documents
 from indexer.pipeline.compact import compact_index
-from indexer.pipeline.index_segment import COUNTS
 from indexer.pipeline.refit import refit_index
-from indexer.run_options import RunOptions
+from indexer.pipeline.steps.index_segment import COUNTS
+from indexer.recipe.config import ChunkConfig, EncoderConfig, StoreConfig, WhiteningConfig
+from indexer.recipe.run_options import RunOptions
 from indexer.store.manifest import load_manifest
 from search import SearchEngine, deduplicate, verify_index
 from search.export.sentence_transformers import export_sentence_transformers

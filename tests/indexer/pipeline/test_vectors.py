@@ -13,17 +13,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from indexer import BuildConfig, Document, RunOptions, build_index, read_corpus
-from indexer.config import CorpusConfig, EncoderConfig, IndexConfig, StoreConfig, WhiteningConfig
-from indexer.encoders import load_encoder, resolve_spec
+from indexer.encoders.load import load_encoder
 from indexer.errors import ConfigError, CorpusError, ExistsError, IsotropeError, MismatchError
+from indexer.models.resolution import resolve_spec
 from indexer.pipeline.add import add_documents
 from indexer.pipeline.build import require_same_recipe
 from indexer.pipeline.compact import compact_index
 from indexer.pipeline.generation import Generation
-from indexer.pipeline.ingest import ingest
 from indexer.pipeline.published_index import PublishedIndex
 from indexer.pipeline.refit import refit_index
+from indexer.pipeline.steps.ingest import ingest
 from indexer.progress import NoProgress
+from indexer.recipe.config import CorpusConfig, EncoderConfig, IndexConfig, StoreConfig, WhiteningConfig
 from indexer.store.manifest import load_manifest
 from search import SearchEngine, deduplicate, verify_index
 from tests.directories import snapshot

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from indexer import BuildConfig, RunOptions, build_index
-from indexer.config import EncoderConfig
-from indexer.encoders import resolve_spec
 from indexer.errors import ModelError, StoreError
 from indexer.executors import WorkerPool
 from indexer.executors.ray_actors import cluster
 from indexer.executors.scheduler import Scheduler
-from indexer.pipeline import encode, index_encoder
-from indexer.pipeline.index_encoder import LazyEncoder
+from indexer.models.resolution import resolve_spec
+from indexer.pipeline.steps import encode, index_encoder
+from indexer.pipeline.steps.index_encoder import LazyEncoder
+from indexer.recipe.config import EncoderConfig
 from indexer.store import layout
 from indexer.store.manifest import load_manifest
 from tests.directories import snapshot

@@ -30,9 +30,9 @@ from indexer import (
     delete_documents,
     refit_index,
 )
-from indexer.config import ChunkConfig, IndexConfig
 from indexer.errors import CorruptIndexError, IsotropeError, StoreError
 from indexer.hashing import canonical_sha256
+from indexer.recipe.config import ChunkConfig, IndexConfig
 from indexer.store.files import digest_file
 from indexer.store.manifest import load_manifest
 from search import SearchEngine, verify_index
@@ -51,7 +51,7 @@ VERBS: dict[str, Callable[[Path, BuildConfig], object]] = {
 
 @pytest.fixture(scope="module")
 def config(tiny_model: Callable[[str], Path]) -> BuildConfig:
-    from indexer.config import EncoderConfig, StoreConfig
+    from indexer.recipe.config import EncoderConfig, StoreConfig
 
     encoder = EncoderConfig(model=str(tiny_model("bert")), max_length=32, precision="float32")
     return BuildConfig(encoder=encoder, store=StoreConfig(part_documents=4))

@@ -8,21 +8,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from indexer.blob_cache import LIMIT, blob_cache
 from indexer.errors import ConfigError, CorruptIndexError
-from indexer.settings import named_path
+from indexer.recipe.loading import named_path
 from indexer.store.bucket import open_bucket
 from indexer.store.files import BLOCK, DigestBuilder, FileDigest
 from indexer.store.integrity import CheckedFile, check_file, read_checked
 from indexer.store.object_store import ObjectStore
 from indexer.store.stores import open_stored, store_of
+from indexer.system.blob_cache import LIMIT, blob_cache
 from tests.object_storage import Storage, forget, use_cache
 
 DATA = np.random.default_rng(0).bytes(20 * BLOCK + 12345)
 _READ = """
 import sys
 from pathlib import Path
-from indexer.settings import named_path
+from indexer.recipe.loading import named_path
 from indexer.store.files import FileDigest
 from indexer.store.integrity import CheckedFile
 path = named_path(sys.argv[1], "the index") / "file"

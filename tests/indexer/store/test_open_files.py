@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from indexer import BuildConfig, Document, build_index
-from indexer.config import EncoderConfig, WhiteningConfig
 from indexer.errors import CorruptIndexError, StoreError
+from indexer.recipe.config import EncoderConfig, WhiteningConfig
 from indexer.store import open_files
 from indexer.store.embeddings import EmbeddingReader
 from indexer.store.files import BLOCK, FileDigest, atomic_write_bytes
@@ -171,7 +171,7 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
 os.fsync = lambda descriptor: None
 import numpy as np
 from indexer import BuildConfig, Document, RunOptions, add_documents, build_index, refit_index
-from indexer.config import EncoderConfig, IndexConfig, StoreConfig, WhiteningConfig
+from indexer.recipe.config import EncoderConfig, IndexConfig, StoreConfig, WhiteningConfig
 from search import SearchEngine, verify_index
 
 index, options = sys.argv[1], RunOptions(allow_low_recall=True)

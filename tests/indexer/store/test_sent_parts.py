@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from indexer.errors import StoreError
 from indexer.moments import Moments
-from indexer.settings import named_path
+from indexer.recipe.loading import named_path
 from indexer.store import layout
 from indexer.store.bucket import Bucket, open_bucket
 from indexer.store.files import FileDigest, atomic_write_bytes, make_folder

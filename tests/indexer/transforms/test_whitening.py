@@ -11,10 +11,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save
 
-from indexer.config import Role, WhiteningConfig
 from indexer.errors import ConfigError, CorruptIndexError
 from indexer.moments import Moments
 from indexer.papers.latte_mix.hellinger import Hellinger
+from indexer.recipe.config import Role, WhiteningConfig
 from indexer.transforms import (
     Normalisation,
     Transform,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from indexer.corpus import read_corpus
+from indexer.corpus.corpus import read_corpus
 from indexer.errors import ConfigError, CorpusError, ExistsError
 from search.cli.demo_corpus import stdlib_documents, write_stdlib_corpus
 

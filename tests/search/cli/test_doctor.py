@@ -10,7 +10,7 @@ from typing import Any, get_args
 import pytest
 
 from indexer.ann import faiss_index
-from indexer.config import Precision
+from indexer.recipe.config import Precision
 from search.cli.doctor import Choice, Machine, Problem
 from tests.search.cli.test_cli import ISOTROPE, ROOT, isotrope
 from tests.test_architecture import HEAVY, loaded_by

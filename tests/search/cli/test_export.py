@@ -8,10 +8,10 @@ import pytest
 from click.testing import CliRunner
 
 from indexer import BuildConfig, build_index
-from indexer.config import EncoderConfig, WhiteningConfig
-from indexer.encoders.hub import quiet_transformers
 from indexer.errors import ExistsError
-from indexer.run_options import RunOptions
+from indexer.models.hub import quiet_transformers
+from indexer.recipe.config import EncoderConfig, WhiteningConfig
+from indexer.recipe.run_options import RunOptions
 from search.cli import cli
 from tests.documents import DOCUMENTS
 

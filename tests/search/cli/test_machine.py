@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 import torch
 
-from indexer import control_group, parallel
-from indexer.config import EncoderConfig
-from indexer.encoders import load_encoder
+from indexer.encoders.load import load_encoder
 from indexer.errors import ConfigError, MachineError
-from indexer.parallel import available_cores
-from indexer.run_options import RunOptions
+from indexer.recipe.config import EncoderConfig
+from indexer.recipe.run_options import RunOptions
+from indexer.system import control_group
+from indexer.system import threads as parallel
+from indexer.system.threads import available_cores
 from search.cli import doctor
 from search.cli.doctor import Choice, Cores, Disk, Faiss, Gpu, Machine, choices, examine, problems
 

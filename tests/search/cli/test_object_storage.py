@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import search.cli
-from indexer.settings import named_path
+from indexer.recipe.loading import named_path
 from indexer.store.bucket import open_bucket
 from search.describe import describe_index
 from search.index import Index

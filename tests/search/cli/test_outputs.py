@@ -18,10 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexer import BuildConfig
-from indexer import output_files as module
 from indexer.errors import ConfigError, ExistsError, IsotropeError, StoreError
-from indexer.output_files import check_output, descriptor_of, is_stdout, is_stream, open_output
 from indexer.store.layout import is_index_folder
+from indexer.system import output_files as module
+from indexer.system.output_files import check_output, descriptor_of, is_stdout, is_stream, open_output
 from search.cli import cli
 from search.cli.demo_corpus import write_stdlib_corpus
 from search.evaluation.result import Clock, write_result

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from indexer import BuildConfig, Document, build_index
 from indexer.arrays import RowIds, Vectors
-from indexer.config import ChunkConfig, EncoderConfig, StoreConfig
+from indexer.recipe.config import ChunkConfig, EncoderConfig, StoreConfig
 from search.dedup.deduplicate import deduplicate
 from search.dedup.distinct import CrossDocumentPairs, VectorCopies, find_distinct
 from search.dedup.greedy import DedupDocuments

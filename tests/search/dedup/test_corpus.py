@@ -8,9 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from indexer import BuildConfig, build_index, read_corpus
-from indexer.config import EncoderConfig
 from indexer.errors import ConfigError, ExistsError
-from indexer.run_options import RunOptions
+from indexer.recipe.config import EncoderConfig
+from indexer.recipe.run_options import RunOptions
 from search import CorpusBuild, DedupFiles, Deduplication, Index, PairFiles, deduplicate, deduplicate_corpus
 from tests.playground import documents, write_rows
 

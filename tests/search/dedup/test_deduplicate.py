@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from indexer import BuildConfig, Document, ann, build_index
-from indexer.config import EncoderConfig, StoreConfig
 from indexer.corpus.document import joined_text
 from indexer.errors import ConfigError, EvaluationError, MismatchError, NotAnIndexError, StoreError
+from indexer.recipe.config import EncoderConfig, StoreConfig
 from search.dedup import inputs as inputs_module
 from search.dedup.deduplicate import Deduplication, deduplicate
 from search.dedup.distinct import normalised_text

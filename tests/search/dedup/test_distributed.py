@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from indexer import BuildConfig, Document, build_index
-from indexer.config import EncoderConfig
 from indexer.errors import MachineError
 from indexer.executors import Executor, WorkerPool
 from indexer.executors.scheduler import Scheduler
+from indexer.recipe.config import EncoderConfig
 from search import Index, deduplicate
 from search.dedup.inputs import open_inputs
 from search.dedup.join import distributed

@@ -20,9 +20,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from indexer import BuildConfig, Document, build_index, read_corpus
-from indexer.config import CorpusConfig
-from indexer.corpus import Corpus
+from indexer.corpus.corpus import Corpus
 from indexer.errors import ConfigError, CorpusError, StoreError
+from indexer.recipe.config import CorpusConfig
 from search.dedup import corpus_writing as writing
 from search.dedup.kept import check_kept, write_kept
 from search.index import Index

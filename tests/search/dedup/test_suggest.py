@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from indexer import BuildConfig, Document, build_index
 from indexer.arrays import RowIds, Vectors
-from indexer.config import EncoderConfig, StoreConfig, WhiteningConfig
 from indexer.errors import ConfigError
+from indexer.recipe.config import EncoderConfig, StoreConfig, WhiteningConfig
 from search.dedup.deduplicate import deduplicate
 from search.dedup.distinct import Distinct, find_distinct
 from search.dedup.pairs import PairSource, tile_scores

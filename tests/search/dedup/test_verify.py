@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from indexer import BuildConfig, Document, build_index
-from indexer.config import EncoderConfig, StoreConfig
 from indexer.errors import ConfigError, MismatchError
+from indexer.recipe.config import EncoderConfig, StoreConfig
 from search.dedup import brute_force
 from search.dedup.duplicates_file import Duplicates, read_duplicates, write_duplicates
 from search.dedup.findings import DedupVerifyReport

@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 from safetensors.numpy import save as save_tensors
 
 from indexer import BuildConfig, build_index
-from indexer.config import WhiteningConfig
-from indexer.encoders import EncoderSpec, load_encoder
-from indexer.encoders.load import open_encoder
+from indexer.encoders.load import load_encoder, open_encoder
 from indexer.errors import ConfigError, CorpusError, EvaluationError, MachineError, NotAnIndexError
 from indexer.hashing import hash_id
 from indexer.lazy import install_line, require_extra
+from indexer.models.encoder_spec import EncoderSpec
 from indexer.moments import Moments
-from indexer.output_files import check_output
-from indexer.run_options import RunOptions
+from indexer.recipe.config import WhiteningConfig
+from indexer.recipe.run_options import RunOptions
+from indexer.system.output_files import check_output
 from indexer.transforms import Normalisation, Whitening, fit_whitening
 from search.evaluation import embeddings as states_module
 from search.evaluation.embeddings import EmbeddingSource

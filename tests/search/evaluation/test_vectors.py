@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from indexer import BuildConfig, Document, build_index, read_corpus
-from indexer.config import EncoderConfig, StoreConfig, WhiteningConfig
 from indexer.errors import ConfigError, EvaluationError
+from indexer.recipe.config import EncoderConfig, StoreConfig, WhiteningConfig
 from search import SearchEngine, deduplicate, write_kept
 from search.evaluation.recall.recall import evaluate_recall
 from search.evaluation.report.page import ReportOptions, write_report

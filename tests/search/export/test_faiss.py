@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 
 from indexer import BuildConfig, Document, ann, build_index
 from indexer.ann.factory import with_query_transform
-from indexer.config import ChunkConfig, EncoderConfig, IndexConfig, WhiteningConfig
-from indexer.corpus import joined_text
+from indexer.corpus.document import joined_text
 from indexer.errors import ConfigError, CorruptIndexError, StoreError
 from indexer.moments import Moments
 from indexer.pipeline.add import add_documents
 from indexer.pipeline.delete import delete_documents
-from indexer.run_options import RunOptions
+from indexer.recipe.config import ChunkConfig, EncoderConfig, IndexConfig, WhiteningConfig
+from indexer.recipe.run_options import RunOptions
 from indexer.transforms import Whitening, fit_whitening
 from search import SearchEngine, export_faiss, export_sentence_transformers
 from search.index import Index

@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from indexer import BuildConfig, Document, build_index
-from indexer.config import ChunkConfig
 from indexer.errors import ConfigError, CorruptIndexError
 from indexer.pipeline.delete import delete_documents
-from indexer.run_options import RunOptions
+from indexer.recipe.config import ChunkConfig
+from indexer.recipe.run_options import RunOptions
 from search import export_parquet
 from search.export import parquet
 from search.index import Index

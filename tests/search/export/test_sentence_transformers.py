@@ -16,12 +16,12 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import load_file, save_file
 
 from indexer import BuildConfig, build_index
-from indexer.config import EncoderConfig, WhiteningConfig
-from indexer.encoders.hub import quiet_transformers
 from indexer.encoders.load import load_encoder
-from indexer.encoders.spec import spec_of_index
 from indexer.errors import ExistsError, IsotropeError, MismatchError, ModelError, StoreError
-from indexer.run_options import RunOptions
+from indexer.models.hub import quiet_transformers
+from indexer.models.resolution import spec_of_index
+from indexer.recipe.config import EncoderConfig, WhiteningConfig
+from indexer.recipe.run_options import RunOptions
 from indexer.transforms import Whitening
 from search import ExportReport, SearchEngine, export_sentence_transformers
 from search.export import st_modules

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from indexer import BuildConfig, Document, build_index
-from indexer.config import ChunkConfig, IndexConfig
 from indexer.errors import ConfigError, EvaluationError
 from indexer.pipeline.delete import delete_documents
-from indexer.run_options import RunOptions
+from indexer.recipe.config import ChunkConfig, IndexConfig
+from indexer.recipe.run_options import RunOptions
 from search import Hit, SearchEngine, export_trec_run
 from tests.documents import DOCUMENTS
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 from indexer.corpus.document import Document
-from search.filters import MetadataFilter
+from search.filters.filters import MetadataFilter
 from tests.stored import open_index, write_index
 
 if TYPE_CHECKING:

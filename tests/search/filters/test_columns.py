@@ -10,9 +10,10 @@ import pytest
 
 from indexer.corpus.document import Document
 from indexer.errors import ConfigError
-from search.filters import MetadataFilter, columns, filters
+from search.filters import columns, filters
 from search.filters.columns import RESERVED, ColumnNames, LruCache
 from search.filters.database import FilterDatabase, FilterError
+from search.filters.filters import MetadataFilter
 from tests.search.filters.filtered import open_filters
 from tests.search.filters.test_filters import PARTS
 from tests.search.filters.test_filters import index as index  # a fixture

@@ -11,8 +11,9 @@ import pytest
 from indexer.corpus.document import Document
 from indexer.errors import ConfigError
 from indexer.store import documents
-from search.filters import MetadataFilter, database, filters
+from search.filters import database, filters
 from search.filters.database import Condition, FilterDatabase, FilterError, TimeLimitError
+from search.filters.filters import MetadataFilter
 from tests.search.filters.filtered import open_filters
 from tests.search.filters.test_filters import index as index  # a fixture
 

@@ -19,8 +19,10 @@ from hypothesis import strategies as st
 from indexer.corpus.columns import STORED_NAMES
 from indexer.corpus.document import Document
 from indexer.errors import ConfigError
-from search.filters import ColumnFacet, MetadataFilter, column_facets, facets
+from search.filters import facets
 from search.filters.columns import RESERVED
+from search.filters.facets import ColumnFacet, column_facets
+from search.filters.filters import MetadataFilter
 from tests.stored import open_index, write_index
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from indexer.corpus.document import Document
 from indexer.errors import ConfigError
-from search.filters import MetadataFilter
+from search.filters.filters import MetadataFilter
 from tests.search.filters.expressions import Expressions
 from tests.search.filters.filtered import Row, Truth, and_, compared, is_like, not_, open_filters, or_, row_of
 

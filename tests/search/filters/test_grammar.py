@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from indexer.corpus.document import Document
 from indexer.errors import ConfigError
-from search.filters import MetadataFilter
 from search.filters.database import Condition
+from search.filters.filters import MetadataFilter
 from search.filters.functions import FUNCTIONS
 from search.filters.scanner import DEEPEST, LONGEST
 from tests.search.filters.filtered import open_filters

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from search.filters import MetadataFilter
 from search.filters.database import Tree
+from search.filters.filters import MetadataFilter
 from tests.search.filters.test_grammar import index as index  # a fixture
 from tests.search.filters.test_grammar import refused
 

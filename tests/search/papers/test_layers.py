@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from indexer.config import BuildConfig, PoolingMode
-from indexer.encoders import load_encoder
+from indexer.encoders.load import load_encoder
 from indexer.encoders.transformer import TransformerEncoder
 from indexer.errors import ConfigError, EvaluationError, MachineError
+from indexer.recipe.config import BuildConfig, PoolingMode
 from search.evaluation.plots.drawing import check_plot
 from search.evaluation.settings import Sweep
 from search.evaluation.sts.data import Task, read_tasks

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 from indexer import BuildConfig
-from indexer.config import EncoderConfig
-from indexer.encoders import load_encoder, resolve_spec
+from indexer.encoders.load import load_encoder
 from indexer.encoders.token_embeddings import TokenEmbeddings
 from indexer.errors import ConfigError, CorpusError
+from indexer.models.resolution import resolve_spec
 from indexer.papers.flow import FlowConfig
 from indexer.papers.latte_mix.settings import LatteMixConfig
 from indexer.progress import NoProgress
+from indexer.recipe.config import EncoderConfig
 from search.evaluation.settings import Sweep
 from search.evaluation.sts.data import Task, read_tasks
 from search.evaluation.sts.sts import StsOptions, evaluate_sts

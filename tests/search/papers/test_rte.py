@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from indexer.config import BuildConfig
-from indexer.encoders import load_encoder
+from indexer.encoders.load import load_encoder
 from indexer.encoders.transformer import TransformerEncoder
 from indexer.errors import ConfigError, EvaluationError
+from indexer.recipe.config import BuildConfig
 from search.evaluation.settings import Strength, Sweep
 from search.evaluation.target import Target
 from search.papers.rte import (

@@ -13,7 +13,7 @@ import transformers
 from safetensors.torch import save_file
 
 from indexer import BuildConfig
-from indexer.config import EncoderConfig
+from indexer.recipe.config import EncoderConfig
 from search.evaluation.sts.data import TASKS, read_tasks
 from search.evaluation.sts.sts import StsOptions, evaluate_sts
 from search.evaluation.target import Target

@@ -11,7 +11,7 @@ from indexer import BuildConfig
 from indexer.arrays import Float64Array as Array
 from indexer.errors import ConfigError, EvaluationError
 from indexer.progress import NoProgress
-from indexer.run_options import RunOptions
+from indexer.recipe.run_options import RunOptions
 from search.cli.evaluate import COMMANDS
 from search.evaluation.target import Target
 from search.papers.word_sets import Analogies, Categories, Similarity, WordSet

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from indexer.corpus import read_corpus
+from indexer.corpus.corpus import read_corpus
 from indexer.corpus.document import joined_text
 from indexer.errors import MachineError
-from indexer.ranking_config import HybridConfig
+from indexer.recipe.ranking import HybridConfig
 from search.evaluation.retrieval.beir import read_judged
 from search.evaluation.retrieval.metrics import measure
 from search.ranking.bm25 import BM25Ranking, bm25_parameters, describe_bm25

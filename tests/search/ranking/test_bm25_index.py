@@ -11,7 +11,7 @@ import pytest
 from indexer import BuildConfig, Document, add_documents, build_index, delete_documents, refit_index
 from indexer.corpus.document import joined_text
 from indexer.errors import CorruptIndexError, MachineError
-from indexer.ranking_config import HybridConfig
+from indexer.recipe.ranking import HybridConfig
 from search import SearchEngine
 from search.index import Index
 from search.ranking.bm25 import BM25Index, BM25Ranking

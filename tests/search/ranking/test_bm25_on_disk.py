@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from indexer.ranking_config import HybridConfig
+from indexer.recipe.ranking import HybridConfig
 from search.ranking import terms as terms_module
 from search.ranking.bm25 import BM25, bm25_parameters
 from search.ranking.exact import id_order, top_k_above_zero

@@ -12,10 +12,10 @@ import pytest
 
 from indexer import BuildConfig, RunOptions, add_documents, build_index, refit_index
 from indexer.arrays import Float64Array
-from indexer.encoders.cross_encoder_spec import resolve_cross_encoder, with_recorded_hash
 from indexer.encoders.protocol import EncodeStats
 from indexer.errors import ConfigError, CorpusError, ExistsError, MismatchError, ModelError
-from indexer.ranking_config import RerankConfig
+from indexer.models.cross_encoder_spec import resolve_cross_encoder, with_recorded_hash
+from indexer.recipe.ranking import RerankConfig
 from indexer.store.manifest import load_manifest
 from search.ranking.cross_encoder import CrossEncoder, another_model, open_cross_encoder
 from tests.documents import DOCUMENTS

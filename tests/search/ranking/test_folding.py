@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from indexer import BuildConfig, Document, add_documents, build_index, delete_documents
 from indexer.arrays import Vectors
-from indexer.config import ChunkConfig, EncoderConfig, IndexConfig, StoreConfig, WhiteningConfig
 from indexer.papers.latte_mix.settings import LatteMixConfig
+from indexer.recipe.config import ChunkConfig, EncoderConfig, IndexConfig, StoreConfig, WhiteningConfig
 from search import SearchEngine
 from search.index import Index
 from search.ranking import folding

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from indexer.ranking_config import HybridConfig
+from indexer.recipe.ranking import HybridConfig
 from search.ranking.fusion import (
     RRF_K,
     BothScores,

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from indexer import BuildConfig, Document, build_index, delete_documents, refit_index
-from indexer.config import EncoderConfig, StoreConfig
 from indexer.errors import ConfigError
-from indexer.ranking_config import HybridConfig
+from indexer.recipe.config import EncoderConfig, StoreConfig
+from indexer.recipe.ranking import HybridConfig
 from search import SearchEngine
 from search.hits import Hit
 from search.index import Index

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from indexer import BuildConfig, build_index, delete_documents
-from indexer.config import EncoderConfig
 from indexer.errors import ConfigError
+from indexer.recipe.config import EncoderConfig
 from search import SearchEngine
-from search.filters import delete_where
+from search.filters.filters import delete_where
 from search.ranking.options import SearchOptions
 from tests.documents import DOCUMENTS
 from tests.search.cli.test_cli import isotrope

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from indexer import Document, add_documents, build_index, delete_documents
-from indexer.config import BuildConfig, EncoderConfig
 from indexer.errors import ConfigError
+from indexer.recipe.config import BuildConfig, EncoderConfig
 from search import SearchEngine
 from search.hits import Hit
 from search.index import Index
@@ -31,7 +31,7 @@ QUERY = "text about whales"
 @pytest.fixture(scope="module")
 def index(tmp_path_factory: pytest.TempPathFactory, tiny_model: Callable[[str], Path]) -> Path:
     """A corpus with a history, so that live numbers are not stored ones."""
-    from indexer.config import StoreConfig
+    from indexer.recipe.config import StoreConfig
 
     folder = tmp_path_factory.mktemp("finding") / "index"
     encoder = EncoderConfig(model=str(tiny_model("bert")), max_length=32, precision="float32")

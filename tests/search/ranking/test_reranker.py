@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexer import BuildConfig, RunOptions, add_documents, build_index, refit_index
-from indexer.config import ChunkConfig, EncoderConfig, StoreConfig
 from indexer.corpus.document import joined_text
 from indexer.errors import ConfigError, MismatchError, ModelError
-from indexer.ranking_config import RerankConfig
+from indexer.recipe.config import ChunkConfig, EncoderConfig, StoreConfig
+from indexer.recipe.ranking import RerankConfig
 from search import SearchEngine
 from search.ranking.documents import RankedDocument
 from search.ranking.reranker import in_order, open_reranker

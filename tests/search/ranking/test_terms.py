@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from indexer.errors import ConfigError, MachineError
-from indexer.ranking_config import LANGUAGES, HybridConfig
+from indexer.recipe.ranking import LANGUAGES, HybridConfig
 from search.ranking.terms import terms_key, terms_parameters, tokenize
 
 

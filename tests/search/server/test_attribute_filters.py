@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from indexer import Document
-from search.filters import MetadataFilter
-from search.server.attribute_filters import ComparisonFilter, CompoundFilter, OutlinedFilter, condition_of
-from search.server.failures import RequestError
-from search.server.vector_stores import attributes_of
+from search.filters.filters import MetadataFilter
+from search.server.http.failures import RequestError
+from search.server.openai.attribute_filters import ComparisonFilter, CompoundFilter, OutlinedFilter, condition_of
+from search.server.openai.vector_stores import attributes_of
 from tests.search.filters.filtered import Row, open_filters, row_of
 
 FILTERS: TypeAdapter[ComparisonFilter | CompoundFilter] = TypeAdapter(OutlinedFilter)

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from openai import AsyncOpenAI, OpenAI
 
 from indexer import BuildConfig, Document, build_index
-from indexer.config import EncoderConfig, WhiteningConfig
-from indexer.encoders import EncodeStats, Role
+from indexer.encoders.protocol import EncodeStats
+from indexer.recipe.config import EncoderConfig, Role, WhiteningConfig
 from search import SearchEngine
-from search.server import embeddings
 from search.server.app import ServedIndex, serve_engine
-from search.server.embeddings import EmbeddingRequest, rows_as_json
+from search.server.openai import embeddings
+from search.server.openai.embeddings import EmbeddingRequest, rows_as_json
 from search.server.settings import ServerLimits, ServerSettings
 from tests.documents import DOCUMENTS
 from tests.search.server.conftest import Serve

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from search.server.guard import ABORT, Guard
+from search.server.http.guard import ABORT, Guard
 from search.server.metrics import ServerMetrics
 from search.server.settings import ServerLimits, ServerSettings
 from tests.servers import ADMIN_KEY, READ_KEY, keys
@@ -343,7 +343,7 @@ def test_a_request_that_is_open_when_the_server_has_waited_long_enough_is_told_s
 
 
 def test_who_does_not_read_the_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("search.server.guard._AFTER", 0.01)
+    monkeypatch.setattr("search.server.http.guard._AFTER", 0.01)
     client = Client("/v1/search").send(b"{}")
 
     async def full(message: Any) -> None:

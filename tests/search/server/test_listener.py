@@ -20,9 +20,9 @@ import pytest
 from indexer import BuildConfig, Document, add_documents, build_index
 from indexer.errors import ConfigError
 from search import SearchEngine
-from search.server import connection as connection_module
 from search.server.app import serve_engine
-from search.server.listener import Listener
+from search.server.http import connection as connection_module
+from search.server.http.listener import Listener
 from search.server.settings import ServerSettings
 from tests.search.cli.test_cli import isotrope
 from tests.servers import READ_KEY, ROOT, LiveServer, keys, live_server, server_process
@@ -214,7 +214,7 @@ def test_a_port_that_is_taken_is_an_error(served_folder: Path) -> None:
 
 
 def test_a_blank_line_after_an_answer_keeps_no_place(served_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("search.server.listener._KEEP_ALIVE", 1)
+    monkeypatch.setattr("search.server.http.listener._KEEP_ALIVE", 1)
     with live_server(served_folder) as server, connection(server) as taken:
         taken.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         assert status_of_answer(taken) == 200
@@ -225,7 +225,7 @@ def test_a_blank_line_after_an_answer_keeps_no_place(served_folder: Path, monkey
 def test_a_body_that_is_too_long_is_told_so_also_to_who_reads_no_answer_while_sending(
     served_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("search.server.guard._DRAIN_SECONDS", 30)
+    monkeypatch.setattr("search.server.http.guard._DRAIN_SECONDS", 30)
     with live_server(served_folder) as server:
         asking = http.client.HTTPConnection(*server.served_at, timeout=20)
         with contextlib.closing(asking):

@@ -15,14 +15,14 @@ from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
 from indexer import BuildConfig, Document, add_documents, build_index
-from indexer.config import ChunkConfig
+from indexer.recipe.config import ChunkConfig
 from search import SearchEngine
 from search.filters.facets import ColumnFacet
-from search.server.agents import Agents
 from search.server.generations import prepare
+from search.server.mcp.agents import Agents
+from search.server.mcp.tools import INFO, NOTE, TOOLS, Tool, columns_in_words
 from search.server.service import SearchService
 from search.server.settings import ServerLimits, ServerSettings
-from search.server.tools import INFO, NOTE, TOOLS, Tool, columns_in_words
 from tests.agents import DOCUMENTS, HOSTILE, MODES, build_library, call, each_tool, place_is_free, refusal, text_of
 from tests.search.server.test_service import Slow
 

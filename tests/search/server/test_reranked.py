@@ -12,9 +12,9 @@ from indexer import refit_index
 from indexer.errors import ConfigError
 from search import SearchClient, SearchEngine
 from search.server.generations import prepare
+from search.server.mcp.tools import TOOLS
 from search.server.service import SearchService
 from search.server.settings import ServerLimits, ServerSettings
-from search.server.tools import TOOLS
 from tests.search.cli.test_cli import isotrope
 from tests.servers import LiveServer, live_server
 from tests.tiny_models import make_tiny_cross_encoder

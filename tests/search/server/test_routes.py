@@ -20,13 +20,13 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from indexer import BuildConfig, Document, build_index
-from indexer.config import EncoderConfig
+from indexer.recipe.config import EncoderConfig
 from indexer.store import layout
 from indexer.store.documents import DocumentReader
 from search import SearchEngine
 from search.files import to_json
-from search.server import answers
-from search.server.messages import SearchRequest
+from search.server.http import answers
+from search.server.http.messages import SearchRequest
 from search.server.settings import ServerSettings
 from tests.documents import DOCUMENTS
 from tests.search.cli.test_cli import isotrope

@@ -7,8 +7,8 @@ import click
 from search.cli.query import command
 from search.client import _fields_of
 from search.ranking.options import SEARCH_OPTIONS, SearchOptions
-from search.server.messages import SearchRequest
-from search.server.tools import DocumentArguments
+from search.server.http.messages import SearchRequest
+from search.server.mcp.tools import DocumentArguments
 
 VALUES = {bool: True, int: 3, float: 0.7, str: "year"}
 

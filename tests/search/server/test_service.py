@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from indexer import BuildConfig, Document, add_documents, build_index, compact_index, delete_documents
-from indexer.encoders import Role
 from indexer.errors import ConfigError, MachineError, StoreError, UnknownDocumentError
+from indexer.recipe.config import Role
 from indexer.store import layout
 from search import SearchEngine
 from search.filters.filters import MetadataFilter

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from indexer import BuildConfig, Document, build_index, refit_index
-from indexer.config import EncoderConfig
+from indexer.recipe.config import EncoderConfig
 from search import SearchEngine, SearchOptions
 from search.server.service import SearchService
 from search.server.settings import ServerSettings

@@ -13,15 +13,15 @@ from openai import AsyncOpenAI, OpenAI
 from pydantic import BaseModel, ValidationError
 
 from indexer import BuildConfig, Document, add_documents, build_index, refit_index
-from indexer.config import ChunkConfig
+from indexer.recipe.config import ChunkConfig
 from search import SearchEngine
 from search.ranking.options import SearchOptions
-from search.server import vector_stores
-from search.server.embeddings import EmbeddingRequest
+from search.server.openai import vector_stores
+from search.server.openai.embeddings import EmbeddingRequest
+from search.server.openai.vector_stores import HybridSearch, RankingOptions, StoreSearchRequest
 from search.server.room import RoomShare
 from search.server.service import SearchReply, SearchService
 from search.server.settings import ServerSettings
-from search.server.vector_stores import HybridSearch, RankingOptions, StoreSearchRequest
 from tests.documents import DOCUMENTS
 from tests.search.server.conftest import Serve
 from tests.waiting import PATIENCE

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexer import BuildConfig, Document, build_index
-from indexer.config import EncoderConfig, StoreConfig
 from indexer.errors import ConfigError, CorruptIndexError, EvaluationError
 from indexer.hashing import canonical_sha256, hash_id
+from indexer.recipe.config import EncoderConfig, StoreConfig
 from indexer.store.manifest import load_manifest
 from search import SearchEngine
 from search.evaluation.recall.drawn_queries import draw_queries

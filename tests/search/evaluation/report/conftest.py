@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from indexer import BuildConfig, Document, build_index
-from indexer.config import EncoderConfig, StoreConfig
+from indexer.recipe.config import EncoderConfig, StoreConfig
 from tests.documents import DOCUMENTS
 from tests.search.evaluation.report.pages import Built
 

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexer import BuildConfig, Document, build_index
-from indexer.config import EncoderConfig, StoreConfig
 from indexer.errors import EvaluationError
+from indexer.recipe.config import EncoderConfig, StoreConfig
 from search import SearchEngine
 from search.dedup.deduplicate import deduplicate
 from search.dedup.duplicates_file import SCHEMA, Duplicates, read_duplicates, write_duplicates

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from indexer import BuildConfig, Document, build_index, read_corpus
-from indexer.config import EncoderConfig, StoreConfig
 from indexer.errors import ConfigError, MachineError
+from indexer.recipe.config import EncoderConfig, StoreConfig
 from indexer.store.quality import Quality
 from search import SearchEngine
 from search.evaluation.report.page import render, write_report

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from indexer import BuildConfig
-from indexer.config import EncoderConfig, StoreConfig
+from indexer.recipe.config import EncoderConfig, StoreConfig
 from tests.search.evaluation.retrieval.tiny_collection import WORDS, Cli, built, write_lines
 
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from indexer import BuildConfig, build_index, delete_documents, read_corpus, refit_index
-from indexer.config import EncoderConfig, StoreConfig, WhiteningConfig
 from indexer.errors import ConfigError, MachineError
-from indexer.ranking_config import HybridConfig
+from indexer.recipe.config import EncoderConfig, StoreConfig, WhiteningConfig
+from indexer.recipe.ranking import HybridConfig
 from search import SearchEngine
 from search.evaluation.plots.retrieval import panels_of
 from search.evaluation.retrieval.beir import read_judged

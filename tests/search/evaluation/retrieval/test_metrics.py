@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from indexer.config import WhiteningConfig
 from indexer.errors import ConfigError, MachineError
+from indexer.recipe.config import WhiteningConfig
 from search.evaluation.retrieval.metrics import MeasuredRun, PairedComparison, measure, measure_names
 from search.evaluation.retrieval.retrieval import RetrievalOptions
 from search.evaluation.settings import Setting

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from indexer import BuildConfig, Document
-from indexer.config import ChunkConfig
 from indexer.errors import ConfigError
-from indexer.ranking_config import RerankConfig
+from indexer.recipe.config import ChunkConfig
+from indexer.recipe.ranking import RerankConfig
 from search import SearchEngine
 from search.evaluation.result import read_result, write_result
 from search.evaluation.retrieval.reranked import RerankTask

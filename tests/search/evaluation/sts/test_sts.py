@@ -11,9 +11,9 @@ from scipy.stats import rankdata
 
 from indexer import BuildConfig, lazy
 from indexer.arrays import Float64Array
-from indexer.encoders.hub import DEMO_PACKAGE
 from indexer.errors import ConfigError, EvaluationError
-from indexer.run_options import RunOptions
+from indexer.models.hub import DEMO_PACKAGE
+from indexer.recipe.run_options import RunOptions
 from search.evaluation import embeddings as states_module
 from search.evaluation.settings import Sweep
 from search.evaluation.sts.data import TASKS, Subset, Task, read_tasks

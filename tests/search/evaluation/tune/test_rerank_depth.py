@@ -12,11 +12,11 @@ import pytest
 
 from indexer import BuildConfig, Document, build_index, refit_index
 from indexer.arrays import Float64Array
-from indexer.config import ChunkConfig, EncoderConfig, StoreConfig
-from indexer.encoders.cross_encoder_spec import resolve_cross_encoder
 from indexer.encoders.protocol import EncodeStats
 from indexer.errors import ConfigError
-from indexer.ranking_config import RerankConfig
+from indexer.models.cross_encoder_spec import resolve_cross_encoder
+from indexer.recipe.config import ChunkConfig, EncoderConfig, StoreConfig
+from indexer.recipe.ranking import RerankConfig
 from indexer.store.manifest import load_manifest
 from search.evaluation.result import read_result, write_result
 from search.evaluation.settings import Sweep

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from indexer.config import BuildConfig, EncoderConfig, StoreConfig, WhiteningConfig
 from indexer.corpus.document import Document
-from indexer.encoders import load_encoder
+from indexer.encoders.load import load_encoder
 from indexer.errors import ConfigError, CorpusError, CorruptIndexError, EvaluationError
-from indexer.pipeline import build_index
+from indexer.pipeline.build import build_index
+from indexer.recipe.config import BuildConfig, EncoderConfig, StoreConfig, WhiteningConfig
 from indexer.store.manifest import load_manifest
 from search.evaluation.settings import Setting, Sweep
 from search.evaluation.target import Target

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from indexer.config import BuildConfig, EncoderConfig, StoreConfig
-from indexer.encoders import load_encoder
-from indexer.pipeline import build_index
-from indexer.ranking_config import HybridConfig
+from indexer.encoders.load import load_encoder
+from indexer.pipeline.build import build_index
+from indexer.recipe.config import BuildConfig, EncoderConfig, StoreConfig
+from indexer.recipe.ranking import HybridConfig
 from search.evaluation.bootstrap import draw_counts
 from search.evaluation.retrieval.retrieval import RetrievalOptions, evaluate_retrieval
 from search.evaluation.settings import Sweep

@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
 
 from indexer import BuildConfig, Document, build_index
-from indexer.config import ChunkConfig, EncoderConfig, WhiteningConfig
+from indexer.recipe.config import ChunkConfig, EncoderConfig, WhiteningConfig
 from tests.playground import documents
 from tests.servers import LiveServer, live_server
 

@@ -1,0 +1,295 @@
+"""The bytes of one source, decompressed, and their lines.
+
+What a small file may unfold to is limited, and so is the length of a line.
+"""
+
+import bz2
+import codecs
+import gzip
+import io
+import sys
+import tempfile
+import zlib
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import IO, Any, Protocol
+
+from indexer.corpus.readers.remote import open_object
+from indexer.corpus.row import RAW_CHARACTERS, BadRow, BrokenFile
+from indexer.corpus.sources import SourceFile
+from indexer.errors import CorpusError, IsotropeError
+from indexer.system.regular_files import open_regular
+
+CHUNK_BYTES = 1 << 18  # read at once
+BOMB_BYTES = 64 << 20  # output below this is never called a bomb
+BOMB_RATIO = 250  # output over input; text reaches 3 to 20, gzip can do 1,030
+MAX_LINE_BYTES = 32 << 20
+# what zstd has decompressed before an error is lost with the chunk, so its chunks are small
+_ZSTD_CHUNK_BYTES = 1 << 14
+NumberedLine = tuple[int, bytes]  # from 1
+
+
+class ByteStream:
+    """Bytes of one file, plain or compressed; a context manager.
+
+    `read` raises BrokenFile ("compression", "bomb") for what is wrong with the content, and CorpusError for what
+    is wrong with the machine (permissions, a failing disk).
+    """
+
+    def __init__(self, file: SourceFile) -> None:
+        self.file = file
+        self._produced = 0
+        self._stack = ExitStack()
+
+    def __enter__(self) -> "ByteStream":
+        if self.file.is_stdin and sys.stdin is None:
+            raise CorpusError("stdin: it is closed. Way out: pipe the corpus in, or name a file.")
+        try:
+            raw: IO[bytes] | _CountingReader
+            raw = sys.stdin.buffer if self.file.is_stdin else self._stack.enter_context(open_source(self.file))
+        except OSError as error:
+            raise unreadable(self.file, error) from error
+        self._input = _CountingReader(raw)
+        self._plain = _decompressor(self._input, self.file.compression)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def read(self) -> bytes:
+        """The next bytes, at most CHUNK_BYTES; empty at the end of the file."""
+        try:
+            data = self._plain.read(CHUNK_BYTES)
+        except (EOFError, zlib.error, OSError) as error:
+            if self._input.fault is not None:
+                raise unreadable(self.file, self._input.fault) from error
+            if self._input.count == 0:
+                return b""  # a decompressor may call an empty file cut short; an empty file holds no rows
+            raise self._broken(error) from error
+        self._produced += len(data)
+        if self.file.compression and self._produced > BOMB_BYTES:
+            self._check_ratio()
+        return data
+
+    def _check_ratio(self) -> None:
+        ratio = self._produced / max(self._input.count, 1)
+        if ratio > BOMB_RATIO:
+            raise BrokenFile(
+                "bomb",
+                f"the {self.file.compression} stream unfolds to {ratio:.0f} times its size; the limit is {BOMB_RATIO}",
+                "decompress the file first if you trust it",
+            )
+
+    def _broken(self, error: Exception) -> BrokenFile:
+        cut = isinstance(error, EOFError) or "truncated" in str(error).lower()
+        # checksums come after the data, so what was already read need not be right
+        how = "is cut short" if cut else f"is corrupt ({error}), and rows before this point may be damaged"
+        return BrokenFile("compression", f"the {self.file.compression} stream {how}", "fetch the file again")
+
+
+def open_source(file: SourceFile) -> io.BufferedReader:
+    """Open a file, not stdin, as it is stored; seekable. Raises OSError, and of object storage StoreError."""
+    return open_regular(file.path) if file.path is not None else open_object(file.url)
+
+
+def open_seekable(file: SourceFile) -> IO[bytes]:
+    """Open a file for a format that needs to seek: stdin and compressed files as a temporary copy, gone when closed.
+
+    Raises OSError, CorpusError, and of object storage StoreError.
+    """
+    if not file.is_stdin and not file.compression:
+        return open_source(file)
+    copy = tempfile.TemporaryFile()  # noqa: SIM115 - handed to the caller
+    try:
+        with ByteStream(file) as stream:
+            while chunk := stream.read():
+                copy.write(chunk)
+        copy.seek(0)
+    except OSError as error:
+        copy.close()
+        raise CorpusError(f"{file.display_name}: cannot be unpacked to a temporary file: {error.strerror}.") from error
+    except CorpusError:
+        copy.close()
+        raise
+    return copy
+
+
+def unreadable(file: SourceFile, error: OSError) -> CorpusError:
+    """The machine's refusal to read a file, as an error that names the file."""
+    return CorpusError(f"{file.display_name}: cannot be read: {error.strerror or error}.")
+
+
+def numbered_lines(stream: ByteStream) -> Iterator[NumberedLine | BadRow]:
+    r"""Lines without their "\n", numbered from 1, and a BadRow ("long-line") for each beyond MAX_LINE_BYTES.
+
+    Only "\n" ends a line: a lone "\r", U+2028 or a form feed is content. A byte order mark at the start of the
+    file is dropped. Holds at most one line; of a line that is too long only the beginning.
+    """
+    number = 1
+    held = _HeldLine()
+    chunk = _first_chunk(stream)
+    while chunk:
+        head, newline, tail = chunk.partition(b"\n")
+        held.add(head)
+        if newline:
+            yield held.finish(number)
+            *whole, rest = tail.split(b"\n")
+            for number, line in enumerate(whole, number + 1):  # noqa: B020 - counts on from where it stands
+                yield number, line
+            number += 1
+            held.add(rest)
+        chunk = _read(stream, number)
+    if held.size:
+        yield held.finish(number)
+
+
+def text_lines(stream: IO[bytes], shown: str, error: type[IsotropeError]) -> Iterator[tuple[int, str]]:
+    r"""Lines of a user's list (queries, ids) as they arrive, as text, numbered from 1, as `numbered_lines` does.
+
+    Neither "\n" nor a "\r" before it is given. Raises `error`, naming the list as `shown`, the line and the byte, for
+    one that is not UTF-8 or beyond MAX_LINE_BYTES; OSError as the stream does.
+    """
+    number = 0
+    while line := stream.readline(MAX_LINE_BYTES + 1):
+        number += 1
+        if len(line) > MAX_LINE_BYTES:
+            raise error(f"{shown}:{number}: the line is longer than {MAX_LINE_BYTES:,} bytes. Way out: fix the line.")
+        start = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
+        text = decode_line(start.removesuffix(b"\n"), number)
+        if isinstance(text, BadRow):
+            raise error(f"{shown}:{number}: {text.what}. Way out: {text.way_out}.")
+        yield number, text.removesuffix("\r")
+
+
+def decode_line(line: bytes, number: int) -> str | BadRow:
+    """The line as text, or a BadRow ("encoding") that tells the first byte that is not UTF-8."""
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        hint = " (the file looks like UTF-16)" if line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else ""
+        return BadRow(
+            "encoding",
+            f"byte {error.start + 1} of the line, 0x{line[error.start]:02x}, is not UTF-8{hint}",
+            "convert the file to UTF-8 (iconv -t UTF-8)",
+            line=number,
+            raw=line,
+        )
+
+
+class _HeldLine:
+    """A line met in pieces."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self.size = 0
+
+    def add(self, piece: bytes) -> None:
+        if not piece:
+            return
+        if self.size > MAX_LINE_BYTES:
+            self._pieces = [self._pieces[0][: 4 * RAW_CHARACTERS]]
+        else:
+            self._pieces.append(piece)
+        self.size += len(piece)
+
+    def finish(self, number: int) -> NumberedLine | BadRow:
+        pieces, size = self._pieces, self.size
+        self._pieces, self.size = [], 0
+        if size > MAX_LINE_BYTES:
+            what = f"the line has {size:,} bytes; the limit is {MAX_LINE_BYTES:,}"
+            return BadRow("long-line", what, "split the document", line=number, raw=pieces[0])
+        return number, b"".join(pieces)
+
+
+def _first_chunk(stream: ByteStream) -> bytes:
+    start = b""
+    while len(start) < len(codecs.BOM_UTF8) and (more := _read(stream, 1)):
+        start += more
+    start = start.removeprefix(codecs.BOM_UTF8)
+    return start or _read(stream, 1)
+
+
+def _read(stream: ByteStream, line: int) -> bytes:
+    try:
+        return stream.read()
+    except BrokenFile as broken:
+        broken.line = line
+        raise
+
+
+class _Readable(Protocol):
+    def read(self, size: int, /) -> bytes: ...
+
+
+class _CountingReader(io.RawIOBase):
+    """Counts the bytes read and remembers a fault of the machine, which decompressors report as their own."""
+
+    def __init__(self, raw: Any) -> None:
+        self._raw = raw
+        self.count = 0
+        self.fault: OSError | None = None
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            data = self._raw.read(len(buffer))
+        except OSError as error:
+            self.fault = error
+            raise
+        buffer[: len(data)] = data
+        self.count += len(data)
+        return len(data)
+
+
+def _decompressor(raw: _CountingReader, compression: str) -> _Readable:
+    if compression == "gzip":
+        return _Gzip(raw)
+    if compression == "bz2":
+        return _Bz2(raw)
+    if compression == "zstd":
+        return _Zstd(raw)
+    return raw
+
+
+class _Gzip:
+    """`read` returns what came before an error in the stream, where GzipFile's own loses it to the error."""
+
+    def __init__(self, raw: _CountingReader) -> None:
+        self.read = gzip.GzipFile(fileobj=raw, mode="rb").read1
+
+
+class _Bz2:
+    """One or more bzip2 streams; unlike bz2.BZ2File, does not pass over garbage after the first in silence."""
+
+    def __init__(self, raw: _CountingReader) -> None:
+        self._raw = raw
+        self._stream = bz2.BZ2Decompressor()
+
+    def read(self, size: int) -> bytes:
+        data = b""
+        while not data:
+            packed = b""
+            if self._stream.eof:
+                packed = self._stream.unused_data or self._raw.read(CHUNK_BYTES) or b""
+                if not packed:
+                    return b""
+                self._stream = bz2.BZ2Decompressor()
+            elif self._stream.needs_input:
+                packed = self._raw.read(CHUNK_BYTES) or b""
+                if not packed:
+                    raise EOFError
+            data = self._stream.decompress(packed, size)
+        return data
+
+
+class _Zstd:
+    def __init__(self, raw: _CountingReader) -> None:
+        import pyarrow as pa
+
+        self._stream = pa.CompressedInputStream(pa.PythonFile(raw, "r"), "zstd")
+
+    def read(self, size: int) -> bytes:
+        data: bytes = self._stream.read(min(size, _ZSTD_CHUNK_BYTES))
+        return data

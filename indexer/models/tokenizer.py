@@ -1,0 +1,304 @@
+"""One route from a text to token ids, whatever runs the encoder; kept in the cache."""
+
+import json
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field
+from itertools import accumulate, chain
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from indexer.arrays import Int32Array
+from indexer.encoders.chunking import TokenOffsets
+from indexer.errors import ConfigError, CorpusError, ModelError
+from indexer.models.encoder_spec import EncoderSpec, Tokens
+from indexer.models.hub import as_model_errors, first_line, library_errors, quiet_transformers
+from indexer.models.model_files import PYTHON_TOKENIZED
+from indexer.models.model_json import read_config, read_tokenizer
+from indexer.system.cache import cached_folder
+from indexer.system.regular_files import read_regular
+from indexer.system.versions import version_of
+from indexer.typed_json import decode_json
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+
+Encoded = tuple[list[list[int]], list[list[int]] | None]
+"""Token ids of each text, and its token types where they are not all 0."""
+_FILE = "tokenizer.json"
+_RULES = 2  # bump when the same files would give another tokenizer
+_PROBE = "a"
+
+
+@dataclass(frozen=True)
+class TokenizerInfo:
+    """What must be known of a tokenizer beside its own file. JSON types."""
+
+    head: int  # special tokens that open a text
+    tail: int  # special tokens that close it
+    from_left: bool  # truncation cuts the beginning
+    padding: int  # id
+    stand_in: int  # id for a text without any token
+    types: Literal["none", "zero", "given"]  # token_type_ids: unknown to the tokenizer, always 0, or its own
+
+
+class TextTokenizer:
+    """Texts to `Tokens`. `run` gives the ids of a list of texts, uncut."""
+
+    def __init__(self, run: Callable[[list[str]], Encoded], facts: TokenizerInfo, max_length: int) -> None:
+        self.facts, self.run, self._max_length = facts, run, max_length
+        if max_length <= facts.head + facts.tail:
+            raise ConfigError(
+                f"encoder.max_length is {max_length}, but {facts.head + facts.tail} tokens are special ones; "
+                f"expected at least {facts.head + facts.tail + 1}."
+            )
+
+    def __call__(self, texts: Sequence[str]) -> Tokens:
+        """Token ids for each text. A text without any token gets one (end of text, or what stands for it).
+
+        Raises CorpusError for a text that is not valid Unicode (a lone surrogate).
+        """
+        ids, types = self.run(list(texts))
+        lengths = np.fromiter(map(len, ids), np.int32, len(ids))
+        ids = [self._cut(row) if row else [self.facts.stand_in] for row in ids]
+        starts = np.fromiter(accumulate(map(len, ids), initial=0), np.int64, len(ids) + 1)
+        flat_types = _flat([self._cut(row) if row else [0] for row in types], starts[-1]) if types else None
+        return Tokens(_flat(ids, starts[-1]), flat_types, starts, lengths)
+
+    def offsets(self, texts: Sequence[str]) -> list[TokenOffsets]:
+        """Where the tokens of each text begin, uncut and without special tokens.
+
+        Raises ConfigError for a tokenizer that does not say, CorpusError for a text that is not valid Unicode.
+        """
+        if not isinstance(self.run, FastTokenizer):
+            raise ConfigError(
+                "chunk.tokens needs to know which characters a token stands for, which this model's tokenizer, "
+                "written in Python, does not say. Set chunk.tokens=0, or choose a model with a tokenizer.json."
+            )
+        return self.run.offsets(list(texts))
+
+    def _cut(self, row: list[int]) -> list[int]:
+        """The first tokens (the last, where the tokenizer truncates on the left) between the special ones."""
+        if len(row) <= self._max_length:
+            return row
+        head, tail = self.facts.head, self.facts.tail
+        if self.facts.from_left:
+            return row[:head] + row[len(row) - self._max_length + head :]
+        return row[: self._max_length - tail] + row[len(row) - tail :]
+
+
+@dataclass(frozen=True)
+class KeptTokenizer:
+    """What is kept of a tokenizer of the `tokenizers` library, as JSON."""
+
+    facts: TokenizerInfo
+    tokenizer: str
+
+
+@dataclass(frozen=True)
+class FastTokenizer:
+    """The `run` of a tokenizer of the `tokenizers` library.
+
+    A model brings its own patterns, and one may need more steps for a text than the library allows: ModelError.
+    """
+
+    tokenizer: "Tokenizer"
+    types: bool  # whether it has types that are not always 0
+    name: str = "the tokenizer"
+
+    def __call__(self, texts: list[str]) -> Encoded:
+        encodings = self._run(self.tokenizer.encode_batch_fast, texts)
+        return [row.ids for row in encodings], [row.type_ids for row in encodings] if self.types else None
+
+    def offsets(self, texts: list[str]) -> list[TokenOffsets]:
+        """Where the tokens of each text begin, in characters of the text as it is before it is normalised."""
+        encodings = self._run(lambda some: self.tokenizer.encode_batch(some, add_special_tokens=False), texts)
+        return [
+            TokenOffsets(
+                np.fromiter((start for start, _ in row.offsets), np.int32, len(row)),
+                np.fromiter((-1 if word is None else word for word in row.word_ids), np.int32, len(row)),
+            )
+            for row in encodings
+        ]
+
+    def _run(self, encode: Callable[[list[str]], list[Any]], texts: list[str]) -> list[Any]:
+        try:
+            with tokenizer_errors(self.name):
+                return self._encoded(encode, texts)
+        except ModelError as error:
+            if len(texts) > 1:  # the library does not say which of them it was
+                for text in texts:
+                    self._run(encode, [text])
+                raise
+            way_out = "Leave that text out, or take another model."
+            raise ModelError(f'{error} The text begins "{_beginning(texts[0])}". {way_out}') from error
+
+    def _encoded(self, encode: Callable[[list[str]], list[Any]], texts: list[str]) -> list[Any]:
+        try:
+            return encode(texts)
+        except TypeError as error:
+            raise CorpusError(_not_unicode(texts)) from error
+
+
+def tokenizer_errors(name: str) -> AbstractContextManager[None]:
+    """Turn whatever a tokenizer raises into a ModelError that begins with `name`."""
+    return library_errors(lambda error: f"{name}: the tokenizer failed: {first_line(error)}.")
+
+
+def parse_tokenizer(data: bytes, max_length: int, name: str = "the tokenizer") -> TextTokenizer:
+    """What `dump_tokenizer` kept; loads neither torch nor transformers. `name` is for errors, of
+    which it raises ModelError."""
+    from tokenizers import Tokenizer
+
+    try:
+        kept = decode_json(data, KeptTokenizer)
+    except ValueError as error:
+        raise ModelError(f"{name}: not a tokenizer that was kept: {error}.") from error
+    with tokenizer_errors(name):
+        tokenizer = Tokenizer.from_str(kept.tokenizer)
+    return TextTokenizer(FastTokenizer(tokenizer, kept.facts.types == "given", name), kept.facts, max_length)
+
+
+def _flat(rows: list[list[int]], total: int) -> Int32Array:
+    try:
+        return np.fromiter(chain.from_iterable(rows), np.int32, total)
+    except OverflowError as error:
+        raise ModelError(f"the tokenizer gives token {max(map(max, rows)):,}, which no model has.") from error
+
+
+def _beginning(text: str) -> str:
+    return ascii(text[:60])[1:-1] + ("..." if len(text) > 60 else "")
+
+
+def _not_unicode(texts: list[str]) -> str:
+    broken = next((text for text in texts if any("\ud800" <= character <= "\udfff" for character in text)), "")
+    shown = ascii(broken[:60])
+    return f"the text {shown} is not valid Unicode (it holds a lone surrogate); decode it with the right encoding."
+
+
+def open_model_tokenizer(spec: EncoderSpec) -> TextTokenizer:
+    """The tokenizer of a model with layers: one of the `tokenizers` library from the cache, without transformers.
+
+    One written in Python is loaded by transformers each time. Raises as `load_tokenizer` does.
+    """
+    identity, root = spec.identity, spec.files.root
+    key = {
+        "rules": _RULES,
+        "tokenizer": identity.tokenizer,
+        "config": identity.config,
+        "lowercase": identity.lowercase,
+        "versions": {name: version_of(name) for name in ("tokenizers", "transformers")},
+    }
+
+    def make(folder: Path) -> None:
+        dumped = dump_tokenizer(load_tokenizer(root, identity.max_length, identity.lowercase))
+        (folder / _FILE).write_text(dumped or "", encoding="utf-8")
+
+    data = read_regular(cached_folder("tokenizers", key, make) / _FILE)
+    if data:
+        return parse_tokenizer(data, identity.max_length, str(root))
+    return load_tokenizer(root, identity.max_length, identity.lowercase)
+
+
+def load_tokenizer(folder: Path, max_length: int, lowercase: bool) -> TextTokenizer:
+    """The tokenizer in `folder`; `lowercase` adds lower-casing before its own normaliser.
+
+    Fast ones run in Rust, Python ones by their normal call. Raises ModelError, and ConfigError for a `max_length`
+    that leaves no room between the special tokens.
+    """
+    if (folder / "tokenizer.json").exists():
+        read_tokenizer(folder / "tokenizer.json")
+    with as_model_errors(folder, "the tokenizer"):
+        tokenizer = _load(folder)
+        if not tokenizer.is_fast:
+            _require_own_files(folder, tokenizer, lowercase)
+            return TextTokenizer(_PythonTokenizer(tokenizer, str(folder)), _facts(tokenizer), max_length)
+        backend = tokenizer.backend_tokenizer
+        backend.no_truncation()
+        backend.no_padding()
+        if lowercase:
+            _lowercase(backend)
+        facts = _facts(tokenizer)
+    return TextTokenizer(FastTokenizer(backend, facts.types == "given", str(folder)), facts, max_length)
+
+
+def dump_tokenizer(tokenizer: TextTokenizer) -> str | None:
+    """A tokenizer as JSON text for `parse_tokenizer`; None for one in Python."""
+    run = tokenizer.run
+    if not isinstance(run, FastTokenizer):
+        return None
+    return json.dumps({"facts": asdict(tokenizer.facts), "tokenizer": run.tokenizer.to_str()})
+
+
+@dataclass(frozen=True)
+class _PythonTokenizer:
+    """The `run` of a tokenizer written in Python, which nobody wrote for several threads."""
+
+    tokenizer: Any
+    name: str
+    _lock: Any = field(default_factory=Lock)
+
+    def __call__(self, texts: list[str]) -> Encoded:
+        with tokenizer_errors(self.name), self._lock:
+            encoded = self.tokenizer(texts, verbose=False)
+        return encoded["input_ids"], encoded.get("token_type_ids")
+
+
+def _load(folder: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    with quiet_transformers():
+        return AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+
+
+def _require_own_files(folder: Path, tokenizer: Any, lowercase: bool) -> None:
+    reads_vocabulary = read_config(folder / "config.json").model_type in PYTHON_TOKENIZED
+    if (folder / "tokenizer.json").is_file() and not reads_vocabulary:
+        raise ModelError(
+            f"{folder}: tokenizer.json is there, but {type(tokenizer).__name__} reads other files; "
+            "remove tokenizer.json."
+        )
+    if lowercase:
+        raise ModelError(f"{folder}: asks for do_lower_case, which a Python tokenizer does not take here.")
+
+
+def _lowercase(backend: Any) -> None:
+    """Lower-case before the tokenizer's own normaliser, as sentence-transformers' do_lower_case does."""
+    from tokenizers.normalizers import Lowercase
+    from tokenizers.normalizers import Sequence as Chain
+
+    own = [] if backend.normalizer is None else [backend.normalizer]
+    backend.normalizer = Chain([Lowercase(), *own])
+
+
+def _facts(tokenizer: Any) -> TokenizerInfo:
+    probe = tokenizer(_PROBE, verbose=False)
+    head, tail = _special_tokens(tokenizer, probe["input_ids"])
+    types = probe.get("token_type_ids")
+    return TokenizerInfo(
+        head,
+        tail,
+        from_left=getattr(tokenizer, "truncation_side", "right") == "left",
+        padding=_first_id(tokenizer, ("pad", "eos", "sep", "unk")),
+        stand_in=_first_id(tokenizer, ("eos", "sep", "cls", "unk", "pad")),
+        types="none" if types is None else "given" if any(types) else "zero",
+    )
+
+
+def _special_tokens(tokenizer: Any, encoded: list[int]) -> tuple[int, int]:
+    """How many special tokens open and close every text, given the ids of a probe text."""
+    bare = tokenizer(_PROBE, add_special_tokens=False, verbose=False)["input_ids"]
+    for head in range(len(encoded) - len(bare) + 1):
+        if encoded[head : head + len(bare)] == bare:
+            return head, len(encoded) - len(bare) - head
+    raise ModelError(f"{type(tokenizer).__name__}: its special tokens change the text's own; this is not supported.")
+
+
+def _first_id(tokenizer: Any, names: Sequence[str]) -> int:
+    """Id of the first of the named special tokens that the tokenizer has; else 0."""
+    found = (getattr(tokenizer, f"{name}_token_id", None) for name in names)
+    return next((int(token) for token in found if token is not None), 0)

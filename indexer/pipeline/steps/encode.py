@@ -1,0 +1,198 @@
+"""The second step: embeddings for every part that has none. Each part is one task, on any worker."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from indexer.arrays import Mask
+from indexer.errors import CorpusError, StoreError
+from indexer.executors import run_tasks, threads_per_worker
+from indexer.pipeline.generation import Generation
+from indexer.pipeline.steps.fatal_documents import find_fatal_documents
+from indexer.pipeline.steps.gates import require_nonzero_finite
+from indexer.pipeline.steps.index_encoder import LazyEncoder, state_files
+from indexer.pipeline.steps.ingest import PendingPart
+from indexer.pipeline.steps.part_encoder import EncodedPart, EncodeTask, WorkerSetup
+from indexer.progress import Progress
+from indexer.recipe.run_options import RunOptions
+from indexer.store import layout
+from indexer.store.documents import read_documents_at
+from indexer.store.parts import PartRecord, read_record
+from indexer.store.stores import store_at
+
+_LOOKS, _PAUSE = 20, 0.5  # times and seconds: a file system in a network shows a file somewhat later
+
+
+@dataclass(frozen=True)
+class EncodedParts:
+    """The parts of a generation once all have embeddings: their records, in order, and what this run did for it."""
+
+    records: list[PartRecord]
+    encoded: list[EncodedPart]  # in this run, or given with the corpus
+    notes: tuple[str, ...] = ()  # on documents that were set aside
+
+    @property
+    def live(self) -> Mask | None:
+        """Which documents are not set aside, (documents,); None when none is."""
+        if not any(record.set_aside for record in self.records):
+            return None
+        return np.concatenate([~np.isin(np.arange(one.documents), one.set_aside) for one in self.records])
+
+    @property
+    def reused(self) -> int:
+        """Rows whose embedding an earlier generation already had."""
+        return sum(part.reused for part in self.encoded)
+
+    @property
+    def given(self) -> int:
+        """Rows whose embedding came with the corpus."""
+        return sum(part.given for part in self.encoded)
+
+    @property
+    def fresh(self) -> int:
+        """Rows that were encoded."""
+        return sum(part.record.rows for part in self.encoded) - self.reused - self.given
+
+    @property
+    def retries(self) -> int:
+        """Batches halved after running out of memory."""
+        return sum(part.retries for part in self.encoded)
+
+    @property
+    def backend(self) -> str:
+        """What encoded them, such as "openvino, bf16"; empty when nothing was encoded."""
+        return "; ".join(sorted({part.backend for part in self.encoded if part.backend}))
+
+
+def encode_parts(
+    pending: Sequence[PendingPart],
+    generation: Generation,
+    encoder: LazyEncoder,
+    options: RunOptions,
+    progress: Progress,
+) -> EncodedParts:
+    """Encode every part without a record, and add all of them to the generation.
+
+    Raises CorpusError naming the documents that the encoder dies of, unless `options.set_aside`; all else is encoded
+    then, and kept.
+    """
+    done: dict[str, EncodedPart] = {}
+    if not options.set_aside:
+        pending = [_to_try_again(part, generation) for part in pending]
+    for part in pending:
+        if part.record:
+            require_nonzero_finite(part.record.not_finite, part.record.zero)
+            generation.sender.send_part(part.name, part.record)  # that an interrupted run may not have come to
+        if part.record and part.given:
+            done[part.name] = EncodedPart(part.name, part.record, 0, 0, given=part.rows)
+    tasks = [EncodeTask(generation.index.absolute(), part) for part in pending if part.record is None]
+    if options.executor == "ray":
+        share_inputs(generation, [task.part for task in tasks])
+    for encoded in encode_tasks(tasks, encoder, options, progress):
+        generation.sender.send_part(encoded.name, encoded.record)
+        done[encoded.name] = encoded
+    sent = generation.sender.wait()
+    records = [sent.get(part.name) or part.record or done[part.name].record for part in pending]
+    notes = _set_aside_notes(generation, pending, records)
+    if notes and not options.set_aside:
+        raise CorpusError(
+            f"{notes[0]}. Everything else is encoded and kept. Take it out of the corpus, or pass --on-error skip to "
+            "leave such documents out of the index."
+        )
+    for part, record in zip(pending, records, strict=True):
+        generation.add_part(part.name, part.written, record)
+    return EncodedParts(records, list(done.values()), notes)
+
+
+def _to_try_again(part: PendingPart, generation: Generation) -> PendingPart:
+    """A part that was left by an earlier run, without the verdict on documents that its encoder died of then."""
+    published = generation.published.manifest.parts if generation.published else ()
+    if part.record is None or not part.record.set_aside or part.name in {entry.name for entry in published}:
+        return part
+    generation.sender.withdraw(part.name)
+    return replace(part, record=None)
+
+
+def share_inputs(generation: Generation, pending: Sequence[PendingPart]) -> None:
+    """Send what encoding some parts takes to where their index lies, for other machines; on a disk it is there."""
+    if pending:
+        documents = {f"{part.name}/{layout.DOCUMENTS}": part.written.digest for part in pending}
+        generation.sender.share(documents, state_files(generation.index, generation.spec))
+
+
+def _set_aside_notes(
+    generation: Generation, pending: Sequence[PendingPart], records: Sequence[PartRecord]
+) -> tuple[str, ...]:
+    """What the encoder died of, a part a line."""
+    notes = []
+    for part, record in zip(pending, records, strict=True):
+        if record.set_aside:
+            documents = read_documents_at(generation.index / part.name, list(record.set_aside))
+            ids = ", ".join(f'"{document.id}"' for document in documents)
+            notes.append(f"the encoder's process dies of {ids} (each tried alone, several times), in {part.name}")
+    return tuple(notes)
+
+
+def encode_tasks(
+    tasks: Sequence[EncodeTask], encoder: LazyEncoder, options: RunOptions, progress: Progress
+) -> Iterator[EncodedPart]:
+    """Encode some parts, in no fixed order, on the workers of `options`; what kills them is found, and set aside."""
+    if not tasks:
+        return
+    progress.phase("encoding", sum(task.part.missing for task in tasks))
+    alone = options.pool.is_this_process(len(tasks))
+    if not alone and any(task.part.missing for task in tasks):
+        encoder.prepare()  # a compaction encodes nothing and knows no model folder
+    threads = None if alone else threads_per_worker(options.pool)
+    url = store_at(tasks[0].index).url if options.executor == "ray" else ""
+    setup = WorkerSetup(encoder, threads, progress.advance if alone else None, url=url)
+    lost: list[EncodeTask] = []
+    yield from _run(setup, tasks, options, progress, lost)
+    if not lost:
+        return
+    threads = threads_per_worker(replace(options.pool, workers=1))
+    remaining = [
+        replace(task, set_aside=find_fatal_documents(task, replace(setup, threads=threads), options.pool, progress))
+        for task in lost
+    ]
+    apart = options if options.executor == "ray" else replace(options, executor="processes")
+    yield from _run(setup, remaining, apart, progress)
+
+
+def _run(
+    setup: WorkerSetup,
+    tasks: Sequence[EncodeTask],
+    options: RunOptions,
+    progress: Progress,
+    lost: list[EncodeTask] | None = None,
+) -> Iterator[EncodedPart]:
+    for encoded in run_tasks(setup, tasks, options.pool, lost):
+        if encoded is None:
+            raise RuntimeError("a worker gave nothing back")
+        if options.executor == "ray":
+            _require_visible(tasks[0].index, encoded)
+        # now, and not after hours of encoding the rest
+        require_nonzero_finite(encoded.record.not_finite, encoded.record.zero)
+        yield encoded
+        if setup.on_batch is None:
+            progress.advance(encoded.record.rows - encoded.reused, encoded.record.tokens)
+
+
+def _require_visible(index: Path, encoded: EncodedPart) -> None:
+    """Raises StoreError for a part that another machine wrote where this one does not see it."""
+    folder = index / encoded.name
+    files = {f"{encoded.name}/{name}": digest for name, digest in encoded.record.files.items()}
+    for _ in range(_LOOKS):
+        with suppress(StoreError):
+            store_at(index).check_sizes(files)
+            if read_record(folder):
+                return
+        time.sleep(_PAUSE)
+    raise StoreError(
+        f"{folder}: a worker wrote this part, and it is not here. Every machine of the Ray cluster must see the index "
+        "folder under the same path, or reach the same object storage: build on a shared file system, or at a URL."
+    )

@@ -1,0 +1,135 @@
+"""The third step: fit the transform on a sample, and estimate where queries lie.
+
+The sample is the same for any order of the corpus and any number of workers; see `indexer.pipeline.rows`.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from indexer.arrays import Mask
+from indexer.corpus.document import pseudo_query
+from indexer.corpus.query_file import is_npy, query_file_sha256, read_query_file, read_query_vectors
+from indexer.errors import ConfigError
+from indexer.moments import Moments
+from indexer.pipeline.generation import FittedTransform
+from indexer.pipeline.rows import RowView
+from indexer.pipeline.steps.gates import COVARIANCE_LIMIT, Gate, covariance_deviation, held_out_deviation
+from indexer.pipeline.steps.index_encoder import LazyEncoder
+from indexer.progress import Progress, step_callback
+from indexer.recipe.config import BuildConfig, WhiteningConfig
+from indexer.store.embeddings import open_embeddings
+from indexer.system.threads import ordered_map, single_blas_thread
+from indexer.transforms import Whitening, fit_transform
+
+QUERY_TEXTS = 1024  # the mean of a few hundred query-like texts is already steady
+_SETTING = "whitening.query_sample"
+_ONE_MEAN = "queries are centred by the mean of the documents: whitening.query_sample names no embeddings of queries"
+
+
+@dataclass(frozen=True)
+class KnownQueryMean:
+    """The mean embedding of query-like texts that a published transform holds, and the sha256 of those texts."""
+
+    sha256: str
+    mean: npt.NDArray[np.float64]
+
+
+def fit(
+    rows: RowView, encoder: LazyEncoder, progress: Progress, known: KnownQueryMean | None = None
+) -> FittedTransform:
+    """Fit the recipe's transform. Encodes query-like texts where queries have their own mean, unless it is known."""
+    config, queries = encoder.config, encoder.config.whitening.query_sample
+    progress.phase("fitting", None)
+    sample = rows.sample(config.whitening.sample)
+    on_step = step_callback(progress, "training the flow")
+    paper = config.transform_settings()
+    transform = fit_transform(sample.fit_data(), config.whitening, config.encoder.pooling, on_step, paper)
+    if transform.query_mean is None or not config.whitening.centres_by_role:
+        unused = query_file_sha256(queries, _SETTING)
+        return FittedTransform(
+            transform, sample, {"source": "none", "texts": 0} | ({"sha256": unused} if unused else {})
+        )
+    if is_npy(queries):
+        embeddings = read_query_vectors(queries, transform.input_dim, ConfigError, f"{_SETTING}: ")
+        origin = {"source": "file", "texts": len(embeddings), "sha256": query_file_sha256(queries, _SETTING)}
+        return FittedTransform(transform.with_query_mean(Moments.of(embeddings).mean), sample, origin)
+    if not config.encoder.traits.encodes_texts:
+        note = "; ".join(filter(None, [transform.note, _ONE_MEAN]))
+        return FittedTransform(transform.with_note(note), sample, {"source": "none", "texts": 0})
+    texts, origin = _query_texts(rows, config)
+    if known is not None and known.sha256 == origin["texts_sha256"]:
+        return FittedTransform(transform.with_query_mean(known.mean), sample, origin)
+    progress.phase("encoding query-like texts", len(texts))
+    embeddings = encoder.get().encode(texts, "query")
+    progress.advance(len(texts))
+    return FittedTransform(transform.with_query_mean(Moments.of(embeddings).mean), sample, origin)
+
+
+def _query_texts(rows: RowView, config: BuildConfig) -> tuple[list[str], dict[str, Any]]:
+    queries = config.whitening.query_sample
+    if queries:
+        texts = read_query_file(Path(queries), ConfigError, f"{_SETTING}: ").texts
+        digest = query_file_sha256(queries, _SETTING)
+        return texts, {"source": "file", "texts": len(texts), "sha256": digest, "texts_sha256": _texts_hash(texts)}
+    drawn = rows.sampled_documents(min(QUERY_TEXTS, rows.count_documents(config.whitening.sample)))
+    texts = [text for text in map(pseudo_query, drawn) if text]
+    if not texts:
+        raise ConfigError(
+            "no query-like text could be drawn from the corpus (no titles, no sentences). Name a file of queries "
+            'with --set whitening.query_sample=FILE, or --set whitening.centre="common".'
+        )
+    return texts, {"source": "corpus", "texts": len(texts), "texts_sha256": _texts_hash(texts)}
+
+
+def _texts_hash(texts: list[str]) -> str:
+    return hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def judge_fit(
+    fitted: FittedTransform, rows: RowView, config: WhiteningConfig, threads: int
+) -> tuple[dict[str, Any], list[Gate]]:
+    """Figures of a fit on a sample of some rows, JSON types, and its gate."""
+    figures: dict[str, Any] = {"sample": len(fitted.sample)}
+    if not isinstance(fitted.transform, Whitening) or config.strength == "none":
+        return figures, []
+    sample = fitted.sample
+    with single_blas_thread():
+        deviation = covariance_deviation(
+            fitted.transform,
+            config,
+            map(sample.embeddings, range(len(sample.folders))),
+            partial(ordered_map, threads=threads),
+        )
+        figures["held_out"] = _held_out(sample, rows.live_rows, fitted.transform, threads)
+    meaning = "in-sample whitened covariance"
+    return figures, [Gate("covariance", deviation, COVARIANCE_LIMIT, meaning=meaning)]
+
+
+def _held_out(sample: RowView, live: Mask | None, whitening: Whitening, threads: int) -> dict[str, Any] | None:
+    """Held-out figures: rows outside the sample if there are any, else one half of the sample against the other."""
+    firsts, chosen = sample.firsts, sample.chosen
+    everything = len(sample) == (sample.stored if live is None else np.count_nonzero(live))
+
+    def halves(part: int) -> tuple[Moments, Moments]:
+        if everything or chosen is None:
+            embeddings = sample.embeddings(part)
+            return Moments.of(embeddings[0::2]), Moments.of(embeddings[1::2])
+        embeddings, inside = open_embeddings(sample.folders[part]), chosen[part]
+        there = np.arange(len(embeddings))
+        if live is not None:
+            there = np.flatnonzero(live[firsts[part] : firsts[part + 1]])
+        outside = np.setdiff1d(there, inside)[: len(inside)]
+        return Moments.of(embeddings[inside]), Moments.of(embeddings[outside])
+
+    seen = unseen = Moments.zero(len(whitening.mean))
+    for one, other in ordered_map(halves, range(len(sample.folders)), threads):
+        seen, unseen = seen + one, unseen + other
+    if seen.count < 2 or unseen.count < 2 or not seen.scatter.any():
+        return None
+    return held_out_deviation(seen, unseen, whitening.dim)

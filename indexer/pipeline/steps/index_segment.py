@@ -1,0 +1,268 @@
+"""Rows to index files, judged; a bad one does not stay."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from indexer import ann
+from indexer.ann import flat_file
+from indexer.corpus.query_file import query_file_sha256
+from indexer.errors import ConfigError, QualityError
+from indexer.pipeline.generation import Generation
+from indexer.pipeline.rows import RowView, even_runs
+from indexer.pipeline.steps.auto_index import BuiltIndex, IndexRequest, build_named, choose_index, too_large
+from indexer.pipeline.steps.fit import judge_fit
+from indexer.pipeline.steps.gates import Gate, equal_scores, recall_gates, require_all, self_hits
+from indexer.pipeline.steps.index_encoder import LazyEncoder
+from indexer.progress import Progress
+from indexer.recipe.config import BuildConfig
+from indexer.recipe.run_options import RunOptions
+from indexer.store.files import FileDigest, atomic_write, make_folder, remove_file
+from indexer.store.manifest import SegmentEntry
+from indexer.store.parts import PartRecord
+from indexer.system.threads import part_threads
+from indexer.transforms import Transform
+
+SMALL_ROWS = 50_000  # a segment of at most so many beside others is exact whatever the recipe says
+COUNTS = ("tokens", "truncated", "without_tokens")  # of all parts
+_SELF_HITS = 1000
+_AT_LEAST = ("self_hit", "recall_at_10")  # gates whose figure is good when it is high
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A segment, written.
+
+    `index` is the FAISS index with its search parameters set, and `recall` its measured recall@10; both are None
+    for an exact index. `figures` are for the manifest, JSON types: what was measured of the index while it was made,
+    and of the whole segment once it has been judged.
+    """
+
+    path: Path
+    digest: FileDigest
+    factory: str
+    dim: int
+    rows: int
+    zero: int  # rows whose vector is zero: those that equal the mean exactly
+    index: Any = None
+    recall: float | None = None
+    search_parameters: dict[str, int] = field(default_factory=dict)
+    figures: dict[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def measured(self) -> dict[str, Any]:
+        """What of the figures is of the index alone."""
+        return {name: self.figures[name] for name in ("index", "recall_curve") if name in self.figures}
+
+
+@dataclass(frozen=True)
+class WrittenSegments:
+    """The segments of some rows. `measured` has the figures of each by its file, and `figures` are for the manifest:
+    those of the first and of the fit, counts of all, the worst of each gate, and what was measured of the others."""
+
+    measured: dict[str, dict[str, Any]]
+    figures: dict[str, Any]
+    notes: tuple[str, ...]
+
+
+def write_segments(
+    generation: Generation,
+    rows: RowView,
+    records: Sequence[PartRecord],
+    encoder: LazyEncoder,
+    options: RunOptions,
+    progress: Progress,
+) -> WrittenSegments:
+    """Write the vectors of all `rows`, those of the parts of `records`, as the generation's next segments; judge them.
+
+    They are as many as index.segment_rows says. A few rows beside segments that were there get an exact one. An
+    index.queries file that is not where it was when the index was built is done without, and a note says so. Raises
+    QualityError, with nothing left of them, ConfigError and StoreError.
+    """
+    config, settings, notes = generation.config, generation.config.index, tuple[str, ...]()
+    if settings.queries and not Path(settings.queries).exists():
+        notes = (f"index.queries: {settings.queries} is not there; documents of the corpus stand in for its queries",)
+        settings = replace(settings, queries="")
+
+    def encode_queries(texts: list[str]) -> npt.NDArray[np.floating]:
+        return encoder.get().encode(texts, "query")
+
+    request = IndexRequest(rows, generation.transform, settings, options, progress, encode_queries)
+    before, written = len(generation.segments), list[Segment]()
+    try:
+        for parts in even_runs(rows.rows, settings.segment_rows):
+            small = bool(before) and rows.stored <= SMALL_ROWS
+            written.append(_write_segment(generation, request, parts, records[parts], small))
+        figures = _figures_of_fit(generation, request, config)
+    except QualityError:
+        for entry in generation.segments[before:]:
+            remove_file(generation.index, entry.file)
+        raise
+    files = [entry.file for entry in generation.segments[before:]]
+    measured = {file: one.measured for file, one in zip(files, written, strict=True)}
+    others = {"segments": {file: measured[file] for file in files[1:]}} if len(files) > 1 else {}
+    notes += tuple(dict.fromkeys(note for one in written for note in one.notes))
+    return WrittenSegments(measured, figures | _joined([one.figures for one in written]) | others, notes)
+
+
+def _write_segment(
+    generation: Generation, request: IndexRequest, parts: slice, records: Sequence[PartRecord], small: bool
+) -> Segment:
+    """Write and judge the segment of some parts, and add it to the generation."""
+    name, rows = generation.next_segment, request.rows.run(parts)
+    path, share = generation.index / name, rows.stored / request.rows.stored
+    make_folder(path.parent)
+    request = replace(request, rows=rows, path=path, share=share)
+    segment = fill_segment(request, path, small)
+    request.progress.phase("checking", None)
+    entry = SegmentEntry(name, generation.indexed_rows, segment.rows, segment.factory, segment.search_parameters)
+    generation.add_segment(entry, segment.digest)
+    figures = judge_segment(segment, request, records, generation.config)
+    return replace(segment, figures=figures, index=None)
+
+
+def _figures_of_fit(generation: Generation, request: IndexRequest, config: BuildConfig) -> dict[str, Any]:
+    """Figures of the transform and its gate, if it was fitted for these rows. Raises QualityError."""
+    if generation.fitted is None:
+        return {}
+    threads = part_threads(request.options.threads)
+    figures, gates = judge_fit(generation.fitted, request.rows, config.whitening, threads)
+    return figures | require_all(gates)
+
+
+def _joined(figures: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Figures of several segments as those of one: the first's, but for counts, and for gates, of which the worst."""
+    joined = dict(figures[0])
+    for other in figures[1:]:
+        joined |= {count: joined[count] + other[count] for count in COUNTS}
+        for name, gate in other.items():
+            if isinstance(gate, dict) and "passed" in gate:
+                worst = min if name in _AT_LEAST else max
+                joined[name] = worst(joined.get(name, gate), gate, key=lambda one: one["value"])
+    return joined
+
+
+def fill_segment(request: IndexRequest, path: Path, small: bool = False) -> Segment:
+    """Write an index of every row to `path`; `small`: an exact one, whatever the recipe says.
+
+    Raises ConfigError for an index.type or index.memory that does not fit, and QualityError, with nothing written,
+    where index.recall is not reached, unless `options.allow_low_recall`.
+    """
+    built = _exact("few rows beside a larger index") if small else _build(request)
+    queries = query_file_sha256(request.config.queries, "index.queries")
+    segment = _write_exact(request, path, built) if built.index is None else _write_built(request, path, built)
+    segment.figures["index"] |= {"factory": built.factory} | ({"queries_sha256": queries} if queries else {})
+    return segment
+
+
+def _build(request: IndexRequest) -> BuiltIndex:
+    wanted, factory = request.wanted, ann.factory_of(request.config.type)
+    if request.config.type == "auto":
+        small = "a query reads all of it in less time than it takes to encode"
+        return _exact(small) if wanted.is_small else choose_index(request)
+    if not ann.is_exact(factory):
+        return build_named(request, factory)
+    if not wanted.fits(4 * wanted.dim):
+        raise ConfigError(too_large(request, "an exact index", 4 * wanted.dim))
+    return _exact("asked for by index.type")
+
+
+def _exact(why: str) -> BuiltIndex:
+    return BuiltIndex("Flat", figures={"index": {"why": why}})
+
+
+def _write_exact(request: IndexRequest, path: Path, built: BuiltIndex) -> Segment:
+    """An exact index: written block by block where the form of the file is known, else made by FAISS in memory."""
+    dim, blocks = request.wanted.dim, request.blocks()
+    if flat_file.matches_faiss(dim):
+        with atomic_write(path) as file:
+            file.write(flat_file.header(dim, request.rows.stored))
+            for _, vectors in blocks:
+                file.write(ann.require_finite(vectors))
+        digest, rows = file.digest, blocks.count
+    else:
+        index = ann.make_index("Flat", dim)
+        for _, vectors in blocks:
+            ann.add_vectors(index, vectors)
+        digest, rows = _write_index(path, index), index.ntotal
+    exact = {"recall_at_10": 1.0, "queries": 0, "bytes_per_vector": 4.0 * dim}
+    return Segment(path, digest, "Flat", dim, rows, blocks.zero, figures={"index": exact | built.figures["index"]})
+
+
+def _write_built(request: IndexRequest, path: Path, built: BuiltIndex) -> Segment:
+    return Segment(
+        path=path,
+        digest=_write_index(path, built.index),
+        factory=built.factory,
+        dim=request.wanted.dim,
+        rows=built.index.ntotal,
+        zero=built.zero,
+        index=built.index,
+        recall=built.recall,
+        search_parameters=ann.search_parameters(built.index),
+        figures=built.figures,
+        notes=built.notes,
+    )
+
+
+def _write_index(path: Path, index: Any) -> FileDigest:
+    """Store the index through our own writer: FAISS neither hashes nor syncs, and can miss a full disk."""
+    with atomic_write(path) as file:
+        ann.save_index(index, file)  # type: ignore[arg-type]
+    return file.digest
+
+
+def judge_segment(
+    segment: Segment,
+    request: IndexRequest,
+    records: Sequence[PartRecord],
+    config: BuildConfig,
+) -> dict[str, Any]:
+    """All gates and figures of a new segment, for the manifest. Raises QualityError if a gate fails."""
+    gates = _gates(segment, request, records, config)
+    counts = {count: sum(getattr(record, count) for record in records) for count in COUNTS}
+    return counts | segment.figures | require_all(gates)
+
+
+def _gates(segment: Segment, request: IndexRequest, records: Sequence[PartRecord], config: BuildConfig) -> list[Gate]:
+    """Gates of a segment and its parts. One that misses its recall stands when `options.allow_low_recall` says so."""
+    not_finite, zero = (sum(getattr(record, name) for record in records) for name in ("not_finite", "zero"))
+    missing = abs(request.rows.stored - segment.rows) + _without_row(records, config)
+    hits = 0.0 if missing else _self_hits(segment, request.rows, request.transform)
+    gates = [
+        Gate("not_finite", not_finite, 0, meaning="NaN or infinity"),
+        Gate("zero_embeddings", zero, 0, meaning="embeddings of zeros"),
+        Gate("zero_vectors", segment.zero, 0, meaning="documents that equal the mean exactly"),
+        Gate("missing_rows", missing, 0, meaning="rows that are lost"),
+    ]
+    if segment.recall is None:
+        meaning = "share of documents found by their own vector"
+        return [*gates, Gate("self_hit", hits, 1.0, True, meaning)]
+    return [*gates, *recall_gates(segment.recall, hits, config.index.recall, request.options.allow_low_recall)]
+
+
+def _without_row(records: Sequence[PartRecord], config: BuildConfig) -> int:
+    """Documents that no vector stands for."""
+    rows, documents = sum(record.rows for record in records), sum(record.documents for record in records)
+    return max(0, documents - rows) if config.chunk.tokens else abs(rows - documents)
+
+
+def _self_hits(segment: Segment, rows: RowView, transform: Transform) -> float:
+    """The share of some live rows that find themselves, or an equal row."""
+    own = np.sort(rows.sampling_order[:_SELF_HITS])
+    if not len(own):
+        return 1.0
+    sample = rows.vectors(transform, own)
+    if segment.index is not None:
+        return self_hits(ann.search_index(segment.index, sample, 1), sample, own) / len(own)
+    # An exact search finds a row that the file holds where it belongs: only for others must the file be searched.
+    stored = flat_file.read_rows(segment.path, segment.dim, own)
+    there = equal_scores(np.einsum("nk,nk->n", sample, stored, dtype=np.float64), sample)
+    lost = np.flatnonzero(~there)
+    found = flat_file.search_flat_file(segment.path, segment.dim, segment.rows, sample[lost]) if len(lost) else []
+    return (len(own) - len(lost) + self_hits(found, sample[lost], own[lost])) / len(own)

@@ -1,0 +1,218 @@
+"""What a worker does with a part: texts read, tokenised and encoded, the part's files written.
+
+A worker reads and tokenises one part ahead of the one its encoder is busy with, and writes one behind: three parts
+in memory, however large the corpus.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from indexer.encoders.chunker import DocumentChunker
+from indexer.encoders.protocol import EncodeStats
+from indexer.hashing import hash_texts
+from indexer.pipeline.steps.index_encoder import LazyEncoder
+from indexer.pipeline.steps.ingest import CutTexts, PendingPart
+from indexer.pipeline.steps.reuse import PartRowIds, ReusedRows
+from indexer.recipe.loading import named_path
+from indexer.store import layout, parts
+from indexer.store.documents import read_texts
+from indexer.store.embeddings import open_embeddings
+from indexer.store.files import make_folder
+from indexer.store.parts import PartRecord, PartRows, write_part
+from indexer.store.sending import send_written
+from indexer.store.stores import store_at
+from indexer.system.threads import pipelined
+
+if TYPE_CHECKING:
+    from indexer.models.encoder_spec import Tokens
+
+
+@dataclass(frozen=True)
+class EncodedPart:
+    """What a worker hands back: the record it wrote, and what is worth a word but never stored."""
+
+    name: str
+    record: PartRecord
+    reused: int  # rows whose embedding an earlier generation already had
+    retries: int  # batches halved after running out of memory
+    backend: str = ""  # what encoded it; empty when every embedding was known
+    given: int = 0  # rows whose embedding came with the corpus
+
+
+@dataclass(frozen=True)
+class EncodeTask:
+    """One part to encode, except the rows whose embeddings are known from another part.
+
+    Documents that are `set_aside`, counted from the first of the part, are not looked at: their rows get a unit vector
+    that stands for nothing, since none of them is ever live.
+    """
+
+    index: Path
+    part: PendingPart
+    set_aside: tuple[int, ...] = ()
+
+    @property
+    def folder(self) -> Path:
+        """Where the part lies."""
+        return self.index / self.part.name
+
+
+@dataclass(frozen=True)
+class WorkerSetup:
+    """Makes a worker's function from its number; picklable."""
+
+    encoder: LazyEncoder
+    threads: int | None  # CPU threads of each worker; None: all in this process, which then has every thread
+    on_batch: Callable[[int, int], None] | None = None
+    discards: bool = False  # what is encoded is not written, and None comes back: to see what a worker survives
+    url: str = ""  # of an index in object storage, which workers on other machines read from and send to by themselves
+
+    def __call__(self, worker: int) -> Callable[[Iterator[EncodeTask]], Iterator[EncodedPart | None]]:
+        encoder = self.encoder if self.threads is None else self.encoder.for_worker(worker, self.threads)
+        index = named_path(self.url, "the index") if self.url else None
+        if index is not None:
+            store_at(index).fetch_states()
+            encoder = encoder.with_state_in(index)
+        return _Stages(encoder, self.on_batch, self.discards, index).run
+
+
+@dataclass(frozen=True)
+class _ReadPart:
+    """A part as the encoder needs it."""
+
+    task: EncodeTask
+    cut: CutTexts
+    missing: npt.NDArray[np.int64]  # rows to encode
+    tokens: "Tokens | None"  # of those; None when there are none
+
+
+@dataclass(frozen=True)
+class _EmbeddedPart:
+    """A part as it is written."""
+
+    part: _ReadPart
+    fresh: npt.NDArray[np.float32] | None  # embeddings of the missing rows
+    retries: int
+
+
+@dataclass(frozen=True)
+class _Stages:
+    """Reads, encodes and writes a stream of parts, and sends them where `index` is this machine's mirror folder."""
+
+    encoder: LazyEncoder
+    on_batch: Callable[[int, int], None] | None
+    discards: bool
+    index: Path | None = None
+
+    def run(self, tasks: Iterator[EncodeTask]) -> Iterator[EncodedPart | None]:
+        write = self._discard if self.discards else self.write
+        return pipelined(self._ready(tasks), self.read, self.embed, write)
+
+    def _ready(self, tasks: Iterator[EncodeTask]) -> Iterator[EncodeTask]:
+        """The tasks, the encoder loaded before the first that needs it: here, where an interrupt is heard at once."""
+        for task in tasks:
+            if task.part.missing:
+                self.encoder.get()
+            yield task if self.index is None else replace(task, index=self.index)
+
+    @cached_property
+    def _chunker(self) -> DocumentChunker:
+        return DocumentChunker(self.encoder.spec, self.encoder.config.chunk)
+
+    def read(self, task: EncodeTask) -> _ReadPart:
+        part = task.part
+        store_at(task.index).know({f"{part.name}/{layout.DOCUMENTS}": part.written.digest})
+        joined = read_texts(task.folder, self.encoder.config.corpus.text)
+        cut = _handed_over(part)
+        if cut is not None:
+            texts = joined if cut.windows is None else cut.windows.texts(joined)
+        else:
+            chunks = self._chunker(joined)
+            cut, texts = CutTexts(hash_texts(chunks.texts), chunks.windows), chunks.texts
+        missing = np.setdiff1d(np.arange(len(texts)), _rows_of(task.set_aside, cut))
+        if part.known:
+            missing = np.setdiff1d(missing, part.known.rows)
+        if len(missing) < len(texts):
+            texts = [texts[row] for row in missing]
+        tokens = self.encoder.get().tokenize(texts, "document") if len(missing) else None
+        return _ReadPart(task, cut, missing, tokens)
+
+    def embed(self, part: _ReadPart, check: Callable[[], None]) -> _EmbeddedPart:
+        if part.tokens is None:
+            return _EmbeddedPart(part, None, 0)
+
+        def on_batch(texts: int, tokens: int) -> None:
+            check()
+            if self.on_batch is not None:
+                self.on_batch(texts, tokens)
+
+        stats = EncodeStats(on_batch=on_batch)
+        return _EmbeddedPart(part, self.encoder.get().embed(part.tokens, stats), stats.retries)
+
+    def _discard(self, embedded: _EmbeddedPart) -> None:
+        """Whoever asked wants to see that it came so far."""
+
+    def write(self, embedded: _EmbeddedPart) -> EncodedPart:
+        task, cut, spec = embedded.part.task, embedded.part.cut, self.encoder.spec
+        part = task.part
+        embeddings, lengths = _all_rows(embedded, self.encoder)
+        stored = embeddings.astype(self.encoder.config.store.embeddings, copy=False)
+        truncated = int(np.count_nonzero(lengths > spec.identity.max_length))
+        empty = int(np.count_nonzero(lengths == 0)) if spec.traits.has_table else 0
+        rows = PartRows(cut.hashes, lengths, stored, cut.windows, truncated, empty, task.set_aside)
+        make_folder(task.folder)  # of a mirror folder there is none yet where the documents were not written
+        record = write_part(task.folder, part.written, rows, spec.fingerprint)
+        if self.index is not None:
+            record = send_written(self.index, part.name, record)
+        backend = self.encoder.get().backend if embedded.fresh is not None else ""
+        reused = len(part.known) if part.known else 0
+        return EncodedPart(part.name, record, reused, embedded.retries, backend)
+
+
+def _handed_over(part: PendingPart) -> CutTexts | None:
+    """What the texts of a part were cut into when they were read, unless its scratch file is gone."""
+    if not isinstance(part.cut, Path):
+        return part.cut
+    try:
+        return CutTexts.load(part.cut)
+    except OSError:
+        return None
+
+
+def _rows_of(documents: tuple[int, ...], cut: CutTexts) -> npt.NDArray[np.int64]:
+    """The rows of some documents of a part."""
+    wanted = np.array(documents, np.int64)
+    return wanted if cut.windows is None else np.flatnonzero(np.isin(cut.windows.document, wanted))
+
+
+def _all_rows(embedded: _EmbeddedPart, encoder: LazyEncoder) -> tuple[npt.NDArray[np.floating], npt.NDArray[np.int32]]:
+    """Embeddings (n, d) and token counts (n,) of all rows: the fresh ones, and the known ones copied."""
+    part, fresh, known = embedded.part, embedded.fresh, embedded.part.task.part.known
+    if fresh is not None and part.tokens is not None and len(fresh) == len(part.cut.hashes):
+        return fresh, part.tokens.lengths
+    index = part.task.index
+    if fresh is not None:
+        dim, kind = fresh.shape[1], fresh.dtype
+    elif known:
+        like = open_embeddings(index / next(_taken_from(known))[0])
+        dim, kind = like.shape[1], like.dtype
+    else:
+        dim, kind = encoder.get().dim, np.dtype(np.float32)
+    embeddings, lengths = np.zeros((len(part.cut.hashes), dim), kind), np.zeros(len(part.cut.hashes), np.int32)
+    embeddings[_rows_of(part.task.set_aside, part.cut), 0] = 1
+    if fresh is not None and part.tokens is not None:
+        embeddings[part.missing], lengths[part.missing] = fresh, part.tokens.lengths
+    for folder, here, there in _taken_from(known):
+        embeddings[here] = open_embeddings(index / folder)[there]
+        lengths[here] = parts.read_token_counts(index / folder)[there]
+    return embeddings, lengths
+
+
+def _taken_from(known: ReusedRows | None) -> Iterator[tuple[str, PartRowIds, PartRowIds]]:
+    return known.by_part() if known else iter(())

@@ -1,0 +1,188 @@
+"""Embeddings that an earlier generation already has, found by the hash of their text.
+
+An upsert, a metadata edit or a line inserted at the top moves every part; the texts are still the same.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from indexer.arrays import Mask, TextHashes
+from indexer.errors import MismatchError, StoreError
+from indexer.pipeline.generation import Generation
+from indexer.pipeline.published_index import PublishedIndex
+from indexer.store import parts
+from indexer.store.embeddings import open_embeddings
+from indexer.store.integrity import verify_parts
+from indexer.system.versions import version_of
+
+PartRowIds = npt.NDArray[np.int32]  # counted from the start of a part, which has fewer than 2**31
+
+
+@dataclass(frozen=True)
+class ReusedRows:
+    """Rows of a part whose texts are those of rows `sources` of the complete parts `names[parts]`; (n,) each."""
+
+    rows: PartRowIds
+    parts: PartRowIds
+    sources: PartRowIds
+    names: list[str]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def by_part(self) -> Iterator[tuple[str, PartRowIds, PartRowIds]]:
+        """(folder, rows here, rows there) for each part that rows are taken from."""
+        for part in np.unique(self.parts):
+            inside = self.parts == part
+            yield self.names[part], self.rows[inside], self.sources[inside]
+
+
+class ReuseByText:
+    """All texts of the published generation: 24 bytes a row in memory.
+
+    Only published parts are looked at, never those of the build at work, so that an interrupted and continued
+    build gives the same bytes as an uninterrupted one. Nothing is read before the first question; a part is hashed
+    before the first row is taken from it, and one that is damaged gives none.
+    """
+
+    def __init__(self, generation: Generation) -> None:
+        self._index, self._published = generation.index, generation.published
+        self._fingerprint, self._storage = generation.spec.fingerprint, generation.config.store.embeddings
+        self._intact: dict[int, bool] = {}
+
+    def find(self, wanted: TextHashes) -> ReusedRows | None:
+        """Which of some texts (n, 2) have been encoded before; None if none can have been.
+
+        Nothing is known when nothing is published, or with another encoder or another storage type.
+        """
+        if self._table is None:
+            return None
+        upper, lower, part, row, names = self._table
+        places = np.searchsorted(upper, wanted[:, 0])
+        unsettled = np.arange(len(wanted))
+        while len(unsettled):  # a second turn only where two texts share half of their hash
+            unsettled = unsettled[places[unsettled] < len(upper)]
+            unsettled = unsettled[upper[places[unsettled]] == wanted[unsettled, 0]]
+            unsettled = unsettled[lower[places[unsettled]] != wanted[unsettled, 1]]
+            places[unsettled] += 1
+        inside = np.minimum(places, len(upper) - 1)
+        rows = np.flatnonzero((upper[inside] == wanted[:, 0]) & (lower[inside] == wanted[:, 1]))
+        rows = rows[[self._is_intact(number) for number in part[places[rows]].tolist()]] if len(rows) else rows
+        return ReusedRows(rows.astype(np.int32), part[places[rows]], row[places[rows]], names)
+
+    def _is_intact(self, part: int) -> bool:
+        if part not in self._intact:
+            folder = self._index / self._names[part]
+            record = parts.read_record(folder)
+            self._intact[part] = record is not None and parts.is_intact(folder, record) and _has_embeddings(folder)
+        return self._intact[part]
+
+    def _set_aside(self, part: int, rows: int) -> Mask:
+        """Which rows of a part are of documents that the encoder died of, (rows,): they have no embedding."""
+        nothing = np.zeros(rows, bool)
+        if self._published is None or not rows or self._all_live[part]:  # documents that were set aside are never live
+            return nothing
+        folder = self._index / self._names[part]
+        record = parts.read_record(folder)
+        if record is None or not record.set_aside:
+            return nothing
+        documents = np.arange(rows) if record.rows == record.documents else parts.read_window_documents(folder)
+        return np.isin(documents, record.set_aside)
+
+    @cached_property
+    def _all_live(self) -> list[bool]:
+        """Whether no document of a part is deleted."""
+        if self._published is None:
+            return []
+        live, ends = self._published.live, np.cumsum([part.documents for part in self._published.manifest.parts])
+        return [bool(one.all()) for one in np.split(live, ends[:-1])]
+
+    @property
+    def _names(self) -> list[str]:
+        return [part.name for part in self._published.manifest.parts] if self._published else []
+
+    @cached_property
+    def _table(
+        self,
+    ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64], PartRowIds, PartRowIds, list[str]] | None:
+        """Both halves of the hashes, sorted, and the part and row each text is in; equal texts in order of rows."""
+        published = self._published
+        if published is None or published.manifest.fingerprint != self._fingerprint:
+            return None
+        if published.config.store.embeddings != self._storage:
+            return None
+        hashes = [_text_hashes(self._index / name) for name in self._names]
+        numbers = np.concatenate([np.full(len(rows), part, np.int32) for part, rows in enumerate(hashes)])
+        rows = np.concatenate([np.arange(len(rows), dtype=np.int32) for rows in hashes])
+        whole = np.concatenate(hashes)
+        encoded = np.concatenate([~self._set_aside(part, len(rows)) for part, rows in enumerate(hashes)])
+        whole, numbers, rows = whole[encoded], numbers[encoded], rows[encoded]
+        if not len(whole):
+            return None
+        order = np.lexsort((whole[:, 1], whole[:, 0]))
+        return whole[order, 0], whole[order, 1], numbers[order], rows[order], self._names
+
+
+def _has_embeddings(folder: Path) -> bool:
+    """Whether they can be read: of object storage it is now that they are fetched and checked."""
+    try:
+        return bool(len(open_embeddings(folder)))
+    except StoreError:
+        return False
+
+
+def _text_hashes(folder: Path) -> TextHashes:
+    """The text hashes of a part; none where the file is damaged."""
+    try:
+        return parts.read_text_hashes(folder)
+    except StoreError:
+        return np.zeros((0, 2), np.uint64)
+
+
+class ReuseInOrder:
+    """The rows of a rebuild from an index's own live documents, in the order of their numbers: each is known.
+
+    A part is hashed before its first row is taken, lest damage be published anew as what it should be.
+    """
+
+    def __init__(self, published: PublishedIndex) -> None:
+        self._index, manifest, numbering = published.index, published.manifest, published.numbering
+        self._manifest = manifest
+        self._hashes = dict[int, TextHashes]()  # of the part read last
+        firsts = np.cumsum([0, *(part.rows for part in manifest.parts)])
+        stored = np.arange(manifest.stored_rows) if numbering.stored_rows is None else numbering.stored_rows
+        self._parts = (np.searchsorted(firsts, stored, side="right") - 1).astype(np.int32)
+        self._rows = (stored - firsts[self._parts]).astype(np.int32)
+        self._names = [part.name for part in manifest.parts]
+        self._taken = 0
+
+    def find(self, wanted: TextHashes) -> ReusedRows:
+        """The next rows, as many as there are texts.
+
+        Raises MismatchError if they are not of these texts, CorruptIndexError naming a damaged file.
+        """
+        some = slice(self._taken, self._taken + len(wanted))
+        self._taken += len(wanted)
+        found = ReusedRows(np.arange(len(wanted), dtype=np.int32), self._parts[some], self._rows[some], self._names)
+        if len(found.parts) != len(wanted) or not (self._stored_hashes(found) == wanted).all():
+            raise MismatchError(
+                f"{self._index}: its texts are not cut into the windows that are stored: by another version of "
+                f"tokenizers ({version_of('tokenizers')} here), or by other rules of this program. Build the index "
+                "again with --overwrite; embeddings of windows that stayed the same are reused."
+            )
+        return found
+
+    def _stored_hashes(self, found: ReusedRows) -> TextHashes:
+        hashes = np.empty((len(found), 2), np.uint64)
+        for part in np.unique(found.parts).tolist():
+            if part not in self._hashes:
+                verify_parts(self._index, self._manifest, {self._names[part]})
+                self._hashes = {part: parts.read_text_hashes(self._index / self._names[part])}
+            inside = found.parts == part
+            hashes[inside] = self._hashes[part][found.sources[inside]]
+        return hashes

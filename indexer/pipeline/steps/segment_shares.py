@@ -1,0 +1,152 @@
+"""An index filled by several workers: each codes runs of rows by what was trained once, and one puts them together.
+
+Shards are runs of whole parts, cut without regard to who fills them, and go through scratch files beside the segment
+that is being made, so that workers may be on other machines that share the file system. They are merged in the order of
+their rows: the bytes are those that one process would have made.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from indexer import ann
+from indexer.executors import run_tasks, threads_per_worker
+from indexer.pipeline.rows import RowView, even_runs
+from indexer.progress import NoProgress, Progress
+from indexer.recipe.run_options import RunOptions
+from indexer.store.files import FileDigest, atomic_write, remove_file
+from indexer.store.integrity import CheckedFile
+from indexer.store.layout import TEMPORARY
+from indexer.store.stores import store_at
+from indexer.system.threads import part_threads
+from indexer.transforms import Transform
+
+SHARD_ROWS = 1 << 17  # 57 MB of codes and finer codes of 384 dimensions
+
+
+@dataclass(frozen=True)
+class ShardTask:
+    """Rows to be coded, those from `first` of the index on, and the file for their codes."""
+
+    path: Path
+    first: int
+    rows: RowView
+
+
+@dataclass(frozen=True)
+class FilledShard:
+    """A shard in its file. `sizes` are as `IndexShard.save` gives them, `zero` counts vectors that are zero, `best` are
+    the best of its rows for some queries, where that is wanted."""
+
+    task: ShardTask
+    digest: FileDigest
+    sizes: list[int]
+    zero: int
+    best: ann.GroundTruthBuilder | None
+
+
+@dataclass(frozen=True)
+class ShardFiller:
+    """Makes a worker's function; picklable. `best` has seen no row yet."""
+
+    trained: Path  # the file of an empty index
+    digest: FileDigest
+    transform: Transform
+    best: ann.GroundTruthBuilder | None
+    threads: int  # of each worker
+
+    def __call__(self, worker: int) -> Callable[[Iterator[ShardTask]], Iterator[FilledShard]]:
+        ann.set_threads(self.threads)
+        with CheckedFile(self.trained, self.digest) as file:
+            shard = ann.IndexShard(ann.load_index(file, str(self.trained), self.digest.bytes))
+        return partial(map, partial(self._fill, shard))
+
+    def _fill(self, shard: ann.IndexShard, task: ShardTask) -> FilledShard:
+        blocks = task.rows.blocks(self.transform, part_threads(self.threads), NoProgress())
+        best, live = deepcopy(self.best), task.rows.live_rows
+        for first, vectors in blocks:
+            shard.add(vectors)
+            if best is not None:
+                seen = None if live is None else live[first : first + len(vectors)]
+                best.update(task.first + first, vectors, seen)
+        with atomic_write(task.path) as file:
+            sizes = shard.save(file)  # type: ignore[arg-type]
+        return FilledShard(task, file.digest, sizes, blocks.zero, best)
+
+
+@dataclass(frozen=True)
+class ShardedFill:
+    """Fills indexes of all `rows`; scratch files are named after `path` and lie beside it."""
+
+    rows: RowView
+    transform: Transform
+    options: RunOptions
+    progress: Progress
+    path: Path
+
+    @property
+    def has_workers(self) -> bool:
+        """Whether workers were asked for by name, and there is more than one shard.
+
+        Otherwise the threads of this process do better on its machine: two of them filled 300,000 rows of 384
+        dimensions in 2.3 s, and two processes in 3.3 s (`IVF2048,Flat`: 13.4 and 18.7 s). Machines that share
+        nothing but object storage have no place for scratch files.
+        """
+        executor, several = self.options.executor, self.options.workers > 1
+        elsewhere = (executor == "ray" and store_at(self.path).shares_folder) or (executor == "processes" and several)
+        return elsewhere and self.rows.stored > SHARD_ROWS and len(self.rows.folders) > 1
+
+    def fill(self, trained: Any, best: ann.GroundTruthBuilder | None) -> int:
+        """Fill a trained, empty index, and take the best of its rows into `best`. Returns how many vectors are zero.
+
+        Takes the memory that `IndexMerger` says. Raises StoreError, and MachineError when a worker is lost.
+        """
+        self.progress.phase("indexing", self.rows.stored)
+        try:
+            return self._fill(trained, best)
+        finally:
+            for left in self.path.parent.glob(f"{self.path.name}.*{TEMPORARY}"):
+                remove_file(left.parent, left.name)
+
+    def _fill(self, trained: Any, best: ann.GroundTruthBuilder | None) -> int:
+        empty = self.scratch("trained")
+        with atomic_write(empty) as file:
+            ann.save_index(trained, file)  # type: ignore[arg-type]
+        filler = ShardFiller(empty, file.digest, self.transform, best, threads_per_worker(self.options.pool))
+        rows = replace(self.rows, folders=[folder.absolute() for folder in self.rows.folders])
+        tasks = [
+            ShardTask(self.scratch(f"{number:05d}"), rows.firsts[parts.start], rows.run(parts))
+            for number, parts in enumerate(even_runs(rows.rows, SHARD_ROWS))
+        ]
+        merger, zero = ann.IndexMerger(trained), 0
+        with closing(run_tasks(filler, tasks, self.options.pool)) as filled:  # type: ignore[type-var]  # a generator
+            for shard in self._in_order(tasks, filled):
+                with CheckedFile(shard.task.path, shard.digest) as codes:
+                    merger.take(codes, shard.sizes, str(shard.task.path))
+                remove_file(shard.task.path.parent, shard.task.path.name)
+                if best is not None and shard.best is not None:
+                    best.absorb(shard.best)
+                zero += shard.zero
+        merger.finish()
+        return zero
+
+    def _in_order(self, tasks: Sequence[ShardTask], filled: Iterator[FilledShard]) -> Iterator[FilledShard]:
+        """The shards in the order of their rows, whoever is done first."""
+        waiting: dict[Path, FilledShard] = {}
+        for task in tasks:
+            while task.path not in waiting:
+                shard = next(filled)
+                waiting[shard.task.path] = shard
+                self.progress.advance(shard.task.rows.stored)
+            yield waiting.pop(task.path)
+
+    def scratch(self, name: str) -> Path:
+        """A file that is removed with the temporary files of the index, if nobody did before.
+
+        Its path is absolute, as workers may run in another folder.
+        """
+        return self.path.absolute().with_name(f"{self.path.name}.{name}{TEMPORARY}")

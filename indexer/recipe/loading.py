@@ -1,0 +1,141 @@
+"""What a user gives: dataclasses of settings from nested mappings, every key, type and range checked; paths."""
+
+import dataclasses
+import difflib
+import json
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from indexer.errors import ConfigError
+from indexer.system.urls import local_path, mirror_folder, url_of
+
+_SEED_BITS = 32
+
+
+def from_mapping(cls: Any, data: Mapping[str, Any], where: str) -> Any:
+    """Make the dataclass `cls` from a mapping; missing keys take their defaults. `where` prefixes names in errors.
+
+    Raises ConfigError for an unknown key or a value of the wrong type.
+    """
+    if not isinstance(data, Mapping):
+        raise ConfigError(f"{where or 'the recipe'} is {data!r}; expected a table of settings.")
+    hints = get_type_hints(cls)
+    values = {}
+    for key, value in data.items():
+        name = f"{where}.{key}" if where else key
+        if key not in hints:
+            raise ConfigError(did_you_mean("setting" if where else "section", name, _prefixed(hints, where)))
+        hint = hints[key]
+        values[key] = from_mapping(hint, value, name) if dataclasses.is_dataclass(hint) else _typed(value, hint, name)
+    return cls(**values)
+
+
+def parse_value(hint: Any, raw: str) -> Any:
+    """A value from the command line: TOML if it is, else the text as it stands; 0 for a text setting is "0"."""
+    try:
+        value = tomllib.loads(f"value = {raw}")["value"]
+    except tomllib.TOMLDecodeError:
+        return raw
+    return raw if hint is str and not isinstance(value, str) else value
+
+
+def setting_type(cls: Any, path: Iterable[str]) -> Any:
+    """The type of a setting, given its name table by table; None for one that there is not."""
+    hint = cls
+    for name in path:
+        hint = get_type_hints(hint).get(name) if dataclasses.is_dataclass(hint) else None
+    return hint
+
+
+def describe_type(hint: Any) -> str:
+    """What values a type of setting takes, in words."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return " or ".join(describe_type(argument) for argument in arguments)
+    if origin is Literal:
+        return " or ".join(json.dumps(argument) for argument in arguments)
+    if origin is tuple:
+        return f"a list of {describe_type(arguments[0])}"
+    if origin is dict:
+        return "a table of text" if arguments[1] is str else "a table of sections"
+    return {int: "a whole number", float: "a number", str: "text"}[hint]
+
+
+def did_you_mean(what: str, name: str, known: Iterable[str]) -> str:
+    """What to say of a name that is not among those known: the nearest one, else all."""
+    names = list(known)
+    close = difflib.get_close_matches(name, names, n=1)
+    hint = f'did you mean "{close[0]}"?' if close else f"expected one of {', '.join(names)}."
+    return f'unknown {what} "{name}"; {hint}'
+
+
+def named_path(path: str | Path, what: str) -> Path:
+    """The path that somebody gave for `what`; of a URL in object storage the folder that stands for it.
+
+    Raises ConfigError for an empty text, which Path takes for ".".
+    """
+    if not str(path):
+        raise ConfigError(f"the path of {what} is empty; expected one that says where (. is the current folder).")
+    url = url_of(path)
+    return mirror_folder(url) if url else local_path(path)
+
+
+def require_text(value: str, name: str) -> None:
+    """Raises ConfigError for text that is not UTF-8, as names of files may be: no recipe or manifest can hold it."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(
+            f"{name} is {value!a}, which is not UTF-8 text. Correct it, or rename what it names."
+        ) from None
+
+
+def require_at_least(name: str, value: float, least: int) -> None:
+    """Raises ConfigError, which names the setting."""
+    if not value >= least:
+        raise ConfigError(f"{name} is {value}; expected at least {least}.")
+
+
+def require_above_zero(name: str, value: float) -> None:
+    """Raises ConfigError, also for infinity."""
+    if not 0 < value < float("inf"):
+        raise ConfigError(f"{name} is {value}; expected a number above 0.")
+
+
+def require_seed(name: str, value: int) -> None:
+    """Raises ConfigError for what is no seed of numpy and torch."""
+    if not 0 <= value < 1 << _SEED_BITS:
+        raise ConfigError(f"{name} is {value}; expected 0 to {(1 << _SEED_BITS) - 1}.")
+
+
+def _prefixed(names: Iterable[str], where: str) -> list[str]:
+    return [f"{where}.{name}" if where else name for name in names]
+
+
+def _typed(value: Any, hint: Any, name: str) -> Any:
+    """Return `value` as the type of a setting. Lists become tuples, and whole numbers floats where floats are expected.
+
+    Raises ConfigError.
+    """
+    import msgspec
+
+    for text in _texts(value):
+        require_text(text, name)
+    try:
+        return msgspec.convert(value, hint, strict=True)
+    except msgspec.ValidationError:
+        pass
+    raise ConfigError(f"{name} is {json.dumps(value, default=str)}; expected {describe_type(hint)}.")
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every text in a value, keys of tables among them."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from (text for pair in value.items() for part in pair for text in _texts(part))
+    elif isinstance(value, list | tuple):
+        yield from (text for part in value for text in _texts(part))

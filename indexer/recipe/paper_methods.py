@@ -1,0 +1,141 @@
+"""The methods of papers by name, each in a module of `indexer.papers`.
+
+A module is imported when a recipe, the kind in a transform file or the identity of an index's encoder names it. The
+rest of the program holds no import statement of a paper, and works without the folder.
+
+A pooling's module offers `open_pooler(spec, vocabulary)` (see `indexer.encoders.pooling.Pooler`). With `in_tables` it
+offers `open_table_pooler(spec)` (`indexer.encoders.pooling.TablePooler`), with `weighs_tokens` `token_weights(spec)`.
+With `fitted` it offers `STATE_FILES`, `fit(request)` and `check_state(spec, folder)`, with `identity`
+`identity_value(settings)`.
+
+A transform's module offers `TRANSFORM`, a class with `from_arrays`, and `fit(data, settings, on_step)`.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from indexer.errors import ConfigError
+from indexer.recipe.loading import did_you_mean, from_mapping
+
+PAPERS = "indexer.papers"
+
+
+@dataclass(frozen=True)
+class PaperPooling:
+    """A pooling of a paper. It reads the tokens themselves, which torch alone computes, and never int8."""
+
+    module: str
+    section: str = ""  # of the recipe's [papers]
+    identity: str = ""  # the key of its settings in an encoder's identity
+    fitted: bool = False  # to a corpus, before a build
+    in_tables: bool = True  # a static table offers it
+    weighs_tokens: bool = False  # it is a mean of weighted token vectors
+    removes: int = 0  # leading directions that whitening.remove = "auto" takes out after it
+
+
+@dataclass(frozen=True)
+class PaperTransform:
+    """A transform of a paper."""
+
+    module: str
+    section: str = ""
+    centres: bool = False  # queries have a mean of their own
+
+
+POOLINGS = {
+    "sif": PaperPooling(f"{PAPERS}.sif", "sif", "sif_a", fitted=True, weighs_tokens=True, removes=1),
+    "sbert-wk": PaperPooling(f"{PAPERS}.sbert_wk", in_tables=False),
+    "latte-mix": PaperPooling(f"{PAPERS}.latte_mix.pooling", "latte_mix", "latte_mix", fitted=True),
+}
+TRANSFORMS = {
+    "flow": PaperTransform(f"{PAPERS}.flow", "flow", centres=True),
+    "hellinger": PaperTransform(f"{PAPERS}.latte_mix.hellinger"),
+}
+_SETTINGS = {
+    "sif": (f"{PAPERS}.sif", "SifConfig"),
+    "latte_mix": (f"{PAPERS}.latte_mix.settings", "LatteMixConfig"),
+    "flow": (f"{PAPERS}.flow", "FlowConfig"),
+}
+_MOVED = {"encoder.sif_a": "papers.sif.a", "encoder.latte_mix": "papers.latte_mix", "whitening.flow": "papers.flow"}
+Sections = dict[str, dict[str, Any]]
+"""The recipe's [papers]: for each section the settings that differ from its defaults."""
+
+
+def load_method(method: PaperPooling | PaperTransform) -> Any:
+    """Return the module of a method. Raises ConfigError where the folder of the papers is missing."""
+    return _load(method.module)
+
+
+def settings_class(section: str) -> Any:
+    """Return the dataclass of a section of [papers]. Raises ConfigError for an unknown section."""
+    if section not in _SETTINGS:
+        known = [f"papers.{name}" for name in _SETTINGS]
+        raise ConfigError(did_you_mean("section", f"papers.{section}", known))
+    module, name = _SETTINGS[section]
+    return getattr(_load(module), name)
+
+
+def settings_of(section: str, given: Mapping[str, Any]) -> Any:
+    """Return a section's settings as its dataclass; missing keys take their defaults. Raises ConfigError."""
+    return from_mapping(settings_class(section), given, f"papers.{section}")
+
+
+def checked_sections(given: Mapping[str, Mapping[str, Any]]) -> Sections:
+    """Return the settings that differ from the defaults of their paper, section by section. Raises ConfigError."""
+    sections = {}
+    for name, values in given.items():
+        settings = settings_of(name, values)
+        changed = {
+            field.name: value
+            for field in dataclasses.fields(settings)
+            if (value := getattr(settings, field.name)) != field.default
+        }
+        if changed:
+            sections[name] = changed
+    return sections
+
+
+def current_name(setting: str) -> str:
+    """Return the name of a setting today, given a name that recipes used before [papers] was there."""
+    for old, new in _MOVED.items():
+        if setting == old or setting.startswith(f"{old}."):
+            return new + setting.removeprefix(old)
+    return setting
+
+
+def with_moved_settings(data: Mapping[str, Any], used_only: bool) -> dict[str, Any]:
+    """Return a recipe in which settings of papers that are written in their former places stand in [papers].
+
+    Manifests wrote out every setting of every paper: with `used_only` the settings of methods that the recipe does not
+    use are dropped, so that no paper is imported for them.
+    """
+    moved: dict[str, Any] = {name: dict(value) if isinstance(value, Mapping) else value for name, value in data.items()}
+    uses = {
+        method.section
+        for table, methods, key in (("encoder", POOLINGS, "pooling"), ("whitening", TRANSFORMS, "kind"))
+        if isinstance(moved.get(table), dict) and (method := _named(methods, moved[table].get(key)))
+    }
+    for old, new in _MOVED.items():
+        (table, key), (_, section, *rest) = old.split("."), new.split(".")
+        if not isinstance(moved.get(table), dict) or key not in moved[table]:
+            continue
+        value = moved[table].pop(key)
+        if section in uses or not used_only:
+            moved["papers"] = {section: {rest[0]: value} if rest else value} | moved.get("papers", {})
+    return moved
+
+
+def _named(methods: Mapping[str, Any], name: Any) -> Any:
+    return methods.get(name) if isinstance(name, str) else None
+
+
+def _load(module: str) -> Any:
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not module.startswith(error.name):
+            raise
+        raise ConfigError(f"the recipe needs {module}, which is not part of this installation.") from error

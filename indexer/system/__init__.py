@@ -1,0 +1,1 @@
+"""The operating system: processor, memory limit, threads, child processes, cache folder, versions, regular files."""

@@ -1,0 +1,94 @@
+"""Other Python processes, and a single call in one: the libraries that it loads, and their memory, go when it ends.
+
+A process is a new interpreter, not a fork: a fork of a process with threads can wait forever for a lock that no thread
+holds. It does not import the script of its parent, so that scripts need no guard.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterable
+from importlib import import_module
+from typing import Any
+
+from indexer import errors
+from indexer.errors import IsotropeError, MachineError
+
+_START = "import json, sys; call = json.loads(sys.argv[1]); sys.path[:] = call['path']; "
+_PROGRAM = f"{_START}from indexer.system.child_process import run; run(call['function'], call['arguments'])"
+_LAST = 300  # characters of the last words of a process that failed
+_FAILED = 70  # its exit code then
+
+
+def start_python(function: str, *arguments: Any, **streams: Any) -> "subprocess.Popen[bytes]":
+    """Start a process that calls `function` ("package.module:name") with JSON arguments; `streams` are for Popen."""
+    call = json.dumps({"path": sys.path, "function": function, "arguments": arguments})
+    # -P: files in the current folder are not imported.
+    return subprocess.Popen([sys.executable, "-P", "-c", _PROGRAM, call], **streams)
+
+
+def run(function: str, arguments: Iterable[Any]) -> None:
+    """Call a function by name. Each process of `start_python` begins here."""
+    _named(function)(*arguments)
+
+
+def _named(function: str) -> Any:
+    module, _, name = function.partition(":")
+    return getattr(import_module(module), name)
+
+
+def call_in_child(function: str, arguments: dict[str, Any], task: str) -> Any:
+    """Return what `function` ("package.module:name") returns for JSON keyword arguments, in a process of its own.
+
+    An error of this project comes back as the same error. Raises MachineError, which names the `task`, when the
+    process is killed or fails otherwise. The process ends when its parent does.
+    """
+    pipe = subprocess.PIPE
+    with tempfile.TemporaryFile() as log:
+        with start_python(f"{__name__}:answer", function, arguments, stdin=pipe, stdout=pipe, stderr=log) as process:
+            try:
+                answered = process.stdout.read() if process.stdout else b""
+            except BaseException:  # an interrupt, above all
+                process.kill()
+                raise
+        log.seek(max(0, log.seek(0, os.SEEK_END) - _LAST))
+        last = log.read().decode(errors="replace").strip().splitlines()[-1:]
+    if process.returncode or not answered:
+        raise MachineError(f"the process for {task} {_ending(process.returncode, last)}")
+    outcome = json.loads(answered)
+    if "error" in outcome:
+        raise getattr(errors, outcome["error"])(outcome["message"])
+    return outcome["result"]
+
+
+def _ending(code: int, last: list[str]) -> str:
+    if code < 0:
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
+        memory = ", as the system does when memory runs out: free some, and start again" if name == "SIGKILL" else ""
+        return f"was ended by the signal {name}{memory}."
+    return f"failed with exit code {code}: {last[0] if last else 'it said nothing'}"
+
+
+def answer(function: str, arguments: dict[str, Any]) -> None:
+    """Write the outcome of a call to the standard output, and end the process."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what libraries print must not get into the answer
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    outcome: dict[str, Any]
+    try:
+        outcome = {"result": _named(function)(**arguments)}
+    except IsotropeError as error:
+        outcome = {"error": type(error).__name__, "message": str(error)}
+    answers.write(json.dumps(outcome).encode())
+    answers.flush()
+    os._exit(0)  # the parent reads up to this end; some libraries take long to end, or crash
+
+
+def _end_with_parent() -> None:
+    while os.read(0, 1):
+        pass
+    os._exit(_FAILED)

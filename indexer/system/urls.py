@@ -1,0 +1,150 @@
+"""URLs of object storage where a path may stand, and the folder of this machine that stands for each; and which hosts
+are this machine.
+
+An index in object storage has a local path: its mirror folder, in the cache. `indexer.store.stores` returns the store
+of such a path, which fetches and sends the files.
+"""
+
+import hashlib
+import ipaddress
+import os
+import re
+from functools import cache
+from pathlib import Path
+from urllib.parse import unquote
+
+from indexer.errors import ConfigError, StoreError, show_as
+from indexer.system.cache import cache_folder
+
+_URL = re.compile(r"(s3|gs|az|file):/+(.*)", re.DOTALL | re.IGNORECASE)
+_SCHEME = re.compile(r"([a-z][a-z0-9+.-]+):/.*", re.DOTALL | re.IGNORECASE)  # one letter is a drive of Windows
+_PLACE = re.compile(r"[0-9a-f]{20}")  # folder of the cache that holds one mirror folder
+_NAMED_URL = "url"  # file beside a mirror folder: what it stands for
+
+
+def url_of(path: str | Path) -> str:
+    """The URL in object storage that a text or a path is, without a slash at its end; "" for a local one.
+
+    Path makes one slash of two, so `s3:/bucket/name` is one as well. Raises ConfigError for a URL that names no bucket
+    or has "." or ".." in it, and for one of another scheme, unless a folder of that name is there.
+    """
+    match = _URL.fullmatch(str(path))
+    if match is None:
+        _refuse_other_scheme(str(path))
+        return ""
+    scheme = match[1].lower()
+    if scheme == "file":
+        return ""
+    rest = re.sub(r"/+", "/", match[2]).rstrip("/")
+    if not rest:
+        raise ConfigError(f'"{path}" names no bucket; expected a URL such as {scheme}://bucket/folder.')
+    if dots := {".", ".."}.intersection(rest.split("/")):
+        raise ConfigError(f'"{path}" has "{min(dots)}" for a name, which means nothing in a URL. Write it without.')
+    return f"{scheme}://{rest}"
+
+
+def _refuse_other_scheme(path: str) -> None:
+    match = _SCHEME.fullmatch(path)
+    if match is None or os.path.lexists(f"{match[1]}:"):
+        return
+    web = match[1].lower() in ("http", "https", "ftp")
+    way_out = "Download the file first, and name the copy." if web else "Correct the URL."
+    raise ConfigError(
+        f'"{path}" is a URL of a kind that is not read; expected s3://, gs://, az:// or file:///, or a path. {way_out} '
+        f'(A new folder called "{match[1]}:" is named by its path from / on.)'
+    )
+
+
+def local_path(path: str | Path) -> Path:
+    """The local path that a text, a path, or a URL of a file (file:///data/docs.jsonl) names."""
+    match = _URL.fullmatch(str(path))
+    return Path("/" + unquote(match[2])) if match is not None and match[1].lower() == "file" else Path(path)
+
+
+def remote_folder() -> Path:
+    """Where the cache keeps what is of object storage."""
+    return cache_folder().absolute() / "remote"
+
+
+def mirror_folder(url: str) -> Path:
+    """The folder that stands for an index in object storage; made if it is not there. Raises StoreError."""
+    if url.count("/") < 3:
+        raise ConfigError(f"{url}: names a whole bucket; expected a folder in it, such as {url}/my-index.")
+    place = remote_folder() / _place_name(url)
+    folder = place / url.rpartition("/")[2]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if _named_url(place) != url:
+            _name_url(place, url)
+    except OSError as error:
+        raise StoreError(
+            f"{url}: the cache {remote_folder()} cannot be written ({error.strerror}). Name another folder with the "
+            "environment variable ISOTROPE_CACHE."
+        ) from error
+    _url_beside(place)  # known from now on, also if the cache is deleted
+    return folder
+
+
+def mirrored(path: Path) -> tuple[Path, str, str] | None:
+    """(mirror folder, its URL, name in it) of a path in a mirror folder, in whatever process; None for another path.
+
+    Raises StoreError for a mirror folder of an unknown URL: as a local folder it would be written and never sent.
+    """
+    remote = remote_folder()
+    if not path.is_relative_to(remote):
+        return None
+    parts = path.relative_to(remote).parts
+    if len(parts) < 2 or not _PLACE.fullmatch(parts[0]):
+        return None
+    folder = remote / parts[0] / parts[1]
+    return folder, _url_beside(remote / parts[0]), "/".join(parts[2:])
+
+
+def _place_name(url: str) -> str:
+    return hashlib.sha256(url.encode()).hexdigest()[:20]
+
+
+def _named_url(place: Path) -> str:
+    """Return the URL in the file beside a mirror folder; "" if the file is missing or damaged."""
+    try:
+        url = (place / _NAMED_URL).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""
+    return url if _place_name(url) == place.name else ""
+
+
+def _name_url(place: Path, url: str) -> None:
+    """Write the URL in one step: other processes may read the file meanwhile, and this one may be killed."""
+    temporary = place / f"{_NAMED_URL}.{os.urandom(6).hex()}"  # with the permissions of every other file here
+    try:
+        with temporary.open("x", encoding="utf-8") as file:
+            file.write(url)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(place / _NAMED_URL)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+@cache
+def _url_beside(place: Path) -> str:
+    url = _named_url(place)
+    if not url:
+        raise StoreError(
+            f"{place}: the cache of an index in object storage, but its file {_NAMED_URL!r}, which contains the URL of "
+            "the index, is missing or damaged. Fix: name the index by its URL, which writes the file again, or delete "
+            "this folder."
+        )
+    show_as(str(place / url.rpartition("/")[2]), url)
+    return url
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine alone: "localhost", or an address such as 127.0.0.1 or ::1."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,1 @@
+"""The HTTP side of the server: listener, access checks, routes and messages of /v1."""

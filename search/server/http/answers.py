@@ -1,0 +1,55 @@
+"""Answers as bytes: limited singly and together, and written outside the event loop if they are long."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator
+from typing import Any
+
+from fastapi import Depends
+from starlette.responses import Response
+
+from search.files import to_json
+from search.server.http.messages import notes_of
+from search.server.room import Room, RoomShare
+from search.server.service import SearchReply
+
+_SHORT = 100_000  # bytes of documents; writing longer answers would delay other requests
+
+
+def share_of(room: Room) -> Any:
+    """Return a dependency of routes: a share of the room, until the answer was sent or the client has left."""
+
+    async def share() -> AsyncIterator[RoomShare]:
+        with room.share() as one:
+            yield one
+
+    return Depends(share, scope="request")
+
+
+async def written(pieces: Iterable[str], share: RoomShare) -> Response:
+    """Return an answer from pieces of its JSON, made one at a time; `share` counts its documents already.
+
+    Raises as `RoomShare.reach`.
+    """
+    body = await asyncio.to_thread(_body, pieces, share) if share.taken > _SHORT else _body(pieces, share)
+    return Response(body, media_type="application/json")
+
+
+def _body(pieces: Iterable[str], share: RoomShare) -> bytes:
+    encoded, size = list[bytes](), 0
+    for piece in pieces:
+        encoded.append(piece.encode("utf-8", "backslashreplace"))
+        size += len(encoded[-1])
+        share.reach(size)
+    return b"".join(encoded)
+
+
+def search_pieces(reply: SearchReply, names: list[str]) -> Iterator[str]:
+    """The JSON of an answer, a hit at a time; `names` are shown as the queries. Hits have the command line's form."""
+    yield '{"results": ['
+    for place, (name, answer) in enumerate(zip(names, reply.answers, strict=True)):
+        head = to_json({"query": name, **notes_of(reply, place)})
+        yield f'{", " if place else ""}{head[:-1]}, "hits": ['
+        for rank, hit in enumerate(answer, start=1):
+            yield f"{', ' if rank > 1 else ''}{to_json(hit.to_dict(rank))}"
+        yield "]}"
+    yield f'], "index": {to_json(vars(reply.stamp))}}}'

@@ -1,0 +1,104 @@
+"""One connection: HTTP as uvicorn speaks it, within limits of number, silence, and bytes that are no body.
+
+uvicorn waits without end for the head of a request and for a client to read its answer, and its parser holds on to
+whatever a head, a chunk's extension or a trailer is made of.
+"""
+
+import asyncio
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from search.server.http.guard import ABORT
+from search.server.settings import ServerLimits
+
+_SILENCE = 10.0  # seconds for the head of a request to arrive
+_LONGEST_HEAD = 64 << 10  # bytes
+_READER_PAUSE = 10.0  # seconds, in each of which a client must read so many bytes of what waits for it, or the rest:
+_LEAST_READ = 64 << 10
+
+
+def connection_class(limits: ServerLimits) -> type[HttpToolsProtocol]:
+    """Return the protocol class that uvicorn instantiates for each connection, with these limits."""
+    return type("LimitedConnection", (Connection,), {"limits": limits})
+
+
+class Connection(HttpToolsProtocol):
+    """A connection that is cut where its client goes beyond the limits."""
+
+    limits: ServerLimits
+    _silence: asyncio.TimerHandle | None = None
+    _reader: asyncio.TimerHandle | None = None
+    _since = 0.0  # when it was made, or had its last answer
+    _received = 0  # bytes since the head of the last request began
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._since = self.loop.time()
+        self._expect_head()
+        if len(self.connections) > self.limits.connections:
+            # those that were cut stay among them for a turn of the loop
+            staying = [one for one in self.connections if not one.transport.is_closing()]
+            if len(staying) > self.limits.connections:
+                self._longest_idle(staying).transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        for timer in (self._silence, self._reader):
+            if timer is not None:
+                timer.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._received += len(data)
+        super().data_received(data)
+        if self.is_idle and self.timeout_keep_alive_task is None and not self.transport.is_closing():
+            # A blank line starts no request. uvicorn stops its timer at any byte, and restarts it after answers only.
+            self.timeout_keep_alive_task = self.loop.call_at(
+                self._since + self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
+        # Twice the body: each of its chunks has a head of its own.
+        if self._received > (_LONGEST_HEAD if self._silence else 2 * self.limits.body_bytes + _LONGEST_HEAD):
+            self.transport.abort()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.scope["extensions"] = {ABORT: {"call": self.transport.abort, "is_closed": self.transport.is_closing}}
+        self._received = 0
+        if self._silence is None:
+            self._expect_head()
+
+    def on_headers_complete(self) -> None:
+        if self._silence is not None:
+            self._silence.cancel()
+            self._silence = None
+        super().on_headers_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._since = self.loop.time()
+        if self._reader is None:
+            self._expect_reader(math.inf)
+
+    def _longest_idle(self, staying: Iterable[Any]) -> "Connection":
+        """Return the connection to cut: one that is idle between two requests, or else this one."""
+        others = [one for one in staying if isinstance(one, Connection) and one is not self and one.is_idle]
+        return min(others, key=lambda one: one._since, default=self)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it got an answer and has sent nothing since."""
+        return self.cycle is not None and self.cycle.response_complete and self._silence is None
+
+    def _expect_head(self) -> None:
+        self._silence = self.loop.call_later(_SILENCE, self.transport.abort)
+
+    def _expect_reader(self, left: float) -> None:
+        """Cut the connection unless the client reads its answer. `left` are the unread bytes one pause ago."""
+        size = self.transport.get_write_buffer_size()
+        self._reader = None
+        if size > left - _LEAST_READ:
+            self.transport.abort()
+        elif size:
+            self._reader = self.loop.call_later(_READER_PAUSE, self._expect_reader, size)

@@ -1,0 +1,217 @@
+"""Requests and answers of /v1: the models behind /openapi.json."""
+
+import difflib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from annotated_types import GroupedMetadata, MaxLen
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema, model_validator
+
+from search import hits
+from search.hits import Truncated
+from search.server.generations import Stamp
+from search.server.http.failures import RequestError
+from search.server.search_fields import Protocol, Question, with_search_options
+from search.server.service import SearchReply
+
+_SHOWN = 60  # characters of what was given
+
+
+def _whole(text: str) -> str:
+    """Return a text that UTF-8 can hold, which half a surrogate pair is not."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("holds half a surrogate pair, which is no text") from None
+    return text
+
+
+def _require_whole(name: str) -> None:
+    """Raise RequestError for a field name that is not valid Unicode: pydantic's messages must be UTF-8."""
+    try:
+        _whole(name)
+    except ValueError as error:
+        raise RequestError(400, f"{name[:_SHOWN]!a}: the name of this field {error}.") from None
+
+
+def not_blank(text: str) -> str:
+    if not text.strip():
+        raise ValueError("is blank; expected some text")
+    return _whole(text)
+
+
+def _queries(given: Any) -> str | list[str] | None:
+    """Check the queries before pydantic, which would report every wrong element of a long list."""
+    if given is None or isinstance(given, str):
+        return None if given is None else not_blank(given)
+    if not isinstance(given, list) or not given:
+        raise ValueError("expected a text, or a list of texts that is not empty")
+    for number, text in enumerate(given, start=1):
+        if not isinstance(text, str):
+            raise ValueError(f"number {number} is no text; expected a list of texts")
+        try:
+            not_blank(text)
+        except ValueError as error:
+            raise ValueError(f"text {number} {error}") from None
+    return given
+
+
+def _finite(value: float) -> float:
+    if not math.isfinite(value):
+        raise ValueError("expected a finite number")
+    return value
+
+
+_NOT_BLANK: dict[str, Any] = {"type": "string", "pattern": r"\S"}  # what the schema says of `not_blank`
+Queries = Annotated[
+    str | list[str] | None,
+    PlainValidator(_queries),
+    WithJsonSchema({"anyOf": [_NOT_BLANK, {"type": "array", "items": _NOT_BLANK, "minItems": 1}, {"type": "null"}]}),
+]
+
+
+@dataclass(frozen=True)
+class Filled(GroupedMetadata):
+    """The metadata of a text that is not blank, of at most so many characters."""
+
+    most: int
+
+    def __iter__(self) -> Iterator[object]:
+        yield MaxLen(self.most)
+        yield AfterValidator(not_blank)
+        yield WithJsonSchema(_NOT_BLANK | {"maxLength": self.most})
+
+
+def text_of(most: int) -> Any:
+    """Return the type of a text that is not blank, of at most so many characters."""
+    return Annotated[str, Filled(most)]
+
+
+Text = Annotated[str, AfterValidator(not_blank), WithJsonSchema(_NOT_BLANK)]
+Condition = Annotated[str, Filled(20_000)]
+Name = Annotated[str, Filled(1000)]
+Finite = Annotated[float, Field(strict=True), AfterValidator(_finite)]
+
+
+class Request(BaseModel):
+    """A body: the first unknown field is refused by name, and text is not read as a number."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_fields(cls, given: Any) -> Any:
+        """Raise for the first unknown field; pydantic would report all of them."""
+        if isinstance(given, dict):
+            for name in given:
+                if name not in cls.model_fields:
+                    _require_whole(name)
+                    close = difflib.get_close_matches(name[:_SHOWN], cls.model_fields, n=1)
+                    hint = f'did you mean "{close[0]}"?' if close else f"there are {', '.join(cls.model_fields)}"
+                    raise ValueError(f"{name[:_SHOWN]}: is no field; {hint}")
+        return given
+
+
+@with_search_options(Protocol(text_of, Finite))
+class SearchRequest(Request, Question):
+    """One question or several, of texts or of a stored document (`like`)."""
+
+    query: Queries = Field(None, description="A text, or several; left out where `like` is given.")
+    like: Name | None = Field(None, description="The id of a stored document: its neighbours are found.")
+
+    @property
+    def queries(self) -> list[str]:
+        """The texts."""
+        if self.query is None:
+            return []
+        return [self.query] if isinstance(self.query, str) else self.query
+
+
+class FacetsRequest(Request):
+    """Selects the documents to count and the columns."""
+
+    where: Condition | None = Field(None, description='A condition in SQL, such as "year > 2019"; null: all documents.')
+    columns: list[Name] = Field([], max_length=1000, description="Names of columns as /v1/info has them; empty: all.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hit(hits.Hit):
+    """A hit and its rank in the answer, from 1."""
+
+    rank: int
+
+
+class Result(BaseModel):
+    """The hits of one query, best first."""
+
+    query: str
+    hits: list[Hit]
+    truncated: Truncated | None = None
+    unknown: bool | None = Field(None, description="True: nothing of the query is known to the encoder.")
+
+
+class SearchResponse(BaseModel):
+    """An answer to each query, in their order."""
+
+    results: list[Result]
+    index: Stamp
+
+
+class FacetsResponse(BaseModel):
+    """For each column its values with counts, the least and the greatest."""
+
+    columns: list[dict[str, Any]]
+    index: Stamp
+
+
+class DocumentResponse(BaseModel):
+    """A document as it was indexed."""
+
+    id: str
+    title: str | None
+    text: str
+    metadata: dict[str, Any]
+    index: Stamp
+
+
+class InfoResponse(BaseModel):
+    """The index, how it was built and its measured quality."""
+
+    model_config = ConfigDict(extra="allow")
+    name: str
+    generation: int
+    fingerprint: str
+    created: str
+    documents: int
+    rows: int
+    model: str | None
+    recall_at_10: float | None
+    columns: list[dict[str, Any]]
+    examples: list[dict[str, str]]
+
+
+class Fault(BaseModel):
+    """The fault of a request."""
+
+    message: str
+    type: str
+    param: str | None = None
+    code: str | None = None
+
+
+class ErrorResponse(BaseModel):
+    """An answer that is no success."""
+
+    error: Fault
+
+
+def notes_of(reply: SearchReply, place: int) -> dict[str, Any]:
+    """Return notes on a query: that it was cut, or that the encoder knows none of it."""
+    if not reply.lengths:
+        return {}
+    tokens = reply.lengths[place]
+    if tokens > reply.max_length:
+        return {"truncated": {"tokens": tokens, "limit": reply.max_length}}
+    return {} if tokens else {"unknown": True}

@@ -1,0 +1,1 @@
+"""The Model Context Protocol server: the tools of agents, over HTTP and standard streams."""

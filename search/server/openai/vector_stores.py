@@ -1,0 +1,305 @@
+"""POST /v1/vector_stores/{index}/search in the shape of OpenAI's API, over the same engine as /v1/search.
+
+The index is the one store, its documents are the files. Several queries are answered as one: a document counts by its
+best score over them. Scores are those of /v1/search: inner products of unit vectors, from -1 to 1, or with
+`hybrid_search` what the recipe's `[hybrid]` makes of both.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from datetime import date, datetime, time
+from decimal import Decimal
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Response
+from pydantic import BaseModel, Field, WithJsonSchema
+
+from indexer.recipe.ranking import Fusion
+from search.files import to_json
+from search.filters.expressions import shortened
+from search.hits import Answer, Hit
+from search.index import Index
+from search.ranking.options import SearchOptions
+from search.server.generations import OpenGeneration, Stamp
+from search.server.http.answers import share_of, written
+from search.server.http.failures import JsonResponse, RequestError
+from search.server.http.messages import ErrorResponse, Finite, Request
+from search.server.http.routes import ERRORS, require_within
+from search.server.openai.attribute_filters import OutlinedFilter, condition_of
+from search.server.openai.embeddings import TEXTS_SCHEMA, TruncatedText, notes_on_texts, require_encoder, texts_of
+from search.server.room import RoomShare
+from search.server.service import SearchReply, SearchService
+
+_RANKER = re.compile(r"none|auto|default-\d{4}-\d{2}-\d{2}")
+_ERRORS = ERRORS | {
+    400: {"model": ErrorResponse, "description": "the body is no JSON, or a field asks for what is not done here"},
+    404: {"model": ErrorResponse, "description": "there is no such store"},
+}
+
+
+class HybridSearch(Request):
+    """How vectors and words are weighed; where neither is given, as the recipe weighs them."""
+
+    embedding_weight: Finite = Field(1.0, ge=0)
+    text_weight: Finite = Field(1.0, ge=0)
+
+
+class RankingOptions(Request):
+    """How documents are ranked."""
+
+    ranker: str | None = Field(
+        default=None, description='"none", "auto" or "default-2024-11-15": all mean the ranking of the index.'
+    )
+    score_threshold: Finite | None = Field(default=None, description="The lowest score.")
+    hybrid_search: HybridSearch | None = Field(default=None, description="Fuse with BM25.")
+
+
+class StoreSearchRequest(Request):
+    """A question to a store."""
+
+    query: Annotated[Any, WithJsonSchema(TEXTS_SCHEMA)] = Field(
+        description="A text, or several: a document counts by its best score over them."
+    )
+    max_num_results: int | None = Field(None, ge=1, le=50, description="Documents at most; left out: 10.")
+    filters: OutlinedFilter | None = None
+    ranking_options: RankingOptions | None = None
+    rewrite_query: bool | None = Field(None, description="Only false: queries are not rewritten here.")
+
+    @property
+    def most(self) -> int:
+        """Documents that are asked for."""
+        return self.max_num_results or 10
+
+
+class FoundText(BaseModel):
+    """A text of a file."""
+
+    type: Literal["text"]
+    text: str
+
+
+class FoundFile(BaseModel):
+    """A document: `filename` is its title, or without one its id."""
+
+    file_id: str
+    filename: str
+    score: float
+    attributes: dict[str, str | float | bool]
+    content: list[FoundText] = Field(description="Its text, or where documents are chunked the window that was found.")
+
+
+class StoreSearchResponse(BaseModel):
+    """The documents that answer, best first. There is no further page: ask for more of them at once."""
+
+    object: Literal["vector_store.search_results.page"]
+    search_query: list[str]
+    data: list[FoundFile]
+    has_more: Literal[False]
+    next_page: None
+    index: Stamp
+    truncated: list[TruncatedText] | None = None
+    unknown: list[int] | None = Field(None, description="Queries of which the encoder knows nothing.")
+
+
+class FileCounts(BaseModel):
+    """How many documents there are."""
+
+    in_progress: int
+    completed: int
+    failed: int
+    cancelled: int
+    total: int
+
+
+class StoreResponse(BaseModel):
+    """The index as a store."""
+
+    id: str
+    object: Literal["vector_store"]
+    created_at: int
+    name: str
+    status: Literal["completed"]
+    usage_bytes: int
+    file_counts: FileCounts
+    metadata: dict[str, str]
+
+
+class StoresResponse(BaseModel):
+    """All stores: the one index."""
+
+    object: Literal["list"]
+    data: list[StoreResponse]
+    first_id: str | None
+    last_id: str | None
+    has_more: Literal[False]
+
+
+def vector_store_routes(service: SearchService) -> APIRouter:
+    """POST /v1/vector_stores/{index}/search, GET /v1/vector_stores and /v1/vector_stores/{index}."""
+    router = APIRouter(prefix="/v1/vector_stores", responses=_ERRORS, tags=["openai"])
+    name, shares = service.settings.name, share_of(service.room)
+
+    @router.post("/{index:path}/search", response_model=StoreSearchResponse, response_model_exclude_none=True)
+    async def search(index: str, asked: StoreSearchRequest, share: RoomShare = shares) -> Response:
+        """Find the documents closest to a text, as OpenAI's clients ask for them."""
+        _require_store(index, name)
+        limits = service.settings.limits
+        if isinstance(asked.query, list) and len(asked.query) > limits.queries:  # before each is looked at
+            raise RequestError(422, f"query: {len(asked.query):,} texts; expected at most {limits.queries:,}.", "query")
+        queries = texts_of(asked.query, "query", limits)
+        require_within(limits, queries, asked.most)
+        return await written(_pieces(queries, asked.most, await _found(service, queries, asked, share)), share)
+
+    @router.get("", response_model=StoresResponse)
+    async def stores(after: str | None = None, before: str | None = None) -> Response:
+        """The stores there are: the one index."""
+        with service.generations.lease() as generation:
+            there = [] if name in (after, before) else [_facts(generation, name)]
+        ends = dict.fromkeys(("first_id", "last_id"), name if there else None)
+        return JsonResponse({"object": "list", "data": there, **ends, "has_more": False})
+
+    @router.get("/{index:path}", response_model=StoreResponse)
+    async def store(index: str) -> Response:
+        """The index as a store."""
+        _require_store(index, name)
+        with service.generations.lease() as generation:
+            return JsonResponse(_facts(generation, name))
+
+    return router
+
+
+def options_of(asked: StoreSearchRequest, index: Index) -> SearchOptions:
+    """Return the options of a request. Raises RequestError for unsupported options, ConfigError for a bad filter."""
+    if asked.rewrite_query:
+        raise RequestError(400, "rewrite_query: queries are not rewritten here; leave it out.", "rewrite_query")
+    ranking = asked.ranking_options or RankingOptions()
+    if ranking.ranker is not None and not _RANKER.fullmatch(ranking.ranker):
+        raise RequestError(
+            400,
+            'ranking_options.ranker: expected "none", "auto" or "default-2024-11-15": nothing is ranked again here.',
+            "ranking_options.ranker",
+        )
+    hybrid, weight = _weighed(ranking.hybrid_search, index.config.hybrid.fusion)
+    least = ranking.score_threshold
+    if hybrid and least is not None and least <= 0:
+        least = None  # some clients always send 0, and it would leave out nothing that was found by its words
+    where = None if asked.filters is None else condition_of(asked.filters, index.documents.schema)
+    # Answers to several queries are merged by score, which is not the order of reranked hits.
+    return SearchOptions(asked.most, where=where, min_score=least, hybrid=hybrid, hybrid_weight=weight, rerank_depth=0)
+
+
+def best_of(answers: Sequence[Answer[Hit]], most: int) -> list[Hit]:
+    """The best documents over several queries, each with its best score, ties by id.
+
+    Answers of `most` hits are enough: each of the best documents is among the hits of the query where it scores best.
+    """
+    best: dict[str, Hit] = {}
+    for hit in (hit for answer in answers for hit in answer):
+        if hit.id not in best or hit.score > best[hit.id].score:
+            best[hit.id] = hit
+    return sorted(best.values(), key=lambda hit: (-hit.score, hit.id))[:most]
+
+
+def attributes_of(metadata: dict[str, Any]) -> dict[str, str | float | bool]:
+    """Metadata as attributes: texts, numbers, true and false as they are, dates as ISO 8601, the rest as JSON."""
+    found: dict[str, str | float | bool] = {}
+    for name, value in metadata.items():
+        if isinstance(value, str | int | float):
+            found[name] = value
+        elif isinstance(value, Decimal):
+            found[name] = float(value)
+        elif isinstance(value, date | time):  # a datetime is a date
+            found[name] = value.isoformat()
+        elif value is not None:
+            found[name] = to_json(value)
+    return found
+
+
+async def _found(
+    service: SearchService, queries: list[str], asked: StoreSearchRequest, share: RoomShare
+) -> SearchReply:
+    """The engine's answer, by a filter and weights that were written for the columns and the recipe of the same
+    generation."""
+    while True:
+        with service.generations.lease() as generation:
+            require_encoder(generation, service.settings.name)
+            options, stamp = options_of(asked, generation.engine.index), generation.stamp
+        reply = await service.search(queries, options, share)
+        if reply.stamp == stamp or (options.where is None and not options.hybrid):
+            return reply
+
+
+def _pieces(queries: list[str], most: int, reply: SearchReply) -> Iterator[str]:
+    """The JSON of an answer, a document at a time."""
+    body: dict[str, Any] = {
+        "object": "vector_store.search_results.page",
+        "search_query": queries,
+        "has_more": False,
+        "next_page": None,
+        "index": vars(reply.stamp),
+    }
+    body |= notes_on_texts(reply.lengths, reply.max_length)
+    yield f'{to_json(body)[:-1]}, "data": ['
+    for place, hit in enumerate(best_of(reply.answers, most)):
+        yield f"{', ' if place else ''}{to_json(_file(hit))}"
+    yield "]}"
+
+
+def _file(hit: Hit) -> dict[str, Any]:
+    return {
+        "file_id": hit.id,
+        "filename": hit.title or hit.id,
+        "score": hit.score,
+        "attributes": attributes_of(hit.metadata),
+        "content": [{"type": "text", "text": hit.window.text if hit.window else hit.text}],
+    }
+
+
+def _weighed(weights: HybridSearch | None, fusion: Fusion) -> tuple[bool, float | None]:
+    """Whether words are asked for, and the share of the vectors; None: the recipe's. Raises RequestError for none.
+
+    Reciprocal ranks know no share: equal weights are what they are, and any others are refused by the engine.
+    """
+    if weights is None:
+        return False, None
+    if not weights.model_fields_set & {"embedding_weight", "text_weight"}:
+        return True, None
+    near, words = weights.embedding_weight, weights.text_weight
+    most = max(near, words)
+    if not most:
+        raise RequestError(
+            400,
+            "ranking_options.hybrid_search: embedding_weight and text_weight are both 0; expected one above it.",
+            "ranking_options.hybrid_search",
+        )
+    if not words:
+        return False, None
+    if near == words and fusion == "rrf":
+        return True, None
+    return True, near / most / (near / most + words / most)  # as a sum of both may be infinite
+
+
+def _require_store(index: str, name: str) -> None:
+    if index != name:
+        raise RequestError(
+            404,
+            f'there is no vector store "{shortened(index)}"; there is "{name}", which is searched by '
+            f"POST /v1/vector_stores/{name}/search.",
+            "vector_store_id",
+        )
+
+
+def _facts(generation: OpenGeneration, name: str) -> dict[str, Any]:
+    manifest = generation.engine.index.manifest
+    documents = manifest.documents
+    counts = {"in_progress": 0, "completed": documents, "failed": 0, "cancelled": 0, "total": documents}
+    return {
+        "id": name,
+        "object": "vector_store",
+        "created_at": int(datetime.fromisoformat(manifest.created).timestamp()),
+        "name": name,
+        "status": "completed",
+        "usage_bytes": sum(digest.bytes for digest in manifest.files.values()),
+        "file_counts": counts,
+        "metadata": {"generation": str(generation.stamp.generation), "fingerprint": generation.stamp.fingerprint},
+    }

@@ -1,0 +1,52 @@
+"""Recipes by name: those of `configs/` come with the package."""
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from indexer.errors import ConfigError
+from indexer.recipe.config import BuildConfig
+from indexer.recipe.named_recipes import RECIPES, recipe_names, recipe_path
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def test_every_recipe_of_the_checkout_has_a_name() -> None:
+    assert recipe_names() == sorted(path.stem for path in (ROOT / "configs").glob("*.toml"))
+    for name in recipe_names():
+        assert BuildConfig.load(name) == BuildConfig.load(ROOT / "configs" / f"{name}.toml")
+    assert BuildConfig.load("minilm") == BuildConfig()
+
+
+@pytest.mark.parametrize("named", ["static.toml", "./static", "configs/static", "/recipes/static", "..", "mine.static"])
+def test_a_path_stays_a_path(named: str, tmp_path: Path) -> None:
+    assert recipe_path(named) == Path(named)
+    assert recipe_path(tmp_path / "static") == tmp_path / "static"
+
+
+def test_a_name_that_no_recipe_has_gets_the_nearest_and_all() -> None:
+    with pytest.raises(
+        ConfigError, match=r'no recipe "statik" \(did you mean "static"\?\); expected minilm, static, whi'
+    ):
+        BuildConfig.load("statik")
+    with pytest.raises(ConfigError, match=r'no recipe "tuned"; expected .*, or a path: .* with its folder, \./tuned\.'):
+        BuildConfig.load("tuned")
+
+
+@pytest.mark.check
+def test_a_wheel_holds_the_recipes(tmp_path: Path) -> None:
+    pytest.importorskip("setuptools")
+    for name in ("indexer", "search", "configs", "README.md", "LICENSE", "pyproject.toml"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", ".", "--quiet", "--no-build-isolation", "--no-deps", "--no-index",
+         "--wheel-dir", "out"],
+        cwd=tmp_path, check=True,
+    )  # fmt: skip
+    [wheel] = (tmp_path / "out").glob("*.whl")
+    with zipfile.ZipFile(wheel) as files:
+        held = {name: files.read(name) for name in files.namelist() if name.endswith(".toml")}
+    assert held == {f"indexer/recipes/{path.name}": path.read_bytes() for path in RECIPES.glob("*.toml")}

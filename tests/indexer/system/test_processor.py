@@ -1,0 +1,25 @@
+"""What the system tells of the processor."""
+
+from pathlib import Path
+
+import pytest
+
+from indexer.system.processor import Processor
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "flags"),
+    [
+        ("model name\t: Xeon\nflags\t\t: fpu avx2\n\nmodel name : other\n", "Xeon", {"fpu", "avx2"}),
+        ("processor : 0\nFeatures : asimd bf16\n", None, {"asimd", "bf16"}),
+        (None, None, set()),
+    ],
+)
+def test_the_processor_is_what_the_system_says(
+    tmp_path: Path, text: str | None, name: str | None, flags: set[str]
+) -> None:
+    if text is not None:
+        (tmp_path / "cpuinfo").write_text(text, encoding="utf-8")
+    found = Processor.here(tmp_path / "cpuinfo")
+    assert found.flags == flags
+    assert found.name == name if name else found.name
