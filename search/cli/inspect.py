@@ -12,10 +12,11 @@ from search.cli.options import PATH, check_written, force_option, json_option, o
 @click.command("inspect")
 @click.argument("index", type=PATH)
 @click.option("--latency", is_flag=True, help="Time searches on this machine as well; nothing of it is stored.")
+@click.option("--recipe", is_flag=True, help="Print only the recipe: the settings that differ from the defaults.")
 @output_option("Write the facts to this file as JSON.")
 @force_option
 @json_option
-def inspect(index: Path, latency: bool, **options: Any) -> None:
+def inspect(index: Path, latency: bool, recipe: bool, **options: Any) -> None:
     """Show contents, build settings and measured recall of an index.
 
     INDEX is a folder, or the URL of one in object storage (s3://, gs:// or az://).
@@ -24,6 +25,7 @@ def inspect(index: Path, latency: bool, **options: Any) -> None:
     Examples, on the index of `make demo`:
       isotrope inspect demo/index
       isotrope inspect demo/index --latency
+      isotrope inspect demo/index --recipe
     """
     from search.cli.output import print_facts, write_and_print
     from search.describe import describe_index, facts_in_words
@@ -32,6 +34,9 @@ def inspect(index: Path, latency: bool, **options: Any) -> None:
     if options["output"]:
         check_written({"-o": options["output"]}, [index], options["force"])
     opened = Index.open(index)
+    if recipe:
+        click.echo(opened.config.to_toml(), nl=False)
+        return
     facts = describe_index(opened)
     if latency:
         from search.latency import measure_latency
