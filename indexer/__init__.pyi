@@ -1,6 +1,7 @@
 from indexer.corpus.corpus import Corpus as Corpus
 from indexer.corpus.corpus import read_corpus as read_corpus
 from indexer.corpus.document import Document as Document
+from indexer.corpus.document import joined_text as joined_text
 from indexer.errors import IsotropeError as IsotropeError
 from indexer.pipeline.add import AddReport as AddReport
 from indexer.pipeline.add import add_documents as add_documents

@@ -184,7 +184,7 @@ def test_the_page_names_every_route_and_no_other(tiny_model: Callable[[str], Pat
     assert there - described == {
         ("POST", "/mcp"), ("GET", "/"), ("GET", "/assets/{name}"), ("GET", "/openapi.json")
     }  # fmt: skip
-    assert "`GET /openapi.json` | the description of these routes but `/mcp`, the page's, and itself" in table
+    assert "`GET /openapi.json` | the description of these routes, except `/mcp`, the page and itself" in table
 
 
 def routes_of(routes: Iterable[Any]) -> Iterator[tuple[str, str]]:

@@ -267,7 +267,7 @@ def _parse(data: bytes, path: Path, number: int, way_out: str) -> Manifest:
 
 def require_consistent(manifest: Manifest) -> None:
     """Raises ValueError where counts, names or figures of a manifest of the right types contradict each other."""
-    _ = manifest.measured
+    Quality.of(manifest.quality)  # not `measured`, which keeps what it decodes
     files, names = manifest.files, [part.name for part in manifest.parts]
     if not names or len(set(names)) < len(names):
         raise ValueError("it names no part, or one twice")

@@ -168,7 +168,7 @@ def test_files_and_standard_input_are_asked_of_a_server_too(index: Path, url: st
         (["{url}", "x"], "is the address of a server: name it by --url"),
         (["index", "x", "--api-key-file", "k"], "--api-key-file is for a server"),
         ([], "Missing argument 'INDEX'"),
-        ([""], "Invalid value for 'INDEX': it is empty"),
+        ([""], "Invalid value for 'INDEX': the path is empty"),
     ],
 )
 def test_what_makes_no_sense_together_is_refused(url: str, arguments: list[str], said: str) -> None:

@@ -407,7 +407,11 @@ def test_damaged_files_of_a_folder_are_refused(tmp_path: Path) -> None:
     folder = make_folder(tmp_path / "model", {"embeddings": torch.ones(5, 2)})
     weights, tokenizer = folder / "model.safetensors", folder / "tokenizer.json"
     whole = weights.read_bytes()
-    for data, message in ((whole[:-4], "cut short"), (whole[:20], "as safetensors"), (b"", "as safetensors")):
+    for data, message in (
+        (whole[:-4], "truncated or damaged"),
+        (whole[:20], "as safetensors"),
+        (b"", "as safetensors"),
+    ):
         weights.write_bytes(data)
         with pytest.raises(ModelError, match=message):
             load_table(folder)
