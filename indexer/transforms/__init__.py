@@ -26,16 +26,6 @@ from indexer.transforms.whitening import Whitening as Whitening
 from indexer.transforms.whitening import fit_whitening as fit_whitening
 from indexer.typed_json import decode_json
 
-__all__ = [
-    "AffineLayer",
-    "Normalisation",
-    "Transform",
-    "Whitening",
-    "fit_whitening",
-    "transform_from_bytes",
-    "transform_to_bytes",
-]
-
 OnStep = Callable[[int, int], None]
 
 

@@ -241,19 +241,19 @@ def test_searches_with_different_filters_run_side_by_side(factory: str) -> None:
 def test_whether_a_kind_takes_a_selector_is_found_by_trying(
     factory: str, takes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parameters, "_takes", {})
+    monkeypatch.setattr(parameters, "_accepts", {})
     assert ann.supports_filter(index_of(factory)) is takes
     monkeypatch.setattr(parameters, "_tried", None)  # once is enough
     assert ann.supports_filter(index_of(factory)) is takes
 
 
 def test_a_kind_that_would_ignore_the_selector_counts_as_taking_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parameters, "_takes", {})
+    monkeypatch.setattr(parameters, "_accepts", {})
     monkeypatch.setattr(parameters, "_made", lambda *_: None)
     assert not ann.supports_filter(index_of("HNSW16"))
 
 
 def test_nothing_is_concluded_from_an_empty_index(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parameters, "_takes", {})
+    monkeypatch.setattr(parameters, "_accepts", {})
     assert not ann.supports_filter(ann.make_index("HNSW16", DIM))
     assert ann.supports_filter(index_of("HNSW16"))

@@ -240,14 +240,14 @@ def test_the_work_of_a_walk_is_that_worked_out_by_hand() -> None:
     """visited = 10,000 (1 - exp(-64 * 1.6 * 16 / 10,000)) + 16 ln 10,001 = 1658.5, rounded up in two steps."""
     visited, hops = 1659, 64
     expected = QueryCost(visited * 100 + hops * 32 * 4 + 4 * hops * 64, visited, visited + hops)
-    assert cost._graph(code_size=100, links=32, width=64, rows=10_000) == expected
+    assert cost._graph(vector_size=100, links=32, width=64, rows=10_000) == expected
     assert expected.cost == expected.bytes + 256 * 1659 + 2048 * 1723
     # HNSW16 has 32 links on its lowest level; at least as many nodes are kept as rows are wanted
     index = loaded("HNSW16")
     for k, width in ((K, 64), (100, 100)):
         assert ann.query_cost(index, k, parameters={"efSearch": 64}) == cost._graph(DIM * 4, 32, width, ROWS)
     # of ten nodes all are visited, and walked from
-    assert cost._graph(code_size=100, links=32, width=64, rows=10) == QueryCost(1000 + 10 * 128 + 4 * 10 * 64, 10, 20)
+    assert cost._graph(vector_size=100, links=32, width=64, rows=10) == QueryCost(1000 + 10 * 128 + 4 * 10 * 64, 10, 20)
 
 
 def test_the_settings_of_a_scan_that_is_scored_again_never_change() -> None:
