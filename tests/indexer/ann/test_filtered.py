@@ -243,13 +243,13 @@ def test_whether_a_kind_takes_a_selector_is_found_by_trying(
 ) -> None:
     monkeypatch.setattr(parameters, "_accepts", {})
     assert ann.supports_filter(index_of(factory)) is takes
-    monkeypatch.setattr(parameters, "_tried", None)  # once is enough
+    monkeypatch.setattr(parameters, "_try_parameters", None)  # once is enough
     assert ann.supports_filter(index_of(factory)) is takes
 
 
 def test_a_kind_that_would_ignore_the_selector_counts_as_taking_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parameters, "_accepts", {})
-    monkeypatch.setattr(parameters, "_made", lambda *_: None)
+    monkeypatch.setattr(parameters, "_faiss_parameters", lambda *_: None)
     assert not ann.supports_filter(index_of("HNSW16"))
 
 
