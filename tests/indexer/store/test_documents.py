@@ -354,7 +354,7 @@ def test_a_flipped_bit_anywhere_is_noticed(block: int, tmp_path: Path, monkeypat
     data = path.read_bytes()
     for position in [*range(0, len(data), 37), len(data) - 1]:
         flip(path, data, position, position % 8)
-        with pytest.raises(CorruptIndexError, match=f"{path}: its bytes are not those that were published"):
+        with pytest.raises(CorruptIndexError, match=f"{path}: its bytes differ from the published ones"):
             read_everything(tmp_path, manifest)
     path.write_bytes(data)
     assert open_index(tmp_path, manifest).fetch(range(20)) == numbered(20)
@@ -371,10 +371,10 @@ def test_a_missing_or_shortened_file_is_refused_by_name(tmp_path: Path) -> None:
     manifest = write_index(tmp_path, [numbered(5)])
     path = tmp_path / layout.part_name(0) / layout.DOCUMENTS
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(CorruptIndexError, match=f"{path}: .* the index says"):
+    with pytest.raises(CorruptIndexError, match=f"{path}: .* the manifest says"):
         open_index(tmp_path, manifest).fetch([0])
     path.unlink()
-    with pytest.raises(CorruptIndexError, match=f"{path}: the index names this file, but it is not there"):
+    with pytest.raises(CorruptIndexError, match=f"{path}: the manifest lists this file, but it is missing"):
         open_index(tmp_path, manifest).ids([0])
 
 

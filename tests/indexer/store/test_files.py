@@ -295,7 +295,7 @@ def test_a_digest_comes_back_from_json() -> None:
 
 
 def test_a_file_to_be_hashed_must_be_there(tmp_path: Path) -> None:
-    with pytest.raises(CorruptIndexError, match="absent: the index names this file, but it is not there"):
+    with pytest.raises(CorruptIndexError, match="absent: the manifest lists this file, but it is missing"):
         digest_file(tmp_path / "absent")
     with pytest.raises(StoreError, match="cannot be read"):
         digest_file(tmp_path)

@@ -313,7 +313,7 @@ def test_windows_out_of_order_are_refused(config: BuildConfig, tmp_path: Path) -
 def test_a_file_of_no_index_at_all_is_refused(index: Path) -> None:
     (index / "segments/0001-00.faiss").write_bytes(b"null")  # FAISS reads it as None
     reseal(index, "segments/0001-00.faiss")
-    with pytest.raises(CorruptIndexError, match=r"0001-00\.faiss: holds no index"):
+    with pytest.raises(CorruptIndexError, match=r"0001-00\.faiss: contains no index"):
         SearchEngine(index).search("whales")
 
 

@@ -257,7 +257,7 @@ def test_a_path_without_an_index_is_told_apart(tmp_path: Path) -> None:
     (tmp_path / "cacm" / layout.MANIFESTS).mkdir(parents=True)
     with pytest.raises(NotAnIndexError, match=f'no such index; did you mean "{tmp_path / "cacm"}"'):
         load_manifest(tmp_path / "cacn")
-    with pytest.raises(NotAnIndexError, match=f'not an index, but it holds one; did you mean "{tmp_path / "cacm"}"'):
+    with pytest.raises(NotAnIndexError, match=f'not an index, but it contains one; did you mean "{tmp_path / "cacm"}"'):
         load_manifest(tmp_path)
 
 

@@ -123,7 +123,7 @@ def test_a_list_that_is_a_program_is_not_run(tmp_path: Path) -> None:
     np.save(file, np.array([1, 2], object), allow_pickle=True)
     manifest = manifest_of("list.npy")
     manifest.files["list.npy"] = atomic_write_bytes(tmp_path / "list.npy", file.getvalue())
-    with pytest.raises(CorruptIndexError, match=r"list\.npy: does not hold what an index has there \(Object arrays"):
+    with pytest.raises(CorruptIndexError, match=r"list\.npy: invalid contents \(Object arrays"):
         read_deleted(tmp_path, manifest)
 
 

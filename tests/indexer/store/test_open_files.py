@@ -69,7 +69,7 @@ def test_a_file_that_was_replaced_while_it_was_closed_is_compared_again(tmp_path
             file.read()
         (tmp_path / "a").unlink()
         other.seek(0)
-        with pytest.raises(CorruptIndexError, match="not there"):
+        with pytest.raises(CorruptIndexError, match="is missing"):
             other.read()
 
 
@@ -109,7 +109,7 @@ def test_rows_are_read_from_a_map_of_the_file_that_was_compared(
             if next(calls) == 2:
                 shutil.copy(file._path, tmp_path / "copy")
                 (tmp_path / "copy").replace(file._path)
-                file._file._let_go()
+                file._file._release()
                 file._checked.clear()
             return real(file, *given)
 

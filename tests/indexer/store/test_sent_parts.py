@@ -178,7 +178,7 @@ def test_a_part_whose_file_was_lost_is_withdrawn_and_sent_again(one: Machine, ot
     assert not is_intact(other.index / PART, one.record)
     sender = ObjectSender(other.store)
     if other.record != one.record:
-        with pytest.raises(StoreError, match=f"^{url}/{PART}: the store holds the record of another part, or files"):
+        with pytest.raises(StoreError, match=f"^{url}/{PART}: the store contains the record of another part, or files"):
             other.send()
         other.write(1)
     sender.withdraw(PART)
