@@ -14,18 +14,13 @@ from indexer.system.processor import Processor
 
 _VARIABLE = "OPENBLAS_CORETYPE"
 # OpenBLAS's names, fastest first, and the instructions that the kernels need.
-_KERNELS = {
-    "SkylakeX": {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx2", "fma"},
-    "Haswell": {"avx2", "fma"},
-}
+_KERNELS = {"SkylakeX": {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx2", "fma"}, "Haswell": {"avx2", "fma"}}
 
 
 @contextmanager
 def fitting_kernels() -> Iterator[None]:
-    """Within the block, an OpenBLAS that is being loaded uses the fastest kernels for this processor.
-
-    An OpenBLAS that is already loaded keeps its kernels, and an `OPENBLAS_CORETYPE` set by the user is kept.
-    """
+    """Within the block, an OpenBLAS that is being loaded uses the fastest kernels for this processor. An OpenBLAS that
+    is already loaded keeps its kernels, and an `OPENBLAS_CORETYPE` set by the user is kept."""
     kernels = kernels_for(Processor.here().flags)
     if kernels is None or _VARIABLE in os.environ:
         yield

@@ -7,7 +7,7 @@ also supports MPS.
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Lock
@@ -43,10 +43,8 @@ def exact_search(index: Any, queries: Vectors, k: int, allowed: Mask | None = No
 
 
 def search_until_certain(index: Any, ask_for: Ask, queries: Vectors, k: int, most: int) -> list[SearchResult]:
-    """Request candidates, at most `most`, until no other row can be among the best `k` or tie with the k-th.
-
-    `index` is the flat index that contains their vectors.
-    """
+    """Request candidates, at most `most`, until no other row can be among the best `k` or tie with the k-th. `index` is
+    the flat index that contains their vectors."""
     results: dict[int, SearchResult] = {}
     pending, reach = list(range(len(queries))), min(k + SPARE, most)
     while pending:
@@ -62,10 +60,8 @@ def search_until_certain(index: Any, ask_for: Ask, queries: Vectors, k: int, mos
 
 
 def search_rows(queries: Vectors, k: int, rows: RowIds, vectors_of: Callable[[RowIds], Vectors]) -> list[SearchResult]:
-    """Return for each query (n, d) the best `k` of some rows and all ties with the k-th.
-
-    `vectors_of` returns the vectors of rows.
-    """
+    """Return for each query (n, d) the best `k` of some rows and all ties with the k-th. `vectors_of` returns the
+    vectors of rows."""
     most = max(1, _BLOCK_BYTES // (4 * queries.shape[1]))
     blocks = (rows[start : start + most] for start in range(0, len(rows), most))
     return search_blocks(queries, k, ((block, vectors_of(block)) for block in blocks))
@@ -226,22 +222,15 @@ class TorchFlatIndex:
 def _float32_products(torch: Any) -> Iterator[None]:
     """Within the block, torch multiplies float32 matrices in float32, whatever the process has set."""
     backends = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)
-    if not all(hasattr(backend, "fp32_precision") for backend in backends):  # torch before 2.9
-        before = torch.get_float32_matmul_precision()
-        torch.set_float32_matmul_precision("highest")
-        try:
-            yield
-        finally:
-            torch.set_float32_matmul_precision(before)
-        return
-    settings = [backend.fp32_precision for backend in backends]
-    for backend in backends:
-        backend.fp32_precision = "ieee"
-    try:
+    with ExitStack() as restored:
+        if all(hasattr(backend, "fp32_precision") for backend in backends):
+            for backend in backends:
+                restored.callback(setattr, backend, "fp32_precision", backend.fp32_precision)
+                backend.fp32_precision = "ieee"
+        else:  # torch before 2.9
+            restored.callback(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
+            torch.set_float32_matmul_precision("highest")
         yield
-    finally:
-        for backend, setting in zip(backends, settings, strict=True):
-            backend.fp32_precision = setting
 
 
 @contextmanager

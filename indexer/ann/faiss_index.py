@@ -243,10 +243,8 @@ class _DoubtfulLengthError(Exception):
 
 
 class _Lengths:
-    """Searches all data that FAISS reads for numbers that would be `doubtful` as the length of an array.
-
-    An array is its length, then its elements in pieces. Elements of 8 bytes may be lengths themselves.
-    """
+    """Searches all data that FAISS reads for numbers that would be `doubtful` as the length of an array. An array is
+    its length, then its elements in pieces. Elements of 8 bytes may be lengths themselves."""
 
     def __init__(self, doubtful: range) -> None:
         self._doubtful = doubtful
@@ -268,8 +266,7 @@ class _Lengths:
 
 
 def _longest_array(size: int) -> int:
-    """Return the most elements of an array in a file of `size` bytes, at least 1 << 20, which is in every FAISS
-    header."""
+    """Return the most elements of an array in a file of `size` bytes; every FAISS header has the number 1 << 20."""
     return max(size, 1 << 20)
 
 
@@ -380,10 +377,8 @@ def to_cpu(index: Any) -> Any:
 
 @contextmanager
 def centroids_on(index: Any, device: str) -> Iterator[None]:
-    """Within the block, the centroids of inverted lists are trained on a GPU while the index stays where it is.
-
-    For kinds that `to_gpu` does not move: with many lists, centroids are most of their training.
-    """
+    """Within the block, the centroids of inverted lists are trained on a GPU while the index stays where it is. For
+    kinds that `to_gpu` does not move: with many lists, centroids are most of their training."""
     if is_on_gpu(index) or not has_gpu(device) or not hasattr(innermost(index), "clustering_index"):
         yield
         return

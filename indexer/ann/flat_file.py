@@ -9,7 +9,6 @@ import io
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 
@@ -38,14 +37,16 @@ def header(dim: int, rows: int) -> bytes:
 
 
 def read_blocks(path: Path, dim: int, rows: int) -> Iterator[tuple[int, Vectors]]:
-    """Yield (first row, vectors (m, dim)) of a file, block by block. Raises CorruptIndexError unless it has `rows`
-    rows."""
+    """Yield (first row, vectors (m, dim)) block by block. Raises CorruptIndexError unless the file has `rows` rows."""
     expected, most = header(dim, rows), max(1, _BLOCK_BYTES // (4 * dim))
     with open(path, "rb") as file:
         if file.read(len(expected)) != expected:
             raise CorruptIndexError(f"{path}: not the header of an index of {rows:,} vectors of {dim} dimensions.")
         for first in range(0, rows, most):
-            yield first, _block(file, path, min(most, rows - first), dim)
+            data = file.read(4 * dim * min(most, rows - first))
+            if len(data) != 4 * dim * min(most, rows - first):
+                raise CorruptIndexError(f"{path}: ends before its last vector.")
+            yield first, np.frombuffer(data, np.float32).reshape(-1, dim)
         if file.read(1):
             raise CorruptIndexError(f"{path}: contains more than the {rows:,} vectors of its header.")
 
@@ -64,13 +65,6 @@ def search_flat_file(path: Path, dim: int, rows: int, queries: Vectors) -> list[
     """Return for each query (n, dim) the best row of a file and all ties, as `ann.search_index` does."""
     blocks = ((np.arange(first, first + len(vectors)), vectors) for first, vectors in read_blocks(path, dim, rows))
     return ann.search_blocks(queries, 1, blocks)
-
-
-def _block(file: BinaryIO, path: Path, rows: int, dim: int) -> Vectors:
-    data = file.read(4 * rows * dim)
-    if len(data) != 4 * rows * dim:
-        raise CorruptIndexError(f"{path}: ends before its last vector.")
-    return np.frombuffer(data, np.float32).reshape(rows, dim)
 
 
 def _as_faiss_writes(vectors: Vectors) -> bytes:

@@ -104,11 +104,9 @@ def _only_pads(layer: Any) -> bool:
 
 
 def _train_plainly(index: Any) -> None:
-    """Switch off useless parts of the training.
-
-    K-means would warn on stderr about few vectors, although recall is measured afterwards. Product quantizers would
-    order their centroids for polysemous search, which takes several times as long.
-    """
+    """Switch off useless parts of the training. K-means would warn on stderr about few vectors, although recall is
+    measured afterwards. Product quantizers would order their centroids for polysemous search, which takes several times
+    as long."""
     faiss, parts = faiss_module(), unwrap(index)
     stores = [getattr(part, name, None) for part in parts for name in ("refine_index", "storage")]
     for part in [*parts, *(faiss.downcast_index(inside) for inside in stores if inside is not None)]:

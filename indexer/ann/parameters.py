@@ -37,10 +37,8 @@ def _owners(index: Any) -> dict[str, Any]:
 
 
 def set_search_parameters(index: Any, parameters: Mapping[str, int]) -> None:
-    """Apply parameters from `search_parameters` or a manifest; others keep their values.
-
-    Raises ConfigError for a parameter that the index does not have, or an invalid value.
-    """
+    """Apply parameters from `search_parameters` or a manifest; others keep their values. Raises ConfigError for a
+    parameter that the index does not have, or an invalid value."""
     require_parameters(index, parameters)
     owners = _owners(index)
     for name, value in parameters.items():
@@ -79,10 +77,8 @@ def widened_for_filter(index: Any, parameters: Mapping[str, int], share: float) 
 
 
 def oversampling(wanted: int, allowed: int, rows: int) -> int:
-    """Return how many rows to search for if rows that are not allowed are dropped afterwards.
-
-    At most the number of allowed rows: scoring those one by one is less work.
-    """
+    """Return how many rows to search for if rows that are not allowed are dropped afterwards. At most the number of
+    allowed rows: scoring those one by one is less work."""
     return min(rows, max(allowed, wanted + SPARE), math.ceil((wanted + SPARE) * _MARGIN * rows / allowed))
 
 

@@ -110,12 +110,7 @@ def filtered_search(index: Any, queries: Vectors, k: int, allowed: Mask, count: 
 
 
 def _until_full(
-    index: Any,
-    queries: Vectors,
-    k: int,
-    parameters: dict[str, int],
-    limits: _Limits,
-    allowed: Mask | None = None,
+    index: Any, queries: Vectors, k: int, parameters: dict[str, int], limits: _Limits, allowed: Mask | None = None
 ) -> list[SearchResult]:
     """Repeat queries with too few rows with wider parameters, and queries with ties at the cut for more rows."""
     results: list[SearchResult] = [nothing()] * len(queries)

@@ -301,10 +301,8 @@ class ConditionError(StoreError):
 
 @lru_cache(_MOST_STORES)
 def open_bucket(url: str) -> Bucket:
-    """Return the objects below a URL; recently used buckets stay open, with their connections.
-
-    Raises MachineError without obstore, ConfigError for an invalid URL.
-    """
+    """Return the objects below a URL; recently used buckets stay open, with their connections. Raises MachineError
+    without obstore, ConfigError for an invalid URL."""
     return Bucket(url)
 
 
@@ -332,10 +330,8 @@ def _opened(url: str, variables: Variables) -> Any:
 
 @contextmanager
 def _without_empty(prefix: str) -> Iterator[None]:
-    """Within the block, remove empty environment variables with this prefix, whose empty values obstore would use.
-
-    A variable that the program sets meanwhile keeps its new value.
-    """
+    """Within the block, remove empty environment variables with this prefix, whose empty values obstore would use. A
+    variable that the program sets meanwhile keeps its new value."""
     with _ENVIRONMENT:
         empty = [name for name, value in os.environ.items() if name.startswith(prefix) and not value]
         for name in empty:

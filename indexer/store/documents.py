@@ -53,11 +53,9 @@ def parquet_options() -> dict[str, Any]:
 
 
 def _document_options(table: pa.Table) -> dict[str, Any]:
-    """Return options for look-ups of single documents: opening a column of a row group costs more than its bytes.
-
-    For so few rows, a dictionary or the minimum and maximum are about as long as the values, and numbers and short
-    texts hardly compress.
-    """
+    """Return options for look-ups of single documents: opening a column of a row group costs more than its bytes. For
+    so few rows, a dictionary or the minimum and maximum are about as long as the values, and numbers and short texts
+    hardly compress."""
     packed = dict.fromkeys(long_columns(table), "zstd")
     least, most = _GROUP_ROWS
     size = max(1, table.nbytes)
@@ -184,10 +182,8 @@ def type_at(schema: pa.Schema, path: ColumnPath) -> pa.DataType:
 
 
 def column_at(table: pa.Table, path: ColumnPath, kind: pa.DataType, count: int) -> pa.ChunkedArray:
-    """Return the `count` values at `path` as type `kind`; nulls if the table has no such column or field.
-
-    NaN and infinity, which old indexes may contain, are nulls too, as in JSON.
-    """
+    """Return the `count` values at `path` as type `kind`; nulls if the table has no such column or field. NaN and
+    infinity, which old indexes may contain, are nulls too, as in JSON."""
     import pyarrow.compute as pc  # slow to import, so not before the first query
 
     nothing = pa.chunked_array([pa.nulls(count)])

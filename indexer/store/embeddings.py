@@ -64,10 +64,8 @@ class _PartFile(NamedTuple):
 
 
 class EmbeddingReader:
-    """Raw embeddings by stored row number. Each MiB of a file is compared with its digest at the first access.
-
-    Recently used files stay mapped. Safe to share between threads. Raises CorruptIndexError naming the file.
-    """
+    """Raw embeddings by stored row number. Each MiB of a file is compared with its digest at the first access. Recently
+    used files stay mapped. Safe to share between threads. Raises CorruptIndexError naming the file."""
 
     def __init__(self, index: Path, manifest: Manifest) -> None:
         self._index, self._manifest, self._store = index, manifest, store_at(index)

@@ -15,7 +15,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import IO, Annotated, Any
 
@@ -141,9 +141,7 @@ class DurableFile:
 @contextmanager
 def atomic_write(path: Path) -> Iterator[DurableFile]:
     """Write `path` durably and atomically, replacing an existing file. After the block, `.digest` has its hashes.
-
-    Raises StoreError naming the path if the disk is full or fails; the name then stays as it was.
-    """
+    Raises StoreError naming the path if the disk is full or fails; the name then stays as it was."""
     temporary = _temporary(path)
     try:
         file = DurableFile(_create(temporary))
@@ -155,11 +153,10 @@ def atomic_write(path: Path) -> Iterator[DurableFile]:
         _read_back(temporary, file.digest)
         os.replace(temporary, path)
         sync_folder(path.parent)
-    except OSError as error:
+    except BaseException as error:
         _discard(temporary)
-        raise _store_error(path, error) from error
-    except BaseException:
-        _discard(temporary)
+        if isinstance(error, OSError):
+            raise _store_error(path, error) from error
         raise
 
 
@@ -224,10 +221,8 @@ def remove_file(index: Path, name: str, missing_ok: bool = False) -> None:
 
 
 def remove_folder(index: Path, name: str) -> None:
-    """Remove a folder of files that no manifest names, its record (.json) first.
-
-    Raises StoreError, also for links on the path, or anything but regular files in the folder.
-    """
+    """Remove a folder of files that no manifest names, its record (.json) first. Raises StoreError, also for links on
+    the path, or anything but regular files in the folder."""
     outer, _, last = name.rpartition("/")
     with _removing(index / name), _folder(index, outer) as above:
         with _folder(index, name) as inside:
@@ -360,10 +355,8 @@ def _create(path: Path) -> int:
 
 
 def _discard(path: Path) -> None:
-    try:
+    with suppress(OSError):  # the next build sweeps temporary files
         os.unlink(path)
-    except OSError:
-        return  # the next build sweeps temporary files
 
 
 def _store_error(path: Path, error: OSError) -> StoreError:

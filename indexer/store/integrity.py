@@ -190,10 +190,8 @@ def check_file(path: Path, digest: FileDigest) -> None:
 
 @contextmanager
 def as_damage(path: Path) -> Iterator[None]:
-    """Within the block, convert errors of numpy and Arrow over invalid contents to CorruptIndexError.
-
-    A file can match its hash in the manifest and still have invalid contents.
-    """
+    """Within the block, convert errors of numpy and Arrow over invalid contents to CorruptIndexError. A file can match
+    its hash in the manifest and still have invalid contents."""
     try:
         yield
     except StoreError:
@@ -229,10 +227,8 @@ def check_sizes(index: Path, manifest: Manifest) -> None:
 
 
 def hashed_on_open(index: Path, manifest: Manifest, names: list[str]) -> bool:
-    """Whether the named files are hashed when an index is opened: local files that are small together.
-
-    Files of object storage are hashed as they are read; other files are not fetched.
-    """
+    """Whether the named files are hashed when an index is opened: local files that are small together. Files of object
+    storage are hashed as they are read; other files are not fetched."""
     return store_at(index).checked_ahead and sum(manifest.files[name].bytes for name in names) <= OPEN_HASH_BYTES
 
 

@@ -169,8 +169,7 @@ class LocalStore:
 
 
 def check_size(path: Path, digest: FileDigest) -> None:
-    """Compare a file's presence and size with the manifest. Raises CorruptIndexError, and StoreError for a link, pipe
-    or device, or a file with other hard links."""
+    """Compare presence and size. Raises CorruptIndexError, StoreError for links, special files and hard links."""
     _check_size(str(path), digest)
 
 

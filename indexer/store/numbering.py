@@ -80,10 +80,8 @@ class LiveNumbering:
         return np.repeat(starts - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
 
     def spans(self, rows: RowIds) -> Int64Array:
-        """Return start and end of each row's window in the joined text of its document, in characters, (n, 2).
-
-        Only for an index with windows.
-        """
+        """Return start and end of each row's window in the joined text of its document, in characters, (n, 2). Only for
+        an index with windows."""
         stored = rows if self.stored_rows is None else self.stored_rows[rows]
         return self._stored_spans[stored, 1:]
 

@@ -104,10 +104,8 @@ class ObjectStore:
         return _blob(digest), self.open_whole(name, digest)
 
     def repair(self, descriptor: int, name: str, digest: FileDigest, blocks: Sequence[int]) -> None:
-        """Fetch some blocks (ascending) of a file, check and store them.
-
-        Raises CorruptIndexError if the store lacks the published bytes.
-        """
+        """Fetch some blocks (ascending) of a file, check and store them. Raises CorruptIndexError if the store lacks
+        the published bytes."""
 
         def fetch_run(run: range) -> None:
             start, end = run[0] * BLOCK, min((run[-1] + 1) * BLOCK, digest.bytes)

@@ -30,10 +30,8 @@ _FAILED = ctypes.c_void_p(-1).value
 
 
 class OpenFile:
-    """A file that `opening` opens, each time with a new descriptor. Safe to share between threads.
-
-    `times` counts the openings: the path may name another file the next time.
-    """
+    """A file that `opening` opens, each time with a new descriptor. Safe to share between threads. `times` counts the
+    openings: the path may name another file the next time."""
 
     def __init__(self, opening: Callable[[], int]) -> None:
         self._opening, self._descriptor, self._users = opening, -1, 0
@@ -91,10 +89,8 @@ def _make_room() -> None:
 
 
 def map_file(descriptor: int, size: int) -> npt.NDArray[np.uint8]:
-    """Map the first `size` bytes of a file, read-only, while the array or a view of it exists.
-
-    The descriptor can be closed. Python's `mmap` would keep a duplicate of it (before 3.13, which has `trackfd`).
-    """
+    """Map the first `size` bytes of a file, read-only, while the array or a view of it exists. The descriptor can be
+    closed. Python's `mmap` would keep a duplicate of it (before 3.13, which has `trackfd`)."""
     if not size:
         return np.zeros(0, np.uint8)
     address = _LIBC.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)

@@ -278,10 +278,8 @@ def _windows_column(folder: Path, name: str) -> pa.ChunkedArray:
 
 
 def _row_json(document: Document) -> Iterator[str]:
-    """Return the document as a JSON list, in pieces, so that a long text is not copied as a whole.
-
-    Written by hand, because `json.dumps` with options is several times slower.
-    """
+    """Return the document as a JSON list, in pieces, so that a long text is not copied as a whole. Written by hand,
+    because `json.dumps` with options is several times slower."""
     title = "null" if document.title is None else encode_basestring_ascii(document.title)
     metadata = _METADATA.encode(document.metadata) if document.metadata else "{}"
     identity, text = encode_basestring_ascii(document.id), document.text

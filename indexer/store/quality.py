@@ -28,9 +28,7 @@ class GateFigures(Struct, frozen=True):
 
 class HeldOut(Struct, frozen=True):
     """The mean variance, in the fitted directions, of rows that the whitening was not fitted on; 1 is perfect.
-
-    `expected` is the value for ideal Gaussian data, None if undefined.
-    """
+    `expected` is the value for ideal Gaussian data, None if undefined."""
 
     fitted: Count
     held_out: Count
@@ -69,10 +67,8 @@ class SegmentFigures(Struct, frozen=True, kw_only=True):
 
 
 class Drift(Struct, frozen=True):
-    """The distance of documents added since the fit from the fitted documents; see `indexer.pipeline.drift`.
-
-    The expected figures are the values by chance.
-    """
+    """The distance of documents added since the fit from the fitted documents; see `indexer.pipeline.drift`. The
+    expected figures are the values by chance."""
 
     rows: Count
     mean_shift: float

@@ -151,11 +151,7 @@ class ObjectSender:
 
     def share(self, documents: Mapping[str, FileDigest], state: Mapping[str, FileDigest]) -> None:
         """Send the documents of some parts, and the files of the encoder's fitted state."""
-
-        def send(name: str) -> None:
-            _send(self._store, {name: documents[name]})
-
-        for _ in ordered_map(send, documents, _SHARING):
+        for _ in ordered_map(lambda name: _send(self._store, {name: documents[name]}), documents, _SHARING):
             pass
         _send(self._store, state)
         _add_writer(self._store, self._writers)  # for files of this machine's next runs
@@ -168,10 +164,8 @@ class ObjectSender:
         remove_file(place, layout.PENDING)
 
     def end_pending(self, named: Collection[str] | None = None) -> None:
-        """Remove `pending.json` and the sent files of its incomplete parts.
-
-        Complete parts are kept until a publication that does not name them. With `named`, only those parts are kept.
-        """
+        """Remove `pending.json` and the sent files of its incomplete parts. Complete parts are kept until a publication
+        that does not name them. With `named`, only those parts are kept."""
         bucket = self._store.bucket
         try:
             listed = bucket.read(layout.PENDING)
@@ -185,10 +179,8 @@ class ObjectSender:
         bucket.remove(files)
 
     def send_all(self, files: Mapping[str, FileDigest], generation: int) -> None:
-        """Send the files of a manifest that the store lacks, then compare all sizes.
-
-        Raises LockedError if that generation exists.
-        """
+        """Send the files of a manifest that the store lacks, then compare all sizes. Raises LockedError if that
+        generation exists."""
         self.wait()
         self._store.require_unpublished(generation)
         _send(self._store, {name: digest for name, digest in files.items() if not self._store.knows(name, digest)})
@@ -265,10 +257,8 @@ def _listed_parts(data: bytes) -> set[str]:
 
 
 def _send(store: ObjectStore, digests: Mapping[str, FileDigest]) -> None:
-    """Send files from the mirror folder and move them to the cache. Records of complete files come last.
-
-    A file that disappears meanwhile was sent by another process that makes the same part.
-    """
+    """Send files from the mirror folder and move them to the cache. Records of complete files come last. A file that
+    disappears meanwhile was sent by another process that makes the same part."""
     here = {name: digest for name, digest in digests.items() if (store.folder / name).is_file()}
     for name in sorted(here, key=lambda name: (name.endswith(".json"), name)):
         path = store.folder / name
@@ -280,10 +270,8 @@ def _send(store: ObjectStore, digests: Mapping[str, FileDigest]) -> None:
 
 
 def send_part(store: ObjectStore, name: str, record: PartRecord) -> PartRecord:
-    """Send a complete part from a mirror folder, unless another machine has; return the record in the store.
-
-    Raises StoreError.
-    """
+    """Send a complete part from a mirror folder, unless another machine has; return the record in the store. Raises
+    StoreError."""
     mark = f"{name}/{layout.PART}"
     if not (store.folder / mark).is_file():  # sent by the process that made it
         store.know({f"{name}/{file}": digest for file, digest in record.files.items()})
@@ -313,11 +301,9 @@ def _stored_record(store: ObjectStore, name: str) -> PartRecord | None:
 
 
 def _create_part(store: ObjectStore, name: str, record: PartRecord) -> PartRecord:
-    """Create every file of a part in the store, the record last; return the record of the files in the store.
-
-    If another machine created a file first, its bytes are adopted. Embeddings come before their moments, so the files
-    are consistent in any order of machines and after any interruption.
-    """
+    """Create every file of a part in the store, the record last; return the record of the files in the store. If
+    another machine created a file first, its bytes are adopted. Embeddings come before their moments, so the files are
+    consistent in any order of machines and after any interruption."""
     folder, files = store.folder / name, dict(record.files)
     for file in sorted(files):
         create = partial(_created, store, f"{name}/{file}", files[file])
@@ -337,10 +323,8 @@ def _create_part(store: ObjectStore, name: str, record: PartRecord) -> PartRecor
 
 
 def while_there(path: Path, send: Callable[[], Result]) -> Result | None:
-    """Return the result of `send`; None if another process of this machine has sent the file, which is then gone.
-
-    A third process may create the file again at that moment, so `send` is tried a few times.
-    """
+    """Return the result of `send`; None if another process of this machine has sent the file, which is then gone. A
+    third process may create the file again at that moment, so `send` is tried a few times."""
     for left in reversed(range(_TRIES)):
         try:
             return send()

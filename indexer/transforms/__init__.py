@@ -64,9 +64,7 @@ class Transform(Protocol):
 
     def affine_layers(self, role: Role) -> list[AffineLayer] | None:
         """Return affine maps whose composition is `project`: an empty list is the identity, None if there are none.
-
-        FAISS or torch can run them in place of the transform.
-        """
+        FAISS or torch can run them in place of the transform."""
         ...
 
     def with_query_mean(self, mean: Float64Array) -> "Transform":
@@ -114,18 +112,15 @@ def transform_from_bytes(data: bytes, where: str) -> Transform:
         header = parse_header(data[8 : 8 + length], len(data))
         metadata = decode_json(header.metadata["isotrope"].encode(), _Metadata)
         settings = decode_json(metadata.settings.encode(), _Settings)
-        if (kind := _class_of(metadata.kind)) is not None:
-            transform: Transform = kind.from_arrays(arrays, msgspec.structs.asdict(settings))
+        classes: dict[str, Any] = {Whitening.kind: Whitening, Normalisation.kind: Normalisation}
+        if metadata.kind in TRANSFORMS:
+            classes[metadata.kind] = load_method(TRANSFORMS[metadata.kind]).TRANSFORM
+        if metadata.kind in classes:
+            transform: Transform = classes[metadata.kind].from_arrays(arrays, msgspec.structs.asdict(settings))
             return transform
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise CorruptIndexError(f"{where}: not a transform file: {error}.") from error
     raise CorruptIndexError(f'{where}: contains a transform of the unknown kind "{metadata.kind}".')
-
-
-def _class_of(kind: str) -> Any:
-    if kind in TRANSFORMS:
-        return load_method(TRANSFORMS[kind]).TRANSFORM
-    return {Whitening.kind: Whitening, Normalisation.kind: Normalisation}.get(kind)
 
 
 @dataclass(frozen=True)

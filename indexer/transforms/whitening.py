@@ -185,10 +185,8 @@ def fit_whitening(moments: Moments, config: WhiteningConfig, remove: int = 0) ->
 
 
 def _spectrum(moments: Moments, remove: int) -> tuple[Float64Array, Float64Array]:
-    """Return eigenvalues, descending, and eigenvectors as columns, the largest entry of each made positive.
-
-    Removed directions come last.
-    """
+    """Return eigenvalues, descending, and eigenvectors as columns, the largest entry of each made positive. Removed
+    directions come last."""
     covariance = moments.covariance
     with single_blas_thread():
         if remove:
@@ -202,10 +200,8 @@ def _spectrum(moments: Moments, remove: int) -> tuple[Float64Array, Float64Array
 
 
 def _without(covariance: Float64Array, directions: Float64Array) -> Float64Array:
-    """Return the covariance of rows without their component along `directions` (d, r), which get a negative value.
-
-    The negative value distinguishes them from directions in which the rows do not vary.
-    """
+    """Return the covariance of rows without their component along `directions` (d, r), which get a negative value. The
+    negative value distinguishes them from directions in which the rows do not vary."""
     rest = np.eye(len(covariance)) - directions @ directions.T
     left: Float64Array = rest @ covariance @ rest - np.trace(covariance) * directions @ directions.T
     return left

@@ -45,11 +45,7 @@ class QueryCost:
 
 
 def query_cost(
-    index: Any,
-    k: int,
-    rows: int | None = None,
-    parameters: Mapping[str, int] | None = None,
-    allowed: int | None = None,
+    index: Any, k: int, rows: int | None = None, parameters: Mapping[str, int] | None = None, allowed: int | None = None
 ) -> QueryCost:
     """Return the work of a query for the best `k`, with the current search parameters or others.
 
@@ -120,11 +116,9 @@ def _scan(index: Any, rows: int, vector_size: int, number_size: int, allowed: in
 
 
 def _graph(vector_size: int, links: int, width: int, rows: int) -> QueryCost:
-    """The work of a walk that keeps the `width` best nodes, each with `links`; a small graph repeats most nodes.
-
-    Fitted to FAISS's counts (`hnsw_stats.ndis`) on 5,000 and 40,000 isotropic vectors with 16 and 32 links a level:
-    within a third of them for widths of 16 to 1024. On clustered vectors FAISS scores fewer.
-    """
+    """The work of a walk that keeps the `width` best nodes, each with `links`; a small graph repeats most nodes. Fitted
+    to FAISS's counts (`hnsw_stats.ndis`) on 5,000 and 40,000 isotropic vectors with 16 and 32 links a level: within a
+    third of them for widths of 16 to 1024. On clustered vectors FAISS scores fewer."""
     descent = links / 2 * math.log(rows + 1)
     visited = min(rows, math.ceil(rows * -math.expm1(-width * _SCORED_PER_LINK * links / 2 / rows) + descent))
     hops = min(rows, width)

@@ -102,9 +102,7 @@ def _answers(index: Any, truth: GroundTruth, allowed: Mask | None) -> list[Searc
 
 def _walk(measured: _Measured, grid: Sequence[Setting]) -> Iterator[OperatingPoint]:
     """Walk from one setting of the grid to the neighbour that gains most recall for its work, until none finds more.
-
-    Also yields neighbours with less work than that, and three points between two numbers of lists.
-    """
+    Also yields neighbours with less work than that, and three points between two numbers of lists."""
     here = measured(grid[0])
     yield here
     while True:
@@ -148,10 +146,8 @@ class CurvePoint(Protocol):
 
 
 def parameters_for(curve: Sequence[CurvePoint], recall: float) -> dict[str, int]:
-    """Return the search parameters of least work that reach `recall`, from a curve of ascending work.
-
-    Raises ConfigError with the highest recall of the curve.
-    """
+    """Return the search parameters of least work that reach `recall`, from a curve of ascending work. Raises
+    ConfigError with the highest recall of the curve."""
     for point in curve:
         if point.recall >= recall:
             return dict(point.search_parameters)

@@ -130,8 +130,7 @@ class GroundTruthBuilder:
 
 @dataclass(frozen=True)
 class GroundTruth:
-    """The right and the excluded rows of some queries. Queries with too many of either for a comparable search are left
-    out."""
+    """The right and excluded rows of some queries, without queries that have too many of either for one search."""
 
     queries: Vectors
     right: list[RowIds]
@@ -161,10 +160,8 @@ class GroundTruth:
         return self.depth + max(map(len, self.excluded), default=0)
 
     def recall(self, answers: Sequence[SearchResult]) -> float:
-        """Return the mean recall@depth: the share of a query's first answers that are right; 1 without queries.
-
-        A row that ties with the last of the best, within `SCORE_TOLERANCE`, is also right.
-        """
+        """Return the mean recall@depth: the share of a query's first answers that are right; 1 without queries. A row
+        that ties with the last of the best, within `SCORE_TOLERANCE`, is also right."""
         if not len(self):
             return 1.0
         expected = np.array([min(self.depth, len(rows)) for rows in self.right])

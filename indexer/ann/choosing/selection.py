@@ -37,10 +37,8 @@ _WIDENING = 0.25
 
 
 def candidate_factories(rows: int, dim: int, limited: bool) -> list[str]:
-    """Return factory strings worth measuring for `rows` vectors of `dim` dimensions; `limited`: memory is limited.
-
-    The slowest to measure come last: by then they may be out of the question.
-    """
+    """Return factory strings worth measuring for `rows` vectors of `dim` dimensions; `limited`: memory is limited. The
+    slowest to measure come last: by then they may be out of the question."""
     wide = -(-dim // _REGISTER) * _REGISTER
     pad, fine, coarse = f"Pad{wide}", f"PQ{wide // 2}x4fs", f"PQ{wide // 4}x4fs"
     scans = [f"IVF1,{coarse}", f"IVF1,{fine}"]
@@ -78,10 +76,8 @@ class IndexRequirements:
 
     @property
     def is_small(self) -> bool:
-        """Whether an exact index is chosen without measuring others.
-
-        A query reads all of it: 64 MiB take a core about 3 ms, less than encoding the query.
-        """
+        """Whether an exact index is chosen without measuring others. A query reads all of it: 64 MiB take a core about
+        3 ms, less than encoding the query."""
         return self.rows * self.dim * 4 <= SMALL_BYTES and self.fits(4 * self.dim)
 
 
@@ -120,10 +116,8 @@ def cost_lower_bound(factory: str, wanted: IndexRequirements) -> int:
 def measure_candidate(
     factory: str, wanted: IndexRequirements, trainer: IndexTrainer, truth: GroundTruth, rows: int = SAMPLE_ROWS
 ) -> Candidate:
-    """Return a kind of index, measured with the first `rows` vectors of a trainer's sample.
-
-    `truth` contains the best of these rows for some queries.
-    """
+    """Return a kind of index, measured with the first `rows` vectors of a trainer's sample. `truth` contains the best
+    of these rows for some queries."""
     empty, sample = trainer.trained(factory), trainer.sample[:rows]
     index = copy_of(empty)
     add_vectors(index, sample)
