@@ -64,7 +64,7 @@ def test_a_flipped_bit_is_noticed_when_its_block_is_read_and_not_before(data: by
             for block in range(-(-len(data) // SMALL_BLOCK)):
                 file.seek(block * SMALL_BLOCK)
                 if block == bad:
-                    for _ in range(2):  # it does not pass the second time either
+                    for _ in range(2):  # also rejected the second time
                         with pytest.raises(CorruptIndexError, match="checksum mismatch"):
                             file.read(1)
                 else:
@@ -109,7 +109,7 @@ def test_a_check_behind_ones_back_is_waited_for_only_where_one_asks(
 
     monkeypatch.setattr(integrity, "hash_file", slow)
     check = integrity.BackgroundCheck(tmp_path / "a", digest)
-    check.require_sound()  # nothing is known yet
+    check.require_sound()  # nothing is checked yet
     go_on.set()
     for wait in (True, False):
         with pytest.raises(CorruptIndexError, match="checksum mismatch"):

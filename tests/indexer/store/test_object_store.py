@@ -1,4 +1,4 @@
-"""Files of an index in object storage: fetched by the block, kept by their hash, shared, bounded and never believed."""
+"""Files of an index in object storage: fetched in blocks, cached by hash, shared, limited and always checked."""
 
 import os
 import subprocess
@@ -47,7 +47,7 @@ def url(storage: Storage) -> str:
 
 @pytest.fixture
 def path(url: str) -> Path:
-    """Where the file stands on this machine."""
+    """The path of the file on this machine."""
     return named_path(url, "the index") / "file"
 
 
