@@ -13,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.arrays import Embeddings, RowIds
-from indexer.errors import CorruptIndexError, StoreError
+from indexer.errors import CorruptIndexError
 from indexer.store import layout
 from indexer.store.integrity import CheckedFile
+from indexer.store.local_store import reading
 from indexer.store.manifest import Manifest
 from indexer.store.open_files import map_file
 from indexer.store.stores import open_stored, store_at
@@ -35,12 +36,8 @@ OPEN_PARTS = 8192  # that stay mapped; systems allow about 65,000 maps
 def open_embeddings(folder: Path) -> Embeddings:
     """Map the embeddings (n, d) of a part. Raises CorruptIndexError for another format."""
     path = folder / layout.EMBEDDINGS
-    try:
-        with open_stored(path) as file:
-            size = os.fstat(file.fileno()).st_size
-            return _array(map_file(file.fileno(), size), path)
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be read: {error.strerror or error}.") from error
+    with reading(path), open_stored(path) as file:
+        return _array(map_file(file.fileno(), os.fstat(file.fileno()).st_size), path)
 
 
 def _array(data: npt.NDArray[np.uint8], path: Path) -> Embeddings:

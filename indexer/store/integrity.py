@@ -16,7 +16,7 @@ from indexer.arrays import Int64Array
 from indexer.errors import CorruptIndexError, StoreError
 from indexer.recipe.config import Role
 from indexer.store.files import BLOCK, FIX, FileDigest, changed, hash_file, require_own_files
-from indexer.store.local_store import unreadable
+from indexer.store.local_store import reading, unreadable
 from indexer.store.manifest import Manifest
 from indexer.store.open_files import OpenFile, map_file
 from indexer.store.stores import holder_of, store_at
@@ -71,11 +71,8 @@ class CheckedFile(io.RawIOBase):
 
     def map(self) -> npt.NDArray[np.uint8]:
         """Map the whole file. Read its bytes only after `check`, and map it again when `versions` changes."""
-        with self._descriptor() as descriptor:
-            try:
-                return map_file(descriptor, self._digest.bytes)
-            except OSError as error:
-                raise unreadable(self._path, error) from error
+        with self._descriptor() as descriptor, reading(self._path):
+            return map_file(descriptor, self._digest.bytes)
 
     def seek(self, offset: int, whence: int = 0) -> int:
         base = (0, self._position, self._digest.bytes)[whence]
@@ -126,13 +123,10 @@ class CheckedFile(io.RawIOBase):
     def _pread(self, size: int, position: int) -> bytes:
         """Return up to `size` bytes at `position`, fewer only at the end of the file."""
         pieces = []
-        with self._descriptor() as descriptor:
-            try:
-                while size and (piece := os.pread(descriptor, size, position)):
-                    pieces.append(piece)
-                    size, position = size - len(piece), position + len(piece)
-            except OSError as error:
-                raise unreadable(self._path, error) from error
+        with self._descriptor() as descriptor, reading(self._path):
+            while size and (piece := os.pread(descriptor, size, position)):
+                pieces.append(piece)
+                size, position = size - len(piece), position + len(piece)
         return b"".join(pieces)
 
 

@@ -106,15 +106,12 @@ def part_numbers(index: Path) -> list[int]:
 
 def is_index_folder(folder: Path) -> bool:
     """Whether a folder is an index: published (with a manifest), or begun (the lock, and parts or manifests)."""
-
-    def exists(name: str) -> bool:
-        return os.path.lexists(folder / name)
-
     try:
         names = [entry.name for entry in (folder / MANIFESTS).iterdir()]
     except OSError:  # missing or unreadable
         names = []
-    return any(map(MANIFEST_NAME.fullmatch, names)) or (exists(LOCK) and (exists(PARTS) or exists(MANIFESTS)))
+    lock, *begun = (os.path.lexists(folder / name) for name in (LOCK, PARTS, MANIFESTS))
+    return any(map(MANIFEST_NAME.fullmatch, names)) or (lock and any(begun))
 
 
 def is_index(path: str | Path) -> bool:

@@ -3,7 +3,8 @@
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TypeVar
 
@@ -46,11 +47,8 @@ class LocalStore:
         """Open a file after comparing its size; its bytes are unchecked."""
         path = self.folder / name
         check_size(path, digest)
-        try:
-            with open_own(path) as file:
-                return os.dup(file.fileno())
-        except OSError as error:
-            raise unreadable(path, error) from error
+        with reading(path), open_own(path) as file:
+            return os.dup(file.fileno())
 
     def state(self, descriptor: int) -> object:
         """Return a value that stays equal while the path names the same unchanged file."""
@@ -69,10 +67,8 @@ class LocalStore:
         """Return the bytes of a file after checking its size and sha256."""
         path = self.folder / name
         check_size(path, digest)
-        try:
+        with reading(path):
             data = read_regular(path, digest.bytes, follow_links=False)
-        except OSError as error:
-            raise unreadable(path, error) from error
         if hashlib.sha256(data).hexdigest() != digest.sha256:
             raise changed(path)
         return data
@@ -131,10 +127,8 @@ class LocalStore:
     def published_time(self, generation: int) -> float:
         """Return the time when a generation was published, in seconds since 1970."""
         path = self.folder / layout.manifest_name(generation)
-        try:
+        with reading(path):
             return path.stat().st_mtime
-        except OSError as error:
-            raise unreadable(path, error) from error
 
     def remove(self, name: str) -> None:
         """Remove a file that no reader needs."""
@@ -188,6 +182,15 @@ def _check_size(name: str, digest: FileDigest) -> None:
         )
     if status.st_size != digest.bytes:
         raise wrong_size(Path(name), status.st_size, digest)
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Within the block, convert OSError to StoreError."""
+    try:
+        yield
+    except OSError as error:
+        raise unreadable(path, error) from error
 
 
 def unreadable(path: Path, error: OSError) -> StoreError:

@@ -18,6 +18,7 @@ from indexer.recipe.loading import named_path
 from indexer.store import layout
 from indexer.store.files import FileDigest
 from indexer.store.layout import Count, FileName, Hash, PlainName, Size
+from indexer.store.local_store import reading
 from indexer.store.quality import Quality
 from indexer.store.stores import store_at
 from indexer.typed_json import convert_json, decode_json
@@ -217,10 +218,8 @@ def load_manifest(index: Path) -> Manifest:
 def load_generation(index: Path, number: int, fix: str = "") -> Manifest:
     """Return the manifest of a generation; raises the errors of `load_manifest`."""
     path = index / layout.manifest_name(number)
-    try:
+    with reading(path):
         data = store_at(index).read_manifest(layout.manifest_name(number), MOST_BYTES)
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be read: {error.strerror}.") from error
     return _parse(data, path, number, fix)
 
 

@@ -5,7 +5,7 @@ a path are tried: from one setting to the neighbour that gains most recall for i
 instead of all pairs, most of which cost much and gain nothing.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
 from typing import Any, Protocol
@@ -56,8 +56,17 @@ def recall_curve(
     if begun and begun[-1].recall >= enough:
         return list(begun)
     before, points = search_parameters(index), list[OperatingPoint]()
+    known = {_key(point.search_parameters): point for point in begun}
+
+    def measured(setting: Setting) -> OperatingPoint:
+        set_search_parameters(index, setting)
+        parameters = search_parameters(index)
+        if (key := _key(parameters)) not in known:
+            recall = truth.recall(_answers(index, truth, allowed))
+            known[key] = OperatingPoint(parameters, recall, query_cost(index, truth.depth))
+        return known[key]
+
     try:
-        measured = _Measured(index, truth, allowed, begun)
         settings = parameter_grid(index, truth.depth)
         for point in _walk(measured, settings) if len(settings[0]) > 1 else map(measured, settings):
             if not points or (point.recall > points[-1].recall and point.work.cost >= points[-1].work.cost):
@@ -67,22 +76,6 @@ def recall_curve(
     finally:
         set_search_parameters(index, before)
     return points
-
-
-class _Measured:
-    """The operating point of each setting of an index, measured once."""
-
-    def __init__(self, index: Any, truth: GroundTruth, allowed: Mask | None, known: Sequence[OperatingPoint]) -> None:
-        self._index, self._truth, self._allowed = index, truth, allowed
-        self._points = {_key(point.search_parameters): point for point in known}
-
-    def __call__(self, setting: Setting) -> OperatingPoint:
-        set_search_parameters(self._index, setting)
-        parameters = search_parameters(self._index)
-        if (key := _key(parameters)) not in self._points:
-            recall = self._truth.recall(_answers(self._index, self._truth, self._allowed))
-            self._points[key] = OperatingPoint(parameters, recall, query_cost(self._index, self._truth.depth))
-        return self._points[key]
 
 
 def _key(setting: Setting) -> tuple[tuple[str, int], ...]:
@@ -100,7 +93,7 @@ def _answers(index: Any, truth: GroundTruth, allowed: Mask | None) -> list[Searc
     return [answer for answers in ordered_map(search, starts, faiss_threads()) for answer in answers]
 
 
-def _walk(measured: _Measured, grid: Sequence[Setting]) -> Iterator[OperatingPoint]:
+def _walk(measured: Callable[[Setting], OperatingPoint], grid: Sequence[Setting]) -> Iterator[OperatingPoint]:
     """Walk from one setting of the grid to the neighbour that gains most recall for its work, until none finds more.
     Also yields neighbours with less work than that, and three points between two numbers of lists."""
     here = measured(grid[0])

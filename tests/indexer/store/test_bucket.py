@@ -78,7 +78,7 @@ def test_a_body_that_stands_still_is_asked_for_again(storage: Storage, monkeypat
     store.put("one", b"x" * 100_000)
     go_on = threading.Event()
     storage.fault = first(1, Fault(wait=go_on), "GET", "one")
-    assert store.read_range("one", 0, 100_000) == b"x" * 100_000  # while the first object still exists
+    assert store.read_range("one", 0, 100_000) == b"x" * 100_000  # while the first response is still waiting
     assert sum(request.method == "GET" for request in storage.requests) >= 2
     go_on.set()
 
