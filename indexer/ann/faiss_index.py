@@ -89,7 +89,11 @@ def faiss_message(error: BaseException) -> str:
 
 
 def _installed(name: str) -> bool:
-    return any(importlib.metadata.distributions(name=name))
+    try:
+        importlib.metadata.distribution(name)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 @contextmanager
