@@ -1,9 +1,9 @@
-"""Matrix kernels for the BLAS that FAISS's wheels bring.
+"""Selection of matrix kernels for the OpenBLAS in FAISS's wheels.
 
-Wheels of FAISS 1.15 hold OpenBLAS 0.3.15, of 2021. It knows processors by their model numbers, and takes one that it
-does not know for the oldest, with SSE instructions alone: measured on an Ice Lake Xeon, 256 queries against 63,905
-vectors of 381 dimensions take 1,012 ms so, 362 ms with kernels for AVX2, 262 ms with those for AVX-512. Whoever loads
-the library may name the kernels in the environment; so they are named, by the instructions that the processor has.
+Wheels of FAISS 1.15 contain OpenBLAS 0.3.15, of 2021. It recognises processors by model number and treats an unknown
+processor as the oldest, with SSE instructions only. On an Ice Lake Xeon, 256 queries against 63,905 vectors of 381
+dimensions then take 1,012 ms, against 362 ms with AVX2 kernels and 262 ms with AVX-512 kernels. An environment variable
+can name the kernels, so this module sets it according to the processor's instructions.
 """
 
 import os
@@ -13,19 +13,14 @@ from contextlib import contextmanager
 from indexer.system.processor import Processor
 
 _VARIABLE = "OPENBLAS_CORETYPE"
-# OpenBLAS's names, the fastest first, and what their kernels need.
-_KERNELS = {
-    "SkylakeX": {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx2", "fma"},
-    "Haswell": {"avx2", "fma"},
-}
+# OpenBLAS's names, fastest first, and the instructions that the kernels need.
+_KERNELS = {"SkylakeX": {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx2", "fma"}, "Haswell": {"avx2", "fma"}}
 
 
 @contextmanager
 def fitting_kernels() -> Iterator[None]:
-    """Within the block, an OpenBLAS that is loaded takes the kernels that are fastest here.
-
-    One that is loaded already, and a user's own `OPENBLAS_CORETYPE`, are left as they are.
-    """
+    """Within the block, an OpenBLAS that is being loaded uses the fastest kernels for this processor. An OpenBLAS that
+    is already loaded keeps its kernels, and an `OPENBLAS_CORETYPE` set by the user is kept."""
     kernels = kernels_for(Processor.here().flags)
     if kernels is None or _VARIABLE in os.environ:
         yield
@@ -34,9 +29,9 @@ def fitting_kernels() -> Iterator[None]:
     try:
         yield
     finally:
-        del os.environ[_VARIABLE]  # libraries and processes to come know better
+        del os.environ[_VARIABLE]  # newer libraries and child processes recognise the processor themselves
 
 
 def kernels_for(flags: Set[str]) -> str | None:
-    """OpenBLAS's name of the kernels for a processor with these instructions; None: what it finds by itself."""
+    """Return OpenBLAS's name of the kernels for a processor with these instructions; None keeps its own choice."""
     return next((name for name, needed in _KERNELS.items() if needed <= flags), None)

@@ -1,15 +1,13 @@
-"""Exact search of an index that holds the vectors as they are: float32 finds candidates, on a CPU or GPU, and float64
-decides.
+"""Exact search of a flat index: float32 products find candidates on a CPU or GPU, float64 products rank them.
 
-Candidates are asked for until the last of them is further below the k-th than float32 can be wrong
-(`indexer.ann.products`).
-
-Candidates of a GPU come through FAISS where its wheel can, else through torch, which also reaches MPS.
+More candidates are requested until the last one is further below the k-th than the float32 error bound
+(`indexer.ann.products`). A GPU finds candidates through FAISS if its wheel supports the GPU, else through torch, which
+also supports MPS.
 """
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Lock
@@ -26,16 +24,16 @@ from indexer.errors import MachineError
 
 _BLOCK_ROWS = 1 << 16
 _QUERIES = 512  # at once: 128 MiB of scores
-_TURN = threading.Lock()  # in what numbers torch multiplies is the process's setting
+_TURN = threading.Lock()  # torch's matrix precision is a setting of the process
 _HOST_ROWS = 1 << 16  # read at a time from an index that may be larger than the memory
-_BLOCK_BYTES = 32 << 20  # of allowed vectors, copied at once
-_FEW_QUERIES = 4  # for more, copies are worth it: FAISS compares allowed rows with one query after the other
-# The best `reach` rows of each query, by float32 scores, best first.
+_BLOCK_BYTES = 32 << 20  # of allowed vectors, copied at a time
+_FEW_QUERIES = 4  # above it copies pay off: FAISS compares allowed rows with one query at a time
+# Return the best `reach` rows of each query by float32 score, best first.
 Ask = Callable[[Vectors, int], tuple[Scores, RowIds]]
 
 
 def exact_search(index: Any, queries: Vectors, k: int, allowed: Mask | None = None) -> list[SearchResult]:
-    """For each query (n, d) the best `k` rows and all that tie with the k-th. `k` is at most the rows allowed."""
+    """Return for each query (n, d) the best `k` rows and all ties with the k-th. `k` is at most the allowed rows."""
     most = index.ntotal if allowed is None else int(np.count_nonzero(allowed))
     if allowed is not None and (len(queries) > _FEW_QUERIES or most * SPARSE < index.ntotal):
         return search_rows(queries, k, np.flatnonzero(allowed), partial(reconstruct, index))
@@ -45,17 +43,16 @@ def exact_search(index: Any, queries: Vectors, k: int, allowed: Mask | None = No
 
 
 def search_until_certain(index: Any, ask_for: Ask, queries: Vectors, k: int, most: int) -> list[SearchResult]:
-    """Ask for candidates, `most` there are, until none of the others can be among the best `k` or tie with the k-th.
-
-    `index` is the flat index that has their vectors.
-    """
+    """Request candidates, at most `most`, until no other row can be among the best `k` or tie with the k-th. `index` is
+    the flat index that contains their vectors."""
     results: dict[int, SearchResult] = {}
     pending, reach = list(range(len(queries))), min(k + SPARE, most)
     while pending:
         scores, rows = ask_for(queries[pending], reach)
         again = []
         for position, query in enumerate(pending):
-            results[query] = top_k(_exact(index, queries[query], rows[position]), rows[position], k)
+            exact = matrix_products(reconstruct(index, rows[position]), queries[query]).astype(np.float32)
+            results[query] = top_k(exact, rows[position], k)
             if reach < most and scores[position][-1] >= results[query][0][-1] - float32_slack(index.d):
                 again.append(query)
         pending, reach = again, min(4 * reach, most)
@@ -63,17 +60,15 @@ def search_until_certain(index: Any, ask_for: Ask, queries: Vectors, k: int, mos
 
 
 def search_rows(queries: Vectors, k: int, rows: RowIds, vectors_of: Callable[[RowIds], Vectors]) -> list[SearchResult]:
-    """Return the best `k` of some rows for each query (n, d), and all that tie with the k-th.
-
-    `vectors_of` gives the vectors of rows.
-    """
+    """Return for each query (n, d) the best `k` of some rows and all ties with the k-th. `vectors_of` returns the
+    vectors of rows."""
     most = max(1, _BLOCK_BYTES // (4 * queries.shape[1]))
-    pieces = (rows[start : start + most] for start in range(0, len(rows), most))
-    return search_blocks(queries, k, ((some, vectors_of(some)) for some in pieces))
+    blocks = (rows[start : start + most] for start in range(0, len(rows), most))
+    return search_blocks(queries, k, ((block, vectors_of(block)) for block in blocks))
 
 
 def search_blocks(queries: Vectors, k: int, blocks: Iterable[tuple[RowIds, Vectors]]) -> list[SearchResult]:
-    """The same of blocks of rows and their vectors, each copied into an index of its own."""
+    """Like `search_rows`, for blocks of rows and their vectors, each copied into a flat index."""
     best = [nothing() for _ in queries]
     for rows, vectors in blocks:
         block = make_index("Flat", queries.shape[1])
@@ -83,23 +78,19 @@ def search_blocks(queries: Vectors, k: int, blocks: Iterable[tuple[RowIds, Vecto
     return best
 
 
-def _exact(index: Any, query: Vectors, rows: RowIds) -> Scores:
-    return matrix_products(reconstruct(index, rows), query).astype(np.float32)
-
-
 def nothing() -> SearchResult:
-    """An answer without rows."""
+    """Return an answer without rows."""
     return np.zeros(0, np.float32), np.zeros(0, np.int64)
 
 
 def top_k(scores: Scores, rows: RowIds, k: int) -> SearchResult:
-    """The best `k` of these and all that tie with the k-th; equal scores by row. `k` is at least 1."""
+    """Return the best `k` rows, at least 1, and all ties with the k-th; equal scores are ordered by row."""
     order = np.lexsort((rows, -scores))
     return _cut(scores[order], rows[order], k)
 
 
 def merge_top_k(answers: Sequence[SearchResult], k: int) -> SearchResult:
-    """The best `k` of several answers to one query, each best first, and all that tie with the k-th. Rows differ."""
+    """Merge several answers to one query, each best first and with different rows: the best `k` and all ties."""
     if not answers:
         return nothing()
     if len(answers) == 1:
@@ -114,16 +105,15 @@ def _cut(scores: Scores, rows: RowIds, k: int) -> SearchResult:
 
 
 def on_device(index: Any, device: str) -> Any:
-    """An index that is searched on a device ("cuda", "cuda:N", "mps") with the same answers; "cpu" leaves it as it is.
+    """Return an index that is searched on a device ("cuda", "cuda:N", "mps") with the same answers.
 
-    For flat indexes; other kinds are searched on the CPU whatever the device, so they come back as they are. The
-    vectors stay on the device as long as the result lives. Raises MachineError if they do not fit.
+    "cpu" and indexes that are not flat return unchanged: other kinds are searched on the CPU. The vectors stay on the
+    device as long as the result lives. Raises MachineError if they do not fit.
     """
     if device == "cpu" or not is_flat(index):
         return index
     if has_gpu(device):
         return DeviceIndex(index, to_gpu(index, device))
-
     vectors = TorchFlatIndex(index.d, device)
     for start in range(0, index.ntotal, _HOST_ROWS):
         vectors.add(reconstruct(index, np.arange(start, min(start + _HOST_ROWS, index.ntotal))))
@@ -132,7 +122,7 @@ def on_device(index: Any, device: str) -> Any:
 
 @dataclass(frozen=True)
 class DeviceIndex:
-    """A flat index and its vectors on a device. `search_index` takes it as it takes the index."""
+    """A flat index and a copy of its vectors on a device. `search_index` accepts it in place of the index."""
 
     index: Any
     on_device: Any  # a GPU index of FAISS, or TorchFlatIndex
@@ -149,7 +139,7 @@ class DeviceIndex:
         return int(self.index.ntotal)
 
     def search(self, queries: Vectors, k: int, allowed: Mask | None) -> list[SearchResult]:
-        """As `exact_search` of the index, with the same answers."""
+        """Like `exact_search` of the index, with the same answers."""
         most = self.ntotal if allowed is None else int(np.count_nonzero(allowed))
         if allowed is not None and most * SPARSE < self.ntotal:
             return search_rows(queries, k, np.flatnonzero(allowed), partial(reconstruct, self.index))
@@ -158,22 +148,22 @@ class DeviceIndex:
         return search_until_certain(self.index, lambda some, reach: self._ask(some, reach, allowed), queries, k, most)
 
     def _ask(self, queries: Vectors, reach: int, allowed: Mask | None) -> tuple[Scores, RowIds]:
-        found: tuple[Scores, RowIds]
+        hits: tuple[Scores, RowIds]
         if not is_on_gpu(self.on_device):
-            found = self.on_device.ask(queries, reach, allowed)
-            return found
+            hits = self.on_device.ask(queries, reach, allowed)
+            return hits
         if reach > MOST_ROWS:
             return faiss_search(self.index, queries, reach, {})
         with self._lock:
-            found = self.on_device.search(np.ascontiguousarray(queries, dtype=np.float32), reach)
-        return found
+            hits = self.on_device.search(np.ascontiguousarray(queries, dtype=np.float32), reach)
+        return hits
 
 
 class TorchFlatIndex:
-    """Vectors (n, dim) on a device that torch reaches, numbered from 0 in the order in which they are added.
+    """Vectors (n, dim) on a torch device, numbered from 0 in the order of addition.
 
-    They are held in blocks. A matrix product of a block and some queries, in float32 without TF32 or bfloat16, then
-    the best rows of it, give candidates that the caller scores again.
+    They are stored in blocks. The product of a block and some queries, in float32 without TF32 or bfloat16, gives
+    candidates, which the caller scores again.
     """
 
     def __init__(self, dim: int, device: str) -> None:
@@ -188,15 +178,16 @@ class TorchFlatIndex:
         import torch
 
         for start in range(0, len(vectors), _BLOCK_ROWS):
-            block = np.array(vectors[start : start + _BLOCK_ROWS], np.float32)  # a copy that may be written to
+            block = np.array(vectors[start : start + _BLOCK_ROWS], np.float32)  # a writable copy
             with _fitting(self._device):
                 self._blocks.append(torch.from_numpy(block).to(self._device))
             self.ntotal += len(block)
 
     def ask(self, queries: Vectors, reach: int, allowed: Mask | None = None) -> tuple[Scores, RowIds]:
-        """The best `reach` rows of each query (n, dim) by float32 scores, best first: (n, reach) each.
+        """Return the best `reach` rows of each query (n, dim) by float32 score, best first: scores and rows, (n, reach)
+        each.
 
-        `allowed` (ntotal,) says which rows may be found; `reach` is at most their number.
+        `allowed` (ntotal,) marks the rows to search; `reach` is at most their number.
         """
         import torch
 
@@ -211,7 +202,6 @@ class TorchFlatIndex:
         return np.concatenate(scores), np.concatenate(rows)
 
     def _best(self, torch: Any, queries: Any, reach: int, allowed: Mask | None) -> tuple[Scores, RowIds]:
-        """Of each block its best, and of those and the best so far the best."""
         scores = torch.zeros((len(queries), 0), dtype=torch.float32, device=self._device)
         rows = torch.zeros((len(queries), 0), dtype=torch.int64, device=self._device)
         first = 0
@@ -220,8 +210,8 @@ class TorchFlatIndex:
             if allowed is not None:
                 hidden = torch.from_numpy(~allowed[first : first + len(block)]).to(self._device)
                 fresh.masked_fill_(hidden, -torch.inf)
-            found, places = torch.topk(fresh, min(reach, len(block)), dim=1)
-            scores, rows = torch.cat([scores, found], dim=1), torch.cat([rows, places + first], dim=1)
+            best, places = torch.topk(fresh, min(reach, len(block)), dim=1)
+            scores, rows = torch.cat([scores, best], dim=1), torch.cat([rows, places + first], dim=1)
             scores, places = torch.topk(scores, min(reach, scores.shape[1]), dim=1)
             rows = torch.gather(rows, 1, places)
             first += len(block)
@@ -230,24 +220,17 @@ class TorchFlatIndex:
 
 @contextmanager
 def _float32_products(torch: Any) -> Iterator[None]:
-    """Within the block float32 matrices are multiplied as float32, whatever the process allows otherwise."""
+    """Within the block, torch multiplies float32 matrices in float32, whatever the process has set."""
     backends = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)
-    if not all(hasattr(backend, "fp32_precision") for backend in backends):  # torch before 2.9
-        before = torch.get_float32_matmul_precision()
-        torch.set_float32_matmul_precision("highest")
-        try:
-            yield
-        finally:
-            torch.set_float32_matmul_precision(before)
-        return
-    settings = [backend.fp32_precision for backend in backends]
-    for backend in backends:
-        backend.fp32_precision = "ieee"
-    try:
+    with ExitStack() as restored:
+        if all(hasattr(backend, "fp32_precision") for backend in backends):
+            for backend in backends:
+                restored.callback(setattr, backend, "fp32_precision", backend.fp32_precision)
+                backend.fp32_precision = "ieee"
+        else:  # torch before 2.9
+            restored.callback(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
+            torch.set_float32_matmul_precision("highest")
         yield
-    finally:
-        for backend, setting in zip(backends, settings, strict=True):
-            backend.fp32_precision = setting
 
 
 @contextmanager

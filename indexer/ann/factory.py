@@ -1,12 +1,12 @@
-"""Factory strings of FAISS: empty indexes made of them, vectors added, a transform put in front.
+"""FAISS factory strings: build empty indexes, add vectors, and put a transform in front.
 
-FAISS's vector instructions take whole registers, so that scalar codes of 381 dimensions take several times as long to
-read as those of 384. "Pad384," puts zeros around everything that follows, what is scored again included. Dimensions
-then have no order of their own, and are dealt out to the codes of a product quantizer so that the product of their
-variances is about the same in each: the eigenvalue allocation of Ge et al., Optimized Product Quantization (CVPR 2013),
-without a rotation, as whitened vectors lie along their principal axes already. On 106,000 vectors of 381 dimensions
-the ten best are among the first 40 by codes of 48 bytes in 96 % of cases, and in 90 % in the order as it comes;
-learning a rotation (OPQ) gave 95 % and took six minutes.
+FAISS's vector instructions process whole registers, so scalar-quantised vectors of 381 dimensions take several times as
+long to read as those of 384. "Pad384," pads everything after it with zeros, including the vectors of a refine step.
+Dimensions then have no fixed order, so they are allocated to the subspaces of a product quantizer such that the product
+of variances is about the same in each: the eigenvalue allocation of Ge et al., Optimized Product Quantization (CVPR
+2013), without a rotation, because whitened vectors already lie along their principal axes. On 106,000 vectors of 381
+dimensions quantised to 48 bytes, the first 40 candidates contain the ten best rows in 96 % of cases, and in 90 % with
+the original order; learning a rotation (OPQ) gave 95 % and took six minutes.
 """
 
 import re
@@ -27,29 +27,29 @@ from indexer.arrays import Float64Array, Int32Array, RowIds, Vectors
 from indexer.errors import ConfigError
 
 _USUAL_DIMENSIONS = (384, 768, 1024, 960)
-EFFORT = 100  # nodes kept while a graph finds the neighbours of a new one; FAISS's own 40 leaves worse links
+EFFORT = 100  # nodes kept while HNSW links a new node; FAISS's default of 40 gives worse links
 _PADDED = re.compile(r"Pad(\d+),(.+)")
 _NO_DIMENSION = -1
 _VARIANCE_ROWS = 32_768  # of a sample in random order
-# matrix (d, k) and bias (k,), in float64, where nothing of them is lost to cancellation: x @ matrix + bias
+# x @ matrix + bias, with matrix (d, k) and bias (k,) in float64, which loses nothing to cancellation.
 AffineMap = tuple[Float64Array, Float64Array]
 
 
 def factory_of(index_type: str) -> str:
-    """The FAISS factory string behind `index.type`."""
+    """Return the FAISS factory string of `index.type`."""
     return "Flat" if index_type in ("auto", "flat") else index_type
 
 
 def is_exact(factory: str) -> bool:
-    """Whether an index of this kind compares a query with every vector as it is."""
+    """Whether an index of this kind compares a query with every unquantised vector."""
     return factory == "Flat"
 
 
 def make_index(factory: str, dim: int) -> Any:
-    """An empty, untrained inner-product index. Raises ConfigError naming a factory string FAISS refuses."""
+    """Return an empty, untrained inner-product index. Raises ConfigError for a factory string that FAISS rejects."""
     faiss = import_faiss()
     if "IDMap" in factory or re.search(r"(?<!\d)0(?!\d)|HNSW1(?!\d)", factory):
-        # FAISS accepts these strings; then it refuses vectors without ids of their own, or kills the process.
+        # FAISS accepts these strings, but then rejects vectors without ids of their own or crashes the process.
         raise ConfigError(
             f'index.type "{factory}" cannot be used: rows are numbered by the index directory (no IDMap), no size '
             "may be 0, and HNSW needs at least 2 links."
@@ -59,38 +59,35 @@ def make_index(factory: str, dim: int) -> Any:
     except (RuntimeError, MemoryError) as error:
         raise ConfigError(
             f'index.type "{factory}" is not a FAISS factory string for {dim} dimensions: {faiss_message(error)}. '
-            f"{_way_out(factory, dim)}."
+            f"{_fix(factory, dim)}."
         ) from error
     if index.metric_type != faiss.METRIC_INNER_PRODUCT:
         raise ConfigError(f'index.type "{factory}" does not rank by inner product; choose another.')
     return index
 
 
-def _way_out(factory: str, dim: int) -> str:
-    """What to do about a factory string: a product quantizer shares the dimensions out evenly."""
+def _fix(factory: str, dim: int) -> str:
     quantizer = re.search(r"PQ(\d+)", factory)
     if quantizer and int(quantizer[1]) and dim % int(quantizer[1]) and not factory.startswith("Pad"):
-        codes = int(quantizer[1])
-        return f'Put zeros in front: "Pad{-(-dim // codes) * codes},{factory}"'
+        subspaces = int(quantizer[1])
+        return f'Put zeros in front: "Pad{-(-dim // subspaces) * subspaces},{factory}"'
     return 'Use "flat", or a factory string such as "IVF256,Flat" or "HNSW32"'
 
 
 def check_factory(factory: str, dim: int) -> None:
-    """Refuse a factory string that FAISS takes for no usual size; `dim` is 0 while the size is not known."""
-    sizes = (dim,) if dim else _USUAL_DIMENSIONS
+    """Raise ConfigError if FAISS rejects a factory string; with `dim` 0 (unknown), for all usual sizes."""
     errors = []
-    for size in sizes:
+    for size in (dim,) if dim else _USUAL_DIMENSIONS:
         try:
             make_index(factory, size)
+            return
         except ConfigError as error:
             errors.append(error)
-        else:
-            return
     raise errors[0]
 
 
 def add_vectors(index: Any, vectors: Vectors) -> None:
-    """Append vectors (n, k). FAISS would drop rows that are not finite without a word, so they are refused."""
+    """Append vectors (n, k). Raises ConfigError for NaN and infinity, which FAISS would drop silently."""
     vectors = require_finite(vectors)
     prefer_matrix_products(index.d)
     with adding_threads(index):
@@ -98,20 +95,20 @@ def add_vectors(index: Any, vectors: Vectors) -> None:
 
 
 def require_finite(vectors: Vectors) -> Vectors:
-    """The vectors (n, k) as an index stores them. Raises ConfigError for NaN and infinity."""
+    """Return vectors (n, k) as an index stores them. Raises ConfigError for NaN and infinity."""
     if not np.isfinite(vectors).all():
         raise ConfigError("vectors that are not finite (NaN or infinity) cannot be added to an index.")
     return np.ascontiguousarray(vectors, dtype=np.float32)
 
 
 def reconstruct(index: Any, rows: RowIds) -> Vectors:
-    """The stored vectors of the given rows, (n, k); exact for a flat index."""
+    """Return the stored vectors of some rows, (n, k); exact for a flat index."""
     vectors: Vectors = index.reconstruct_batch(np.ascontiguousarray(rows, dtype=np.int64))
     return vectors
 
 
 def padded_factory(factory: str, dim: int) -> Any:
-    """FAISS's index of a factory string, padded outside of all that follows, with graphs made to last."""
+    """Return FAISS's index of a factory string, padding included, with `EFFORT` for graphs."""
     faiss = faiss_module()
     match = _PADDED.fullmatch(factory)
     if match is None or int(match[1]) < dim:
@@ -121,7 +118,7 @@ def padded_factory(factory: str, dim: int) -> Any:
         inside = faiss.index_factory(width, match[2], faiss.METRIC_INNER_PRODUCT)
         padding = faiss.RemapDimensionsTransform(dim, width, False)
         index = faiss.IndexPreTransform(padding, inside)
-        index.own_fields = True  # it frees both, so that they live as long as it does
+        index.own_fields = True  # `index` frees both
         padding.this.disown()
         inside.this.disown()
     graph = innermost(index)
@@ -131,9 +128,10 @@ def padded_factory(factory: str, dim: int) -> Any:
 
 
 def deal_out_dimensions(index: Any, sample: Vectors) -> None:
-    """Deal the dimensions of a padded index out to the codes of its product quantizer, by their variances in a sample.
+    """Allocate the dimensions of a padded index to the subspaces of its product quantizer by their variances in a
+    sample.
 
-    Leaves other kinds of index as they are.
+    Other kinds of index stay unchanged.
     """
     faiss = faiss_module()
     outer, quantizer = faiss.downcast_index(index), getattr(innermost(index), "pq", None)
@@ -142,31 +140,31 @@ def deal_out_dimensions(index: Any, sample: Vectors) -> None:
     padding = faiss.downcast_VectorTransform(outer.chain.at(0))
     if isinstance(padding, faiss.RemapDimensionsTransform):
         variances = np.var(sample[:_VARIANCE_ROWS], axis=0, dtype=np.float64)
-        dealt = allocate_dimensions(variances, quantizer.M, quantizer.dsub)
-        faiss.copy_array_to_vector(dealt, padding.map)
+        allocation = allocate_dimensions(variances, quantizer.M, quantizer.dsub)
+        faiss.copy_array_to_vector(allocation, padding.map)
 
 
-def allocate_dimensions(variances: Float64Array, codes: int, size: int) -> Int32Array:
-    """Which dimension goes where, (codes * size,); -1 for none. The one of most variance goes to the code with room
-    whose product of variances is least."""
+def allocate_dimensions(variances: Float64Array, subspaces: int, size: int) -> Int32Array:
+    """Return the dimension at each place, (subspaces * size,); -1 for none. In descending order of variance, each
+    dimension goes to the subspace with room whose product of variances is least."""
     logarithms = np.log(np.maximum(variances / max(variances.max(), 1e-300), 1e-12))
-    logarithms -= logarithms.min()  # so that none of them makes a product smaller
-    places = np.full((codes, size), _NO_DIMENSION, np.int32)
-    products, taken = np.zeros(codes), np.zeros(codes, np.int64)
+    logarithms -= logarithms.min()  # so that no factor is below 1
+    places = np.full((subspaces, size), _NO_DIMENSION, np.int32)
+    products, used = np.zeros(subspaces), np.zeros(subspaces, np.int64)
     for dimension in np.argsort(-variances, kind="stable"):
-        code = int(np.argmin(np.where(taken < size, products, np.inf)))
-        places[code, taken[code]] = dimension
-        products[code] += logarithms[dimension]
-        taken[code] += 1
+        subspace = int(np.argmin(np.where(used < size, products, np.inf)))
+        places[subspace, used[subspace]] = dimension
+        products[subspace] += logarithms[dimension]
+        used[subspace] += 1
     return places.ravel()
 
 
 def with_query_transform(index: Any, layers: Sequence[AffineMap]) -> Any:
-    """`index` (dimension k) behind the query side of a transform: `layers`, in their order, then unit length.
+    """Return `index` (dimension k) behind the query side of a transform: `layers` in order, then unit length.
 
-    FAISS runs them before every search, so that its own `read_index(file).search(embeddings, k)` gives what the index
-    directory gives for the same embeddings. It would run them before `add` too, where documents have another mean: such
-    an index is for searching. The index is not copied: it must not be changed while the result is in use.
+    FAISS applies them before every search, so `read_index(file).search(embeddings, k)` gives the answers of the index
+    directory. FAISS would also apply them before `add`, although documents have another mean, so use the result only
+    for searching. It shares the index, which must not change while the result is in use.
     """
     faiss = import_faiss()
     portable = faiss.IndexPreTransform(index)

@@ -1,8 +1,8 @@
-"""Training an index before it is filled.
+"""Training of an empty index.
 
 Most of it is finding the centroids of inverted lists: 68 s for 4,096 of them among 262,144 vectors of 381 dimensions on
-two cores. They depend on the vectors and the number of lists alone, so they are found once for all kinds of index that
-have as many, and with several threads, which leave them as they are to the last bit.
+two cores. They depend only on the vectors and the number of lists, so all kinds of index with equally many lists share
+them. Several threads find them, which gives the same bits.
 """
 
 from typing import Any
@@ -25,14 +25,11 @@ from indexer.ann.faiss_index import (
 from indexer.arrays import Vectors
 from indexer.errors import ConfigError
 
-_ROWS_A_LIST = 64  # that centroids are found among; FAISS's own 256 take four times as long for the same recall
+_ROWS_A_LIST = 64  # sampled for k-means; FAISS's default of 256 takes four times as long for the same recall
 
 
 class IndexTrainer:
-    """Makes indexes that are ready to be filled, trained on a sample of vectors (n, k).
-
-    On a CUDA device where FAISS can.
-    """
+    """Builds empty indexes trained on a sample of vectors (n, k), on a CUDA device where FAISS supports it."""
 
     def __init__(self, sample: Vectors, device: str = "cpu") -> None:
         self.sample = np.ascontiguousarray(sample, dtype=np.float32)
@@ -40,14 +37,14 @@ class IndexTrainer:
         self._centroids: dict[int, Vectors] = {}
 
     def trained(self, factory: str) -> Any:
-        """An empty index of a factory string. Raises ConfigError for one that cannot be trained on so few vectors."""
+        """Return an empty trained index. Raises ConfigError for a kind that needs more training vectors."""
         index = make_index(factory, self.sample.shape[1])
         if not index.is_trained:
             self.train(index)
         return index
 
     def train(self, index: Any) -> None:
-        """Train an index that needs it."""
+        """Train an index that needs training."""
         prefer_matrix_products(index.d)
         _train_plainly(index)
         deal_out_dimensions(index, self.sample)
@@ -67,33 +64,32 @@ class IndexTrainer:
         lists = innermost(index)
         coarse = faiss_module().downcast_index(lists.quantizer)
         if lists.nlist not in self._centroids:
-            self._centroids[lists.nlist] = self._found(lists.nlist)
+            self._centroids[lists.nlist] = self._find_centroids(lists.nlist)
         _, shaped = apply_pretransforms(index, self._centroids[lists.nlist])
         coarse.reset()
-        coarse.add(shaped)  # FAISS finds none where there are as many as lists
+        coarse.add(shaped)  # FAISS trains no centroids if there are as many as lists
         with single_faiss_thread():
             index.train(self.sample)
 
-    def _found(self, count: int) -> Vectors:
-        """Centroids (count, k) in the space of the vectors."""
-        faiss = faiss_module()
+    def _find_centroids(self, count: int) -> Vectors:
+        """Return centroids (count, k) in the space of the vectors."""
         plain = make_index(f"IVF{count},Flat", self.sample.shape[1])
         _train_plainly(plain)
         plain.cp.max_points_per_centroid = _ROWS_A_LIST
         with training_threads(plain), centroids_on(plain, self._device):
             plain.train(self.sample)
-        found: Vectors = faiss.downcast_index(plain.quantizer).reconstruct_n(0, count)
-        return found
+        centroids: Vectors = faiss_module().downcast_index(plain.quantizer).reconstruct_n(0, count)
+        return centroids
 
 
 def train_index(index: Any, sample: Vectors, device: str = "cpu") -> None:
-    """Train on a sample of vectors (n, k), if the kind of index needs it; on a CUDA device where FAISS can."""
+    """Train an index that needs it on a sample of vectors (n, k), on a CUDA device where FAISS supports it."""
     if not index.is_trained:
         IndexTrainer(sample, device).train(index)
 
 
 def _has_plain_lists(index: Any) -> bool:
-    """Whether an index has inverted lists, their centroids in a flat index, and only padding in front of them."""
+    """Whether an index has inverted lists with a flat quantizer and at most padding in front of them."""
     faiss, lists = faiss_module(), innermost(index)
     if not hasattr(lists, "quantizer") or not is_flat(faiss.downcast_index(lists.quantizer)):
         return False
@@ -108,14 +104,12 @@ def _only_pads(layer: Any) -> bool:
 
 
 def _train_plainly(index: Any) -> None:
-    """Leave out of the training what is of no use here.
-
-    K-means would write to stderr that it has few vectors: what an index is worth is measured afterwards. Product
-    quantizers would have their centroids put in an order for polysemous search, which takes several times as long.
-    """
+    """Switch off useless parts of the training. K-means would warn on stderr about few vectors, although recall is
+    measured afterwards. Product quantizers would order their centroids for polysemous search, which takes several times
+    as long."""
     faiss, parts = faiss_module(), unwrap(index)
-    held = [getattr(part, name, None) for part in parts for name in ("refine_index", "storage")]
-    for part in [*parts, *(faiss.downcast_index(inside) for inside in held if inside is not None)]:
+    stores = [getattr(part, name, None) for part in parts for name in ("refine_index", "storage")]
+    for part in [*parts, *(faiss.downcast_index(inside) for inside in stores if inside is not None)]:
         if hasattr(part, "do_polysemous_training"):
             part.do_polysemous_training = False
         for owner in (part, getattr(part, "pq", None)):

@@ -1,9 +1,9 @@
-"""One index filled by many: shards of rows coded apart by what was trained once, then put together in their order.
+"""One index filled by many workers: shards of rows, quantised separately by one trained state, then merged in order.
 
-FAISS codes a row by the trained state alone, so who codes it makes no difference. A shard holds plain codes: FastScan's
-are packed in blocks of 32 rows, and to merge those (`merge_from`) writes beyond its memory. So shards are merged in the
-plain form, and the whole is packed last, which gives the bytes of an index that was filled at once. Graphs cannot be
-merged: their links lead from any row to any other.
+FAISS quantises a row by the trained state alone, so the worker makes no difference. A shard contains plain quantised
+vectors: FastScan packs them in blocks of 32 rows, and merging packed blocks (`merge_from`) writes beyond their memory.
+So shards are merged in the plain form and the result is packed last, which gives the bytes of an index filled at once.
+Graphs cannot be merged: their links lead from any row to any other.
 """
 
 from collections.abc import Sequence
@@ -23,8 +23,7 @@ from indexer.ann.faiss_index import (
 )
 from indexer.arrays import Vectors
 
-# The plain form of each kind that is packed. Residual and additive quantizers have FastScan forms too; nobody chooses
-# them here, and they are filled at once.
+# The plain form of each packed kind. FastScan forms of residual and additive quantizers are filled at once.
 _PACKED = {
     "IndexPQFastScan": "IndexPQ",
     "IndexRaBitQFastScan": "IndexRaBitQ",
@@ -34,26 +33,26 @@ _PACKED = {
 
 
 def is_mergeable(index: Any) -> bool:
-    """Whether shards of this kind of index can be filled apart, on CPUs."""
+    """Whether workers can fill shards of this kind of index separately, on CPUs."""
     return not is_on_gpu(index) and all(_is_packed(leaf) or _merges(leaf) for leaf in _leaves(index))
 
 
 class IndexShard:
-    """Rows coded by the trained state of an index, which is empty and stays so: one shard after another."""
+    """Quantises rows with a trained, empty index, which stays empty; writes one shard after another."""
 
     def __init__(self, trained: Any) -> None:
         self._trained = trained
         self._leaves = _plain_leaves(trained)
 
     def add(self, vectors: Vectors) -> None:
-        """Append vectors (n, k). Raises ConfigError for some that are not finite."""
+        """Append vectors (n, k). Raises ConfigError for NaN and infinity."""
         vectors = require_finite(vectors)
         prefer_matrix_products(self._trained.d)
         for leaf, shaped in zip(self._leaves, _shaped(self._trained, vectors), strict=True):
             leaf.add(shaped)
 
     def save(self, file: IO[bytes]) -> list[int]:
-        """Write the codes and let go of them. Returns the bytes of each index that they are written as."""
+        """Write the quantised vectors and drop them. Return the bytes of each index that they are written as."""
         sizes = []
         for leaf in self._leaves:
             written = BytesIO()
@@ -64,35 +63,34 @@ class IndexShard:
 
 
 class IndexMerger:
-    """Fills a trained, empty index with shards, which are taken in the order of their rows.
+    """Fills a trained, empty index with shards, in the order of their rows.
 
-    Takes at most about twice the memory of the index, and one shard: arrays are copied as they grow, and those that are
-    packed at the end are there in both forms, one layer at a time. With 500,000 rows of 384 dimensions it was 1.4 times
-    an index of codes (`IVF1,PQ96x4fs,Refine(SQ8)`), and 1.5 times one of whole vectors.
+    Uses at most about twice the memory of the index, and one shard: arrays are copied as they grow, and packing at the
+    end keeps both forms of one layer at a time. With 500,000 rows of 384 dimensions the peak was 1.4 times an index of
+    quantised vectors (`IVF1,PQ96x4fs,Refine(SQ8)`), and 1.5 times an index of unquantised ones.
     """
 
     def __init__(self, trained: Any) -> None:
         self._index, self._leaves = trained, _plain_leaves(trained)
 
     def take(self, file: Reader, sizes: Sequence[int], where: str) -> None:
-        """Append a shard, as `IndexShard.save` wrote it. `where` names the file in errors."""
+        """Append a shard written by `IndexShard.save`. `where` names the file in errors."""
         for leaf, size in zip(self._leaves, sizes, strict=True):
-            shard = load_index(BytesIO(file.read(size)), where, size)  # the owner of what is merged
-            own = faiss_module().downcast_index(shard)
-            numbering = (leaf.ntotal,) if hasattr(leaf, "nlist") else ()  # inverted lists hold numbers of rows
-            leaf.merge_from(own, *numbering)
+            shard = load_index(BytesIO(file.read(size)), where, size)  # owns the index that `downcast_index` returns
+            numbering = (leaf.ntotal,) if hasattr(leaf, "nlist") else ()  # inverted lists store row numbers
+            leaf.merge_from(faiss_module().downcast_index(shard), *numbering)
 
     def finish(self) -> None:
-        """Pack what is to be packed; to be called once."""
+        """Pack the vectors of packed kinds; call it once."""
         rows = self._leaves[0].ntotal
         for leaf in _leaves(self._index):
             _pack(self._leaves.pop(0), leaf)
-        for layer in (*unwrap(self._index), self._index):  # two objects in Python for one in C++
+        for layer in (*unwrap(self._index), self._index):  # Python has two objects for one in C++
             layer.ntotal = rows
 
 
 def _leaves(index: Any) -> list[Any]:
-    """The indexes that hold something of each row: of every layer that scores again, and the innermost."""
+    """Return the indexes that store data for each row: of every refine layer, and the innermost."""
     faiss = faiss_module()
     layers = unwrap(index)
     finer = [faiss.downcast_index(layer.refine_index) for layer in layers if isinstance(layer, faiss.IndexRefine)]
@@ -100,7 +98,7 @@ def _leaves(index: Any) -> list[Any]:
 
 
 def _shaped(index: Any, vectors: Vectors) -> list[Vectors]:
-    """The vectors as each of `_leaves` gets them: behind the rotations and the padding that lie in front of it."""
+    """Return the vectors as each of `_leaves` receives them: after the rotations and padding in front of it."""
     faiss, shaped = faiss_module(), []
     for layer in unwrap(index):
         if isinstance(layer, faiss.IndexPreTransform):
@@ -116,11 +114,10 @@ def _is_packed(leaf: Any) -> bool:
 
 
 def _merges(leaf: Any) -> bool:
-    """Whether FAISS appends an index of this kind to another as it is."""
+    """Whether FAISS can append an index of this kind to another."""
     faiss = faiss_module()
-    if "FastScan" in type(leaf).__name__ or isinstance(leaf, faiss.IndexIVFFlatDedup):
-        return False
-    return isinstance(leaf, faiss.IndexIVF | faiss.IndexFlatCodes)
+    excluded = "FastScan" in type(leaf).__name__ or isinstance(leaf, faiss.IndexIVFFlatDedup)
+    return not excluded and isinstance(leaf, faiss.IndexIVF | faiss.IndexFlatCodes)
 
 
 def _plain_leaves(index: Any) -> list[Any]:
@@ -128,11 +125,11 @@ def _plain_leaves(index: Any) -> list[Any]:
 
 
 def _plain(leaf: Any) -> Any:
-    """An empty index with the trained state of a packed one, whose centroids it uses and does not own."""
+    """Return an empty plain index with the trained state of a packed one, whose centroids it borrows."""
     kind, metric = getattr(import_faiss(), _PACKED[type(leaf).__name__]), leaf.metric_type
     if hasattr(leaf, "nlist"):
-        codes = (leaf.pq.M, leaf.pq.nbits, metric) if hasattr(leaf, "pq") else (metric, True, leaf.rabitq.nb_bits)
-        plain = kind(leaf.quantizer, leaf.d, leaf.nlist, *codes)
+        quantizer = (leaf.pq.M, leaf.pq.nbits, metric) if hasattr(leaf, "pq") else (metric, True, leaf.rabitq.nb_bits)
+        plain = kind(leaf.quantizer, leaf.d, leaf.nlist, *quantizer)
         plain.by_residual = leaf.by_residual
     elif hasattr(leaf, "pq"):
         plain = kind(leaf.d, leaf.pq.M, leaf.pq.nbits, metric)
@@ -147,9 +144,9 @@ def _plain(leaf: Any) -> Any:
 
 
 def _pack(plain: Any, into: Any) -> None:
-    """Put the codes of `plain` into the index that they are of, packed as that has them."""
+    """Put the vectors of `plain` into `into`, packed."""
     if not _is_packed(into):
-        return  # it is the same index
+        return  # `plain` is `into`
     packed = type(into)(plain, into.bbs)
     if hasattr(into, "nlist"):
         packed.own_invlists = False

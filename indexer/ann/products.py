@@ -1,8 +1,8 @@
-"""Inner products of unit vectors: float32 finds candidates, float64 settles them.
+"""Inner products of unit vectors: float32 finds candidates, float64 decides.
 
-The last bits of a float32 product depend on how many are computed at once, and on the device. A float32 sum of d
-products of unit vectors, in any order, is wrong by at most d * 2**-24. A limit that is itself such a product is wrong
-by as much, so every row within twice that of a limit is a candidate.
+The last bits of a float32 product depend on the device and on how many are computed at once. A float32 sum of d
+products of unit vectors, in any order, has an error of at most d * 2**-24. A limit that is itself such a product has
+the same error, so every row within twice that of a limit is a candidate.
 """
 
 import numpy as np
@@ -26,12 +26,12 @@ def candidates(rough: Scores, least: Scores | Float64Array | float, dim: int) ->
 
 def pair_products(queries: Vectors, query: RowIds, vectors: Vectors, row: RowIds) -> Float64Array:
     """Return float64 products of pairs, (n,): queries[query[i]] with vectors[row[i]]."""
-    found = np.zeros(len(query))
+    products = np.zeros(len(query))
     for start in range(0, len(query), _PAIRS):
         part = slice(start, start + _PAIRS)
         left, right = queries[query[part]].astype(np.float64), vectors[row[part]].astype(np.float64)
-        found[part] = np.einsum("nd,nd->n", left, right)
-    return found
+        products[part] = np.einsum("nd,nd->n", left, right)
+    return products
 
 
 def matrix_products(left: Vectors, right: Vectors) -> Float64Array:

@@ -1,4 +1,4 @@
-"""Scores as whole numbers in the same order, alone or packed with a rank that settles ties."""
+"""Order-preserving integers for scores, alone or packed with a rank that breaks ties."""
 
 import numpy as np
 import numpy.typing as npt
@@ -11,20 +11,20 @@ _RANK_MASK = (1 << _RANK_BITS) - 1
 
 
 def sort_key(scores: Scores) -> Int64Array:
-    """Return whole numbers in the order of float32 scores; neighbouring floats are neighbouring numbers."""
+    """Return integers in the order of float32 scores; adjacent floats have adjacent integers."""
     bits = scores.view(np.int32).astype(np.int64)
     return np.where(bits < 0, -(bits & 0x7FFFFFFF), bits)
 
 
 def from_sort_key(numbers: Int64Array) -> Scores:
-    """Return the scores that `sort_key` numbered."""
+    """Return the scores of integers from `sort_key`."""
     bits = np.where(numbers < 0, -numbers | 0x80000000, numbers)
     scores: Scores = bits.astype(np.uint32).view(np.float32)
     return scores
 
 
 def pack(scores: Scores, ranks: RowIds | npt.NDArray[np.uint32]) -> Int64Array:
-    """Return one key for each score (..., n): larger for a larger score, then for a lower rank (n,), below 2**32."""
+    """Return a key for each score (..., n): larger for a larger score, then for a lower rank (n,), below 2**32."""
     return (sort_key(scores) << _RANK_BITS) | (_RANK_MASK - ranks)
 
 

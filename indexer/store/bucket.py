@@ -1,10 +1,9 @@
-"""Files in object storage (S3, Google Cloud Storage, Azure), through obstore, which is loaded when one is asked for.
+"""Objects in S3, Google Cloud Storage and Azure, through obstore, which is imported on first use.
 
-Credentials and endpoints are those of the environment, by the names that obstore documents: AWS_ACCESS_KEY_ID,
-AWS_ENDPOINT_URL, GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_NAME and so on. obstore asks again after errors
-of the server and of the connection; what it gives up on, and bodies that end early, are asked for again here, a few
-times. Names are relative to the URL. An empty variable counts as one that is not set, as with the stores' own tools:
-obstore would take it for a value.
+Credentials and endpoints come from the environment variables that obstore documents: AWS_ACCESS_KEY_ID,
+AWS_ENDPOINT_URL, GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_NAME and so on. obstore retries after server and
+connection errors; this module repeats requests that obstore gives up on, and those whose body ends early. Names are
+relative to the URL. An empty variable counts as unset, as in the stores' own tools; obstore would use the empty value.
 """
 
 import hashlib
@@ -26,17 +25,17 @@ from indexer.lazy import install_line
 from indexer.system.regular_files import open_regular
 
 Result = TypeVar("Result")
-PIECE = 8 << 20  # bytes of an upload's piece
-_MOST_STORES = 32  # kept open: a corpus may have 10,000 partitions, and a client takes 0.1 MB
+PIECE = 8 << 20  # bytes of a piece of an upload
+_MOST_STORES = 32  # kept open: a corpus may have 10,000 partitions, and a client needs 0.1 MB
 _MOST_PIECES = 9000  # of an upload; stores allow 10,000
 _READ_BACK = 8 << 20
-_MOST_CREATED = 5 << 30  # bytes that S3 takes in one step
-_FINAL = re.compile(r"status code: 4(?!08|09|29)\d\d")  # what asking again does not change
-# What obstore asks for credentials where the environment has none: the metadata service of a machine in a cloud.
+_MOST_CREATED = 5 << 30  # bytes that S3 accepts in one step
+_FINAL = re.compile(r"status code: 4(?!08|09|29)\d\d")  # errors that a retry does not change
+# The metadata service of cloud machines, which obstore queries if the environment has no credentials.
 _METADATA = re.compile(r"169\.254\.|metadata\.google\.internal|/latest/api/token|/metadata/identity|/computeMetadata/")
-PROBE = "probe-"  # what objects are called that a store is tried with
-ATTEMPTS = 6  # of one request, beside the retries of obstore itself
-PAUSE = 0.5  # seconds before the second attempt; each later one waits twice as long
+PROBE = "probe-"  # start of the names of objects that test a store
+ATTEMPTS = 6  # of one request, in addition to the retries of obstore
+PAUSE = 0.5  # seconds before the second attempt, doubled for each later one
 TIMEOUTS = {"connect_timeout": "10s", "read_timeout": "30s", "timeout": "300s"}
 RETRIES = {"max_retries": 3, "retry_timeout": timedelta(seconds=60)}
 _ENVIRONMENT = threading.Lock()
@@ -45,8 +44,8 @@ BACKOFF = {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seco
 
 @dataclass(frozen=True)
 class Variables:
-    """The environment of one kind of store: how its variables begin, those of an endpoint (the first that is set
-    counts), and in words what has to be set for credentials."""
+    """Environment variables of a kind of store: their prefix, those of an endpoint (the first that is set counts), and
+    instructions for setting credentials."""
 
     prefix: str
     endpoints: tuple[str, ...]
@@ -81,7 +80,11 @@ class StoredObject:
 
     bytes: int
     modified: datetime
-    version: str  # an ETag: another one whenever the object was written; empty where the store gives none
+    version: str  # an ETag, which changes with every write; empty if the store gives none
+
+    @classmethod
+    def of(cls, entry: Any) -> "StoredObject":
+        return cls(entry["size"], entry["last_modified"], entry["e_tag"] or "")
 
 
 class Bucket:
@@ -95,40 +98,32 @@ class Bucket:
         self._honours_create = False
 
     def list(self, prefix: str = "") -> dict[str, StoredObject]:
-        """Every object below `prefix`, a whole name of a folder, by name."""
+        """Return every object below the folder `prefix`, by name."""
 
-        def names() -> dict[str, StoredObject]:
-            found = (entry for batch in self._store.list(prefix or None) for entry in batch)
-            return {
-                entry["path"]: StoredObject(entry["size"], entry["last_modified"], entry["e_tag"] or "")
-                for entry in found
-            }
+        def objects() -> dict[str, StoredObject]:
+            batches = self._store.list(prefix or None)
+            return {entry["path"]: StoredObject.of(entry) for batch in batches for entry in batch}
 
-        return self._asked(prefix, names)
+        return self._request(prefix, objects)
 
     def top(self) -> set[str]:
-        """The names of objects and folders directly below the URL."""
-
-        def names() -> set[str]:
-            found = self._store.list_with_delimiter()
-            return {*found["common_prefixes"], *(entry["path"] for entry in found["objects"])}
-
-        return self._asked("", names)
+        """Return the names of objects and folders directly below the URL."""
+        listing = self._request("", self._store.list_with_delimiter)
+        return {*listing["common_prefixes"], *(entry["path"] for entry in listing["objects"])}
 
     def head(self, name: str) -> StoredObject | None:
-        """Return the listing of one object; None if there is none."""
+        """Return the listing of an object; None if it is missing."""
         try:
-            entry = self._asked(name, partial(self._store.head, name))
+            return StoredObject.of(self._request(name, partial(self._store.head, name)))
         except FileNotFoundError:
             return None
-        return StoredObject(entry["size"], entry["last_modified"], entry["e_tag"] or "")
 
     def read(self, name: str) -> bytes:
-        """A whole object."""
-        return self._asked(name, lambda: bytes(self._store.get(name).bytes()))
+        """Return a whole object."""
+        return self._request(name, lambda: bytes(self._store.get(name).bytes()))
 
     def read_range(self, name: str, start: int, end: int, version: str = "") -> bytes:
-        """Bytes [start, end) of an object, fewer where it ends before; with `version` only of that one."""
+        """Return bytes [start, end) of an object, fewer at its end; with `version`, only of that version."""
         options: dict[str, Any] = {"range": (start, end)} | ({"if_match": version} if version else {})
 
         def read() -> bytes:
@@ -138,10 +133,10 @@ class Bucket:
                 raise EOFError("the connection was cut")
             return data
 
-        return self._asked(name, read)
+        return self._request(name, read)
 
     def write(self, name: str, path: Path) -> None:
-        """Store a local file, in pieces, and see by its checksum that every byte has arrived."""
+        """Store a local file, in pieces, and verify it by its checksum."""
         size = path.stat().st_size
         piece = _piece(size)
 
@@ -151,18 +146,18 @@ class Bucket:
             if (put["e_tag"] or "").strip('"') not in _expected_tags(path, piece):
                 self._compare(name, path)
 
-        self._asked(name, send)
+        self._request(name, send)
 
     def holds(self, name: str, path: Path) -> bool:
-        """Whether an object has the bytes of a file, by its checksum; False where that does not tell."""
-        found = self.head(name)
-        return found is not None and found.version.strip('"') in _expected_tags(path, _piece(found.bytes))
+        """Whether an object has the bytes of a file, by its checksum; False if the checksum proves nothing."""
+        entry = self.head(name)
+        return entry is not None and entry.version.strip('"') in _expected_tags(path, _piece(entry.bytes))
 
     def create(self, name: str, data: bytes) -> bool:
-        """Create an object in one step; False where there is another one already.
+        """Create an object in one step; return False if another object has the name.
 
-        An attempt whose answer was lost may have succeeded, so what is there is read and compared. That every byte has
-        arrived is seen by its checksum, or by reading it back.
+        An attempt whose answer was lost may have succeeded, so an existing object is read and compared. The bytes are
+        verified by checksum, or by reading them back.
         """
         md5 = hashlib.md5(data, usedforsecurity=False).hexdigest()
 
@@ -174,7 +169,7 @@ class Bucket:
             except obstore.exceptions.AlreadyExistsError as error:
                 try:
                     return self.read(name) == data
-                except FileNotFoundError:  # 409: another one was being created, and was given up
+                except FileNotFoundError:  # 409: another writer was creating the object, and failed
                     raise EOFError(str(error)) from error
             if (created["e_tag"] or "").strip('"') != md5 and self.read(name) != data:
                 self.remove([name])
@@ -182,10 +177,10 @@ class Bucket:
             return True
 
         self.require_create()
-        return self._asked(name, put)
+        return self._request(name, put)
 
     def create_from(self, name: str, path: Path) -> bool:
-        """`create` with the bytes of a local file. Raises StoreError also for one that is too large for one step."""
+        """`create` with the bytes of a local file. Raises StoreError for a file too large for one step."""
         if path.stat().st_size > _MOST_CREATED:
             raise StoreError(
                 f"{path}: {path.stat().st_size:,} bytes, and object storage creates at most {_MOST_CREATED:,} in one "
@@ -195,22 +190,22 @@ class Bucket:
             return self.create(name, file.read())
 
     def put(self, name: str, data: bytes) -> None:
-        """Store a few bytes, over what is there."""
-        self._asked(name, lambda: self._store.put(name, data, use_multipart=False))
+        """Store a few bytes, replacing an existing object."""
+        self._request(name, lambda: self._store.put(name, data, use_multipart=False))
 
     def remove(self, names: Collection[str]) -> None:
-        """Remove objects; those that are gone already are no failure."""
+        """Remove objects; missing ones are not an error."""
         if not names:
             return
         try:
-            self._asked(next(iter(names)), lambda: self._store.delete(sorted(names)))
-        except FileNotFoundError:  # as some stores say it
+            self._request(next(iter(names)), lambda: self._store.delete(sorted(names)))
+        except FileNotFoundError:  # some stores report missing objects
             for name in sorted(names):
                 with suppress(FileNotFoundError):
-                    self._asked(name, partial(self._store.delete, name))
+                    self._request(name, partial(self._store.delete, name))
 
     def require_create(self) -> None:
-        """Refuse a store that would let a second writer overwrite what the first created. Tried once a process."""
+        """Raise StoreError if the store lets a second writer overwrite an object. Tried once a process."""
         if self._honours_create:
             return
         import obstore.exceptions
@@ -218,7 +213,7 @@ class Bucket:
         name = f"{PROBE}{os.urandom(8).hex()}"
         self.put(name, b"first")
         try:
-            self._asked(name, lambda: self._store.put(name, b"second", mode="create"))
+            self._request(name, lambda: self._store.put(name, b"second", mode="create"))
         except ConditionError as error:
             if not isinstance(error.__cause__, obstore.exceptions.AlreadyExistsError):
                 raise StoreError(f"{self.url}: cannot create objects conditionally ({error}).") from error
@@ -227,25 +222,25 @@ class Bucket:
             self.remove([name])
         if not self._honours_create:
             raise StoreError(
-                f"{self.url}: this store takes a conditional put (If-None-Match: *) over an object that is there, so "
-                "two writers could not be kept apart. Nothing was written. Use a store that honours it, or build on a "
-                "local disk and copy the index there."
+                f"{self.url}: this store ignores If-None-Match: * and overwrites existing objects, so two writers "
+                "could overwrite each other. Nothing was written. Use a store that honours it, or build on a local "
+                "disk and copy the index there."
             )
 
     def _compare(self, name: str, path: Path) -> None:
-        """Read an object back and compare it with the file. Raises EOFError where they differ."""
+        """Read an object back. Raises EOFError if it differs from the file."""
         position = 0
         with open_regular(path, follow_links=False) as file:
             while data := file.read(_READ_BACK):
                 if self.read_range(name, position, position + len(data)) != data:
                     raise EOFError("what was read back differs from what was sent")
                 position += len(data)
-        found = self.head(name)
-        if found is None or found.bytes != position:
-            raise EOFError(f"{found.bytes if found else 0:,} bytes arrived of {position:,}")
+        entry = self.head(name)
+        if entry is None or entry.bytes != position:
+            raise EOFError(f"{entry.bytes if entry else 0:,} bytes arrived of {position:,}")
 
-    def _asked(self, name: str, request: Callable[[], Result]) -> Result:
-        """The answer to a request, asked a few times while the server or the connection fails."""
+    def _request(self, name: str, request: Callable[[], Result]) -> Result:
+        """Return the result of a request, repeated a few times while the server or the connection fails."""
         import obstore.exceptions as failures
 
         for attempt in range(ATTEMPTS):
@@ -254,7 +249,7 @@ class Bucket:
             except FileNotFoundError as error:
                 if "NoSuchBucket" in str(error):
                     raise StoreError(f"{self.url}: there is no such bucket. Create it, or correct the URL.") from error
-                raise FileNotFoundError(f"{self._shown(name)}: not there") from error
+                raise FileNotFoundError(f"{self._shown(name)}: missing") from error
             except (failures.AlreadyExistsError, failures.PreconditionError) as error:
                 raise ConditionError(f"{self._shown(name)}: {_reason(error)}") from error
             except (failures.BaseError, EOFError) as error:
@@ -262,21 +257,21 @@ class Bucket:
                     raise final from error
                 if attempt == ATTEMPTS - 1:
                     raise StoreError(
-                        f"{self._shown(name)}: object storage does not answer as it should ({_reason(error)}); it was "
-                        f"asked {ATTEMPTS} times. Check {self._checked('the connection')}, and run the command again."
+                        f"{self._shown(name)}: object storage does not answer correctly ({_reason(error)}), after "
+                        f"trying {ATTEMPTS} times. Check {self._checked('the connection')}, and run the command again."
                     ) from error
             time.sleep(PAUSE * 2**attempt)
         raise AssertionError("the last attempt returns or raises")
 
     def _final(self, name: str, error: BaseException) -> StoreError | None:
-        """Return the error for a failure that asking again does not change, None for another failure."""
+        """Return the error for a failure that a retry does not change, None for other failures."""
         import obstore.exceptions as failures
 
         if "NoSuchBucket" in str(error):
             return StoreError(f"{self.url}: there is no such bucket. Create it, or correct the URL.")
         if _METADATA.search(str(error)):
             return StoreError(
-                f"{self.url}: no credentials found in the environment, and this machine has none of a cloud. "
+                f"{self.url}: no credentials found in the environment or on this machine's cloud. "
                 f"{self._variables.credentials}"
             )
         if isinstance(error, (failures.PermissionDeniedError, failures.UnauthenticatedError)):
@@ -292,7 +287,7 @@ class Bucket:
         return None
 
     def _checked(self, first: str) -> str:
-        """Return what a user can check: `first`, the credentials, and the endpoint if one is set."""
+        """Return a list of what to check: `first`, the credentials, and the endpoint if one is set."""
         named = _endpoint(self._variables)
         return f"{first}, the credentials and {named}" if named else f"{first} and the credentials"
 
@@ -306,10 +301,8 @@ class ConditionError(StoreError):
 
 @lru_cache(_MOST_STORES)
 def open_bucket(url: str) -> Bucket:
-    """Return the objects below a URL; the buckets used last stay open, with their connections.
-
-    Raises MachineError without obstore, ConfigError for what is no URL.
-    """
+    """Return the objects below a URL; recently used buckets stay open, with their connections. Raises MachineError
+    without obstore, ConfigError for an invalid URL."""
     return Bucket(url)
 
 
@@ -321,30 +314,24 @@ def _opened(url: str, variables: Variables) -> Any:
         raise MachineError(f"{url}: object storage needs obstore. Install it with: {install_line('remote')}") from error
     for name in variables.endpoints:
         _require_endpoint(url, name)
+    quoted = url.translate({ord("?"): "%3F", ord("#"): "%23"})  # obstore would drop everything from ? and # on
     endpoint = os.environ.get(_endpoint(variables), "")
     plain = {"allow_http": True} if endpoint.lower().startswith("http://") else {}
     try:
         with _without_empty(variables.prefix):
-            return from_url(_quoted(url), client_options=TIMEOUTS | plain, retry_config=RETRIES | {"backoff": BACKOFF})  # type: ignore[call-overload]
+            return from_url(quoted, client_options=TIMEOUTS | plain, retry_config=RETRIES | {"backoff": BACKOFF})  # type: ignore[call-overload]
     except (obstore.exceptions.BaseError, ValueError) as error:
         if not urlsplit(url).netloc:
             raise ConfigError(f"{url}: not a URL that can be opened ({_reason(error)}).") from error
         raise ConfigError(
-            f"{url}: cannot be opened by what the environment says ({_reason(error)}). {variables.credentials}"
+            f"{url}: cannot be opened with the settings of the environment ({_reason(error)}). {variables.credentials}"
         ) from error
-
-
-def _quoted(url: str) -> str:
-    """A URL in which ? and # are part of a name: obstore would leave out what follows them."""
-    return url.translate({ord("?"): "%3F", ord("#"): "%23"})
 
 
 @contextmanager
 def _without_empty(prefix: str) -> Iterator[None]:
-    """Within the block, the environment has no empty variables with this prefix: obstore would use their empty values.
-
-    A variable that the program sets meanwhile keeps its new value.
-    """
+    """Within the block, remove empty environment variables with this prefix, whose empty values obstore would use. A
+    variable that the program sets meanwhile keeps its new value."""
     with _ENVIRONMENT:
         empty = [name for name, value in os.environ.items() if name.startswith(prefix) and not value]
         for name in empty:
@@ -357,21 +344,21 @@ def _without_empty(prefix: str) -> Iterator[None]:
 
 
 def _endpoint(variables: Variables) -> str:
-    """The variable whose endpoint counts; empty where none is set."""
+    """Return the name of the endpoint variable that counts; empty if none is set."""
     return next((name for name in variables.endpoints if os.environ.get(name)), "")
 
 
 def _require_endpoint(url: str, name: str) -> None:
-    """Raises ConfigError for an endpoint that obstore could not open, and would end the process over."""
+    """Raise ConfigError for an endpoint that obstore could not open and would abort the process for."""
     value = os.environ.get(name)
     if not value:
         return
     try:
-        found = urlsplit(value)
-        sound = found.scheme in ("http", "https") and bool(found.hostname) and found.port != 0
-    except ValueError:  # the port is no number, or a bracket stands alone
-        sound = False
-    if not sound or re.search(r"[^!-~]|[?#]", value):
+        parts = urlsplit(value)
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # an invalid port, or an unmatched bracket
+        valid = False
+    if not valid or re.search(r"[^!-~]|[?#]", value):
         raise ConfigError(
             f"{url}: the environment variable {name} is {value!a}; expected the URL of a server, http://host:port or "
             "https://host."
@@ -390,8 +377,8 @@ def _piece(size: int) -> int:
 
 
 def _expected_tags(path: Path, piece: int) -> set[str]:
-    """ETags that prove the bytes: MD5 of the whole, or, sent in pieces, MD5 of their MD5s. S3 and most others give
-    one of them, unless they encrypt with a key of their own."""
+    """Return the ETags that prove the bytes: MD5 of the whole, or of the MD5s of its pieces. S3 and most other stores
+    return one of them, unless they encrypt with their own key."""
     whole, pieces = hashlib.md5(usedforsecurity=False), []
     with open_regular(path, follow_links=False) as file:
         while data := file.read(piece):

@@ -1,4 +1,4 @@
-"""Documents in Parquet: those of one part written and read back, and those of a published index looked up.
+"""Documents in Parquet: those of one part written and read, and those of a published index looked up.
 
 Columns are named by path: the column, then fields inside its objects.
 """
@@ -30,15 +30,15 @@ from indexer.store.manifest import Manifest
 from indexer.store.similar_ids import most_similar
 from indexer.store.stores import open_stored
 
-GROUP_BYTES = 48 << 10  # of a row group; small, so that fetching one hit's text reads little
-_GROUP_ROWS = (32, 256)  # documents in a row group, at least and at most; `_MOST_GROUP_BYTES` overrides the least
+GROUP_BYTES = 48 << 10  # of a row group; small, so that fetching the text of a hit reads little
+_GROUP_ROWS = (32, 256)  # minimum and maximum documents in a row group; `_MOST_GROUP_BYTES` overrides the minimum
 _MOST_GROUP_BYTES = 16 << 20
 HELD_BYTES = 32 << 20  # of row groups that a reader keeps in memory
 OPEN_PARTS = 384  # whose footers stay in memory
-_LOOKED_UP = 1 << 20  # ids in memory at a time, while some are looked up
-STRETCH_BYTES = 16 << 20  # of row groups, with all columns, that one reader reads before others get their turn
+_LOOKED_UP = 1 << 20  # ids in memory at a time during a look-up
+STRETCH_BYTES = 16 << 20  # of row groups, with all columns, that a reader reads before releasing the lock
 _COMPARED = 20_000  # ids searched for one similar to an unknown id
-LONG = 32  # bytes a value, on average
+LONG = 32  # bytes a value, on average, from which a column is compressed
 STORED = [
     pa.field("id", pa.string(), nullable=False),
     pa.field("title", pa.string()),
@@ -48,33 +48,27 @@ ColumnPath = tuple[str, ...]  # a column, then fields inside its objects
 
 
 def parquet_options() -> dict[str, Any]:
-    """How every Parquet file of an index is written. pyarrow writes no page checksums unless asked."""
+    """Return the options of every Parquet file of an index. By default pyarrow writes no page checksums."""
     return {"compression": "zstd", "write_page_checksum": True}
 
 
 def _document_options(table: pa.Table) -> dict[str, Any]:
-    """For looking up single documents: setting up a column of a row group costs more than its bytes do.
-
-    A dictionary, or the least and greatest value, of so few rows is about as long as they are, and numbers and short
-    texts become hardly smaller by compression.
-    """
+    """Return options for look-ups of single documents: opening a column of a row group costs more than its bytes. For
+    so few rows, a dictionary or the minimum and maximum are about as long as the values, and numbers and short texts
+    hardly compress."""
     packed = dict.fromkeys(long_columns(table), "zstd")
     least, most = _GROUP_ROWS
-    rows = min(most, max(least, GROUP_BYTES * len(table) // max(1, table.nbytes)))
-    rows = min(rows, max(1, _MOST_GROUP_BYTES * len(table) // max(1, table.nbytes)))
+    size = max(1, table.nbytes)
+    rows = min(most, max(least, GROUP_BYTES * len(table) // size), max(1, _MOST_GROUP_BYTES * len(table) // size))
     options = {"compression": packed, "use_dictionary": False, "write_statistics": False, "row_group_size": rows}
     return parquet_options() | options
 
 
 def write_documents(folder: Path, documents: Sequence[Document]) -> tuple[FileDigest, pa.Schema]:
-    """Write a part's `documents.parquet`; returns its digest and the schema of its metadata."""
+    """Write a part's `documents.parquet`; return its digest and the schema of its metadata."""
     metadata = infer_schema(document.metadata for document in documents)
-    columns: list[Any] = [
-        [document.id for document in documents],
-        [document.title for document in documents],
-        [document.text for document in documents],
-        *([document.metadata.get(name) for document in documents] for name in metadata.names),
-    ]
+    columns: list[list[Any]] = [[getattr(document, field.name) for document in documents] for field in STORED]
+    columns += [[document.metadata.get(name) for document in documents] for name in metadata.names]
     schema = pa.schema([*STORED, *metadata])
     arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
     table = pa.table(arrays, schema=schema)
@@ -84,17 +78,17 @@ def write_documents(folder: Path, documents: Sequence[Document]) -> tuple[FileDi
 
 
 def read_texts(folder: Path, columns: Sequence[str]) -> list[str]:
-    """The texts of a part as they are encoded (`joined_text`), in row order. Only those columns are read."""
+    """Return the texts of a part as encoded (`joined_text`), in row order, reading only some columns."""
     with _opened(folder) as file:
-        there = [name for name in columns if name in file.schema_arrow.names]
-        table = file.read(columns=there, use_threads=False)
+        present = [name for name in columns if name in file.schema_arrow.names]
+        table = file.read(columns=present, use_threads=False)
         count = file.metadata.num_rows
-    read = [table.column(name).to_pylist() for name in there]
+    read = [table.column(name).to_pylist() for name in present]
     return [join_columns(values) for values in zip(*read, strict=True)] if read else [""] * count
 
 
 def read_column(folder: Path, name: str) -> pa.ChunkedArray | None:
-    """A column of a part in the type that it has there; None where it has no such column."""
+    """Return a column of a part in its stored type; None if the part lacks it."""
     with _opened(folder) as file:
         if name not in file.schema_arrow.names:
             return None
@@ -102,7 +96,7 @@ def read_column(folder: Path, name: str) -> pa.ChunkedArray | None:
 
 
 def read_documents_at(folder: Path, rows: Sequence[int]) -> Iterator[Document]:
-    """Some rows of a part, ascending; only the row groups they are in are read."""
+    """Yield some documents of a part by ascending row, reading only their row groups."""
     with _opened(folder) as file:
         part = PartFile.of(file)
         places = [part.place(row) for row in rows]
@@ -113,7 +107,7 @@ def read_documents_at(folder: Path, rows: Sequence[int]) -> Iterator[Document]:
 
 @contextmanager
 def _opened(folder: Path) -> Iterator[pq.ParquetFile]:
-    """The documents of a part. Opened by us: pyarrow refuses names that are not UTF-8."""
+    """Open the documents of a part. As a Python file, because pyarrow rejects names that are not UTF-8."""
     path = folder / layout.DOCUMENTS
     with (
         as_damage(path),
@@ -125,10 +119,10 @@ def _opened(folder: Path) -> Iterator[pq.ParquetFile]:
 
 @dataclass(frozen=True)
 class PartFile:
-    """The open file of a part. How long its row groups are, the file says: older ones were longer."""
+    """The open file of a part, with the lengths of its row groups, which are longer in older indexes."""
 
     file: pq.ParquetFile
-    ends: list[int]  # of each row group: the number of the row after it
+    ends: list[int]  # one after the last row of each row group
 
     @classmethod
     def of(cls, file: pq.ParquetFile) -> "PartFile":
@@ -136,7 +130,7 @@ class PartFile:
         return cls(file, list(accumulate(metadata.row_group(group).num_rows for group in range(file.num_row_groups))))
 
     def place(self, row: int) -> tuple[int, int]:
-        """(row group, offset in it)."""
+        """Return (row group, offset in it) of a row."""
         group = bisect.bisect_right(self.ends, row)
         return group, row - (self.ends[group - 1] if group else 0)
 
@@ -154,7 +148,7 @@ def _stretches(metadata: pq.FileMetaData) -> list[list[int]]:
 
 
 def take_rows(table: pa.Table, offsets: Sequence[int]) -> Iterator[dict[str, Any]]:
-    """Some rows of a table; a value at a time, which for a few rows is cheaper than to take a table of them."""
+    """Yield some rows of a table, value by value, which for a few rows is cheaper than Table.take."""
     columns = list(zip(table.column_names, table.columns, strict=True))
     return ({name: column[offset].as_py() for name, column in columns} for offset in offsets)
 
@@ -167,7 +161,7 @@ def document_of(row: dict[str, Any], schema: pa.Schema | None) -> Document:
 
 
 def _promoted(value: Any, kind: pa.DataType) -> Any:
-    """A part may hold whole numbers in a column that is float elsewhere in the corpus."""
+    """Return whole numbers as floats where the column is float elsewhere in the corpus."""
     if isinstance(value, int) and pa.types.is_floating(kind):
         return float(value)
     if isinstance(value, dict):
@@ -178,7 +172,7 @@ def _promoted(value: Any, kind: pa.DataType) -> Any:
 
 
 def type_at(schema: pa.Schema, path: ColumnPath) -> pa.DataType:
-    """The type of a column, or of a field inside its objects. Raises KeyError where there is none."""
+    """Return the type of a column, or of a field inside its objects. Raises KeyError if there is none."""
     kind = schema.field(path[0]).type
     for name in path[1:]:
         if not pa.types.is_struct(kind):
@@ -188,11 +182,9 @@ def type_at(schema: pa.Schema, path: ColumnPath) -> pa.DataType:
 
 
 def column_at(table: pa.Table, path: ColumnPath, kind: pa.DataType, count: int) -> pa.ChunkedArray:
-    """The `count` values at `path` as type `kind`; nulls where the table has no such column or field.
-
-    NaN and infinity, which indexes of older versions may hold, are nulls too, as they are in JSON.
-    """
-    import pyarrow.compute as pc  # here, as it takes time, which the first question would wait for
+    """Return the `count` values at `path` as type `kind`; nulls if the table has no such column or field. NaN and
+    infinity, which old indexes may contain, are nulls too, as in JSON."""
+    import pyarrow.compute as pc  # slow to import, so not before the first query
 
     nothing = pa.chunked_array([pa.nulls(count)])
     column = table.column(path[0]) if path[0] in table.column_names else nothing
@@ -203,8 +195,8 @@ def column_at(table: pa.Table, path: ColumnPath, kind: pa.DataType, count: int) 
 
 
 def _finite(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The numbers of a column, also inside lists, those that are not finite as nulls."""
-    import pyarrow.compute as pc  # here, as it takes time, which the first question would wait for
+    """Return a column with numbers that are not finite, also inside lists, as nulls."""
+    import pyarrow.compute as pc  # slow to import, so not before the first query
 
     numbers = column
     while pa.types.is_list(numbers.type):
@@ -221,8 +213,8 @@ def _finite_value(value: Any) -> Any:
 
 
 def loses_precision(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> bool:
-    """Whether values would be rounded as type `kind`: whole numbers beyond 2**53 as floats, at any depth."""
-    import pyarrow.compute as pc  # here, as it takes time, which the first question would wait for
+    """Whether type `kind` would round values: whole numbers beyond 2**53 as floats, at any depth."""
+    import pyarrow.compute as pc  # slow to import, so not before the first query
 
     if pa.types.is_integer(column.type) and pa.types.is_floating(kind):
         least, most = (value.as_py() or 0 for value in pc.min_max(column).values())
@@ -236,7 +228,7 @@ def loses_precision(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> bo
 
 
 def long_columns(table: pa.Table) -> list[str]:
-    """The Parquet columns of long texts or bytes, and those inside lists and objects."""
+    """Return the Parquet paths of columns of long texts or bytes, and of those in lists and objects."""
     return [
         path
         for field, column in zip(table.schema, table.columns, strict=True)
@@ -256,25 +248,25 @@ def _text_columns(path: str, kind: pa.DataType) -> Iterator[str]:
 
 
 class DocumentReader:
-    """Documents of a published index by number; every byte is checked before it is used.
+    """Documents of a published index by number; every byte is checked before use.
 
-    `stored` holds the stored number of each live document, ascending; None when none is deleted.
+    `stored` contains the stored number of each live document, ascending; None if none is deleted.
 
-    The footers of files used lately stay in memory, and row groups read lately in memory, so that a second look-up in
-    the same place is cheap. Safe to share between threads: one reads at a time, as a file is read from where it stands.
-    Arrow's own threads are not used: one that still holds a Python file when the interpreter ends aborts the process.
+    Footers of recently used files and recently read row groups stay in memory, so that a second look-up in the same
+    place is cheap. Safe to share between threads: one thread reads at a time, because a file has one position. Arrow's
+    own threads are not used: if one still owns a Python file when the interpreter exits, the process aborts.
     """
 
     def __init__(self, index: Path, manifest: Manifest, schema: pa.Schema, stored: RowIds | None = None) -> None:
         self._index, self._manifest, self._schema, self._stored = index, manifest, schema, stored
         self._ends = list(accumulate(part.documents for part in manifest.parts))
-        self._parts: OrderedDict[int, PartFile] = OrderedDict()  # the one used last at the end
-        self._groups: OrderedDict[tuple[int, int], pa.Table] = OrderedDict()  # the one used last at the end
-        self._held = 0  # bytes of those
-        self._lock = threading.RLock()  # of the files and of what is held
+        self._parts: OrderedDict[int, PartFile] = OrderedDict()  # the most recently used last
+        self._groups: OrderedDict[tuple[int, int], pa.Table] = OrderedDict()  # the most recently used last
+        self._held = 0  # bytes of the row groups
+        self._lock = threading.RLock()  # of the files and the row groups
 
     def close(self) -> None:
-        """Let go of the files; they are opened again when they are needed."""
+        """Close the files; they are opened again when needed."""
         with self._lock:
             for part in self._parts.values():
                 part.file.close(force=True)
@@ -287,40 +279,40 @@ class DocumentReader:
 
     @property
     def schema(self) -> pa.Schema:
-        """Every column and its type: id, title, text, then metadata as it is in the whole index."""
+        """Every column and its type: id, title, text, then the metadata of the whole index."""
         return pa.schema([*STORED, *self._schema])
 
     def uncompressed_bytes(self, part: int) -> int:
-        """Bytes of a part's documents before compression, no fewer than `text_bytes` counts for them."""
+        """Return the bytes of a part's documents before compression, at least its `text_bytes`."""
         with self._lock:
             metadata = self._part(part).file.metadata
             return sum(metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups))
 
     @property
     def counts(self) -> list[int]:
-        """How many documents each part has."""
+        """The number of live documents of each part."""
         live = (self._live(part) for part in range(len(self._ends)))
         return [
             part.documents if rows is None else len(rows) for part, rows in zip(self._manifest.parts, live, strict=True)
         ]
 
     def fetch(self, rows: Sequence[int]) -> list[Document]:
-        """The documents of the given numbers, in the order given; each row group is read once."""
+        """Return the documents of some numbers, in the given order; each row group is read once."""
         with as_damage(self._index / layout.PARTS):
             return [document_of(row, self._schema) for row in self._rows(rows, None)]
 
     def ids(self, rows: Sequence[int]) -> list[str]:
-        """Just the ids of the given numbers, in the order given."""
+        """Return the ids of some numbers, in the given order."""
         with as_damage(self._index / layout.PARTS):
             return [row["id"] for row in self._rows(rows, ["id"])]
 
     def names(self, rows: Sequence[int]) -> list[tuple[str, str | None]]:
-        """Just the ids and titles of the given numbers, in the order given."""
+        """Return the ids and titles of some numbers, in the given order."""
         with as_damage(self._index / layout.PARTS):
             return [(row["id"], row["title"]) for row in self._rows(rows, ["id", "title"])]
 
     def all_ids(self) -> Iterator[str]:
-        """Every id, in order of number."""
+        """Yield every id, in order of number."""
         for part in range(len(self._ends)):
             yield from self.columns(part, [("id",)])[0].to_pylist()
 
@@ -338,20 +330,20 @@ class DocumentReader:
         return pa.chunked_array(chunks, pa.string()).slice(0, _COMPARED).combine_chunks()
 
     def find_ids(self, ids: Collection[str]) -> dict[str, int]:
-        """The number of each of these ids that is there; the last where several documents have one id."""
-        import pyarrow.compute as pc  # here, as it takes time, which the first question would wait for
+        """Return the number of each of these ids that is present; the last for repeated ids."""
+        import pyarrow.compute as pc  # slow to import, so not before the first query
 
-        # Half a surrogate pair is in no document, nor in an array of Arrow's.
-        known = [name for name in ids if name.isascii() or name.encode(errors="ignore").decode() == name]
-        wanted = pa.array(known, pa.string())
-        found: dict[str, int] = {}
+        # Documents and Arrow arrays contain no lone surrogates.
+        valid = [name for name in ids if name.isascii() or name.encode(errors="ignore").decode() == name]
+        wanted = pa.array(valid, pa.string())
+        numbers: dict[str, int] = {}
         for first, column in self._id_columns():
             places = pc.indices_nonzero(pc.is_in(column, value_set=wanted))
-            found.update(zip(column.take(places).to_pylist(), (places.to_numpy() + first).tolist(), strict=True))
-        return found
+            numbers.update(zip(column.take(places).to_pylist(), (places.to_numpy() + first).tolist(), strict=True))
+        return numbers
 
     def all_documents(self) -> Iterator[Document]:
-        """Every document, in order of number, a row group in memory at a time."""
+        """Yield every document in order of number, with one row group in memory at a time."""
         for number in range(len(self._ends)):
             live, start = self._live(number), 0
             with self._lock:
@@ -368,10 +360,10 @@ class DocumentReader:
     def columns(
         self, part: int, paths: Sequence[ColumnPath], on_read: Callable[[int], None] = lambda _: None
     ) -> list[pa.ChunkedArray]:
-        """Some columns of a part's documents, in order of number, in the types that `schema` gives them.
+        """Return some columns of a part's documents, in order of number, with the types of `schema`.
 
-        A path names a column and, inside objects, a field of a field; where the part has none, values are null.
-        `on_read` is called with the bytes of each stretch of row groups, and may raise to stop reading.
+        A path names a column and, inside objects, a field; values are null if the part lacks it. `on_read` is called
+        with the bytes of each stretch of row groups, and may raise to stop the reading.
         """
         live, stretches = self._live(part), list[pa.Table]()
         with as_damage(self._path(part)), self._lock:
@@ -389,7 +381,7 @@ class DocumentReader:
             return [column_at(table, path, type_at(self.schema, path), count) for path in paths]
 
     def _id_columns(self) -> Iterator[tuple[int, pa.ChunkedArray]]:
-        """The ids of a few parts at a time, and the number of the first."""
+        """Yield the number of the first document of some parts, and the ids of these parts."""
         first, chunks = 0, list[pa.Array]()
         for part in range(len(self._ends)):
             chunks += self.columns(part, [("id",)])[0].chunks
@@ -399,7 +391,7 @@ class DocumentReader:
                 first, chunks = first + len(column), []
 
     def _live(self, part: int) -> RowIds | None:
-        """The rows of a part that are live, ascending; None when all are."""
+        """Return the live rows of a part, ascending; None if all are."""
         if self._stored is None:
             return None
         start, end = self._ends[part] - self._manifest.parts[part].documents, self._ends[part]
@@ -407,19 +399,18 @@ class DocumentReader:
         return None if high - low == end - start else self._stored[low:high] - start
 
     def _rows(self, rows: Sequence[int], columns: list[str] | None) -> list[dict[str, Any]]:
-        """One dict for each row. Rows are sorted by where they lie, so that a group serves all its rows at once."""
-        found: list[dict[str, Any]] = [{}] * len(rows)
+        """Return a dict for each row, reading each row group once."""
+        contents: list[dict[str, Any]] = [{}] * len(rows)
         with self._lock:
             places = sorted((*self._place(row), position) for position, row in enumerate(rows))
         for (part, group), members in groupby(places, key=lambda place: place[:2]):
             table = self._group(part, group) if columns is None else self._read(part, group, columns)
             _, _, offsets, positions = zip(*members, strict=True)
             for position, row in zip(positions, take_rows(table, offsets), strict=True):
-                found[position] = row
-        return found
+                contents[position] = row
+        return contents
 
     def _group(self, part: int, group: int) -> pa.Table:
-        """A row group with all its columns, from memory where it was read lately."""
         with self._lock:
             if (part, group) in self._groups:
                 self._groups.move_to_end((part, group))
@@ -435,7 +426,6 @@ class DocumentReader:
             return self._part(part).file.read_row_group(group, columns=columns, use_threads=False)
 
     def _place(self, row: int) -> tuple[int, int, int]:
-        """(part, row group, offset in it)."""
         row = row if self._stored is None else int(self._stored[row])
         part = bisect.bisect_right(self._ends, row)
         return part, *self._part(part).place(row - (self._ends[part - 1] if part else 0))
@@ -455,14 +445,14 @@ class DocumentReader:
         with as_damage(path):
             source = pa.PythonFile(CheckedFile(path, digest), mode="r")
             file = pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=False)
-            found, fields = PartFile.of(file), list(file.schema_arrow)
+            part_file, fields = PartFile.of(file), list(file.schema_arrow)
         if file.metadata.num_rows != documents:
             rows = f"{file.metadata.num_rows:,} rows, the manifest says {documents:,}"
             raise CorruptIndexError(f"{path}: {rows}. Build the index again.")
         metadata = {field.name for field in fields[len(STORED) :]}
         if fields[: len(STORED)] != STORED or not metadata <= {*self._schema.names}:
-            raise CorruptIndexError(f"{path}: its columns are not those that the manifest says. Build the index again.")
-        return found
+            raise CorruptIndexError(f"{path}: its columns differ from those in the manifest. Build the index again.")
+        return part_file
 
     def _path(self, part: int) -> Path:
         return self._index / self._manifest.parts[part].name / layout.DOCUMENTS

@@ -1,6 +1,5 @@
-"""Stored embeddings: a part's .npy file memory-mapped, and those of a published index read a few rows or a block at a
-time, no byte before it is checked.
-"""
+"""Stored embeddings: the .npy file of a part memory-mapped, and those of a published index read in rows or blocks,
+every byte checked before use."""
 
 import os
 import re
@@ -14,15 +13,16 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.arrays import Embeddings, RowIds
-from indexer.errors import CorruptIndexError, StoreError
+from indexer.errors import CorruptIndexError
 from indexer.store import layout
 from indexer.store.integrity import CheckedFile
+from indexer.store.local_store import reading
 from indexer.store.manifest import Manifest
 from indexer.store.open_files import map_file
 from indexer.store.stores import open_stored, store_at
 
-# The start of embeddings.npy. numpy's own reader parses it with `ast`, which in several threads at once fails now and
-# then in Python before 3.11.9 and 3.12.4 ("AST constructor recursion depth mismatch").
+# The start of embeddings.npy. numpy parses it with `ast`, which sometimes fails in concurrent threads in Python before
+# 3.11.9 and 3.12.4 ("AST constructor recursion depth mismatch").
 _HEADER = re.compile(
     rb"\x93NUMPY\x01\x00..\{'descr': '(?P<type><f[24])', 'fortran_order': False, "
     rb"'shape': \((?P<rows>\d+), (?P<columns>\d+)\), \} *\n",
@@ -30,22 +30,17 @@ _HEADER = re.compile(
 )
 _HEADER_BYTES = 256
 BLOCK_ROWS = 4096
-OPEN_PARTS = 8192  # that stay mapped; a system allows about 65,000 maps
+OPEN_PARTS = 8192  # that stay mapped; systems allow about 65,000 maps
 
 
 def open_embeddings(folder: Path) -> Embeddings:
-    """Embeddings (n, d) of a part, memory-mapped. Raises CorruptIndexError if the file is not as an index holds it."""
+    """Map the embeddings (n, d) of a part. Raises CorruptIndexError for another format."""
     path = folder / layout.EMBEDDINGS
-    try:
-        with open_stored(path) as file:
-            size = os.fstat(file.fileno()).st_size
-            return _array(map_file(file.fileno(), size), path)
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be read: {error.strerror or error}.") from error
+    with reading(path), open_stored(path) as file:
+        return _array(map_file(file.fileno(), os.fstat(file.fileno()).st_size), path)
 
 
 def _array(data: npt.NDArray[np.uint8], path: Path) -> Embeddings:
-    """Return the array in the bytes of a file."""
     header = _HEADER.match(data[:_HEADER_BYTES].tobytes())
     if header is not None:
         shape = int(header["rows"]), int(header["columns"])
@@ -53,28 +48,26 @@ def _array(data: npt.NDArray[np.uint8], path: Path) -> Embeddings:
         if header.end() + shape[0] * shape[1] * kind.itemsize == len(data) and shape[0] and shape[1]:
             embeddings: Embeddings = data[header.end() :].view(kind).reshape(shape)
             return embeddings
-    raise CorruptIndexError(f"{path}: not an array of embeddings as they are stored. Build the index again.")
+    raise CorruptIndexError(f"{path}: not an array of embeddings in the stored format. Build the index again.")
 
 
 class _PartFile(NamedTuple):
     """An open part."""
 
     file: CheckedFile
-    version: int  # of the file, that was mapped
+    version: int  # of the file when it was mapped
     embeddings: Embeddings
     start: int  # of the array in the file
 
 
 class EmbeddingReader:
-    """Raw embeddings by stored row number. Each MiB of a file is compared with its digest when it is first touched.
-
-    Files used lately stay mapped. Safe to share between threads. Raises CorruptIndexError naming the file.
-    """
+    """Raw embeddings by stored row number. Each MiB of a file is compared with its digest at the first access. Recently
+    used files stay mapped. Safe to share between threads. Raises CorruptIndexError naming the file."""
 
     def __init__(self, index: Path, manifest: Manifest) -> None:
         self._index, self._manifest, self._store = index, manifest, store_at(index)
         self.firsts: list[int] = np.cumsum([0, *(part.rows for part in manifest.parts)]).tolist()
-        self._parts: OrderedDict[int, _PartFile] = OrderedDict()  # the one used last at the end
+        self._parts: OrderedDict[int, _PartFile] = OrderedDict()  # the most recently used last
         self._lock = threading.Lock()  # of the open files
 
     def __len__(self) -> int:
@@ -86,44 +79,44 @@ class EmbeddingReader:
         return int(self._manifest.encoder["dim"])
 
     def rows(self, rows: RowIds) -> Embeddings:
-        """Embeddings (n, d) of the given rows, in the order given."""
+        """Return the embeddings (n, d) of some rows, in the given order."""
         part_of = np.searchsorted(self.firsts, rows, side="right") - 1
-        found: Embeddings = np.zeros((len(rows), self.dim), np.float32)
+        result: Embeddings = np.zeros((len(rows), self.dim), np.float32)
         self._fetch_together(rows, part_of)
         for part in np.unique(part_of).tolist():
             places = np.flatnonzero(part_of == part)
             within = rows[places] - self.firsts[part]
             with self._lock:
                 embeddings = self._checked(part, within)
-            found[places] = embeddings[within]  # the map stays when another thread closes the file
-        return found
+            result[places] = embeddings[within]  # the map survives when another thread closes the file
+        return result
 
     def blocks(self) -> Iterator[tuple[int, Embeddings]]:
-        """(first row, embeddings (m, d)) for every row, in order."""
+        """Yield (first row, embeddings (m, d)) for every row, in order."""
         for part, first in enumerate(self.firsts[:-1]):
             count = self.firsts[part + 1] - first
             for start in range(0, count, BLOCK_ROWS):
                 yield first + start, self.rows(np.arange(first + start, first + min(start + BLOCK_ROWS, count)))
 
     def close(self) -> None:
-        """Let go of the files; they are opened again when they are needed."""
+        """Close the files; they are opened again when needed."""
         with self._lock:
             for part in self._parts.values():
                 part.file.close()
             self._parts.clear()
 
     def _fetch_together(self, rows: RowIds, part_of: RowIds) -> None:
-        """Fetch the rows of several parts at once from object storage, instead of part by part."""
+        """Fetch the rows of several parts from object storage in parallel, instead of part by part."""
 
         def fetch(part: int) -> None:
             entry = self._manifest.parts[part]
             name = f"{entry.name}/{layout.EMBEDDINGS}"
             digest = self._manifest.files[name]
-            width = digest.bytes // entry.rows  # of a row, and a little more
+            width = digest.bytes // entry.rows  # a little more than a row
             within = (rows[part_of == part] - self.firsts[part]) * width
             ranges = within, np.minimum(within + 2 * width, digest.bytes)
-            held = self._parts.get(part)
-            if held is None or not held.file.is_checked(ranges):
+            part_file = self._parts.get(part)
+            if part_file is None or not part_file.file.is_checked(ranges):
                 with CheckedFile(self._index / name, digest) as file:
                     file.check(ranges)
 
@@ -137,10 +130,9 @@ class EmbeddingReader:
             part.file.check((part.start + rows * width, part.start + (rows + 1) * width))
             if part.version == part.file.versions:
                 return part.embeddings
-            part = self._parts[number] = self._mapped(number, part.file)  # its path names another file now
+            part = self._parts[number] = self._mapped(number, part.file)  # the file was replaced
 
     def _part(self, number: int) -> _PartFile:
-        """Return a part; open it if it is closed."""
         if number not in self._parts:
             name = f"{self._manifest.parts[number].name}/{layout.EMBEDDINGS}"
             file = CheckedFile(self._index / name, self._manifest.files[name])

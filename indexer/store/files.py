@@ -1,12 +1,12 @@
-"""The only module that changes the file system: durable, hashed, all-or-nothing writes.
+"""All changes to the file system: durable, hashed, atomic writes.
 
-A file is written beside its place, synced, read back and compared, then renamed; its folder is synced. So a
-name either is not there or holds every byte that was meant, also after a power cut. Only one writer is at work
-at a time (see `writer_lock`), and readers never look at names that no manifest gives.
+A file is written under a temporary name, synced, read back and compared, then renamed; its folder is synced. So a name
+is either absent or has every intended byte, also after a power cut. Only one writer works at a time (see
+`writer_lock`), and readers ignore names that no manifest lists.
 
-An index may come from an archive that somebody else packed, with links in it that lead elsewhere. Nothing is written,
-removed or read through one: `require_own_files` refuses them all before a writer begins, removal goes from folder to
-folder by descriptors that follow none, and neither a file being written nor one being read may be a link.
+An index from an archive may contain links that lead elsewhere. Nothing is written, removed or read through a link:
+`require_own_files` rejects them all before a writer begins, removal descends through folder descriptors that follow no
+links, and a file being written or read must not be a link.
 """
 
 import errno
@@ -15,7 +15,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import IO, Annotated, Any
 
@@ -25,54 +25,52 @@ from indexer.errors import CorruptIndexError, LockedError, StoreError
 from indexer.store.layout import LOCK, TEMPORARY, Count, Hash
 from indexer.system.regular_files import open_regular
 
-BLOCK = 1 << 20  # bytes a block digest covers
-_DIGEST = 8  # bytes of each block digest
+BLOCK = 1 << 20  # bytes of a block digest
+_DIGEST = 8  # bytes of a digest
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-
-
 Buffer = bytes | memoryview
 
 
 class FileDigest(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """The size of a file, its sha256 and, above one block, a digest for each MiB (hex, concatenated)."""
+    """The size of a file, its sha256 and, above one block, a digest of each MiB (hex, concatenated)."""
 
     bytes: Count
     sha256: Hash
     blocks: Annotated[str, Meta(pattern=r"^([0-9a-f]{16})*\Z")] = ""
 
     def is_block(self, data: Buffer, number: int) -> bool:
-        """Whether `data` is block `number`, bytes [number, number + 1) * BLOCK; a file of one block has only sha256."""
+        """Whether `data` is block `number`, bytes [number, number + 1) * BLOCK; one-block files have only sha256."""
         if self.blocks:
             return digest_block(data) == self.blocks[number * 2 * _DIGEST : (number + 1) * 2 * _DIGEST]
         return hashlib.sha256(data).hexdigest() == self.sha256
 
 
-WAY_OUT = "Restore the file from a copy, or build again with --overwrite, which encodes only what is lost."
+FIX = "Restore the file from a copy, or build again with --overwrite, which encodes only lost rows."
 
 
 def missing(path: Path) -> CorruptIndexError:
-    """The error for a file that is not there."""
-    return CorruptIndexError(f"{path}: the index names this file, but it is not there. {WAY_OUT}")
+    """Return the error for a missing file."""
+    return CorruptIndexError(f"{path}: the manifest lists this file, but it is missing. {FIX}")
 
 
 def changed(path: Path) -> CorruptIndexError:
-    """The error for a file whose bytes are not those that were published."""
-    return CorruptIndexError(f"{path}: its bytes are not those that were published (checksum mismatch). {WAY_OUT}")
+    """Return the error for a file whose bytes differ from the published ones."""
+    return CorruptIndexError(f"{path}: its bytes differ from the published ones (checksum mismatch). {FIX}")
 
 
-def wrong_size(path: Path, found: int, digest: FileDigest) -> CorruptIndexError:
-    """The error for a file that was cut short, or has grown."""
-    return CorruptIndexError(f"{path}: {found:,} bytes, the index says {digest.bytes:,}. {WAY_OUT}")
+def wrong_size(path: Path, size: int, digest: FileDigest) -> CorruptIndexError:
+    """Return the error for a truncated or extended file."""
+    return CorruptIndexError(f"{path}: {size:,} bytes, the manifest says {digest.bytes:,}. {FIX}")
 
 
 def digest_block(data: Buffer) -> str:
-    """Return the digest of one block, as `FileDigest.blocks` holds it."""
+    """Return the digest of one block, in the form of `FileDigest.blocks`."""
     return hashlib.blake2b(data, digest_size=_DIGEST).hexdigest()
 
 
 class DigestBuilder:
-    """Makes a `FileDigest` of bytes that stream by."""
+    """Builds a `FileDigest` from streamed bytes."""
 
     def __init__(self) -> None:
         self._sha = hashlib.sha256()
@@ -80,7 +78,7 @@ class DigestBuilder:
         self._blocks: list[str] = []
         self._block = hashlib.blake2b(digest_size=_DIGEST)
 
-    def update(self, data: bytes | memoryview) -> None:
+    def update(self, data: Buffer) -> None:
         view = memoryview(data).cast("B")
         self._sha.update(view)
         while len(view):
@@ -93,13 +91,12 @@ class DigestBuilder:
                 self._block = hashlib.blake2b(digest_size=_DIGEST)
 
     def digest(self) -> FileDigest:
-        tail = [self._block.hexdigest()] if self._size % BLOCK else []
-        blocks = self._blocks + tail
+        blocks = self._blocks + ([self._block.hexdigest()] if self._size % BLOCK else [])
         return FileDigest(self._size, self._sha.hexdigest(), "".join(blocks) if len(blocks) > 1 else "")
 
 
 def write_all(descriptor: int, data: Any) -> memoryview:
-    """Write every byte of some data to an open file; returns them."""
+    """Write all data to an open file; return the data."""
     view = rest = memoryview(data).cast("B")
     while len(rest):
         rest = rest[os.write(descriptor, rest) :]
@@ -107,25 +104,25 @@ def write_all(descriptor: int, data: Any) -> memoryview:
 
 
 class DurableFile:
-    """A binary file being written; readable under its name only once `atomic_write` has ended well."""
+    """A binary file being written; it gets its name only when `atomic_write` succeeds."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._builder = DigestBuilder()
-        self.digest = FileDigest(0, "")  # what was written; set at the end
+        self.digest = FileDigest(0, "")  # of the written bytes; set at the end
         self.closed = False
 
     def write(self, data: Any) -> int:
         if self.closed:
-            # Arrow's writer, after an error, may write its footer as late as when it is collected as garbage; by then
-            # the descriptor can be that of another file.
+            # After an error, Arrow's writer may write its footer during garbage collection, when the descriptor can
+            # belong to another file.
             raise ValueError("write to a closed file")
         view = write_all(self._descriptor, data)
         self._builder.update(view)
         return len(view)
 
     def flush(self) -> None:
-        """Nothing is buffered here; libraries call it."""
+        """Do nothing: no data is buffered. Libraries call this method."""
 
     def writable(self) -> bool:
         return True
@@ -135,7 +132,7 @@ class DurableFile:
         self.digest = self._builder.digest()
 
     def release(self) -> None:
-        """Let go of the descriptor; later writes fail. Not called `close`, which Arrow would call too early."""
+        """Close the descriptor; later writes fail. Not named `close`, which Arrow would call too early."""
         if not self.closed:
             self.closed = True
             os.close(self._descriptor)
@@ -143,10 +140,8 @@ class DurableFile:
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[DurableFile]:
-    """Write `path` durably and all at once, replacing what was there. After the block, `.digest` holds its hashes.
-
-    Raises StoreError naming the path when the disk is full or fails; nothing is then left under the name.
-    """
+    """Write `path` durably and atomically, replacing an existing file. After the block, `.digest` has its hashes.
+    Raises StoreError naming the path if the disk is full or fails; the name then stays as it was."""
     temporary = _temporary(path)
     try:
         file = DurableFile(_create(temporary))
@@ -158,16 +153,15 @@ def atomic_write(path: Path) -> Iterator[DurableFile]:
         _read_back(temporary, file.digest)
         os.replace(temporary, path)
         sync_folder(path.parent)
-    except OSError as error:
+    except BaseException as error:
         _discard(temporary)
-        raise _store_error(path, error) from error
-    except BaseException:
-        _discard(temporary)
+        if isinstance(error, OSError):
+            raise _store_error(path, error) from error
         raise
 
 
 def _temporary(path: Path) -> Path:
-    """A name beside `path` that no other process has, of this machine or another."""
+    """Return a name next to `path` that is unique among all processes and machines."""
     return path.with_name(f"{path.name}.{os.urandom(6).hex()}{TEMPORARY}")
 
 
@@ -179,7 +173,7 @@ def atomic_write_bytes(path: Path, data: bytes) -> FileDigest:
 
 
 def create_exclusive(path: Path, data: bytes) -> None:
-    """Create `path` with `data` in one step: it is not there, or it is whole. Raises StoreError if it exists."""
+    """Create `path` with `data` atomically: it is absent or complete. Raises StoreError if it exists."""
     temporary = _temporary(path)
     atomic_write_bytes(temporary, data)
     try:
@@ -188,7 +182,7 @@ def create_exclusive(path: Path, data: bytes) -> None:
         except OSError as error:
             if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK):
                 raise
-            # A file system without hard links: the writer's lock keeps others from creating it in between.
+            # On file systems without hard links, the writer's lock keeps others from creating the file meanwhile.
             if path.exists():
                 raise FileExistsError(errno.EEXIST, "File exists", str(path)) from error
             os.replace(temporary, path)
@@ -207,7 +201,7 @@ def make_folder(path: Path) -> None:
     try:
         try:
             os.mkdir(path)
-        except FileExistsError:  # several processes encode parts of one mirror folder: another was a moment earlier
+        except FileExistsError:  # another process of the same mirror folder was faster
             if not path.is_dir():
                 raise
         sync_folder(path.parent)
@@ -216,7 +210,7 @@ def make_folder(path: Path) -> None:
 
 
 def remove_file(index: Path, name: str, missing_ok: bool = False) -> None:
-    """Remove a file of an index that no manifest names. Raises StoreError, also where a link is on the way."""
+    """Remove a file of an index that no manifest names. Raises StoreError, also for links on the path."""
     folder, _, last = name.rpartition("/")
     with _removing(index / name), _folder(index, folder) as descriptor:
         try:
@@ -227,10 +221,8 @@ def remove_file(index: Path, name: str, missing_ok: bool = False) -> None:
 
 
 def remove_folder(index: Path, name: str) -> None:
-    """Remove a folder of files that no manifest names, the mark of its completeness (.json) first.
-
-    Raises StoreError, also where a link is on the way, or anything in the folder is no regular file.
-    """
+    """Remove a folder of files that no manifest names, its record (.json) first. Raises StoreError, also for links on
+    the path, or anything but regular files in the folder."""
     outer, _, last = name.rpartition("/")
     with _removing(index / name), _folder(index, outer) as above:
         with _folder(index, name) as inside:
@@ -244,23 +236,23 @@ def remove_folder(index: Path, name: str) -> None:
 
 
 def require_own_files(index: Path) -> None:
-    """Raises StoreError naming the first link, pipe, socket or device in an index, at any depth."""
+    """Raise StoreError for the first link, pipe, socket or device in an index, at any depth."""
     folders = [str(index)]
     try:
         for folder in folders:  # grows in the loop
             with os.scandir(folder) as entries:
-                found = sorted(entries, key=lambda entry: entry.name)
-            for entry in found:
+                sorted_entries = sorted(entries, key=lambda entry: entry.name)
+            for entry in sorted_entries:
                 if entry.is_dir(follow_symlinks=False):
                     folders.append(entry.path)
                 elif not entry.is_file(follow_symlinks=False):
                     raise _foreign(Path(entry.path))
     except OSError as error:
-        raise StoreError(f"{error.filename or index}: cannot be looked at: {error.strerror or error}.") from error
+        raise StoreError(f"{error.filename or index}: cannot be read: {error.strerror or error}.") from error
 
 
 def require_own_folders(index: Path, names: Iterable[str]) -> None:
-    """Raises StoreError for the first folder on the way to some files of an index that is a link; absent ones pass."""
+    """Raise StoreError for the first folder on the paths of some files of an index that is a link."""
     within = {name.rpartition("/")[0] for name in names} - {""}
     folders = within | {str(parent) for name in within for parent in PurePosixPath(name).parents[:-1]}
     for folder in sorted(folders):
@@ -270,15 +262,15 @@ def require_own_folders(index: Path, names: Iterable[str]) -> None:
         except FileNotFoundError:
             continue
         except OSError as error:
-            raise StoreError(f"{index / folder}: cannot be looked at: {error.strerror}.") from error
+            raise StoreError(f"{index / folder}: cannot be read: {error.strerror}.") from error
 
 
 def _foreign(path: Path) -> StoreError:
     mode = os.lstat(path).st_mode
     what = "a link" if stat.S_ISLNK(mode) else "a folder" if stat.S_ISDIR(mode) else "a pipe, socket or device"
     return StoreError(
-        f"{path}: is {what}; an index holds only files of its own there. Nothing was changed. Remove it if you know "
-        "what it is, or get the index anew from where it came from."
+        f"{path}: is {what}; an index has only regular files here. Nothing was changed. Remove it if you know what it "
+        "is, or copy the index again from its source."
     )
 
 
@@ -292,7 +284,7 @@ def _removing(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _folder(index: Path, name: str) -> Iterator[int]:
-    """The descriptor of a folder in an index, which is reached without following a link."""
+    """Open a folder of an index without following a link."""
     descriptor = os.open(index, _FOLDER)
     try:
         for part in PurePosixPath(name).parts:
@@ -324,7 +316,7 @@ def open_own(path: Path) -> IO[bytes]:
 
 
 def digest_file(path: Path, opening: Callable[[Path], IO[bytes]] = open_own) -> FileDigest:
-    """Read a whole file and hash it. Raises CorruptIndexError if it is missing, StoreError if it cannot be read."""
+    """Hash a whole file. Raises CorruptIndexError if it is missing, StoreError if it cannot be read."""
     builder = DigestBuilder()
     with _reading(path, opening) as file:
         while data := file.read(8 * BLOCK):
@@ -358,15 +350,13 @@ def _create(path: Path) -> int:
     try:
         return os.open(path, _NEW_FILE, 0o666)
     except FileExistsError:
-        os.unlink(path)  # what is there may be a link, or have other names: it is never written into
+        os.unlink(path)  # the existing file may be a link, or have other names: never write into it
         return os.open(path, _NEW_FILE, 0o666)
 
 
 def _discard(path: Path) -> None:
-    try:
+    with suppress(OSError):  # the next build sweeps temporary files
         os.unlink(path)
-    except OSError:
-        return  # the next build sweeps temporary files
 
 
 def _store_error(path: Path, error: OSError) -> StoreError:
@@ -377,11 +367,11 @@ def _store_error(path: Path, error: OSError) -> StoreError:
 
 @contextmanager
 def writer_lock(index: Path, shared: bool = False) -> Iterator[None]:
-    """Hold the index directory for writing, by an advisory lock that the kernel frees when the writer dies, however.
+    """Lock the index for writing, with an advisory lock that the kernel releases when the writer exits or crashes.
 
-    `shared`: beside others who write nothing but the files of parts that are to be encoded.
+    With `shared`, other processes may also hold the lock, if they write only files of parts to be encoded.
 
-    Raises LockedError at once if another process does, and StoreError if anything in it is a link or a special file.
+    Raises LockedError at once if another process has the lock, StoreError for a link or special file in the index.
     """
     try:
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -391,15 +381,15 @@ def writer_lock(index: Path, shared: bool = False) -> Iterator[None]:
         raise StoreError(f"{index / LOCK}: cannot be opened for writing: {what}.") from error
     with file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise StoreError(f"{index / LOCK}: is no regular file. Remove it, and run the command again.")
+            raise StoreError(f"{index / LOCK}: not a regular file. Remove it, and run the command again.")
         try:
             fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError:
             raise LockedError(f"{index}: another process is writing to this index. Wait for it to end.") from None
         except OSError as error:
             raise StoreError(
-                f"{index / LOCK}: this file system cannot lock files ({error.strerror}), so two writers could not be "
-                "kept apart. Build on a local disk."
+                f"{index / LOCK}: this file system cannot lock files ({error.strerror}), so two writers could "
+                "overwrite each other. Build on a local disk."
             ) from error
         require_own_files(index)
         yield

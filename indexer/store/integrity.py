@@ -1,4 +1,4 @@
-"""Files of a published index: no byte is used before its hash is checked; an index compared with its manifest."""
+"""Files of a published index: checked before use, and compared with the manifest."""
 
 import io
 import os
@@ -15,24 +15,24 @@ import numpy.typing as npt
 from indexer.arrays import Int64Array
 from indexer.errors import CorruptIndexError, StoreError
 from indexer.recipe.config import Role
-from indexer.store.files import BLOCK, WAY_OUT, FileDigest, changed, hash_file, require_own_files
-from indexer.store.local_store import unreadable
+from indexer.store.files import BLOCK, FIX, FileDigest, changed, hash_file, require_own_files
+from indexer.store.local_store import reading, unreadable
 from indexer.store.manifest import Manifest
 from indexer.store.open_files import OpenFile, map_file
 from indexer.store.stores import holder_of, store_at
 from indexer.system.threads import available_cores
 from indexer.transforms import Transform, transform_from_bytes
 
-_AHEAD = 7  # blocks beyond the one that is asked for
-OPEN_HASH_BYTES = 256 << 20  # what opening an index hashes at once; larger ones are checked as they are read
+_AHEAD = 7  # blocks fetched beyond the requested one
+OPEN_HASH_BYTES = 256 << 20  # hashed when an index is opened; larger files are checked as they are read
 
 
 class CheckedFile(io.RawIOBase):
-    """A seekable read-only binary file; every MiB is compared with its digest the first time it is touched.
+    """A seekable read-only binary file; every MiB is compared with its digest at the first access.
 
-    A file of one block or less is compared with its sha256 at once. Blocks of a file in object storage are fetched
-    where the cache has not got them. The descriptor may be closed between uses (see `open_files`). When the path then
-    names another file, all blocks are compared again. Raises CorruptIndexError naming the file.
+    A file of at most one block is compared with its sha256 at once. Missing blocks are fetched from object storage. The
+    descriptor may be closed between uses (see `open_files`). If the path then names another file, all blocks are
+    compared again. Raises CorruptIndexError naming the file.
     """
 
     def __init__(self, path: Path, digest: FileDigest) -> None:
@@ -43,10 +43,10 @@ class CheckedFile(io.RawIOBase):
         self._times = 0
         self._state: object = None  # of the file whose blocks were checked
         self.versions = 0  # how many different files the path has named
-        # First, because `__del__` closes it whatever fails; and without `self`, because open files are all kept.
+        # First, because `__del__` closes it after any failure; without `self`, because open files stay referenced.
         self._file = OpenFile(lambda: store.descriptor(name, digest))
         self._store, self._name = store, name = holder_of(path)
-        with self._descriptor():  # a missing file is reported here, not at the first read
+        with self._descriptor():  # reports a missing file here, not at the first read
             pass
         if not digest.blocks:
             self._check([0])
@@ -62,20 +62,17 @@ class CheckedFile(io.RawIOBase):
         return data
 
     def check(self, ranges: tuple[Int64Array, Int64Array]) -> None:
-        """Compare what lies in some byte ranges (starts and ends, (n,) each) for a reader that maps the file itself."""
+        """Compare byte ranges (starts and ends, (n,) each) for a reader that maps the file itself."""
         self._check(sorted(_blocks_of(ranges)))
 
     def is_checked(self, ranges: tuple[Int64Array, Int64Array]) -> bool:
-        """Whether all of them have been compared already."""
+        """Whether all ranges have been compared."""
         return _blocks_of(ranges) <= self._checked
 
     def map(self) -> npt.NDArray[np.uint8]:
-        """Map the whole file. Read its bytes only after `check`, and map it again when `versions` has changed."""
-        with self._descriptor() as descriptor:
-            try:
-                return map_file(descriptor, self._digest.bytes)
-            except OSError as error:
-                raise unreadable(self._path, error) from error
+        """Map the whole file. Read its bytes only after `check`, and map it again when `versions` changes."""
+        with self._descriptor() as descriptor, reading(self._path):
+            return map_file(descriptor, self._digest.bytes)
 
     def seek(self, offset: int, whence: int = 0) -> int:
         base = (0, self._position, self._digest.bytes)[whence]
@@ -92,7 +89,7 @@ class CheckedFile(io.RawIOBase):
         return True
 
     def close(self) -> None:
-        """Close the descriptor; an engine that is dropped without being closed releases its files too."""
+        """Close the descriptor. An engine that is dropped without being closed also releases its files."""
         self._file.close()
         super().close()
 
@@ -107,32 +104,29 @@ class CheckedFile(io.RawIOBase):
             yield descriptor
 
     def _check(self, blocks: Iterable[int]) -> None:
-        """Compare some blocks, ascending."""
-        asked = list(blocks)
-        if self._checked.issuperset(asked):
+        """Compare some blocks, in ascending order."""
+        blocks = list(blocks)
+        if self._checked.issuperset(blocks):
             return
         with self._descriptor() as descriptor:
-            new = [block for block in asked if block not in self._checked]
+            new = [block for block in blocks if block not in self._checked]
             wrong = [block for block in new if not self._digest.is_block(self._pread(BLOCK, block * BLOCK), block)]
             if wrong:
                 self._store.repair(descriptor, self._name, self._digest, [*wrong, *self._ahead_of(wrong)])
             self._checked.update(new)
 
     def _ahead_of(self, blocks: Sequence[int]) -> range:
-        """Who reads one block after the other is given more of them at once."""
-        goes_on = blocks[0] - 1 in self._checked
-        return range(blocks[-1] + 1, min(blocks[-1] + 1 + _AHEAD, -(-self._digest.bytes // BLOCK)) if goes_on else 0)
+        """Return blocks to fetch in addition: some for a sequential reader, else none."""
+        sequential, end = blocks[0] - 1 in self._checked, -(-self._digest.bytes // BLOCK)
+        return range(blocks[-1] + 1, min(blocks[-1] + 1 + _AHEAD, end) if sequential else 0)
 
     def _pread(self, size: int, position: int) -> bytes:
-        """Up to `size` bytes at `position`, fewer only at the end of the file."""
+        """Return up to `size` bytes at `position`, fewer only at the end of the file."""
         pieces = []
-        with self._descriptor() as descriptor:
-            try:
-                while size and (piece := os.pread(descriptor, size, position)):
-                    pieces.append(piece)
-                    size, position = size - len(piece), position + len(piece)
-            except OSError as error:
-                raise unreadable(self._path, error) from error
+        with self._descriptor() as descriptor, reading(self._path):
+            while size and (piece := os.pread(descriptor, size, position)):
+                pieces.append(piece)
+                size, position = size - len(piece), position + len(piece)
         return b"".join(pieces)
 
 
@@ -143,7 +137,7 @@ def _blocks_of(ranges: tuple[Int64Array, Int64Array]) -> set[int]:
 
 
 class BackgroundCheck:
-    """Hashes a large file while it is in use already. The thread does not outlive the process."""
+    """Hashes a large file that is already in use, in a thread that ends with the process."""
 
     def __init__(self, path: Path, digest: FileDigest) -> None:
         self._path, self._digest = path, digest
@@ -152,7 +146,7 @@ class BackgroundCheck:
         self._thread.start()
 
     def require_sound(self, wait: bool = False) -> None:
-        """Raises CorruptIndexError, or StoreError, if the file was found to be another; `wait` for all of it."""
+        """Raise CorruptIndexError or StoreError if the file differs; `wait` for the whole file."""
         if wait:
             self._thread.join()
         if self._error is not None:
@@ -167,10 +161,10 @@ class BackgroundCheck:
 
 
 def map_checked(path: Path, digest: FileDigest) -> tuple[Path, int | None]:
-    """Return a whole file for a library that maps it by its path, and a descriptor if the store needs one.
+    """Return the path of a whole file for a library that maps it, and a descriptor if the store needs one.
 
-    Keep the descriptor open as long as the map is used: without it the cache may remove the file to make room. With a
-    descriptor every byte has been checked.
+    Keep the descriptor open while the map is used: otherwise the cache may remove the file to make room. With a
+    descriptor, every byte has been checked.
     """
     store, name = holder_of(path)
     return store.map(name, digest)
@@ -190,10 +184,8 @@ def check_file(path: Path, digest: FileDigest) -> None:
 
 @contextmanager
 def as_damage(path: Path) -> Iterator[None]:
-    """Turns what numpy and Arrow raise over bytes that are no such file as they were told into a CorruptIndexError.
-
-    A file may have the hash that the manifest gives and hold something else all the same.
-    """
+    """Within the block, convert errors of numpy and Arrow over invalid contents to CorruptIndexError. A file can match
+    its hash in the manifest and still have invalid contents."""
     try:
         yield
     except StoreError:
@@ -201,53 +193,51 @@ def as_damage(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno is not None:
             raise unreadable(path, error) from error
-        raise _not_ours(path, error) from error
+        raise _invalid(path, error) from error
     except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, EOFError, RuntimeError) as error:
-        raise _not_ours(path, error) from error
+        raise _invalid(path, error) from error
 
 
-def _not_ours(path: Path, error: Exception) -> CorruptIndexError:
+def _invalid(path: Path, error: Exception) -> CorruptIndexError:
     reason = str(error).strip().partition("\n")[0] or type(error).__name__
-    return CorruptIndexError(f"{path}: does not hold what an index has there ({reason}). {WAY_OUT}")
+    return CorruptIndexError(f"{path}: invalid contents ({reason}). {FIX}")
 
 
 def load_transform(index: Path, manifest: Manifest) -> Transform:
-    """The transform of a generation. Raises CorruptIndexError, also for one of other dimensions than it should have."""
-    name, dim, into = manifest.transform["file"], manifest.encoder["dim"], manifest.transform["dim"]
+    """Return the transform of a generation. Raises CorruptIndexError, also for wrong dimensions."""
+    name, input_dim, dim = manifest.transform["file"], manifest.encoder["dim"], manifest.transform["dim"]
     transform = transform_from_bytes(read_checked(index / name, manifest.files[name]), str(index / name))
     with as_damage(index / name):
         for role in get_args(Role):
-            made = transform.transform(np.ones((1, dim), np.float32), role)
-            if made.shape != (1, into) or transform.dim != into or not np.isfinite(made).all():
-                raise ValueError(f"it does not turn {dim} dimensions into {into}")
+            vectors = transform.transform(np.ones((1, input_dim), np.float32), role)
+            if vectors.shape != (1, dim) or transform.dim != dim or not np.isfinite(vectors).all():
+                raise ValueError(f"it does not map {input_dim} dimensions to {dim}")
     return transform
 
 
 def check_sizes(index: Path, manifest: Manifest) -> None:
-    """Raises CorruptIndexError for the first file that is missing or of another size, StoreError for links."""
+    """Raise CorruptIndexError for the first file that is missing or of another size, StoreError for links."""
     store_at(index).check_sizes(manifest.files)
 
 
 def hashed_on_open(index: Path, manifest: Manifest, names: list[str]) -> bool:
-    """Whether the named files are hashed when an index is opened: on a disk, where they are small together.
-
-    Files of object storage are hashed as they are read, and no others are fetched.
-    """
+    """Whether the named files are hashed when an index is opened: local files that are small together. Files of object
+    storage are hashed as they are read; other files are not fetched."""
     return store_at(index).checked_ahead and sum(manifest.files[name].bytes for name in names) <= OPEN_HASH_BYTES
 
 
 def check_files(index: Path, manifest: Manifest, names: list[str]) -> None:
-    """Hash the named files if they are small enough together. Raises CorruptIndexError for the first changed one."""
+    """Hash the named files if they are small together. Raises CorruptIndexError for the first changed one."""
     if not hashed_on_open(index, manifest, names):
         return
-    with ThreadPoolExecutor(available_cores(), thread_name_prefix="hash") as hashers:  # hashing lets go of the GIL
+    with ThreadPoolExecutor(available_cores(), thread_name_prefix="hash") as hashers:  # hashing releases the GIL
         for name, sha256 in zip(names, hashers.map(lambda name: hash_file(index / name), names), strict=True):
             if sha256 != manifest.files[name].sha256:
                 raise changed(index / name)
 
 
 def verify_parts(index: Path, manifest: Manifest, parts: Collection[str]) -> None:
-    """Hash every file of the named parts. Raises CorruptIndexError for the first that is not what was published."""
+    """Hash every file of the named parts. Raises CorruptIndexError for the first changed or missing one."""
     files = {name: digest for name, digest in manifest.files.items() if name.rpartition("/")[0] in parts}
     store = store_at(index)
     store.check_sizes(files)
@@ -258,8 +248,8 @@ def verify_parts(index: Path, manifest: Manifest, parts: Collection[str]) -> Non
 def damaged_files(
     index: Path, manifest: Manifest, on_file: Callable[[str], None] = lambda name: None
 ) -> list[CorruptIndexError]:
-    """Hash every file the manifest names; one error for each that is not what it should be. In object storage every
-    byte is fetched, whatever the cache has.
+    """Hash every file of the manifest; return an error for each damaged one. In object storage, every byte is fetched
+    even if it is cached.
 
     Raises StoreError for a link or a special file anywhere in the index.
     """

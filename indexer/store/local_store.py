@@ -3,7 +3,8 @@
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TypeVar
 
@@ -27,10 +28,10 @@ Item = TypeVar("Item")
 
 
 class LocalStore:
-    """The files of an index in a folder. Names are relative to it. Raises StoreError, and OSError where it says so."""
+    """The files of an index in a folder. Names are relative to it. Raises StoreError, and OSError where stated."""
 
-    checked_ahead = True  # files are compared with their digests before they are used, not as they arrive
-    shares_folder = True  # other machines may see what is written into the folder
+    checked_ahead = True  # files are compared with their digests before use, not as they arrive
+    shares_folder = True  # other machines may see files written to the folder
     url = ""
 
     def __init__(self, folder: Path) -> None:
@@ -46,19 +47,16 @@ class LocalStore:
         """Open a file after comparing its size; its bytes are unchecked."""
         path = self.folder / name
         check_size(path, digest)
-        try:
-            with open_own(path) as file:
-                return os.dup(file.fileno())
-        except OSError as error:
-            raise unreadable(path, error) from error
+        with reading(path), open_own(path) as file:
+            return os.dup(file.fileno())
 
     def state(self, descriptor: int) -> object:
-        """Return a value that is equal as long as the path names the same unchanged file."""
-        found = os.fstat(descriptor)
-        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+        """Return a value that stays equal while the path names the same unchanged file."""
+        status = os.fstat(descriptor)
+        return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
     def repair(self, descriptor: int, name: str, digest: FileDigest, blocks: Sequence[int]) -> None:
-        """Raises CorruptIndexError: blocks that differ from their digests are damage."""
+        """Raise CorruptIndexError: blocks that differ from their digests are damage."""
         raise changed(self.folder / name)
 
     def map(self, name: str, digest: FileDigest) -> tuple[Path, int | None]:
@@ -69,10 +67,8 @@ class LocalStore:
         """Return the bytes of a file after checking its size and sha256."""
         path = self.folder / name
         check_size(path, digest)
-        try:
+        with reading(path):
             data = read_regular(path, digest.bytes, follow_links=False)
-        except OSError as error:
-            raise unreadable(path, error) from error
         if hashlib.sha256(data).hexdigest() != digest.sha256:
             raise changed(path)
         return data
@@ -86,22 +82,22 @@ class LocalStore:
     check_stored = check
 
     def check_sizes(self, files: Mapping[str, FileDigest]) -> None:
-        """Raises CorruptIndexError for the first file that is missing or of another size, StoreError for links."""
+        """Raise CorruptIndexError for the first file that is missing or of another size, StoreError for links."""
         require_own_folders(self.folder, files)
         for name, digest in files.items():
             _check_size(f"{self.folder}/{name}", digest)
 
     def know(self, files: Mapping[str, FileDigest]) -> None:
-        """Remember digests; here they are not needed."""
+        """Remember digests; not needed for a folder."""
 
     def copy_out(self, files: Mapping[str, FileDigest]) -> None:
-        """Put files into the folder, for libraries that read it; here they are there."""
+        """Put files into the folder for libraries that read it; here they already are."""
 
     def fetch_states(self) -> None:
-        """Put fitted states of encoders into the folder; here they are there."""
+        """Put fitted states of encoders into the folder; here they already are."""
 
     def ahead(self, read: Callable[[Item], None], items: Collection[Item]) -> None:
-        """Read items in parallel, ahead of their use, where each read is a request."""
+        """Read items in parallel before their use, if each read is a request; here it is not."""
 
     # --- the index
 
@@ -115,7 +111,7 @@ class LocalStore:
         return {entry.name for entry in self.folder.iterdir()} if self.folder.is_dir() else set()
 
     def has(self, name: str = "") -> bool:
-        """Whether a file or a folder is directly in the index; without a name, whether its folder is there."""
+        """Whether a file or folder is directly in the index; without a name, whether its folder exists."""
         return (self.folder / name).exists()
 
     def read_manifest(self, name: str, most_bytes: int) -> bytes:
@@ -131,13 +127,11 @@ class LocalStore:
     def published_time(self, generation: int) -> float:
         """Return the time when a generation was published, in seconds since 1970."""
         path = self.folder / layout.manifest_name(generation)
-        try:
+        with reading(path):
             return path.stat().st_mtime
-        except OSError as error:
-            raise unreadable(path, error) from error
 
     def remove(self, name: str) -> None:
-        """Remove a file that no reader needs any more."""
+        """Remove a file that no reader needs."""
         remove_file(self.folder, name)
 
     def size(self) -> int:
@@ -151,11 +145,11 @@ class LocalStore:
         return layout.part_numbers(self.folder)
 
     def leftover_parts(self, is_settled: Callable[[int], bool]) -> list[int]:
-        """Return the numbers of parts in the folder that a sweep must look at."""
+        """Return the numbers of parts in the folder that a sweep must examine."""
         return [number for number in layout.part_numbers(self.folder) if not is_settled(number)]
 
     def complete_parts(self) -> set[str]:
-        """Return the names of the parts that have a record that every machine sees."""
+        """Return the names of the parts with a record that every machine sees."""
         names = map(layout.part_name, layout.part_numbers(self.folder))
         return {name for name in names if (self.folder / name / layout.PART).exists()}
 
@@ -164,32 +158,39 @@ class LocalStore:
         return read_regular(self.folder / part / layout.PART, most_bytes, follow_links=False)
 
     def sent_sizes(self, folder: str = "") -> dict[str, int]:
-        """Return the bytes of the files below a folder that are not read from the folder; here there are none."""
+        """Return the sizes of the files below a folder that are only in object storage; here none."""
         return {}
 
 
 def check_size(path: Path, digest: FileDigest) -> None:
-    """Compare a file's presence and size with the manifest. Raises CorruptIndexError, and StoreError where it is no
-    file of the index alone: a link, a pipe or device, or a file that has other names too."""
+    """Compare presence and size. Raises CorruptIndexError, StoreError for links, special files and hard links."""
     _check_size(str(path), digest)
 
 
 def _check_size(name: str, digest: FileDigest) -> None:
-    """`check_size` for a path as text: an index has five files a part, and making a `Path` costs more than `lstat`."""
+    """`check_size` for a path as text: an index has five files a part, and a `Path` costs more than `lstat`."""
     try:
-        found = os.lstat(name)
+        status = os.lstat(name)
     except FileNotFoundError:
         raise missing(Path(name)) from None
     except OSError as error:
         raise unreadable(Path(name), error) from error
-    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
-        what = "a file with other names (hard links)" if stat.S_ISREG(found.st_mode) else "no regular file"
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+        what = "a file with other names (hard links)" if stat.S_ISREG(status.st_mode) else "not a regular file"
         raise StoreError(
-            f"{name}: {what}; expected a file that belongs to this index alone. If you trust it, make a copy of the "
-            "index with: cp -rL"
+            f"{name}: {what}; expected a file that only this index uses. If you trust it, copy the index with: cp -rL"
         )
-    if found.st_size != digest.bytes:
-        raise wrong_size(Path(name), found.st_size, digest)
+    if status.st_size != digest.bytes:
+        raise wrong_size(Path(name), status.st_size, digest)
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Within the block, convert OSError to StoreError."""
+    try:
+        yield
+    except OSError as error:
+        raise unreadable(path, error) from error
 
 
 def unreadable(path: Path, error: OSError) -> StoreError:

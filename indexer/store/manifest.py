@@ -1,4 +1,4 @@
-"""The manifest: one JSON file that is the index. Creating it is the commit point of every change."""
+"""The manifest: the JSON file that defines the index. Its creation is the commit point of every change."""
 
 import difflib
 from collections.abc import Mapping
@@ -18,22 +18,23 @@ from indexer.recipe.loading import named_path
 from indexer.store import layout
 from indexer.store.files import FileDigest
 from indexer.store.layout import Count, FileName, Hash, PlainName, Size
+from indexer.store.local_store import reading
 from indexer.store.quality import Quality
 from indexer.store.stores import store_at
 from indexer.typed_json import convert_json, decode_json
 
-# What a reader must understand to answer rightly. A manifest that needs more is refused, so later versions can
-# add to format 1 without old ones answering wrongly.
-ENCODER_STATE = "encoder-state"  # the encoder cannot be run without what lies in encoder/
-DELETED = "deleted"  # some stored documents are no longer part of the index
+# Features that a reader must support for correct answers. Readers reject manifests with unknown features, so that later
+# versions can extend format 1.
+ENCODER_STATE = "encoder-state"  # the encoder needs the files in encoder/
+DELETED = "deleted"  # some stored documents are deleted
 WINDOWS = "windows"  # a document may have several rows
 KNOWN_FEATURES = frozenset({ENCODER_STATE, DELETED, WINDOWS})
-_LOOKED_AT = 1000  # entries of a folder, where an index is not at the place that was named
-MOST_BYTES = 1 << 30  # of a manifest; that of a billion documents has about 200 MB
+_LOOKED_AT = 1000  # entries of a folder, searched for indexes if the given path is none
+MOST_BYTES = 1 << 30  # of a manifest; for a billion documents it has about 200 MB
 
 
 class PartEntry(Struct, frozen=True, forbid_unknown_fields=True):
-    """One part as the manifest lists it; rows follow on from those of the part before."""
+    """One part as the manifest lists it; its rows follow those of the previous part."""
 
     name: layout.PartName
     documents: Count
@@ -43,7 +44,7 @@ class PartEntry(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SegmentEntry(Struct, frozen=True, forbid_unknown_fields=True):
-    """One FAISS file: stored rows [first_row, first_row + rows) of the index, deleted ones among them."""
+    """One FAISS file: stored rows [first_row, first_row + rows) of the index, deleted rows included."""
 
     file: FileName
     first_row: Count
@@ -53,10 +54,10 @@ class SegmentEntry(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Manifest(Struct, frozen=True, kw_only=True, dict=True):
-    """Everything a reader needs. `files` maps every file (path relative to the index) to its digest.
+    """The contents of a manifest. `files` maps every file (path relative to the index) to its digest.
 
-    `documents` and `rows` count those that are part of the index; the parts may hold more, which `deleted` lists.
-    `encoder`, `transform` and `quality` keep the JSON they were written as, with fields that later versions may add.
+    `documents` and `rows` count live documents and rows; the parts may have more, which `deleted` lists. `encoder`,
+    `transform` and `quality` keep their JSON, with fields that later versions may add.
     """
 
     format: Literal[1] = 1
@@ -79,12 +80,12 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def stored_documents(self) -> int:
-        """Documents in all parts, deleted ones included."""
+        """Documents in all parts, including deleted ones."""
         return sum(part.documents for part in self.parts)
 
     @property
     def stored_rows(self) -> int:
-        """Rows in all parts, those of deleted documents included."""
+        """Rows in all parts, including those of deleted documents."""
         return sum(part.rows for part in self.parts)
 
     @cached_property
@@ -93,13 +94,13 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True):
         return Quality.of(self.quality)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON types."""
+        """Return the manifest as JSON types."""
         plain: dict[str, Any] = msgspec.to_builtins(self)
         return plain
 
 
 class TokenEncoder(Struct, kw_only=True):
-    """The identity of an encoder of tokens, without the settings of fitted poolings."""
+    """The identity of an encoder of tokens, without settings of fitted poolings."""
 
     rules: Count
     layers: list[Annotated[int, Meta(ge=0, le=10_000)]]
@@ -145,7 +146,7 @@ class EncoderFacts(Struct):
 
 
 class QueryTexts(Struct):
-    """The origin of the mean of queries."""
+    """The origin of the query mean."""
 
     source: str
     texts: Count
@@ -180,7 +181,7 @@ class StateFields(Struct):
 
 
 def list_generations(index: Path) -> list[int]:
-    """Numbers of the manifests present, ascending; empty when there is no index."""
+    """Return the generations with a manifest, ascending; empty if there is no index."""
     try:
         names = store_at(index).names(layout.MANIFESTS)
     except (FileNotFoundError, NotADirectoryError):
@@ -192,13 +193,13 @@ def list_generations(index: Path) -> list[int]:
 
 
 def published_at(place: str | Path) -> Path | None:
-    """The folder of the index that a path or a URL names; None where none was published."""
+    """Return the folder of the index at a path or URL; None if none was published there."""
     index = named_path(place, "the index")
     return index if store_at(index).has(layout.MANIFESTS) else None
 
 
 def load_manifest(index: Path) -> Manifest:
-    """The newest manifest. Raises NotAnIndexError, CorruptIndexError, or StoreError for a newer format."""
+    """Return the newest manifest. Raises NotAnIndexError, CorruptIndexError, or StoreError for a newer format."""
     numbers = list_generations(index)
     while True:
         if not numbers:
@@ -211,32 +212,30 @@ def load_manifest(index: Path) -> Manifest:
         except StoreError:
             before, numbers = numbers, list_generations(index)
             if numbers[-1:] == before[-1:]:
-                raise  # else it was followed by another, and forgotten, before it could be read
+                raise  # otherwise a newer generation replaced it before it was read
 
 
-def load_generation(index: Path, number: int, way_out: str = "") -> Manifest:
-    """One manifest by its number; errors as in `load_manifest`."""
+def load_generation(index: Path, number: int, fix: str = "") -> Manifest:
+    """Return the manifest of a generation; raises the errors of `load_manifest`."""
     path = index / layout.manifest_name(number)
-    try:
+    with reading(path):
         data = store_at(index).read_manifest(layout.manifest_name(number), MOST_BYTES)
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be read: {error.strerror}.") from error
-    return _parse(data, path, number, way_out)
+    return _parse(data, path, number, fix)
 
 
 def publish(index: Path, manifest: Manifest) -> None:
-    """Make `manifest` the index, in one step. Every file it names must already be durable."""
+    """Make `manifest` the index atomically. Every file that it lists must already be durable."""
     store_at(index).publish(manifest.generation, _render(manifest.to_dict()))
 
 
 def _render(plain: dict[str, Any]) -> bytes:
-    """The manifest's bytes, laid out as by `json.dumps` with `indent=1`, in a fraction of its time."""
+    """Return the manifest's bytes in the layout of `json.dumps` with `indent=1`, in a fraction of its time."""
     canonical = canonical_json(plain)
     checksum = b'{"checksum":"%s",' % sha256(canonical).hexdigest().encode()  # the first key in alphabetical order
     return msgspec.json.format(checksum + canonical[1:], indent=1) + b"\n"
 
 
-def _parse(data: bytes, path: Path, number: int, way_out: str) -> Manifest:
+def _parse(data: bytes, path: Path, number: int, fix: str) -> Manifest:
     try:
         plain = decode_json(data, dict[str, Any], layout.MAX_DEPTH)
         version = plain.get("format")
@@ -245,7 +244,7 @@ def _parse(data: bytes, path: Path, number: int, way_out: str) -> Manifest:
                 f"{path}: written in format {version}; this isotrope reads up to format {layout.FORMAT}. Upgrade it."
             )
         plain.pop("checksum", None)
-        if _render(plain) != data:  # byte for byte, so that no flipped bit passes
+        if _render(plain) != data:  # byte for byte, so that any flipped bit is detected
             raise ValueError("checksum mismatch")
         features = convert_json(plain.get("features"), list[str])
         if unknown := set(features) - KNOWN_FEATURES:
@@ -260,22 +259,20 @@ def _parse(data: bytes, path: Path, number: int, way_out: str) -> Manifest:
         BuildConfig.from_dict(manifest.config)
         return manifest
     except (ValueError, ConfigError) as error:
-        raise CorruptIndexError(
-            f"{path}: damaged ({str(error).rstrip('.')}). Restore it from a copy{way_out}."
-        ) from error
+        raise CorruptIndexError(f"{path}: damaged ({str(error).rstrip('.')}). Restore it from a copy{fix}.") from error
 
 
 def require_consistent(manifest: Manifest) -> None:
-    """Raises ValueError where counts, names or figures of a manifest of the right types contradict each other."""
+    """Raise ValueError if counts, names or figures of a well-typed manifest contradict each other."""
     Quality.of(manifest.quality)  # not `measured`, which keeps what it decodes
     files, names = manifest.files, [part.name for part in manifest.parts]
     if not names or len(set(names)) < len(names):
-        raise ValueError("it names no part, or one twice")
+        raise ValueError("it lists no part, or a part twice")
     mentioned = [f"{name}/{file}" for name in names for file in (*layout.PART_DATA, layout.PART)]
     mentioned += [manifest.transform["file"], *(segment.file for segment in manifest.segments)]
     mentioned += [manifest.deleted] if manifest.deleted else []
     if missing := [name for name in mentioned if name not in files]:
-        raise ValueError(f"it has no checksum of {missing[0]}")
+        raise ValueError(f"it lists no checksum for {missing[0]}")
     row = 0
     for segment in manifest.segments:
         if segment.first_row != row:
@@ -286,7 +283,7 @@ def require_consistent(manifest: Manifest) -> None:
     for name in ("documents", "rows"):
         count, stored = getattr(manifest, name), getattr(manifest, f"stored_{name}")
         if not 0 < count <= stored:
-            raise ValueError(f"{count:,} {name} of {stored:,} that its parts hold")
+            raise ValueError(f"it counts {count:,} {name}, its parts {stored:,}")
 
 
 def _nothing_here(index: Path) -> str:
@@ -298,14 +295,14 @@ def _nothing_here(index: Path) -> str:
         meant = f'; did you mean "{index.with_name(near[0])}"?' if near else "."
         return f"{index}: no such index{meant} Build one with: isotrope build SOURCE {index}"
     if inside := _indexes_in(index):
-        return f'{index}: not an index, but it holds one; did you mean "{inside[0]}"?'
+        return f'{index}: not an index, but it contains one; did you mean "{inside[0]}"?'
     return f"{index}: not an index (it has no manifest). Build one with: isotrope build SOURCE INDEX"
 
 
 def _indexes_in(folder: Path) -> list[Path]:
-    """Indexes among the first entries of a folder, by name; none where it cannot be read."""
+    """Return indexes among the first entries of a folder, by name; none if it is unreadable."""
     try:
-        some = sorted(islice(folder.iterdir(), _LOOKED_AT))
-        return [path for path in some if layout.is_index(path)]
+        paths = sorted(islice(folder.iterdir(), _LOOKED_AT))
+        return [path for path in paths if layout.is_index(path)]
     except OSError:
         return []

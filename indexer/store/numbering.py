@@ -1,9 +1,9 @@
-"""Which rows and documents an index holds, and how they are numbered.
+"""Numbering of the rows and documents of an index.
 
-Parts hold documents and rows (vectors) one after another: their stored numbers. A deleted document stays there until
-`compact`; whoever reads an index counts only what is live, from 0 without gaps, and `LiveNumbering` translates. So
-nothing above the store need know that anything was ever deleted. Without chunking a document has one row, with it one
-a window. `IdIndex` finds numbers by id.
+Parts contain documents and rows (vectors) in sequence: their stored numbers. A deleted document stays stored until
+`compact`. Readers number only live documents and rows, from 0 without gaps, and `LiveNumbering` translates, so code
+above the store needs no knowledge of deletions. A document has one row without chunking, one row a window with it.
+`IdIndex` finds numbers by id.
 """
 
 import io
@@ -26,7 +26,7 @@ _SPAN = ("document", "start", "end")
 
 
 class LiveNumbering:
-    """The live documents and rows of one generation. Files are read, and checked, when they are first needed."""
+    """The live documents and rows of one generation. Files are read and checked on first use."""
 
     def __init__(self, index: Path, manifest: Manifest) -> None:
         self._index, self._manifest = index, manifest
@@ -35,7 +35,7 @@ class LiveNumbering:
 
     @cached_property
     def live_documents(self) -> Mask | None:
-        """Which stored documents are live, (stored documents,); None when all are."""
+        """Mask of the live stored documents, (stored documents,); None if all are live."""
         deleted = read_deleted(self._index, self._manifest)
         if not len(deleted):
             return None
@@ -45,7 +45,7 @@ class LiveNumbering:
 
     @cached_property
     def live_rows(self) -> Mask | None:
-        """Which stored rows are live, (stored rows,); None when all are."""
+        """Mask of the live stored rows, (stored rows,); None if all are live."""
         if self.live_documents is None:
             return None
         live: Mask = self.live_documents if self.one_to_one else self.live_documents[self._stored_spans[:, 0]]
@@ -53,25 +53,25 @@ class LiveNumbering:
 
     @cached_property
     def stored_documents(self) -> RowIds | None:
-        """The stored number of each live document, ascending, (documents,); None when they are the same."""
+        """The stored number of each live document, ascending, (documents,); None if all are live."""
         return None if self.live_documents is None else np.flatnonzero(self.live_documents)
 
     @cached_property
     def stored_rows(self) -> RowIds | None:
-        """The stored number of each live row, ascending, (rows,); None when they are the same."""
+        """The stored number of each live row, ascending, (rows,); None if all are live."""
         return None if self.live_rows is None else np.flatnonzero(self.live_rows)
 
     def numbers_of(self, stored: RowIds) -> RowIds:
-        """The numbers of live rows, given their stored ones."""
+        """Return the numbers of live rows from their stored numbers."""
         return stored if self.stored_rows is None else np.searchsorted(self.stored_rows, stored)
 
     def documents_of(self, rows: RowIds) -> RowIds:
-        """The document of each row, (n,)."""
+        """Return the document of each row, (n,)."""
         documents: RowIds = np.asarray(rows) if self.one_to_one else self._document_of[rows]
         return documents
 
     def rows_of(self, documents: RowIds) -> RowIds:
-        """All rows of some documents, ascending."""
+        """Return all rows of some documents, ascending."""
         wanted = np.unique(np.asarray(documents, np.int64))
         if self.one_to_one:
             return wanted
@@ -80,10 +80,8 @@ class LiveNumbering:
         return np.repeat(starts - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
 
     def spans(self, rows: RowIds) -> Int64Array:
-        """Where each row's window starts and ends in the joined text of its document, in characters, (n, 2).
-
-        Only for an index with windows.
-        """
+        """Return start and end of each row's window in the joined text of its document, in characters, (n, 2). Only for
+        an index with windows."""
         stored = rows if self.stored_rows is None else self.stored_rows[rows]
         return self._stored_spans[stored, 1:]
 
@@ -102,7 +100,7 @@ class LiveNumbering:
 
 
 def _part_spans(index: Path, manifest: Manifest) -> Iterator[Int64Array]:
-    import pyarrow as pa  # here, as it takes time, and most indexes have no windows
+    import pyarrow as pa  # slow to import, and most indexes have no windows
     import pyarrow.parquet as pq
 
     first = 0
@@ -124,7 +122,7 @@ def _part_spans(index: Path, manifest: Manifest) -> Iterator[Int64Array]:
 
 
 def _require_spans(spans: Int64Array, documents: int, path: Path) -> None:
-    """Windows lie in ascending documents of their part, every one of which has some, and end after they start."""
+    """Raise CorruptIndexError unless every document of a part has windows, in order, that end after they start."""
     of, starts, ends = spans.T
     steps = np.diff(of, prepend=-1)
     in_order = bool(((steps == 0) | (steps == 1)).all()) and list(steps[:1]) == [1] and of[-1] == documents - 1
@@ -133,23 +131,23 @@ def _require_spans(spans: Int64Array, documents: int, path: Path) -> None:
 
 
 def read_deleted(index: Path, manifest: Manifest) -> RowIds:
-    """Stored numbers of the deleted documents, ascending. Raises CorruptIndexError."""
+    """Return the stored numbers of the deleted documents, ascending. Raises CorruptIndexError."""
     if manifest.deleted is None:
         return np.zeros(0, np.int64)
     path = index / manifest.deleted
     data = read_checked(path, manifest.files[manifest.deleted])
     with as_damage(path):
         numbers = np.load(io.BytesIO(data), allow_pickle=False)
-    whole = isinstance(numbers, np.ndarray) and numbers.ndim == 1 and numbers.dtype == np.int64
-    whole = whole and bool((np.diff(numbers) > 0).all())
-    if not whole or (len(numbers) and not 0 <= numbers[0] <= numbers[-1] < manifest.stored_documents):
+    valid = isinstance(numbers, np.ndarray) and numbers.ndim == 1 and numbers.dtype == np.int64
+    valid = valid and bool((np.diff(numbers) > 0).all())
+    if not valid or (len(numbers) and not 0 <= numbers[0] <= numbers[-1] < manifest.stored_documents):
         raise CorruptIndexError(f"{path}: not a list of ascending document numbers of this index.")
     checked: RowIds = numbers
     return checked
 
 
 def write_deleted(index: Path, generation: int, numbers: RowIds) -> tuple[str, FileDigest]:
-    """Write the list of a generation's deleted documents; returns its name and digest."""
+    """Write a generation's list of deleted documents; return its name and digest."""
     name, file = layout.deleted_name(generation), io.BytesIO()
     np.save(file, np.ascontiguousarray(numbers, np.int64), allow_pickle=False)
     make_folder((index / name).parent)
@@ -164,9 +162,9 @@ class IdIndex:
         self._hashes = hashes[self._order]
 
     def candidates(self, ids: Collection[str]) -> list[int]:
-        """Numbers, ascending, of documents whose ids have the hashes of these: a few may have another id."""
-        whole = [name for name in ids if name.encode(errors="ignore").decode() == name]  # no half surrogate pair
-        asked = np.fromiter(map(hash_id, whole), np.uint64, len(whole))
-        starts, ends = (np.searchsorted(self._hashes, asked, side=side) for side in ("left", "right"))
-        there = np.flatnonzero(ends > starts).tolist()
-        return sorted({number for place in there for number in self._order[starts[place] : ends[place]].tolist()})
+        """Return numbers of documents whose ids have the hashes of `ids`, ascending; a few may have other ids."""
+        valid = [name for name in ids if name.encode(errors="ignore").decode() == name]  # no lone surrogates
+        hashes = np.fromiter(map(hash_id, valid), np.uint64, len(valid))
+        starts, ends = (np.searchsorted(self._hashes, hashes, side=side).tolist() for side in ("left", "right"))
+        runs = (self._order[start:end].tolist() for start, end in zip(starts, ends, strict=True) if end > start)
+        return sorted({number for run in runs for number in run})

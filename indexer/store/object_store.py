@@ -1,8 +1,7 @@
 """An index in object storage, read under the path of its mirror folder on this machine (see `indexer.system.urls`).
 
-A file that this machine's writer has made and not yet sent lies in the mirror folder itself. Every other file is a blob
-of the cache, whose missing blocks are fetched by range and compared with the digests of the manifest: no byte is used
-before it was checked, and no block is fetched that nobody reads.
+A file that this machine's writer has not yet sent is in the mirror folder. Every other file is a blob of the cache;
+missing blocks are fetched by range when they are read and compared with the digests of the manifest before use.
 """
 
 import errno
@@ -33,7 +32,7 @@ from indexer.system.threads import ordered_map
 from indexer.typed_json import convert_json
 
 Item = TypeVar("Item")
-_RUN = 8  # blocks that one request asks for
+_RUN = 8  # blocks in one request
 _REQUESTS = 8  # at a time
 
 
@@ -45,12 +44,12 @@ class ObjectStore:
 
     def __init__(self, folder: Path, url: str) -> None:
         self.folder, self.url = folder, url
-        self._known: dict[str, FileDigest] = {}  # of the newest manifest that was read, and of parts
-        self._whole: set[Path] = set()  # blobs that this process has compared with all their digests
+        self._known: dict[str, FileDigest] = {}  # from the newest manifest read, and from records of parts
+        self._whole: set[Path] = set()  # blobs that this process has checked completely
 
     @property
     def bucket(self) -> Bucket:
-        """The objects themselves."""
+        """The objects of the index."""
         return open_bucket(self.url)
 
     # --- files with known digests
@@ -63,7 +62,7 @@ class ObjectStore:
         self._known = {name: digest for name, digest in self._known.items() if not name.startswith(f"{folder}/")}
 
     def knows(self, name: str, digest: FileDigest) -> bool:
-        """Whether the store holds this file with this digest."""
+        """Whether the store has this file with this digest."""
         return self._known.get(name) == digest
 
     def descriptor(self, name: str, digest: FileDigest) -> int:
@@ -71,11 +70,11 @@ class ObjectStore:
         return blob_cache().open(digest.sha256, digest.bytes)
 
     def state(self, descriptor: int) -> object:
-        """Return a new value: a blob that is opened again may be a new one in the place of the old one."""
+        """Return a new value each time: a blob that is opened again may have been replaced."""
         return object()
 
     def open_whole(self, name: str, digest: FileDigest) -> int:
-        """Open the blob of a file once every byte is there and was checked."""
+        """Open the blob of a file after every byte was fetched and checked."""
         descriptor = self.descriptor(name, digest)
         try:
             if _blob(digest) not in self._whole or not blob_cache().is_whole(descriptor):
@@ -95,20 +94,18 @@ class ObjectStore:
         os.close(self.open_whole(name, digest))
 
     def open(self, name: str) -> IO[bytes]:
-        """Open a whole file by its name alone. Raises FileNotFoundError where no manifest or record has its digest."""
+        """Open a whole file by its name. Raises FileNotFoundError if no manifest or record has its digest."""
         if name == layout.PENDING or (name not in self._known and name.endswith(f"/{layout.PART}")):
             return BytesIO(self.bucket.read(name))
         return os.fdopen(self.open_whole(name, self._digest_of(name)), "rb")
 
     def map(self, name: str, digest: FileDigest) -> tuple[Path, int | None]:
-        """Return the path of a whole file for a library that maps it, and a descriptor that keeps it while open."""
+        """Return the path of a whole file for a library that maps it, and a descriptor that protects it while open."""
         return _blob(digest), self.open_whole(name, digest)
 
     def repair(self, descriptor: int, name: str, digest: FileDigest, blocks: Sequence[int]) -> None:
-        """Fetch some blocks (ascending) of a file, compare them and put them in their place.
-
-        Raises CorruptIndexError where the store lacks the published bytes.
-        """
+        """Fetch some blocks (ascending) of a file, check and store them. Raises CorruptIndexError if the store lacks
+        the published bytes."""
 
         def fetch_run(run: range) -> None:
             start, end = run[0] * BLOCK, min((run[-1] + 1) * BLOCK, digest.bytes)
@@ -126,12 +123,12 @@ class ObjectStore:
             pass
 
     def check_stored(self, name: str, digest: FileDigest) -> None:
-        """Fetch and compare every block, whatever the cache has. Raises CorruptIndexError."""
-        found = self.bucket.head(name)
-        if found is None:
+        """Fetch and check every block, even if it is cached. Raises CorruptIndexError."""
+        entry = self.bucket.head(name)
+        if entry is None:
             raise missing(self.folder / name)
-        if found.bytes != digest.bytes:
-            raise wrong_size(self.folder / name, found.bytes, digest)
+        if entry.bytes != digest.bytes:
+            raise wrong_size(self.folder / name, entry.bytes, digest)
         descriptor = self.descriptor(name, digest)
         try:
             self.repair(descriptor, name, digest, range(_block_count(digest)))
@@ -140,12 +137,12 @@ class ObjectStore:
 
     def check_sizes(self, files: Mapping[str, FileDigest]) -> None:
         """Compare all sizes with one listing. Raises CorruptIndexError for the first file that differs."""
-        found = self.sent_sizes(os.path.commonpath([name.rpartition("/")[0] for name in files]))
+        sizes = self.sent_sizes(os.path.commonpath([name.rpartition("/")[0] for name in files]))
         for name, digest in files.items():
-            if name not in found:
+            if name not in sizes:
                 raise missing(self.folder / name)
-            if found[name] != digest.bytes:
-                raise wrong_size(self.folder / name, found[name], digest)
+            if sizes[name] != digest.bytes:
+                raise wrong_size(self.folder / name, sizes[name], digest)
 
     def copy_out(self, files: Mapping[str, FileDigest]) -> None:
         for name, digest in files.items():
@@ -162,7 +159,7 @@ class ObjectStore:
                 atomic_write_bytes(path, self.bucket.read(name))
 
     def ahead(self, read: Callable[[Item], None], items: Collection[Item]) -> None:
-        """Read items in parallel, ahead of their use; one alone can wait for its use."""
+        """Read items in parallel before their use; a single item can wait for its use."""
         for _ in ordered_map(read, items if len(items) > 1 else (), _REQUESTS):
             pass
 
@@ -181,26 +178,26 @@ class ObjectStore:
         return self.bucket.read(name)
 
     def require_unpublished(self, generation: int) -> None:
-        """Raises LockedError if a generation exists."""
+        """Raise LockedError if a generation exists."""
         if self.bucket.head(layout.manifest_name(generation)) is not None:
             raise self._published_first(generation)
 
     def publish(self, generation: int, manifest: bytes) -> None:
-        """Create a manifest in one step. Raises LockedError if another writer has published that generation first."""
+        """Create a manifest atomically. Raises LockedError if another writer has published that generation."""
         if not self.bucket.create(layout.manifest_name(generation), manifest):
             raise self._published_first(generation)
 
     def _published_first(self, generation: int) -> LockedError:
         return LockedError(
-            f"{self.url}: another writer has published generation {generation} meanwhile. Nothing of it was touched, "
-            "and nothing of this run was published. Run the same command again to go on from that generation; parts "
-            "that were encoded are kept."
+            f"{self.url}: another writer has published generation {generation} meanwhile. It is unchanged, and this "
+            "run published nothing. Run the same command again to continue from that generation; encoded parts are "
+            "kept."
         )
 
     def published_time(self, generation: int) -> float:
-        """Return the time when a generation was published, in seconds since 1970; the present one if it is gone."""
-        found = self.bucket.head(layout.manifest_name(generation))
-        return found.modified.timestamp() if found else datetime.now().astimezone().timestamp()
+        """Return the time when a generation was published, in seconds since 1970; now if it is gone."""
+        entry = self.bucket.head(layout.manifest_name(generation))
+        return entry.modified.timestamp() if entry else datetime.now().astimezone().timestamp()
 
     def remove(self, name: str) -> None:
         self.bucket.remove([name])
@@ -211,17 +208,17 @@ class ObjectStore:
     # --- parts
 
     def part_numbers(self) -> list[int]:
-        """Return the numbers of the parts in the folder, complete or not, and of those that were sent, ascending."""
+        """Return the numbers of the parts in the folder, complete or not, and of sent parts, ascending."""
         places = (name.split("/")[1] for name in self.complete_parts())
         sent = {int(place) for place in places if layout.PART_NAME.fullmatch(place)}
         return sorted(sent.union(layout.part_numbers(self.folder)))
 
     def leftover_parts(self, is_settled: Callable[[int], bool]) -> list[int]:
-        """Return the numbers of parts in the folder: a sweep must look at all, as none of them is read there."""
+        """Return the numbers of all parts in the folder, since none is read from there."""
         return layout.part_numbers(self.folder)
 
     def complete_parts(self) -> set[str]:
-        """Return the names of the parts whose record was sent."""
+        """Return the names of the parts with a sent record."""
         return {name.rpartition("/")[0] for name in self.bucket.list(layout.PARTS) if name.endswith(f"/{layout.PART}")}
 
     def read_record(self, part: str, most_bytes: int) -> bytes:
@@ -259,7 +256,7 @@ def _block_count(digest: FileDigest) -> int:
 
 
 def _absent_blocks(descriptor: int, digest: FileDigest) -> list[int]:
-    """Return the blocks of a file that were not fetched, or differ from their digests."""
+    """Return the blocks of a file that are missing or differ from their digests."""
     blocks = range(_block_count(digest))
     if not os.fstat(descriptor).st_blocks:
         return list(blocks)
@@ -267,7 +264,7 @@ def _absent_blocks(descriptor: int, digest: FileDigest) -> list[int]:
 
 
 def _runs(blocks: Sequence[int]) -> Iterator[range]:
-    """The blocks as runs of neighbours, none too long for one request."""
+    """Split blocks into runs of neighbours of at most `_RUN`."""
     start = 0
     for place in range(1, len(blocks) + 1):
         ends = place == len(blocks) or blocks[place] != blocks[place - 1] + 1

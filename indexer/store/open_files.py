@@ -1,7 +1,7 @@
-"""Open files within a bounded number of descriptors, and memory maps without descriptors.
+"""Open files within a limited number of descriptors, and memory maps without descriptors.
 
-An index has several files for each part, a process may have many indexes open, and systems allow as few as 256
-descriptors. Files that were not used lately are closed, and opened again when they are needed.
+An index has several files for each part, a process may have many indexes open, and some systems allow only 256
+descriptors. The least recently used files are closed, and opened again when needed.
 """
 
 import ctypes
@@ -30,10 +30,8 @@ _FAILED = ctypes.c_void_p(-1).value
 
 
 class OpenFile:
-    """A file that `opening` opens, each time returning a new descriptor. Safe to share between threads.
-
-    `times` counts how often it was opened: a path can name another file the next time.
-    """
+    """A file that `opening` opens, each time with a new descriptor. Safe to share between threads. `times` counts the
+    openings: the path may name another file the next time."""
 
     def __init__(self, opening: Callable[[], int]) -> None:
         self._opening, self._descriptor, self._users = opening, -1, 0
@@ -41,7 +39,7 @@ class OpenFile:
 
     @contextmanager
     def descriptor(self) -> Iterator[int]:
-        """Keep the descriptor open within the block. Raises the errors of `opening`, and ValueError after `close`."""
+        """Keep the file open within the block. Raises the errors of `opening`, and ValueError after `close`."""
         with _LOCK:
             if self.closed:
                 raise ValueError("a file was used after it was closed")
@@ -57,19 +55,19 @@ class OpenFile:
         finally:
             with _LOCK:
                 self._users -= 1
-                self._settle()
+                self._release_if_closed()
 
     def close(self) -> None:
-        """Close the descriptor, now or at the end of the last block that uses it."""
+        """Close the descriptor, at once or at the end of the last block that uses it."""
         with _LOCK:
             self.closed = True
-            self._settle()
+            self._release_if_closed()
 
-    def _settle(self) -> None:
+    def _release_if_closed(self) -> None:
         if self.closed:
-            self._let_go()
+            self._release()
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         if self._users:
             return
         _OPEN.pop(self, None)
@@ -79,22 +77,20 @@ class OpenFile:
 
 
 _LOCK = threading.RLock()  # re-entrant: garbage collection can close a file at any time
-_OPEN: OrderedDict[OpenFile, None] = OrderedDict()  # the one used last at the end
+_OPEN: OrderedDict[OpenFile, None] = OrderedDict()  # the most recently used last
 
 
 def _make_room() -> None:
-    """Close the least recently used files until one more can be opened."""
+    """Close the least recently used files to make room for one more."""
     allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     most = _MOST if allowed == resource.RLIM_INFINITY else max(_FEWEST, min(_MOST, allowed // _SHARE))
     for file in list(_OPEN)[: max(0, len(_OPEN) - most + 1)]:
-        file._let_go()
+        file._release()
 
 
 def map_file(descriptor: int, size: int) -> npt.NDArray[np.uint8]:
-    """Map the first `size` bytes of a file, read-only, for as long as the array or a view of it exists.
-
-    The descriptor can be closed. Python's `mmap` would keep a duplicate of it (before 3.13, which has `trackfd`).
-    """
+    """Map the first `size` bytes of a file, read-only, while the array or a view of it exists. The descriptor can be
+    closed. Python's `mmap` would keep a duplicate of it (before 3.13, which has `trackfd`)."""
     if not size:
         return np.zeros(0, np.uint8)
     address = _LIBC.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
@@ -102,7 +98,7 @@ def map_file(descriptor: int, size: int) -> npt.NDArray[np.uint8]:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
     block = (ctypes.c_ubyte * size).from_address(address)
-    weakref.finalize(block, _LIBC.munmap, address, size).atexit = False  # threads may read until the very end
-    found: npt.NDArray[np.uint8] = np.frombuffer(memoryview(block), np.uint8)
-    found.flags.writeable = False
-    return found
+    weakref.finalize(block, _LIBC.munmap, address, size).atexit = False  # threads may still read at exit
+    array: npt.NDArray[np.uint8] = np.frombuffer(memoryview(block), np.uint8)
+    array.flags.writeable = False
+    return array

@@ -1,4 +1,4 @@
-"""Parts: a fixed number of documents each, cut in corpus order, complete once their `part.json` is there."""
+"""Parts: a fixed number of documents each, cut in corpus order, complete once `part.json` exists."""
 
 import hashlib
 import json
@@ -30,8 +30,8 @@ from indexer.store.manifest import Manifest
 from indexer.store.stores import open_stored, read_stored, store_of
 from indexer.typed_json import decode_json
 
-_PIECE = 1 << 20  # characters of a text that are hashed together
-_MOST_BYTES = 1 << 27  # of a record, which grows with the part's files and its columns
+_PIECE = 1 << 20  # characters of a text that are hashed at a time
+_MOST_BYTES = 1 << 27  # of a record, which grows with the files and columns of the part
 _WINDOWS_SCHEMA = pa.schema(
     [pa.field("text_hash", pa.binary(16), nullable=False), pa.field("tokens", pa.int32(), nullable=False)]
 )
@@ -55,11 +55,11 @@ class PartRecord(Struct, frozen=True, forbid_unknown_fields=True):
     zero: Count
     schema: dict[str, Any]
     files: dict[PartFile, FileDigest]
-    without_tokens: Count = 0  # rows whose text holds nothing that a static table knows
-    set_aside: tuple[Count, ...] = ()  # documents, from the part's first, that crashed the encoder: stored, never live
+    without_tokens: Count = 0  # rows whose text has no token of a static table
+    set_aside: tuple[Count, ...] = ()  # documents, counted from 0, that crashed the encoder: stored, never live
 
     def to_json(self) -> bytes:
-        """The bytes of `part.json`."""
+        """Return the bytes of `part.json`."""
         plain = msgspec.to_builtins(self)
         if not self.set_aside:
             del plain["set_aside"]
@@ -67,7 +67,7 @@ class PartRecord(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PartDocuments(Struct, frozen=True, forbid_unknown_fields=True):
-    """A part once its documents are written. `digest` is that of documents.parquet."""
+    """A part with written documents. `digest` is that of documents.parquet."""
 
     documents: Count
     document_key: Hash
@@ -77,7 +77,7 @@ class PartDocuments(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ListedPart(Struct, frozen=True, forbid_unknown_fields=True):
-    """A part in `pending.json`; `known`: rows whose embeddings are those of rows of a complete part."""
+    """A part in `pending.json`; `known` lists rows whose embeddings are copied from a complete part."""
 
     name: PartName
     rows: Count
@@ -96,24 +96,24 @@ class PendingList(Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class PartRows:
-    """The rows of a part: text hashes (n, 2), tokens (n,) before truncation, embeddings (n, d) as they are stored."""
+    """The rows of a part: text hashes (n, 2), tokens (n,) before truncation, embeddings (n, d) as stored."""
 
     hashes: TextHashes
     lengths: Int32Array
     embeddings: Embeddings
-    windows: Windows | None = None  # which document each row is of; None: row i is document i
+    windows: Windows | None = None  # the document of each row; None: row i is document i
     truncated: int = 0
     without_tokens: int = 0
     set_aside: tuple[int, ...] = ()
 
 
 def embedding_key(fingerprint: str, hashes: TextHashes) -> str:
-    """Return the hash of everything a part's embeddings depend on: the encoder and the texts, in order."""
+    """Return the hash of the inputs of a part's embeddings: the encoder and the texts, in order."""
     return hashlib.sha256(fingerprint.encode() + hashes.tobytes()).hexdigest()
 
 
 def document_key(embeddings: str, documents: Sequence[Document], rules: dict[str, Any]) -> str:
-    """Return the hash of everything a part depends on: embeddings, ids, titles, texts, metadata, column rules."""
+    """Return the hash of the inputs of a part: embeddings, ids, titles, texts, metadata, column rules."""
     digest = hashlib.sha256(embeddings.encode() + canonical_json(rules))
     for document in documents:
         for piece in _row_json(document):
@@ -121,15 +121,17 @@ def document_key(embeddings: str, documents: Sequence[Document], rules: dict[str
     return digest.hexdigest()
 
 
-def write_windows(folder: Path, hashes: TextHashes, lengths: Int32Array, windows: Windows | None = None) -> FileDigest:
-    """One line a vector: the hash of the text it stands for and that text's tokens before truncation.
+def write_windows(folder: Path, rows: PartRows) -> FileDigest:
+    """Write one line per vector: the hash of its text and the text's tokens before truncation.
 
-    With chunking also its document, counted from the first of the part, and where the window starts and ends in the
+    With chunking also its document, counted from the first of the part, and the start and end of the window in the
     document's joined text, in characters.
     """
-    texts = pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(hashes), [None, pa.py_buffer(hashes.tobytes())])
-    columns = [lengths, *((windows.document, windows.start, windows.end) if windows is not None else ())]
-    schema = _CHUNKED_SCHEMA if windows is not None else _WINDOWS_SCHEMA
+    buffers = [None, pa.py_buffer(rows.hashes.tobytes())]
+    texts = pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(rows.hashes), buffers)
+    columns, schema, windows = [rows.lengths], _WINDOWS_SCHEMA, rows.windows
+    if windows is not None:
+        columns, schema = [*columns, windows.document, windows.start, windows.end], _CHUNKED_SCHEMA
     table = pa.table([texts, *(pa.array(column, pa.int32()) for column in columns)], schema=schema)
     with atomic_write(folder / layout.WINDOWS) as file:
         pq.write_table(table, pa.PythonFile(file, mode="w"), **parquet_options())
@@ -137,7 +139,7 @@ def write_windows(folder: Path, hashes: TextHashes, lengths: Int32Array, windows
 
 
 def write_embeddings(folder: Path, embeddings: Embeddings) -> FileDigest:
-    """Raw pooled embeddings (n, d) as .npy, float32 or float16."""
+    """Write raw pooled embeddings (n, d) as .npy, float32 or float16."""
     with atomic_write(folder / layout.EMBEDDINGS) as file:
         np.lib.format.write_array(file, np.ascontiguousarray(embeddings), allow_pickle=False)
     return file.digest
@@ -147,17 +149,12 @@ def write_moments(folder: Path, moments: Moments) -> FileDigest:
     return atomic_write_bytes(folder / layout.MOMENTS, moments.to_bytes())
 
 
-def write_record(folder: Path, record: PartRecord) -> None:
-    """Declare the part complete."""
-    atomic_write_bytes(folder / layout.PART, record.to_json())
-
-
 def write_part(folder: Path, documents: PartDocuments, rows: PartRows, fingerprint: str) -> PartRecord:
-    """Write the other files of a part beside its documents, and its record last: the part is complete."""
+    """Write the files of a part other than its documents; the record comes last and completes the part."""
     stored = rows.embeddings
     files = {
         layout.DOCUMENTS: documents.digest,
-        layout.WINDOWS: write_windows(folder, rows.hashes, rows.lengths, rows.windows),
+        layout.WINDOWS: write_windows(folder, rows),
         layout.EMBEDDINGS: write_embeddings(folder, stored),
         layout.MOMENTS: write_moments(folder, Moments.of(stored)),
     }
@@ -177,12 +174,12 @@ def write_part(folder: Path, documents: PartDocuments, rows: PartRows, fingerpri
         without_tokens=rows.without_tokens,
         set_aside=rows.set_aside,
     )
-    write_record(folder, record)
+    atomic_write_bytes(folder / layout.PART, record.to_json())
     return record
 
 
 def read_record(folder: Path) -> PartRecord | None:
-    """The record of a complete part; None when there is none or it is damaged."""
+    """Return the record of a complete part; None if it is missing or damaged."""
     store, name = store_of(folder)
     try:
         return parse_record(store.read_record(name, _MOST_BYTES))
@@ -191,7 +188,7 @@ def read_record(folder: Path) -> PartRecord | None:
 
 
 def published_record(index: Path, manifest: Manifest, part: str) -> PartRecord:
-    """The record of a part of an index. Raises CorruptIndexError."""
+    """Return the record of a part of an index. Raises CorruptIndexError."""
     name = f"{part}/{layout.PART}"
     try:
         return parse_record(read_checked(index / name, manifest.files[name]))
@@ -205,9 +202,9 @@ def parse_record(data: bytes) -> PartRecord:
 
 
 def is_intact(folder: Path, record: PartRecord, sent: Mapping[str, int] | None = None) -> bool:
-    """Whether every file of the part is there with the bytes its record names; in object storage, where it was checked
-    when it was sent and is when it is read, with as many. A part that waits to be sent is here, but for its
-    documents. `sent`, of the whole index, saves a listing (see `sent_sizes`)."""
+    """Whether every file of the part has the bytes of its record. In object storage only sizes are compared: files are
+    checked when they are sent and read. A part that waits to be sent is local, except its documents. `sent`, the sizes
+    of the whole index, saves a listing (see `sent_sizes`)."""
     store, part = store_of(folder)
     sizes = store.sent_sizes(part) if sent is None else sent
     if f"{part}/{layout.PART}" in sizes:
@@ -237,7 +234,7 @@ def is_stored_intact(folder: Path, record: PartRecord, sent: Mapping[str, int] |
 
 
 def read_text_hashes(folder: Path) -> TextHashes:
-    """The text hashes of a part, (n, 2), in row order."""
+    """Return the text hashes of a part, (n, 2), in row order."""
     chunks = _windows_column(folder, "text_hash").chunks
     whole = [np.frombuffer(chunk.buffers()[1], np.uint64).reshape(-1, 2) for chunk in chunks]
     return np.concatenate(
@@ -247,19 +244,19 @@ def read_text_hashes(folder: Path) -> TextHashes:
 
 
 def read_token_counts(folder: Path) -> Int32Array:
-    """Tokens of each text of a part before truncation, (n,), in row order."""
+    """Return the tokens of each text of a part before truncation, (n,), in row order."""
     lengths: Int32Array = _windows_column(folder, "tokens").to_numpy()
     return lengths
 
 
 def read_window_documents(folder: Path) -> Int32Array:
-    """The document of each row, (n,), counted from the first of the part; only where documents are chunked."""
+    """Return the document of each row, (n,), counted from the first of the part; for chunked parts only."""
     documents: Int32Array = _windows_column(folder, "document").to_numpy()
     return documents
 
 
 def load_moments(folder: Path) -> Moments:
-    """The moments of a part whose files have been hashed. Raises CorruptIndexError for what are none."""
+    """Return the moments of a part whose files have been hashed. Raises CorruptIndexError."""
     path = folder / layout.MOMENTS
     try:
         return Moments.from_bytes(read_stored(path))
@@ -281,10 +278,8 @@ def _windows_column(folder: Path, name: str) -> pa.ChunkedArray:
 
 
 def _row_json(document: Document) -> Iterator[str]:
-    """The document as a JSON list, in pieces: a long text is not copied as a whole.
-
-    The list is put together by hand, since `json.dumps` with options is several times slower.
-    """
+    """Return the document as a JSON list, in pieces, so that a long text is not copied as a whole. Written by hand,
+    because `json.dumps` with options is several times slower."""
     title = "null" if document.title is None else encode_basestring_ascii(document.title)
     metadata = _METADATA.encode(document.metadata) if document.metadata else "{}"
     identity, text = encode_basestring_ascii(document.id), document.text

@@ -1,7 +1,7 @@
-"""Measured figures of an index, as its readers see them.
+"""Measured figures of an index.
 
-A manifest keeps `quality` as the JSON it was written as, with fields that later versions may add; the types here cover
-the fields that are read. None stands for a figure that was not measured.
+A manifest keeps `quality` as its JSON, with fields that later versions may add; the types here cover the fields that
+are read. None is a figure that was not measured.
 """
 
 import math
@@ -14,12 +14,12 @@ from msgspec.structs import asdict
 from indexer.store.layout import Count, FileName
 from indexer.typed_json import convert_json
 
-MEAN_LIMIT = 0.25  # standard deviations a direction, beyond chance: a refit is advised above
-COVARIANCE_LIMIT = 0.5  # of the variance of a direction, beyond chance
+MEAN_LIMIT = 0.25  # standard deviations a direction, beyond chance, above which a refit is advised
+COVARIANCE_LIMIT = 0.5  # share of a direction's variance, beyond chance, above which a refit is advised
 
 
 class GateFigures(Struct, frozen=True):
-    """A gate that the index passed before it was published, or failed where the gate was not required."""
+    """A gate that the index passed before publication, or failed if it was not required."""
 
     value: float
     limit: float
@@ -28,9 +28,7 @@ class GateFigures(Struct, frozen=True):
 
 class HeldOut(Struct, frozen=True):
     """The mean variance, in the fitted directions, of rows that the whitening was not fitted on; 1 is perfect.
-
-    `expected` is that of ideal Gaussian data, None where it is not defined.
-    """
+    `expected` is the value for ideal Gaussian data, None if undefined."""
 
     fitted: Count
     held_out: Count
@@ -39,7 +37,7 @@ class HeldOut(Struct, frozen=True):
 
 
 class IndexFigures(Struct, frozen=True):
-    """The kind of index and why it was chosen, its recall, and the queries by which that was measured."""
+    """The kind of index and the reason for it, its recall, and the queries that measured the recall."""
 
     factory: str
     why: str
@@ -51,44 +49,42 @@ class IndexFigures(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if self.queries and not self.query_origin:
-            raise ValueError("it says of how many queries its recall is, and not of which")
+            raise ValueError("it has a number of recall queries without their origin")
 
 
 class MeasuredPoint(Struct, frozen=True):
-    """Search parameters, and the recall@10 they reach."""
+    """Search parameters and their recall@10."""
 
     search_parameters: dict[str, int]
     recall: float
 
 
 class SegmentFigures(Struct, frozen=True, kw_only=True):
-    """Figures of one segment; `recall_curve` in ascending work, empty for an exact index."""
+    """Figures of one segment; `recall_curve` is in ascending work, empty for an exact index."""
 
     index: IndexFigures | None = None
     recall_curve: tuple[MeasuredPoint, ...] = ()
 
 
 class Drift(Struct, frozen=True):
-    """How far documents added since the fit lie from those it was fitted on; see `indexer.pipeline.drift`.
-
-    The expected figures are those of chance.
-    """
+    """The distance of documents added since the fit from the fitted documents; see `indexer.pipeline.drift`. The
+    expected figures are the values by chance."""
 
     rows: Count
     mean_shift: float
     expected_mean_shift: float
     covariance: float
     expected_covariance: float
-    since_part: Count | None = None  # in indexes of older versions: the first part that was added
+    since_part: Count | None = None  # in old indexes: the first part that was added
 
     @property
     def refit_advised(self) -> bool:
-        """Whether a figure is beyond its limit after chance is subtracted."""
+        """Whether a figure exceeds its limit after subtracting chance."""
         mean = _beyond(self.mean_shift, self.expected_mean_shift)
         return mean > MEAN_LIMIT or _beyond(self.covariance, self.expected_covariance) > COVARIANCE_LIMIT
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON types, as a manifest has them."""
+        """Return the figures as JSON types, as in a manifest."""
         figures = {name: value for name, value in asdict(self).items() if name != "since_part"}
         return figures | {"refit_advised": self.refit_advised}
 
@@ -98,25 +94,25 @@ def _beyond(figure: float, chance: float) -> float:
 
 
 class StoredRow(Struct, frozen=True):
-    """A part, by its number, and a row in it."""
+    """A part number and a row in the part."""
 
     part: Count
     row: Count = 0
 
 
 class Quality(SegmentFigures, frozen=True, kw_only=True):
-    """All figures. Those of a segment are of the first one; `segments` has others, by their files."""
+    """All figures. Those of `SegmentFigures` are of the first segment; `segments` has the others, by file."""
 
     tokens: Count
-    truncated: Count  # texts that the encoder cut
-    without_tokens: Count = 0  # texts without a token that a static table knows
+    truncated: Count  # texts that the encoder truncated
+    without_tokens: Count = 0  # texts without a token of a static table
     self_hit: GateFigures
-    gates: dict[str, GateFigures]  # all of them, by name
+    gates: dict[str, GateFigures]  # by name
     sample: Count = 0
     held_out: HeldOut | None = None
     segments: dict[FileName, SegmentFigures] = {}
     added: dict[str, Any] = {}
-    added_since: StoredRow | None = None  # where the rows begin that were added after the fit
+    added_since: StoredRow | None = None  # the first row that was added after the fit
     drift: Drift | None = None
 
     @classmethod
@@ -126,5 +122,5 @@ class Quality(SegmentFigures, frozen=True, kw_only=True):
         return convert_json({**plain, "gates": gates}, cls)
 
     def of_segment(self, file: str, first: bool) -> SegmentFigures:
-        """Return the figures of a segment by its file; `first`: whether it is the first of the index."""
+        """Return the figures of a segment by its file; `first`: it is the first segment of the index."""
         return self.segments.get(file, self if first else SegmentFigures())

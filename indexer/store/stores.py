@@ -1,4 +1,4 @@
-"""The store of an index, chosen by its path: `LocalStore`, or `ObjectStore` for the mirror folder of a URL."""
+"""The store of an index, by its path: `LocalStore`, or `ObjectStore` for the mirror folder of a URL."""
 
 import errno
 from functools import cache
@@ -15,20 +15,18 @@ Store = LocalStore | ObjectStore
 
 def store_at(index: Path) -> Store:
     """Return the store of an index."""
-    found = mirrored(index)
-    return LocalStore(index) if found is None else _object_store(found[0], found[1])
+    place = mirrored(index)
+    return LocalStore(index) if place is None else _object_store(place[0], place[1])
 
 
 def store_of(path: Path) -> tuple[Store, str]:
-    """Return a store with a file or a part of an index, and its name there."""
-    found = mirrored(path)
-    if found is None:
-        return LocalStore(path.parent), path.name
-    return _object_store(found[0], found[1]), found[2]
+    """Return the store of a file or part of an index, and its name there."""
+    place = mirrored(path)
+    return (LocalStore(path.parent), path.name) if place is None else (_object_store(place[0], place[1]), place[2])
 
 
 def holder_of(path: Path) -> tuple[Store, str]:
-    """Return `store_of`, and for a file in a mirror folder, which waits to be sent, the store of that folder."""
+    """Like `store_of`, but a file in a mirror folder, which waits to be sent, has the store of that folder."""
     store, name = store_of(path)
     return (LocalStore(path.parent), path.name) if store.url and path.is_file() else (store, name)
 
@@ -52,5 +50,5 @@ def read_stored(path: Path, most_bytes: int | None = None) -> bytes:
     with open_stored(path) as file:
         data = file.read() if most_bytes is None else file.read(most_bytes + 1)
     if most_bytes is not None and len(data) > most_bytes:
-        raise OSError(errno.EFBIG, f"it has more bytes than expected, {most_bytes:,} at most", str(path))
+        raise OSError(errno.EFBIG, f"larger than expected, at most {most_bytes:,} bytes", str(path))
     return data

@@ -1,17 +1,16 @@
-"""Whitening, and unit length alone, for which nothing is fitted.
+"""Whitening, and normalisation to unit length without a fit.
 
-Whitening is vector = normalise((embedding - mean of its role) @ projection).
+vector = normalise((embedding - mean of its role) @ projection).
 
-With the covariance S = U D U^T, projection = U_k D_k^(-strength / 2):
-strength 1 is the whitening of WhiteningBERT (Huang et al., Findings of EMNLP 2021, section 3.3), 0 centres and
-rotates, values between soften it. `dim` keeps the k leading directions. Shrinkage r replaces D by
-(1 - r) D + r mean(D) before the power is taken. Directions whose eigenvalue is under `EIGENVALUE_FLOOR` of the
-largest carry rounding noise only and are dropped, never amplified: one layer that ends in a LayerNorm is always
-rank-deficient.
+With the covariance S = U D U^T, projection = U_k D_k^(-strength / 2): strength 1 is the whitening of WhiteningBERT
+(Huang et al., Findings of EMNLP 2021, section 3.3), 0 centres and rotates, values between soften it. `dim` keeps the k
+leading directions. Shrinkage r replaces D by (1 - r) D + r mean(D) before the power. Directions whose eigenvalue is
+below `EIGENVALUE_FLOOR` of the largest contain only rounding noise and are dropped, never amplified: a layer that ends
+in a LayerNorm is always rank-deficient.
 
-Leading directions can be taken out first, as SIF does (Arora et al., ICLR 2017, algorithm 1): the r leading
-eigenvectors of the second moment about zero. It is one more factor of the projection. With `strength = "none"` the
-projection is then an orthonormal basis of what is left, and nothing is centred.
+Leading directions can be removed first, as in SIF (Arora et al., ICLR 2017, algorithm 1): the r leading eigenvectors of
+the second moment about zero, as a further factor of the projection. With `strength = "none"`, the projection is an
+orthonormal basis of the remaining space, and nothing is centred.
 """
 
 import dataclasses
@@ -28,12 +27,12 @@ from indexer.moments import Moments
 from indexer.recipe.config import Role, WhiteningConfig
 from indexer.system.threads import single_blas_thread
 
-EIGENVALUE_FLOOR = 1e-9  # of the largest eigenvalue; float32 embeddings carry about 1e-14 of it as noise power
+EIGENVALUE_FLOOR = 1e-9  # of the largest eigenvalue; the noise power of float32 embeddings is about 1e-14 of it
 BLOCK_ROWS = 4096
 
 
 class AffineLayer(NamedTuple):
-    """embedding @ matrix + bias: float64, matrix (d, k) and bias (k,)."""
+    """embedding @ matrix + bias, in float64: matrix (d, k) and bias (k,)."""
 
     matrix: Float64Array
     bias: Float64Array
@@ -43,8 +42,8 @@ class AffineLayer(NamedTuple):
 class Whitening:
     """A fitted whitening: `mean` and `query_mean` (d,), `projection` (d, k), `spectrum` (d,) descending.
 
-    `spectrum` are the eigenvalues of the covariance before shrinkage; `note` says in words what the fit could
-    not do as asked ("" when all is well).
+    `spectrum` contains the eigenvalues of the covariance before shrinkage; `note` lists requested properties that the
+    fit could not provide ("" if none).
     """
 
     mean: Float64Array
@@ -56,13 +55,12 @@ class Whitening:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]], settings: Mapping[str, Any]) -> "Whitening":
-        """What `arrays` describes. Raises TypeError for arrays of other names, ValueError for others that are none of a
-        whitening."""
-        found = cls(**{name: np.asarray(array) for name, array in arrays.items()}, note=settings["note"])
-        sizes = {found.mean.shape, found.query_mean.shape, found.spectrum.shape, found.projection.shape[:1]}
-        if len(sizes) > 1 or found.mean.ndim != 1 or found.projection.ndim != 2 or not found.projection.size:
-            raise ValueError("its arrays are not those of a whitening: their shapes do not fit together")
-        return found
+        """Return the whitening with these arrays. Raises TypeError for wrong names, ValueError for wrong shapes."""
+        new = cls(**{name: np.asarray(array) for name, array in arrays.items()}, note=settings["note"])
+        sizes = {new.mean.shape, new.query_mean.shape, new.spectrum.shape, new.projection.shape[:1]}
+        if len(sizes) > 1 or new.mean.ndim != 1 or new.projection.ndim != 2 or not new.projection.size:
+            raise ValueError("the shapes of its arrays are not those of a whitening")
+        return new
 
     @property
     def dim(self) -> int:
@@ -75,34 +73,29 @@ class Whitening:
         return len(self.mean)
 
     def transform(self, embeddings: Embeddings, role: Role) -> Vectors:
-        """Embeddings (n, d) to unit vectors (n, k), float32. The role selects the mean."""
+        """Map embeddings (n, d) to unit vectors (n, k), float32. The role selects the mean."""
         return unit_rows(embeddings, lambda block: self.project(block, role))
 
     def project(self, embeddings: Embeddings, role: Role) -> Float64Array:
-        """The transform before normalisation, float64 (n, k)."""
+        """Map embeddings to rows (n, k) before normalisation, float64."""
         with single_blas_thread():
             projected: Float64Array = (np.asarray(embeddings, np.float64) - self._mean_of(role)) @ self.projection
         return projected
 
     def affine_layers(self, role: Role) -> list[AffineLayer]:
-        """The one map that `project` is."""
+        """Return `project` as one affine map."""
         return [AffineLayer(self.projection, -(self._mean_of(role) @ self.projection))]
 
     def with_query_mean(self, mean: Float64Array) -> "Whitening":
-        """The same transform with queries centred by `mean` (d,)."""
+        """Return the transform with queries centred by `mean` (d,)."""
         return dataclasses.replace(self, query_mean=mean)
 
     def with_note(self, note: str) -> "Whitening":
-        """The same transform with another note."""
+        """Return the transform with another note."""
         return dataclasses.replace(self, note=note)
 
     def arrays(self) -> dict[str, Float64Array]:
-        return {
-            "mean": self.mean,
-            "query_mean": self.query_mean,
-            "projection": self.projection,
-            "spectrum": self.spectrum,
-        }
+        return {name: getattr(self, name) for name in ("mean", "query_mean", "projection", "spectrum")}
 
     def settings(self) -> dict[str, Any]:
         return {"dim": self.dim, "note": self.note}
@@ -113,7 +106,7 @@ class Whitening:
 
 @dataclass(frozen=True)
 class FixedTransform:
-    """A map of embeddings of `dim` dimensions that nothing is fitted for; queries and documents alike."""
+    """A transform of embeddings of `dim` dimensions without a fit, the same for queries and documents."""
 
     dim: int
     note: str = ""
@@ -121,20 +114,20 @@ class FixedTransform:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]], settings: Mapping[str, Any]) -> Self:
-        """What `settings` describes."""
+        """Return the transform with these `settings`."""
         return cls(settings["dim"], settings["note"])
 
     @property
     def input_dim(self) -> int:
-        """Embedding size, which is that of the vectors."""
+        """Embedding size, equal to the vector size."""
         return self.dim
 
     def with_query_mean(self, mean: Float64Array) -> Self:
-        """The same transform: nothing is centred."""
+        """Return the same transform, which does not centre."""
         return self
 
     def with_note(self, note: str) -> Self:
-        """The same transform with another note."""
+        """Return the transform with another note."""
         return dataclasses.replace(self, note=note)
 
     def arrays(self) -> dict[str, Float64Array]:
@@ -146,29 +139,29 @@ class FixedTransform:
 
 @dataclass(frozen=True)
 class Normalisation(FixedTransform):
-    """No transform but unit length (`strength = "none"`, and corpora too small to fit anything)."""
+    """Unit length only (`strength = "none"`, and corpora too small for a fit)."""
 
     kind = "normalisation"
 
     def transform(self, embeddings: Embeddings, role: Role) -> Vectors:
-        """Embeddings (n, d) to unit vectors (n, d), float32."""
+        """Map embeddings (n, d) to unit vectors (n, d), float32."""
         return unit_rows(embeddings, lambda block: self.project(block, role))
 
     def project(self, embeddings: Embeddings, role: Role) -> Float64Array:
-        """The embeddings as float64."""
+        """Return the embeddings as float64."""
         return np.asarray(embeddings, dtype=np.float64)
 
     def affine_layers(self, role: Role) -> list[AffineLayer]:
-        """None: the identity."""
+        """Return no maps: the identity."""
         return []
 
 
 def fit_whitening(moments: Moments, config: WhiteningConfig, remove: int = 0) -> Whitening | Normalisation:
-    """Fit on the moments of a sample of document embeddings, `remove` leading directions taken out first.
+    """Fit a whitening on the moments of a sample of document embeddings, after removing `remove` leading directions.
 
-    The query mean equals the document mean until `Whitening.with_query_mean` sets another. Fewer than two
-    distinct rows have no covariance: the result is then a `Normalisation` that says so in its note.
-    Raises ConfigError when more directions are asked for than there are.
+    The query mean equals the document mean until `Whitening.with_query_mean` replaces it. Fewer than two distinct rows
+    have no covariance: the result is then a `Normalisation` with a note. Raises ConfigError if more directions are
+    requested than exist.
     """
     size = len(moments.mean)
     if config.strength == "none" and not remove:
@@ -192,14 +185,13 @@ def fit_whitening(moments: Moments, config: WhiteningConfig, remove: int = 0) ->
 
 
 def _spectrum(moments: Moments, remove: int) -> tuple[Float64Array, Float64Array]:
-    """Eigenvalues, descending, and eigenvectors as columns, the largest entry of each made positive.
-
-    Those of the directions that were taken out stand last.
-    """
+    """Return eigenvalues, descending, and eigenvectors as columns, the largest entry of each made positive. Removed
+    directions come last."""
     covariance = moments.covariance
     with single_blas_thread():
         if remove:
-            covariance = _without(covariance, _leading(covariance + np.outer(moments.mean, moments.mean), remove))
+            moment = covariance + np.outer(moments.mean, moments.mean)
+            covariance = _without(covariance, np.linalg.eigh(moment)[1][:, ::-1][:, :remove])
         values, vectors = np.linalg.eigh(covariance)
     values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1]
     largest = np.abs(vectors).argmax(axis=0)
@@ -207,17 +199,9 @@ def _spectrum(moments: Moments, remove: int) -> tuple[Float64Array, Float64Array
     return values, vectors * signs
 
 
-def _leading(moment: Float64Array, count: int) -> Float64Array:
-    """The leading eigenvectors (d, count) of a symmetric matrix (d, d)."""
-    leading: Float64Array = np.linalg.eigh(moment)[1][:, ::-1][:, :count]
-    return leading
-
-
 def _without(covariance: Float64Array, directions: Float64Array) -> Float64Array:
-    """The covariance of rows without their part along `directions` (d, r), to which it gives less than nothing.
-
-    A negative value sets them apart from directions in which the rows merely do not vary.
-    """
+    """Return the covariance of rows without their component along `directions` (d, r), which get a negative value. The
+    negative value distinguishes them from directions in which the rows do not vary."""
     rest = np.eye(len(covariance)) - directions @ directions.T
     left: Float64Array = rest @ covariance @ rest - np.trace(covariance) * directions @ directions.T
     return left
@@ -240,11 +224,9 @@ def _note(count: int, size: int, dim: int, config: WhiteningConfig) -> str:
 
 
 def unit_rows(embeddings: Embeddings, project: Callable[[Embeddings], Float64Array]) -> Vectors:
-    """Apply `project` block by block and scale rows to unit length; rows of zeros stay zero."""
-    blocks = [_unit(project(embeddings[start : start + BLOCK_ROWS])) for start in range(0, len(embeddings), BLOCK_ROWS)]
-    if not blocks:
-        return _unit(project(embeddings))
-    return np.concatenate(blocks)
+    """Apply `project` block by block and scale rows to unit length; zero rows stay zero."""
+    starts = range(0, max(1, len(embeddings)), BLOCK_ROWS)
+    return np.concatenate([_unit(project(embeddings[start : start + BLOCK_ROWS])) for start in starts])
 
 
 def _unit(rows: Float64Array) -> Vectors:

@@ -1,1 +1,1 @@
-"""Choosing an index: what a query costs, what recall it reaches, and which kind and parameters are cheapest."""
+"""Choice of an index: the cost of a query, the recall, and the cheapest kind and parameters."""

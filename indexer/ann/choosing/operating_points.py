@@ -1,11 +1,11 @@
-"""Operating points of an index: settings of its search parameters, the recall they reach, and what they cost.
+"""Operating points of an index: settings of its search parameters, their recall and their cost.
 
-Settings are tried in the order of the work they make. Where there are two parameters, a search of inverted lists whose
-candidates are scored again, only those are tried that lie beside a path: from one setting to the neighbour that gains
-most recall for its work. That is a few dozen instead of all pairs, of which most make much work for nothing.
+Settings are tried in order of work. With two parameters (inverted lists and rescored candidates), only settings next to
+a path are tried: from one setting to the neighbour that gains most recall for its work. That is a few dozen settings
+instead of all pairs, most of which cost much and gain nothing.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
 from typing import Any, Protocol
@@ -19,11 +19,11 @@ from indexer.arrays import Mask, SearchResult
 from indexer.errors import ConfigError
 from indexer.system.threads import ordered_map
 
-_ALL = 0.9995  # recall beyond which nothing more is looked for
-LEAST_WIDTH = 16  # of a walk through a graph, which keeps as many nodes as rows are wanted anyway
-_MOST_CANDIDATES = 1024  # for each row wanted: to sort more takes longer than to scan
-_LEAST_SHARE, _MOST_SHARE = 1 / 256, 4  # of the cost of scanning, what scoring again may cost
-_QUERIES = 64  # that a thread searches for at once, however many threads there are: the same bits with any number
+_ALL = 0.9995  # recall at which the search for better settings ends
+LEAST_WIDTH = 16  # of a graph search, which keeps at least as many nodes as rows are wanted
+_MOST_CANDIDATES = 1024  # for each row wanted: sorting more takes longer than scanning
+_LEAST_SHARE, _MOST_SHARE = 1 / 256, 4  # bounds on the cost of rescoring, relative to scanning
+_QUERIES = 64  # in one search of a thread; fixed, so that any number of threads gives the same bits
 
 Setting = dict[str, int]
 
@@ -48,16 +48,27 @@ def recall_curve(
     enough: float = _ALL,
     begun: Sequence[OperatingPoint] = (),
 ) -> list[OperatingPoint]:
-    """Points of ever more work and ever higher recall, until `enough` is reached or no other setting finds more.
+    """Return points of increasing work and recall, until `enough` is reached or no setting finds more.
 
-    `allowed` (rows of the index,) are those that may be found. `begun` is a curve of the same index and queries that
-    had enough earlier, whose points are not measured again. The index keeps the parameters it had.
+    `allowed` (rows of the index,) marks the rows to search. `begun` is an earlier curve of the same index and queries
+    with a lower `enough`, whose points are not measured again. The index keeps its parameters.
     """
     if begun and begun[-1].recall >= enough:
         return list(begun)
     before, points = search_parameters(index), list[OperatingPoint]()
+    known = {_key(point.search_parameters): point for point in begun}
+
+    def measured(setting: Setting) -> OperatingPoint:
+        set_search_parameters(index, setting)
+        parameters = search_parameters(index)
+        if (key := _key(parameters)) not in known:
+            recall = truth.recall(_answers(index, truth, allowed))
+            known[key] = OperatingPoint(parameters, recall, query_cost(index, truth.depth))
+        return known[key]
+
     try:
-        for point in _tried(_Measured(index, truth, allowed, begun)):
+        settings = parameter_grid(index, truth.depth)
+        for point in _walk(measured, settings) if len(settings[0]) > 1 else map(measured, settings):
             if not points or (point.recall > points[-1].recall and point.work.cost >= points[-1].work.cost):
                 points.append(point)
             if point.recall >= enough:
@@ -67,29 +78,12 @@ def recall_curve(
     return points
 
 
-class _Measured:
-    """The operating point of each setting of an index, each measured once."""
-
-    def __init__(self, index: Any, truth: GroundTruth, allowed: Mask | None, known: Sequence[OperatingPoint]) -> None:
-        self.index, self.depth = index, truth.depth
-        self._truth, self._allowed = truth, allowed
-        self._points = {_key(point.search_parameters): point for point in known}
-
-    def __call__(self, setting: Setting) -> OperatingPoint:
-        set_search_parameters(self.index, setting)
-        found = search_parameters(self.index)
-        if _key(found) not in self._points:
-            recall = self._truth.recall(_answers(self.index, self._truth, self._allowed))
-            self._points[_key(found)] = OperatingPoint(found, recall, query_cost(self.index, self.depth))
-        return self._points[_key(found)]
-
-
 def _key(setting: Setting) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(setting.items()))
 
 
 def _answers(index: Any, truth: GroundTruth, allowed: Mask | None) -> list[SearchResult]:
-    """The answers to all queries: on all threads of FAISS, and the same to the last bit on any number of them."""
+    """Return the answers to all queries, found on all FAISS threads; any number of threads gives the same bits."""
 
     def search(start: int) -> list[SearchResult]:
         with single_faiss_thread():
@@ -99,16 +93,9 @@ def _answers(index: Any, truth: GroundTruth, allowed: Mask | None) -> list[Searc
     return [answer for answers in ordered_map(search, starts, faiss_threads()) for answer in answers]
 
 
-def _tried(measured: _Measured) -> Iterator[OperatingPoint]:
-    settings = parameter_grid(measured.index, measured.depth)
-    yield from _walk(measured, settings) if len(settings[0]) > 1 else map(measured, settings)
-
-
-def _walk(measured: _Measured, grid: Sequence[Setting]) -> Iterator[OperatingPoint]:
-    """From one setting of the grid to the neighbour that gains most recall for its work, till none finds more.
-
-    Neighbours that make less work than that come with it, and on the way to twice as many lists three points between.
-    """
+def _walk(measured: Callable[[Setting], OperatingPoint], grid: Sequence[Setting]) -> Iterator[OperatingPoint]:
+    """Walk from one setting of the grid to the neighbour that gains most recall for its work, until none finds more.
+    Also yields neighbours with less work than that, and three points between two numbers of lists."""
     here = measured(grid[0])
     yield here
     while True:
@@ -119,7 +106,8 @@ def _walk(measured: _Measured, grid: Sequence[Setting]) -> Iterator[OperatingPoi
         few, many = start.search_parameters["nprobe"], step.search_parameters["nprobe"]
         between = sorted({few + (many - few) * quarter // 4 for quarter in (1, 2, 3)} - {few})
         around += [measured({**step.search_parameters, "nprobe": lists}) for lists in between]
-        yield from sorted((one for one in around if one.work.cost <= step.work.cost), key=lambda one: one.work.cost)
+        cheaper = [point for point in around if point.work.cost <= step.work.cost]
+        yield from sorted(cheaper, key=lambda point: point.work.cost)
         here = step
 
 
@@ -127,21 +115,21 @@ def _gain(start: OperatingPoint, end: OperatingPoint) -> float:
     return (end.recall - start.recall) / max(1, end.work.cost - start.work.cost)
 
 
-def _neighbours(given: Setting, grid: Sequence[Setting]) -> list[Setting]:
-    """The settings of the grid that have the next larger value of one parameter, or of both."""
-    here = {name: given[name] for name in grid[0]}  # some kinds have parameters that are not tuned
-    after = {name: min((one[name] for one in grid if one[name] > value), default=value) for name, value in here.items()}
+def _neighbours(parameters: Setting, grid: Sequence[Setting]) -> list[Setting]:
+    """Return the settings of the grid with the next larger value of one parameter, or of both."""
+    here = {name: parameters[name] for name in grid[0]}  # without parameters that are not tuned
+    after = {name: min((s[name] for s in grid if s[name] > value), default=value) for name, value in here.items()}
     steps = [*({**here, name: value} for name, value in after.items()), after]
     return [step for step in steps if step != here and step in grid]
 
 
 def cheapest_point(curve: Sequence[OperatingPoint], recall: float) -> OperatingPoint:
-    """The point of least work that reaches `recall`, or else the one that reaches most."""
+    """Return the point of least work that reaches `recall`, else the point of highest recall."""
     return next((point for point in curve if point.recall >= recall), curve[-1])
 
 
 class CurvePoint(Protocol):
-    """A point of a curve, measured now or read from a manifest."""
+    """A point of a curve, measured or read from a manifest."""
 
     @property
     def search_parameters(self) -> Mapping[str, int]: ...
@@ -151,25 +139,22 @@ class CurvePoint(Protocol):
 
 
 def parameters_for(curve: Sequence[CurvePoint], recall: float) -> dict[str, int]:
-    """The search parameters of least work that reach `recall`, of a curve of ascending work.
-
-    Raises ConfigError naming the highest recall there is.
-    """
+    """Return the search parameters of least work that reach `recall`, from a curve of ascending work. Raises
+    ConfigError with the highest recall of the curve."""
     for point in curve:
         if point.recall >= recall:
             return dict(point.search_parameters)
     raise ConfigError(
         f"no search parameters of this index reach a recall@10 of {recall:g}; the highest measured is "
-        f"{curve[-1].recall:.4f}. Ask for that, search exactly (--exact), or build with a higher index.recall."
+        f"{curve[-1].recall:.4f}. Use that, search exactly (--exact), or build with a higher index.recall."
     )
 
 
 def parameter_grid(index: Any, k: int = 10) -> list[dict[str, int]]:
-    """Settings for a query for the best `k`, in ascending work; a parameter grows by doubling up to its largest value.
+    """Return settings for the best `k` rows, in ascending work; each parameter doubles up to its largest value.
 
-    An index with one parameter has one setting for each doubling. With two, a search whose candidates are scored
-    again, there are all pairs but those that spend nearly everything on one of the two and could spend it on the
-    other. An index without parameters has one setting, which is empty.
+    An index with two parameters (lists and rescored candidates) has all pairs except those that spend nearly all work
+    on one parameter and could spend it on the other. An index without parameters has one empty setting.
     """
     steps = {name: _doublings(least, most) for name, (least, most) in _bounds(index, k).items()}
     settings = [dict(zip(steps, values, strict=True)) for values in product(*steps.values())]
@@ -184,7 +169,7 @@ def _bounds(index: Any, k: int) -> dict[str, tuple[int, int]]:
     least, bounds = {"nprobe": 1, "efSearch": LEAST_WIDTH, "k_factor": 1}, {}
     for name, most in largest_parameters(index).items():
         if name == "k_factor":
-            most = min(_MOST_CANDIDATES, -(-most // k))  # as many candidates as there are rows
+            most = min(_MOST_CANDIDATES, -(-most // k))  # at most as many candidates as rows
         if name == "efSearch":
             most = min(most, WIDEST_WALK)
         bounds[name] = (min(least[name], most), most)
@@ -192,14 +177,14 @@ def _bounds(index: Any, k: int) -> dict[str, tuple[int, int]]:
 
 
 def _doublings(least: int, most: int) -> list[int]:
-    found = [least]
-    while found[-1] < most:
-        found.append(min(2 * found[-1], most))
-    return found
+    values = [least]
+    while values[-1] < most:
+        values.append(min(2 * values[-1], most))
+    return values
 
 
 def _is_balanced(index: Any, k: int, setting: dict[str, int], steps: dict[str, list[int]]) -> bool:
-    """Whether work could not be moved between scanning and scoring again to where there is far less of it."""
+    """Whether neither scanning nor rescoring takes nearly all work while the other could take more."""
     scan = query_cost(index, k, parameters={**setting, "k_factor": 1}).cost
     share = (query_cost(index, k, parameters=setting).cost - scan) / scan
     can_scan_more = any(setting[name] < values[-1] for name, values in steps.items() if name != "k_factor")

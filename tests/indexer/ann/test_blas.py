@@ -1,4 +1,4 @@
-"""The kernels that FAISS's own BLAS multiplies with."""
+"""Selection of kernels for the BLAS in FAISS's wheels."""
 
 import os
 import subprocess

@@ -1,7 +1,7 @@
-"""Exact search through torch and on a GPU: the answers are those of the flat index on the CPU.
+"""Exact search through torch and on a GPU gives the answers of the flat index on the CPU.
 
-No GPU is needed: torch runs on the CPU, and FAISS's GPU functions are stood in for by a module that keeps to the
-same rules (float32 scores with other last bits, at most 2048 rows, no selectors, only some kinds of index).
+No GPU is needed: torch runs on the CPU, and a module with the same limits replaces FAISS's GPU functions (float32
+scores with other last bits, at most 2048 rows, no selectors, only some kinds of index).
 """
 
 import sys
@@ -27,7 +27,7 @@ DIM = 24
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks and batches that even small tests need several of."""
+    """Block and batch sizes so small that the tests need several."""
     ann.set_threads(1)
     monkeypatch.setattr(exact, "_BLOCK_ROWS", 70)
     monkeypatch.setattr(exact, "_QUERIES", 3)
@@ -35,7 +35,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def through_torch(vectors: Vectors) -> Any:
-    """A flat index whose candidates come from torch, on its CPU."""
+    """A flat index whose candidates come from torch on the CPU."""
     on_device = TorchFlatIndex(vectors.shape[1], "cpu")
     on_device.add(vectors)
     return exact.DeviceIndex(served(vectors), on_device)
@@ -80,7 +80,7 @@ def test_near_ties_within_the_rounding_of_torch_are_not_lost() -> None:
 
 
 def test_products_are_of_float32_whatever_the_process_allows() -> None:
-    """Set to bfloat16, torch may lose the row that a hundredth of a score decides."""
+    """With bfloat16, torch may lose a row that is best by a hundredth of a score."""
     seen = []
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("medium")
@@ -138,7 +138,7 @@ def test_no_queries_and_no_rows_find_nothing() -> None:
 
 
 def test_without_faiss_for_the_gpu_vectors_go_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """ "meta" is a device of torch that holds nothing, so it serves as one that this machine lacks."""
+    """The torch device "meta" stores nothing, so it replaces a device that this machine lacks."""
     made_for = []
 
     class Recorded(TorchFlatIndex):
@@ -174,7 +174,7 @@ def test_torch_is_not_loaded_for_searches_on_the_cpu(monkeypatch: pytest.MonkeyP
 
 
 class GpuIndexFlat:
-    """What FAISS has on a GPU: as on the CPU, but for the last bits and the number of rows."""
+    """FAISS's GPU index: like the CPU index, except for the last bits and the limit of rows."""
 
     def __init__(self, index: Any) -> None:
         self.cpu, self.searches, self.concurrent = index, 0, 0
@@ -199,7 +199,7 @@ class GpuIndexFlat:
 
 
 class FaissForGpu:
-    """The module `faiss` as the GPU wheel has it, with one GPU."""
+    """The module `faiss` of the GPU wheel, with one GPU."""
 
     def __init__(self, faiss: Any) -> None:
         self._faiss, self.refusal, self.cloned_to = faiss, "", list[int]()
@@ -242,9 +242,9 @@ def faiss_gpu(monkeypatch: pytest.MonkeyPatch) -> FaissForGpu:
 
 @pytest.mark.parametrize("k", [1, 10, 2040])
 def test_a_gpu_gives_the_answers_of_the_cpu(k: int, faiss_gpu: FaissForGpu) -> None:
-    """Also beyond the rows that a GPU selects, and with a filter, which it does not take."""
+    """Also for more rows than a GPU selects, and with a filter, which it does not support."""
     vectors = unit_vectors(2500, DIM)
-    vectors[1000:2100] = vectors[3]  # more ties than a GPU selects
+    vectors[1000:2100] = vectors[3]  # more ties than a GPU returns
     index, queries = served(vectors), vectors[:6]
     moved = ann.on_device(index, "cuda")
     for allowed in (None, np.arange(2500) % 2 == 0, np.arange(2500) % 100 == 0):

@@ -1,4 +1,4 @@
-"""The door to FAISS: answers equal those of brute force, and nothing of FAISS's own ways comes through it."""
+"""The interface to FAISS: answers equal brute force, and peculiarities of FAISS stay hidden."""
 
 import importlib.metadata
 import io
@@ -35,7 +35,7 @@ def unit_vectors(count: int, dim: int = DIM, seed: int = 0) -> Vectors:
 
 
 def made(factory: str, vectors: Vectors) -> Any:
-    """A trained index that holds the vectors."""
+    """A trained index that contains the vectors."""
     index = ann.make_index(factory, vectors.shape[1])
     ann.train_index(index, vectors)
     ann.add_vectors(index, vectors)
@@ -43,7 +43,7 @@ def made(factory: str, vectors: Vectors) -> Any:
 
 
 def served(vectors: Vectors) -> Any:
-    """A flat index as search sees it: written and read back."""
+    """A flat index written and read back, as search opens it."""
     data: Any = io.BytesIO()
     ann.save_index(made("Flat", vectors), data)
     return ann.load_index(io.BytesIO(data.getvalue()), "memory")
@@ -57,7 +57,7 @@ def assert_answers_equal(found: Sequence[Any], expected: Sequence[Any]) -> None:
 
 
 def by_brute_force(vectors: Vectors, query: Vectors, k: int) -> list[tuple[int, float]]:
-    """(row, score) of the k best and of all that tie with the k-th, ties by row."""
+    """(row, score) of the k best and of all ties with the k-th, ties by row."""
     ids = [f"{row:06d}" for row in range(len(vectors))]
     best = best_rows(vectors, query, ids, len(ids))
     return [(int(name), score) for name, score in best if score >= best[min(k, len(best)) - 1][1]]
@@ -65,7 +65,7 @@ def by_brute_force(vectors: Vectors, query: Vectors, k: int) -> list[tuple[int, 
 
 # --- an exact index
 
-# Small whole numbers have exact products, so that equal scores are really equal, and there are many of them.
+# Small whole numbers have exact products, so that many scores are exactly equal.
 COMPONENTS = st.integers(-2, 2)
 
 
@@ -104,7 +104,7 @@ def test_all_duplicates_come_along_however_many() -> None:
 
 @pytest.mark.parametrize("count", [2, 19, 20, 21, 64])
 def test_one_query_and_a_batch_give_the_same_scores_and_rows(count: int) -> None:
-    """FAISS takes another route, with other last bits, from twenty queries on."""
+    """From twenty queries on, FAISS uses another algorithm with other last bits."""
     vectors = unit_vectors(500, 96)
     vectors[250:] = vectors[:250]
     queries = np.concatenate([vectors[: count // 2], unit_vectors(count - count // 2, 96, seed=1)])
@@ -128,7 +128,7 @@ def test_near_ties_within_the_rounding_of_faiss_are_not_lost() -> None:
 
 @pytest.mark.parametrize("factory", ["SQ8", "IVF4,Flat", "PQ8x4fs,RFlat"])
 def test_all_copies_that_tie_with_the_last_hit_come_back_from_approximate_indexes(factory: str) -> None:
-    """More copies than are looked for at first: the search is repeated until the ties end."""
+    """With more copies than are requested first, the search is repeated until the ties end."""
     vectors = unit_vectors(1000)
     vectors[100:400] = vectors[0]
     ((scores, rows),) = ann.search_index(made(factory, vectors), vectors[:1], 10)
@@ -166,7 +166,7 @@ def test_more_than_there_are_gives_all_there_are(factory: str) -> None:
 
 
 def test_the_padding_of_faiss_never_comes_out_and_no_answer_is_short() -> None:
-    """An IVF index that looks into one list of four finds a quarter of the rows; the search is widened."""
+    """An IVF index that probes one list of four finds a quarter of the rows, so the search is widened."""
     vectors = unit_vectors(700)
     index = made("IVF4,Flat", vectors)
     index.nprobe = 1
@@ -309,7 +309,7 @@ def test_a_corrupted_file_is_refused_before_faiss_sees_it(tmp_path: Path, monkey
         flipped = bytearray(data)
         flipped[position] ^= 4
         path.write_bytes(flipped)
-        with CheckedFile(path, digest) as file, pytest.raises(CorruptIndexError, match=r"a\.faiss: its bytes are not"):
+        with CheckedFile(path, digest) as file, pytest.raises(CorruptIndexError, match=r"a\.faiss: its bytes differ"):
             ann.load_index(file, str(path))
 
 
@@ -346,7 +346,7 @@ def test_errors_of_the_file_come_through_faiss_as_they_are(error: BaseException)
 
 
 class Watched(io.BytesIO):
-    """A file that opens another index in the middle of a read, and notes FAISS's limit as the process sees it."""
+    """A file that opens another index during a read, and records FAISS's limit in the process."""
 
     def __init__(self, data: bytes, other: bytes = b"") -> None:
         super().__init__(data)
@@ -376,7 +376,7 @@ def test_indexes_opened_at_the_same_time_leave_each_other_and_the_limit_of_faiss
 
 @pytest.mark.parametrize(("factory", "place"), [("Flat", 37), ("HNSW16", 777), ("PQ4x4", 61)])
 def test_an_array_longer_than_its_file_is_refused_before_memory_is_asked_for(factory: str, place: int) -> None:
-    """The hash of the file may be right: whoever packs an index can seal it again."""
+    """A hostile file may have the right hash."""
     data = bytearray(index_bytes(factory, unit_vectors(50)))
     data[place : place + 8] = (1 << 26).to_bytes(8, "little")  # the number of elements of an array
     with pytest.raises(CorruptIndexError, match=r"somewhere: FAISS cannot read it: .*vector_byte_limit"):
@@ -385,7 +385,7 @@ def test_an_array_longer_than_its_file_is_refused_before_memory_is_asked_for(fac
 
 @pytest.mark.parametrize("piece", [1 << 22, 40])
 def test_an_inverted_list_longer_than_its_file_is_refused(piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sizes of all lists are one array, which FAISS may read in several pieces."""
+    """The sizes of all lists are one array, which FAISS may read in pieces."""
     monkeypatch.setattr(faiss_index, "_PIECE", piece)
     index = made("IVF16,SQ8", unit_vectors(700))
     sizes = [index.invlists.list_size(number) for number in range(16)]
@@ -413,7 +413,7 @@ def test_a_copy_that_cannot_be_written_is_an_error(monkeypatch: pytest.MonkeyPat
 
 
 def test_content_that_looks_like_a_length_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The levels of a graph of two rows are 8 bytes; another process sees that they are no length."""
+    """The levels of a graph of two rows are 8 bytes; a child process finds that they are not a length."""
     vectors, tasks = unit_vectors(2), list[str]()
 
     def call(function: str, arguments: dict[str, Any], task: str) -> Any:
@@ -433,7 +433,7 @@ def test_content_that_looks_like_a_length_is_read(monkeypatch: pytest.MonkeyPatc
 
 
 def install(monkeypatch: pytest.MonkeyPatch, *wheels: str) -> None:
-    """Pretend that just these FAISS wheels are installed."""
+    """Pretend that exactly these FAISS wheels are installed."""
 
     def distribution(name: str) -> object:
         if name not in wheels:

@@ -1,4 +1,4 @@
-"""Searching allowed rows only: none of the others comes out, k come out whenever k match, and no recall is lost."""
+"""Filtered search: only allowed rows return, k return if k match, and no recall is lost."""
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -51,7 +51,7 @@ def one_thread() -> None:
 
 @cache
 def corpus() -> tuple[Vectors, Vectors]:
-    """Vectors, and queries that are near some of them."""
+    """Vectors, and queries near some of them."""
     vectors = unit_vectors(ROWS, DIM)
     queries = vectors[::100] + 0.5 * unit_vectors(40, DIM, seed=1)
     return vectors, (queries / np.linalg.norm(queries, axis=1, keepdims=True)).astype(np.float32)
@@ -59,7 +59,7 @@ def corpus() -> tuple[Vectors, Vectors]:
 
 @cache
 def index_of(factory: str) -> Any:
-    """An index of the corpus with search parameters as a build would find them."""
+    """An index of the corpus with the search parameters that a build would choose."""
     index = made(factory, corpus()[0])
     ann.set_search_parameters(
         index, {name: value for name, value in TUNED.items() if name in ann.search_parameters(index)}
@@ -116,7 +116,7 @@ def test_a_flat_index_answers_as_brute_force_over_the_allowed_rows_does(
 
 @pytest.mark.parametrize("count", [10, 40, 2000, ROWS - 1])
 def test_every_route_through_a_flat_index_gives_the_same(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few rows or many queries are copied together, else FAISS passes over the rows: the answers are equal."""
+    """Few rows or many queries are copied together, otherwise FAISS skips the rows: the answers are equal."""
     vectors, queries = corpus()
     index, mask = served(vectors), some_of(count)
     one_by_one = [ann.search_index(index, query[None], K, mask)[0] for query in queries[:8]]
@@ -177,7 +177,7 @@ def test_a_kind_that_takes_no_selector_and_holds_no_vectors_may_give_fewer_but_n
     ],
 )
 def test_few_rows_behind_a_linear_layer_are_scored_by_what_the_index_holds(factory: str, exact: str) -> None:
-    """Queries come to the vectors inside through the layer."""
+    """Queries pass through the layer to the vectors inside."""
     queries, mask = corpus()[1], some_of(20)
     found = ann.search_index(index_of(factory), queries, K, mask)
     everything = ann.search_index(index_of(exact), queries, ROWS)
@@ -241,19 +241,19 @@ def test_searches_with_different_filters_run_side_by_side(factory: str) -> None:
 def test_whether_a_kind_takes_a_selector_is_found_by_trying(
     factory: str, takes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parameters, "_takes", {})
+    monkeypatch.setattr(parameters, "_accepts", {})
     assert ann.supports_filter(index_of(factory)) is takes
-    monkeypatch.setattr(parameters, "_tried", None)  # once is enough
+    monkeypatch.setattr(parameters, "_try_parameters", None)  # once is enough
     assert ann.supports_filter(index_of(factory)) is takes
 
 
 def test_a_kind_that_would_ignore_the_selector_counts_as_taking_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parameters, "_takes", {})
-    monkeypatch.setattr(parameters, "_made", lambda *_: None)
+    monkeypatch.setattr(parameters, "_accepts", {})
+    monkeypatch.setattr(parameters, "_faiss_parameters", lambda *_: None)
     assert not ann.supports_filter(index_of("HNSW16"))
 
 
 def test_nothing_is_concluded_from_an_empty_index(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parameters, "_takes", {})
+    monkeypatch.setattr(parameters, "_accepts", {})
     assert not ann.supports_filter(ann.make_index("HNSW16", DIM))
     assert ann.supports_filter(index_of("HNSW16"))

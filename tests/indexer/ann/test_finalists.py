@@ -1,4 +1,4 @@
-"""Which kinds of index are filled with every row, and which of them is taken."""
+"""The kinds of index that are filled with every row, and the choice among them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +16,7 @@ def predicted(factory: str, cost: int) -> ann.Candidate:
 
 
 def settled(kinds: list[ann.Candidate], measured: Mapping[str, tuple[float, int]]) -> Finalists:
-    """The finalists after each of them turned out to have the recall and the cost that `measured` says."""
+    """The finalists with the recall and the cost in `measured`."""
     finalists = Finalists(kinds, RECALL)
     for one in finalists:
         recall, cost = measured[one.factory]
@@ -36,7 +36,7 @@ FINER = "IVF4,PQ4x4fs,Refine(SQfp16)"
 def test_kinds_near_the_best_are_compared_with_every_row() -> None:
     kinds = [predicted(ONE_LIST, 100), predicted(LISTS, 300), predicted("SQ8", 500)]
     finalists = settled(kinds, {ONE_LIST: (0.95, 110), LISTS: (0.93, 40)})
-    assert filled(finalists) == [ONE_LIST, LISTS]  # SQ8 promised more work than what there was
+    assert filled(finalists) == [ONE_LIST, LISTS]  # SQ8 was estimated to need more work
     assert (finalists.best.factory, finalists.best.cost) == (LISTS, 40)
     assert finalists.missed == ""
 

@@ -1,4 +1,4 @@
-"""The file of an exact index: FAISS's own bytes, and what is found in it, with no index in memory."""
+"""The file of an exact index: FAISS's own bytes, searched without an index in memory."""
 
 import io
 from pathlib import Path

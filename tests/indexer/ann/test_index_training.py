@@ -1,4 +1,4 @@
-"""Training and adding: the same index for any number of threads, in silence, and without work that is of no use."""
+"""Training and adding: the same index for any number of threads, without output or useless work."""
 
 from pathlib import Path
 from typing import Any
@@ -80,7 +80,7 @@ def test_centroids_are_not_put_in_an_order_for_a_search_that_is_not_used() -> No
 
 @pytest.mark.parametrize("queries", [1, 2, 3, 9, 40])
 def test_the_way_in_which_faiss_multiplies_changes_no_answer(queries: int, faiss: Any) -> None:
-    """One by one or as matrices: a flat index gives the same scores, since float64 decides."""
+    """One by one or as matrices: a flat index gives the same scores, because float64 decides."""
     vectors = unit_vectors(800, 100)
     vectors[400:] = vectors[:400]
     index, asked = made("Flat", vectors), unit_vectors(queries, 100, seed=1)

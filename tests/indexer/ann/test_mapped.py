@@ -1,4 +1,4 @@
-"""Index files that are opened without being read."""
+"""Index files that are mapped instead of read."""
 
 from functools import cache
 from pathlib import Path
@@ -35,7 +35,7 @@ def one_thread() -> None:
         ("IVF16,RaBitQ", True),
         ("RaBitQ4", True),
         ("PCA24,Flat", True),
-        ("PQ16x4fs,RFlat", True),  # the vectors; the codes are read
+        ("PQ16x4fs,RFlat", True),  # the vectors; FastScan vectors are read
         ("IVF1,PQ16x4fs,Refine(SQ8)", True),
         ("IVF16,PQ16x4fsr,Refine(SQfp16)", True),
         ("PQ16x4fs", False),
@@ -68,7 +68,7 @@ def test_parameters_of_a_mapped_index_are_set(name: str, tmp_path: Path) -> None
 
 
 def test_opening_reads_next_to_nothing(tmp_path: Path) -> None:
-    """The file may be larger than the memory: a hole of 8 GB after the header opens as well."""
+    """The file may exceed the memory: a hole of 8 GB after the header also opens."""
     path, rows = tmp_path / "a", 1 << 26
     saved(made("Flat", vectors()), path)
     data = bytearray(path.read_bytes()[: -4 * ROWS * DIM])

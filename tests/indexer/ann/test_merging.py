@@ -1,4 +1,4 @@
-"""An index put together from shards is, byte for byte, the one that was filled at once."""
+"""An index merged from shards equals, byte for byte, an index filled at once."""
 
 import io
 from functools import cache
@@ -85,7 +85,7 @@ def test_shards_make_the_index_that_is_filled_at_once(factory: str) -> None:
 
 @given(cuts=st.lists(st.integers(0, ROWS), max_size=6))
 def test_shards_of_any_size_make_it(cuts: list[int]) -> None:
-    """Of one row and of none too."""
+    """Including shards of one row and of none."""
     factory, ends = "Pad32,IVF1,PQ8x4fs,Refine(SQ8)", [0, *sorted([*cuts, 1, 2, 2]), ROWS]
     blocks = [vectors()[start:end] for start, end in pairwise(ends)]
     assert as_bytes(merged(factory, [[block] for block in blocks])) == as_bytes(filled(factory, blocks))
@@ -111,7 +111,7 @@ def test_vectors_that_are_not_finite_are_no_part_of_a_shard() -> None:
 
 
 def test_the_best_of_shards_are_the_best_of_all() -> None:
-    """Ties, rows of the queries' own and copies of their origins included."""
+    """Including ties, the queries' own rows and copies of their origins."""
     rows = np.concatenate([vectors(), vectors()[:700]])
     queries, own = vectors()[5:25], [np.array([row]) for row in range(5, 25)]
     whole, shards = builder(queries, own), [builder(queries, own) for _ in range(4)]

@@ -1,4 +1,4 @@
-"""Search parameters through the wrappers of an index, the settings to try, and the work that each makes."""
+"""Search parameters through the layers of an index, the settings to try, and their work."""
 
 import io
 from functools import cache
@@ -86,7 +86,7 @@ def test_parameters_are_read_and_set_through_wrappers_and_kept_in_the_file(facto
 
 
 def test_a_parameter_that_is_not_named_stays_as_it_is() -> None:
-    """An index from before k_factor was stored names nprobe alone."""
+    """An index from before k_factor was stored has only nprobe."""
     index = loaded("IVF1,PQ16x4fs,Refine(SQ8)")
     ann.set_search_parameters(index, {"nprobe": 1, "k_factor": 9})
     ann.set_search_parameters(index, {"nprobe": 2})
@@ -128,10 +128,10 @@ def test_what_an_index_cannot_take_is_refused_and_changes_nothing(
 )
 @pytest.mark.parametrize("filtered", [False, True])
 def test_parameters_act_on_searches_with_and_without_a_filter(factory: str, name: str, filtered: bool) -> None:
-    """A larger value finds more of what is near."""
+    """A larger value finds more near rows."""
     index = loaded(factory)
     mask = np.ones(ROWS, bool)
-    mask[0] = not filtered  # as good as all rows, but by the other way
+    mask[0] = not filtered  # nearly all rows, but filtered
     reached = []
     for value in (1, 200):
         ann.set_search_parameters(index, {name: value})
@@ -140,7 +140,7 @@ def test_parameters_act_on_searches_with_and_without_a_filter(factory: str, name
 
 
 def test_as_many_candidates_are_scored_again_as_k_factor_says() -> None:
-    """A few more rows than wanted are asked for, to order ties by; they do not bring more candidates with them."""
+    """A few extra rows are requested for the order of ties, without extra candidates."""
     index = loaded("PQ16x4fs,RFlat")
     for factor in (3, 8, 20):
         ann.set_search_parameters(index, {"k_factor": factor})
@@ -174,7 +174,7 @@ def test_a_grid_of_two_parameters_holds_the_pairs_in_which_neither_part_is_idle(
     index = loaded("OPQ16_32,IVF16,PQ16x4fs,RFlat")
     grid = ann.parameter_grid(index)
     assert {setting["nprobe"] for setting in grid} == {1, 2, 4, 8, 16}
-    idle = {"nprobe": 1, "k_factor": 300}  # few rows looked at, and nearly all of them twice
+    idle = {"nprobe": 1, "k_factor": 300}  # few rows scanned, and nearly all of them rescored
     assert idle not in grid
     assert {"nprobe": 16, "k_factor": 300} in grid
     assert len(grid) == len({tuple(setting.items()) for setting in grid})
@@ -201,7 +201,7 @@ def test_work_of_scans_is_what_they_hold() -> None:
 def test_scoring_again_adds_the_candidates() -> None:
     index = loaded("PQ16x4fs,RFlat")
     ann.set_search_parameters(index, {"k_factor": 16})
-    width = DIM * 4 + 2560  # to read a candidate, and to have chosen it
+    width = DIM * 4 + 2560  # to read and to select a candidate
     assert ann.query_cost(index, K) == QueryCost(ROWS * 8 + 160 * width, 160, 160)
     assert ann.query_cost(index, K, parameters={"k_factor": 10_000}) == QueryCost(ROWS * 8 + ROWS * width, ROWS, ROWS)
 
@@ -240,18 +240,18 @@ def test_the_work_of_a_walk_is_that_worked_out_by_hand() -> None:
     """visited = 10,000 (1 - exp(-64 * 1.6 * 16 / 10,000)) + 16 ln 10,001 = 1658.5, rounded up in two steps."""
     visited, hops = 1659, 64
     expected = QueryCost(visited * 100 + hops * 32 * 4 + 4 * hops * 64, visited, visited + hops)
-    assert cost._graph(code_size=100, links=32, width=64, rows=10_000) == expected
+    assert cost._graph(vector_size=100, links=32, width=64, rows=10_000) == expected
     assert expected.cost == expected.bytes + 256 * 1659 + 2048 * 1723
     # HNSW16 has 32 links on its lowest level; at least as many nodes are kept as rows are wanted
     index = loaded("HNSW16")
     for k, width in ((K, 64), (100, 100)):
         assert ann.query_cost(index, k, parameters={"efSearch": 64}) == cost._graph(DIM * 4, 32, width, ROWS)
-    # of ten nodes all are visited, and walked from
-    assert cost._graph(code_size=100, links=32, width=64, rows=10) == QueryCost(1000 + 10 * 128 + 4 * 10 * 64, 10, 20)
+    # all ten nodes are scored and expanded
+    assert cost._graph(vector_size=100, links=32, width=64, rows=10) == QueryCost(1000 + 10 * 128 + 4 * 10 * 64, 10, 20)
 
 
 def test_the_settings_of_a_scan_that_is_scored_again_never_change() -> None:
-    """One list: more cannot be scanned, and the step that scores no more than the rows asked for is left out."""
+    """With one list, scanning cannot grow, and the step that rescores only the requested rows is left out."""
     index = ann.make_index("IVF1,PQ16x4fs,Refine(SQ8)", DIM)
     index.train(vectors())
     index.add(vectors())
@@ -274,7 +274,8 @@ def test_work_grows_with_rows_with_k_and_with_every_parameter(factory: str) -> N
 
 @pytest.mark.parametrize("factory", KINDS)
 def test_rows_that_are_not_allowed_make_no_more_work_than_scoring_the_others(factory: str) -> None:
-    """Where an index holds the vectors: what it says a filtered search costs is then never more than that."""
+    """If an index stores the vectors, the computed cost of a filtered search never exceeds that of scoring the allowed
+    rows."""
     index = loaded(factory)
     assert ann.query_cost(index, K, allowed=0) == QueryCost(0, 0)
     assert ann.query_cost(index, K, allowed=ROWS) == ann.query_cost(index, K)

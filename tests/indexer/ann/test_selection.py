@@ -1,4 +1,4 @@
-"""The index chosen and measured: exact answers, candidates, recall curves, and the choice among kinds."""
+"""The choice of an index: exact answers, candidates, recall curves, and the chosen kind."""
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ Rows = npt.NDArray[np.int64]
 
 
 def unit(count: int, dim: int, seed: int = 0) -> Vectors:
-    """Unit vectors around some centres, with a spectrum that falls as that of embeddings does."""
+    """Unit vectors around some centres, with a spectrum that falls like that of embeddings."""
     random = np.random.default_rng(seed)
     centres = random.normal(size=(max(2, count // 20), dim))
     rows = (centres[random.integers(len(centres), size=count)] + random.normal(size=(count, dim))) * np.geomspace(
@@ -27,7 +27,7 @@ def unit(count: int, dim: int, seed: int = 0) -> Vectors:
 
 
 def best_by_sorting(vectors: Vectors, query: Vectors, excluded: set[int], depth: int) -> tuple[list[int], float | None]:
-    """The rows that score at least what the `depth`-th best does, and that score; every score by itself."""
+    """The rows that score at least as much as the `depth`-th best, and that score; scored one by one."""
     scores = {
         row: float(np.dot(vectors[row].astype(np.float64), query.astype(np.float64))) for row in range(len(vectors))
     }
@@ -100,9 +100,9 @@ def truth(right: list[list[int]], excluded: list[list[int]], depth: int = 2) -> 
         ([4, 5], [], (4, 5), 1.0),
         ([4, 5], [], (5, 4, 9), 1.0),
         ([4, 5], [], (4, 9, 5), 0.5),  # the first two count
-        ([4, 5], [7], (7, 4, 5), 1.0),  # an excluded row is passed over
-        ([4, 5, 6], [], (6, 5), 1.0),  # what ties with the last is as right
-        ([4], [], (4, 9), 1.0),  # there is but one
+        ([4, 5], [7], (7, 4, 5), 1.0),  # excluded
+        ([4, 5, 6], [], (6, 5), 1.0),  # a tie with the last is right too
+        ([4], [], (4, 9), 1.0),  # only one exists
         ([4, 5], [], (), 0.0),
         ([4, 5], [], (9, 8), 0.0),
     ],
@@ -122,7 +122,7 @@ def test_recall_is_the_mean_over_queries_and_asks_for_as_many_more_as_are_left_o
 
 def test_queries_unlike_others_do_not_count() -> None:
     vectors = unit(40, 8)
-    many = np.concatenate([vectors, np.repeat(vectors[:1], 30, axis=0)])  # row 0 is there 31 times
+    many = np.concatenate([vectors, np.repeat(vectors[:1], 30, axis=0)])  # row 0 occurs 31 times
     exact = ann.GroundTruthBuilder(vectors[:2], 3, origins=vectors[:2])
     exact.update(0, many)
     counted = ann.GroundTruth.of(exact)
@@ -183,7 +183,7 @@ def test_a_curve_rises_in_work_and_recall_and_leaves_the_index_as_it_was(factory
     costs, recalls = [point.work.cost for point in curve], [point.recall for point in curve]
     assert costs == sorted(costs)
     assert recalls == sorted(set(recalls))
-    for point in curve:  # each point is what a search with its parameters gives
+    for point in curve:  # each point equals a search with its parameters
         ann.set_search_parameters(index, point.search_parameters)
         assert judged.recall(ann.search_index(index, judged.queries, judged.reach)) == pytest.approx(point.recall)
 
@@ -215,7 +215,7 @@ def test_a_curve_is_the_same_on_any_number_of_threads(factory: str) -> None:
 
 
 def test_few_settings_of_two_parameters_are_tried() -> None:
-    """Along a path: of all pairs there are as many as the product of both."""
+    """Settings along a path, far fewer than all pairs."""
     vectors = unit(3000, 16)
     index, judged = filled("IVF64,PQ8x4fsr,Refine(SQfp16)", vectors), truth_over(vectors, unit(60, 16, 1))
     curve = ann.recall_curve(index, judged)
@@ -248,7 +248,7 @@ def stored_curve() -> list[ann.OperatingPoint]:
 
 
 def test_a_walk_is_not_widened_without_end() -> None:
-    """FAISS looks through all it keeps at every step, so that a walk twice as wide takes four times as long."""
+    """FAISS scans all kept nodes at every step, so a search twice as wide takes four times as long."""
     grid = ann.parameter_grid(filled("HNSW4", unit(5000, 4)))
     assert max(setting["efSearch"] for setting in grid) == 4096
 
@@ -297,7 +297,7 @@ def test_bytes_are_those_of_the_file_carried_over_to_all_rows(factory: str) -> N
 
 
 def test_a_graph_of_more_rows_is_walked_wider() -> None:
-    """Its cost for 16 times the rows is that of twice the width, which a fit for as many rows is not charged for."""
+    """The cost for 16 times the rows is that of twice the width; for as many rows it does not grow."""
     vectors = unit(1500, 16)
     judged, index = truth_over(vectors, unit(20, 16, 1)), filled("HNSW8", vectors)
     for rows, wider in ((1500, 1), (24_000, 2)):

@@ -1,4 +1,4 @@
-"""Padding changes no score, dimensions are dealt out by their variances, and both make a search find more."""
+"""Padding changes no score, dimensions are allocated by their variances, and both improve recall."""
 
 from pathlib import Path
 from typing import Any
@@ -54,7 +54,7 @@ def test_a_padded_index_holds_the_vectors_that_were_added(inside: str, width: in
 
 
 def test_a_width_that_is_too_small_is_faiss_s_own() -> None:
-    """It cuts vectors there, which is for FAISS to say or to do."""
+    """FAISS truncates or rejects vectors there."""
     assert ann.make_index("Pad8,Flat", DIM).d == DIM
 
 

@@ -120,7 +120,7 @@ def test_every_kind_of_transform_is_fitted_written_and_read(kind: Any, expected:
 def test_moments_are_not_enough_for_a_flow() -> None:
     material = FitData.of_moments(Moments.of(rows_of(2)))
     assert isinstance(fit_transform(material, WhiteningConfig(), "mean"), Whitening)
-    with pytest.raises(ConfigError, match="trained on embeddings one by one"):
+    with pytest.raises(ConfigError, match="trained on individual embeddings"):
         fit_transform(material, WhiteningConfig(kind="flow"), "mean")
 
 

@@ -198,7 +198,7 @@ def test_what_the_store_lost_is_encoded_again_with_overwrite(
     open_bucket(url).remove([gone])
     use_cache(tmp_path / "elsewhere")
     assert [problem.split(": ")[0] for problem in verify_index(url).problems] == [f"{url}/{damaged}", f"{url}/{gone}"]
-    with pytest.raises(CorruptIndexError, match=f"^{url}/{gone}: the index names this file, but it is not there"):
+    with pytest.raises(CorruptIndexError, match=f"^{url}/{gone}: the manifest lists this file, but it is missing"):
         SearchEngine(url)
     report = build_index(read_corpus(corpus), url, tiny_config, RunOptions(overwrite=True))
     assert (report.parts_kept, report.parts_encoded) == (1, 2)

@@ -312,7 +312,7 @@ def test_documents_that_the_store_lost_are_named(
     data[len(data) // 2] ^= 1
     open_bucket(url).put(damaged, bytes(data))
     machine("b")
-    with pytest.raises(CorruptIndexError, match=f"^{url}/{gone}: .* not there"):
+    with pytest.raises(CorruptIndexError, match=f"^{url}/{gone}: .* missing"):
         encode_pending(url, slice(0, 1))
     with pytest.raises(CorruptIndexError, match=f"^{url}/{damaged}: its bytes"):
         encode_pending(url, slice(1, 2))

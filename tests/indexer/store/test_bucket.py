@@ -1,4 +1,4 @@
-"""Objects stored, created once and read, while the server and the connection fail in the ways they do."""
+"""Objects created once, stored and read while the server and the connection fail in various ways."""
 
 import gc
 import os
@@ -40,7 +40,7 @@ def test_an_object_is_created_once(store: Bucket) -> None:
     assert store.create("manifest", b"ours")
     assert not store.create("manifest", b"theirs")
     assert store.read("manifest") == b"ours"
-    assert set(store.list()) == {"manifest"}  # what the store was tried with is gone
+    assert set(store.list()) == {"manifest"}  # the test object is gone
 
 
 def test_a_creation_whose_answer_was_lost_has_succeeded(store: Bucket, storage: Storage) -> None:
@@ -57,7 +57,7 @@ def test_a_creation_is_asked_for_again(store: Bucket, storage: Storage, status: 
 
 def test_a_store_that_overwrites_what_was_created_is_refused(store: Bucket, storage: Storage) -> None:
     storage.fault = lambda _: Fault(without="if-none-match")
-    with pytest.raises(StoreError, match=r"takes a conditional put .* Nothing was written"):
+    with pytest.raises(StoreError, match=r"ignores If-None-Match.* Nothing was written"):
         store.create("manifest", b"ours")
     assert store.list() == {}
 
@@ -78,7 +78,7 @@ def test_a_body_that_stands_still_is_asked_for_again(storage: Storage, monkeypat
     store.put("one", b"x" * 100_000)
     go_on = threading.Event()
     storage.fault = first(1, Fault(wait=go_on), "GET", "one")
-    assert store.read_range("one", 0, 100_000) == b"x" * 100_000  # while the first body still stands
+    assert store.read_range("one", 0, 100_000) == b"x" * 100_000  # while the first response is still waiting
     assert sum(request.method == "GET" for request in storage.requests) >= 2
     go_on.set()
 

@@ -1,4 +1,4 @@
-"""Every damage to a published file is refused at open or by verify, naming the file, and never answers wrongly."""
+"""Damage to a published file is reported at open or by verify, with the file, and never gives wrong answers."""
 
 import shutil
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ def answers(index: Path) -> list[Hit]:
 
 
 def assert_refused(index: Path, name: str, expected: list[Hit]) -> None:
-    """Verify finds it and names it; search refuses it too, or never needed the file and answers as before."""
+    """Verify names the file; search rejects it too, or does not need it and answers as before."""
     problems = _problems(index)
     assert any(name in problem for problem in problems), (name, problems)
     hits, refusal = _answers_or_refusal(index)
@@ -69,7 +69,7 @@ def _problems(index: Path) -> list[str]:
 def test_an_untouched_index_passes(pristine: Path) -> None:
     found = verify_index(pristine)
     assert found.passed
-    assert found.files == len(list(published_files(pristine))) - 1  # the manifest does not name itself
+    assert found.files == len(list(published_files(pristine))) - 1  # the manifest does not list itself
     assert (found.documents, found.vectors_compared, found.self_hits) == (len(DOCUMENTS), len(DOCUMENTS), 1.0)
 
 
@@ -100,7 +100,7 @@ def test_a_file_cut_short_or_grown_or_gone_is_refused(keep: float, pristine: Pat
 
 
 def test_swapped_files_are_refused(pristine: Path, index: Path) -> None:
-    """Both are whole and well-formed; they are only not what the manifest says."""
+    """Both files are valid but differ from the manifest."""
     first, second = index / "parts/00000/embeddings.npy", index / "parts/00001/embeddings.npy"
     one, other = first.read_bytes(), second.read_bytes()
     first.write_bytes(other)
@@ -109,7 +109,7 @@ def test_swapped_files_are_refused(pristine: Path, index: Path) -> None:
 
 
 def test_large_files_are_checked_as_they_are_read(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Above 256 MB nothing is hashed at open; reading still refuses the damaged file."""
+    """Above 256 MB nothing is hashed at open; reading still rejects the damaged file."""
     from indexer.store import integrity
 
     monkeypatch.setattr(integrity, "OPEN_HASH_BYTES", 0)

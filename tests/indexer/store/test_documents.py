@@ -1,4 +1,4 @@
-"""Documents in Parquet: what was written is read back, whatever it is, and nothing else ever is."""
+"""Documents in Parquet: any documents are read back unchanged, and damaged ones are rejected."""
 
 import difflib
 import tempfile
@@ -36,7 +36,7 @@ def temporary_index(parts: Sequence[Sequence[Document]]) -> Iterator[tuple[Path,
 
 
 def numbered(count: int) -> list[Document]:
-    """Documents whose text says which they are; one in three has a title."""
+    """Documents whose text contains their number; one in three has a title."""
     return [
         Document(f"d{number}", f"text {number} " * 3, None if number % 3 else f"title {number}", {"number": number})
         for number in range(count)
@@ -327,7 +327,7 @@ def test_columns_whose_names_begin_alike_are_told_apart(tmp_path: Path) -> None:
 @settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 @given(corpora())
 def test_any_column_is_that_of_the_documents(parts: list[list[Document]]) -> None:
-    """Also where a name is empty, has dots, or is another's beginning."""
+    """Also if a name is empty, has dots, or is the start of another name."""
     with temporary_index(parts) as (_, reader):
         documents = [document for part in parts for document in part]
         for name in reader.schema.names[3:]:
@@ -354,14 +354,14 @@ def test_a_flipped_bit_anywhere_is_noticed(block: int, tmp_path: Path, monkeypat
     data = path.read_bytes()
     for position in [*range(0, len(data), 37), len(data) - 1]:
         flip(path, data, position, position % 8)
-        with pytest.raises(CorruptIndexError, match=f"{path}: its bytes are not those that were published"):
+        with pytest.raises(CorruptIndexError, match=f"{path}: its bytes differ from the published ones"):
             read_everything(tmp_path, manifest)
     path.write_bytes(data)
     assert open_index(tmp_path, manifest).fetch(range(20)) == numbered(20)
 
 
 def read_everything(index: Path, manifest: Manifest) -> None:
-    """Fetch every document, then read the bytes that Parquet had no need of."""
+    """Fetch every document, then read the bytes that Parquet did not need."""
     open_index(index, manifest).fetch(range(manifest.rows))
     for name, digest in manifest.files.items():
         integrity.read_checked(index / name, digest)
@@ -371,15 +371,15 @@ def test_a_missing_or_shortened_file_is_refused_by_name(tmp_path: Path) -> None:
     manifest = write_index(tmp_path, [numbered(5)])
     path = tmp_path / layout.part_name(0) / layout.DOCUMENTS
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(CorruptIndexError, match=f"{path}: .* the index says"):
+    with pytest.raises(CorruptIndexError, match=f"{path}: .* the manifest says"):
         open_index(tmp_path, manifest).fetch([0])
     path.unlink()
-    with pytest.raises(CorruptIndexError, match=f"{path}: the index names this file, but it is not there"):
+    with pytest.raises(CorruptIndexError, match=f"{path}: the manifest lists this file, but it is missing"):
         open_index(tmp_path, manifest).ids([0])
 
 
 def test_pages_carry_checksums_of_their_own(tmp_path: Path) -> None:
-    """So that any reader of Parquet notices damage, not only this project with its manifest."""
+    """Any Parquet reader detects damage, without the manifest."""
     write_documents(tmp_path, numbered(600))
     path = tmp_path / layout.DOCUMENTS
     data, metadata = path.read_bytes(), pq.read_metadata(path)

@@ -1,4 +1,4 @@
-"""Stored embeddings are read as numpy reads them."""
+"""Stored embeddings read like numpy reads them."""
 
 from pathlib import Path
 from typing import Any

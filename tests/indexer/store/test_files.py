@@ -1,4 +1,4 @@
-"""Writing all or nothing, digests and the writer's lock."""
+"""Atomic writes, digests and the writer's lock."""
 
 import errno
 import hashlib
@@ -51,7 +51,7 @@ def names(folder: Path) -> list[str]:
 
 
 class Lying:
-    """An `os` whose writes report success and store something else: what a failing disk does."""
+    """An `os` whose writes report success and store other bytes, like a failing disk."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(os, name)
@@ -61,7 +61,7 @@ class Lying:
 
 
 class OneByteAtATime:
-    """An `os` whose writes take one byte each, which the system call is free to do."""
+    """An `os` whose writes write one byte each, as the system call may."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(os, name)
@@ -71,7 +71,7 @@ class OneByteAtATime:
 
 
 class WithoutLinks:
-    """An `os` over a file system that has no hard links."""
+    """An `os` on a file system without hard links."""
 
     def __init__(self, error: int) -> None:
         self._error = error
@@ -202,7 +202,7 @@ def test_a_folder_loses_its_mark_of_completeness_first(tmp_path: Path, monkeypat
 def test_what_lies_under_the_temporary_name_is_never_written_into(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A link, or another name of somebody's file, in an index that was packed elsewhere."""
+    """A link, or another name of the user's file, in an index packed elsewhere."""
     theirs = tmp_path / "theirs"
     theirs.write_text("keep")
     temporary = tmp_path / f"a.0{layout.TEMPORARY}"
@@ -228,7 +228,7 @@ def test_removal_follows_no_link_and_takes_no_folder_of_others(tmp_path: Path) -
     with pytest.raises(StoreError, match=r"parts/00002/folder: is a folder"):
         remove_folder(index, "parts/00002")
     assert names(theirs) == ["inside", "kept.npy"]
-    remove_file(index, "deleted")  # the link itself goes, not what it stands for
+    remove_file(index, "deleted")  # removes the link, not its target
     assert names(theirs) == ["inside", "kept.npy"]
 
 
@@ -295,7 +295,7 @@ def test_a_digest_comes_back_from_json() -> None:
 
 
 def test_a_file_to_be_hashed_must_be_there(tmp_path: Path) -> None:
-    with pytest.raises(CorruptIndexError, match="absent: the index names this file, but it is not there"):
+    with pytest.raises(CorruptIndexError, match="absent: the manifest lists this file, but it is missing"):
         digest_file(tmp_path / "absent")
     with pytest.raises(StoreError, match="cannot be read"):
         digest_file(tmp_path)
@@ -354,7 +354,7 @@ def test_a_folder_that_is_not_there_cannot_be_locked(tmp_path: Path) -> None:
 
 
 def test_a_write_after_the_end_is_refused_and_reaches_no_other_file(tmp_path: Path) -> None:
-    """A library that failed may write once more when it is collected; the descriptor may be another file's by then."""
+    """A failed library may write during garbage collection, when the descriptor may belong to another file."""
     with atomic_write(tmp_path / "one") as late:
         late.write(b"one")
     with atomic_write(tmp_path / "two") as file:

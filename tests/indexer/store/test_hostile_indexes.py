@@ -1,6 +1,6 @@
-"""An index that somebody else packed: nothing outside it is read, written or removed, and nothing hangs.
+"""A hostile index: nothing outside it is read, written or removed, and nothing hangs.
 
-Its checksums may be right: whoever packs an index can seal it anew.
+Its checksums may be right, because its author can recompute them.
 """
 
 import json
@@ -63,7 +63,7 @@ def pristine(config: BuildConfig, tmp_path_factory: pytest.TempPathFactory) -> P
 
 
 def with_history(index: Path, config: BuildConfig) -> Path:
-    """Three parts and one more, two segments, a deleted document."""
+    """An index of four parts and two segments with a deleted document."""
     build_index(DOCUMENTS, index, config)
     add_documents([Document("more", "Lamps light the street at night.")], index)
     delete_documents(index, ["d1"])
@@ -77,7 +77,7 @@ def index(pristine: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def theirs(tmp_path: Path) -> Path:
-    """Somebody's folder, with names that an index might sweep."""
+    """A user's folder with names that an index might sweep."""
     folder = tmp_path / "theirs"
     folder.mkdir()
     for name in ("letter.txt", "0007.npy", "0009-00.faiss", "00000009.json", "x.1.tmp", "part.json"):
@@ -90,7 +90,7 @@ def contents(folder: Path) -> dict[str, str]:
 
 
 def reseal(index: Path, name: str, change: Callable[[dict[str, Any]], None] = lambda plain: None) -> None:
-    """Put the present checksum of a file into the newest manifest, and give that a right one of its own."""
+    """Put the current checksum of a file into the newest manifest, with a right checksum of its own."""
     path = max((index / "manifests").iterdir())
     plain = json.loads(path.read_bytes())
     del plain["checksum"]
@@ -183,7 +183,7 @@ def _as_device(path: Path, elsewhere: Path) -> None:
 def test_readers_open_only_regular_files_of_the_index_alone(
     replace: Callable[[Path, Path], None], index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file of the same bytes too: an archive with links in it must not make an index of somebody's files."""
+    """Even with the same bytes: links in an archive must not make a user's files part of an index."""
     monkeypatch.chdir(tmp_path)  # the path of a socket has to be short
     names = ["lock", *sorted(load_manifest(index).files)]
     for name in names:
@@ -202,7 +202,7 @@ def test_readers_open_only_regular_files_of_the_index_alone(
 
 
 def test_a_damaged_file_of_moments_is_an_error_and_no_traceback(index: Path) -> None:
-    """`add` measures drift with the moments of parts that were added before."""
+    """`add` measures drift with the moments of earlier added parts."""
     path = index / "parts/00003/moments.npz"
     data = path.read_bytes()
     for position in range(0, len(data), 431):
@@ -313,7 +313,7 @@ def test_windows_out_of_order_are_refused(config: BuildConfig, tmp_path: Path) -
 def test_a_file_of_no_index_at_all_is_refused(index: Path) -> None:
     (index / "segments/0001-00.faiss").write_bytes(b"null")  # FAISS reads it as None
     reseal(index, "segments/0001-00.faiss")
-    with pytest.raises(CorruptIndexError, match=r"0001-00\.faiss: holds no index"):
+    with pytest.raises(CorruptIndexError, match=r"0001-00\.faiss: contains no index"):
         SearchEngine(index).search("whales")
 
 
@@ -335,7 +335,7 @@ def test_a_transform_of_other_dimensions_is_refused(index: Path) -> None:
 
 
 def test_an_index_file_that_would_search_for_ever_is_refused(config: BuildConfig, tmp_path: Path) -> None:
-    """FAISS checks the counts in a graph as it loads it, but not that a search takes a step."""
+    """FAISS checks the counts of a graph when loading, but not that a search advances."""
     from dataclasses import replace
 
     path = tmp_path / "graph"

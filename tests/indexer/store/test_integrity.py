@@ -64,7 +64,7 @@ def test_a_flipped_bit_is_noticed_when_its_block_is_read_and_not_before(data: by
             for block in range(-(-len(data) // SMALL_BLOCK)):
                 file.seek(block * SMALL_BLOCK)
                 if block == bad:
-                    for _ in range(2):  # it does not pass the second time either
+                    for _ in range(2):  # also rejected the second time
                         with pytest.raises(CorruptIndexError, match="checksum mismatch"):
                             file.read(1)
                 else:
@@ -109,7 +109,7 @@ def test_a_check_behind_ones_back_is_waited_for_only_where_one_asks(
 
     monkeypatch.setattr(integrity, "hash_file", slow)
     check = integrity.BackgroundCheck(tmp_path / "a", digest)
-    check.require_sound()  # nothing is known yet
+    check.require_sound()  # nothing is checked yet
     go_on.set()
     for wait in (True, False):
         with pytest.raises(CorruptIndexError, match="checksum mismatch"):
@@ -128,7 +128,7 @@ def test_every_flipped_bit_of_a_file_of_one_block_is_noticed_at_once(tmp_path: P
         flipped = bytearray(b"hello")
         flipped[bit // 8] ^= 1 << bit % 8
         path.write_bytes(flipped)
-        with pytest.raises(CorruptIndexError, match=f"{path}: its bytes are not those that were published"):
+        with pytest.raises(CorruptIndexError, match=f"{path}: its bytes differ from the published ones"):
             CheckedFile(path, digest)
 
 
@@ -138,13 +138,13 @@ def test_another_size_is_refused_before_anything_is_read(data: bytes, tmp_path: 
     digest = atomic_write_bytes(path, b"hello")
     path.write_bytes(data)
     for opening in (CheckedFile, read_checked, check_size):
-        with pytest.raises(CorruptIndexError, match=f"{path}: {len(data)} bytes, the index says 5"):
+        with pytest.raises(CorruptIndexError, match=f"{path}: {len(data)} bytes, the manifest says 5"):
             opening(path, digest)
 
 
 def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
     for opening in (CheckedFile, read_checked, check_size):
-        with pytest.raises(CorruptIndexError, match="absent: the index names this file, but it is not there"):
+        with pytest.raises(CorruptIndexError, match="absent: the manifest lists this file, but it is missing"):
             opening(tmp_path / "absent", FileDigest(5, ""))
 
 

@@ -1,4 +1,4 @@
-"""The manifest: the one file that is the index. Nothing but the bytes that were published is accepted."""
+"""The manifest: only the published bytes are accepted."""
 
 import json
 from collections.abc import Callable
@@ -50,7 +50,7 @@ def numbered(generation: int) -> Manifest:
 
 
 def rewrite(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    """Change a published manifest and give it a right checksum, as another version of the program would."""
+    """Change a published manifest and give it a right checksum, like another version of the program."""
     plain = json.loads(path.read_bytes())
     del plain["checksum"]
     change(plain)
@@ -195,7 +195,7 @@ HOSTILE: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_right_checksum_over_hostile_values_is_refused_at_once(name: str, published: Path, tmp_path: Path) -> None:
-    """Whoever seals a manifest anew can put anything in it; whoever has loaded one relies on its types."""
+    """A manifest with a right checksum can contain anything, and its readers rely on its types."""
     rewrite(published, HOSTILE[name])
     with pytest.raises(CorruptIndexError, match=r"00000001\.json: damaged \(.+\)\. Restore it"):
         load_manifest(tmp_path)
@@ -257,7 +257,7 @@ def test_a_path_without_an_index_is_told_apart(tmp_path: Path) -> None:
     (tmp_path / "cacm" / layout.MANIFESTS).mkdir(parents=True)
     with pytest.raises(NotAnIndexError, match=f'no such index; did you mean "{tmp_path / "cacm"}"'):
         load_manifest(tmp_path / "cacn")
-    with pytest.raises(NotAnIndexError, match=f'not an index, but it holds one; did you mean "{tmp_path / "cacm"}"'):
+    with pytest.raises(NotAnIndexError, match=f'not an index, but it contains one; did you mean "{tmp_path / "cacm"}"'):
         load_manifest(tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""How live documents and rows are numbered: against a slow count of them, with windows and without."""
+"""Numbers of live documents and rows equal a slow count, with and without windows."""
 
 import io
 from pathlib import Path
@@ -20,7 +20,7 @@ Spans = npt.NDArray[np.int64]
 
 
 def numbering(windows: list[int], live: list[bool], windowed: bool) -> LiveNumbering:
-    """Of stored documents with so many windows each."""
+    """The numbering of stored documents with some number of windows each."""
     rows = sum(count for count, there in zip(windows, live, strict=True) if there)
     manifest: Any = SimpleNamespace(features=(WINDOWS,) if windowed else (), documents=sum(live), rows=rows)
     found = LiveNumbering(Path("nowhere"), manifest)
@@ -30,7 +30,7 @@ def numbering(windows: list[int], live: list[bool], windowed: bool) -> LiveNumbe
 
 
 def spans_of(windows: list[int]) -> Spans:
-    """Document, start and end of each stored row; no two alike."""
+    """Document, start and end of each stored row, all different."""
     spans = [(document, 7 * n, 7 * n + document + 9) for document, count in enumerate(windows) for n in range(count)]
     return np.array(spans, np.int64).reshape(-1, 3)
 
@@ -123,7 +123,7 @@ def test_a_list_that_is_a_program_is_not_run(tmp_path: Path) -> None:
     np.save(file, np.array([1, 2], object), allow_pickle=True)
     manifest = manifest_of("list.npy")
     manifest.files["list.npy"] = atomic_write_bytes(tmp_path / "list.npy", file.getvalue())
-    with pytest.raises(CorruptIndexError, match=r"list\.npy: does not hold what an index has there \(Object arrays"):
+    with pytest.raises(CorruptIndexError, match=r"list\.npy: invalid contents \(Object arrays"):
         read_deleted(tmp_path, manifest)
 
 

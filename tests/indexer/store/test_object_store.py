@@ -1,4 +1,4 @@
-"""Files of an index in object storage: fetched by the block, kept by their hash, shared, bounded and never believed."""
+"""Files of an index in object storage: fetched in blocks, cached by hash, shared, limited and always checked."""
 
 import os
 import subprocess
@@ -47,7 +47,7 @@ def url(storage: Storage) -> str:
 
 @pytest.fixture
 def path(url: str) -> Path:
-    """Where the file stands on this machine."""
+    """The path of the file on this machine."""
     return named_path(url, "the index") / "file"
 
 
@@ -106,13 +106,13 @@ def test_damage_of_the_store_is_named_by_its_url(path: Path, url: str, storage: 
         file.seek(BLOCK)
         assert file.read(3) == DATA[BLOCK : BLOCK + 3]  # what is not damaged is read
         file.seek(0)
-        with pytest.raises(CorruptIndexError, match=f"^{url}/file: its bytes are not those"):
+        with pytest.raises(CorruptIndexError, match=f"^{url}/file: its bytes differ"):
             file.read(10)
     store.put("file", DATA[:-5])
     with pytest.raises(CorruptIndexError, match=f"^{url}/file: its bytes"):
         check_file(path, digest)
     store.remove(["file"])
-    with pytest.raises(CorruptIndexError, match=f"^{url}/file: the index names this file, but it is not there"):
+    with pytest.raises(CorruptIndexError, match=f"^{url}/file: the manifest lists this file, but it is missing"):
         check_file(path, digest)
 
 
@@ -122,9 +122,9 @@ def test_sizes_are_compared_by_one_listing(path: Path, url: str, storage: Storag
     storage.requests.clear()
     store.check_sizes(right)
     assert len(storage.requests) == 1
-    with pytest.raises(CorruptIndexError, match=f"^{url}/small: 11 bytes, the index says 10"):
+    with pytest.raises(CorruptIndexError, match=f"^{url}/small: 11 bytes, the manifest says 10"):
         store.check_sizes({"small": digest_of(b"ten bytes.")})
-    with pytest.raises(CorruptIndexError, match=f"^{url}/gone: the index names this file"):
+    with pytest.raises(CorruptIndexError, match=f"^{url}/gone: the manifest lists this file"):
         store.check_sizes({"gone": digest_of(b"")})
 
 

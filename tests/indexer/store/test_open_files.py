@@ -1,4 +1,4 @@
-"""Files of an index stay open in bounded number; those that were closed meanwhile are opened and checked again."""
+"""A limited number of index files stays open; closed files are opened and checked again."""
 
 import gc
 import os
@@ -69,14 +69,14 @@ def test_a_file_that_was_replaced_while_it_was_closed_is_compared_again(tmp_path
             file.read()
         (tmp_path / "a").unlink()
         other.seek(0)
-        with pytest.raises(CorruptIndexError, match="not there"):
+        with pytest.raises(CorruptIndexError, match="is missing"):
             other.read()
 
 
 def test_a_file_that_cannot_be_looked_for_leaves_nothing_to_close(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As where a mirror folder of an unknown URL is refused."""
+    """For example in a mirror folder of an unknown URL."""
     _, digest = write(tmp_path / "a", 0)
     unraisable = list[object]()
     monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
@@ -94,7 +94,7 @@ def test_a_file_that_cannot_be_looked_for_leaves_nothing_to_close(
 def test_rows_are_read_from_a_map_of_the_file_that_was_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The path may name another file each time it is opened; what was not compared is never returned."""
+    """The path may name another file at each opening; unchecked bytes are never returned."""
     corpus = [Document(f"d{number}", "text", vector=row) for number, row in enumerate(np.eye(4, dtype=np.float32))]
     config = BuildConfig(encoder=EncoderConfig(kind="vectors"), whitening=WhiteningConfig(strength="none"))
     build_index(corpus, tmp_path / "index", config)
@@ -109,7 +109,7 @@ def test_rows_are_read_from_a_map_of_the_file_that_was_compared(
             if next(calls) == 2:
                 shutil.copy(file._path, tmp_path / "copy")
                 (tmp_path / "copy").replace(file._path)
-                file._file._let_go()
+                file._file._release()
                 file._checked.clear()
             return real(file, *given)
 

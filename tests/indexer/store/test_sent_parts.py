@@ -1,4 +1,4 @@
-"""Parts sent by several machines whose processors differ in the last bits: the store has files that go together."""
+"""Parts sent by machines whose processors differ in the last bits: the files in the store are consistent."""
 
 import contextlib
 import json
@@ -27,7 +27,7 @@ DATA = (layout.DOCUMENTS, layout.EMBEDDINGS, layout.MOMENTS, layout.WINDOWS)
 
 
 class Machine:
-    """One that has written a part. `bits` is what its processor rounds up in all numbers."""
+    """A machine that has written a part. `bits` is the rounding difference of its processor, in all numbers."""
 
     def __init__(self, folder: Path, url: str, bits: int) -> None:
         use_cache(folder)
@@ -46,7 +46,7 @@ class Machine:
         return send_part(self.store, PART, self.record)
 
     def left(self) -> list[str]:
-        """The files of the part that lie in the mirror folder."""
+        """The files of the part in the mirror folder."""
         return sorted(path.name for path in (self.index / PART).iterdir())
 
 
@@ -66,7 +66,7 @@ def other(tmp_path: Path, url: str, request: pytest.FixtureRequest) -> Machine:
 
 
 def stored(url: str) -> PartRecord:
-    """The record of the part. Fails unless the store holds each file as it is named, and the moments go with it."""
+    """The record of the part. Fails unless the store has each file of the record, and the moments match."""
     store = open_bucket(url)
     record = parse_record(store.read(f"{PART}/{layout.PART}"))
     files = {name: store.read(f"{PART}/{name}") for name in DATA}
@@ -111,7 +111,7 @@ def test_another_process_of_the_machine_may_send_the_part_in_between(
         if not between:
             between.append(name)
             one.send()
-            if again:  # a third process makes it, a moment after this one has looked for the file
+            if again:  # a third process creates it just after the check for the file
                 one.write(0)
                 raise FileNotFoundError(path)
         return create(store, name, path)
@@ -136,7 +136,7 @@ def test_who_finishes_what_another_machine_left_takes_its_files(
 def test_nothing_that_is_published_is_written_over_by_who_is_late(
     one: Machine, other: Machine, url: str, storage: Storage
 ) -> None:
-    """It saw no record, and was then held up for as long as a publication takes."""
+    """The late machine found no record, and then paused during a publication."""
     seen: list[dict[str, bytes]] = []
 
     def publish(request: Request) -> None:
@@ -178,7 +178,7 @@ def test_a_part_whose_file_was_lost_is_withdrawn_and_sent_again(one: Machine, ot
     assert not is_intact(other.index / PART, one.record)
     sender = ObjectSender(other.store)
     if other.record != one.record:
-        with pytest.raises(StoreError, match=f"^{url}/{PART}: the store holds the record of another part, or files"):
+        with pytest.raises(StoreError, match=f"^{url}/{PART}: the store contains the record of another part, or files"):
             other.send()
         other.write(1)
     sender.withdraw(PART)
@@ -212,7 +212,7 @@ def test_a_part_that_waits_to_be_sent_is_whole_by_what_is_here(one: Machine, url
     assert is_intact(one.index / PART, one.record)
     store.put(f"{PART}/{layout.EMBEDDINGS}", (one.index / PART / layout.EMBEDDINGS).read_bytes())
     (one.index / PART / layout.EMBEDDINGS).unlink()
-    assert not is_intact(one.index / PART, one.record)  # whose they are nobody knows
+    assert not is_intact(one.index / PART, one.record)  # of unknown writers
 
 
 def test_embeddings_of_another_shape_are_refused(one: Machine, url: str) -> None:
@@ -243,7 +243,7 @@ def test_the_record_is_of_what_stands(one: Machine, other: Machine, url: str) ->
 def test_a_stop_between_two_removals_leaves_no_part_that_looks_complete(
     verb: str, one: Machine, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Stop in the first removal, in the second and so on; a removal that stops leaves the record for last."""
+    """Stops in the first removal, the second and so on; an interrupted removal leaves the record."""
     store, sender = open_bucket(url), ObjectSender(one.store)
     remove, mark = Bucket.remove, f"{PART}/{layout.PART}"
     verbs = {

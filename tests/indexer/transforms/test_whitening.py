@@ -29,7 +29,7 @@ Rows = npt.NDArray[np.float32]
 
 
 def correlated_rows(count: int, dim: int, seed: int = 0, rank: int = 0) -> Rows:
-    """Rows with a mean far from zero and a steep spectrum, as embeddings have."""
+    """Rows with a mean far from zero and a steep spectrum, like embeddings."""
     random = np.random.default_rng(seed)
     mix = random.normal(size=(rank or dim, dim)) * np.geomspace(1, 0.01, rank or dim)[:, None]
     rows: Rows = (random.normal(size=(count, rank or dim)) @ mix + random.normal(size=dim)).astype(np.float32)
@@ -96,7 +96,7 @@ def test_dim_keeps_the_leading_directions() -> None:
 
 
 def test_directions_under_the_floor_are_dropped_not_amplified() -> None:
-    """One layer that ends in a LayerNorm lies in a hyperplane; its last direction is rounding noise."""
+    """The output of a LayerNorm lies in a hyperplane, so its last direction is rounding noise."""
     rows = correlated_rows(500, 12, rank=9)
     whitening = fit(rows, strength=1.0)
     assert whitening.dim == 9
@@ -135,7 +135,7 @@ def test_the_affine_layers_do_what_project_does(role: Role) -> None:
 
 
 def test_the_largest_entry_of_each_direction_is_positive() -> None:
-    """An eigenvector has no sign of its own; without this one the file would depend on the library."""
+    """Eigenvectors have no defined sign; without this rule the file would depend on the library."""
     projection = fit(correlated_rows(300, 8, seed=4)).projection
     assert (projection[np.abs(projection).argmax(axis=0), np.arange(8)] > 0).all()
 
