@@ -53,7 +53,7 @@ def cosines(rows: Any, others: Any) -> Any:
 @pytest.mark.parametrize("architecture", architecture_cases("bert", "xlm"))
 def test_openvino_gives_what_torch_gives_or_says_that_it_cannot(architecture: str, tiny_model: Models) -> None:
     if architecture in CANNOT:
-        with pytest.raises(ModelError, match=r"OpenVINO cannot run this model .* Take --backend torch"):
+        with pytest.raises(ModelError, match=r"OpenVINO cannot run this model .* Fix: choose --backend torch"):
             load(tiny_model(architecture), "openvino")
         return
     want = load(tiny_model(architecture), "torch").encode(TEXTS, "document")
@@ -327,7 +327,7 @@ def test_auto_takes_torch_for_a_model_that_openvino_cannot_run(
     monkeypatch.setattr(openvino, "convert_in_child", openvino_conversion._convert)  # where the next line is heard of
     monkeypatch.setattr(openvino_conversion, "_difference", off)
     assert chosen(tiny_model) is TransformerEncoder
-    with pytest.raises(ModelError, match=r"it is off by 3\.0e-01; .* Take --backend torch"):
+    with pytest.raises(ModelError, match=r"it is off by 3\.0e-01; .* Fix: choose --backend torch"):
         chosen(tiny_model, backend="openvino")
     assert len(proved) == len(openvino_conversion._SHAPES)
 
@@ -368,7 +368,8 @@ def test_a_cpu_backend_refuses_another_device(backend: str, tiny_model: Models) 
 
 
 @pytest.mark.parametrize(
-    ("architecture", "why"), [("roberta", 'config.json says "roberta"'), ("t5", 'config.json says "t5"')]
+    ("architecture", "why"),
+    [("roberta", 'model type in config.json is "roberta"'), ("t5", 'model type in config.json is "t5"')],
 )
 def test_numpy_refuses_what_is_not_bert(architecture: str, why: str, tiny_model: Models) -> None:
     with pytest.raises(ModelError, match=why):
@@ -377,7 +378,7 @@ def test_numpy_refuses_what_is_not_bert(architecture: str, why: str, tiny_model:
 
 def test_int8_is_computed_by_openvino_after_a_calibration(tiny_model: Models, unset: None) -> None:
     for backend in ("torch", "numpy"):
-        with pytest.raises(ConfigError, match="which the backend openvino computes"):
+        with pytest.raises(ConfigError, match="which only the backend openvino computes"):
             load(tiny_model("bert"), backend, precision="int8")
     with pytest.raises(ConfigError, match="build an index with it"):
         chosen(tiny_model, precision="int8")

@@ -175,7 +175,9 @@ def test_windows_that_the_encoder_cannot_take_are_refused_with_the_figures(tiny_
     config = EncoderConfig(model=str(tiny_model("bert")), max_length=32, document_prefix="the whale ")
     spec = resolve_spec(config)
     open_chunker(spec, ChunkConfig(28, 4))
-    with pytest.raises(ConfigError, match=r"of the 32 tokens .* 2 are special ones and 2 of .* at most 28"):
+    with pytest.raises(
+        ConfigError, match=r"the encoder.s 32 tokens .* 2 are special tokens and 2 belong .* at most 28"
+    ):
         open_chunker(spec, ChunkConfig(29, 4))
 
 

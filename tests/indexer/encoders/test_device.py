@@ -39,7 +39,7 @@ def test_auto_takes_cuda_then_mps_then_the_cpu(
 @pytest.mark.parametrize("name", ["cuda", "cuda:0", "mps"])
 def test_a_missing_device_is_an_error_that_says_what_is_there(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     machine(monkeypatch)
-    with pytest.raises(MachineError, match=rf'"{name}" was asked for, but this machine has cpu\.'):
+    with pytest.raises(MachineError, match=rf'device is "{name}", but this machine has cpu\.'):
         load_encoder(EncoderConfig(), RunOptions(device=name))
 
 
@@ -110,11 +110,11 @@ def test_the_class_bfloat16_on_mps() -> None:
 
 def test_half_types_that_a_device_does_not_compute_in_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     machine(monkeypatch, gpus=1, bf16=False)
-    with pytest.raises(ConfigError, match="which a CPU does not compute in"):
+    with pytest.raises(ConfigError, match="which a CPU does not support"):
         compute_dtype("bfloat16", "float16", CPU)
     with pytest.raises(ConfigError, match="not used on MPS"):
         compute_dtype("bfloat16", "bfloat16", MPS)
-    with pytest.raises(MachineError, match="this GPU does not compute in"):
+    with pytest.raises(MachineError, match="this GPU does not support"):
         compute_dtype("bfloat16", "bfloat16", CUDA)
 
 

@@ -188,7 +188,7 @@ def test_a_length_above_the_position_embeddings_is_refused_with_the_limit(folder
 
 def test_a_config_without_a_number_of_layers_is_refused(folder: Path) -> None:
     (folder / "config.json").write_text('{"model_type": "bert"}', encoding="utf-8")
-    with pytest.raises(ModelError, match="states no number of layers"):
+    with pytest.raises(ModelError, match="has no number of layers"):
         resolve_spec(config(folder))
 
 

@@ -214,5 +214,5 @@ def test_other_layers_of_an_int8_index_cannot_be_compared(index: Path) -> None:
     assert np.isfinite(rows.of(["whale song"], (subject.own.layers, subject.own.pooling))).all()
     with pytest.raises(EvaluationError, match="calibrated for its own layers"):
         subject.states([Setting("mean", (1, -1), subject.own.whitening)])
-    with pytest.raises(ConfigError, match="calibrated for one average of layers and one pooling"):
+    with pytest.raises(ConfigError, match="calibrated for a single average of layers"):
         subject.states([Setting("cls", subject.own.layers, subject.own.whitening)]).encode(["whale song"])

@@ -178,8 +178,8 @@ def test_odd_lines_are_read_as_the_obvious_reader_does(load: Callable[[bytes], E
     assert table.row_of("nowhere") is None
     assert table.row_of("[UNK]") is None
     assert table.notes == (
-        "3 of 12 words are written as one before them; the first counts",
-        "1 of 12 words are not UTF-8; bytes that are none are read as U+FFFD",
+        "3 of 12 words repeat an earlier word; the first counts",
+        "1 of 12 words are not UTF-8; their invalid bytes are read as U+FFFD",
     )
 
 
@@ -204,9 +204,7 @@ def test_a_stray_upper_case_word_does_not_make_a_table_cased(load: Callable[[byt
     many = [f"{word}{number}" for number, word in enumerate(many)]
     table = load(as_glove(["Stray", *many], np.zeros((len(many) + 1, 2), np.float32)))
     assert table.lowercase
-    assert table.notes == (
-        "texts are lower-cased as nearly all words are; 1 with an upper-case letter are never found",
-    )
+    assert table.notes == ("texts are lower-cased as nearly all words are; 1 with upper case are never found",)
 
 
 @pytest.mark.parametrize(
@@ -265,28 +263,28 @@ def test_every_row_that_is_one_word_is_found_in_a_text(
         (b"cat 1 2\n\nowl 1 2\n", ":2: has 0 fields; expected 3"),
         (b"cat 1 2\ncow 1 x\n", ':2: "x" is no number; expected 2 after "cow"'),
         (b"cat 1 2\ncow 1  2\n", ":2: has 4 fields; expected 3"),
-        (b"cat 1 2\ncow nan 2\n", ':2: "nan", in the vector of "cow", is not finite'),
-        (b"cat 1 2\ncow 1 1e39\n", ':2: "1e39", in the vector of "cow", is not finite in float32'),
+        (b"cat 1 2\ncow nan 2\n", ':2: "nan" in the vector of "cow" is not finite'),
+        (b"cat 1 2\ncow 1 1e39\n", ':2: "1e39" in the vector of "cow" is not finite in float32'),
         (b"cat\t1 2\n", ":1: has a tab"),
         (b"2 2\ncat 1 2\ndog 3\n", ":3: has 2 fields; expected 3"),
-        (b"3 2\ncat 1 2\n", "the first line says 3 words, but there are 1; it is cut short"),
-        (b"1 2\ncat 1 2\ndog 1 2\n", "the first line says 1 words, but there are 2; correct the first line"),
-        (b"3 2", "the first line says 3 words, but there are 0; it is cut short"),
+        (b"3 2\ncat 1 2\n", "the first line states 3 words, but there are 1; the file is cut short"),
+        (b"1 2\ncat 1 2\ndog 1 2\n", "the first line states 1 words, but there are 2. Fix: correct the first line"),
+        (b"3 2", "the first line states 3 words, but there are 0; the file is cut short"),
         (b"0 2\n", ":1: states 0 words of 2 dimensions"),
         (
             as_google(WORDS, VECTORS).replace(b"8 3", b"1000000000 300", 1),
-            "its first line says 1,000,000,000 words of 300 dimensions, which 135 bytes cannot hold",
+            "the first line states 1,000,000,000 words of 300 dimensions, which do not fit into 135 bytes",
         ),
-        (as_google(WORDS, VECTORS)[:-1], "ends within word 8, where its first line says 8 words of 3 dimensions"),
-        (as_google(WORDS, VECTORS) + b"x", "goes on after the 8 words of 3 dimensions"),
+        (as_google(WORDS, VECTORS)[:-1], "ends within word 8, but its first line states 8 words of 3 dimensions"),
+        (as_google(WORDS, VECTORS) + b"x", "has more data than the 8 words of 3 dimensions"),
         (as_google(["a", "b"], np.array([[1, 2], [np.nan, 0]], np.float32)), 'word 2, "b", is not finite'),
-        (b"2 2\n" + bytes(1 << 17), "no word ends where word 1 should"),
+        (b"2 2\n" + bytes(1 << 17), "is damaged at word 1, which has no end"),
         (b"\x00\x01 junk", "is neither text nor word2vec's binary form"),
         ("cat 1 2\n".encode("utf-16"), "is neither text"),
-        (b"PK\x03\x04", "is a zip archive. Unpack it"),
+        (b"PK\x03\x04", "is a zip archive. Fix: unpack it"),
         (b"\xba\x16\x4f\x2f" + bytes(9), "is fastText's own model"),
         (b"\x80\x04\x95", "is a pickle, which can run code"),
-        (gzip.compress(as_glove(WORDS, VECTORS))[:-12], "the gzip stream is cut short. Way out: fetch the file again"),
+        (gzip.compress(as_glove(WORDS, VECTORS))[:-12], "the gzip stream is cut short. Fix: fetch the file again"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_said(load: Callable[[bytes], EmbeddingTable], data: bytes, message: str) -> None:
@@ -313,7 +311,7 @@ def test_a_full_disk_is_said(load: Callable[[bytes], EmbeddingTable], monkeypatc
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(static_tables, "_write_rows", full)
-    with pytest.raises(MachineError, match=r"cannot be kept there: No space left on device.*ISOTROPE_CACHE"):
+    with pytest.raises(MachineError, match=r"cannot be stored: No space left on device.*ISOTROPE_CACHE"):
         load(as_glove(WORDS, VECTORS))
 
 
@@ -384,10 +382,10 @@ def test_the_unknown_token_of_a_unigram_is_known_by_its_number(tmp_path: Path) -
     [
         (
             {"vectors": torch.ones(5, 2)},
-            "holds vectors (5, 2); expected a tensor called embeddings or embedding.weight",
+            "contains vectors (5, 2); expected a tensor named embeddings or embedding.weight",
         ),
         ({"embeddings": torch.ones(5)}, '"embeddings" has the shape (5,); expected (tokens, dimensions)'),
-        ({"embeddings": torch.ones(4, 2)}, "holds rows for 4 tokens, but tokenizer.json has ids up to 4"),
+        ({"embeddings": torch.ones(4, 2)}, "has rows for 4 tokens, but tokenizer.json has ids up to 4"),
         ({"embeddings": torch.full((5, 2), torch.inf)}, "the row of token 0 is not finite"),
         ({"embeddings": torch.ones(5, 2, dtype=torch.bool)}, '"embeddings" is of type BOOL; expected one of F64, F32'),
         (

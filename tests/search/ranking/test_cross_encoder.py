@@ -174,7 +174,7 @@ def test_a_text_that_is_not_unicode_is_refused(model: Path) -> None:
 def test_a_model_with_several_labels_is_refused(tmp_path: Path) -> None:
     for labels in (2, 3):
         folder = make_tiny_cross_encoder(tmp_path / f"labels-{labels}", labels)
-        with pytest.raises(ModelError, match=rf"gives {labels} labels; expected a cross-encoder with 1"):
+        with pytest.raises(ModelError, match=rf"has {labels} labels; expected a cross-encoder with 1"):
             resolve_cross_encoder(RerankConfig(model=str(folder)))
 
 
@@ -189,7 +189,7 @@ def test_a_model_whose_head_is_missing_is_refused_instead_of_made_up(tmp_path: P
     config = json.loads((folder / "config.json").read_text())
     shutil.copy(make_tiny_model("bert", tmp_path / "encoder") / "model.safetensors", folder / "model.safetensors")
     assert config["architectures"] == ["BertForSequenceClassification"]
-    with pytest.raises(ModelError, match=r"the weights lack .* such as classifier\.bias; they would be random"):
+    with pytest.raises(ModelError, match=r"the weights lack .* such as classifier\.bias, which would be random"):
         opened(folder)
 
 
