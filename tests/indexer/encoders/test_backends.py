@@ -145,7 +145,7 @@ def test_openvino_encodes_where_it_may_use_avx2_only(tiny_model: Models, tmp_pat
     code = f"""
 import sys, numpy as np
 from indexer.recipe.config import EncoderConfig
-from indexer.encoders import load_encoder
+from indexer.encoders.load import load_encoder
 from indexer.recipe.run_options import RunOptions
 config = EncoderConfig(model={folder!r}, max_length=64, precision="bfloat16")
 encoder = load_encoder(config, RunOptions(backend="openvino", threads=1))
@@ -210,7 +210,7 @@ _CONFIGURED = """
 import sys
 from indexer.recipe.config import EncoderConfig
 from indexer.recipe.run_options import RunOptions
-from indexer.encoders import load_encoder
+from indexer.encoders.load import load_encoder
 config = EncoderConfig(model={model!r}, max_length=64, precision="float32")
 """
 

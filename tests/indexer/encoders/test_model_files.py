@@ -79,7 +79,7 @@ def test_minilm_without_the_package_names_the_package(offline: None, monkeypatch
 
 
 def test_a_name_that_is_no_id_is_refused_in_one_line(offline: None) -> None:
-    with pytest.raises(ModelError, match="cannot be fetched"):
+    with pytest.raises(ModelError, match="cannot be downloaded"):
         resolve_spec(config("a/b/c"))
 
 
