@@ -212,8 +212,7 @@ class BatchedEncoder:
 
         Raises MachineError if a single text does not fit into memory.
         """
-        rows: Float32Array = self._run(self._groups(texts, role), len(texts), [self.spec.identity.key], log)[0]
-        return rows
+        return self._run(self._groups(texts, role), len(texts), [self.spec.identity.key], log)[0]
 
     def tokenize(self, texts: Sequence[str], role: Role) -> Tokens:
         """Return token ids, with the prefix of the role. Raises CorpusError for a text that is not Unicode, ModelError
@@ -230,9 +229,9 @@ class BatchedEncoder:
 
     def embed(self, tokens: Tokens, log: EncodeStats | None = None) -> Float32Array:
         """Return pooled embeddings of tokenised texts, bit-identical to those of `encode`."""
-        groups = (tokens.part(group.start, group.stop) for group in self._ranges(len(tokens)))
-        rows: Float32Array = self._run(groups, len(tokens), [self.spec.identity.key], log)[0]
-        return rows
+        count = len(tokens)
+        groups = (tokens.part(i, min(i + self._group, count)) for i in range(0, count, self._group))
+        return self._run(groups, count, [self.spec.identity.key], log)[0]
 
     def states(
         self,
@@ -264,8 +263,8 @@ class BatchedEncoder:
 
     def _run(
         self, groups: Iterable[Tokens], count: int, keys: Sequence[PoolingKey], log: EncodeStats | None
-    ) -> Float32Array:
-        """Return rows (states, n, d) for resolved keys, by one forward pass for each text."""
+    ) -> list[Float32Array]:
+        """Return rows (n, d) for each of the resolved keys, by one forward pass for each text."""
         log = log if log is not None else EncodeStats()
         rows = np.empty((len(keys), count, self.runner.width(keys[0][1])), dtype=np.float32)
         start = 0
@@ -275,7 +274,7 @@ class BatchedEncoder:
             with self.runner.turn:
                 self._run_group(tokens, keys, log, rows[:, start : start + len(tokens)])
             start += len(tokens)
-        return rows
+        return list(rows)
 
     def _run_group(self, tokens: Tokens, keys: Sequence[PoolingKey], log: EncodeStats, rows: Float32Array) -> None:
         lengths = tokens.cut_lengths
@@ -293,12 +292,9 @@ class BatchedEncoder:
             width = self.plan.padded(int(lengths[positions[0]]))
             yield Batch.of(tokens, positions, self.tokenizer.facts.padding, width)
 
-    def _ranges(self, count: int) -> list[range]:
-        return [range(start, min(start + self._group, count)) for start in range(0, count, self._group)]
-
     def _groups(self, texts: Sequence[str], role: Role) -> Iterator[Tokens]:
         """Yield the tokens of each group of texts; the next group is tokenised in the background."""
-        groups = [texts[group.start : group.stop] for group in self._ranges(len(texts))]
+        groups = [texts[start : start + self._group] for start in range(0, len(texts), self._group)]
         if len(groups) < 2:
             yield from (self.tokenize(group, role) for group in groups)
             return

@@ -5,7 +5,7 @@ A state is a few files in a folder; `with_fitted_state` adds them to the encoder
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,9 @@ def fit_state(
     if spec.identity.precision == "int8":
         from indexer.encoders.int8 import CALIBRATION_TEXTS, quantise
 
-        quantise(spec, _spread([text for block in texts() for text in block], CALIBRATION_TEXTS), folder)
+        sample = [text for block in texts() for text in block]
+        count = min(len(sample), CALIBRATION_TEXTS)
+        quantise(spec, [sample[place * len(sample) // count] for place in range(count)], folder)  # evenly spaced
         return {}
     request = FitRequest(spec, texts, folder, options, on_step)
     facts: dict[str, Any] = load_method(POOLINGS[spec.identity.pooling]).fit(request)
@@ -111,10 +113,3 @@ def _record(folder: Path) -> FittedRecord | None:
         return None
     except (OSError, ValueError) as error:
         raise ModelError(f"{path}: cannot be read: {error}. Fix: train again.") from error
-
-
-def _spread(texts: Sequence[str], most: int) -> list[str]:
-    """Return at most `most` of the texts, evenly spaced."""
-    if len(texts) <= most:
-        return list(texts)
-    return [texts[place * len(texts) // most] for place in range(most)]

@@ -12,7 +12,7 @@ import msgspec
 
 from indexer.errors import ConfigError, MismatchError, ModelError
 from indexer.models.encoder_spec import EncoderSpec
-from indexer.models.hub import ModelLocation, locate_model
+from indexer.models.hub import locate_model
 from indexer.models.identity import EncoderIdentity
 from indexer.models.model_files import ModelFiles, find_model_files, hash_files
 from indexer.models.model_json import read_json
@@ -59,7 +59,13 @@ def resolve_cross_encoder(config: RerankConfig) -> EncoderSpec:
     """
     if not config.model:
         raise ConfigError("rerank.model is empty; expected the hub id or folder of a cross-encoder.")
-    located, files = _located(config)
+    try:
+        located = locate_model(config.model, named_by=_NAMED_BY)
+        files = find_model_files(located.folder)
+    except ModelError as error:
+        if not config.sha256:
+            raise
+        raise ModelError(f"{error} {_FIXES}") from error
     _require_cross_encoder(files)
     identity = EncoderIdentity(
         kind="transformer",
@@ -78,17 +84,6 @@ def resolve_cross_encoder(config: RerankConfig) -> EncoderSpec:
             "or record this one: isotrope refit INDEX --set rerank.model=MODEL."
         )
     return spec
-
-
-def _located(config: RerankConfig) -> tuple[ModelLocation, ModelFiles]:
-    """Locate the model. Raises ModelError, with fixes if the recipe records the model."""
-    try:
-        located = locate_model(config.model, named_by=_NAMED_BY)
-        return located, find_model_files(located.folder)
-    except ModelError as error:
-        if not config.sha256:
-            raise
-        raise ModelError(f"{error} {_FIXES}") from error
 
 
 def with_recorded_hash(config: BuildConfig) -> BuildConfig:

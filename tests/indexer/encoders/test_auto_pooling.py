@@ -1,4 +1,4 @@
-"""`pooling = "auto"`: what a sentence-transformers folder says is what is done, or it is refused."""
+"""`pooling = "auto"` follows the settings of a sentence-transformers folder, or refuses the folder."""
 
 import json
 import shutil
@@ -58,7 +58,7 @@ def write(folder: Path, name: str, value: Any) -> None:
 
 
 def old_layout(folder: Path, pooling: dict[str, Any], modules: tuple[str, ...] = ("Transformer", "Pooling")) -> None:
-    """The files that sentence-transformers wrote up to version 5."""
+    """Write the files of sentence-transformers up to version 5."""
     paths = {"Transformer": "", "Pooling": "1_Pooling"}
     kinds = [
         {

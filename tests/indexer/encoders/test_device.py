@@ -1,4 +1,4 @@
-"""Devices and number types: asked-for means got, and `auto` takes the best there is."""
+"""Devices and number types: a named device is used or refused, and `auto` selects the best device."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ CPU, CUDA, MPS = torch.device("cpu"), torch.device("cuda"), torch.device("mps")
 
 
 def machine(monkeypatch: pytest.MonkeyPatch, gpus: int = 0, mps: bool = False, bf16: bool = True) -> None:
-    """Pretend to be on a machine with these devices."""
+    """Simulate a machine with these devices."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: bf16)
@@ -86,7 +86,7 @@ def test_the_class_bfloat16_on_cuda(monkeypatch: pytest.MonkeyPatch, half: str, 
 def test_the_class_bfloat16_on_the_cpu(has: bool, want: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_module, "multiplies_bfloat16", lambda: has)
     assert compute_dtype("bfloat16", "auto", CPU) == want
-    assert compute_dtype("bfloat16", "bfloat16", CPU) == torch.bfloat16  # asked for by name
+    assert compute_dtype("bfloat16", "bfloat16", CPU) == torch.bfloat16  # named explicitly
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A model's folder is somebody else's: what its files state has types and bounds, and nothing beside it is touched."""
+"""Model folders are untrusted: values in their files have types and bounds, and files outside are never used."""
 
 import json
 import os
@@ -47,7 +47,7 @@ SENTENCE_TRANSFORMERS: dict[str, Any] = {
 
 @pytest.fixture
 def folder(tiny_model: Callable[[str], Path], tmp_path: Path) -> Path:
-    """A sentence-transformers folder that a test may spoil."""
+    """Return a sentence-transformers folder for a test to modify."""
     copy = Path(shutil.copytree(tiny_model("bert"), tmp_path / "copy"))
     for name, value in SENTENCE_TRANSFORMERS.items():
         write(copy / name, value)
@@ -156,7 +156,7 @@ def test_numpy_leaves_a_config_that_its_weights_do_not_fit_to_others(folder: Pat
 
 
 def with_header(path: Path, header: Any, length: int | None = None) -> None:
-    """Put another header before the tensors of a safetensors file; `length` is what it says of itself."""
+    """Replace the header of a safetensors file; `length` is its stated length."""
     data = path.read_bytes()
     text = (header if isinstance(header, str) else json.dumps(header)).encode()
     rest = data[8 + int.from_bytes(data[:8], "little") :]
@@ -282,7 +282,7 @@ def test_converting_refuses_a_link_that_leads_out_of_the_folder(folder: Path, tm
 
 
 def test_a_snapshot_of_the_hub_is_made_of_links_that_are_its_own(folder: Path, tmp_path: Path) -> None:
-    """models--x/snapshots/REVISION/config.json is a link to models--x/blobs/HASH."""
+    """Link models--x/snapshots/REVISION/config.json to models--x/blobs/HASH."""
     pickled(folder)
     home = tmp_path / "hub" / "models--some--model"
     snapshot = home / "snapshots" / "0123"

@@ -1,4 +1,4 @@
-"""Static tables: files of word vectors in every form, folders of model2vec and sentence-transformers, damaged ones."""
+"""Static tables: word vectors in every format, folders of model2vec and sentence-transformers, and damaged files."""
 
 import bz2
 import gzip
@@ -71,7 +71,7 @@ def composed(word: str) -> str:
 
 
 def plain_read(data: bytes, dim: int) -> dict[str, list[float]]:
-    """The obvious reader of lines; the first of equal words counts."""
+    """Read lines in the obvious way; the first of identical words counts."""
     rows: dict[str, list[float]] = {}
     for line in data.decode("utf-8", "replace").rstrip("\n").split("\n"):
         word, *numbers = line.rstrip().rsplit(" ", dim)
@@ -81,7 +81,7 @@ def plain_read(data: bytes, dim: int) -> dict[str, list[float]]:
 
 @pytest.fixture
 def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes], EmbeddingTable]:
-    """The table of a file with these bytes, in a cache of its own."""
+    """Return a loader of the table in these bytes, with a separate cache."""
     monkeypatch.setenv("ISOTROPE_CACHE", str(tmp_path / "cache"))
 
     def load_bytes(data: bytes) -> EmbeddingTable:
@@ -99,7 +99,7 @@ def words_of(table: EmbeddingTable) -> list[str]:
 
 
 def pieces(table: EmbeddingTable, text: str) -> list[str]:
-    """What a text is cut into, as it stands there."""
+    """Return the pieces of a text, before normalisation."""
     return [text[start:end] for start, end in parsed(table.tokenizer).encode(text).offsets]
 
 
@@ -144,7 +144,7 @@ def test_a_table_is_the_same_in_every_form_and_packing(
 @settings(max_examples=50)
 @given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=2, max_size=8), st.booleans())
 def test_numbers_are_read_to_the_last_bit(numbers: list[float], signed: bool) -> None:
-    text = " ".join(f"{number:+}" if signed else repr(number) for number in numbers)  # Arrow does not take a "+"
+    text = " ".join(f"{number:+}" if signed else repr(number) for number in numbers)  # Arrow does not accept a "+"
     ((_, vectors),) = parse_text(Path("words"), [f"word {text}".encode()], len(numbers), None)
     np.testing.assert_array_equal(vectors[0], np.array(numbers, np.float32))
 
@@ -331,7 +331,7 @@ TOKENS = {"[PAD]": 0, "[UNK]": 1, "whale": 2, "sings": 3, "the": 4}
 
 
 def make_folder(folder: Path, tensors: dict[str, torch.Tensor], config: dict[str, Any] | None = None) -> Path:
-    """A model2vec folder; its tokenizer.json cuts, pads and adds special tokens that have no rows."""
+    """Write a model2vec folder whose tokenizer.json truncates, pads and adds special tokens without rows."""
     tokenizer = Tokenizer(WordLevel(TOKENS, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = Whitespace()
     tokenizer.post_processor = TemplateProcessing(single="[CLS] $A", special_tokens=[("[CLS]", 101)])
@@ -447,7 +447,7 @@ def test_other_folders_are_refused(tmp_path: Path, files: dict[str, Any], messag
 
 
 def static_embedding(tokenizer: Path, rows: torch.Tensor) -> Any:
-    """sentence-transformers' own module."""
+    """Write a folder with the module of sentence-transformers itself."""
     modules = pytest.importorskip("sentence_transformers.sentence_transformer.modules")
     return modules.StaticEmbedding(Tokenizer.from_file(str(tokenizer)), embedding_weights=rows)
 
@@ -474,7 +474,7 @@ def test_a_folder_of_sentence_transformers_gives_its_means(tmp_path: Path, path:
     kinds = [{"type": "sentence_transformers.models.StaticEmbedding", "path": path}, {"type": "x.Normalize"}]
     (folder / "modules.json").write_text(json.dumps(kinds))
     texts, table = ["the whale sings the song", "whale"], load_table(folder)
-    assert table.unknown == -1  # there its row counts like any other
+    assert table.unknown == -1  # its row counts like any other
     np.testing.assert_allclose(means(table, texts), own_means(module, texts), rtol=1e-6)
     assert find_table_files(folder).weights == (f"{path}/model.safetensors".removeprefix("/"),)
 

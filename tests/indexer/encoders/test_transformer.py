@@ -1,4 +1,4 @@
-"""How texts become rows: order, prefixes, counting, batches, running out of memory, equal bits."""
+"""Encoding of texts: order, prefixes, statistics, batches, out-of-memory errors, equal bits."""
 
 import json
 import shutil
@@ -59,7 +59,7 @@ def test_a_plan_holds_every_text_once_within_the_budget(
 
 @given(st.lists(st.integers(1, 12), max_size=200), st.integers(1, 60))
 def test_an_exact_plan_pads_only_what_does_not_fill_a_batch(lengths: list[int], budget: int) -> None:
-    """Of the n texts of one length, n modulo the rows of a batch may share one with other lengths, not more."""
+    """Of n texts of one length, at most n modulo the batch size share a batch with other lengths."""
     batches = [[lengths[i] for i in batch] for batch in BatchPlan(budget, exact=True)(lengths)]
     for length in set(lengths):
         rows = max(1, budget // length)
@@ -147,7 +147,7 @@ def test_each_batch_is_reported_with_its_texts_and_tokens(bert: Path) -> None:
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("model", ["", pytest.param(EncoderConfig.model, marks=pytest.mark.check)])
 def test_the_same_texts_give_the_same_bits_for_any_number_of_threads(model: str, precision: str, bert: Path) -> None:
-    """Also with matrices so small that a product cut over threads would add up in another order."""
+    """Bits are equal even with matrices so small that a product split over threads would sum in another order."""
     config = EncoderConfig(model=model or str(bert), max_length=64, precision=precision, batch_tokens=32)  # type: ignore[arg-type]
     encoders = [load_encoder(config, RunOptions(device="cpu", threads=threads)) for threads in (1, 2, 3)]
     rows = [encoder.encode(TEXTS, "document").tobytes() for encoder in encoders]
