@@ -28,6 +28,7 @@ from indexer.system.safetensors_file import SafetensorsFile
 from indexer.system.threads import single_blas_thread
 
 _ERF = np.frompyfunc(math.erf, 1, 1)
+_PLAIN = {"hidden_act": ("gelu",), "position_embedding_type": (None, "absolute"), "is_decoder": (None, False)}
 _SIZES = (
     "hidden_size",
     "intermediate_size",
@@ -170,11 +171,7 @@ def _unsuited(files: ModelFiles) -> str:
     config = files.config
     if config.model_type != "bert":
         return f'the model type in config.json is "{config.model_type}"'
-    for name, plain in (
-        ("hidden_act", ("gelu",)),
-        ("position_embedding_type", (None, "absolute")),
-        ("is_decoder", (None, False)),
-    ):
+    for name, plain in _PLAIN.items():
         if getattr(config, name) not in plain:
             return f'{name} is "{getattr(config, name)}"'
     if missing := [name for name in (*_SIZES, "layer_norm_eps") if getattr(config, name) is None]:

@@ -79,7 +79,7 @@ def locate_model(model: str, folder: str | Path | None = None, named_by: str = _
 
     Raises ModelError with a fix if it is missing: `named_by` are the options that name a model's folder.
     """
-    if folder is not None or _is_folder(model):
+    if folder is not None or model.startswith((".", "~")) or Path(model).is_absolute() or Path(model).is_dir():
         path = Path(folder if folder is not None else model).expanduser()
         if not path.is_dir():
             raise ModelError(f"{path}: no such folder; expected one with a model's config.json and safetensors.")
@@ -100,10 +100,6 @@ def locate_table(model: str, path: str | Path | None = None) -> ModelLocation:
     if path is None and is_table and file.parent.is_dir() and not file.exists():
         raise ModelError(f"{file}: no such file; expected a table of word vectors, or a model2vec folder or hub id.")
     return locate_model(model, path)
-
-
-def _is_folder(model: str) -> bool:
-    return model.startswith((".", "~")) or Path(model).is_absolute() or Path(model).is_dir()
 
 
 def _cached(model: str) -> Path | None:

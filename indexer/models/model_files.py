@@ -96,18 +96,13 @@ def find_model_files(folder: Path) -> ModelFiles:
     )
 
 
-def is_word_file(path: Path) -> bool:
-    """Return whether a table is a file of word vectors; other tables are folders."""
-    return path.is_file()
-
-
 def find_table_files(path: Path) -> TableFiles:
     """List the files that determine a table's results.
 
     Raises ModelError, with the actual and the expected contents, if there is no table, if a file of it is missing, or
     if another module would change the embedding.
     """
-    if is_word_file(path):
+    if path.is_file():
         return TableFiles("words", path.parent, (path.name,))
     if not path.is_dir():
         raise ModelError(f"{path}: no such file or folder; expected a file of word vectors, or a model2vec folder.")
@@ -221,9 +216,16 @@ def _weights(root: Path) -> tuple[str, ...]:
     if (root / "model.safetensors").is_file():
         return ("model.safetensors",)
     index = root / "model.safetensors.index.json"
-    if not index.is_file():
-        raise ModelError(_no_weights(root))
-    return (index.name, *shards(root, index.name))
+    if index.is_file():
+        return (index.name, *shards(root, index.name))
+    if pickled := sorted(path.name for path in root.glob("pytorch_model*.bin")):
+        raise ModelError(
+            f"{root}: has only {pickled[0]}, a pickle, which can run code when loaded; expected "
+            f"model.safetensors. Fix: isotrope convert {root} -o NEW_FOLDER"
+        )
+    raise ModelError(
+        f"{root}: no model.safetensors (found {_listing(root)}); expected a model's weights in this format."
+    )
 
 
 def shards(root: Path, index: str) -> list[str]:
@@ -238,21 +240,10 @@ def shards(root: Path, index: str) -> list[str]:
     return names
 
 
-def _no_weights(root: Path) -> str:
-    pickled = sorted(path.name for path in root.glob("pytorch_model*.bin"))
-    if pickled:
-        return (
-            f"{root}: has only {pickled[0]}, a pickle, which can run code when loaded; expected "
-            f"model.safetensors. Fix: isotrope convert {root} -o NEW_FOLDER"
-        )
-    return f"{root}: no model.safetensors (found {_listing(root)}); expected a model's weights in this format."
-
-
 def _tokenizer(root: Path, config: ModelConfig) -> tuple[str, ...]:
-    whole = ("tokenizer.json",) if (root / "tokenizer.json").is_file() else ()
-    vocabulary: tuple[str, ...] = whole
-    if not whole or config.model_type in PYTHON_TOKENIZED:
-        vocabulary = (*whole, *(name for name in _VOCABULARIES if (root / name).is_file()))
+    vocabulary = [name for name in ("tokenizer.json",) if (root / name).is_file()]
+    if not vocabulary or config.model_type in PYTHON_TOKENIZED:
+        vocabulary += [name for name in _VOCABULARIES if (root / name).is_file()]
     if not vocabulary:
         raise ModelError(
             f"{root}: no tokenizer (found {_listing(root)}); expected tokenizer.json, or a vocabulary such "
@@ -280,24 +271,20 @@ def _static_module(folder: Path) -> PurePosixPath:
     entries = read_modules(folder)
     kinds = [entry.kind for entry in entries]
     if "StaticEmbedding" not in kinds:
-        raise ModelError(_no_table(folder, kinds))
+        named = _model_type(folder)
+        found = f"modules.json names {', '.join(kinds)}" if kinds else f"found {_listing(folder)}"
+        found = f'config.json has the model type "{named}"' if named else found
+        fix = ' Fix: for a transformer, set encoder.kind = "transformer".' if named or kinds else ""
+        raise ModelError(
+            f"{folder}: no static table ({found}); expected config.json with the model type model2vec, or modules.json "
+            f"with a StaticEmbedding.{fix}"
+        )
     if kinds not in _TABLE_MODULES:
         raise ModelError(
             f"{folder}: its modules are {', '.join(kinds)}; expected StaticEmbedding and at most Normalize after it."
         )
     safe_join(folder, entries[0].path)
     return PurePosixPath(entries[0].path)
-
-
-def _no_table(folder: Path, kinds: list[str]) -> str:
-    named = _model_type(folder)
-    found = f"modules.json names {', '.join(kinds)}" if kinds else f"found {_listing(folder)}"
-    found = f'config.json has the model type "{named}"' if named else found
-    fix = ' Fix: for a transformer, set encoder.kind = "transformer".' if named or kinds else ""
-    return (
-        f"{folder}: no static table ({found}); expected config.json with the model type model2vec, or modules.json "
-        f"with a StaticEmbedding.{fix}"
-    )
 
 
 def _complete(files: TableFiles) -> TableFiles:

@@ -23,7 +23,7 @@ from indexer.models.model_files import (
     hash_files,
     hash_table_files,
 )
-from indexer.models.sentence_transformers_folder import FolderSettings, read_folder_settings
+from indexer.models.sentence_transformers_folder import read_folder_settings
 from indexer.recipe.config import BuildConfig, EncoderConfig
 from indexer.recipe.paper_methods import POOLINGS, load_method
 from indexer.store import layout
@@ -69,7 +69,13 @@ def resolve_spec(recipe: BuildConfig | EncoderConfig, folder: str | Path | None 
     """
     config, of_pooling = _settings(recipe)
     if not config.traits.encodes_texts:
-        return _spec_of_vectors(config, folder, rules)
+        if folder:
+            raise ConfigError(
+                f"{folder}: the embeddings came with the corpus and no model is run, so there is no model to name. "
+                "Fix: leave out --model."
+            )
+        identity = EncoderIdentity(config.kind, rules or VECTOR_RULES, model=config.model)
+        return EncoderSpec(config.model, "", identity, identity.fingerprint)
     if config.traits.has_table:
         return _spec_of_table(config, of_pooling, folder, rules)
     located = locate_model(config.model, folder)
@@ -125,16 +131,6 @@ def _settings(recipe: BuildConfig | EncoderConfig) -> tuple[EncoderConfig, dict[
     return config, {paper.identity: load_method(paper).identity_value(whole.paper(paper.section))}
 
 
-def _spec_of_vectors(config: EncoderConfig, folder: str | Path | None, rules: int) -> EncoderSpec:
-    if folder:
-        raise ConfigError(
-            f"{folder}: the embeddings came with the corpus and no model is run, so there is no model to name. "
-            "Fix: leave out --model."
-        )
-    identity = EncoderIdentity(config.kind, rules or VECTOR_RULES, model=config.model)
-    return EncoderSpec(config.model, "", identity, identity.fingerprint)
-
-
 def with_fitted_state(spec: EncoderSpec, folder: str | Path, files: dict[str, str]) -> EncoderSpec:
     """Return the encoder with a fitted state: `files` (name -> sha256) in `folder`."""
     identity = replace(spec.identity, state=files)
@@ -159,21 +155,18 @@ def _text_settings(config: EncoderConfig, files: ModelFiles) -> dict[str, Any]:
             "document_prefix": config.document_prefix,
         }
     stated = read_folder_settings(files.folder)
+    if config.max_length not in (0, EncoderConfig.max_length):
+        max_length = check_max_length(config.max_length, files)
+    else:  # sentence-transformers ignores RoBERTa's unused positions: some folders state 514 where 512 fit
+        limits = [stated.max_length or model_max_length(files), max_positions(files)]
+        max_length = min(limit for limit in limits if limit > 0)
     return {
         "pooling": stated.pooling,
-        "max_length": _auto_length(config, files, stated),
+        "max_length": max_length,
         "query_prefix": config.query_prefix or stated.query_prompt,
         "document_prefix": config.document_prefix or stated.document_prompt,
         "lowercase": stated.lowercase,
     }
-
-
-def _auto_length(config: EncoderConfig, files: ModelFiles, stated: FolderSettings) -> int:
-    if config.max_length not in (0, EncoderConfig.max_length):
-        return check_max_length(config.max_length, files)
-    # sentence-transformers ignores RoBERTa's unused positions: some folders state 514 where 512 fit.
-    limits = [stated.max_length or model_max_length(files), max_positions(files)]
-    return min(limit for limit in limits if limit > 0)
 
 
 def num_layers(files: ModelFiles) -> int:

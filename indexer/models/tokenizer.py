@@ -133,7 +133,13 @@ class FastTokenizer:
                 try:
                     return encode(texts)
                 except TypeError as error:
-                    raise CorpusError(_not_unicode(texts)) from error
+                    broken = next(
+                        (text for text in texts if any("\ud800" <= letter <= "\udfff" for letter in text)), ""
+                    )
+                    raise CorpusError(
+                        f"the text {broken[:60]!a} is not valid Unicode (it contains a lone surrogate). "
+                        "Fix: use the right encoding."
+                    ) from error
         except ModelError as error:
             if len(texts) > 1:  # the library does not name the text
                 for text in texts:
@@ -167,12 +173,6 @@ def _flat(rows: list[list[int]], total: int) -> Int32Array:
         return np.fromiter(chain.from_iterable(rows), np.int32, total)
     except OverflowError as error:
         raise ModelError(f"the tokenizer returns token {max(map(max, rows)):,}, which no model has.") from error
-
-
-def _not_unicode(texts: list[str]) -> str:
-    broken = next((text for text in texts if any("\ud800" <= character <= "\udfff" for character in text)), "")
-    text = ascii(broken[:60])
-    return f"the text {text} is not valid Unicode (it contains a lone surrogate). Fix: use the right encoding."
 
 
 def open_model_tokenizer(spec: EncoderSpec) -> TextTokenizer:
@@ -218,8 +218,12 @@ def load_tokenizer(folder: Path, max_length: int, lowercase: bool) -> TextTokeni
         backend = tokenizer.backend_tokenizer
         backend.no_truncation()
         backend.no_padding()
-        if lowercase:
-            _lowercase(backend)
+        if lowercase:  # before the tokenizer's own normaliser, as with sentence-transformers' do_lower_case
+            from tokenizers.normalizers import Lowercase
+            from tokenizers.normalizers import Sequence as Chain
+
+            given = backend.normalizer
+            backend.normalizer = Chain([Lowercase()] if given is None else [Lowercase(), given])
         facts = _facts(tokenizer)
     return TextTokenizer(FastTokenizer(backend, facts.types == "given", str(folder)), facts, max_length)
 
@@ -255,15 +259,6 @@ def _require_own_files(folder: Path, tokenizer: Any, lowercase: bool) -> None:
         )
     if lowercase:
         raise ModelError(f"{folder}: sets do_lower_case, which is not supported for a Python tokenizer.")
-
-
-def _lowercase(backend: Any) -> None:
-    """Lower-case before the tokenizer's own normaliser, as sentence-transformers' do_lower_case does."""
-    from tokenizers.normalizers import Lowercase
-    from tokenizers.normalizers import Sequence as Chain
-
-    given = backend.normalizer
-    backend.normalizer = Chain([Lowercase()] if given is None else [Lowercase(), given])
 
 
 def _facts(tokenizer: Any) -> TokenizerInfo:

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from tokenizers import Tokenizer
 
 from indexer.arrays import Float32Array
@@ -133,7 +132,14 @@ def _rows(path: Path) -> Float32Array:
     if rows.ndim != 2 or not rows.size:
         raise ModelError(f'{path}: the tensor "{name}" has the shape {rows.shape}; expected (tokens, dimensions).')
     if "mapping" in tensors:
-        rows = rows[_mapping(tensors, len(rows))]
+        mapping = tensors.integers("mapping")
+        if mapping.ndim != 1 or not mapping.size:
+            raise ModelError(f'{path}: "mapping" has the shape {mapping.shape}; expected (tokens,).')
+        if mapping.min() < 0 or mapping.max() >= len(rows):
+            raise ModelError(
+                f'{path}: "mapping" has rows from {mapping.min()} to {mapping.max()}, but there are {len(rows):,} rows.'
+            )
+        rows = rows[mapping]
     if "weights" in tensors:
         weights = tensors.floats("weights")
         if weights.shape != (len(rows),):
@@ -142,17 +148,6 @@ def _rows(path: Path) -> Float32Array:
             )
         rows = rows * weights[:, None]
     return rows
-
-
-def _mapping(tensors: SafetensorsFile, rows: int) -> npt.NDArray[np.int64]:
-    mapping = tensors.integers("mapping")
-    if mapping.ndim != 1 or not mapping.size:
-        raise ModelError(f'{tensors.path}: "mapping" has the shape {mapping.shape}; expected (tokens,).')
-    if mapping.min() < 0 or mapping.max() >= rows:
-        raise ModelError(
-            f'{tensors.path}: "mapping" has rows from {mapping.min()} to {mapping.max()}, but there are {rows:,} rows.'
-        )
-    return mapping
 
 
 def _require_finite(path: Path, vectors: Float32Array) -> None:

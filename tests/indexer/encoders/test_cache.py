@@ -124,7 +124,7 @@ def test_a_resealed_tokenizer_that_is_none_is_an_error(
     config = EncoderConfig(model=str(tiny_model("bert")), max_length=32, precision="float32")
     load_encoder(config, RunOptions(backend="numpy"))
     resealed(next((cache / "tokenizers").iterdir()), "tokenizer.json", text)
-    with pytest.raises(ModelError, match="not a tokenizer that was kept"):
+    with pytest.raises(ModelError, match="is not a cached tokenizer"):
         load_encoder(config, RunOptions(backend="numpy"))
 
 
@@ -137,7 +137,7 @@ def test_resealed_facts_of_a_table_that_lie_are_an_error(cache: Path, tmp_path: 
     folder = next((cache / "tables").iterdir())
     facts = json.loads((folder / "facts.json").read_text(encoding="utf-8"))
     resealed(folder, "facts.json", json.dumps(facts | changes))
-    with pytest.raises(ModelError, match=r"Delete (that|the) folder"):
+    with pytest.raises(ModelError, match=r"[Dd]elete th(e|is) folder"):
         load_table(tmp_path / "words.txt")
 
 

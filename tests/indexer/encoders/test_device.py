@@ -112,7 +112,7 @@ def test_half_types_that_a_device_does_not_compute_in_are_refused(monkeypatch: p
     machine(monkeypatch, gpus=1, bf16=False)
     with pytest.raises(ConfigError, match="which a CPU does not support"):
         compute_dtype("bfloat16", "float16", CPU)
-    with pytest.raises(ConfigError, match="not used on MPS"):
+    with pytest.raises(ConfigError, match="not supported on MPS"):
         compute_dtype("bfloat16", "bfloat16", MPS)
     with pytest.raises(MachineError, match="this GPU does not support"):
         compute_dtype("bfloat16", "bfloat16", CUDA)

@@ -133,7 +133,7 @@ def test_the_packaged_minilm_is_found_by_either_name(offline: None, name: str) -
 @pytest.mark.parametrize("name", ["config.json", "1_Pooling/config.json"])
 def test_a_packaged_file_with_other_bytes_is_refused(offline: None, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(hub, "DEMO_SHA256", {**DEMO_SHA256, name: "0" * 64})
-    with pytest.raises(ModelError, match=rf"{name}: the packaged model is not the one .* expected 0000"):
+    with pytest.raises(ModelError, match=rf"{name}: the packaged model differs from the one .* expected 0000"):
         resolve_spec(EncoderConfig())
 
 

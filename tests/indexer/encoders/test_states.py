@@ -133,7 +133,7 @@ def test_the_role_selects_the_prefix(tiny_model: Callable[[str], Path]) -> None:
 
 @pytest.mark.parametrize("average", [(0,), (1, 0), ()])
 def test_layers_that_were_not_loaded_are_refused(average: tuple[int, ...], tiny_model: Callable[[str], Path]) -> None:
-    with pytest.raises(ConfigError, match=r"loaded for \[1\]; load it with encoder\.layers naming every layer"):
+    with pytest.raises(ConfigError, match=r"loaded for \[1\]\. Fix: name every layer in encoder\.layers"):
         load(tiny_model("bert"), layers=(1,)).states(TEXTS, [(average, "mean")])
 
 

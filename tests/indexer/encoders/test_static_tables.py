@@ -28,7 +28,7 @@ from indexer.encoders.static import tables as static_tables
 from indexer.encoders.static.tables import EmbeddingTable, load_table
 from indexer.encoders.static.word_vectors import parse_binary, parse_text
 from indexer.errors import MachineError, ModelError
-from indexer.models.model_files import find_table_files, hash_table_files, is_word_file
+from indexer.models.model_files import find_table_files, hash_table_files
 
 Vectors = npt.NDArray[np.float32]
 WORDS = ["the", "whale", "sings", "n't", "été", ". . .", "!", "1984"]
@@ -321,8 +321,9 @@ def test_a_word_file_has_the_same_hashes_under_any_name(tmp_path: Path) -> None:
     one, other = (find_table_files(tmp_path / name) for name in ("one.txt", "other"))
     assert (one.kind, one.root, one.weights) == ("words", tmp_path, ("one.txt",))
     assert hash_table_files(one) == hash_table_files(other)
-    assert is_word_file(tmp_path / "other")
-    assert not is_word_file(tmp_path)
+    assert one.kind == other.kind == "words"
+    with pytest.raises(ModelError, match="no static table"):
+        find_table_files(tmp_path)
 
 
 # --- folders ---
@@ -393,7 +394,10 @@ def test_the_unknown_token_of_a_unigram_is_known_by_its_number(tmp_path: Path) -
             "rows from 0 to 2, but there are 2",
         ),
         ({"embeddings": torch.ones(2, 2), "mapping": torch.ones(5)}, '"mapping" is of type F32; expected integers'),
-        ({"embeddings": torch.ones(5, 2), "weights": torch.ones(4)}, '"weights" has the shape (4,); expected one for'),
+        (
+            {"embeddings": torch.ones(5, 2), "weights": torch.ones(4)},
+            '"weights" has the shape (4,); expected one weight for',
+        ),
     ],
 )
 def test_tensors_that_make_no_table_are_refused(tmp_path: Path, tensors: dict[str, torch.Tensor], message: str) -> None:
@@ -405,7 +409,11 @@ def test_damaged_files_of_a_folder_are_refused(tmp_path: Path) -> None:
     folder = make_folder(tmp_path / "model", {"embeddings": torch.ones(5, 2)})
     weights, tokenizer = folder / "model.safetensors", folder / "tokenizer.json"
     whole = weights.read_bytes()
-    for data, message in ((whole[:-4], "cut short"), (whole[:20], "as safetensors"), (b"", "as safetensors")):
+    for data, message in (
+        (whole[:-4], "truncated or damaged"),
+        (whole[:20], "as safetensors"),
+        (b"", "as safetensors"),
+    ):
         weights.write_bytes(data)
         with pytest.raises(ModelError, match=message):
             load_table(folder)

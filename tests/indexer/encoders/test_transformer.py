@@ -257,12 +257,12 @@ def test_a_tokenizer_larger_than_the_model_is_refused(bert: Path) -> None:
     run = encoder.tokenizer.run
     assert isinstance(run, FastTokenizer)
     run.tokenizer.add_tokens(["zebra"])
-    with pytest.raises(ModelError, match=r"gives token 207, but the model has embeddings for 207"):
+    with pytest.raises(ModelError, match=r"returns token 207, but the model has embeddings for 207"):
         encoder.encode(["zebra"], "document")
 
 
 def test_a_length_that_leaves_no_room_between_special_tokens_is_refused(bert: Path) -> None:
-    with pytest.raises(ConfigError, match="2 tokens are special ones; expected at least 3"):
+    with pytest.raises(ConfigError, match="2 tokens are special tokens; expected at least 3"):
         load(bert, max_length=2)
 
 
