@@ -176,7 +176,7 @@ def load_word_table(path: Path) -> EmbeddingTable:
     rows, dim = facts.shape
     size = (folder / _ROWS).stat().st_size
     if min(rows, dim) < 1 or 4 * rows * dim != size or facts.unknown != rows:
-        raise ModelError(f"{folder}: {_ROWS} has {size:,} bytes, but {_FACTS} states {facts}. Fix: delete this folder.")
+        raise ModelError(f"{folder}: {_ROWS} has {size:,} bytes, but {_FACTS} states {facts}. Fix: delete the folder.")
     vectors = np.asarray(np.memmap(folder / _ROWS, "<f4", "r", shape=facts.shape))
     tokenizer = (folder / _TOKENIZER).read_text(encoding="utf-8")
     return EmbeddingTable(vectors, tokenizer, facts.unknown, True, facts.lowercase, tuple(facts.notes))

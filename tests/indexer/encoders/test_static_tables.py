@@ -396,7 +396,7 @@ def test_the_unknown_token_of_a_unigram_is_known_by_its_number(tmp_path: Path) -
         ({"embeddings": torch.ones(2, 2), "mapping": torch.ones(5)}, '"mapping" is of type F32; expected integers'),
         (
             {"embeddings": torch.ones(5, 2), "weights": torch.ones(4)},
-            '"weights" has the shape (4,); expected one weight for',
+            '"weights" has the shape (4,); expected one',
         ),
     ],
 )
@@ -410,7 +410,7 @@ def test_damaged_files_of_a_folder_are_refused(tmp_path: Path) -> None:
     weights, tokenizer = folder / "model.safetensors", folder / "tokenizer.json"
     whole = weights.read_bytes()
     for data, message in (
-        (whole[:-4], "truncated or damaged"),
+        (whole[:-4], "truncated"),
         (whole[:20], "as safetensors"),
         (b"", "as safetensors"),
     ):
