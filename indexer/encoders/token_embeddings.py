@@ -56,7 +56,17 @@ class TokenEmbeddings:
 
     def __init__(self, spec: EncoderSpec, options: RunOptions = _DEFAULTS, special: bool = True) -> None:
         self.spec, self._special = spec, special
-        self._encoder = _open(spec, options)
+        self._encoder: TokenEncoder
+        if spec.traits.has_table:
+            from indexer.encoders.static.encoder import StaticEncoder
+
+            self._encoder = StaticEncoder(spec, options)
+        elif spec.traits.has_layers:
+            from indexer.encoders.transformer import TransformerEncoder
+
+            self._encoder = TransformerEncoder(spec, options)
+        else:
+            raise ConfigError(f'encoder.kind is "{spec.identity.kind}", which has no token vectors.')
 
     @property
     def tokenizer(self) -> TextTokenizer:
@@ -93,15 +103,3 @@ class TokenEmbeddings:
         kept = (inside >= facts.head) & (inside < np.repeat(tokens.cut_lengths - facts.tail, tokens.cut_lengths))
         counts = np.add.reduceat(kept, tokens.starts[:-1], dtype=np.int64)
         return rows[kept], np.concatenate([[0], np.cumsum(counts)])
-
-
-def _open(spec: EncoderSpec, options: RunOptions) -> TokenEncoder:
-    if spec.traits.has_table:
-        from indexer.encoders.static.encoder import StaticEncoder
-
-        return StaticEncoder(spec, options)
-    if not spec.traits.has_layers:
-        raise ConfigError(f'encoder.kind is "{spec.identity.kind}", which has no token vectors.')
-    from indexer.encoders.transformer import TransformerEncoder
-
-    return TransformerEncoder(spec, options)

