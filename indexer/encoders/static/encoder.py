@@ -37,9 +37,7 @@ class StaticEncoder:
 
     def __init__(self, spec: EncoderSpec, options: RunOptions) -> None:
         if options.backend != "auto":
-            raise ConfigError(
-                f"the backend {options.backend} runs models, not tables. Fix: leave out --backend."
-            )
+            raise ConfigError(f"the backend {options.backend} runs models, not tables. Fix: leave out --backend.")
         if options.device not in ("auto", "cpu"):  # a table runs on the CPU, but FAISS may use the device
             from indexer.encoders.device import choose_device
 
