@@ -1,4 +1,4 @@
-"""Slow, obvious re-implementations that fast code is compared with."""
+"""Slow, obvious re-implementations to compare fast code with."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ Array = npt.NDArray[np.floating]
 
 
 def whitening_projection(rows: Array, strength: float, dim: int, shrinkage: float = 0.0, floor: float = 1e-9) -> Array:
-    """The definition, by singular values of the centred rows and without moments."""
+    """Return the whitening by definition: from singular values of the centred rows, without moments."""
     centred = np.asarray(rows, np.float64) - np.mean(rows, axis=0, dtype=np.float64)
     _, singular, directions = np.linalg.svd(centred, full_matrices=True)
     variances = np.zeros(centred.shape[1])
@@ -27,7 +27,7 @@ def whitening_projection(rows: Array, strength: float, dim: int, shrinkage: floa
 
 
 def best_rows(vectors: Array, query: Array, ids: Sequence[str], k: int) -> list[tuple[str, float]]:
-    """(id, score) of the k best by a float64 dot product rounded to float32, ties by id."""
+    """Return (id, score) of the k best by a float64 dot product rounded to float32, ties by id."""
     scores = [np.float32(sum(float(a) * float(b) for a, b in zip(row, query, strict=True))) for row in vectors]
     order = sorted(range(len(ids)), key=lambda row: (-float(scores[row]), ids[row]))
     return [(ids[row], float(scores[row])) for row in order[:k]]
@@ -41,8 +41,9 @@ def held_out_recall(
     search: Callable[[Array, int], list[int]],
     k: int,
 ) -> list[float]:
-    """Share of each query's first k answers that score as much as the k-th best row, the query's own document
-    and all with the same text or vector left out of both lists. `search(query, depth)` gives rows, best first."""
+    """Return the share of each query's first k answers that score at least as high as the k-th best row. Both lists
+    exclude the query's document and rows with the same text or vector. `search(query, depth)` returns rows, best
+    first."""
     shares = []
     for query, row in zip(np.asarray(queries, np.float64), own, strict=True):
         scores = [float(query @ np.asarray(vector, np.float64)) for vector in vectors]
@@ -54,7 +55,7 @@ def held_out_recall(
 
 
 def iso_score(vectors: Array) -> float:
-    """IsoScore (Rudman et al., Findings of ACL 2022), algorithm 1, step by step."""
+    """Return IsoScore (Rudman et al., Findings of ACL 2022), algorithm 1, step by step."""
     n = vectors.shape[1]
     rows = np.asarray(vectors, np.float64)
     _, directions = np.linalg.eigh(np.cov(rows.T))
@@ -67,20 +68,20 @@ def iso_score(vectors: Array) -> float:
 
 
 def partition_ratio(vectors: Array) -> float:
-    """min Z / max Z, Z(c) = sum of exp(c . v), over the singular vectors of the rows, both ways round."""
+    """Return min Z / max Z, Z(c) = sum of exp(c . v), over the singular vectors c of the rows and over -c."""
     _, _, directions = np.linalg.svd(np.asarray(vectors, np.float64), full_matrices=True)
     sums = [np.exp(vectors @ (sign * c)).sum() for c in directions for sign in (1, -1)]
     return float(min(sums) / max(sums))
 
 
 def resamples(items: int, name: str, count: int = 1000) -> npt.NDArray[np.int64]:
-    """The items that each bootstrap resample of a name draws, (count, items)."""
+    """Return the items of each bootstrap resample of a name, (count, items)."""
     seed = int(hashlib.sha256(name.encode()).hexdigest()[:16], 16)
     return np.random.default_rng(seed).integers(0, items, (count, items))
 
 
 def percentile_interval(values: Sequence[float]) -> tuple[float, float]:
-    """The middle 95 % of resampled values, with linear interpolation between neighbours."""
+    """Return the middle 95 % of resampled values, with linear interpolation."""
     ordered, last = sorted(values), len(values) - 1
 
     def at(share: float) -> float:

@@ -131,7 +131,7 @@ def test_an_engine_that_loads_ahead_refuses_another_encoder_at_the_first_questio
     index: Path, tiny_model: Callable[[str], Path]
 ) -> None:
     engine = SearchEngine(index, model=tiny_model("roberta"), ahead=True)
-    with pytest.raises(MismatchError, match="not the one this index was built with"):
+    with pytest.raises(MismatchError, match="differs from the one this index was built with"):
         engine.search("whale song")
 
 

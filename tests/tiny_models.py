@@ -2,9 +2,9 @@
 
     folder = make_tiny_model("bert", tmp_path / "bert")
 
-Every parameter is random, norms and biases included, so that a step left out shows. Seeds are fixed: the same name
-gives the same bytes. Tokenizers are written by hand from the printable ASCII characters and a few words, so that any
-ASCII text tokenises. XLM's tokenizer is the library's own Python one, which needs sacremoses (extra `dev`).
+Every parameter is random, including norms and biases, so that a missing step is visible. Seeds are fixed: the same name
+gives the same bytes. Tokenizers consist of the printable ASCII characters and a few words, so that any ASCII text
+tokenises. XLM uses the library's Python tokenizer, which needs sacremoses (extra `dev`).
 """
 
 import json
@@ -29,17 +29,16 @@ class _Recipe:
     model: str  # a class of transformers
     config: str
     settings: dict[str, Any]
-    tokenizer: Callable[[Path], int]  # writes the tokenizer's files, returns the vocabulary's size
+    tokenizer: Callable[[Path], int]  # writes the tokenizer's files and returns the vocabulary size
 
 
 def architectures() -> list[str]:
-    """The names `make_tiny_model` takes."""
+    """Return the names that `make_tiny_model` accepts."""
     return list(_recipes())
 
 
 def architecture_cases(*representatives: str, without: Iterable[str] = ()) -> list[Any]:
-    """Values for `parametrize`: in `make test` some architectures, each for a way in which they differ; in
-    `make check` all."""
+    """Return values for `parametrize`: representative architectures in `make test`, all in `make check`."""
     names = [*representatives, *(name for name in architectures() if name not in {*representatives, *without})]
     return [pytest.param(name, marks=[] if name in representatives else pytest.mark.check) for name in names]
 
@@ -72,9 +71,9 @@ def _save_quietly(model: Any, folder: Path) -> None:
 
 
 def make_tiny_cross_encoder(folder: Path, labels: int = 1, architecture: str = "bert", **config: Any) -> Path:
-    """Write a model that reads two texts together and gives `labels` scores; `config` are further settings of it.
+    """Write a model that reads two texts together and returns `labels` scores; `config` are further settings.
 
-    Its scores are spread widely, so that rounding puts no two documents in another order.
+    Its scores are spread widely, so that rounding does not change the order of documents.
     """
     import transformers
 
@@ -86,14 +85,14 @@ def make_tiny_cross_encoder(folder: Path, labels: int = 1, architecture: str = "
     _randomise(model, seed=labels)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            if parameter.dim() == 2 and parameter.shape[0] == labels:  # what gives the scores
+            if parameter.dim() == 2 and parameter.shape[0] == labels:  # the layer of the scores
                 parameter.mul_(10 if name.startswith(("classifier", "score")) else 1)
     _save_quietly(model, folder)
     return folder
 
 
 def _randomise(model: torch.nn.Module, seed: int) -> None:
-    """Norm weights around 1, all others around 0, none of them exactly there."""
+    """Set norm weights near 1 and all others near 0, none exactly."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():

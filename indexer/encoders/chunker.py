@@ -1,6 +1,6 @@
-"""What the rows of a part stand for: the texts of its documents or, with chunking, windows of those.
+"""The texts behind the rows of a part: the texts of its documents or, with chunking, their windows.
 
-Windows are made of the encoder's own tokens, and are no larger than it takes with its prefix and special tokens.
+Windows are counted in the encoder's tokens and leave room for its prefix and special tokens.
 """
 
 from collections.abc import Sequence
@@ -12,33 +12,26 @@ from indexer.encoders.chunking import Chunker, Windows
 from indexer.encoders.load import open_tokenizer
 from indexer.errors import ConfigError
 from indexer.models.encoder_spec import EncoderSpec
-from indexer.models.tokenizer import TextTokenizer
 from indexer.recipe.config import ChunkConfig
 
 
 def open_chunker(spec: EncoderSpec, config: ChunkConfig) -> Chunker:
-    """The chunker for a recipe with `chunk.tokens` above 0; loads no model.
+    """Return the chunker for a recipe with `chunk.tokens` above 0; loads no model.
 
-    Raises ConfigError where a window would be longer than the encoder takes, and for a tokenizer that does not say
-    which characters a token stands for.
+    Raises ConfigError if a window would be longer than the encoder's limit, and for a tokenizer that does not report
+    the characters of a token.
     """
     tokenizer = open_tokenizer(spec)
-    tokenizer.offsets([])  # a tokenizer that cannot is refused before the corpus is read
-    _require_room(tokenizer, spec, config)
-    return Chunker(tokenizer.offsets, config)
-
-
-def _require_room(tokenizer: TextTokenizer, spec: EncoderSpec, config: ChunkConfig) -> None:
-    longest, prefix = spec.identity.max_length, spec.identity.document_prefix
-    special = tokenizer.facts.head + tokenizer.facts.tail
-    in_prefix = len(tokenizer.offsets([prefix])[0].starts)
+    longest, special = spec.identity.max_length, tokenizer.facts.head + tokenizer.facts.tail
+    in_prefix = len(tokenizer.offsets([spec.identity.document_prefix])[0].starts)
     room = longest - special - in_prefix
     if config.tokens > room:
-        prefixed = f" and {in_prefix} of the document prefix" if in_prefix else ""
+        prefixed = f" and {in_prefix} belong to the document prefix" if in_prefix else ""
         raise ConfigError(
-            f"chunk.tokens is {config.tokens}, but of the {longest} tokens that the encoder takes (encoder.max_length) "
-            f"{special} are special ones{prefixed}; expected at most {room}."
+            f"chunk.tokens is {config.tokens}, but of the encoder's {longest} tokens (encoder.max_length) {special} "
+            f"are special tokens{prefixed}; expected at most {room}."
         )
+    return Chunker(tokenizer.offsets, config)
 
 
 @dataclass(frozen=True)
@@ -54,13 +47,13 @@ class ChunkTexts:
 
 @dataclass(frozen=True)
 class DocumentChunker:
-    """Joined texts of documents to rows. Opens the encoder's tokenizer when documents are chunked, once."""
+    """Joined texts of documents to rows. With chunking it opens the encoder's tokenizer, once."""
 
     spec: EncoderSpec
     config: ChunkConfig
 
     def __call__(self, joined: Sequence[str]) -> ChunkTexts:
-        """The rows of some documents, in their order. Raises what `open_chunker` raises, and CorpusError."""
+        """Return the rows of some documents, in order. Raises as `open_chunker`, and CorpusError."""
         if self.chunker is None:
             return ChunkTexts(list(joined))
         windows = self.chunker(joined)
@@ -68,8 +61,8 @@ class DocumentChunker:
 
     @cached_property
     def chunker(self) -> Chunker | None:
-        """None when documents are not chunked. Raises ConfigError for windows that the encoder cannot take."""
+        """The chunker; None without chunking. Raises as `open_chunker`."""
         return open_chunker(self.spec, self.config) if self.config.tokens else None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"spec": self.spec, "config": self.config}  # another process opens its own
+        return {"spec": self.spec, "config": self.config}  # another process opens its own tokenizer

@@ -23,7 +23,7 @@ _GROUP_CHARACTERS = 4 << 20  # tokenised together; the tokenizer needs much memo
 _SEARCHED = 8  # the last eighth of a step is searched for a better place to cut
 _LONGEST_GRAPHEME = 32  # characters; Unicode's stream-safe texts have at most 30 marks in a row
 _VIRAMA = 9  # combining class of the sign that joins two consonants of an Indic script
-# Two characters shown as one, other than a base with a mark: Unicode Standard Annex 29, abridged.
+# Two characters shown as one, except a base with a mark: Unicode Standard Annex 29, abridged.
 _INSIDE_GRAPHEME = re.compile(
     "\u200d.|.[\u200d\u1160-\u11ff\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]|[\U0001f1e6-\U0001f1ff]{2}",
     re.DOTALL,
@@ -89,15 +89,15 @@ def split_text(text: str, offsets: TokenOffsets, tokens: int, overlap: int) -> l
     while count - first > tokens:  # the rest is divided evenly again after each cut
         rest = count - first - overlap
         last = places.best(first + overlap + -(-rest // -(-rest // step)))
-        _append(spans, text, places.start(first), places.end(last))
+        _append(spans, text, places.character(first, -1), places.character(last, 1))
         first = places.best(last - overlap)
-    _append(spans, text, places.start(first), len(text))
+    _append(spans, text, places.character(first, -1), len(text))
     return spans
 
 
 def _append(spans: list[tuple[int, int]], text: str, start: int, end: int) -> None:
     """Add a window, or extend the last window if a new one would add nothing or only white space."""
-    if not spans or (start > spans[-1][0] and not _is_blank(text[spans[-1][1] : end])):
+    if not spans or (start > spans[-1][0] and text[spans[-1][1] : end].strip()):
         spans.append((start, end))
     else:
         spans[-1] = (spans[-1][0], max(end, spans[-1][1]))
@@ -113,15 +113,8 @@ class _Places:
         self._words: list[int] = offsets.words.tolist()
         self._starts[0] = 0
 
-    def start(self, place: int) -> int:
-        """Return the first character of a window that begins here, moved left out of a grapheme."""
-        return self._outside_grapheme(place, -1)
-
-    def end(self, place: int) -> int:
-        """Return the character after a window that ends here, moved right out of a grapheme."""
-        return self._outside_grapheme(place, 1)
-
-    def _outside_grapheme(self, place: int, step: int) -> int:
+    def character(self, place: int, step: int) -> int:
+        """Return the position of a cut, moved out of a grapheme to the left (step -1) or right (step 1)."""
         at = self._starts[place]
         for _ in range(_LONGEST_GRAPHEME):
             if not inside_grapheme(self._text, at):
@@ -152,12 +145,8 @@ class _Places:
 _AT_CHARACTER, _AT_WORD, _AT_SPACE = 1, 2, 3
 
 
-def _is_blank(text: str) -> bool:
-    return not text or text.isspace()
-
-
 def inside_grapheme(text: str, at: int) -> bool:
-    """Return whether the characters on both sides are shown as one: with an accent, in an emoji or in a flag."""
+    """Return whether the characters on both sides of `at` are shown as one: an accent, an emoji or a flag."""
     if not 0 < at < len(text):
         return False
     if unicodedata.category(text[at]).startswith("M") or unicodedata.combining(text[at - 1]) == _VIRAMA:

@@ -1,11 +1,11 @@
-"""What an encoder is fitted with before a build: int8 ranges, or the state of a paper's pooling.
+"""The state fitted to an encoder before a build: int8 ranges, or the state of a paper's pooling.
 
-A state is a few files in a folder; `spec.with_fitted_state` makes them part of the encoder. `isotrope train` adds
-`fitted.json`, which states the encoder that they belong to and their hashes, and a recipe to build with.
+A state is a few files in a folder; `with_fitted_state` adds them to the encoder. `isotrope train` also writes
+`fitted.json`, which records the encoder and the hashes of the files, and a recipe to build with.
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from indexer.typed_json import decode_json
 Texts = Callable[[], Iterator[list[str]]]
 """The texts to fit on, block by block, any number of times."""
 OnStep = Callable[[int, int], None]
-RECIPE = "recipe.toml"  # beside what was trained: how to build with it
+RECIPE = "recipe.toml"  # in the same folder: the recipe to build with
 FITTED = "fitted.json"
 _DEFAULTS = RunOptions()
 
@@ -38,7 +38,7 @@ class FittedRecord:
 
 
 def require_fittable(spec: EncoderSpec) -> None:
-    """Raise what would stop the encoder from being fitted, as far as it can be known before a corpus is read."""
+    """Raise ConfigError for an encoder that cannot be fitted, before a corpus is read."""
     if spec.identity.precision == "int8":
         from indexer.encoders.int8 import require_calibration
 
@@ -46,29 +46,26 @@ def require_fittable(spec: EncoderSpec) -> None:
 
 
 def fit_state(
-    spec: EncoderSpec,
-    texts: Texts,
-    folder: Path,
-    options: RunOptions = _DEFAULTS,
-    on_step: OnStep | None = None,
+    spec: EncoderSpec, texts: Texts, folder: Path, options: RunOptions = _DEFAULTS, on_step: OnStep | None = None
 ) -> dict[str, Any]:
     """Write the state of an encoder, fitted on `texts`, into `folder`; return facts about the fit (JSON types).
 
-    `on_step(done, total)` is called while an auto-encoder is trained. Raises ConfigError where there is no text.
+    `on_step(done, total)` is called during the training of an auto-encoder. Raises ConfigError if there is no text.
     """
     if spec.identity.precision == "int8":
         from indexer.encoders.int8 import CALIBRATION_TEXTS, quantise
 
-        quantise(spec, _spread([text for block in texts() for text in block], CALIBRATION_TEXTS), folder)
+        sample = [text for block in texts() for text in block]
+        count = min(len(sample), CALIBRATION_TEXTS)
+        quantise(spec, [sample[place * len(sample) // count] for place in range(count)], folder)  # evenly spaced
         return {}
-    facts: dict[str, Any] = load_method(POOLINGS[spec.identity.pooling]).fit(
-        FitRequest(spec, texts, folder, options, on_step)
-    )
+    request = FitRequest(spec, texts, folder, options, on_step)
+    facts: dict[str, Any] = load_method(POOLINGS[spec.identity.pooling]).fit(request)
     return facts
 
 
 def fitted_record(spec: EncoderSpec, folder: Path) -> bytes:
-    """Return the bytes of `fitted.json` for the state that lies in a folder."""
+    """Return the bytes of `fitted.json` for the state in a folder."""
     files = {path.name: file_sha256(path) for path in sorted(folder.iterdir())}
     return json.dumps(asdict(FittedRecord(_fitted_encoder(spec), spec.model, files)), indent=1).encode() + b"\n"
 
@@ -76,7 +73,7 @@ def fitted_record(spec: EncoderSpec, folder: Path) -> bytes:
 def load_fitted_state(spec: EncoderSpec) -> EncoderSpec:
     """Return the encoder with the state that `isotrope train` wrote into its `trained` folder.
 
-    Raises ModelError for a folder without one, MismatchError for a state of another encoder or of other settings.
+    Raises ModelError for a folder without a state, MismatchError for a state of another encoder or other settings.
     """
     folder, paper = Path(spec.trained), POOLINGS.get(spec.identity.pooling)
     if not folder.is_dir():
@@ -84,8 +81,8 @@ def load_fitted_state(spec: EncoderSpec) -> EncoderSpec:
     record = _record(folder)
     if record is not None and record.encoder != _fitted_encoder(spec):
         raise MismatchError(
-            f"encoder.fitted: {folder} was trained on the token vectors of another encoder, or for other settings of "
-            f"it ({record.model}). Fix: train with this recipe, or build with --config {folder / RECIPE}"
+            f"encoder.fitted: {folder} was trained on the token vectors of another encoder, or with other settings "
+            f"({record.model}). Fix: train with this recipe, or build with --config {folder / RECIPE}"
         )
     if paper:
         load_method(paper).check_state(spec, folder)
@@ -93,12 +90,12 @@ def load_fitted_state(spec: EncoderSpec) -> EncoderSpec:
     missing = [name for name in names if not (folder / name).is_file()]
     if not names or missing:
         raise ModelError(
-            f"encoder.fitted: {folder} does not hold {', '.join(missing) or FITTED}; expected a folder that `isotrope "
-            "train` wrote for this encoder."
+            f"encoder.fitted: {folder} does not contain {', '.join(missing) or FITTED}; expected a folder that "
+            "`isotrope train` wrote for this encoder."
         )
     digests = {name: file_sha256(folder / name) for name in names}
     if record and digests != record.files:
-        raise ModelError(f"encoder.fitted: {folder}: its files are not those in {FITTED}. Train again.")
+        raise ModelError(f"encoder.fitted: {folder}: its files differ from {FITTED}. Fix: train again.")
     return with_fitted_state(spec, folder, digests)
 
 
@@ -108,18 +105,11 @@ def _fitted_encoder(spec: EncoderSpec) -> str:
 
 
 def _record(folder: Path) -> FittedRecord | None:
-    """Return the record, None for a folder that an earlier version wrote."""
+    """Return the record; None for a folder of an earlier version."""
     path = folder / FITTED
     try:
         return decode_json(read_regular(path), FittedRecord)
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        raise ModelError(f"{path}: cannot be read: {error}. Train again.") from error
-
-
-def _spread(texts: Sequence[str], most: int) -> list[str]:
-    """Return at most so many of the texts, at even distances."""
-    if len(texts) <= most:
-        return list(texts)
-    return [texts[place * len(texts) // most] for place in range(most)]
+        raise ModelError(f"{path}: cannot be read: {error}. Fix: train again.") from error

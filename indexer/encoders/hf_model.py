@@ -1,9 +1,8 @@
-"""A transformer, loaded from its folder and pooled: the right class, no random weights, no more blocks than asked for.
+"""A transformer, loaded from its folder and pooled: the right class, no random weights, no unused blocks.
 
-A model of an architecture in `_CUT` is built with only the blocks up to the highest layer asked for, and what
-the full model applies after its last block (a final norm) is taken out, so that its last output is
-`hidden_states[k]` of the full model. Models of other architectures run in full and the layers are picked from
-`hidden_states`: slower, as right.
+A model of an architecture in `_CUT` is built only up to the highest requested layer, without the final norm that the
+full model applies after its last block, so that its last output is `hidden_states[k]` of the full model. Models of
+other architectures run in full and the layers are picked from `hidden_states`: slower, with equal results.
 """
 
 import inspect
@@ -27,7 +26,7 @@ from indexer.recipe.config import BasicPooling
 from indexer.recipe.paper_methods import POOLINGS, load_method
 from indexer.system.safetensors_file import read_header
 
-# Architectures whose cut is tested, with the final norm each applies after its last block ("" for none).
+# Architectures whose cut is tested, and the final norm after the last block ("" for none).
 _CUT = {
     "albert": "",
     "bert": "",
@@ -46,98 +45,103 @@ _CUT = {
     "xlm-roberta": "",
 }
 
-# Encoder-decoder models of which only the encoder is loaded.
+# Encoder-decoder models whose encoder alone is loaded.
 _ENCODER_CLASSES = {"t5": "T5EncoderModel", "mt5": "MT5EncoderModel", "umt5": "UMT5EncoderModel"}
-_SLACK = 2  # numbers of the model for one in its weights: some are in two places, and a pooler may be missing
-_MOST_TABLES = 1 << 28  # numbers that a model computes for itself, such as a mask of all its positions
+_SLACK = 2  # model parameters per stored number: tied weights count twice, and a pooler may be missing
+_MOST_TABLES = 1 << 28  # numbers that a model computes itself, such as a mask of all positions
 _LOADING = threading.Lock()
 
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model ready to run, and how the asked layers come out of it."""
+    """A model ready to run, and where its forward pass returns the requested layers."""
 
     model: Any  # a transformers PreTrainedModel
     dim: int
-    picked: tuple[int, ...]  # which of `hidden_states` are the layers; empty: `last_hidden_state` is the one
-    states: int  # how many `hidden_states` there must be when some are picked
+    picked: tuple[int, ...]  # positions of the layers in `hidden_states`; empty: the layer is `last_hidden_state`
+    states: int  # expected number of `hidden_states` if some are picked
     vocabulary: int  # rows of the embedding table
     takes_types: bool  # whether forward takes token_type_ids
 
 
 def load_model(files: ModelFiles, layers: Sequence[int], dtype: torch.dtype) -> LoadedModel:
-    """Load an encoder on the CPU, its weights cast to `dtype`, ready to give these layers.
+    """Load an encoder on the CPU, ready to return `layers` (sorted, non-negative), its weights cast to `dtype`.
 
-    `layers` are sorted and non-negative. Raises ModelError when the architecture is not built into
-    transformers, when the files do not fit it, or when a weight is missing (which transformers would fill
-    with random numbers).
+    Raises ModelError if the architecture is not built into transformers, if the files do not fit it, or if a weight is
+    missing (transformers would fill it with random numbers).
     """
-    from transformers import AutoConfig
-
     folder = files.root
-    with as_model_errors(folder, "the model"), quiet_transformers():
-        config = AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+    with _loading(folder) as config:
         total, top = config.num_hidden_layers, layers[-1]
         cut = top < total and config.model_type in _CUT
         if cut and config.model_type != "albert":
             config.num_hidden_layers = top
-        config.use_cache = False
-        with _default_type_kept():
-            model, report = _from_pretrained(files, config, dtype, _model_class(folder, config))
+        model, report = _from_pretrained(files, config, dtype, _model_class(folder, config))
     _refuse_missing(folder, [key for key in report["missing_keys"] if "pooler" not in key])
     if cut:
         _cut_model(model, config.model_type, top, total)
     picked = () if tuple(layers) == (top,) and (cut or top == total) else tuple(layers)
-    return LoadedModel(
-        model=model.eval(),
-        dim=int(config.hidden_size),
-        picked=picked,
-        states=(top if cut else total) + 1,
-        vocabulary=int(model.get_input_embeddings().weight.shape[0]),
-        takes_types="token_type_ids" in inspect.signature(model.forward).parameters,
-    )
+    return _loaded(model, int(config.hidden_size), picked, (top if cut else total) + 1)
 
 
 def load_classifier(files: ModelFiles, dtype: torch.dtype) -> LoadedModel:
-    """Load a whole model that classifies texts, with one label, on the CPU, its weights cast to `dtype`.
+    """Load a text classifier of one label, with all its blocks, on the CPU, its weights cast to `dtype`.
 
-    Raises ModelError as `load_model` does.
+    Raises ModelError as `load_model`.
     """
-    from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, AutoConfig
+    from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
 
     folder = files.root
+    with _loading(folder) as config:
+        model_class = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING.get(type(config), None)
+        if model_class is None:
+            raise ModelError(f'{folder}: transformers has no classifier of the architecture "{config.model_type}".')
+        model, report = _from_pretrained(files, config, dtype, model_class)
+    _refuse_missing(folder, list(report["missing_keys"]))
+    return _loaded(model, dim=1, picked=(), states=0)
+
+
+@contextmanager
+def _loading(folder: Path) -> Iterator[Any]:
+    """Yield the config of a model; within the block transformers is quiet and its errors are ModelErrors.
+
+    transformers changes the default type of torch for the whole process during a load. Without the lock, two
+    concurrent loads would each restore the type that the other had set.
+    """
+    from transformers import AutoConfig
+
     with as_model_errors(folder, "the model"), quiet_transformers():
         config = AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
         config.use_cache = False
-        chosen = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING.get(type(config), None)
-        if chosen is None:
-            raise ModelError(f'{folder}: transformers has no classifier of the architecture "{config.model_type}".')
-        with _default_type_kept():
-            model, report = _from_pretrained(files, config, dtype, chosen)
-    _refuse_missing(folder, list(report["missing_keys"]))
-    return LoadedModel(
-        model=model.eval(),
-        dim=1,
-        picked=(),
-        states=0,
-        vocabulary=int(model.get_input_embeddings().weight.shape[0]),
-        takes_types="token_type_ids" in inspect.signature(model.forward).parameters,
-    )
+        with _LOADING:
+            before = torch.get_default_dtype()
+            try:
+                yield config
+            finally:
+                torch.set_default_dtype(before)
+
+
+def _loaded(model: Any, dim: int, picked: tuple[int, ...], states: int) -> LoadedModel:
+    vocabulary = int(model.get_input_embeddings().weight.shape[0])
+    takes_types = "token_type_ids" in inspect.signature(model.forward).parameters
+    return LoadedModel(model.eval(), dim, picked, states, vocabulary, takes_types)
 
 
 def _cut_model(model: Any, kind: str, top: int, total: int) -> None:
-    if kind == "albert":
-        _cut_albert(model, top, total)
+    if kind == "albert":  # runs block i with group i * groups // total: a smaller total alone would pick other groups
+        encoder, config = model.encoder, model.config
+        groups = [encoder.albert_layer_groups[i * config.num_hidden_groups // total] for i in range(top)]
+        encoder.albert_layer_groups = torch.nn.ModuleList(groups)
+        config.num_hidden_layers = config.num_hidden_groups = top
     if kind == "deberta-v2" and top == 0:
         model.encoder = _NoBlocks()
-    path = _CUT[kind]
-    if path:
-        parent, _, name = path.rpartition(".")
+    if _CUT[kind]:
+        parent, _, name = _CUT[kind].rpartition(".")
         setattr(model.get_submodule(parent), name, torch.nn.Identity())
 
 
 class _NoBlocks(torch.nn.Module):
-    """Stands for the encoder of DeBERTa-v2, which cannot run without a block."""
+    """A replacement for the encoder of DeBERTa-v2, which cannot run without a block."""
 
     def forward(self, states: torch.Tensor, *_: Any, **__: Any) -> Any:
         from transformers.modeling_outputs import BaseModelOutput
@@ -145,34 +149,19 @@ class _NoBlocks(torch.nn.Module):
         return BaseModelOutput(last_hidden_state=states, hidden_states=(states,))
 
 
-def _cut_albert(model: Any, top: int, total: int) -> None:
-    """ALBERT runs block i with group i * groups // total: a smaller total alone would pick other groups."""
-    encoder, config = model.encoder, model.config
-    groups = [encoder.albert_layer_groups[i * config.num_hidden_groups // total] for i in range(top)]
-    encoder.albert_layer_groups = torch.nn.ModuleList(groups)
-    config.num_hidden_layers = config.num_hidden_groups = top
-
-
 def _from_pretrained(files: ModelFiles, config: Any, dtype: torch.dtype, chosen: Any) -> tuple[Any, dict[str, Any]]:
     arguments = inspect.signature(chosen.__init__).parameters
     extra = {"add_pooling_layer": False} if "add_pooling_layer" in arguments else {}
     _refuse_oversized(files, lambda: chosen(config, **extra))
-    model, report = chosen.from_pretrained(
-        str(files.root),
-        config=config,
-        dtype=dtype,
-        use_safetensors=True,
-        local_files_only=True,
-        output_loading_info=True,
-        **extra,
-    )
+    local = {"use_safetensors": True, "local_files_only": True, "output_loading_info": True}
+    model, report = chosen.from_pretrained(str(files.root), config=config, dtype=dtype, **local, **extra)
     return model, report
 
 
 def _refuse_oversized(files: ModelFiles, build: Callable[[], Any]) -> None:
-    """Raise ModelError if config.json calls for far more numbers than the weights hold.
+    """Raise ModelError if config.json states far more numbers than the weights contain.
 
-    transformers would make room for them, and fill it, before it compares. Here the model is built without memory.
+    transformers would allocate and fill them before it compares. Here the model is built without memory.
     """
     with torch.device("meta"):
         model = build()
@@ -182,8 +171,8 @@ def _refuse_oversized(files: ModelFiles, build: Callable[[], Any]) -> None:
     tables = sum(buffer.numel() for buffer in model.buffers())
     if wanted > _SLACK * held or tables > _MOST_TABLES:
         raise ModelError(
-            f"{files.root}: config.json calls for a model of {wanted + tables:,} numbers, and the weights hold "
-            f"{held:,}. Check that they belong together."
+            f"{files.root}: config.json states a model of {wanted + tables:,} numbers, but the weights contain "
+            f"{held:,}. Fix: check that they belong together."
         )
 
 
@@ -203,15 +192,15 @@ def _model_class(folder: Path, config: Any) -> Any:
 def _refuse_missing(folder: Path, missing: list[str]) -> None:
     if missing:
         raise ModelError(
-            f"{folder}: the weights lack {len(missing)} tensors that its config.json calls for, such as "
-            f"{min(missing)}; they would be random. Check that the weights and config.json belong together."
+            f"{folder}: the weights lack {len(missing)} tensors of the model in config.json, such as {min(missing)}, "
+            "which would be random. Fix: check that the weights and config.json belong together."
         )
 
 
 class PooledModel(torch.nn.Module):
-    """Token ids (rows, tokens) to pooled rows (states, rows, d), float32. `layers` are those it was loaded for.
+    """Token ids (rows, tokens) to pooled rows (states, rows, d), float32, of a model loaded for `layers`.
 
-    It keeps nothing between calls, so threads may share it.
+    It keeps no state between calls, so threads may share it.
     """
 
     def __init__(self, loaded: LoadedModel, layers: Sequence[int], spec: EncoderSpec) -> None:
@@ -220,39 +209,23 @@ class PooledModel(torch.nn.Module):
         self._loaded, self._layers, self._spec = loaded, layers, spec
         self._poolers: dict[str, Pooler] = {}
 
-    def forward(
-        self,
-        keys: Sequence[PoolingKey],
-        input_ids: torch.Tensor,
-        token_type_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        """A row of states for each of `keys`. No types: the model's default. No mask: every token counts."""
-        states = self._states(input_ids, token_type_ids, attention_mask)
-        return torch.stack(
-            [
-                self._pooler(pooling)([states[layer] for layer in layers], input_ids, attention_mask)
-                for layers, pooling in keys
-            ]
-        )
+    def forward(self, keys: Sequence[PoolingKey], **inputs: torch.Tensor) -> torch.Tensor:
+        """Return rows for each of `keys`; for `inputs` see `KeyedModel.forward`."""
+        states, ids, mask = self._states(inputs), inputs["input_ids"], inputs.get("attention_mask")
+        pooled = (self._pooler(pooling)([states[layer] for layer in layers], ids, mask) for layers, pooling in keys)
+        return torch.stack(list(pooled))
 
-    def tokens(
-        self,
-        average: Sequence[int],
-        input_ids: torch.Tensor,
-        token_type_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        """The average of some layers for every token, (1, rows, tokens, d) float32; padding's mean nothing."""
-        states = self._states(input_ids, token_type_ids, attention_mask)
+    def tokens(self, average: Sequence[int], **inputs: torch.Tensor) -> torch.Tensor:
+        """Return the average of some layers for every token, (1, rows, tokens, d) float32; padding is undefined."""
+        states = self._states(inputs)
         return average_layers([states[layer] for layer in average]).unsqueeze(0)
 
     def width(self, pooling: str) -> int:
-        """Return the size of a row pooled so."""
+        """Return the size of a row of this pooling."""
         return self._pooler(pooling).width(self._loaded.dim)
 
     def _pooler(self, pooling: str) -> Pooler:
-        """Return the pooler, whose fitted state is read the first time."""
+        """Return the pooler; its fitted state is read at the first call."""
         if pooling not in self._poolers:
             paper = POOLINGS.get(pooling)
             self._poolers[pooling] = (
@@ -262,31 +235,27 @@ class PooledModel(torch.nn.Module):
             )
         return self._poolers[pooling]
 
-    def _states(
-        self, input_ids: torch.Tensor, token_type_ids: torch.Tensor | None, attention_mask: torch.Tensor | None
-    ) -> dict[int, torch.Tensor]:
-        """Token states (rows, tokens, d) of every layer the model was loaded for, by layer."""
-        given = {"token_type_ids": token_type_ids, "attention_mask": attention_mask}
-        inputs = {name: tensor for name, tensor in given.items() if tensor is not None}
-        output = self.model(input_ids=input_ids, output_hidden_states=bool(self._loaded.picked), **inputs)
+    def _states(self, inputs: dict[str, torch.Tensor]) -> dict[int, torch.Tensor]:
+        """Return token states (rows, tokens, d) of every loaded layer, by layer."""
+        output = self.model(output_hidden_states=bool(self._loaded.picked), **inputs)
         if not self._loaded.picked:
             return {self._layers[0]: output.last_hidden_state}
         states = output.hidden_states
         if len(states) != self._loaded.states:
             raise ModelError(
-                f"{self._spec.folder}: the model gives {len(states)} hidden states instead of "
-                f"{self._loaded.states}; use encoder.layers = [-1] with it."
+                f"{self._spec.folder}: the model returns {len(states)} hidden states, expected {self._loaded.states}. "
+                "Fix: set encoder.layers = [-1]."
             )
         return {layer: states[layer] for layer in self._layers}
 
 
 class KeyedModel(torch.nn.Module):
-    """A `PooledModel` for some keys. Its arguments are all tensors, as what traces or compiles it wants."""
+    """A `PooledModel` for some keys. All its arguments are tensors, as tracing and compiling require."""
 
     def __init__(self, pooled: PooledModel, keys: Sequence[PoolingKey]) -> None:
         super().__init__()
-        self.model = pooled.model  # under the name it has there, which a traced graph repeats
-        self._forward = partial(pooled.forward, tuple(keys))
+        self.model = pooled.model  # named as in `PooledModel`, because a traced graph repeats the name
+        self._run: Callable[..., torch.Tensor] = partial(pooled.forward, tuple(keys))
 
     def forward(
         self,
@@ -294,37 +263,18 @@ class KeyedModel(torch.nn.Module):
         token_type_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """As `PooledModel.forward`."""
-        return self._forward(input_ids, token_type_ids, attention_mask)
+        """Return the rows. Without types the model's default applies; without a mask every token counts."""
+        inputs = {"input_ids": input_ids, "token_type_ids": token_type_ids, "attention_mask": attention_mask}
+        return self._run(**{name: tensor for name, tensor in inputs.items() if tensor is not None})
 
 
-class Classifier(torch.nn.Module):
+class Classifier(KeyedModel):
     """A loaded classifier of one label: token ids (rows, tokens) to logits (1, rows, 1), float32."""
 
     def __init__(self, loaded: LoadedModel) -> None:
-        super().__init__()
-        self.model = loaded.model
+        torch.nn.Module.__init__(self)
+        self.model, self._run = loaded.model, self._logits
 
-    def forward(
-        self,
-        input_ids: torch.Tensor,
-        token_type_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        """No types: the model's default. No mask: every token counts."""
-        given = {"token_type_ids": token_type_ids, "attention_mask": attention_mask}
-        inputs = {name: tensor for name, tensor in given.items() if tensor is not None}
-        logits: torch.Tensor = self.model(input_ids=input_ids, **inputs).logits
+    def _logits(self, **inputs: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.model(**inputs).logits
         return logits.float().unsqueeze(0)
-
-
-@contextmanager
-def _default_type_kept() -> Iterator[None]:
-    """transformers changes torch's default type, of the whole process, while it loads: two loads at once would each
-    put back what the other had set."""
-    with _LOADING:
-        before = torch.get_default_dtype()
-        try:
-            yield
-        finally:
-            torch.set_default_dtype(before)

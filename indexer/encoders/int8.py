@@ -1,8 +1,8 @@
-"""int8: a graph whose weights and activations are rounded to 8 bits, by ranges seen on texts of the user's own.
+"""int8: a graph with weights and activations rounded to 8 bits, by ranges measured on the user's texts.
 
-NNCF watches the float32 graph encode a sample, smooths outliers from activations into weights, and corrects the bias
-that rounding leaves. What it makes is a graph like any other (see `openvino`), which needs NNCF no more. It is fitted
-to the texts, so it is kept in the index and is part of the encoder's identity.
+NNCF observes the float32 graph on a sample, smooths outliers from activations into weights, and corrects the bias of
+the rounding. The result is an ordinary graph (see `openvino`), which runs without NNCF. It is fitted to the texts, so
+it is stored in the index and is part of the encoder's identity.
 """
 
 import importlib.util
@@ -24,30 +24,28 @@ from indexer.lazy import install_line
 from indexer.models.encoder_spec import EncoderSpec
 from indexer.models.tokenizer import open_model_tokenizer
 
-CALIBRATION_TEXTS = 300  # NNCF's own number; more changed nothing that could be measured
+CALIBRATION_TEXTS = 300  # NNCF's default; more texts made no measurable difference
 
 
 def require_calibration() -> None:
-    """Raise ConfigError unless what calibrates is installed: said before a corpus is read."""
+    """Raise ConfigError unless OpenVINO and NNCF are installed."""
     for module in ("openvino", "nncf"):
         if importlib.util.find_spec(module) is None:
-            raise ConfigError(
-                f'encoder.precision is "int8", which needs {module} to be calibrated: {install_line("int8")}.'
-            )
+            raise ConfigError(f'encoder.precision "int8" needs {module} for its calibration: {install_line("int8")}.')
 
 
 def quantise(spec: EncoderSpec, texts: Sequence[str], folder: Path) -> None:
     """Write the int8 graph of an encoder, calibrated on `texts`, into `folder`.
 
-    `with_fitted_state(spec, folder, ...)` is then the encoder. Raises ConfigError when NNCF is not installed or there
-    is no text, ModelError when OpenVINO cannot run the model.
+    `with_fitted_state(spec, folder, ...)` then returns the encoder. Raises ConfigError if NNCF is not installed or
+    there is no text, ModelError if OpenVINO cannot run the model.
     """
     require_calibration()
     if not texts:
         raise ConfigError('encoder.precision is "int8", but there is no text to calibrate it on.')
     graph = open_graph(spec, [spec.identity.key])
     inputs = list(_inputs(spec, texts[:CALIBRATION_TEXTS], graph.takes_types))
-    runtime = openvino()  # first: NNCF imports it too, with the converter
+    runtime = openvino()  # before NNCF, which would import its converter too
     with without_reports(), _silent():
         import nncf
 
@@ -58,7 +56,7 @@ def quantise(spec: EncoderSpec, texts: Sequence[str], folder: Path) -> None:
             subset_size=len(inputs),
         )
         for number, operation in enumerate(quantised.get_ordered_ops()):
-            operation.set_friendly_name(f"{operation.get_type_name()}-{number}")  # its own count goes on and on
+            operation.set_friendly_name(f"{operation.get_type_name()}-{number}")  # OpenVINO counts across models
         runtime.save_model(quantised, folder / GRAPH, compress_to_fp16=False)
     write_graph_info(graph, folder)
 
@@ -76,13 +74,13 @@ def _inputs(spec: EncoderSpec, texts: Sequence[str], takes_types: bool) -> Itera
 
 @contextmanager
 def _silent() -> Iterator[None]:
-    """NNCF draws progress bars and logs, and reports its use over the network unless told that it is being tested."""
-    told = "NNCF_CI" in os.environ
+    """Suppress NNCF's progress bars and logs, and its usage reports over the network (off while it is tested)."""
+    preset = "NNCF_CI" in os.environ
     os.environ.setdefault("NNCF_CI", "1")
     logger = logging.getLogger("nncf")
     try:
         with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
-            import nncf  # noqa: F401  # it sets up its logger when it is imported
+            import nncf  # noqa: F401  # the import sets up the logger
 
             level = logger.level
             logger.setLevel(logging.ERROR)
@@ -91,5 +89,5 @@ def _silent() -> Iterator[None]:
             finally:
                 logger.setLevel(level)
     finally:
-        if not told:
+        if not preset:
             del os.environ["NNCF_CI"]

@@ -1,8 +1,7 @@
-"""Which backend runs an encoder. All of one precision class give the same results, to the bounds of the class."""
+"""The choice of an encoder's backend. Backends of one precision class agree within the bounds of the class."""
 
 import importlib.util
 import os
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
@@ -24,24 +23,23 @@ if TYPE_CHECKING:
 
 
 _DEFAULTS = RunOptions()
-_VARIABLE = "ISOTROPE_BACKEND"  # what "auto" means, when it is set
+_VARIABLE = "ISOTROPE_BACKEND"  # replaces "auto" if set
 
 
 def load_encoder(
     recipe: BuildConfig | EncoderConfig, options: RunOptions = _DEFAULTS, folder: str | Path | None = None
 ) -> Encoder:
-    """Load the encoder a recipe names, onto the device asked for; see `resolve_spec` for `folder` and the settings.
+    """Load the encoder of a recipe onto the requested device; for `folder` and the settings see `resolve_spec`.
 
-    The state that was fitted for it beforehand is loaded from the folder `encoder.fitted`.
-
-    Raises ModelError, ConfigError, and MachineError when the device is missing or too small.
+    A fitted state is loaded from the folder `encoder.fitted`. Raises ModelError, ConfigError, and MachineError if the
+    device is missing or too small.
     """
     spec = resolve_spec(recipe, folder)
     return open_encoder(load_fitted_state(spec) if spec.trained else spec, options)
 
 
 def open_encoder(spec: EncoderSpec, options: RunOptions = _DEFAULTS) -> Encoder:
-    """Load an encoder that has been resolved. Raises as `load_encoder` does."""
+    """Load a resolved encoder. Raises as `load_encoder`."""
     if not spec.traits.encodes_texts:
         return PrecomputedEncoder(spec)
     if spec.traits.has_table:
@@ -49,24 +47,27 @@ def open_encoder(spec: EncoderSpec, options: RunOptions = _DEFAULTS) -> Encoder:
 
         return StaticEncoder(spec, options)
     chosen = named_backend(options)
-    if spec.identity.pooling in POOLINGS:
-        return _open_for_tokens(spec, options, chosen)
+    if spec.identity.pooling in POOLINGS:  # needs the token states, which only torch returns
+        if options.backend not in ("auto", "torch"):
+            raise ConfigError(
+                f'the backend {chosen} does not compute encoder.pooling = "{spec.identity.pooling}". '
+                "Fix: choose the backend torch."
+            )
+        return _open_model("torch", spec, options)
     if chosen != "auto":
-        return _OPEN[chosen](spec, options)
+        return _open_model(chosen, spec, options)
     if spec.identity.precision == "int8":
-        return _open_openvino(spec, options)
+        return _open_model("openvino", spec, options)
     if options.texts == "few" and _suits_numpy(spec, options):
-        return _open_numpy(spec, options)
+        return _open_model("numpy", spec, options)
     if suits_openvino(options):
-        try:
-            return _open_openvino(spec, options)
-        except ModelError:  # not a model that OpenVINO can run: torch does, or says what is wrong with it
-            return _open_torch(spec, options)
-    return _open_torch(spec, options)
+        with suppress(ModelError):  # OpenVINO cannot run every model; torch runs it, or reports its fault
+            return _open_model("openvino", spec, options)
+    return _open_model("torch", spec, options)
 
 
 def open_tokenizer(spec: EncoderSpec) -> "TextTokenizer":
-    """The tokenizer of an encoder that encodes texts; loads no model. Raises ModelError and ConfigError."""
+    """Load the tokenizer of an encoder of texts, without its model. Raises ModelError and ConfigError."""
     if spec.traits.has_table:
         from indexer.encoders.static.tables import load_table, table_tokenizer
 
@@ -77,7 +78,7 @@ def open_tokenizer(spec: EncoderSpec) -> "TextTokenizer":
 
 
 def warm_backend(spec: EncoderSpec, options: RunOptions = _DEFAULTS) -> None:
-    """Make what is kept between processes, before several of them would make it at the same time."""
+    """Fill the cache shared by processes, before several of them would fill it at the same time."""
     if not spec.traits.has_layers or spec.identity.pooling in POOLINGS:
         return
     if named_backend(options) in ("auto", "openvino") and suits_openvino(options) and not spec.state:
@@ -87,17 +88,8 @@ def warm_backend(spec: EncoderSpec, options: RunOptions = _DEFAULTS) -> None:
             open_graph(spec, [spec.identity.key])
 
 
-def _open_for_tokens(spec: EncoderSpec, options: RunOptions, chosen: str) -> "BatchedEncoder":
-    """An encoder whose pooling looks at the tokens themselves, which torch alone computes."""
-    if options.backend not in ("auto", "torch"):
-        raise ConfigError(
-            f'the backend {chosen} does not compute encoder.pooling = "{spec.identity.pooling}"; torch does.'
-        )
-    return _open_torch(spec, options)
-
-
 def named_backend(options: RunOptions) -> Backend:
-    """The backend that options or the environment name, or "auto". Raises ConfigError for another name there."""
+    """Return the backend of the options or the environment, or "auto". Raises ConfigError for an unknown name."""
     if options.backend != "auto":
         return options.backend
     named = os.environ.get(_VARIABLE, "auto")
@@ -110,7 +102,7 @@ def named_backend(options: RunOptions) -> Backend:
 
 
 def suits_openvino(options: RunOptions) -> bool:
-    """Whether the fast CPU backend is installed, and the CPU is what this will run on."""
+    """Return whether OpenVINO is installed and the encoder will run on the CPU."""
     if options.half != "auto" or options.compile or importlib.util.find_spec("openvino") is None:
         return False
     return options.device == "cpu" or (options.device == "auto" and not _has_gpu())
@@ -123,7 +115,7 @@ def _suits_numpy(spec: EncoderSpec, options: RunOptions) -> bool:
 
 
 def _has_gpu() -> bool:
-    """Whether torch would find a GPU; asked of torch only where a driver is there, for its import takes seconds."""
+    """Return whether torch finds a GPU. torch, whose import takes seconds, is asked only if there is a driver."""
     if not any(Path(place).exists() for place in ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg", "/System/Library")):
         return False
     from indexer.encoders.device import choose_device
@@ -131,28 +123,17 @@ def _has_gpu() -> bool:
     return choose_device("auto").type != "cpu"
 
 
-def _open_torch(spec: EncoderSpec, options: RunOptions) -> "BatchedEncoder":
+def _open_model(backend: str, spec: EncoderSpec, options: RunOptions) -> "BatchedEncoder":
+    if backend == "numpy":
+        from indexer.encoders.numpy_bert import NumpyEncoder
+
+        return NumpyEncoder(spec, options)
+    if backend == "openvino":
+        if importlib.util.find_spec("openvino") is None:
+            raise ConfigError(f"the backend openvino is not installed: {install_line('fast')}.")
+        from indexer.encoders.openvino.backend import OpenVinoEncoder
+
+        return OpenVinoEncoder(spec, options)
     from indexer.encoders.transformer import TransformerEncoder
 
     return TransformerEncoder(spec, options)
-
-
-def _open_openvino(spec: EncoderSpec, options: RunOptions) -> "BatchedEncoder":
-    if importlib.util.find_spec("openvino") is None:
-        raise ConfigError(f"the backend openvino is not installed: {install_line('fast')}.")
-    from indexer.encoders.openvino.backend import OpenVinoEncoder
-
-    return OpenVinoEncoder(spec, options)
-
-
-def _open_numpy(spec: EncoderSpec, options: RunOptions) -> "BatchedEncoder":
-    from indexer.encoders.numpy_bert import NumpyEncoder
-
-    return NumpyEncoder(spec, options)
-
-
-_OPEN: dict[str, Callable[[EncoderSpec, RunOptions], "BatchedEncoder"]] = {
-    "torch": _open_torch,
-    "openvino": _open_openvino,
-    "numpy": _open_numpy,
-}

@@ -1,8 +1,8 @@
-"""The numpy backend: BERT written out, for a first answer before anything larger could be imported.
+"""The numpy backend: BERT in plain numpy, for a first answer without the import of a larger library.
 
-One short text costs less than importing torch or OpenVINO does, so `isotrope query` answers by this. It computes in
-float32 (which belongs to the class bfloat16 too) and maps the weights' file instead of reading it; for many texts the
-other backends are several times as fast. BERT's architecture is that of most sentence encoders; others are refused.
+Encoding a short text takes less time than importing torch or OpenVINO, so `isotrope query` uses this backend. It
+computes in float32 (which also suits the class bfloat16) and maps the file of weights instead of reading it. For many
+texts the other backends are several times faster. It runs BERT, the architecture of most sentence encoders, only.
 """
 
 import math
@@ -28,6 +28,7 @@ from indexer.system.safetensors_file import SafetensorsFile
 from indexer.system.threads import single_blas_thread
 
 _ERF = np.frompyfunc(math.erf, 1, 1)
+_PLAIN = {"hidden_act": ("gelu",), "position_embedding_type": (None, "absolute"), "is_decoder": (None, False)}
 _SIZES = (
     "hidden_size",
     "intermediate_size",
@@ -40,44 +41,39 @@ _SIZES = (
 
 
 class NumpyEncoder(BatchedEncoder):
-    """An `Encoder` (see `protocol`) computed by numpy. Raises ModelError for a model it cannot run."""
+    """An `Encoder` run by numpy. Raises ModelError for a model that is not plain BERT."""
 
     def __init__(self, spec: EncoderSpec, options: RunOptions) -> None:
         if options.device not in ("auto", "cpu"):
             raise ConfigError(f'device is "{options.device}", but the backend numpy runs on the CPU.')
         if spec.identity.precision == "int8":
-            raise ConfigError('encoder.precision is "int8", which the backend openvino computes; numpy does not.')
+            raise ConfigError('encoder.precision is "int8", which only the backend openvino computes.')
         super().__init__(spec, open_model_tokenizer(spec), NumpyRunner(spec.files), num_layers(spec.files))
 
 
 class NumpyRunner:
-    """A `ModelRunner` (see `batching`)."""
+    """A `ModelRunner` of plain BERT."""
 
     backend = "numpy, float32"
-    turn = nullcontext()  # it keeps nothing from one batch to the next
+    turn = nullcontext()  # it keeps no state between batches
 
     def __init__(self, files: ModelFiles) -> None:
-        why = _unsuited(files)
-        if why:
-            raise ModelError(f"{files.root}: the backend numpy runs plain BERT in float32, but {why}.")
+        if reason := _unsuited(files):
+            raise ModelError(f"{files.root}: the backend numpy runs plain BERT in float32, but {reason}.")
         self._heads, self._epsilon = files.config.num_attention_heads or 1, files.config.layer_norm_eps or 0.0
         self._weights = _Weights(files.root / files.weights[0])
 
     def width(self, pooling: str) -> int:
-        """Numbers in a row, whatever the pooling."""
         return int(self._weights.shape("embeddings.word_embeddings.weight")[1])
 
     @property
     def vocabulary(self) -> int:
-        """Rows of the embedding table."""
         return int(self._weights.shape("embeddings.word_embeddings.weight")[0])
 
     def plan(self, budget: int) -> BatchPlan:
-        """Exact lengths as far as they go."""
         return BatchPlan(budget or CPU_TOKENS, exact=True)
 
     def run(self, batches: Iterable[Batch], keys: Sequence[PoolingKey]) -> Iterator[PooledBatch]:
-        """Pooled rows of each batch, in order."""
         for batch in batches:
             with single_blas_thread():  # small products wait longer for a second thread than it saves
                 states = self._states(batch, {layer for average, _ in keys for layer in average})
@@ -86,25 +82,22 @@ class NumpyRunner:
             yield PooledBatch(np.stack(rows).astype(np.float32), 0)
 
     def _states(self, batch: Batch, wanted: set[int]) -> dict[int, Float32Array]:
-        """Token states (rows, tokens, d) of the wanted layers; blocks above them are not computed."""
+        """Return token states (rows, tokens, d) of the wanted layers; blocks above them are not computed."""
         mask = batch.mask
         bias = None if mask is None else np.where(mask[:, None, None, :], np.float32(0), np.float32(-np.inf))
-        state = self._embedded(batch)
-        found = {0: state}
-        for block in range(max(wanted)):
-            state = self._block(f"encoder.layer.{block}", state, bias)
-            if block + 1 in wanted:
-                found[block + 1] = state
-        return found
-
-    def _embedded(self, batch: Batch) -> Float32Array:
         types = batch.types if batch.types is not None else np.zeros_like(batch.ids)
-        state = (
+        embedded = (
             self._weights.rows("embeddings.word_embeddings.weight", batch.ids)
             + self._weights.rows("embeddings.token_type_embeddings.weight", types)
             + self._weights.rows("embeddings.position_embeddings.weight", np.arange(batch.ids.shape[1]))
         )
-        return self._normalised("embeddings.LayerNorm", state)
+        state = self._normalised("embeddings.LayerNorm", embedded)
+        states = {0: state}
+        for block in range(max(wanted)):
+            state = self._block(f"encoder.layer.{block}", state, bias)
+            if block + 1 in wanted:
+                states[block + 1] = state
+        return states
 
     def _block(self, name: str, state: Float32Array, bias: Float32Array | None) -> Float32Array:
         attended = self._linear(f"{name}.attention.output.dense", self._attended(name, state, bias))
@@ -139,7 +132,7 @@ class NumpyRunner:
 
 
 class _Weights:
-    """The tensors of a BERT, by their names in a bare model; where it was saved with a head, "bert." stands before."""
+    """The tensors of a BERT, by their names in a bare model; a model saved with a head has the prefix "bert."."""
 
     def __init__(self, path: Path) -> None:
         self._file = SafetensorsFile(path)
@@ -152,38 +145,33 @@ class _Weights:
         return self._file.entry(self._prefix + name).shape
 
     def misfit(self, name: str, shape: tuple[int, ...]) -> str:
-        """What is wrong with a tensor that is to have this shape; nothing if it has."""
+        """Return why a tensor does not fit the expected shape; empty if it fits."""
         if self._prefix + name not in self._file:
             return f"its weights have no {name}"
         entry = self._file.entry(self._prefix + name)
         if entry.dtype != "F32":
             return "its weights are stored in another type"
-        return "" if entry.shape == shape else f"{name} has the shape {entry.shape}; config.json calls for {shape}"
+        return "" if entry.shape == shape else f"{name} has the shape {entry.shape}; config.json expects {shape}"
 
     def rows(self, name: str, numbers: npt.NDArray[np.integer[Any]]) -> Float32Array:
         try:
             return np.asarray(self[name][numbers])
         except IndexError as error:
-            raise ModelError(
-                f"{self._file.path}: {name}: {error}; the tokenizer does not belong to the model."
-            ) from error
+            reason = f"{error}. The tokenizer does not belong to the model."
+            raise ModelError(f"{self._file.path}: {name}: {reason}") from error
 
 
 def suits_numpy(files: ModelFiles) -> bool:
-    """Whether a model is one that this backend runs."""
+    """Return whether this backend runs a model."""
     return not _unsuited(files)
 
 
 def _unsuited(files: ModelFiles) -> str:
-    """Why this backend cannot run a model; empty if it can."""
+    """Return why this backend cannot run a model; empty if it can."""
     config = files.config
     if config.model_type != "bert":
-        return f'config.json says "{config.model_type}"'
-    for name, plain in (
-        ("hidden_act", ("gelu",)),
-        ("position_embedding_type", (None, "absolute")),
-        ("is_decoder", (None, False)),
-    ):
+        return f'the model type in config.json is "{config.model_type}"'
+    for name, plain in _PLAIN.items():
         if getattr(config, name) not in plain:
             return f'{name} is "{getattr(config, name)}"'
     if missing := [name for name in (*_SIZES, "layer_norm_eps") if getattr(config, name) is None]:
@@ -191,7 +179,7 @@ def _unsuited(files: ModelFiles) -> str:
     if (config.hidden_size or 0) % (config.num_attention_heads or 1):
         return f"num_attention_heads is {config.num_attention_heads}, which does not divide {config.hidden_size}"
     if len(files.weights) > 1:
-        return "its weights lie in several files"
+        return "its weights are in several files"
     try:
         weights = _Weights(files.root / files.weights[0])
     except (ModelError, OSError, ValueError) as error:
@@ -200,7 +188,7 @@ def _unsuited(files: ModelFiles) -> str:
 
 
 def _shapes(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Every tensor that is looked at, with the shape it must have."""
+    """Yield each tensor that is used, with its expected shape."""
     sizes = {name: int(getattr(config, name)) for name in _SIZES}
     size, inner = sizes["hidden_size"], sizes["intermediate_size"]
     yield "embeddings.word_embeddings.weight", (sizes["vocab_size"], size)
@@ -222,21 +210,21 @@ def _shapes(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
 
 
 def _gelu(state: Float32Array) -> Float32Array:
-    """x * Phi(x), exactly: numpy has no erf, and Python's is quick enough for a few texts."""
+    """Return x * Phi(x), exactly: numpy has no erf, and Python's is fast enough for a few texts."""
     erf: Float32Array = _ERF(state * np.float32(math.sqrt(0.5))).astype(np.float32)
     return state * np.float32(0.5) * (1 + erf)
 
 
 def _pool(states: Float32Array, batch: Batch, mode: str) -> Float32Array:
-    """As `indexer.encoders.pooling.pool`."""
+    """Pool as `indexer.encoders.pooling.pool`."""
     if mode == "cls":
         return states[:, 0]
     mask = batch.mask
     real = np.ones(states.shape[:2], bool) if mask is None else mask.astype(bool)
+    rows: Float32Array
     if mode == "max":
-        largest: Float32Array = np.where(real[..., None], states, -np.inf).max(axis=1)
-        return largest
-    total: Float32Array = np.where(real[..., None], states, np.float32(0)).sum(axis=1)
-    counts: Float32Array = batch.lengths[:, None].astype(np.float32)
-    mean: Float32Array = total / counts
-    return mean
+        rows = np.where(real[..., None], states, -np.inf).max(axis=1)
+    else:
+        total = np.where(real[..., None], states, np.float32(0)).sum(axis=1)
+        rows = total / batch.lengths[:, None].astype(np.float32)
+    return rows

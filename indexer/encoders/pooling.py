@@ -1,9 +1,9 @@
-"""Token states of a model to one row a text: the first token, the average, the largest of each dimension.
+"""Poolings of a model's token states to a row per text: the first token, the mean or the maximum of each dimension.
 
-All arithmetic is float32, whatever type the model ran in. Layers are averaged before the tokens are pooled: for `mean`
-and `cls` the order makes no difference, for `max` it does. Every token under the mask counts, the special ones ([CLS],
-[SEP]) included, as in the paper. Other poolings come from papers (`indexer.recipe.paper_methods`) and follow the same
-protocols.
+All arithmetic is float32, independent of the model's number type. Layers are averaged before the tokens are pooled: for
+`mean` and `cls` the order makes no difference, for `max` it does. Every token under the mask counts, including special
+tokens ([CLS], [SEP]), as in the paper. Other poolings come from papers (`indexer.recipe.paper_methods`) and follow the
+same protocols.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ TokenVectors = Callable[[Int32Array], Float32Array]
 
 
 class Pooler(Protocol):
-    """Pools the token states of a model. A pooler keeps nothing between calls, so threads may share it."""
+    """Pools the token states of a model. A pooler keeps no state between calls, so threads may share it."""
 
     def __call__(self, states: "Sequence[Tensor]", ids: "Tensor", mask: "Tensor | None") -> "Tensor":
         """Return rows (texts, width) float32 of some layers, each (texts, tokens, d).
@@ -29,7 +29,7 @@ class Pooler(Protocol):
         ...
 
     def width(self, size: int) -> int:
-        """Return the size of a row, given that of a token state."""
+        """Return the size of a row, given the size of a token state."""
         ...
 
 
@@ -41,12 +41,12 @@ class TablePooler(Protocol):
         ...
 
     def width(self, size: int) -> int:
-        """Return the size of a row, given that of a token vector."""
+        """Return the size of a row, given the size of a token vector."""
         ...
 
 
 class BasicPooler:
-    """The `Pooler` of a model's averaged layers that needs nothing but the states."""
+    """A `Pooler` of averaged layers by `pool`."""
 
     def __init__(self, mode: BasicPooling) -> None:
         self._mode = mode
@@ -69,11 +69,9 @@ def average_layers(layers: "Sequence[Tensor]") -> "Tensor":
 def pool(states: "Tensor", mask: "Tensor | None", mode: BasicPooling) -> "Tensor":
     """Pool (rows, tokens, d) over the tokens where `mask` (rows, tokens) is not 0, into (rows, d) float32.
 
-    Without a mask every token counts.
-
-    `cls` is the first token, `mean` the average, `max` the largest value of each dimension. Every row must
-    have at least one token, and padding must be on the right. What the model left in padded places never
-    counts, not even NaN or infinity; a non-finite value in a real token shows in the result.
+    Without a mask every token counts. `cls` is the first token, `mean` the average, `max` the largest value of each
+    dimension. Every row must have at least one token, and padding must be on the right. Padded places never count, not
+    even with NaN or infinity; a non-finite value in a real token shows in the result.
     """
     states = states.float()
     if mode == "cls":

@@ -1,8 +1,7 @@
-"""No encoder: embeddings came with the corpus, and texts cannot be encoded.
+"""The encoder of an index whose embeddings came with the corpus: it cannot encode texts.
 
-An index of kind "vectors" takes the place of its encoder by one that says so, so that whatever needs a text encoded
-fails with the way out. Its identity is the name that the recipe gives the model (`encoder.model`): embeddings under
-the same name, and of the same length, are taken to be of the same model.
+An index of kind "vectors" has this encoder, so that every attempt to encode a text fails with a fix. Its identity is
+the model's name in the recipe (`encoder.model`): embeddings with the same name and length count as from one model.
 """
 
 from collections.abc import Sequence
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class PrecomputedEncoder:
-    """An `Encoder` that encodes nothing: every method raises ConfigError."""
+    """An `Encoder` whose methods all raise ConfigError."""
 
     backend = "none"
     notes: tuple[str, ...] = ()
@@ -32,7 +31,6 @@ class PrecomputedEncoder:
 
     @property
     def dim(self) -> int:
-        """Only the stored embeddings tell."""
         self._refuse()
 
     def encode(self, texts: Sequence[str], role: Role, log: EncodeStats | None = None) -> "npt.NDArray[np.float32]":
@@ -54,12 +52,10 @@ class PrecomputedEncoder:
         self._refuse()
 
     def _refuse(self) -> NoReturn:
-        raise ConfigError(
-            f"{cannot_encode(self.spec)} Give queries encoded by the same model: query --queries FILE.npy."
-        )
+        raise ConfigError(f"{cannot_encode(self.spec)} Fix: pass encoded queries: query --queries FILE.npy.")
 
 
 def cannot_encode(spec: EncoderSpec) -> str:
-    """Why there is no encoder, as a sentence."""
-    made = f'by "{spec.model}"' if spec.model else "elsewhere"
-    return f"These embeddings were made {made} and came with the corpus, so no text can be encoded here."
+    """Return the reason why there is no encoder, as a sentence."""
+    source = f'by "{spec.model}"' if spec.model else "elsewhere"
+    return f"These embeddings were computed {source} and came with the corpus, so no text can be encoded here."

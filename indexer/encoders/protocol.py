@@ -1,4 +1,4 @@
-"""What every encoder offers, whatever runs it."""
+"""The protocol of every encoder, independent of its backend."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class EncodeStats:
-    """What one or several `encode` calls saw. Filled by the encoder, read by whoever reports."""
+    """Statistics of one or several `encode` calls, filled by the encoder."""
 
     lengths: list[int] = field(default_factory=list)  # tokens a text, special tokens included, before truncation
     truncated: int = 0  # texts cut at max_length
@@ -23,14 +23,14 @@ class EncodeStats:
     on_batch: Callable[[int, int], None] | None = None  # called with (texts, tokens) after each batch
 
     def add(self, other: "EncodeStats") -> None:
-        """Take in what other calls saw."""
+        """Add the statistics of other calls."""
         self.lengths += other.lengths
         self.truncated += other.truncated
         self.retries += other.retries
 
 
 class Encoder(Protocol):
-    """Text to embedding. Implementations keep nothing between calls but what they loaded, so threads may share one."""
+    """Text to embedding. Implementations keep no state between calls, so threads may share an encoder."""
 
     @property
     def spec(self) -> EncoderSpec: ...
@@ -42,27 +42,27 @@ class Encoder(Protocol):
 
     @property
     def backend(self) -> str:
-        """What runs it, and in what numbers, such as "torch, bfloat16 on cuda:0"."""
+        """The library, the number type and the device, such as "torch, bfloat16 on cuda:0"."""
         ...
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was passed over or repaired in its files as they were read, in words."""
+        """Sentences about skipped or repaired contents of its files."""
         ...
 
     def encode(self, texts: Sequence[str], role: Role, log: EncodeStats | None = None) -> "npt.NDArray[np.float32]":
-        """Pooled embeddings, float32 (n, d), row i for texts[i]. The role selects the prefix.
+        """Return pooled embeddings, float32 (n, d), row i for texts[i]. The role selects the prefix.
 
-        `log`, when given, is extended: lengths in the order of `texts`.
+        `log` is extended: lengths in the order of `texts`.
         """
         ...
 
     def tokenize(self, texts: Sequence[str], role: Role) -> Tokens:
-        """The first half of `encode`, which may run in another thread while the encoder works on other tokens."""
+        """Return the tokens of texts, the first half of `encode`. Another thread may run `embed` at the same time."""
         ...
 
     def embed(self, tokens: Tokens, log: EncodeStats | None = None) -> "npt.NDArray[np.float32]":
-        """The second half: the same bits as `encode` gives for the texts."""
+        """Return the embeddings of tokens, bit-identical to those of `encode` for the texts."""
         ...
 
     def states(
@@ -72,10 +72,9 @@ class Encoder(Protocol):
         role: Role = "document",
         log: EncodeStats | None = None,
     ) -> "dict[PoolingKey, npt.NDArray[np.float32]]":
-        """Several embeddings of each text from one forward pass for each size d: (layers, pooling) -> float32 (n, d).
+        """Return several embeddings of each text, (layers, pooling) -> float32 (n, d), by one forward pass for each d.
 
-        Each of `keys` names layers that are averaged, such as (1, -1), or weighed (pooling "sbert-wk"), and comes back
-        as given. They must be among the layers the encoder was loaded with (`EncoderConfig.layers`). A backend that
-        cannot give them raises ConfigError.
+        Each of `keys` names layers to average, such as (1, -1), or to weigh (pooling "sbert-wk"), among those that the
+        encoder was loaded for (`EncoderConfig.layers`). Raises ConfigError for others.
         """
         ...

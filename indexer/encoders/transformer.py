@@ -1,8 +1,8 @@
 """The torch backend: any Hugging Face text encoder, float32 or half precision, on a CPU, CUDA or MPS.
 
-On a CPU each thread takes whole batches, so no thread ever waits for another inside an operation, and the bits of a
-batch do not depend on how many there are: a matrix product cut over threads adds up in another order. On a GPU the
-next batch is on its way while one is computed, and rows come back behind it (`device.AsyncCopies`).
+On a CPU each thread encodes whole batches. No thread waits for another inside an operation, and the bits of a batch do
+not depend on the thread count, because a matrix product split over threads sums in another order. On a GPU, copies
+overlap with computation (`device.AsyncCopies`).
 """
 
 import os
@@ -36,9 +36,9 @@ from indexer.models.tokenizer import open_model_tokenizer
 from indexer.recipe.run_options import RunOptions
 from indexer.system.threads import ordered_map, single_torch_thread
 
-GPU_TOKENS = 32_768  # below, starting the operations takes longer than computing them
-_GPU_MULTIPLE = 8  # lengths that tensor cores like
-_TURN = threading.Lock()  # how many threads an operation takes is the process's setting, not a model's
+GPU_TOKENS = 32_768  # with fewer, launching the operations takes longer than the computation
+_GPU_MULTIPLE = 8  # lengths that suit tensor cores
+_TURN = threading.Lock()  # the number of threads per operation is a setting of the process, not of a model
 
 
 class TransformerEncoder(BatchedEncoder):
@@ -48,39 +48,35 @@ class TransformerEncoder(BatchedEncoder):
 
     def __init__(self, spec: EncoderSpec, options: RunOptions) -> None:
         if spec.identity.precision == "int8":
-            raise ConfigError('encoder.precision is "int8", which the backend openvino computes; torch does not.')
+            raise ConfigError('encoder.precision is "int8", which only the backend openvino computes.')
         if choose_device(options.device).type == "cpu":
-            # One thread tokenises far faster than a CPU encodes; more would fight the model for cores, and
-            # warn after a fork.
+            # One thread tokenises far faster than a CPU encodes. More threads would compete with the model for cores,
+            # and warn after a fork.
             os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         super().__init__(spec, open_model_tokenizer(spec), TorchRunner(spec, options), num_layers(spec.files))
 
     @property
     def vocabulary(self) -> int:
-        """Rows of the model's embedding table."""
         return self.runner.vocabulary
 
     def token_vectors(self, tokens: Tokens, layers: Sequence[int] = ()) -> Float32Array:
-        """Token vectors (tokens, d) float32: the average of some `layers` (non-negative), by default the encoder's own.
+        """Return token vectors (tokens, d) float32: the average of `layers` (non-negative; default: the encoder's).
 
-        Raises MachineError as `encode` does.
+        Raises MachineError as `encode`.
         """
-        lengths, padding = tokens.cut_lengths, self.tokenizer.facts.padding
+        lengths = tokens.cut_lengths
         plan = self.plan(lengths)
         rows = np.empty((len(tokens.ids), self.runner.width("mean")), np.float32)
-        batches = (
-            Batch.of(tokens, positions, padding, self.plan.padded(int(lengths[positions[0]]))) for positions in plan
-        )
         with self.runner.turn:
-            found = self.runner.run_tokens(batches, tuple(layers) or self.spec.identity.layers)
-            for positions, states in zip(plan, found, strict=True):
+            batches = self.runner.run_tokens(self.batches(tokens, plan), tuple(layers) or self.spec.identity.layers)
+            for positions, states in zip(plan, batches, strict=True):
                 for position, vectors in zip(positions.tolist(), states, strict=True):
                     rows[tokens.starts[position] : tokens.starts[position + 1]] = vectors[: lengths[position]]
         return rows
 
 
 class TorchRunner:
-    """A `ModelRunner` (see `batching`). `device` and `dtype` say where and in what numbers it runs."""
+    """A `ModelRunner` on the device `device` with the number type `dtype`."""
 
     turn = _TURN
 
@@ -91,50 +87,48 @@ class TorchRunner:
         self._load(compute_dtype(spec.identity.precision, options.half, self.device))
         if self.dtype != torch.float32 and not self._computes():
             self._load(torch.float32)
-        self._compiled: dict[tuple[PoolingKey, ...], Callable[..., torch.Tensor]] = {}
+        self._forwards: dict[tuple[PoolingKey, ...], Callable[..., torch.Tensor]] = {}
 
     @property
     def backend(self) -> str:
-        """What runs it, and in what numbers."""
         return f"torch, {str(self.dtype).removeprefix('torch.')} on {self.device}"
 
     def width(self, pooling: str) -> int:
-        """Numbers in a row pooled so."""
         return self.model.width(pooling)
 
     @property
     def vocabulary(self) -> int:
-        """Rows of the embedding table."""
         return self._loaded.vocabulary
 
     def plan(self, budget: int) -> BatchPlan:
-        """Exact lengths on a CPU, large padded batches elsewhere."""
+        """Return a plan of exact lengths on a CPU, of large padded batches elsewhere."""
         if self.device.type == "cpu":
             return BatchPlan(budget or CPU_TOKENS, exact=True)
         return BatchPlan(budget or GPU_TOKENS, exact=False, multiple=_GPU_MULTIPLE)
 
     def run(self, batches: Iterable[Batch], keys: Sequence[PoolingKey]) -> Iterator[PooledBatch]:
-        """Pooled rows of each batch, in order."""
         return self._run(self._forward(tuple(keys)), batches)
 
     def run_tokens(self, batches: Iterable[Batch], average: Sequence[int]) -> Iterator[Float32Array]:
-        """The average of some layers for every token of each batch, (batch, tokens, d) float32, in order."""
-        for found in self._run(partial(self.model.tokens, average), batches):
-            yield found.rows[0]
+        """Yield the average of some layers for every token of each batch, (batch, tokens, d) float32, in order."""
+        for states in self._run(partial(self.model.tokens, average), batches):
+            yield states.rows[0]
 
     def _forward(self, keys: tuple[PoolingKey, ...]) -> Callable[..., torch.Tensor]:
-        if not self._compiles:
-            return partial(self.model, keys)
-        if keys not in self._compiled:
-            self._compiled[keys] = torch.compile(KeyedModel(self.model, keys), dynamic=True)
-        return self._compiled[keys]
+        if keys not in self._forwards:
+            model = self._tensors_only(keys)
+            self._forwards[keys] = torch.compile(model, dynamic=True) if self._compiles else model
+        return self._forwards[keys]
+
+    def _tensors_only(self, keys: tuple[PoolingKey, ...]) -> torch.nn.Module:
+        return KeyedModel(self.model, keys)
 
     def _run(self, forward: Callable[..., torch.Tensor], batches: Iterable[Batch]) -> Iterator[PooledBatch]:
         transfers = AsyncCopies(self.device)
+        compute = partial(self._computed, forward, transfers)
 
         def encode(batch: Batch) -> PooledBatch:
-            part_rows = partial(self._computed, forward, transfers)
-            return retry_halved(part_rows, batch, str(self.device), transfers.release)
+            return retry_halved(compute, batch, str(self.device), transfers.release)
 
         if self.device.type != "cpu":
             yield from transfers.settled(map(encode, batches))
@@ -143,25 +137,24 @@ class TorchRunner:
             yield from ordered_map(encode, batches, self.lanes, AHEAD * self.lanes)
 
     def _computed(self, forward: Callable[..., torch.Tensor], transfers: AsyncCopies, batch: Batch) -> Float32Array:
-        """What `forward` makes of a batch, float32; on CUDA it is still on its way."""
+        """Return the result of `forward`, float32; on CUDA the copy may still be running."""
         inputs = {"input_ids": batch.ids}
         if batch.types is not None and self._loaded.takes_types:
             inputs["token_type_ids"] = batch.types
-        mask = batch.mask
-        if mask is not None:
+        if (mask := batch.mask) is not None:
             inputs["attention_mask"] = mask
         try:
             with torch.inference_mode(), self._exact_convolutions():
                 moved = {name: transfers.to_device(array) for name, array in inputs.items()}
                 return transfers.to_host(forward(**moved))
-        except Exception as error:  # some settings of a config.json only show here, as an error of any kind
+        except Exception as error:  # some wrong settings of a config.json only fail here, with any type of error
             if isinstance(error, IsotropeError) or is_oom(error):
                 raise
-            said = f"{type(error).__name__}: {first_line(error)}"
-            raise ModelError(f"{self._spec.files.root}: the model cannot be run on {self.device}: {said}.") from error
+            reason = f"{type(error).__name__}: {first_line(error)}"
+            raise ModelError(f"{self._spec.files.root}: the model cannot run on {self.device}: {reason}.") from error
 
     def _exact_convolutions(self) -> AbstractContextManager[None]:
-        """CUDA rounds convolutions to TF32 unless told not to; SqueezeBERT and DeBERTa-v2 use them."""
+        """Turn off CUDA's default rounding of convolutions to TF32; SqueezeBERT and DeBERTa-v2 use convolutions."""
         if self.device.type != "cuda":
             return nullcontext()
         return torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=False)
@@ -173,7 +166,7 @@ class TorchRunner:
         self._move(self.model)
 
     def _computes(self) -> bool:
-        """Whether the model runs in its number type: DeBERTa's code mixes types. float32 belongs to every class."""
+        """Return whether the model runs in its number type: DeBERTa's code mixes types. float32 suits every class."""
         try:
             with torch.inference_mode():
                 self._loaded.model(input_ids=torch.ones((2, 3), dtype=torch.int64, device=self.device))
@@ -193,10 +186,9 @@ class TorchRunner:
 
 
 class TorchClassifier(TorchRunner):
-    """The same for a classifier of one label: its rows are logits, (1, batch, 1)."""
+    """The same for a classifier of one label, whose rows are logits, (1, batch, 1)."""
 
     def width(self, pooling: str) -> int:
-        """One logit."""
         return 1
 
     def _load(self, dtype: torch.dtype) -> None:
@@ -204,9 +196,5 @@ class TorchClassifier(TorchRunner):
         self._classifier = Classifier(self._loaded).eval()
         self._move(self._classifier)
 
-    def _forward(self, keys: tuple[PoolingKey, ...]) -> Callable[..., torch.Tensor]:
-        if not self._compiles:
-            return self._classifier
-        if keys not in self._compiled:
-            self._compiled[keys] = torch.compile(self._classifier, dynamic=True)
-        return self._compiled[keys]
+    def _tensors_only(self, keys: tuple[PoolingKey, ...]) -> torch.nn.Module:
+        return self._classifier

@@ -1,5 +1,6 @@
-"""An encoder as it was found on disk, and the token ids that models take."""
+"""A resolved encoder with its files, and the token ids of texts."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,12 +18,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EncoderSpec:
-    """An encoder that was found: its identity, and where its files lie.
+    """A resolved encoder: its identity and the location of its files.
 
-    `identity` holds everything that decides which bits come out for a text, up to rounding; `fingerprint` is its hash.
-    `model` (the name as written in the recipe) and `folder` (where the files lie here) are informative: the same files
-    elsewhere are the same encoder, as is `state`. `local` tells a folder the user named from a hub id. `found` are the
-    model's files, where they were listed already.
+    `identity` determines the embedding of a text, up to rounding; `fingerprint` is its hash. `model` (the name in the
+    recipe), `folder` (the location of the files) and `state` are informative: the same files elsewhere are the same
+    encoder. `local` is true for a folder named by the user, false for a hub id. `found` are the model's files if they
+    are already listed.
     """
 
     model: str
@@ -30,18 +31,18 @@ class EncoderSpec:
     identity: EncoderIdentity
     fingerprint: str
     local: bool = False
-    state: str | None = None  # folder of the fitted state, where the encoder has one
-    trained: str = ""  # a folder with a state that was fitted beforehand, not yet part of the identity
+    state: str | None = None  # folder of the fitted state
+    trained: str = ""  # folder with a fitted state that is not yet part of the identity
     found: ModelFiles | None = field(default=None, compare=False, repr=False)
 
     @property
     def traits(self) -> KindTraits:
-        """What holds for every encoder of this kind."""
+        """The traits of this kind of encoder."""
         return self.identity.traits
 
     @cached_property
     def files(self) -> ModelFiles:
-        """The files of a model with layers. Raises ModelError as `find_model_files` does."""
+        """The files of a model with layers. Raises ModelError as `find_model_files`."""
         return self.found or find_model_files(Path(self.folder))
 
     @property
@@ -55,18 +56,18 @@ class EncoderSpec:
         return self.identity.without_state().fingerprint
 
     def fitted_folder(self, pooling: str) -> Path:
-        """The folder of what was fitted for a pooling. Raises ConfigError where nothing was."""
+        """Return the folder of the state fitted for a pooling. Raises ConfigError if there is none."""
         if self.state is None or self.identity.pooling != pooling:
             raise ConfigError(
-                f'pooling "{pooling}" is fitted to a corpus before it encodes. Fix: isotrope train {pooling} CORPUS -o '
-                "FOLDER, and encoder.fitted = FOLDER; or name an index that was built with it."
+                f'pooling "{pooling}" must be fitted to a corpus before it encodes. Fix: isotrope train {pooling} '
+                "CORPUS -o FOLDER, and encoder.fitted = FOLDER; or name an index that was built with it."
             )
         return Path(self.state)
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """Token ids of some texts, cut at the maximum length, end to end in one array."""
+    """Token ids of some texts, cut at the maximum length, concatenated in one array."""
 
     ids: "npt.NDArray[np.int32]"  # (total,)
     types: "npt.NDArray[np.int32] | None"  # token_type_ids (total,); None: all 0, or the tokenizer has none
@@ -84,8 +85,16 @@ class Tokens:
         return np.diff(self.starts)
 
     def part(self, start: int, stop: int) -> "Tokens":
-        """Texts `start` to `stop`, as views."""
+        """Return texts `start` to `stop` as views."""
         first, last = self.starts[start], self.starts[stop]
         types = self.types[first:last] if self.types is not None else None
         starts = self.starts[start : stop + 1] - first
         return Tokens(self.ids[first:last], types, starts, self.lengths[start:stop])
+
+    def ranges(self, most: int) -> Iterator[range]:
+        """Yield consecutive ranges of texts with at most `most` tokens together; a longer text is a separate range."""
+        start = 0
+        while start < len(self):
+            stop = int(self.starts.searchsorted(self.starts[start] + most, side="right")) - 1
+            yield range(start, max(stop, start + 1))
+            start = max(stop, start + 1)

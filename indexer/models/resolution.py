@@ -1,7 +1,7 @@
-"""Which encoder is this? The one a recipe names, resolved; the one an index was built with.
+"""Resolution of the encoder that a recipe names, and of the encoder of an index.
 
-How many layers and how many tokens a model takes is read from its config.json and tokenizer_config.json. The encoder of
-a published index is found, hashed, and refused if it is another one now (`spec_of_index`).
+The numbers of layers and tokens come from the model's config.json and tokenizer_config.json. The encoder of a published
+index is located, hashed, and refused if it has changed (`spec_of_index`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,7 +23,7 @@ from indexer.models.model_files import (
     hash_files,
     hash_table_files,
 )
-from indexer.models.sentence_transformers_folder import FolderSettings, read_folder_settings
+from indexer.models.sentence_transformers_folder import read_folder_settings
 from indexer.recipe.config import BuildConfig, EncoderConfig
 from indexer.recipe.paper_methods import POOLINGS, load_method
 from indexer.store import layout
@@ -31,18 +31,14 @@ from indexer.store.manifest import Manifest
 from indexer.store.stores import store_at
 
 RULES = 2  # bump when the same files and settings would give other embeddings
-STATIC_RULES = 1  # those of kind "static"
-VECTOR_RULES = 1  # those of kind "vectors"
-_FIRST_TOKENS, _FIRST_GROUP = 1024, 2048  # the default batch plan of rules 1, which wrote it out
+STATIC_RULES = 1  # of kind "static"
+VECTOR_RULES = 1  # of kind "vectors"
+_FIRST_TOKENS, _FIRST_GROUP = 1024, 2048  # the default batch plan of rules 1, which recorded it
 
-# What transformers' attribute maps call the number of blocks.
-_LAYER_COUNTS = ("num_hidden_layers", "n_layers", "n_layer", "num_layers")
+_LAYER_COUNTS = ("num_hidden_layers", "n_layers", "n_layer", "num_layers")  # names in transformers' attribute maps
 _POSITIONS = ("max_position_embeddings", "n_positions")
-
-# Positions relative between tokens: config.json may state a number, but no text is too long for the model.
-_RELATIVE = ("t5", "mt5", "umt5", "longt5", "xlnet")
-
-# Positions counted from pad_token_id + 1, as fairseq did, so that that many table rows are never used.
+_RELATIVE = ("t5", "mt5", "umt5", "longt5", "xlnet")  # relative positions: without limit, whatever config.json states
+# Positions counted from pad_token_id + 1, as in fairseq, so that the table rows before are never used.
 _OFFSET = (
     "camembert",
     "data2vec-text",
@@ -55,33 +51,36 @@ _OFFSET = (
     "xlm-roberta-xl",
     "xmod",
 )
-_WITHOUT_LIMIT = 512  # taken when neither the model nor its tokenizer has a limit
+_WITHOUT_LIMIT = 512  # used if neither the model nor its tokenizer has a limit
 _UNSET = 10**9  # tokenizers without a limit state 1e30
 
 
 def resolve_spec(recipe: BuildConfig | EncoderConfig, folder: str | Path | None = None, rules: int = 0) -> EncoderSpec:
     """Find the model's files, hash them and resolve every "auto" and 0; loads no model.
 
-    Settings of papers come from the recipe; with an `EncoderConfig` alone they are the defaults.
+    Settings of papers come from the recipe; for an `EncoderConfig` they are the defaults. `folder` is the location of
+    the model's files if they have moved. `rules` are the rules of an existing index; 0 for the current rules.
 
-    `folder`, when given, is where the model's files lie now, if they have moved. `rules` are those an existing index
-    was built by; 0 for the present ones.
+    `pooling = "auto"` reads pooling, prompts and lower-casing from a sentence-transformers folder; also its maximum
+    length if `max_length` is 0 or the default, and its prompts if the recipe's prefix is empty. Otherwise
+    `max_length = 0` means the model's own limit.
 
-    `pooling = "auto"` takes pooling, prompts and lower-casing from a sentence-transformers folder. Its
-    maximum length is taken when `max_length` is 0 or left at its default; its prompts where the recipe's
-    prefix is empty. `max_length = 0` otherwise means the model's own limit.
-
-    Raises ModelError (files missing or not as expected) and ConfigError (a setting the model cannot follow).
+    Raises ModelError (files missing or not as expected) and ConfigError (a setting that the model does not support).
     """
     config, of_pooling = _settings(recipe)
     if not config.traits.encodes_texts:
-        return _spec_of_vectors(config, folder, rules)
+        if folder:
+            raise ConfigError(
+                f"{folder}: the embeddings came with the corpus and no model is run, so there is no model to name. "
+                "Fix: leave out --model."
+            )
+        identity = EncoderIdentity(config.kind, rules or VECTOR_RULES, model=config.model)
+        return EncoderSpec(config.model, "", identity, identity.fingerprint)
     if config.traits.has_table:
         return _spec_of_table(config, of_pooling, folder, rules)
     located = locate_model(config.model, folder)
     files = find_model_files(located.folder)
     check_pinned(located.folder, located.pinned)
-    settings = _auto_settings(config, files) if config.pooling == "auto" else _plain_settings(config, files)
     identity = EncoderIdentity(
         kind=config.kind,
         rules=rules or RULES,
@@ -93,7 +92,7 @@ def resolve_spec(recipe: BuildConfig | EncoderConfig, folder: str | Path | None 
         batch_tokens=config.batch_tokens or (_FIRST_TOKENS if rules == 1 else 0),
         group_texts=_FIRST_GROUP if rules == 1 else None,
         of_pooling=of_pooling,
-        **settings,
+        **_text_settings(config, files),
     )
     return _spec(config, located, identity, files)
 
@@ -101,15 +100,8 @@ def resolve_spec(recipe: BuildConfig | EncoderConfig, folder: str | Path | None 
 def _spec(
     config: EncoderConfig, located: ModelLocation, identity: EncoderIdentity, files: ModelFiles | None = None
 ) -> EncoderSpec:
-    return EncoderSpec(
-        config.model,
-        str(located.folder),
-        identity,
-        identity.fingerprint,
-        located.local,
-        trained=config.fitted,
-        found=files,
-    )
+    folder, fitted = str(located.folder), config.fitted
+    return EncoderSpec(config.model, folder, identity, identity.fingerprint, located.local, trained=fitted, found=files)
 
 
 def _spec_of_table(
@@ -117,24 +109,21 @@ def _spec_of_table(
 ) -> EncoderSpec:
     located = locate_table(config.model, folder)
     unlimited = config.max_length in (0, EncoderConfig.max_length)
-    hashes = hash_table_files(find_table_files(located.folder))
     identity = EncoderIdentity(
         kind=config.kind,
         rules=rules or STATIC_RULES,
-        weights=hashes["weights"],
-        tokenizer=hashes["tokenizer"],
-        config=hashes["config"],
         pooling="mean" if config.pooling == "auto" else config.pooling,
         max_length=UNLIMITED if unlimited else config.max_length,
         query_prefix=config.query_prefix,
         document_prefix=config.document_prefix,
         of_pooling=of_pooling,
+        **hash_table_files(find_table_files(located.folder)),
     )
     return _spec(config, located, identity)
 
 
 def _settings(recipe: BuildConfig | EncoderConfig) -> tuple[EncoderConfig, dict[str, Any]]:
-    """Return the encoder's settings, and those of its pooling's paper that are part of the identity."""
+    """Return the encoder's settings, and the settings of its pooling's paper that are part of the identity."""
     whole = recipe if isinstance(recipe, BuildConfig) else BuildConfig(encoder=recipe)
     config, paper = whole.encoder, POOLINGS.get(whole.encoder.pooling)
     if paper is None or not paper.identity:
@@ -142,74 +131,58 @@ def _settings(recipe: BuildConfig | EncoderConfig) -> tuple[EncoderConfig, dict[
     return config, {paper.identity: load_method(paper).identity_value(whole.paper(paper.section))}
 
 
-def _spec_of_vectors(config: EncoderConfig, folder: str | Path | None, rules: int) -> EncoderSpec:
-    if folder:
-        raise ConfigError(
-            f"{folder}: these embeddings came with the corpus and no model is run, so there is none to point to. "
-            "Leave out --model."
-        )
-    identity = EncoderIdentity(config.kind, rules or VECTOR_RULES, model=config.model)
-    return EncoderSpec(config.model, "", identity, identity.fingerprint)
-
-
 def with_fitted_state(spec: EncoderSpec, folder: str | Path, files: dict[str, str]) -> EncoderSpec:
-    """The encoder with a fitted state: `files` (name -> sha256) in `folder`."""
+    """Return the encoder with a fitted state: `files` (name -> sha256) in `folder`."""
     identity = replace(spec.identity, state=files)
     return replace(spec, identity=identity, fingerprint=identity.fingerprint, state=str(folder))
 
 
 def spec_difference(expected: EncoderIdentity | Mapping[str, Any], found: EncoderSpec) -> str:
-    """One line naming every file and setting in which `found` differs from what is expected; empty if in none.
+    """Return one line with each file and setting of `found` that differs from the expectation; empty if none differs.
 
-    `expected` may be the identity as a manifest holds it.
+    `expected` may be the identity in a manifest.
     """
     plain = expected.to_dict() if isinstance(expected, EncoderIdentity) else expected
     return identity_difference(plain, found.identity.to_dict())
 
 
-def _plain_settings(config: EncoderConfig, files: ModelFiles) -> dict[str, Any]:
-    return {
-        "pooling": config.pooling,
-        "max_length": check_max_length(config.max_length or model_max_length(files), files),
-        "query_prefix": config.query_prefix,
-        "document_prefix": config.document_prefix,
-        "lowercase": False,
-    }
-
-
-def _auto_settings(config: EncoderConfig, files: ModelFiles) -> dict[str, Any]:
+def _text_settings(config: EncoderConfig, files: ModelFiles) -> dict[str, Any]:
+    if config.pooling != "auto":
+        return {
+            "pooling": config.pooling,
+            "max_length": check_max_length(config.max_length or model_max_length(files), files),
+            "query_prefix": config.query_prefix,
+            "document_prefix": config.document_prefix,
+        }
     stated = read_folder_settings(files.folder)
+    if config.max_length not in (0, EncoderConfig.max_length):
+        max_length = check_max_length(config.max_length, files)
+    else:  # sentence-transformers ignores RoBERTa's unused positions: some folders state 514 where 512 fit
+        limits = [stated.max_length or model_max_length(files), max_positions(files)]
+        max_length = min(limit for limit in limits if limit > 0)
     return {
         "pooling": stated.pooling,
-        "max_length": _auto_length(config, files, stated),
+        "max_length": max_length,
         "query_prefix": config.query_prefix or stated.query_prompt,
         "document_prefix": config.document_prefix or stated.document_prompt,
         "lowercase": stated.lowercase,
     }
 
 
-def _auto_length(config: EncoderConfig, files: ModelFiles, stated: FolderSettings) -> int:
-    if config.max_length not in (0, EncoderConfig.max_length):
-        return check_max_length(config.max_length, files)
-    # sentence-transformers does not count RoBERTa's unused positions: some folders state 514 where 512 fit.
-    limits = [stated.max_length or model_max_length(files), max_positions(files)]
-    return min(limit for limit in limits if limit > 0)
-
-
 def num_layers(files: ModelFiles) -> int:
-    """Blocks of the model. ModelError when config.json does not say."""
+    """Return the model's number of blocks. Raises ModelError if config.json does not state it."""
     for name in _LAYER_COUNTS:
         value: int | None = getattr(files.config, name)
         if value:
             return value
     raise ModelError(
-        f"{files.root / 'config.json'}: states no number of layers ({', '.join(_LAYER_COUNTS)}); "
+        f"{files.root / 'config.json'}: has no number of layers ({', '.join(_LAYER_COUNTS)}); "
         "expected the config of a text encoder."
     )
 
 
 def resolve_layers(layers: Iterable[int], count: int) -> list[int]:
-    """Non-negative, sorted, without repetition: [1, -1] of 12 blocks is [1, 12]; 0 is the embeddings."""
+    """Return layers non-negative, sorted and distinct: [1, -1] of 12 blocks is [1, 12]; 0 is the embeddings."""
     resolved = set()
     for layer in layers:
         if not -(count + 1) <= layer <= count:
@@ -222,7 +195,7 @@ def resolve_layers(layers: Iterable[int], count: int) -> list[int]:
 
 
 def max_positions(files: ModelFiles) -> int:
-    """Most tokens the model's position embeddings take, special tokens included; 0: no such limit."""
+    """Return the limit of the model's position embeddings in tokens, special tokens included; 0 without a limit."""
     config = files.config
     kind = config.model_type
     if kind in _RELATIVE or (kind in ("deberta", "deberta-v2") and config.position_biased_input is False):
@@ -236,81 +209,70 @@ def max_positions(files: ModelFiles) -> int:
     if not 0 <= offset < rows:
         raise ModelError(
             f"{files.root / 'config.json'}: pad_token_id is {padding}, and positions are counted from the next number; "
-            f"expected one below {rows - 1}, as there are {rows} positions."
+            f"expected an id below {rows - 1}, because there are {rows} positions."
         )
     return rows - offset
 
 
 def model_max_length(files: ModelFiles) -> int:
-    """The model's own maximum length: its tokenizer's, capped by its position embeddings; else 512."""
+    """Return the maximum length of the model's tokenizer, capped by its position embeddings; without limits 512."""
     stated = files.tokenizer_config.model_max_length
     tokenizer = int(stated) if stated is not None and 0 < stated < _UNSET else 0
     limits = [limit for limit in (tokenizer, max_positions(files)) if limit > 0]
     return min(limits) if limits else _WITHOUT_LIMIT
 
 
-def check_max_length(max_length: int, files: ModelFiles) -> int:
-    """`max_length`, if the model can take it; else ConfigError with the limit."""
+def check_max_length(max_length: int, files: ModelFiles, setting: str = "encoder.max_length") -> int:
+    """Return `max_length`. Raises ConfigError if it exceeds the model's limit."""
     limit = max_positions(files)
     if limit and max_length > limit:
         raise ConfigError(
-            f"encoder.max_length is {max_length}, but the model in {files.root} has position embeddings for "
-            f"{limit} tokens; expected at most {limit}, or 0 for the model's own limit."
+            f"{setting} is {max_length}, but the model in {files.root} has position embeddings for {limit} tokens; "
+            f"expected at most {limit}, or 0 for the model's own limit."
         )
     return max_length
 
 
 def spec_of_index(index: Path, manifest: Manifest, model: str | Path | None = None) -> EncoderSpec:
-    """The encoder an index was built with; `model` is its folder if it has moved.
+    """Return the encoder of an index; `model` is its folder if it has moved.
 
-    Raises ModelError when it is not to be found, and MismatchError if it is another one now.
+    Raises ModelError if it is missing, and MismatchError if it has changed.
     """
-    folder = model or _known_folder(index, manifest.encoder["folder"])
-    if not folder and (spec := _spec_at_hand(index, manifest)) is not None:
+    folder = model or manifest.encoder["folder"] or None
+    if not model and folder and not Path(folder).exists():
+        raise ModelError(f"{index}: the model folder {folder} no longer exists. Fix: set --model to its new location.")
+    if not folder and (spec := _cached_spec(index, manifest)) is not None:
         return spec
     spec = _resolved(index, manifest, folder)
     if spec.fingerprint != manifest.fingerprint:
+        expected = manifest.encoder["identity"]
+        if spec.identity.state is None:  # differs before it is fitted, so a missing state is no difference
+            expected = {key: value for key, value in expected.items() if key != "state"}
         raise MismatchError(
-            f"{index}: the encoder at hand is not the one this index was built with: "
-            f"{_difference(manifest, spec)}. "
-            "Point --model to the original model folder, or build the index again with this one."
+            f"{index}: the encoder differs from the one this index was built with: {spec_difference(expected, spec)}. "
+            "Fix: set --model to the original model folder, or build the index again with this encoder."
         )
     return spec
 
 
-def _difference(manifest: Manifest, found: EncoderSpec) -> str:
-    """In what the encoder differs; of one that differs before it is fitted, the state says nothing."""
-    expected = manifest.encoder["identity"]
-    if found.identity.state is None:
-        expected = {key: value for key, value in expected.items() if key != "state"}
-    return spec_difference(expected, found)
-
-
-def _known_folder(index: Path, folder: str) -> str | None:
-    """Where the model lay when the index was built; None for a model that is looked up by its hub id."""
-    if folder and not Path(folder).exists():
-        raise ModelError(f"{index}: its model lay at {folder}, which is gone. Point --model to where it is now.")
-    return folder or None
-
-
-def _spec_at_hand(index: Path, manifest: Manifest) -> EncoderSpec | None:
-    """The encoder in the Hugging Face cache, if its hashes say that it is the index's; without the hub's library."""
+def _cached_spec(index: Path, manifest: Manifest) -> EncoderSpec | None:
+    """Return the encoder in the Hugging Face cache if its hashes match the index; without the hub's library."""
     snapshot = cached_snapshot(BuildConfig.from_dict(manifest.config).encoder.model)
     if snapshot is None:
         return None
     try:
         spec = _resolved(index, manifest, snapshot)
-    except IsotropeError:  # not whole: the ordinary way says what is wrong
+    except IsotropeError:  # incomplete: the regular search reports the fault
         return None
     return replace(spec, local=False) if spec.fingerprint == manifest.fingerprint else None
 
 
 def _resolved(index: Path, manifest: Manifest, folder: str | Path | None) -> EncoderSpec:
-    """The encoder in `folder` by the rules of the index, with the fitted state that lies in the index, hashed anew."""
+    """Return the encoder in `folder` by the rules of the index, with the fitted state in the index, hashed again."""
     identity = manifest.encoder["identity"]
     spec = resolve_spec(BuildConfig.from_dict(manifest.config), folder, identity["rules"])
     unfitted = {key: value for key, value in identity.items() if key != "state"}
-    spec = replace(spec, trained="")  # the index has the state by now
+    spec = replace(spec, trained="")  # the index contains the state
     if "state" not in identity or spec.fingerprint != fingerprint(unfitted):
         return spec
     name = layout.state_folder(spec.fingerprint)

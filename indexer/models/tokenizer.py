@@ -1,9 +1,10 @@
-"""One route from a text to token ids, whatever runs the encoder; kept in the cache."""
+"""The conversion of texts to token ids, independent of the backend; tokenizers are cached."""
 
 import json
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from itertools import accumulate, chain
 from pathlib import Path
 from threading import Lock
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 
 Encoded = tuple[list[list[int]], list[list[int]] | None]
-"""Token ids of each text, and its token types where they are not all 0."""
+"""Token ids of each text, and its token types if they are not all 0."""
 _FILE = "tokenizer.json"
 _RULES = 2  # bump when the same files would give another tokenizer
 _PROBE = "a"
@@ -36,29 +37,30 @@ _PROBE = "a"
 
 @dataclass(frozen=True)
 class TokenizerInfo:
-    """What must be known of a tokenizer beside its own file. JSON types."""
+    """The facts about a tokenizer that its own file does not state. JSON types."""
 
     head: int  # special tokens that open a text
     tail: int  # special tokens that close it
     from_left: bool  # truncation cuts the beginning
     padding: int  # id
-    stand_in: int  # id for a text without any token
+    stand_in: int  # id for a text without tokens
     types: Literal["none", "zero", "given"]  # token_type_ids: unknown to the tokenizer, always 0, or its own
 
 
 class TextTokenizer:
-    """Texts to `Tokens`. `run` gives the ids of a list of texts, uncut."""
+    """Texts to `Tokens`. `run` returns the ids of a list of texts, uncut."""
 
     def __init__(self, run: Callable[[list[str]], Encoded], facts: TokenizerInfo, max_length: int) -> None:
         self.facts, self.run, self._max_length = facts, run, max_length
-        if max_length <= facts.head + facts.tail:
+        special = facts.head + facts.tail
+        if max_length <= special:
             raise ConfigError(
-                f"encoder.max_length is {max_length}, but {facts.head + facts.tail} tokens are special ones; "
-                f"expected at least {facts.head + facts.tail + 1}."
+                f"encoder.max_length is {max_length}, but {special} tokens are special tokens; expected at least "
+                f"{special + 1}."
             )
 
     def __call__(self, texts: Sequence[str]) -> Tokens:
-        """Token ids for each text. A text without any token gets one (end of text, or what stands for it).
+        """Return token ids for each text. A text without tokens gets the token `facts.stand_in`.
 
         Raises CorpusError for a text that is not valid Unicode (a lone surrogate).
         """
@@ -70,19 +72,19 @@ class TextTokenizer:
         return Tokens(_flat(ids, starts[-1]), flat_types, starts, lengths)
 
     def offsets(self, texts: Sequence[str]) -> list[TokenOffsets]:
-        """Where the tokens of each text begin, uncut and without special tokens.
+        """Return the first characters of the tokens of each text, uncut and without special tokens.
 
-        Raises ConfigError for a tokenizer that does not say, CorpusError for a text that is not valid Unicode.
+        Raises ConfigError for a tokenizer without positions, CorpusError for a text that is not valid Unicode.
         """
         if not isinstance(self.run, FastTokenizer):
             raise ConfigError(
-                "chunk.tokens needs to know which characters a token stands for, which this model's tokenizer, "
-                "written in Python, does not say. Set chunk.tokens=0, or choose a model with a tokenizer.json."
+                "chunk.tokens needs the positions of tokens, which this model's Python tokenizer does not report. "
+                "Fix: set chunk.tokens=0, or choose a model with a tokenizer.json."
             )
         return self.run.offsets(list(texts))
 
     def _cut(self, row: list[int]) -> list[int]:
-        """The first tokens (the last, where the tokenizer truncates on the left) between the special ones."""
+        """Keep the first tokens (the last, if the tokenizer truncates on the left) between the special tokens."""
         if len(row) <= self._max_length:
             return row
         head, tail = self.facts.head, self.facts.tail
@@ -93,7 +95,7 @@ class TextTokenizer:
 
 @dataclass(frozen=True)
 class KeptTokenizer:
-    """What is kept of a tokenizer of the `tokenizers` library, as JSON."""
+    """A cached tokenizer of the `tokenizers` library, as JSON."""
 
     facts: TokenizerInfo
     tokenizer: str
@@ -103,7 +105,7 @@ class KeptTokenizer:
 class FastTokenizer:
     """The `run` of a tokenizer of the `tokenizers` library.
 
-    A model brings its own patterns, and one may need more steps for a text than the library allows: ModelError.
+    Raises ModelError if a pattern of the model needs more steps for a text than the library allows.
     """
 
     tokenizer: "Tokenizer"
@@ -115,8 +117,8 @@ class FastTokenizer:
         return [row.ids for row in encodings], [row.type_ids for row in encodings] if self.types else None
 
     def offsets(self, texts: list[str]) -> list[TokenOffsets]:
-        """Where the tokens of each text begin, in characters of the text as it is before it is normalised."""
-        encodings = self._run(lambda some: self.tokenizer.encode_batch(some, add_special_tokens=False), texts)
+        """Return the first characters of the tokens of each text, in the text before its normalisation."""
+        encodings = self._run(partial(self.tokenizer.encode_batch, add_special_tokens=False), texts)
         return [
             TokenOffsets(
                 np.fromiter((start for start, _ in row.offsets), np.int32, len(row)),
@@ -128,36 +130,39 @@ class FastTokenizer:
     def _run(self, encode: Callable[[list[str]], list[Any]], texts: list[str]) -> list[Any]:
         try:
             with tokenizer_errors(self.name):
-                return self._encoded(encode, texts)
+                try:
+                    return encode(texts)
+                except TypeError as error:
+                    broken = next(
+                        (text for text in texts if any("\ud800" <= letter <= "\udfff" for letter in text)), ""
+                    )
+                    raise CorpusError(
+                        f"the text {broken[:60]!a} is not valid Unicode (it contains a lone surrogate). "
+                        "Fix: use the right encoding."
+                    ) from error
         except ModelError as error:
-            if len(texts) > 1:  # the library does not say which of them it was
+            if len(texts) > 1:  # the library does not name the text
                 for text in texts:
                     self._run(encode, [text])
                 raise
-            way_out = "Leave that text out, or take another model."
-            raise ModelError(f'{error} The text begins "{_beginning(texts[0])}". {way_out}') from error
-
-    def _encoded(self, encode: Callable[[list[str]], list[Any]], texts: list[str]) -> list[Any]:
-        try:
-            return encode(texts)
-        except TypeError as error:
-            raise CorpusError(_not_unicode(texts)) from error
+            beginning = ascii(texts[0][:60])[1:-1] + ("..." if len(texts[0]) > 60 else "")
+            fix = "Fix: leave out the text, or choose another model."
+            raise ModelError(f'{error} The text begins "{beginning}". {fix}') from error
 
 
 def tokenizer_errors(name: str) -> AbstractContextManager[None]:
-    """Turn whatever a tokenizer raises into a ModelError that begins with `name`."""
+    """Turn any error of a tokenizer into a ModelError that begins with `name`."""
     return library_errors(lambda error: f"{name}: the tokenizer failed: {first_line(error)}.")
 
 
 def parse_tokenizer(data: bytes, max_length: int, name: str = "the tokenizer") -> TextTokenizer:
-    """What `dump_tokenizer` kept; loads neither torch nor transformers. `name` is for errors, of
-    which it raises ModelError."""
+    """Return a tokenizer of `dump_tokenizer`; loads neither torch nor transformers. Raises ModelError with `name`."""
     from tokenizers import Tokenizer
 
     try:
         kept = decode_json(data, KeptTokenizer)
     except ValueError as error:
-        raise ModelError(f"{name}: not a tokenizer that was kept: {error}.") from error
+        raise ModelError(f"{name}: is not a cached tokenizer: {error}.") from error
     with tokenizer_errors(name):
         tokenizer = Tokenizer.from_str(kept.tokenizer)
     return TextTokenizer(FastTokenizer(tokenizer, kept.facts.types == "given", name), kept.facts, max_length)
@@ -167,23 +172,13 @@ def _flat(rows: list[list[int]], total: int) -> Int32Array:
     try:
         return np.fromiter(chain.from_iterable(rows), np.int32, total)
     except OverflowError as error:
-        raise ModelError(f"the tokenizer gives token {max(map(max, rows)):,}, which no model has.") from error
-
-
-def _beginning(text: str) -> str:
-    return ascii(text[:60])[1:-1] + ("..." if len(text) > 60 else "")
-
-
-def _not_unicode(texts: list[str]) -> str:
-    broken = next((text for text in texts if any("\ud800" <= character <= "\udfff" for character in text)), "")
-    shown = ascii(broken[:60])
-    return f"the text {shown} is not valid Unicode (it holds a lone surrogate); decode it with the right encoding."
+        raise ModelError(f"the tokenizer returns token {max(map(max, rows)):,}, which no model has.") from error
 
 
 def open_model_tokenizer(spec: EncoderSpec) -> TextTokenizer:
-    """The tokenizer of a model with layers: one of the `tokenizers` library from the cache, without transformers.
+    """Return the tokenizer of a model with layers; a fast tokenizer comes from the cache, without transformers.
 
-    One written in Python is loaded by transformers each time. Raises as `load_tokenizer` does.
+    A Python tokenizer is loaded by transformers each time. Raises as `load_tokenizer`.
     """
     identity, root = spec.identity, spec.files.root
     key = {
@@ -205,29 +200,36 @@ def open_model_tokenizer(spec: EncoderSpec) -> TextTokenizer:
 
 
 def load_tokenizer(folder: Path, max_length: int, lowercase: bool) -> TextTokenizer:
-    """The tokenizer in `folder`; `lowercase` adds lower-casing before its own normaliser.
+    """Load the tokenizer in `folder`; `lowercase` adds lower-casing before its own normaliser.
 
-    Fast ones run in Rust, Python ones by their normal call. Raises ModelError, and ConfigError for a `max_length`
-    that leaves no room between the special tokens.
+    Fast tokenizers run in Rust. Raises ModelError, and ConfigError for a `max_length` that leaves no room between the
+    special tokens.
     """
     if (folder / "tokenizer.json").exists():
         read_tokenizer(folder / "tokenizer.json")
     with as_model_errors(folder, "the tokenizer"):
-        tokenizer = _load(folder)
+        from transformers import AutoTokenizer
+
+        with quiet_transformers():
+            tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
         if not tokenizer.is_fast:
             _require_own_files(folder, tokenizer, lowercase)
             return TextTokenizer(_PythonTokenizer(tokenizer, str(folder)), _facts(tokenizer), max_length)
         backend = tokenizer.backend_tokenizer
         backend.no_truncation()
         backend.no_padding()
-        if lowercase:
-            _lowercase(backend)
+        if lowercase:  # before the tokenizer's own normaliser, as with sentence-transformers' do_lower_case
+            from tokenizers.normalizers import Lowercase
+            from tokenizers.normalizers import Sequence as Chain
+
+            given = backend.normalizer
+            backend.normalizer = Chain([Lowercase()] if given is None else [Lowercase(), given])
         facts = _facts(tokenizer)
     return TextTokenizer(FastTokenizer(backend, facts.types == "given", str(folder)), facts, max_length)
 
 
 def dump_tokenizer(tokenizer: TextTokenizer) -> str | None:
-    """A tokenizer as JSON text for `parse_tokenizer`; None for one in Python."""
+    """Return a tokenizer as JSON text for `parse_tokenizer`; None for a Python tokenizer."""
     run = tokenizer.run
     if not isinstance(run, FastTokenizer):
         return None
@@ -236,7 +238,7 @@ def dump_tokenizer(tokenizer: TextTokenizer) -> str | None:
 
 @dataclass(frozen=True)
 class _PythonTokenizer:
-    """The `run` of a tokenizer written in Python, which nobody wrote for several threads."""
+    """The `run` of a Python tokenizer, with a lock because such tokenizers are not thread-safe."""
 
     tokenizer: Any
     name: str
@@ -248,31 +250,15 @@ class _PythonTokenizer:
         return encoded["input_ids"], encoded.get("token_type_ids")
 
 
-def _load(folder: Path) -> Any:
-    from transformers import AutoTokenizer
-
-    with quiet_transformers():
-        return AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
-
-
 def _require_own_files(folder: Path, tokenizer: Any, lowercase: bool) -> None:
     reads_vocabulary = read_config(folder / "config.json").model_type in PYTHON_TOKENIZED
     if (folder / "tokenizer.json").is_file() and not reads_vocabulary:
         raise ModelError(
-            f"{folder}: tokenizer.json is there, but {type(tokenizer).__name__} reads other files; "
-            "remove tokenizer.json."
+            f"{folder}: has a tokenizer.json, but {type(tokenizer).__name__} reads other files. Fix: remove "
+            "tokenizer.json."
         )
     if lowercase:
-        raise ModelError(f"{folder}: asks for do_lower_case, which a Python tokenizer does not take here.")
-
-
-def _lowercase(backend: Any) -> None:
-    """Lower-case before the tokenizer's own normaliser, as sentence-transformers' do_lower_case does."""
-    from tokenizers.normalizers import Lowercase
-    from tokenizers.normalizers import Sequence as Chain
-
-    own = [] if backend.normalizer is None else [backend.normalizer]
-    backend.normalizer = Chain([Lowercase(), *own])
+        raise ModelError(f"{folder}: sets do_lower_case, which is not supported for a Python tokenizer.")
 
 
 def _facts(tokenizer: Any) -> TokenizerInfo:
@@ -290,15 +276,15 @@ def _facts(tokenizer: Any) -> TokenizerInfo:
 
 
 def _special_tokens(tokenizer: Any, encoded: list[int]) -> tuple[int, int]:
-    """How many special tokens open and close every text, given the ids of a probe text."""
+    """Return how many special tokens open and close every text, given the ids of a probe text."""
     bare = tokenizer(_PROBE, add_special_tokens=False, verbose=False)["input_ids"]
     for head in range(len(encoded) - len(bare) + 1):
         if encoded[head : head + len(bare)] == bare:
             return head, len(encoded) - len(bare) - head
-    raise ModelError(f"{type(tokenizer).__name__}: its special tokens change the text's own; this is not supported.")
+    raise ModelError(f"{type(tokenizer).__name__}: special tokens change the tokens of a text; this is not supported.")
 
 
 def _first_id(tokenizer: Any, names: Sequence[str]) -> int:
-    """Id of the first of the named special tokens that the tokenizer has; else 0."""
-    found = (getattr(tokenizer, f"{name}_token_id", None) for name in names)
-    return next((int(token) for token in found if token is not None), 0)
+    """Return the id of the first named special token that the tokenizer has, else 0."""
+    ids = (getattr(tokenizer, f"{name}_token_id", None) for name in names)
+    return next((int(token) for token in ids if token is not None), 0)

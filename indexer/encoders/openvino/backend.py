@@ -1,16 +1,16 @@
-"""The OpenVINO backend: the fast way on a CPU. Imports neither torch nor transformers.
+"""The OpenVINO backend, the fastest on a CPU. Imports neither torch nor transformers.
 
-A graph takes token ids and their mask and gives the pooled states asked for, so that neither layers nor tokens leave
-it. A process of its own converts it, once (`openvino_conversion`).
+A graph maps token ids and their mask to pooled states, so that neither layers nor tokens leave it. A child process
+converts a model once (`conversion`).
 
-bfloat16 where the processor multiplies it, float32 elsewhere; int8 runs a graph that was calibrated on the corpus
-and lies in the index. Each lane has its own stream of one thread and takes whole batches, so the bits of a batch do
-not depend on how many lanes there are.
+The number type is bfloat16 if the processor multiplies it, else float32; int8 runs a graph that was calibrated on the
+corpus and is stored in the index. Each lane has a stream of one thread and encodes whole batches, so the bits of a
+batch do not depend on the number of lanes.
 """
 
 import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from queue import SimpleQueue
@@ -36,13 +36,13 @@ from indexer.system.threads import available_cores, ordered_map
 from indexer.system.versions import version_of
 
 RULES = 1  # bump when the same model would give another graph
-# The bindings set things up when they first see an array. Two lanes that did so at the same time waited for one another
-# for ever: one for the GIL, the other, holding it, for the set-up. So one thread uses each graph before the lanes do.
+# The bindings initialise when they first see an array. Two lanes at the same time deadlock: one waits for the GIL, the
+# other holds it and waits for the initialisation. So one thread uses each graph before the lanes do.
 _FIRST_USE = threading.Lock()
 
 
 class OpenVinoEncoder(BatchedEncoder):
-    """An `Encoder` (see `protocol`) run by OpenVINO on the CPU."""
+    """An `Encoder` run by OpenVINO on the CPU."""
 
     runner: "OpenVinoRunner"
 
@@ -50,12 +50,14 @@ class OpenVinoEncoder(BatchedEncoder):
         if options.device not in ("auto", "cpu"):
             raise ConfigError(f'device is "{options.device}", but the backend openvino runs on the CPU.')
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # as in the torch backend on a CPU
-        runner = OpenVinoRunner(spec, options)  # first: the process that converts a model prepares the tokenizer too
+        runner = OpenVinoRunner(
+            spec, options
+        )  # first: the child process that converts a model caches the tokenizer too
         super().__init__(spec, open_model_tokenizer(spec), runner, num_layers(spec.files))
 
 
 class OpenVinoRunner:
-    """A `ModelRunner` (see `batching`). Threads share its requests, of which there is one a lane."""
+    """A `ModelRunner`. Threads share its requests, one per lane."""
 
     turn = nullcontext()
 
@@ -69,32 +71,25 @@ class OpenVinoRunner:
 
     @property
     def backend(self) -> str:
-        """What runs it, and in what numbers."""
-        precision = self._spec.identity.precision
-        return f"openvino, {f'int8 and {self.number_type}' if precision == 'int8' else self.number_type}"
+        return f"openvino, {'int8 and ' * (self._spec.identity.precision == 'int8')}{self.number_type}"
 
     def width(self, pooling: str) -> int:
-        """Numbers in a row, whatever the pooling."""
         return self._graph.dim
 
     @property
     def vocabulary(self) -> int:
-        """Rows of the embedding table."""
         return self._graph.vocabulary
 
     def plan(self, budget: int) -> BatchPlan:
-        """Exact lengths as far as they go."""
         return BatchPlan(budget or CPU_TOKENS, exact=True)
 
     def run(self, batches: Iterable[Batch], keys: Sequence[PoolingKey]) -> Iterator[PooledBatch]:
-        """Pooled rows of each batch, in order."""
         compiled = self._of(tuple(keys))
-        yield from ordered_map(
-            lambda batch: retry_halved(compiled.rows, batch, "the CPU", _nothing_to_release),
-            batches,
-            self.lanes,
-            AHEAD * self.lanes,
-        )
+
+        def encode(batch: Batch) -> PooledBatch:
+            return retry_halved(compiled.rows, batch, "the CPU", lambda: None)  # OpenVINO has no cache to release
+
+        yield from ordered_map(encode, batches, self.lanes, AHEAD * self.lanes)
 
     def _of(self, keys: tuple[PoolingKey, ...]) -> "_Compiled":
         if keys not in self._compiled:
@@ -106,13 +101,13 @@ class OpenVinoRunner:
             return open_graph(self._spec, keys)
         if self._compiled:
             raise ConfigError(
-                'encoder.precision is "int8", which is calibrated for one average of layers and one pooling; '
-                'other ones can be compared with "bfloat16".'
+                'encoder.precision is "int8", which is calibrated for a single average of layers and a single pooling. '
+                'Fix: compare others with "bfloat16".'
             )
         if self._spec.state is None:
             raise ConfigError(
-                'encoder.precision is "int8", which is calibrated on a corpus: build an index with it and name that '
-                'index, or take "bfloat16".'
+                'encoder.precision is "int8", which is calibrated on a corpus. Fix: build an index with it and name '
+                'that index, or set "bfloat16".'
             )
         return open_stored_graph(Path(self._spec.state), self._spec)
 
@@ -128,17 +123,16 @@ class OpenVinoRunner:
         except RuntimeError as error:
             reason = str(error).strip().splitlines()[-1]
             raise MachineError(
-                f"OpenVINO cannot run {graph.path} here: {reason}. Take --backend torch, or delete the file."
+                f"OpenVINO cannot run {graph.path} here: {reason}. Fix: choose --backend torch, or delete the file."
             ) from error
         compiled = _Compiled(graph, model, self.lanes)
-        one = np.zeros((1, 1), np.int64)
         with _FIRST_USE:
-            compiled.rows(Batch(one, None, np.ones(1, np.int64)))
+            compiled.rows(Batch(np.zeros((1, 1), np.int64), None, np.ones(1, np.int64)))
         return compiled
 
 
 class _Compiled:
-    """A compiled graph with one request a lane."""
+    """A compiled graph with one request per lane."""
 
     def __init__(self, graph: OpenVinoGraph, model: Any, lanes: int) -> None:
         self.graph = graph
@@ -147,7 +141,7 @@ class _Compiled:
             self._requests.put(model.create_infer_request())
 
     def rows(self, batch: Batch) -> Float32Array:
-        """Pooled rows (states, batch, d) float32."""
+        """Return pooled rows (states, batch, d) float32."""
         mask = batch.mask
         inputs: dict[str, npt.NDArray[np.int64]] = {
             "input_ids": batch.ids,
@@ -169,49 +163,43 @@ class _Compiled:
 
 
 def open_graph(spec: EncoderSpec, keys: Sequence[PoolingKey]) -> OpenVinoGraph:
-    """The graph that gives `keys` (resolved: non-negative, sorted layers), from the cache or converted now.
+    """Return the graph that outputs `keys` (resolved: non-negative, sorted layers), from the cache or converted now.
 
-    Raises ModelError, saying what to do, when the model cannot be converted; that too is kept. MachineError when
-    converting is killed.
+    Raises ModelError with a fix if the model cannot be converted (the refusal is cached too), MachineError if the
+    conversion is killed.
     """
-    key = _graph_key(spec) | {"states": [[list(layers), pooling] for layers, pooling in keys]}
-    folder = cached_folder("openvino", key, lambda folder: convert_in_child(spec, keys, folder))
-    return open_stored_graph(folder, spec)
+    states = [[list(layers), pooling] for layers, pooling in keys]
+    return _open_cached(spec, states, lambda folder: convert_in_child(spec, keys, folder))
 
 
 class OpenVinoClassifier(OpenVinoRunner):
-    """The same for a classifier of one label: its rows are logits, (1, batch, 1)."""
+    """The same for a classifier of one label, whose rows are logits, (1, batch, 1)."""
 
     def _open(self, keys: tuple[PoolingKey, ...]) -> OpenVinoGraph:
         return open_classifier_graph(self._spec)
 
 
 def open_classifier_graph(spec: EncoderSpec) -> OpenVinoGraph:
-    """The graph of a classifier, as `open_graph`."""
-    key = _graph_key(spec) | {"states": "logits"}
-    folder = cached_folder("openvino", key, lambda folder: convert_classifier_in_child(spec, folder))
-    return open_stored_graph(folder, spec)
+    """Return the graph of a classifier, as `open_graph`."""
+    return _open_cached(spec, "logits", lambda folder: convert_classifier_in_child(spec, folder))
 
 
-def _graph_key(spec: EncoderSpec) -> dict[str, Any]:
-    """What decides the bytes of a graph, beside what it gives."""
-    return {
+def _open_cached(spec: EncoderSpec, states: Any, make: Callable[[Path], None]) -> OpenVinoGraph:
+    key = {
         "rules": RULES,
         "weights": spec.identity.weights,
         "config": spec.identity.config,
         "tokenizer": spec.identity.tokenizer,
         "versions": {name: version_of(name) for name in ("openvino", "torch", "transformers")},
+        "states": states,
     }
+    return open_stored_graph(cached_folder("openvino", key, make), spec)
 
 
 def inference_precision(core: Any, precision: Precision) -> str:
-    """Return OpenVINO's name of the type that computes a precision class on this processor.
+    """Return OpenVINO's name of the number type for a precision class on this processor.
 
-    With int8, everything but the products of int8 is computed in the type of the class bfloat16.
+    With int8, all operations except int8 products use the type of the class bfloat16.
     """
     half = precision != "float32" and "BF16" in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
     return "bf16" if half and multiplies_bfloat16() else "f32"
-
-
-def _nothing_to_release() -> None:
-    """OpenVINO keeps no cache that could be given back."""

@@ -13,13 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from indexer.encoders.openvino.graph import (
-    OpenVinoGraph,
-    openvino,
-    without_reports,
-    write_graph_info,
-    write_refusal,
-)
+from indexer.encoders.openvino.graph import OpenVinoGraph, openvino, without_reports, write_graph_info, write_refusal
 from indexer.models.encoder_spec import EncoderSpec
 from indexer.models.identity import EncoderIdentity, PoolingKey
 from indexer.models.tokenizer import open_model_tokenizer
@@ -29,21 +23,21 @@ from indexer.system.child_process import call_in_child
 if TYPE_CHECKING:
     from indexer.encoders.hf_model import LoadedModel
 
-_SHAPES = ((2, 5), (1, 1), (3, 17), (1, 64))  # (rows, tokens) that a graph is proved with; traced with the first
-_AGREEMENT = 1e-4  # largest difference from torch, of the largest value
+_SHAPES = ((2, 5), (1, 1), (3, 17), (1, 64))  # (rows, tokens) compared with torch; the first is traced
+_AGREEMENT = 1e-4  # largest difference from torch, relative to the largest value
 
 
 def convert_in_child(spec: EncoderSpec, keys: Sequence[PoolingKey], folder: Path) -> None:
-    """Fill `folder` with the graph that gives `keys` (resolved: non-negative, sorted layers), or say there why not.
+    """Write the graph that outputs `keys` (resolved: non-negative, sorted layers) into `folder`, or a refusal.
 
-    Raises ModelError for a model that torch cannot load either, MachineError when the process is killed.
+    Raises ModelError for a model that torch cannot load either, MachineError if the process is killed.
     """
     keys_plain = [[list(layers), pooling] for layers, pooling in keys]
     _call("convert", spec, {"keys": keys_plain, "folder": str(folder)})
 
 
 def convert_classifier_in_child(spec: EncoderSpec, folder: Path) -> None:
-    """Fill `folder` with the graph that gives a classifier's logits, as `convert_in_child` does."""
+    """Write the graph that outputs a classifier's logits into `folder`, as `convert_in_child`."""
     _call("convert_classifier", spec, {"folder": str(folder)})
 
 
@@ -53,12 +47,12 @@ def _call(function: str, spec: EncoderSpec, arguments: dict[str, Any]) -> None:
 
 
 def convert(model: dict[str, Any], keys: Sequence[tuple[Sequence[int], PoolingMode]], folder: str) -> None:
-    """What `convert_in_child` does, from JSON types."""
+    """Convert a model, described by JSON types, for `convert_in_child`."""
     _convert(_spec(model), [(tuple(layers), pooling) for layers, pooling in keys], Path(folder))
 
 
 def convert_classifier(model: dict[str, Any], folder: str) -> None:
-    """What `convert_classifier_in_child` does, from JSON types."""
+    """Convert a classifier, described by JSON types, for `convert_classifier_in_child`."""
     import torch
 
     from indexer.encoders.hf_model import Classifier, load_classifier
@@ -84,18 +78,17 @@ def _convert(spec: EncoderSpec, keys: Sequence[PoolingKey], folder: Path) -> Non
 
 
 def _write(model: Callable[..., Any], loaded: "LoadedModel", spec: EncoderSpec, folder: Path) -> None:
-    """The graph of a model, or why there is none."""
-    types = open_model_tokenizer(spec).facts.types != "none"  # where it knows none, the model is given none: not even 0
+    """Write the graph of a model, or the reason for its refusal."""
+    types = open_model_tokenizer(spec).facts.types != "none"  # without types in the tokenizer the model gets no input
     graph = OpenVinoGraph(folder, loaded.dim, loaded.vocabulary, loaded.takes_types and types)
-    reason = _write_proved(model, graph)
-    if reason:
+    if reason := _write_proved(model, graph):
         write_refusal(folder, reason)
     else:
         write_graph_info(graph, folder)
 
 
 def _write_proved(model: Callable[..., Any], graph: OpenVinoGraph) -> str:
-    """Convert, write and compare with torch; returns why it cannot be used, or nothing."""
+    """Convert, write and compare with torch. Return why the graph is unusable; empty if it is usable."""
     import torch
 
     runtime = openvino()
@@ -105,14 +98,13 @@ def _write_proved(model: Callable[..., Any], graph: OpenVinoGraph) -> str:
             runtime.save_model(converted, graph.path, compress_to_fp16=False)
             compiled = runtime.Core().compile_model(converted, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
             return "; ".join(filter(None, (_difference(model, compiled, graph, shape) for shape in _SHAPES)))
-        # Frontend and plugin raise RuntimeError, tracing nearly anything: none of it is the user's mistake, and
-        # whatever it is, torch still runs the model.
+        # The frontend and the plugin raise RuntimeError, tracing raises nearly any error. torch still runs the model.
         except Exception as error:  # noqa: BLE001
             return f"{type(error).__name__}: {str(error).strip().splitlines()[-1][:200]}"
 
 
 def _traced(model: Callable[..., Any], example: dict[str, Any]) -> Any:
-    """The graph of a model. `openvino.convert_model` would do the same, and report its use to its makers."""
+    """Return the graph of a model, without the usage report that `openvino.convert_model` sends."""
     from openvino.frontend import FrontEndManager
     from openvino.frontend.pytorch.ts_decoder import TorchScriptPythonDecoder
 
@@ -127,9 +119,9 @@ def _traced(model: Callable[..., Any], example: dict[str, Any]) -> Any:
 
 def _difference(model: Callable[..., Any], compiled: Any, graph: OpenVinoGraph, shape: tuple[int, int]) -> str:
     inputs = _inputs(graph, shape)
-    want = model(**inputs).numpy()
-    found = compiled({name: tensor.numpy() for name, tensor in inputs.items()})[0]
-    off = float(np.abs(found - want).max() / np.abs(want).max()) if found.shape == want.shape else np.inf
+    expected = model(**inputs).numpy()
+    rows = compiled({name: tensor.numpy() for name, tensor in inputs.items()})[0]
+    off = float(np.abs(rows - expected).max() / np.abs(expected).max()) if rows.shape == expected.shape else np.inf
     return "" if off <= _AGREEMENT else f"for {shape[0]} texts of {shape[1]} tokens it is off by {off:.1e}"
 
 
@@ -138,14 +130,14 @@ def _inputs(graph: OpenVinoGraph, shape: tuple[int, int]) -> dict[str, Any]:
 
     ids = torch.from_numpy(np.random.default_rng(0).integers(0, graph.vocabulary, shape))
     mask = torch.ones_like(ids)
-    mask[1:, shape[1] // 2 + 1 :] = 0  # the first text is whole, the others are padded
+    mask[1:, shape[1] // 2 + 1 :] = 0  # all texts but the first are padded
     inputs = {"input_ids": ids, "attention_mask": mask}
     return inputs | ({"token_type_ids": torch.zeros_like(ids)} if graph.takes_types else {})
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Tracing warns of every Python branch it passes; whether that matters is what the proof shows."""
+    """Suppress the warnings of tracing about Python branches; the comparison with torch detects wrong branches."""
     loggers = [logging.getLogger(name) for name in ("openvino", "transformers")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:

@@ -19,17 +19,17 @@ from indexer.system.cache import read_cached
 GRAPH = "graph.xml"
 _FACTS = "facts.json"
 _CONVERTER = "openvino.tools.ovc"
-_CONVERT = "convert_model"  # its function
+_CONVERT = "convert_model"
 _REPORTING = "openvino_telemetry"
 _IMPORTING = threading.RLock()
 
 
 @cache
 def openvino() -> Any:
-    """OpenVINO, imported without its converter of other frameworks' models.
+    """Return OpenVINO, imported without its converter of other frameworks' models.
 
-    The converter takes two thirds of the import's time and reports the import to OpenVINO's makers. Programs that use
-    it (`openvino.convert_model`) import it at that moment; `openvino_conversion` does without.
+    The converter takes two thirds of the import time and reports the import to OpenVINO's makers. It is imported when a
+    program uses it (`openvino.convert_model`); `conversion` does not.
     """
     with _IMPORTING:
         if "openvino" in sys.modules:
@@ -43,14 +43,14 @@ def openvino() -> Any:
 
 @contextmanager
 def without_reports() -> Iterator[None]:
-    """Within the block, openvino_telemetry cannot be imported, so OpenVINO and NNCF send nothing to their makers."""
+    """Block the import of openvino_telemetry, so that OpenVINO and NNCF send no reports to their makers."""
     with _IMPORTING, not_importable(_REPORTING):
         yield
 
 
 @contextmanager
 def not_importable(*names: str) -> Iterator[None]:
-    """Within the block, importing these modules raises ImportError."""
+    """Make the import of these modules raise ImportError."""
     modules: dict[str, Any] = sys.modules
     before = {name: modules[name] for name in names if name in modules}
     modules.update(dict.fromkeys(names))
@@ -70,7 +70,7 @@ def _imported_late(module: ModuleType, name: str) -> Any:
 
 @dataclass(frozen=True)
 class OpenVinoGraph:
-    """A graph on disk and what is known of its model."""
+    """A graph on disk and the facts about its model."""
 
     folder: Path
     dim: int
@@ -79,13 +79,13 @@ class OpenVinoGraph:
 
     @property
     def path(self) -> Path:
-        """The graph's file; its weights lie beside it."""
+        """The graph's file; the file of its weights is in the same folder."""
         return self.folder / GRAPH
 
 
 @dataclass(frozen=True)
 class _Facts:
-    """What is kept of a graph beside itself; only why, where there is none."""
+    """The stored facts of a graph; only `refused` for a model without one."""
 
     dim: int = 0
     vocabulary: int = 0
@@ -94,21 +94,23 @@ class _Facts:
 
 
 def open_stored_graph(folder: Path, spec: EncoderSpec) -> OpenVinoGraph:
-    """The graph in a folder. Raises ModelError, saying what to do, where there is only why the model has none."""
+    """Return the graph in a folder. Raises ModelError with a fix for a refused model."""
     facts = read_cached(folder / _FACTS, _Facts)
     if facts.refused is not None:
-        raise ModelError(f"{spec.folder}: OpenVINO cannot run this model ({facts.refused}). Take --backend torch.")
+        raise ModelError(
+            f"{spec.folder}: OpenVINO cannot run this model ({facts.refused}). Fix: choose --backend torch."
+        )
     return OpenVinoGraph(folder, facts.dim, facts.vocabulary, facts.takes_types)
 
 
 def write_graph_info(graph: OpenVinoGraph, folder: Path) -> None:
-    """Write into `folder` what `open_stored_graph` needs to know beside the graph itself."""
+    """Write the facts that `open_stored_graph` reads into `folder`."""
     facts = {name: value for name, value in asdict(graph).items() if name != "folder"}
     (folder / _FACTS).write_text(json.dumps(facts), encoding="utf-8")
 
 
 def write_refusal(folder: Path, reason: str) -> None:
-    """Write into `folder` why there is no graph, in its place."""
+    """Write the reason for a refusal into `folder` and remove the graph."""
     (folder / _FACTS).write_text(json.dumps({"refused": reason}), encoding="utf-8")
-    for left in folder.glob("graph.*"):
-        left.unlink()
+    for file in folder.glob("graph.*"):
+        file.unlink()

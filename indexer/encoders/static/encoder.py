@@ -1,11 +1,11 @@
 """`encoder.kind = "static"`: token vectors looked up in a table, and pooled. No model is run.
 
-A text's tokens that the table does not know, or has nothing but zeros for, are left out. A text without any other
-stands as the mean of the table, and counts no tokens: nothing is lost, and `isotrope inspect` says how many there are.
+Tokens without a vector, or with a zero vector, are left out. A text without known tokens gets the mean vector of the
+table and a length of 0; `isotrope inspect` shows the number of such texts.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -27,53 +27,52 @@ from indexer.recipe.paper_methods import POOLINGS, load_method
 from indexer.recipe.run_options import RunOptions
 
 _LONG_TOKENS = 1 << 18  # in a text; longer texts are pooled piece by piece
-_BLOCK_BYTES = 1 << 21  # of vectors looked up together, to stay in the cache
+_BLOCK_BYTES = 1 << 21  # of vectors looked up together, to stay in the processor's cache
 
 
 class StaticEncoder:
-    """An `Encoder` (see `protocol`) over a table of token vectors (vocabulary, d)."""
+    """An `Encoder` over a table of token vectors (vocabulary, d). Raises MachineError for a missing device."""
 
     backend = "static, float32"
 
     def __init__(self, spec: EncoderSpec, options: RunOptions) -> None:
-        _check_options(options)
-        os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")  # there is no model to leave the cores to
+        if options.backend != "auto":
+            raise ConfigError(f"the backend {options.backend} runs models, not tables. Fix: leave out --backend.")
+        if options.device not in ("auto", "cpu"):  # a table runs on the CPU, but FAISS may use the device
+            from indexer.encoders.device import choose_device
+
+            choose_device(options.device)
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")  # no model needs the cores
         self.spec, self.table = spec, load_table(Path(spec.folder))
         self.tokenizer = table_tokenizer(self.table, spec.folder)
         self.cached_tokenizer = remember_words(self.tokenizer)
-        self._known_rows = np.zeros(len(self.table.vectors) + 1, np.int8)  # 0: not looked at; 1: known, -1: unknown
+        self._known_rows = np.zeros(len(self.table.vectors) + 1, np.int8)  # 0: not yet checked; 1: known, -1: unknown
         self._known_rows[[self.table.unknown, -1]] = -1
         self._poolers: dict[str, TablePooler] = {}
 
     @property
     def dim(self) -> int:
-        """Embedding size."""
         return self._width(self.spec.identity.pooling)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was passed over or repaired as the table was read."""
         return self.table.notes
 
     @property
     def vocabulary(self) -> int:
-        """Rows of the table."""
         return len(self.table.vectors)
 
     def encode(self, texts: Sequence[str], role: Role, log: EncodeStats | None = None) -> Float32Array:
-        """Pooled embeddings, float32 (n, d), row i for texts[i]."""
         return self.embed(self.tokenize(texts, role), log)
 
     def tokenize(self, texts: Sequence[str], role: Role) -> Tokens:
-        """Ids of known tokens. Raises CorpusError for a text that is not Unicode."""
+        """Return the ids of known tokens. Raises CorpusError for a text that is not Unicode."""
         prefix = self.spec.identity.prefix(role)
         tokens = self.cached_tokenizer([prefix + text for text in texts] if prefix else texts)
         return drop_unknown_tokens(tokens, self._known(tokens.ids), self.vocabulary, self.spec.identity.max_length)
 
     def embed(self, tokens: Tokens, log: EncodeStats | None = None) -> Float32Array:
-        """Pooled embeddings of tokenised texts: the same bits as `encode` gives."""
-        rows: Float32Array = self._pooled(tokens, [self.spec.identity.pooling], log)[0]
-        return rows
+        return self._pooled(tokens, [self.spec.identity.pooling], log)[0]
 
     def states(
         self,
@@ -82,25 +81,24 @@ class StaticEncoder:
         role: Role = "document",
         log: EncodeStats | None = None,
     ) -> dict[PoolingKey, Float32Array]:
-        """Embeddings by several poolings. A table has no layers: those of each key are (). Raises ConfigError."""
+        """Return embeddings by several poolings. Raises ConfigError for keys with layers: a table has none."""
         if any(layers for layers, _ in keys):
-            raise ConfigError(f"layers {[layers for layers, _ in keys]} were asked for, but a static table has none.")
+            raise ConfigError(f"layers {[layers for layers, _ in keys]} were requested, but a static table has none.")
         rows = self._pooled(self.tokenize(texts, role), [pooling for _, pooling in keys], log)
         return dict(zip(keys, rows, strict=True))
 
     def token_vectors(self, tokens: Tokens, layers: Sequence[int] = ()) -> Float32Array:
-        """Vectors of tokens, (tokens, d). A table has no layers."""
         return self._vectors(tokens.ids)
 
     def _vectors(self, ids: Int32Array) -> Float32Array:
         vectors = self.table.vectors.take(ids, axis=0, mode="clip")
-        stands_in = ids == len(self.table.vectors)
-        if stands_in.any():
-            vectors[stands_in] = self._mean
+        stand_ins = ids == len(self.table.vectors)
+        if stand_ins.any():
+            vectors[stand_ins] = self._mean
         return vectors
 
     def _known(self, ids: Int32Array) -> npt.NDArray[np.bool_]:
-        """Which tokens have a vector that is not all zero, (tokens,)."""
+        """Return which tokens have a vector that is not all zero, (tokens,)."""
         known = self._known_rows[ids]
         if not known.all():
             distinct = np.unique(ids[known == 0])
@@ -112,14 +110,14 @@ class StaticEncoder:
         log = log if log is not None else EncodeStats()
         log.lengths.extend(tokens.lengths.tolist())
         log.truncated += int(np.count_nonzero(tokens.lengths > self.spec.identity.max_length))
-        found = [np.empty((len(tokens), self._width(pooling)), np.float32) for pooling in poolings]
-        for block in _blocks(tokens, _BLOCK_BYTES // (4 * self.table.dim)):
+        pooled = [np.empty((len(tokens), self._width(pooling)), np.float32) for pooling in poolings]
+        for block in tokens.ranges(_BLOCK_BYTES // (4 * self.table.dim)):
             part = tokens.part(block.start, block.stop)
-            for rows, pooling in zip(found, poolings, strict=True):
+            for rows, pooling in zip(pooled, poolings, strict=True):
                 rows[block.start : block.stop] = self._pool(part, pooling)
             if log.on_batch is not None:
                 log.on_batch(len(part), len(part.ids))
-        return found
+        return pooled
 
     def _pool(self, tokens: Tokens, pooling: PoolingMode) -> Float32Array:
         if pooling == "max" or pooling == "mean":
@@ -127,10 +125,10 @@ class StaticEncoder:
         return self._pooler(pooling)(tokens.ids, tokens.starts, self._vectors)
 
     def _pooler(self, pooling: str) -> TablePooler:
-        """Return the pooler of a paper, whose fitted state is read the first time."""
+        """Return the pooler of a paper; its fitted state is read at the first call."""
         paper = POOLINGS.get(pooling)
         if paper is None or not paper.in_tables:
-            raise ConfigError(f'pooling "{pooling}" was asked for, which a static table does not offer.')
+            raise ConfigError(f'pooling is "{pooling}", which is not available for a static table.')
         if pooling not in self._poolers:
             self._poolers[pooling] = load_method(paper).open_table_pooler(self.spec)
         return self._poolers[pooling]
@@ -145,19 +143,9 @@ class StaticEncoder:
         return mean
 
 
-def _check_options(options: RunOptions) -> None:
-    """A table runs on the CPU whatever the device, which FAISS may use; but it must be there. Raises MachineError."""
-    if options.backend != "auto":
-        raise ConfigError(f"the backend {options.backend} runs models, and a static table is none. Leave it out.")
-    if options.device not in ("auto", "cpu"):
-        from indexer.encoders.device import choose_device
-
-        choose_device(options.device)
-
-
 def drop_unknown_tokens(tokens: Tokens, known: npt.NDArray[np.bool_], stand_in: int, most: int) -> Tokens:
-    """The first `most` tokens of each text that are `known` (tokens,); `stand_in` for a text that has none, whose
-    length is then 0."""
+    """Return the first `most` tokens of each text that are `known` (tokens,). A text without any gets `stand_in` and
+    the length 0."""
     lengths = np.add.reduceat(known, tokens.starts[:-1], dtype=np.int32) if len(tokens) else tokens.lengths
     cut = np.minimum(lengths, most)
     ids = tokens.ids if known.all() else tokens.ids[known]
@@ -172,7 +160,7 @@ def drop_unknown_tokens(tokens: Tokens, known: npt.NDArray[np.bool_], stand_in: 
 def pool_table(
     ids: Int32Array, starts: Int64Array, vectors: TokenVectors, mode: Literal["max", "mean"]
 ) -> Float32Array:
-    """Return the average or the largest of the token vectors of each text, (n, d); text i has the tokens
+    """Return the mean or the maximum of the token vectors of each text, (n, d); text i has the tokens
     ids[starts[i]:starts[i + 1]]."""
     ufunc = np.maximum if mode == "max" else np.add
     if len(starts) > 2 or len(ids) <= _LONG_TOKENS:
@@ -186,8 +174,8 @@ def pool_table(
 
 
 def _reduced_in_pieces(ufunc: np.ufunc, ids: Int32Array, vectors: TokenVectors) -> Float32Array:
-    """Return the row (1, d) of a text whose token vectors may not fit into memory. Rows are added in the order of
-    `reduce_segments`, so the result is identical."""
+    """Return the row (1, d) of a text whose token vectors may not fit into memory, in the order of `reduce_segments`,
+    so the result is identical."""
     row = vectors(ids[:0]).astype(np.float32)
     step = _BLOCK_BYTES // (4 * row.shape[1])
     for start in range(0, len(ids), step):
@@ -197,21 +185,11 @@ def _reduced_in_pieces(ufunc: np.ufunc, ids: Int32Array, vectors: TokenVectors) 
 
 
 def reduce_segments(ufunc: np.ufunc, vectors: Float32Array, starts: npt.NDArray[np.int64]) -> Float32Array:
-    """Vectors (tokens, d) of each text made one, row by row in order; `starts` (n + 1,) as `Tokens` has them.
+    """Reduce the vectors (tokens, d) of each text to a row, in order; `starts` (n + 1,) as in `Tokens`.
 
-    One call a text: numpy then adds whole rows, where `reduceat` goes through them a column at a time.
+    With one call per text numpy adds whole rows; `reduceat` would process a column at a time.
     """
     rows = np.empty((len(starts) - 1, vectors.shape[1]), np.float32)
     for row, (start, stop) in zip(rows, pairwise(starts.tolist()), strict=True):
         ufunc.reduce(vectors[start:stop], axis=0, out=row)
     return rows
-
-
-def _blocks(tokens: Tokens, most: int) -> Iterator[range]:
-    """Texts of about so many tokens together."""
-    ends, start = tokens.starts[1:], 0
-    while start < len(tokens):
-        stop = int(np.searchsorted(ends, tokens.starts[start] + most, side="right"))
-        stop = max(stop, start + 1)
-        yield range(start, stop)
-        start = stop

@@ -1,15 +1,15 @@
 """A static table: a row for each word or token, and the tokenizer that finds them in a text.
 
-Tables of words come from a file of word vectors. It is read once, and what was read is kept in the cache: the rows as
-plain float32, which are mapped, the tokenizer, and a few facts.
+A table of words comes from a file of word vectors. The file is read once; the cache then stores the rows as plain
+float32, which are mapped, the tokenizer, and a few facts.
 
-Tables of a tokenizer's tokens are folders of model2vec and of sentence-transformers' StaticEmbedding:
+A table of a tokenizer's tokens is a folder of model2vec or of sentence-transformers' StaticEmbedding:
 
     row of token t = embeddings[mapping[t]] * weights[t]
 
-`mapping` and `weights` are there where a newer model2vec wrote them. Both libraries average the rows of a text's tokens
-without the special ones ([CLS], [SEP]). model2vec leaves its unknown token out of that mean; sentence-transformers has
-a row for it like any other, so there it counts.
+Newer versions of model2vec write `mapping` and `weights`. Both libraries average the rows of a text's tokens without
+special tokens ([CLS], [SEP]). model2vec leaves its unknown token out of the mean; in sentence-transformers the unknown
+token has an ordinary row and counts.
 """
 
 import json
@@ -20,14 +20,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from tokenizers import Tokenizer
 
 from indexer.arrays import Float32Array
 from indexer.encoders.static.word_tokenizer import is_uncased, normalise_word, word_tokenizer
 from indexer.encoders.static.word_vectors import read_word_vectors
 from indexer.errors import MachineError, ModelError
-from indexer.models.hub import is_failure
+from indexer.models.hub import library_errors
 from indexer.models.identity import UNLIMITED
 from indexer.models.model_files import TableFiles, file_sha256, find_table_files
 from indexer.models.model_json import TokenizerModel, read_json, read_tokenizer
@@ -37,20 +36,20 @@ from indexer.system.safetensors_file import SafetensorsFile
 
 RULES = 1  # bump when the same file would give another table of words
 _ROWS, _TOKENIZER, _FACTS = "rows.f32", "tokenizer.json", "facts.json"  # of a table of words in the cache
-_EMBEDDINGS = ("embeddings", "embedding.weight")  # of model2vec, of sentence-transformers
+_EMBEDDINGS = ("embeddings", "embedding.weight")  # names in model2vec and sentence-transformers
 _BLOCK_ROWS = 1 << 16
 
 
 @dataclass(frozen=True)
 class EmbeddingTable:
-    """Row i of `vectors` is that of token i. The rows may be mapped from a file, and are then not writable."""
+    """A table whose row i of `vectors` belongs to token i. Rows mapped from a file are read-only."""
 
     vectors: Float32Array  # (vocabulary, d)
     tokenizer: str  # JSON of a `tokenizers.Tokenizer` without truncation, padding and special tokens
-    unknown: int  # the token for what is not in the table, left out of a mean; -1: none. It need not have a row
-    words: bool  # rows are those of whole words; else of a tokenizer's tokens
+    unknown: int  # the unknown token, left out of a mean; -1: none. It may have no row
+    words: bool  # rows belong to whole words; else to a tokenizer's tokens
     lowercase: bool = False  # texts are lower-cased, because the table's words are
-    notes: tuple[str, ...] = ()  # what was passed over or repaired, in words
+    notes: tuple[str, ...] = ()  # sentences about skipped or repaired words
 
     @property
     def dim(self) -> int:
@@ -58,36 +57,34 @@ class EmbeddingTable:
         return int(self.vectors.shape[1])
 
     def row_of(self, word: str) -> int | None:
-        """The row of a word; None for one that has none.
+        """Return the row of a word, or None.
 
-        In a table of words it is looked up as it is, in the form `word_tokenizer.normalise_word` gives and lower-cased
-        where texts are: "new york" or "U.S." are found if they are rows. In a table of tokens it has a row if it is
-        one token.
+        In a table of words the whole word is looked up, normalised by `word_tokenizer.normalise_word` and lower-cased
+        if texts are: "new york" or "U.S." can be rows. In a table of tokens a word has a row if it is a single token.
         """
         with tokenizer_errors(f'the word "{word[:60]}"'):
             if self.words:
-                found = self._cutter.token_to_id(self._cutter.normalizer.normalize_str(word))
-                ids = [] if found is None else [found]
-            else:
-                ids = self._cutter.encode(word, add_special_tokens=False).ids
+                row = self._parsed.token_to_id(self._parsed.normalizer.normalize_str(word))
+                return None if row == self.unknown else row
+            ids = self._parsed.encode(word, add_special_tokens=False).ids
         return int(ids[0]) if len(ids) == 1 and ids[0] != self.unknown else None
 
     @cached_property
-    def _cutter(self) -> Tokenizer:
+    def _parsed(self) -> Tokenizer:
         return Tokenizer.from_str(self.tokenizer)
 
 
 def load_table(path: Path) -> EmbeddingTable:
-    """The table of a file or folder. A word file is read once and kept in the cache (`indexer.system.cache`).
+    """Load the table of a file or folder. A word file is read once and then cached (`indexer.system.cache`).
 
-    Raises ModelError for what is no table or a damaged one, MachineError where the cache is full.
+    Raises ModelError for a file that is no table or damaged, MachineError if the cache is full.
     """
     files = find_table_files(path)
     return load_word_table(path) if files.kind == "words" else load_token_table(files)
 
 
 def table_tokenizer(table: EmbeddingTable, name: str) -> TextTokenizer:
-    """The tokenizer of a table; it adds no special tokens and does not cut. `name` is for errors."""
+    """Return the tokenizer of a table, without special tokens and truncation. `name` begins its errors."""
     facts = TokenizerInfo(0, 0, from_left=False, padding=0, stand_in=table.unknown, types="none")
     with tokenizer_errors(name):
         tokenizer = Tokenizer.from_str(table.tokenizer)
@@ -95,38 +92,28 @@ def table_tokenizer(table: EmbeddingTable, name: str) -> TextTokenizer:
 
 
 def load_token_table(files: TableFiles) -> EmbeddingTable:
-    """The table of a folder. Raises ModelError for files that are damaged or do not belong together."""
-    weights, tokenizer = files.root / files.weights[0], files.root / files.tokenizer[0]
-    vectors, stated, settings = _rows(weights), read_tokenizer(tokenizer), _plain(tokenizer)
-    tokens = _parsed(tokenizer, settings).get_vocab()
+    """Load the table of a folder. Raises ModelError for files that are damaged or do not belong together."""
+    weights, path = files.root / files.weights[0], files.root / files.tokenizer[0]
+    vectors, stated = _rows(weights), read_tokenizer(path)
+    # Without the post-processor, which adds special tokens, whose ids may have no rows.
+    settings = read_json(path, dict[str, Any]) | {"truncation": None, "padding": None, "post_processor": None}
+    tokenizer = json.dumps(settings)
+    with library_errors(lambda error: f"{path}: cannot be read as a tokenizer: {error}."):
+        tokens = Tokenizer.from_str(tokenizer).get_vocab()
     most = max(tokens.values(), default=-1)
     if most >= len(vectors):
         raise ModelError(
-            f"{weights}: holds rows for {len(vectors):,} tokens, but {tokenizer.name} has ids up to {most:,}; the "
-            "tokenizer does not belong to the table."
+            f"{weights}: has rows for {len(vectors):,} tokens, but {path.name} has ids up to {most:,}. The tokenizer "
+            "does not belong to the table."
         )
     _require_finite(weights, vectors)
-    unknown = _unknown(tokenizer, stated.model, tokens) if files.kind == "model2vec" else -1
-    return EmbeddingTable(vectors, json.dumps(settings), unknown, words=False)
+    unknown = _unknown(path, stated.model, tokens) if files.kind == "model2vec" else -1
+    return EmbeddingTable(vectors, tokenizer, unknown, words=False)
 
 
-def _plain(path: Path) -> dict[str, Any]:
-    """A tokenizer.json without truncation, padding and what adds special tokens, whose ids need not have rows."""
-    return read_json(path, dict[str, Any]) | {"truncation": None, "padding": None, "post_processor": None}
-
-
-def _parsed(path: Path, settings: dict[str, Any]) -> Tokenizer:
-    try:
-        return Tokenizer.from_str(json.dumps(settings))
-    except BaseException as error:
-        if not is_failure(error):
-            raise
-        raise ModelError(f"{path}: cannot be read as a tokenizer: {error}.") from error
-
-
-def _unknown(path: Path, named: TokenizerModel, tokens: dict[str, int]) -> int:
-    """The id of the unknown token; -1 for none."""
-    number = named.unk_id if named.unk_token is None else tokens.get(named.unk_token)
+def _unknown(path: Path, model: TokenizerModel, tokens: dict[str, int]) -> int:
+    """Return the id of the unknown token; -1 for none."""
+    number = model.unk_id if model.unk_token is None else tokens.get(model.unk_token)
     if number is None:
         return -1
     if not 0 <= number <= max(tokens.values(), default=-1):
@@ -135,38 +122,32 @@ def _unknown(path: Path, named: TokenizerModel, tokens: dict[str, int]) -> int:
 
 
 def _rows(path: Path) -> Float32Array:
-    """A row for each token, float32 (tokens, d)."""
+    """Return a row for each token, float32 (tokens, d)."""
     tensors = SafetensorsFile(path)
     name = next((name for name in _EMBEDDINGS if name in tensors), "")
     if not name:
-        found = ", ".join(tensors.names) or "nothing"
-        raise ModelError(f"{path}: holds {found}; expected a tensor called {' or '.join(_EMBEDDINGS)}.")
+        names = ", ".join(tensors.names) or "nothing"
+        raise ModelError(f"{path}: contains {names}; expected a tensor named {' or '.join(_EMBEDDINGS)}.")
     rows = tensors.floats(name)
     if rows.ndim != 2 or not rows.size:
         raise ModelError(f'{path}: the tensor "{name}" has the shape {rows.shape}; expected (tokens, dimensions).')
     if "mapping" in tensors:
-        rows = rows[_mapping(tensors, len(rows))]
+        mapping = tensors.integers("mapping")
+        if mapping.ndim != 1 or not mapping.size:
+            raise ModelError(f'{path}: "mapping" has the shape {mapping.shape}; expected (tokens,).')
+        if mapping.min() < 0 or mapping.max() >= len(rows):
+            raise ModelError(
+                f'{path}: "mapping" has rows from {mapping.min()} to {mapping.max()}, but there are {len(rows):,} rows.'
+            )
+        rows = rows[mapping]
     if "weights" in tensors:
-        rows = rows * _weights(tensors, len(rows))[:, None]
+        weights = tensors.floats("weights")
+        if weights.shape != (len(rows),):
+            raise ModelError(
+                f'{path}: "weights" has the shape {weights.shape}; expected one weight for each of {len(rows):,} rows.'
+            )
+        rows = rows * weights[:, None]
     return rows
-
-
-def _mapping(tensors: SafetensorsFile, rows: int) -> npt.NDArray[np.int64]:
-    mapping = tensors.integers("mapping")
-    if mapping.ndim != 1 or not mapping.size:
-        raise ModelError(f'{tensors.path}: "mapping" has the shape {mapping.shape}; expected (tokens,).')
-    if mapping.min() < 0 or mapping.max() >= rows:
-        raise ModelError(
-            f'{tensors.path}: "mapping" has rows from {mapping.min()} to {mapping.max()}, but there are {rows:,}.'
-        )
-    return mapping
-
-
-def _weights(tensors: SafetensorsFile, rows: int) -> Float32Array:
-    weights = tensors.floats("weights")
-    if weights.shape != (rows,):
-        raise ModelError(f'{tensors.path}: "weights" has the shape {weights.shape}; expected one for each of {rows:,}.')
-    return weights
 
 
 def _require_finite(path: Path, vectors: Float32Array) -> None:
@@ -185,17 +166,17 @@ class _Facts:
 
 
 def load_word_table(path: Path) -> EmbeddingTable:
-    """The table of a file of word vectors; its unknown token is the one after the last row.
+    """Load the table of a file of word vectors; the id of its unknown token follows the last row.
 
-    Of words written alike the first counts. Raises ModelError for a file that is no such table or a damaged one,
-    MachineError where the cache is full.
+    The first of several identical words counts. Raises ModelError for a file that is no such table or damaged,
+    MachineError if the cache is full.
     """
     folder = cached_folder("tables", {"rules": RULES, "file": file_sha256(path)}, lambda folder: _make(path, folder))
     facts = read_cached(folder / _FACTS, _Facts)
     rows, dim = facts.shape
     size = (folder / _ROWS).stat().st_size
     if min(rows, dim) < 1 or 4 * rows * dim != size or facts.unknown != rows:
-        raise ModelError(f"{folder}: {_ROWS} has {size:,} bytes, {_FACTS} says {facts}. Delete that folder.")
+        raise ModelError(f"{folder}: {_ROWS} has {size:,} bytes, but {_FACTS} states {facts}. Fix: delete the folder.")
     vectors = np.asarray(np.memmap(folder / _ROWS, "<f4", "r", shape=facts.shape))
     tokenizer = (folder / _TOKENIZER).read_text(encoding="utf-8")
     return EmbeddingTable(vectors, tokenizer, facts.unknown, True, facts.lowercase, tuple(facts.notes))
@@ -207,13 +188,15 @@ def _make(path: Path, folder: Path) -> None:
         lowercase, upper = is_uncased(vocabulary.rows)
         tokenizer, unknown = word_tokenizer(vocabulary.rows, lowercase)
         (folder / _TOKENIZER).write_text(tokenizer, encoding="utf-8")
-        notes = vocabulary.notes() + _stray_note(upper if lowercase else 0)
+        notes = vocabulary.notes()
+        if lowercase and upper:
+            notes.append(f"texts are lower-cased as nearly all words are; {upper:,} with upper case are never found")
         facts = _Facts((len(vocabulary.rows), dim), unknown, lowercase, notes)
         (folder / _FACTS).write_text(json.dumps(asdict(facts)), encoding="utf-8")
-    except OSError as error:  # the word file's own faults are ModelErrors
+    except OSError as error:  # faults of the word file are ModelErrors
         raise MachineError(
-            f"{folder.parent}: the table of {path.name} cannot be kept there: {error.strerror or error}. Name another "
-            "folder with the environment variable ISOTROPE_CACHE."
+            f"{folder.parent}: the table of {path.name} cannot be stored: {error.strerror or error}. Fix: set the "
+            "environment variable ISOTROPE_CACHE to another folder."
         ) from error
 
 
@@ -227,14 +210,14 @@ def _write_rows(path: Path, target: Path) -> tuple["_Vocabulary", int]:
 
 
 class _Vocabulary:
-    """Words met so far and the row of each, `rows`."""
+    """The words so far and the row of each, `rows`."""
 
     def __init__(self) -> None:
         self.rows: dict[str, int] = {}
         self._repeated = self._broken = 0
 
     def add(self, words: Iterable[bytes]) -> list[int]:
-        """Positions of those that are new."""
+        """Add words; return the positions of the new ones."""
         new = []
         for position, raw in enumerate(words):
             word = normalise_word(self._decoded(raw))
@@ -246,12 +229,11 @@ class _Vocabulary:
         return new
 
     def notes(self) -> list[str]:
-        """What was passed over or repaired."""
         notes, total = [], f"{len(self.rows) + self._repeated:,} words"
         if self._repeated:
-            notes.append(f"{self._repeated:,} of {total} are written as one before them; the first counts")
+            notes.append(f"{self._repeated:,} of {total} repeat an earlier word; the first counts")
         if self._broken:
-            notes.append(f"{self._broken:,} of {total} are not UTF-8; bytes that are none are read as U+FFFD")
+            notes.append(f"{self._broken:,} of {total} are not UTF-8; their invalid bytes are read as U+FFFD")
         return notes
 
     def _decoded(self, raw: bytes) -> str:
@@ -260,9 +242,3 @@ class _Vocabulary:
         except UnicodeDecodeError:
             self._broken += 1
             return raw.decode("utf-8", "replace")
-
-
-def _stray_note(upper: int) -> list[str]:
-    if not upper:
-        return []
-    return [f"texts are lower-cased as nearly all words are; {upper:,} with an upper-case letter are never found"]

@@ -1,17 +1,17 @@
-"""How words are found in a text: the tokenizer of a table of words.
+"""The tokenizer of a table of words.
 
-A text is brought to the form that the table's words are in: composed characters (NFC), a straight apostrophe for a
-typographic one, and lower-cased where the table has no upper case. A word is then a run of letters, marks, digits and
-underscores; every other character that is not white space is a token of its own. Apostrophes follow the table's habit:
+A text is normalised like the table's words: composed characters (NFC), straight apostrophes, and lower case if the
+table has no upper case. A word is a run of letters, marks, digits and underscores; every other character except white
+space is a separate token. Apostrophes follow the table:
 
-- in pieces, as the Penn Treebank cuts them ("do" "n't", "he" "'s"), where the table has n't but lacks one of the whole
-  contractions that everybody writes: GloVe;
-- inside the word ("don't", "o'clock"), where the table has words so written: Google's news vectors, fastText;
-- else a token of its own, as any other character.
+- in pieces, as in the Penn Treebank ("do" "n't", "he" "'s"), if the table has n't but lacks at least one of the common
+  whole contractions: GloVe;
+- inside the word ("don't", "o'clock"), if the table has such words: Google's news vectors, fastText;
+- else a separate token, like any other character.
 
-Hyphens always are: "well-known" is three tokens. So rows with white space or punctuation inside ("new york", "U.S.",
-"<unk>") are found by `EmbeddingTable.row_of`, but not in a text. Nor are the numbers of tables that write "#" for a
-digit, as Google's news vectors do for numbers of two digits and more: a text's "1984" has no row there.
+Hyphens are always separate tokens: "well-known" is three tokens. So rows with white space or punctuation inside ("new
+york", "U.S.", "<unk>") are found by `EmbeddingTable.row_of`, but not in a text. The same holds for numbers in tables
+that write "#" for a digit, as Google's news vectors do from two digits on: a text's "1984" has no row there.
 """
 
 import re
@@ -32,23 +32,24 @@ _WORD: dict[Apostrophes, str] = {
     "inside": r"\w+(?:'\w+)*",
     "alone": r"\w+",
 }
+_PATTERNS = {style: rf"{word}|[^\w\s]" for style, word in _WORD.items()}
 _CONTRACTIONS = ("couldn't", "don't", "haven't", "isn't", "wasn't", "wouldn't")
 _INSIDE = re.compile(r"\w'\w")
-_STRAY = 1000  # words in lower case to one in upper case that make it a stray
+_STRAY = 1000  # words in lower case per tolerated word in upper case
 
 
 def normalise_word(word: str) -> str:
-    """A word in the form that texts are brought to, its case aside."""
+    """Return a word in the normalised form of texts, except for its case."""
     if word.isascii():
         return word
     return unicodedata.normalize("NFC", word).replace("\u2019", "'")
 
 
 def is_uncased(words: Iterable[str]) -> tuple[bool, int]:
-    """Whether a table's words are in lower case, and how many have an upper-case letter all the same.
+    """Return whether a table's words are in lower case, and the number of words with an upper-case letter.
 
-    Strays are allowed for, one to a thousand words in lower case: files of lower-cased words do have some, and each
-    "The" would be lost for the sake of one.
+    One stray per thousand words is tolerated, as files of lower-cased words have some: without lower-casing, "The"
+    would not be found.
     """
     upper = lower = 0
     for word in words:
@@ -58,27 +59,23 @@ def is_uncased(words: Iterable[str]) -> tuple[bool, int]:
 
 
 def contraction_style(vocabulary: Mapping[str, int]) -> Apostrophes:
-    """The table's habit; see the module."""
+    """Return how the table writes apostrophes; see the module."""
     if "n't" in vocabulary and not all(word in vocabulary for word in _CONTRACTIONS):
         return "pieces"
     return "inside" if any("'" in word and _INSIDE.search(word) for word in vocabulary) else "alone"
 
 
 def word_tokenizer(vocabulary: Mapping[str, int], lowercase: bool) -> tuple[str, int]:
-    """The tokenizer of a table of words as JSON, and the id of what it does not know: the one after the last."""
+    """Return the tokenizer of a table of words as JSON, and the id of its unknown token, which follows the last row."""
     name = "[UNK]"
     while name in vocabulary:
         name = f"[{name}]"
     tokenizer = Tokenizer(WordLevel({**vocabulary, name: len(vocabulary)}, unk_token=name))
     tokenizer.normalizer = Chain([NFC(), Replace("\u2019", "'"), *([Lowercase()] if lowercase else [])])
-    tokenizer.pre_tokenizer = Split(Regex(_pattern(contraction_style(vocabulary))), "removed", invert=True)
+    tokenizer.pre_tokenizer = Split(Regex(_PATTERNS[contraction_style(vocabulary)]), "removed", invert=True)
     return tokenizer.to_str(), len(vocabulary)
 
 
-def _pattern(style: Apostrophes) -> str:
-    return rf"{_WORD[style]}|[^\w\s]"
-
-
 def is_word_pattern(pattern: str) -> bool:
-    """Whether it is one that words are found by here. None of them sees what lies beyond white space."""
-    return pattern in map(_pattern, _WORD)
+    """Return whether a regular expression is a word pattern of this module; none looks across white space."""
+    return pattern in _PATTERNS.values()

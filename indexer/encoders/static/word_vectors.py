@@ -1,12 +1,12 @@
-"""Files of word vectors, as GloVe and word2vec write them, a block of rows at a time.
+"""A reader of word vectors in the formats of GloVe and word2vec, a block of rows at a time.
 
 GloVe               word 0.1 0.2 ... on each line
-word2vec, text      the same under a first line "words dimensions"; fastText's .vec files too
-word2vec, binary    that first line, then for each word: the word, a space, its numbers as little-endian float32, and
-                    often a newline
+word2vec, text      the same after a first line "words dimensions"; also fastText's .vec files
+word2vec, binary    the same first line, then for each word: the word, a space, its numbers as little-endian float32,
+                    and often a newline
 
-Which of them a file is, its contents tell, and whether gzip, bzip2 or zstd packed it. Words may hold spaces (GloVe's
-"at name@domain.com" does), so numbers are counted from the end of the line.
+The format and the compression (gzip, bzip2 or zstd) are detected from the contents. Words may contain spaces (as
+GloVe's "at name@domain.com"), so numbers are counted from the end of the line.
 """
 
 import re
@@ -28,26 +28,26 @@ from indexer.system.regular_files import open_regular
 
 Form = Literal["text", "binary"]
 _BLOCK_BYTES = 8 << 20
-_SAMPLE_BYTES = 1 << 16  # in which binary numbers show; the rare words further on may be of any characters
-_LOOKED_AT = 100  # lines, to learn the dimensions from
+_SAMPLE_BYTES = 1 << 16  # searched for binary numbers; rare words further on may have any characters
+_LOOKED_AT = 100  # lines, to detect the dimensions
 _PACKED = {"gzip": rb"\x1f\x8b", "bz2": rb"BZh[1-9]1AY&SY", "zstd": rb"\x28\xb5\x2f\xfd"}
 _HEADER = re.compile(rb"(\d{1,12}) (\d{1,6})\s*")
-_BINARY = re.compile(rb"[\x00-\x08\x0e-\x1f]")  # no row of text has these, and any few binary numbers do
+_BINARY = re.compile(rb"[\x00-\x08\x0e-\x1f]")  # absent from text, present in any few binary numbers
 _BOM = b"\xef\xbb\xbf"
 _OTHERS = {
-    rb"PK\x03\x04": "a zip archive. Unpack it, and name the file in it",
-    rb"\xba\x16\x4f\x2f": "fastText's own model. Name the .vec file beside it, which has the word vectors",
-    rb"\x80[\x02-\x05]": "a pickle, which can run code when loaded. Save the vectors in word2vec's format",
+    rb"PK\x03\x04": "a zip archive. Fix: unpack it and name the file in it",
+    rb"\xba\x16\x4f\x2f": "fastText's own model. Fix: name the .vec file of the model, which has the word vectors",
+    rb"\x80[\x02-\x05]": "a pickle, which can run code when loaded. Fix: save the vectors in word2vec's format",
 }
 _LONGEST_LINE = 8 << 20  # bytes
 _NUMBER = re.compile(rb"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|[-+]?(nan|inf|infinity)", re.IGNORECASE)
 _SHOWN = 40  # characters of a field
-_LONGEST_WORD = 1 << 16  # bytes; beyond it what is read is no word
+_LONGEST_WORD = 1 << 16  # bytes
 
 
 @dataclass(frozen=True)
 class WordVectorFormat:
-    """How a file is laid out: `start` bytes come before its rows, of which the first line `stated` so many."""
+    """The layout of a file: rows begin after `start` bytes; the first line states `stated` rows, if there is one."""
 
     form: Form
     dim: int
@@ -56,10 +56,10 @@ class WordVectorFormat:
 
 
 def read_word_vectors(path: Path) -> Iterator[tuple[list[bytes], Float32Array]]:
-    """Words as they are in the file and their vectors (n, d), float32, block by block.
+    """Yield the words in the file and their vectors (n, d), float32, block by block.
 
-    Raises ModelError naming the line, what was found and what was expected, for a file that is no such table, is cut
-    short, holds a number that is not finite, or more or fewer words than its first line says.
+    Raises ModelError with the line, its contents and the expectation for a file that is no such table, is cut short,
+    has a number that is not finite, or more or fewer words than its first line states.
     """
     try:
         with ByteStream(SourceFile(path, str(path), path.name, "text", _compression(path))) as stream:
@@ -73,16 +73,16 @@ def read_word_vectors(path: Path) -> Iterator[tuple[list[bytes], Float32Array]]:
             else:
                 yield from parse_text(path, rest, layout.dim, layout.stated)
     except BrokenFile as broken:
-        raise ModelError(f"{path}: {broken.what.rpartition(';')[0]}. Way out: {broken.way_out}.") from broken
+        raise ModelError(f"{path}: {broken.what.rpartition(';')[0]}. Fix: {broken.way_out}.") from broken
     except CorpusError as error:
         raise ModelError(str(error)) from error
 
 
 def detect_format(path: Path, head: bytes) -> WordVectorFormat:
-    """The layout of a file that begins with `head`. Raises ModelError for one that is no table of words."""
-    for pattern, what in _OTHERS.items():
+    """Return the layout of a file that begins with `head`. Raises ModelError if it is no table of words."""
+    for pattern, kind in _OTHERS.items():
         if re.match(pattern, head):
-            raise ModelError(f"{path}: is {what}.")
+            raise ModelError(f"{path}: is {kind}.")
     mark = len(_BOM) if head.startswith(_BOM) else 0
     first, _, rows = head[mark:].partition(b"\n")
     header = _HEADER.fullmatch(first)
@@ -96,14 +96,14 @@ def detect_format(path: Path, head: bytes) -> WordVectorFormat:
 
 
 def _require_size(path: Path, layout: WordVectorFormat) -> None:
-    """Raise ModelError if a binary file that nothing packed is far too small for what its first line states."""
+    """Raise ModelError if an uncompressed binary file is too small for the words in its first line."""
     if layout.form != "binary" or layout.stated is None or _compression(path):
         return
     size = path.stat().st_size - layout.start
     if layout.stated * 4 * layout.dim > size:
         raise ModelError(
-            f"{path}: its first line says {layout.stated:,} words of {layout.dim:,} dimensions, which {size:,} bytes "
-            "cannot hold; it is cut short. Fetch it again."
+            f"{path}: the first line states {layout.stated:,} words of {layout.dim:,} dimensions, which do not fit "
+            f"into {size:,} bytes; the file is cut short. Fix: download it again."
         )
 
 
@@ -122,8 +122,7 @@ def _without_header(path: Path, head: bytes, start: int) -> WordVectorFormat:
 
 
 def _agreed_dim(head: bytes) -> int:
-    """How many numbers most of the first lines end in, the most of these where that is undecided; one field is the
-    word."""
+    """Return how many numbers most of the first lines end in, the largest in a tie; one field is the word."""
     lines = head.split(b"\n", _LOOKED_AT)[:_LOOKED_AT]
     counts = Counter(_numbers_at_end(line.rstrip()) for line in lines if line.strip())
     return max(counts, key=lambda dim: (counts[dim], dim))
@@ -145,68 +144,68 @@ def _compression(path: Path) -> str:
 
 
 def _blocks(stream: ByteStream) -> Iterator[bytes]:
-    """The stream in larger pieces."""
-    held, size = [], 0
+    """Yield the stream in larger pieces."""
+    chunks, size = [], 0
     while chunk := stream.read():
-        held.append(chunk)
+        chunks.append(chunk)
         size += len(chunk)
         if size >= _BLOCK_BYTES:
-            yield b"".join(held)
-            held, size = [], 0
-    if held:
-        yield b"".join(held)
+            yield b"".join(chunks)
+            chunks, size = [], 0
+    if chunks:
+        yield b"".join(chunks)
 
 
 def parse_text(
     path: Path, blocks: Iterable[bytes], dim: int, stated: int | None
 ) -> Iterator[tuple[list[bytes], Float32Array]]:
-    """Rows written as text: words and vectors (n, dim), float32, block by block. Raises ModelError.
+    """Parse rows written as text: words and vectors (n, dim), float32, block by block. Raises ModelError.
 
-    `stated` is the number of words that a first line, which `blocks` begin after, tells; None without such a line.
+    `stated` is the number of words in a first line, after which `blocks` begin; None without a first line.
     """
-    headed, found = stated is not None, 0
+    headed, count = stated is not None, 0
     for lines in _lines(path, blocks):
-        first = found + 1 + headed
+        first = count + 1 + headed
         split = [_split(path, first + place, line, dim) for place, line in enumerate(lines)]
         vectors = _parsed([numbers for _, numbers in split], dim)
         if vectors is None or not np.isfinite(vectors).all():
             vectors = _parsed_one_by_one(path, first, split)
-        found += len(lines)
+        count += len(lines)
         yield [word for word, _ in split], vectors
-    if stated is not None and found != stated:
-        raise ModelError(_miscounted(path, stated, found))
+    if stated is not None and count != stated:
+        fix = "; the file is cut short. Fix: download it again." if count < stated else ". Fix: correct the first line."
+        raise ModelError(f"{path}: the first line states {stated:,} words, but there are {count:,}{fix}")
 
 
 def is_number(field: bytes) -> bool:
-    """Whether a field is a decimal number, finite or not."""
+    """Return whether a field is a decimal number, finite or not."""
     return _NUMBER.fullmatch(field) is not None
 
 
 def named(field: bytes) -> str:
-    """A field as it is shown in messages."""
+    """Return a field as shown in messages."""
     return excerpt(field[:_SHOWN])
 
 
 def _lines(path: Path, blocks: Iterable[bytes]) -> Iterator[list[bytes]]:
-    r"""Lines without their "\n", many at a time; blank ones at the end of the file are none."""
+    r"""Yield lists of lines without their "\n"; blank lines at the end of the file are left out."""
     rest = b""
     for block in blocks:
         data = rest + block
-        end = data.rfind(b"\n", 0, len(data.rstrip(b"\r\n")))  # what comes next tells whether blank lines are the last
+        end = data.rfind(b"\n", 0, len(data.rstrip(b"\r\n")))  # the next block decides whether blank lines are the last
         rest = data[end + 1 :]
         if end >= 0:
             yield data[:end].split(b"\n")
         elif len(rest) > _LONGEST_LINE:
-            raise ModelError(f"{path}: a line has more than {_LONGEST_LINE:,} bytes; expected a word and its vector.")
+            raise ModelError(f"{path}: a line exceeds {_LONGEST_LINE:,} bytes; expected a word and its vector.")
     if last := rest.rstrip(b"\r\n"):
         yield last.split(b"\n")
 
 
 def _split(path: Path, number: int, line: bytes, dim: int) -> tuple[bytes, bytes]:
-    """The word and the numbers of a line."""
     line = line.rstrip(b" \r")
     if b"\t" in line:
-        raise ModelError(f"{path}:{number}: has a tab; expected a word and its numbers with a space between each.")
+        raise ModelError(f"{path}:{number}: has a tab; expected a word and its numbers, separated by single spaces.")
     word = _word(line, dim)
     if word is None:
         fields = line.count(b" ") + 1 if line else 0
@@ -215,7 +214,7 @@ def _split(path: Path, number: int, line: bytes, dim: int) -> tuple[bytes, bytes
 
 
 def _word(line: bytes, dim: int) -> bytes | None:
-    """What is before the last `dim` fields; None for too few, and for a word that ends in a number of its own."""
+    """Return the text before the last `dim` fields; None for too few fields, or if it ends in another number."""
     extra = line.count(b" ") - dim
     if extra <= 0:
         return line.partition(b" ")[0] if extra == 0 else None
@@ -224,7 +223,7 @@ def _word(line: bytes, dim: int) -> bytes | None:
 
 
 def _parsed(rows: Sequence[bytes], dim: int) -> Float32Array | None:
-    """Numbers (n, dim) of rows, by Arrow's reader of CSV, as one column; None where there is one it cannot read."""
+    """Return the numbers (n, dim) of rows, read by Arrow as a CSV column; None if Arrow cannot read one of them."""
     import pyarrow as pa
     from pyarrow import csv
 
@@ -243,7 +242,7 @@ def _parsed(rows: Sequence[bytes], dim: int) -> Float32Array | None:
 
 
 def _parsed_one_by_one(path: Path, first: int, split: Sequence[tuple[bytes, bytes]]) -> Float32Array:
-    """As `_parsed`, in Python, naming the number that is none."""
+    """Parse as `_parsed`, in Python. Raises ModelError with the invalid number."""
     rows = []
     for line, (word, numbers) in enumerate(split, first):
         fields = numbers.split(b" ")
@@ -257,41 +256,39 @@ def _parsed_one_by_one(path: Path, first: int, split: Sequence[tuple[bytes, byte
         if not np.isfinite(rows[-1]).all():
             bad = fields[int(np.isfinite(rows[-1]).argmin())]
             raise ModelError(
-                f'{path}:{line}: "{named(bad)}", in the vector of "{named(word)}", is not finite in float32.'
+                f'{path}:{line}: "{named(bad)}" in the vector of "{named(word)}" is not finite in float32.'
             )
     return np.stack(rows)
-
-
-def _miscounted(path: Path, stated: int, found: int) -> str:
-    why = "it is cut short. Fetch it again." if found < stated else "correct the first line if they belong together."
-    return f"{path}: the first line says {stated:,} words, but there are {found:,}; {why}"
 
 
 def parse_binary(
     path: Path, blocks: Iterable[bytes], dim: int, stated: int
 ) -> Iterator[tuple[list[bytes], Float32Array]]:
-    """Rows of word2vec's binary form: words and vectors (n, dim), float32, block by block. Raises ModelError."""
-    found, rest = 0, b""
+    """Parse rows of word2vec's binary form: words and vectors (n, dim), float32, block by block. Raises ModelError."""
+    count, rest = 0, b""
     for block in blocks:
         rest += block
-        words, vectors, end = _records(rest, dim, stated - found)
+        words, vectors, end = _records(rest, dim, stated - count)
         rest = rest[end:]
-        _require_finite(path, words, vectors, found)
-        found += len(words)
-        if found == stated and rest.strip(b"\r\n"):
-            raise ModelError(f"{path}: goes on after the {stated:,} words of {dim} dimensions its first line says.")
-        if found < stated and not words and len(rest) > _LONGEST_WORD + 4 * dim:
-            raise ModelError(f"{path}: no word ends where word {found + 1:,} should; it is damaged. Fetch it again.")
+        finite = np.isfinite(vectors).all(axis=1)
+        if not finite.all():
+            row = int(finite.argmin())
+            raise ModelError(f'{path}: the vector of word {count + row + 1:,}, "{named(words[row])}", is not finite.')
+        count += len(words)
+        if count == stated and rest.strip(b"\r\n"):
+            raise ModelError(f"{path}: has more data than the {stated:,} words of {dim} dimensions in its first line.")
+        if count < stated and not words and len(rest) > _LONGEST_WORD + 4 * dim:
+            raise ModelError(f"{path}: is damaged at word {count + 1:,}, which has no end. Fix: download it again.")
         yield words, vectors
-    if found < stated:
+    if count < stated:
         raise ModelError(
-            f"{path}: ends within word {found + 1:,}, where its first line says {stated:,} words of {dim} dimensions; "
-            "it is cut short. Fetch it again."
+            f"{path}: ends within word {count + 1:,}, but its first line states {stated:,} words of {dim} dimensions; "
+            "the file is cut short. Fix: download it again."
         )
 
 
 def _records(data: bytes, dim: int, most: int) -> tuple[list[bytes], Float32Array, int]:
-    """The whole words and vectors that `data` begins with, and where they end."""
+    """Return the complete words and vectors at the start of `data`, and where they end."""
     words: list[bytes] = []
     numbers: list[bytes] = []
     at, size = 0, 4 * dim
@@ -304,10 +301,3 @@ def _records(data: bytes, dim: int, most: int) -> tuple[list[bytes], Float32Arra
         numbers.append(data[space + 1 : end])
         at = end
     return words, np.frombuffer(b"".join(numbers), "<f4").reshape(-1, dim), at
-
-
-def _require_finite(path: Path, words: list[bytes], vectors: Float32Array, before: int) -> None:
-    finite = np.isfinite(vectors).all(axis=1)
-    if not finite.all():
-        row = int(finite.argmin())
-        raise ModelError(f'{path}: the vector of word {before + row + 1:,}, "{named(words[row])}", is not finite.')

@@ -1,4 +1,4 @@
-"""Every architecture of the paper's Table 2: any layer, any pooling, equal to a plain run of the full model."""
+"""Every architecture of the paper's Table 2: any layer and pooling equals a plain run of the full model."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,8 +27,8 @@ TEXTS = [
     "X1 y2 Z3!",
 ]
 MODES = ("cls", "mean", "max")
-IN_FULL = ("modernbert", "nomic")  # not known to `loading` as safe to cut
-BUDGETS = (1, 4096)  # every text alone; all in one padded batch
+IN_FULL = ("modernbert", "nomic")  # not in the list of architectures that `hf_model` cuts
+BUDGETS = (1, 4096)  # each text in a separate batch; all texts in one padded batch
 
 
 Models = Callable[[str], Path]
@@ -44,10 +44,10 @@ def load(folder: Path, **settings: Any) -> TransformerEncoder:
 
 
 def full_hidden_states(folder: Path, texts: Sequence[str]) -> list[list[torch.Tensor]]:
-    """The oracle: the whole model in float32, one text at a time, nothing padded or cut."""
+    """Encode with the full model in float32, one text at a time, without padding or cuts."""
     import transformers
 
-    torch.set_num_threads(1)  # tiny matrices: on a busy machine a second thread costs more than it gives
+    torch.set_num_threads(1)  # tiny matrices: on a busy machine a second thread slows the model down
     with quiet_transformers():
         tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder)
         kind = transformers.AutoConfig.from_pretrained(folder).model_type
@@ -174,7 +174,7 @@ def test_texts_as_long_as_the_models_own_limit_run(tiny_model: Models, architect
 def test_every_architecture_runs_in_the_class_bfloat16(
     tiny_model: Models, architecture: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """DeBERTa in float32, as its code mixes types. Random weights are no measure of the bound on cosines."""
+    """DeBERTa runs in float32, because its code mixes types. Random weights cannot test the bound on cosines."""
     monkeypatch.setattr("indexer.encoders.device.multiplies_bfloat16", lambda: True)  # torch emulates it elsewhere
     encoder = load(tiny_model(architecture), precision="bfloat16")
     assert (encoder.runner.dtype == torch.float32) == (architecture == "deberta")

@@ -1,4 +1,4 @@
-"""`pooling = "auto"`: what a sentence-transformers folder says is what is done, or it is refused."""
+"""`pooling = "auto"` follows the settings of a sentence-transformers folder, or refuses the folder."""
 
 import json
 import shutil
@@ -58,7 +58,7 @@ def write(folder: Path, name: str, value: Any) -> None:
 
 
 def old_layout(folder: Path, pooling: dict[str, Any], modules: tuple[str, ...] = ("Transformer", "Pooling")) -> None:
-    """The files that sentence-transformers wrote up to version 5."""
+    """Write the files of sentence-transformers up to version 5."""
     paths = {"Transformer": "", "Pooling": "1_Pooling"}
     kinds = [
         {
@@ -160,7 +160,7 @@ def test_prompts_are_looked_up_by_role(
 
 
 def test_a_folder_without_modules_is_refused_with_the_choices(folder: Path) -> None:
-    with pytest.raises(ModelError, match=r"no modules\.json\. Name the pooling: cls, mean or max"):
+    with pytest.raises(ModelError, match=r"no modules\.json\. Fix: name the pooling: cls, mean or max"):
         resolve_spec(auto(folder))
 
 
@@ -175,7 +175,7 @@ def test_a_folder_without_modules_is_refused_with_the_choices(folder: Path) -> N
 )
 def test_another_pooling_is_refused_with_the_way_out(folder: Path, pooling: dict[str, Any], words: str) -> None:
     old_layout(folder, pooling)
-    with pytest.raises(ModelError, match=rf"{words}; cls, mean or max is supported\. Name a pooling"):
+    with pytest.raises(ModelError, match=rf"{words}; cls, mean or max is supported\. Fix: name a pooling"):
         resolve_spec(auto(folder))
 
 
@@ -193,7 +193,7 @@ def test_a_further_module_is_refused_and_normalize_is_not(folder: Path) -> None:
 def test_settings_of_the_transformer_that_are_not_followed_are_refused(folder: Path, change: dict[str, Any]) -> None:
     old_layout(folder, {"pooling_mode_mean_tokens": True})
     write(folder, "sentence_bert_config.json", change)
-    with pytest.raises(ModelError, match=r"asks for .* not supported here"):
+    with pytest.raises(ModelError, match=r"sets .* not supported here"):
         resolve_spec(auto(folder))
 
 

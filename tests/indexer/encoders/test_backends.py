@@ -1,4 +1,4 @@
-"""Backends: one class of results whoever computes it, one set of bits for any number of threads, and who is chosen."""
+"""Backends agree within a precision class, give the same bits for any thread count, and the right one is chosen."""
 
 import dataclasses
 import importlib.util
@@ -53,7 +53,7 @@ def cosines(rows: Any, others: Any) -> Any:
 @pytest.mark.parametrize("architecture", architecture_cases("bert", "xlm"))
 def test_openvino_gives_what_torch_gives_or_says_that_it_cannot(architecture: str, tiny_model: Models) -> None:
     if architecture in CANNOT:
-        with pytest.raises(ModelError, match=r"OpenVINO cannot run this model .* Take --backend torch"):
+        with pytest.raises(ModelError, match=r"OpenVINO cannot run this model .* Fix: choose --backend torch"):
             load(tiny_model(architecture), "openvino")
         return
     want = load(tiny_model(architecture), "torch").encode(TEXTS, "document")
@@ -92,7 +92,7 @@ def test_openvino_gives_the_same_bits_for_any_number_of_threads(model: str, prec
 
 @pytest.mark.parametrize("backend", ["torch", "openvino", "numpy"])
 def test_padding_changes_rounding_only(backend: str, tiny_model: Models) -> None:
-    """One batch of all lengths, padded to the longest, against one text at a time."""
+    """Compare one batch of all lengths, padded to the longest, with one text at a time."""
     encoder = load(tiny_model("bert"), backend, batch_tokens=100_000)
     alone = np.concatenate([encoder.encode([text], "document") for text in TEXTS])
     np.testing.assert_allclose(encoder.encode(TEXTS, "document"), alone, atol=1e-5)
@@ -100,7 +100,7 @@ def test_padding_changes_rounding_only(backend: str, tiny_model: Models) -> None
 
 @pytest.mark.check
 def test_the_class_bfloat16_keeps_its_bound_on_real_sentences(shared: Path) -> None:
-    """The bound of the README, on few texts here; `benchmarks/encode.py` judges it on thousands."""
+    """Check the bound in the README on a few texts; `benchmarks/encode.py` measures it on thousands."""
     lines = (shared / "data/sts/stsb.tsv").read_text(encoding="utf-8").splitlines()[1:]
     sample = sorted({text for line in lines for text in line.split("\t")[1:]})[:1500]
     moments, texts = Moments.of(load(EncoderConfig.model, "openvino").encode(sample, "document")), sample[::5]
@@ -140,12 +140,12 @@ def test_openvino_computes_bfloat16_only_where_the_processor_does(
 
 
 def test_openvino_encodes_where_it_may_use_avx2_only(tiny_model: Models, tmp_path: Path) -> None:
-    """Whatever the processor has. On one with bfloat16, OpenVINO still offers it, and can compute nothing in it."""
+    """On a processor with bfloat16, OpenVINO limited to AVX2 still offers the type but cannot compute in it."""
     folder, few = str(tiny_model("bert")), TEXTS[:5]
     code = f"""
 import sys, numpy as np
 from indexer.recipe.config import EncoderConfig
-from indexer.encoders import load_encoder
+from indexer.encoders.load import load_encoder
 from indexer.recipe.run_options import RunOptions
 config = EncoderConfig(model={folder!r}, max_length=64, precision="bfloat16")
 encoder = load_encoder(config, RunOptions(backend="openvino", threads=1))
@@ -163,7 +163,7 @@ print(encoder.backend)
 def test_a_graph_is_used_once_by_the_thread_that_loads_it_before_lanes_share_it(
     tiny_model: Models, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first use of the bindings by two threads at once can wait for ever."""
+    """Two threads that use the bindings for the first time at once can deadlock."""
     from indexer.encoders.openvino import backend as module
 
     users: list[str] = []
@@ -210,14 +210,14 @@ _CONFIGURED = """
 import sys
 from indexer.recipe.config import EncoderConfig
 from indexer.recipe.run_options import RunOptions
-from indexer.encoders import load_encoder
+from indexer.encoders.load import load_encoder
 config = EncoderConfig(model={model!r}, max_length=64, precision="float32")
 """
 
 
 @pytest.mark.parametrize("backend", ["openvino", "numpy"])
 def test_the_light_backends_import_neither_torch_nor_transformers(backend: str, tiny_model: Models) -> None:
-    load(tiny_model("bert"), backend)  # converts, if need be
+    load(tiny_model("bert"), backend)  # converts the model if it is not cached
     code = _CONFIGURED.format(model=str(tiny_model("bert"))) + (
         f"print(load_encoder(config, RunOptions(backend={backend!r})).encode(['whale'], 'query').shape)\n"
         "print([name for name in ('torch', 'transformers', 'nncf', 'openvino') if name in sys.modules])"
@@ -235,7 +235,7 @@ def test_converting_leaves_neither_torch_nor_transformers_behind(tiny_model: Mod
     environment = os.environ | {"ISOTROPE_CACHE": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
     assert done.stdout.splitlines() == ["[]"]
-    assert len(list(tmp_path.glob("openvino/*/graph.xml"))) == 1  # it was converted now
+    assert len(list(tmp_path.glob("openvino/*/graph.xml"))) == 1  # converted now
 
 
 @pytest.mark.check
@@ -246,7 +246,7 @@ def test_a_conversion_that_is_killed_is_an_error_and_leaves_nothing(
 
     monkeypatch.setenv("ISOTROPE_CACHE", str(tmp_path))
     with monkeypatch.context() as patch:
-        patch.setattr(openvino_conversion, "__name__", __name__)  # where the process finds `convert`
+        patch.setattr(openvino_conversion, "__name__", __name__)  # the module in which the process finds `convert`
         with pytest.raises(MachineError, match=r"converting .* for OpenVINO was ended by the signal SIGKILL"):
             chosen(tiny_model)
     assert list((tmp_path / "openvino").iterdir()) == []
@@ -254,7 +254,7 @@ def test_a_conversion_that_is_killed_is_an_error_and_leaves_nothing(
 
 
 def convert(folder: str, **_: Any) -> None:
-    """Ends half-way, as when memory runs out."""
+    """End in the middle of a conversion, as if memory ran out."""
     (Path(folder) / "graph.xml").write_text("<net", encoding="utf-8")
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -300,7 +300,7 @@ def test_auto_takes_torch_where_openvino_is_not_installed_or_a_gpu_is_there(
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(load_module, "_has_gpu", lambda: True)
-        patch.setattr("indexer.encoders.device._best", lambda: "cpu")  # there is none to run on
+        patch.setattr("indexer.encoders.device._best", lambda: "cpu")  # this machine has no GPU
         assert chosen(tiny_model) is TransformerEncoder
         assert chosen(tiny_model, device="cpu") is OpenVinoEncoder
     find = importlib.util.find_spec
@@ -313,7 +313,7 @@ def test_auto_takes_torch_where_openvino_is_not_installed_or_a_gpu_is_there(
 def test_auto_takes_torch_for_a_model_that_openvino_cannot_run(
     tiny_model: Models, unset: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The proof of the converted graph fails; that is kept, so that it is not converted again."""
+    """A failed comparison is cached, so that the model is not converted again."""
     from indexer.encoders.openvino import backend as openvino
     from indexer.encoders.openvino import conversion as openvino_conversion
 
@@ -324,10 +324,12 @@ def test_auto_takes_torch_for_a_model_that_openvino_cannot_run(
         return "it is off by 3.0e-01"
 
     monkeypatch.setenv("ISOTROPE_CACHE", str(tmp_path))
-    monkeypatch.setattr(openvino, "convert_in_child", openvino_conversion._convert)  # where the next line is heard of
+    monkeypatch.setattr(
+        openvino, "convert_in_child", openvino_conversion._convert
+    )  # in this process, for the next line
     monkeypatch.setattr(openvino_conversion, "_difference", off)
     assert chosen(tiny_model) is TransformerEncoder
-    with pytest.raises(ModelError, match=r"it is off by 3\.0e-01; .* Take --backend torch"):
+    with pytest.raises(ModelError, match=r"it is off by 3\.0e-01; .* Fix: choose --backend torch"):
         chosen(tiny_model, backend="openvino")
     assert len(proved) == len(openvino_conversion._SHAPES)
 
@@ -368,7 +370,8 @@ def test_a_cpu_backend_refuses_another_device(backend: str, tiny_model: Models) 
 
 
 @pytest.mark.parametrize(
-    ("architecture", "why"), [("roberta", 'config.json says "roberta"'), ("t5", 'config.json says "t5"')]
+    ("architecture", "why"),
+    [("roberta", 'model type in config.json is "roberta"'), ("t5", 'model type in config.json is "t5"')],
 )
 def test_numpy_refuses_what_is_not_bert(architecture: str, why: str, tiny_model: Models) -> None:
     with pytest.raises(ModelError, match=why):
@@ -377,7 +380,7 @@ def test_numpy_refuses_what_is_not_bert(architecture: str, why: str, tiny_model:
 
 def test_int8_is_computed_by_openvino_after_a_calibration(tiny_model: Models, unset: None) -> None:
     for backend in ("torch", "numpy"):
-        with pytest.raises(ConfigError, match="which the backend openvino computes"):
+        with pytest.raises(ConfigError, match="which only the backend openvino computes"):
             load(tiny_model("bert"), backend, precision="int8")
     with pytest.raises(ConfigError, match="build an index with it"):
         chosen(tiny_model, precision="int8")

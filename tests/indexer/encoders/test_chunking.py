@@ -1,4 +1,4 @@
-"""Windows of tokens: what they cover, share and hold, for every kind of tokenizer and any text."""
+"""Windows of tokens: coverage, overlap and size, for every kind of tokenizer and any text."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -49,7 +49,7 @@ SIZES = st.tuples(st.integers(8, 40), st.integers(0, 20)).filter(lambda sizes: s
 
 @pytest.fixture(scope="session")
 def tokenizers(tiny_model: Callable[[str], Path]) -> dict[str, TextTokenizer]:
-    """One tokenizer of each kind: word pieces, byte pairs, unigrams."""
+    """Return a tokenizer of each kind: word pieces, byte pairs, unigrams."""
     return {kind: tokenizer_of(tiny_model(kind)) for kind in KINDS}
 
 
@@ -62,12 +62,12 @@ def windows_of(tokenizer: TextTokenizer, texts: list[str], tokens: int, overlap:
 
 
 def held(marks: TokenOffsets, start: int, end: int) -> set[int]:
-    """The tokens that begin in a window."""
+    """Return the tokens that begin in a window."""
     return set(np.flatnonzero((marks.starts >= start) & (marks.starts < end)).tolist())
 
 
 def most_in_a_character(text: str, marks: TokenOffsets) -> int:
-    """The most tokens that begin in one character as it is shown, or in a row of flags: in some, each byte is one."""
+    """Return the most tokens in a grapheme or a row of flags; with some tokenizers each byte is a token."""
     ends = np.array([match.end() for match in regex.finditer(r"\p{Regional_Indicator}+|\X", text)])
     return int(np.bincount(np.searchsorted(ends, marks.starts, side="right")).max(initial=0))
 
@@ -82,8 +82,8 @@ def test_windows_cover_the_text_in_order_and_are_no_larger_than_asked(
     spans = split_text(text, marks, tokens, overlap)
     assert (spans[0][0], spans[-1][1]) == (0, len(text))
     for before, after in pairwise(spans):
-        assert before[0] < after[0] <= before[1] < after[1]  # no gap, and none inside another
-        assert text[before[1] : after[1]].strip()  # each adds something
+        assert before[0] < after[0] <= before[1] < after[1]  # without a gap, and no window inside another
+        assert text[before[1] : after[1]].strip()  # each window adds text
     for start, end in spans:
         assert text[start:end].strip() or not text
         inside = [mark for mark in marks.starts.tolist() if start <= mark < end]
@@ -97,7 +97,7 @@ def test_windows_cover_the_text_in_order_and_are_no_larger_than_asked(
 def test_neighbours_share_the_overlap_and_windows_are_alike_in_length(
     tokenizers: dict[str, TextTokenizer], words: list[str], sizes: tuple[int, int]
 ) -> None:
-    """Of a text in which every token begins at a character of its own."""
+    """In these texts every token begins at a different character."""
     tokens, overlap = sizes
     text = " ".join(words).replace("é", "e").replace("ö", "o").replace("ï", "i").replace("İ", "I")
     marks = tokenizers["bert"].offsets([text])[0]
@@ -125,7 +125,7 @@ def test_no_window_begins_or_ends_inside_what_is_shown_as_one_character(
 
 def test_a_window_ends_at_white_space_if_there_is_some_near() -> None:
     text = "deep sea songs " * 20
-    starts = [place for place, character in enumerate(text) if character != " "]  # a token a letter
+    starts = [place for place, character in enumerate(text) if character != " "]  # a token per letter
     marks = TokenOffsets(np.array(starts, np.int32), np.zeros(len(starts), np.int32))
     spans = split_text(text, marks, 64, 16)
     assert len(spans) > 3
@@ -142,7 +142,7 @@ def test_words_without_white_space_are_cut_between_and_long_ones_within() -> Non
 
 
 def test_offsets_are_those_of_the_text_before_it_was_normalised(tokenizers: dict[str, TextTokenizer]) -> None:
-    text = "İa " * 40 + "whale"  # in lower case, each İ is two characters
+    text = "İa " * 40 + "whale"  # each İ becomes two characters in lower case
     spans = split_text(text, tokenizers["bert"].offsets([text])[0], 12, 2)
     assert len(spans) > 5
     assert all(text[start:end].startswith("İa ") for start, end in spans)
@@ -175,14 +175,16 @@ def test_windows_that_the_encoder_cannot_take_are_refused_with_the_figures(tiny_
     config = EncoderConfig(model=str(tiny_model("bert")), max_length=32, document_prefix="the whale ")
     spec = resolve_spec(config)
     open_chunker(spec, ChunkConfig(28, 4))
-    with pytest.raises(ConfigError, match=r"of the 32 tokens .* 2 are special ones and 2 of .* at most 28"):
+    with pytest.raises(
+        ConfigError, match=r"the encoder.s 32 tokens .* 2 are special tokens and 2 belong .* at most 28"
+    ):
         open_chunker(spec, ChunkConfig(29, 4))
 
 
 def test_a_tokenizer_without_offsets_is_refused(tiny_model: Callable[[str], Path]) -> None:
     pytest.importorskip("sacremoses")
     spec = resolve_spec(EncoderConfig(model=str(tiny_model("xlm")), max_length=32))
-    with pytest.raises(ConfigError, match="written in Python"):
+    with pytest.raises(ConfigError, match="Python tokenizer does not report"):
         open_chunker(spec, ChunkConfig(16, 4))
 
 

@@ -1,4 +1,4 @@
-"""Devices and number types: asked-for means got, and `auto` takes the best there is."""
+"""Devices and number types: a named device is used or refused, and `auto` selects the best device."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ CPU, CUDA, MPS = torch.device("cpu"), torch.device("cuda"), torch.device("mps")
 
 
 def machine(monkeypatch: pytest.MonkeyPatch, gpus: int = 0, mps: bool = False, bf16: bool = True) -> None:
-    """Pretend to be on a machine with these devices."""
+    """Simulate a machine with these devices."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: bf16)
@@ -39,7 +39,7 @@ def test_auto_takes_cuda_then_mps_then_the_cpu(
 @pytest.mark.parametrize("name", ["cuda", "cuda:0", "mps"])
 def test_a_missing_device_is_an_error_that_says_what_is_there(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     machine(monkeypatch)
-    with pytest.raises(MachineError, match=rf'"{name}" was asked for, but this machine has cpu\.'):
+    with pytest.raises(MachineError, match=rf'device is "{name}", but this machine has cpu\.'):
         load_encoder(EncoderConfig(), RunOptions(device=name))
 
 
@@ -86,7 +86,7 @@ def test_the_class_bfloat16_on_cuda(monkeypatch: pytest.MonkeyPatch, half: str, 
 def test_the_class_bfloat16_on_the_cpu(has: bool, want: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_module, "multiplies_bfloat16", lambda: has)
     assert compute_dtype("bfloat16", "auto", CPU) == want
-    assert compute_dtype("bfloat16", "bfloat16", CPU) == torch.bfloat16  # asked for by name
+    assert compute_dtype("bfloat16", "bfloat16", CPU) == torch.bfloat16  # named explicitly
 
 
 @pytest.mark.parametrize(
@@ -110,11 +110,11 @@ def test_the_class_bfloat16_on_mps() -> None:
 
 def test_half_types_that_a_device_does_not_compute_in_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     machine(monkeypatch, gpus=1, bf16=False)
-    with pytest.raises(ConfigError, match="which a CPU does not compute in"):
+    with pytest.raises(ConfigError, match="which a CPU does not support"):
         compute_dtype("bfloat16", "float16", CPU)
-    with pytest.raises(ConfigError, match="not used on MPS"):
+    with pytest.raises(ConfigError, match="not supported on MPS"):
         compute_dtype("bfloat16", "bfloat16", MPS)
-    with pytest.raises(MachineError, match="this GPU does not compute in"):
+    with pytest.raises(MachineError, match="this GPU does not support"):
         compute_dtype("bfloat16", "bfloat16", CUDA)
 
 

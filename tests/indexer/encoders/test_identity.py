@@ -1,4 +1,4 @@
-"""What makes an encoder the one it is: every file and setting that shapes its results, and nothing else."""
+"""The identity of an encoder: every file and setting that affects its results, and no others."""
 
 import hashlib
 import json
@@ -28,7 +28,7 @@ def bert(tiny_model: Callable[[str], Path]) -> Path:
 
 @pytest.fixture
 def folder(bert: Path, tmp_path: Path) -> Path:
-    """A copy that a test may spoil."""
+    """Return a copy for a test to modify."""
     return Path(shutil.copytree(bert, tmp_path / "copy"))
 
 
@@ -67,7 +67,7 @@ def test_the_fingerprint_is_the_sha256_of_the_canonical_json() -> None:
 
 
 def test_the_fingerprint_of_minilm_never_changes_under_the_same_rules() -> None:
-    # Changing this value invalidates every index built so far: bump spec.RULES when it must change.
+    # Changing this value invalidates every existing index: bump resolution.RULES if it must change.
     first = "bfae63f97980b9fb7c7e4ee2a38d7934c05b586b6313184c040dfcab46d086e6"
     second = "876b8bad4b71627438fdfbf9bc15a3b795f2d512677364ab145a42706096bacc"
     assert [resolve_spec(MINILM, rules=rules).fingerprint for rules in (1, 2)] == [first, second]
@@ -188,14 +188,14 @@ def test_a_length_above_the_position_embeddings_is_refused_with_the_limit(folder
 
 def test_a_config_without_a_number_of_layers_is_refused(folder: Path) -> None:
     (folder / "config.json").write_text('{"model_type": "bert"}', encoding="utf-8")
-    with pytest.raises(ModelError, match="states no number of layers"):
+    with pytest.raises(ModelError, match="has no number of layers"):
         resolve_spec(config(folder))
 
 
 def test_xlm_reads_its_vocabulary_also_beside_a_tokenizer_json(
     tiny_model: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    """Its tokenizer is written in Python; hub folders carry a tokenizer.json all the same."""
+    """XLM has a Python tokenizer, but its hub folders also contain a tokenizer.json."""
     plain = tiny_model("xlm")
     both = Path(shutil.copytree(plain, tmp_path / "both"))
     (both / "tokenizer.json").write_bytes((tiny_model("bert") / "tokenizer.json").read_bytes())

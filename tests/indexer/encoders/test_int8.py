@@ -1,4 +1,4 @@
-"""int8 from corpus to answer: calibrated once on the index's own sample, kept with it, and part of the fingerprint."""
+"""int8 from corpus to answer: calibrated once on the index's sample, stored in it, and part of the fingerprint."""
 
 import dataclasses
 import importlib.util
@@ -43,7 +43,7 @@ _built: dict[str, Path] = {}
 
 @pytest.fixture
 def index(config: BuildConfig, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An int8 index, calibrated once a session."""
+    """Build an int8 index, calibrated once per session."""
     if "index" not in _built:
         _built["index"] = tmp_path_factory.mktemp("int8") / "index"
         fit_and_build(DOCUMENTS, _built["index"], config)
@@ -52,7 +52,7 @@ def index(config: BuildConfig, tmp_path: Path, tmp_path_factory: pytest.TempPath
 
 @pytest.fixture
 def calibrations(index: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """The texts of each calibration from now on; each gives what that of `index` gave, and seconds sooner."""
+    """Record the texts of each calibration, and replace it by a copy of the result of `index`, which is faster."""
     seen: list[list[str]] = []
     made = next((index / "encoder").iterdir())
 
@@ -73,7 +73,7 @@ def contents(index: Path) -> dict[str, bytes]:
 
 def test_nncf_gets_its_log_level_back_when_calibrating_fails() -> None:
     with int8._silent():
-        logger = logging.getLogger("nncf")  # NNCF sets its level as it is imported
+        logger = logging.getLogger("nncf")  # NNCF sets its level during the import
     before = logger.level
     with pytest.raises(ValueError, match="no ranges"), int8._silent():
         raise ValueError("no ranges")
@@ -86,7 +86,7 @@ def test_an_int8_index_is_close_to_a_float32_one_and_in_order(index: Path, confi
     want = load_encoder(full).encode([document.text for document in DOCUMENTS], "document")
     found = np.concatenate([np.load(path) for path in sorted(index.glob("parts/*/embeddings.npy"))])
     cosines = (found * want).sum(axis=1) / np.linalg.norm(found, axis=1) / np.linalg.norm(want, axis=1)
-    assert 0.97 < cosines.mean() < 1 - 1e-7  # random weights, and processors whose 16-bit sums overflow
+    assert 0.97 < cosines.mean() < 1 - 1e-7  # random weights, and 16-bit sums overflow on some processors
     with SearchEngine(index) as engine:
         assert type(engine.encoder).__name__ == "OpenVinoEncoder"
         hit = engine.search(DOCUMENTS[7].text, k=1)[0]
@@ -105,14 +105,14 @@ def test_the_state_is_named_by_the_manifest_and_part_of_the_fingerprint(index: P
         if name.startswith("encoder/") and not name.endswith("state.json")
     }
     assert GRAPH in state
-    assert manifest.features == ("encoder-state",)  # an older version refuses the index instead of misreading it
+    assert manifest.features == ("encoder-state",)  # so that older versions refuse the index
 
 
 @pytest.mark.check
 def test_two_builds_of_the_same_corpus_are_equal_byte_by_byte(
     index: Path, config: BuildConfig, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Calibrated twice; silently, and leaving the environment as it was."""
+    """Calibrate twice; no output, and the environment is unchanged."""
     fit_and_build(DOCUMENTS, tmp_path / "again", config)
     assert contents(tmp_path / "again") == contents(index)
     assert "NNCF_CI" not in os.environ
@@ -214,5 +214,5 @@ def test_other_layers_of_an_int8_index_cannot_be_compared(index: Path) -> None:
     assert np.isfinite(rows.of(["whale song"], (subject.own.layers, subject.own.pooling))).all()
     with pytest.raises(EvaluationError, match="calibrated for its own layers"):
         subject.states([Setting("mean", (1, -1), subject.own.whitening)])
-    with pytest.raises(ConfigError, match="calibrated for one average of layers and one pooling"):
+    with pytest.raises(ConfigError, match="calibrated for a single average of layers"):
         subject.states([Setting("cls", subject.own.layers, subject.own.whitening)]).encode(["whale song"])

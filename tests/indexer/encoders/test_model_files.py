@@ -27,13 +27,13 @@ DEMO_ID = "sentence-transformers/all-MiniLM-L6-v2"
 
 @pytest.fixture
 def folder(tiny_model: Callable[[str], Path], tmp_path: Path) -> Path:
-    """A copy of a tiny model that a test may spoil."""
+    """Return a copy of a tiny model for a test to modify."""
     return Path(shutil.copytree(tiny_model("bert"), tmp_path / "copy"))
 
 
 @pytest.fixture
 def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """An empty cache and no network, whatever the machine that runs the tests has."""
+    """Set up an empty cache and no network, independent of the machine."""
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
 
@@ -47,7 +47,7 @@ def encode(folder: Path, **settings: Any) -> Any:
 
 
 def pickled(folder: Path) -> dict[str, torch.Tensor]:
-    """Turn the folder into one with only pytorch_model.bin; the tensors it holds."""
+    """Leave only pytorch_model.bin as weights in the folder; return its tensors."""
     tensors = load_file(folder / "model.safetensors")
     torch.save(tensors, folder / "pytorch_model.bin")
     (folder / "model.safetensors").unlink()
@@ -79,12 +79,12 @@ def test_minilm_without_the_package_names_the_package(offline: None, monkeypatch
 
 
 def test_a_name_that_is_no_id_is_refused_in_one_line(offline: None) -> None:
-    with pytest.raises(ModelError, match="cannot be fetched"):
+    with pytest.raises(ModelError, match="cannot be downloaded"):
         resolve_spec(config("a/b/c"))
 
 
 class Response:
-    """What the hub's errors are made with."""
+    """A stand-in for the response in the hub's errors."""
 
     headers: dict[str, str] = {}
     request = None
@@ -133,7 +133,7 @@ def test_the_packaged_minilm_is_found_by_either_name(offline: None, name: str) -
 @pytest.mark.parametrize("name", ["config.json", "1_Pooling/config.json"])
 def test_a_packaged_file_with_other_bytes_is_refused(offline: None, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(hub, "DEMO_SHA256", {**DEMO_SHA256, name: "0" * 64})
-    with pytest.raises(ModelError, match=rf"{name}: the packaged model is not the one .* expected 0000"):
+    with pytest.raises(ModelError, match=rf"{name}: the packaged model differs from the one .* expected 0000"):
         resolve_spec(EncoderConfig())
 
 
@@ -208,7 +208,7 @@ def test_a_missing_weight_is_refused_not_made_up(folder: Path) -> None:
     save_file({k: v for k, v in tensors.items() if k != gone}, folder / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(ModelError, match=r"lack 1 tensors .* such as .*layer\.1"):
         encode(folder)
-    assert np.isfinite(encode(folder, layers=(1,))).all()  # block 1 is there, and block 2 is not needed
+    assert np.isfinite(encode(folder, layers=(1,))).all()  # block 1 exists, and block 2 is not needed
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A model's folder is somebody else's: what its files state has types and bounds, and nothing beside it is touched."""
+"""Model folders are untrusted: values in their files have types and bounds, and files outside are never used."""
 
 import json
 import os
@@ -47,7 +47,7 @@ SENTENCE_TRANSFORMERS: dict[str, Any] = {
 
 @pytest.fixture
 def folder(tiny_model: Callable[[str], Path], tmp_path: Path) -> Path:
-    """A sentence-transformers folder that a test may spoil."""
+    """Return a sentence-transformers folder for a test to modify."""
     copy = Path(shutil.copytree(tiny_model("bert"), tmp_path / "copy"))
     for name, value in SENTENCE_TRANSFORMERS.items():
         write(copy / name, value)
@@ -85,13 +85,13 @@ def test_json_that_is_nested_too_deeply_is_an_error_that_names_the_file(folder: 
         ("config.json", {"num_hidden_layers": 0}, "num_hidden_layers is 0; expected 1 to 1,000"),
         ("config.json", {"num_hidden_layers": 10**9}, "num_hidden_layers is 1,000,000,000; expected 1 to 1,000"),
         ("config.json", {"hidden_size": 10**9}, "hidden_size is 1,000,000,000; expected"),
-        ("config.json", {"hidden_size": 10**6}, r"calls for a model of [\d,]+ numbers, and the weights hold"),
-        ("config.json", {"intermediate_size": 10**9}, r"calls for a model of [\d,]+ numbers, and the weights hold"),
+        ("config.json", {"hidden_size": 10**6}, r"states a model of [\d,]+ numbers, but the weights contain"),
+        ("config.json", {"intermediate_size": 10**9}, r"states a model of [\d,]+ numbers, but the weights contain"),
         ("config.json", {"vocab_size": 10**9}, "vocab_size is 1,000,000,000; expected"),
-        ("config.json", {"vocab_size": 10**7}, r"calls for a model of [\d,]+ numbers, and the weights hold"),
-        ("config.json", {"type_vocab_size": 10**9}, r"calls for a model of [\d,]+ numbers, and the weights hold"),
+        ("config.json", {"vocab_size": 10**7}, r"states a model of [\d,]+ numbers, but the weights contain"),
+        ("config.json", {"type_vocab_size": 10**9}, r"states a model of [\d,]+ numbers, but the weights contain"),
         ("config.json", {"max_position_embeddings": 10**9}, "max_position_embeddings is 1,000,000,000; expected"),
-        ("config.json", {"max_position_embeddings": 10**8}, r"calls for a model of [\d,]+ numbers"),
+        ("config.json", {"max_position_embeddings": 10**8}, r"states a model of [\d,]+ numbers"),
         ("config.json", {"num_attention_heads": 0}, "num_attention_heads is 0; expected"),
         ("config.json", {"num_labels": 10**9}, "num_labels is 1,000,000,000; expected"),
         ("tokenizer_config.json", {"model_max_length": "long"}, "got `str` - at `\\$.model_max_length`"),
@@ -156,7 +156,7 @@ def test_numpy_leaves_a_config_that_its_weights_do_not_fit_to_others(folder: Pat
 
 
 def with_header(path: Path, header: Any, length: int | None = None) -> None:
-    """Put another header before the tensors of a safetensors file; `length` is what it says of itself."""
+    """Replace the header of a safetensors file; `length` is its stated length."""
     data = path.read_bytes()
     text = (header if isinstance(header, str) else json.dumps(header)).encode()
     rest = data[8 + int.from_bytes(data[:8], "little") :]
@@ -282,7 +282,7 @@ def test_converting_refuses_a_link_that_leads_out_of_the_folder(folder: Path, tm
 
 
 def test_a_snapshot_of_the_hub_is_made_of_links_that_are_its_own(folder: Path, tmp_path: Path) -> None:
-    """models--x/snapshots/REVISION/config.json is a link to models--x/blobs/HASH."""
+    """Link models--x/snapshots/REVISION/config.json to models--x/blobs/HASH."""
     pickled(folder)
     home = tmp_path / "hub" / "models--some--model"
     snapshot = home / "snapshots" / "0123"

@@ -1,4 +1,4 @@
-"""OpenVINO is imported quietly, and the program around it finds everything as it was."""
+"""OpenVINO is imported without reports, and the rest of the program is unchanged."""
 
 import subprocess
 import sys

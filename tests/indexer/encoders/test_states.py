@@ -1,4 +1,4 @@
-"""`states`: many layers and poolings from one forward pass a text, the same rows as `encode` gives for each."""
+"""`states` returns many layers and poolings from one forward pass per text, equal to the rows of `encode`."""
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -62,11 +62,11 @@ def test_all_states_cost_one_forward_pass_a_text(
 
 
 def test_texts_are_counted_once_however_many_widths_are_asked_for(tiny_model: Callable[[str], Path]) -> None:
-    """Embeddings of another width take a forward pass of their own."""
+    """Each width of embeddings takes a separate forward pass."""
     encoder = load(tiny_model("bert"))
 
     class TwoWidths:
-        """A runner whose rows say which pass they are of."""
+        """A runner whose rows contain the number of the pass."""
 
         turn = contextlib.nullcontext()
         vocabulary = 10**6
@@ -133,7 +133,7 @@ def test_the_role_selects_the_prefix(tiny_model: Callable[[str], Path]) -> None:
 
 @pytest.mark.parametrize("average", [(0,), (1, 0), ()])
 def test_layers_that_were_not_loaded_are_refused(average: tuple[int, ...], tiny_model: Callable[[str], Path]) -> None:
-    with pytest.raises(ConfigError, match=r"loaded for \[1\]; load it with encoder\.layers naming every layer"):
+    with pytest.raises(ConfigError, match=r"loaded for \[1\]\. Fix: name every layer in encoder\.layers"):
         load(tiny_model("bert"), layers=(1,)).states(TEXTS, [(average, "mean")])
 
 

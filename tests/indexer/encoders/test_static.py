@@ -1,4 +1,4 @@
-"""Static tables pooled: sums of whole rows in order, and the tokens that the table does not know left out."""
+"""Pooling of static tables: sums of whole rows in order, without unknown tokens."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -34,7 +34,7 @@ def test_rows_of_a_text_are_taken_one_after_another(ufunc: np.ufunc, dim: int, l
         for vector in vectors[start + 1 : stop]:
             expected = ufunc(expected, vector)
         assert row.tobytes() == expected.tobytes()
-    for number in range(len(lengths)):  # a text alone
+    for number in range(len(lengths)):  # each text alone
         alone = vectors[starts[number] : starts[number + 1]]
         assert reduce_segments(ufunc, alone, starts_of([len(alone)])).tobytes() == found[number].tobytes()
 
@@ -59,7 +59,7 @@ def test_a_long_text_is_pooled_piece_by_piece_to_the_same_bits(
 def test_unknown_tokens_are_left_out(lengths: list[int], rare: int, most: int, seed: int) -> None:
     random, starts = np.random.default_rng(seed), starts_of(lengths)
     ids = random.integers(0, 20, starts[-1]).astype(np.int32)
-    known = random.integers(0, 4, len(ids)) >= rare  # from all of them to a quarter
+    known = random.integers(0, 4, len(ids)) >= rare  # from all tokens to a quarter
     found = drop_unknown_tokens(Tokens(ids, None, starts, np.array(lengths, np.int32)), known, 99, most)
     for number, (start, stop) in enumerate(pairwise(starts.tolist())):
         kept = [token for token, fits in zip(ids[start:stop].tolist(), known[start:stop], strict=True) if fits]

@@ -1,4 +1,4 @@
-"""Static tables: files of word vectors in every form, folders of model2vec and sentence-transformers, damaged ones."""
+"""Static tables: word vectors in every format, folders of model2vec and sentence-transformers, and damaged files."""
 
 import bz2
 import gzip
@@ -28,7 +28,7 @@ from indexer.encoders.static import tables as static_tables
 from indexer.encoders.static.tables import EmbeddingTable, load_table
 from indexer.encoders.static.word_vectors import parse_binary, parse_text
 from indexer.errors import MachineError, ModelError
-from indexer.models.model_files import find_table_files, hash_table_files, is_word_file
+from indexer.models.model_files import find_table_files, hash_table_files
 
 Vectors = npt.NDArray[np.float32]
 WORDS = ["the", "whale", "sings", "n't", "été", ". . .", "!", "1984"]
@@ -71,7 +71,7 @@ def composed(word: str) -> str:
 
 
 def plain_read(data: bytes, dim: int) -> dict[str, list[float]]:
-    """The obvious reader of lines; the first of equal words counts."""
+    """Read lines in the obvious way; the first of identical words counts."""
     rows: dict[str, list[float]] = {}
     for line in data.decode("utf-8", "replace").rstrip("\n").split("\n"):
         word, *numbers = line.rstrip().rsplit(" ", dim)
@@ -81,7 +81,7 @@ def plain_read(data: bytes, dim: int) -> dict[str, list[float]]:
 
 @pytest.fixture
 def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes], EmbeddingTable]:
-    """The table of a file with these bytes, in a cache of its own."""
+    """Return a loader of the table in these bytes, with a separate cache."""
     monkeypatch.setenv("ISOTROPE_CACHE", str(tmp_path / "cache"))
 
     def load_bytes(data: bytes) -> EmbeddingTable:
@@ -99,7 +99,7 @@ def words_of(table: EmbeddingTable) -> list[str]:
 
 
 def pieces(table: EmbeddingTable, text: str) -> list[str]:
-    """What a text is cut into, as it stands there."""
+    """Return the pieces of a text, before normalisation."""
     return [text[start:end] for start, end in parsed(table.tokenizer).encode(text).offsets]
 
 
@@ -144,7 +144,7 @@ def test_a_table_is_the_same_in_every_form_and_packing(
 @settings(max_examples=50)
 @given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=2, max_size=8), st.booleans())
 def test_numbers_are_read_to_the_last_bit(numbers: list[float], signed: bool) -> None:
-    text = " ".join(f"{number:+}" if signed else repr(number) for number in numbers)  # Arrow does not take a "+"
+    text = " ".join(f"{number:+}" if signed else repr(number) for number in numbers)  # Arrow does not accept a "+"
     ((_, vectors),) = parse_text(Path("words"), [f"word {text}".encode()], len(numbers), None)
     np.testing.assert_array_equal(vectors[0], np.array(numbers, np.float32))
 
@@ -178,8 +178,8 @@ def test_odd_lines_are_read_as_the_obvious_reader_does(load: Callable[[bytes], E
     assert table.row_of("nowhere") is None
     assert table.row_of("[UNK]") is None
     assert table.notes == (
-        "3 of 12 words are written as one before them; the first counts",
-        "1 of 12 words are not UTF-8; bytes that are none are read as U+FFFD",
+        "3 of 12 words repeat an earlier word; the first counts",
+        "1 of 12 words are not UTF-8; their invalid bytes are read as U+FFFD",
     )
 
 
@@ -204,9 +204,7 @@ def test_a_stray_upper_case_word_does_not_make_a_table_cased(load: Callable[[byt
     many = [f"{word}{number}" for number, word in enumerate(many)]
     table = load(as_glove(["Stray", *many], np.zeros((len(many) + 1, 2), np.float32)))
     assert table.lowercase
-    assert table.notes == (
-        "texts are lower-cased as nearly all words are; 1 with an upper-case letter are never found",
-    )
+    assert table.notes == ("texts are lower-cased as nearly all words are; 1 with upper case are never found",)
 
 
 @pytest.mark.parametrize(
@@ -265,28 +263,28 @@ def test_every_row_that_is_one_word_is_found_in_a_text(
         (b"cat 1 2\n\nowl 1 2\n", ":2: has 0 fields; expected 3"),
         (b"cat 1 2\ncow 1 x\n", ':2: "x" is no number; expected 2 after "cow"'),
         (b"cat 1 2\ncow 1  2\n", ":2: has 4 fields; expected 3"),
-        (b"cat 1 2\ncow nan 2\n", ':2: "nan", in the vector of "cow", is not finite'),
-        (b"cat 1 2\ncow 1 1e39\n", ':2: "1e39", in the vector of "cow", is not finite in float32'),
+        (b"cat 1 2\ncow nan 2\n", ':2: "nan" in the vector of "cow" is not finite'),
+        (b"cat 1 2\ncow 1 1e39\n", ':2: "1e39" in the vector of "cow" is not finite in float32'),
         (b"cat\t1 2\n", ":1: has a tab"),
         (b"2 2\ncat 1 2\ndog 3\n", ":3: has 2 fields; expected 3"),
-        (b"3 2\ncat 1 2\n", "the first line says 3 words, but there are 1; it is cut short"),
-        (b"1 2\ncat 1 2\ndog 1 2\n", "the first line says 1 words, but there are 2; correct the first line"),
-        (b"3 2", "the first line says 3 words, but there are 0; it is cut short"),
+        (b"3 2\ncat 1 2\n", "the first line states 3 words, but there are 1; the file is cut short"),
+        (b"1 2\ncat 1 2\ndog 1 2\n", "the first line states 1 words, but there are 2. Fix: correct the first line"),
+        (b"3 2", "the first line states 3 words, but there are 0; the file is cut short"),
         (b"0 2\n", ":1: states 0 words of 2 dimensions"),
         (
             as_google(WORDS, VECTORS).replace(b"8 3", b"1000000000 300", 1),
-            "its first line says 1,000,000,000 words of 300 dimensions, which 135 bytes cannot hold",
+            "the first line states 1,000,000,000 words of 300 dimensions, which do not fit into 135 bytes",
         ),
-        (as_google(WORDS, VECTORS)[:-1], "ends within word 8, where its first line says 8 words of 3 dimensions"),
-        (as_google(WORDS, VECTORS) + b"x", "goes on after the 8 words of 3 dimensions"),
+        (as_google(WORDS, VECTORS)[:-1], "ends within word 8, but its first line states 8 words of 3 dimensions"),
+        (as_google(WORDS, VECTORS) + b"x", "has more data than the 8 words of 3 dimensions"),
         (as_google(["a", "b"], np.array([[1, 2], [np.nan, 0]], np.float32)), 'word 2, "b", is not finite'),
-        (b"2 2\n" + bytes(1 << 17), "no word ends where word 1 should"),
+        (b"2 2\n" + bytes(1 << 17), "is damaged at word 1, which has no end"),
         (b"\x00\x01 junk", "is neither text nor word2vec's binary form"),
         ("cat 1 2\n".encode("utf-16"), "is neither text"),
-        (b"PK\x03\x04", "is a zip archive. Unpack it"),
+        (b"PK\x03\x04", "is a zip archive. Fix: unpack it"),
         (b"\xba\x16\x4f\x2f" + bytes(9), "is fastText's own model"),
         (b"\x80\x04\x95", "is a pickle, which can run code"),
-        (gzip.compress(as_glove(WORDS, VECTORS))[:-12], "the gzip stream is cut short. Way out: fetch the file again"),
+        (gzip.compress(as_glove(WORDS, VECTORS))[:-12], "the gzip stream is cut short. Fix: fetch the file again"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_said(load: Callable[[bytes], EmbeddingTable], data: bytes, message: str) -> None:
@@ -313,7 +311,7 @@ def test_a_full_disk_is_said(load: Callable[[bytes], EmbeddingTable], monkeypatc
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(static_tables, "_write_rows", full)
-    with pytest.raises(MachineError, match=r"cannot be kept there: No space left on device.*ISOTROPE_CACHE"):
+    with pytest.raises(MachineError, match=r"cannot be stored: No space left on device.*ISOTROPE_CACHE"):
         load(as_glove(WORDS, VECTORS))
 
 
@@ -323,8 +321,9 @@ def test_a_word_file_has_the_same_hashes_under_any_name(tmp_path: Path) -> None:
     one, other = (find_table_files(tmp_path / name) for name in ("one.txt", "other"))
     assert (one.kind, one.root, one.weights) == ("words", tmp_path, ("one.txt",))
     assert hash_table_files(one) == hash_table_files(other)
-    assert is_word_file(tmp_path / "other")
-    assert not is_word_file(tmp_path)
+    assert one.kind == other.kind == "words"
+    with pytest.raises(ModelError, match="no static table"):
+        find_table_files(tmp_path)
 
 
 # --- folders ---
@@ -333,7 +332,7 @@ TOKENS = {"[PAD]": 0, "[UNK]": 1, "whale": 2, "sings": 3, "the": 4}
 
 
 def make_folder(folder: Path, tensors: dict[str, torch.Tensor], config: dict[str, Any] | None = None) -> Path:
-    """A model2vec folder; its tokenizer.json cuts, pads and adds special tokens that have no rows."""
+    """Write a model2vec folder whose tokenizer.json truncates, pads and adds special tokens without rows."""
     tokenizer = Tokenizer(WordLevel(TOKENS, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = Whitespace()
     tokenizer.post_processor = TemplateProcessing(single="[CLS] $A", special_tokens=[("[CLS]", 101)])
@@ -384,10 +383,10 @@ def test_the_unknown_token_of_a_unigram_is_known_by_its_number(tmp_path: Path) -
     [
         (
             {"vectors": torch.ones(5, 2)},
-            "holds vectors (5, 2); expected a tensor called embeddings or embedding.weight",
+            "contains vectors (5, 2); expected a tensor named embeddings or embedding.weight",
         ),
         ({"embeddings": torch.ones(5)}, '"embeddings" has the shape (5,); expected (tokens, dimensions)'),
-        ({"embeddings": torch.ones(4, 2)}, "holds rows for 4 tokens, but tokenizer.json has ids up to 4"),
+        ({"embeddings": torch.ones(4, 2)}, "has rows for 4 tokens, but tokenizer.json has ids up to 4"),
         ({"embeddings": torch.full((5, 2), torch.inf)}, "the row of token 0 is not finite"),
         ({"embeddings": torch.ones(5, 2, dtype=torch.bool)}, '"embeddings" is of type BOOL; expected one of F64, F32'),
         (
@@ -395,7 +394,10 @@ def test_the_unknown_token_of_a_unigram_is_known_by_its_number(tmp_path: Path) -
             "rows from 0 to 2, but there are 2",
         ),
         ({"embeddings": torch.ones(2, 2), "mapping": torch.ones(5)}, '"mapping" is of type F32; expected integers'),
-        ({"embeddings": torch.ones(5, 2), "weights": torch.ones(4)}, '"weights" has the shape (4,); expected one for'),
+        (
+            {"embeddings": torch.ones(5, 2), "weights": torch.ones(4)},
+            '"weights" has the shape (4,); expected one',
+        ),
     ],
 )
 def test_tensors_that_make_no_table_are_refused(tmp_path: Path, tensors: dict[str, torch.Tensor], message: str) -> None:
@@ -408,7 +410,7 @@ def test_damaged_files_of_a_folder_are_refused(tmp_path: Path) -> None:
     weights, tokenizer = folder / "model.safetensors", folder / "tokenizer.json"
     whole = weights.read_bytes()
     for data, message in (
-        (whole[:-4], "truncated or damaged"),
+        (whole[:-4], "truncated"),
         (whole[:20], "as safetensors"),
         (b"", "as safetensors"),
     ):
@@ -453,7 +455,7 @@ def test_other_folders_are_refused(tmp_path: Path, files: dict[str, Any], messag
 
 
 def static_embedding(tokenizer: Path, rows: torch.Tensor) -> Any:
-    """sentence-transformers' own module."""
+    """Write a folder with the module of sentence-transformers itself."""
     modules = pytest.importorskip("sentence_transformers.sentence_transformer.modules")
     return modules.StaticEmbedding(Tokenizer.from_file(str(tokenizer)), embedding_weights=rows)
 
@@ -480,7 +482,7 @@ def test_a_folder_of_sentence_transformers_gives_its_means(tmp_path: Path, path:
     kinds = [{"type": "sentence_transformers.models.StaticEmbedding", "path": path}, {"type": "x.Normalize"}]
     (folder / "modules.json").write_text(json.dumps(kinds))
     texts, table = ["the whale sings the song", "whale"], load_table(folder)
-    assert table.unknown == -1  # there its row counts like any other
+    assert table.unknown == -1  # its row counts like any other
     np.testing.assert_allclose(means(table, texts), own_means(module, texts), rtol=1e-6)
     assert find_table_files(folder).weights == (f"{path}/model.safetensors".removeprefix("/"),)
 

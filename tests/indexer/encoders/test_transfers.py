@@ -1,4 +1,4 @@
-"""Copies to and from CUDA, with a device that only pretends: order, waiting, and nothing read before it is there."""
+"""Copies to and from a simulated CUDA device: order, waiting, and no reads before a copy is complete."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -17,7 +17,7 @@ CUDA = torch.device("cuda")
 
 
 class LateTensor:
-    """Rows on the "device"; a copy of them to the host arrives when its event is waited for."""
+    """Rows on the "device"; a copy to the host completes at the wait for its event."""
 
     pending: list[tuple[torch.Tensor, torch.Tensor]] = []
 
@@ -26,7 +26,7 @@ class LateTensor:
 
 
 class HostTensor:
-    """Pinned memory: copying only notes what is to come."""
+    """Pinned memory: a copy is only scheduled."""
 
     def __init__(self, shape: Any, dtype: Any, pin_memory: bool) -> None:
         assert pin_memory
@@ -41,7 +41,7 @@ class HostTensor:
 
 
 class Event:
-    """Everything noted before `record` has arrived after `synchronize`."""
+    """All copies scheduled before `record` are complete after `synchronize`."""
 
     def record(self) -> None:
         self.until = len(LateTensor.pending)
@@ -70,8 +70,8 @@ def test_results_come_in_order_and_only_once_they_have_arrived(cuda: AsyncCopies
 
     seen = []
     for result in cuda.settled(results()):
-        seen.append(float(result[0]))  # NaN if it had not arrived
-        assert len(started) >= min(5, len(seen) + 2)  # the next batches are at work already
+        seen.append(float(result[0]))  # NaN if the copy were incomplete
+        assert len(started) >= min(5, len(seen) + 2)  # the next batches are already started
     assert seen == [0, 1, 2, 3, 4]
 
 

@@ -1,4 +1,4 @@
-"""How texts become rows: order, prefixes, counting, batches, running out of memory, equal bits."""
+"""Encoding of texts: order, prefixes, statistics, batches, out-of-memory errors, equal bits."""
 
 import json
 import shutil
@@ -59,7 +59,7 @@ def test_a_plan_holds_every_text_once_within_the_budget(
 
 @given(st.lists(st.integers(1, 12), max_size=200), st.integers(1, 60))
 def test_an_exact_plan_pads_only_what_does_not_fill_a_batch(lengths: list[int], budget: int) -> None:
-    """Of the n texts of one length, n modulo the rows of a batch may share one with other lengths, not more."""
+    """Of n texts of one length, at most n modulo the batch size share a batch with other lengths."""
     batches = [[lengths[i] for i in batch] for batch in BatchPlan(budget, exact=True)(lengths)]
     for length in set(lengths):
         rows = max(1, budget // length)
@@ -147,7 +147,7 @@ def test_each_batch_is_reported_with_its_texts_and_tokens(bert: Path) -> None:
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("model", ["", pytest.param(EncoderConfig.model, marks=pytest.mark.check)])
 def test_the_same_texts_give_the_same_bits_for_any_number_of_threads(model: str, precision: str, bert: Path) -> None:
-    """Also with matrices so small that a product cut over threads would add up in another order."""
+    """Bits are equal even with matrices so small that a product split over threads would sum in another order."""
     config = EncoderConfig(model=model or str(bert), max_length=64, precision=precision, batch_tokens=32)  # type: ignore[arg-type]
     encoders = [load_encoder(config, RunOptions(device="cpu", threads=threads)) for threads in (1, 2, 3)]
     rows = [encoder.encode(TEXTS, "document").tobytes() for encoder in encoders]
@@ -206,7 +206,7 @@ def test_a_single_text_that_does_not_fit_is_an_error_with_its_length(
 def test_other_errors_of_torch_are_not_retried(bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = load(bert)
     fail_above(encoder, 0, RuntimeError("shapes do not match"), monkeypatch)
-    with pytest.raises(ModelError, match="cannot be run on cpu: RuntimeError: shapes do not match"):
+    with pytest.raises(ModelError, match="cannot run on cpu: RuntimeError: shapes do not match"):
         encoder.encode(["whale"], "document")
 
 
@@ -257,12 +257,12 @@ def test_a_tokenizer_larger_than_the_model_is_refused(bert: Path) -> None:
     run = encoder.tokenizer.run
     assert isinstance(run, FastTokenizer)
     run.tokenizer.add_tokens(["zebra"])
-    with pytest.raises(ModelError, match=r"gives token 207, but the model has embeddings for 207"):
+    with pytest.raises(ModelError, match=r"returns token 207, but the model has embeddings for 207"):
         encoder.encode(["zebra"], "document")
 
 
 def test_a_length_that_leaves_no_room_between_special_tokens_is_refused(bert: Path) -> None:
-    with pytest.raises(ConfigError, match="2 tokens are special ones; expected at least 3"):
+    with pytest.raises(ConfigError, match="2 tokens are special tokens; expected at least 3"):
         load(bert, max_length=2)
 
 
@@ -283,9 +283,10 @@ def test_loading_prints_nothing_and_leaves_logging_as_it_was(bert: Path, capfd: 
 
 def test_the_package_and_resolving_a_model_load_no_numerical_library() -> None:
     code = (
-        "import sys, indexer.encoders as e\n"
+        "import sys, indexer.encoders.protocol\n"
+        "from indexer.models.resolution import resolve_spec\n"
         "from indexer.recipe.config import EncoderConfig\n"
-        "e.EncodeStats, e.spec_difference, e.resolve_spec(EncoderConfig())\n"
+        "resolve_spec(EncoderConfig())\n"
         "print([m for m in ('numpy', 'torch', 'transformers', 'tokenizers') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -299,5 +300,5 @@ def test_a_setting_that_only_shows_when_a_model_runs_is_an_error_of_the_model(
     folder = Path(shutil.copytree(tiny_model("xlm"), tmp_path / "xlm"))
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     (folder / "config.json").write_text(json.dumps(config | changes), encoding="utf-8")
-    with pytest.raises(ModelError, match="cannot be run on cpu: ValueError: dropout probability"):
+    with pytest.raises(ModelError, match="cannot run on cpu: ValueError: dropout probability"):
         load(folder).encode(["whale"], "document")

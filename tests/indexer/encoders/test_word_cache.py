@@ -1,4 +1,4 @@
-"""A tokenizer that remembers words gives what the tokenizer itself gives, for any text."""
+"""A tokenizer with a cache of words returns the same tokens as the tokenizer itself, for any text."""
 
 import json
 import sys
@@ -40,8 +40,8 @@ PIECES = [
 ]
 WORDS = ["the", "do", "don't", "couldn't", "'s", "it", "o'clock", "a", "s", "é", "'", ",", "[", "]", "cls"]
 ADDED = ("[PAD]", "[UNK]", "[CLS]")
-# What a normaliser, a cut or a NUL could trip over: controls, every white space, marks that compose with what stands
-# before them, letters whose case has another length, parts of added tokens.
+# Difficult characters for normalisers, cuts and the NUL: controls, every white space, combining marks, letters whose
+# case has another length, parts of added tokens.
 CHARACTERS = [
     *map(chr, range(33)), "\x7f", "\x85", "\xa0", "\u1680", "\u2028", "\u3000", "\ufeff", "\ufffd",
     *"aAjJkKsSZé.,!=<>'[]_-9", "\u2019", "\u0301", "\u030c", "\u0338", "\u0345", "\u0308", "\u212a", "İ", "Σ", "ς", "ß",
@@ -123,7 +123,7 @@ def test_ids_are_those_of_the_tokenizer(name: str, examples: int) -> None:
     @settings(max_examples=examples, deadline=None)
     @given(TEXTS)
     def check(texts: list[str]) -> None:
-        require_equal(ours(texts), theirs(texts))  # with whatever the examples before have left in memory
+        require_equal(ours(texts), theirs(texts))  # with the words of earlier examples in the cache
 
     check()
 

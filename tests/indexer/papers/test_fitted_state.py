@@ -137,11 +137,11 @@ def test_a_folder_that_does_not_fit_the_encoder_is_refused(sif: BuildConfig, tmp
     with pytest.raises(MismatchError, match="token vectors of another encoder"):
         build_index(DOCUMENTS, tmp_path / "index", shorter)
     (tmp_path / "sif/sif.safetensors").write_bytes(b"other")
-    with pytest.raises(ModelError, match=r"its files are not those in fitted\.json"):
+    with pytest.raises(ModelError, match=r"its files differ from fitted\.json"):
         build_index(DOCUMENTS, tmp_path / "index", config)
     (tmp_path / "sif/fitted.json").unlink()
     (tmp_path / "sif/sif.safetensors").unlink()
-    with pytest.raises(ModelError, match=r"does not hold sif\.safetensors"):
+    with pytest.raises(ModelError, match=r"does not contain sif\.safetensors"):
         build_index(DOCUMENTS, tmp_path / "index", config)
 
 

@@ -75,7 +75,7 @@ def test_sif_counts_are_kept_with_the_index(table: Path, tmp_path: Path) -> None
 
 
 def test_a_pooling_that_is_fitted_cannot_encode_before_it_is(table: Path) -> None:
-    with pytest.raises(ConfigError, match="is fitted to a corpus"):
+    with pytest.raises(ConfigError, match="must be fitted to a corpus"):
         load_encoder(static(table, pooling="sif").encoder).encode(["whales"], "document")
 
 

@@ -348,7 +348,7 @@ def test_a_model_that_changes_after_the_build_is_refused_with_both_hashes(
         (model / name).write_bytes(original)
     assert SearchEngine(tmp_path / "index").search("whales")
     model.rename(tmp_path / "moved")
-    with pytest.raises(ModelError, match="which is gone"):
+    with pytest.raises(ModelError, match="no longer exists"):
         SearchEngine(tmp_path / "index").search("whales")
     hits = SearchEngine(tmp_path / "index", model=tmp_path / "moved").search("whales", k=2)
     assert len(hits) == 2

@@ -221,7 +221,7 @@ def test_a_compaction_that_needs_the_encoder_takes_it_from_where_it_is_now(
     build_index(numbered(0, 80), index, config, LOW)
     delete_documents(index, ["x3"])
     model.rename(tmp_path / "moved")
-    with pytest.raises(ModelError, match="Point --model to where it is now"):
+    with pytest.raises(ModelError, match="set --model to its new location"):
         compact_index(index, LOW)
     assert compact_index(index, LOW, model=tmp_path / "moved").dropped == 1
     assert load_manifest(index).quality["index"]["query_origin"] == "index.queries"

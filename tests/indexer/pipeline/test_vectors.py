@@ -135,9 +135,9 @@ def test_a_note_says_that_given_vectors_are_whitened_and_how_to_index_them_uncha
 def test_texts_cannot_be_asked(tmp_path: Path) -> None:
     named = dataclasses.replace(GIVEN, encoder=EncoderConfig(kind="vectors", model="our model, version 3"))
     build_index(random_documents(), tmp_path / "index", named)
-    with pytest.raises(ConfigError, match='made by "our model, version 3" and came with the corpus, so no text'):
+    with pytest.raises(ConfigError, match='computed by "our model, version 3" and came with the corpus, so no text'):
         SearchEngine(tmp_path / "index").search("whales")
-    with pytest.raises(ConfigError, match=r"there is none to point to\. Leave out --model"):
+    with pytest.raises(ConfigError, match=r"there is no model to name\. Fix: leave out --model"):
         SearchEngine(tmp_path / "index", model=tmp_path).search("whales")
     with pytest.raises(ConfigError, match=r"expected \(n, 6\)"):
         SearchEngine(tmp_path / "index").search_vectors(np.ones((1, 5)))

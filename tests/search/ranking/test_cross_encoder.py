@@ -174,7 +174,7 @@ def test_a_text_that_is_not_unicode_is_refused(model: Path) -> None:
 def test_a_model_with_several_labels_is_refused(tmp_path: Path) -> None:
     for labels in (2, 3):
         folder = make_tiny_cross_encoder(tmp_path / f"labels-{labels}", labels)
-        with pytest.raises(ModelError, match=rf"gives {labels} labels; expected a cross-encoder with 1"):
+        with pytest.raises(ModelError, match=rf"has {labels} labels; expected a cross-encoder with 1"):
             resolve_cross_encoder(RerankConfig(model=str(folder)))
 
 
@@ -189,13 +189,13 @@ def test_a_model_whose_head_is_missing_is_refused_instead_of_made_up(tmp_path: P
     config = json.loads((folder / "config.json").read_text())
     shutil.copy(make_tiny_model("bert", tmp_path / "encoder") / "model.safetensors", folder / "model.safetensors")
     assert config["architectures"] == ["BertForSequenceClassification"]
-    with pytest.raises(ModelError, match=r"the weights lack .* such as classifier\.bias; they would be random"):
+    with pytest.raises(ModelError, match=r"the weights lack .* such as classifier\.bias, which would be random"):
         opened(folder)
 
 
 def test_an_activation_that_is_not_known_is_refused(tmp_path: Path) -> None:
     folder = make_tiny_cross_encoder(tmp_path / "odd", sbert_ce_default_activation_function="somebody.Else")
-    with pytest.raises(ModelError, match=r"go through somebody\.Else; expected Identity or Sigmoid"):
+    with pytest.raises(ModelError, match=r"is somebody\.Else; expected Identity or Sigmoid"):
         resolve_cross_encoder(RerankConfig(model=str(folder)))
 
 
@@ -230,7 +230,7 @@ def test_the_hash_is_of_all_that_decides_scores(model: Path, tmp_path: Path) -> 
     settings = json.loads((copy / "tokenizer_config.json").read_text())
     (copy / "tokenizer_config.json").write_text(json.dumps(settings | {"truncation_side": "left"}))
     changed = RerankConfig(model=str(copy), sha256=known)
-    with pytest.raises(MismatchError, match=r"not the one that the recipe records: .*isotrope refit INDEX --set"):
+    with pytest.raises(MismatchError, match=r"differs from the one in the recipe: .*isotrope refit INDEX --set"):
         resolve_cross_encoder(changed)
 
 

@@ -212,7 +212,7 @@ def test_another_model_than_the_recorded_one_is_refused(config: BuildConfig, tmp
     settings = model / "tokenizer_config.json"
     settings.write_text(settings.read_text().replace("128", "64"))
     engine = SearchEngine(tmp_path / "index")
-    with pytest.raises(MismatchError, match="is not the one that the recipe records"):
+    with pytest.raises(MismatchError, match="differs from the one in the recipe"):
         engine.search("whales")
     assert engine.search("whales", rerank_depth=0)
     engine.rerank_by(model)  # which is asked for as it is
