@@ -252,7 +252,7 @@ def test_methods_without_training_have_one_untrained_row(folder: Path) -> None:
 
 def test_methods_say_when_mean_pooling_has_no_correlation(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "same.tsv").write_text("score\tsentence1\tsentence2\n" + "".join(f"{n}\ta b\ta b\n" for n in range(5)))
-    with pytest.raises(EvaluationError, match="mean pooling, which all are compared with, has no correlation"):
+    with pytest.raises(EvaluationError, match="mean pooling, the control of all methods, has no correlation"):
         evaluate_methods(Target.of_recipe(static(folder)), read_tasks(tmp_path / "same.tsv"), MethodsOptions(("mean",)))
 
 

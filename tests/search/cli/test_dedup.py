@@ -199,9 +199,9 @@ def test_mistakes_exit_with_1_and_one_line(
     [
         ([], "none was given"),
         (["--threshold", "0.9", "--suggest"], "--threshold and --suggest were given"),
-        (["--suggest", "--prefer", "last"], "--prefer has no meaning with --suggest"),
-        (["--suggest", "-o", "x.parquet"], "-o has no meaning with --suggest"),
-        (["--verify", "x.parquet", "--kept", "x.jsonl"], "--kept has no meaning with --verify"),
+        (["--suggest", "--prefer", "last"], "--prefer does not apply to --suggest"),
+        (["--suggest", "-o", "x.parquet"], "-o does not apply to --suggest"),
+        (["--verify", "x.parquet", "--kept", "x.jsonl"], "--kept does not apply to --verify"),
         (["--threshold", "high"], "not a valid float"),
     ],
 )

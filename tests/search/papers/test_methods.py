@@ -177,7 +177,7 @@ def test_sentences_pool_to_what_the_encoder_gives(folder: Path, tiny_config: Bui
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"methods": ("latte-mix",)}, "name one with --corpus"),
+        ({"methods": ("latte-mix",)}, "add --corpus PATH"),
         ({"methods": ("mean",), "seeds": 0}, "--seeds is 0"),
         ({"methods": ("mean",), "documents": -1}, "--documents is -1"),
     ],

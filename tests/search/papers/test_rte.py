@@ -298,7 +298,7 @@ def test_the_command_prints_tables_and_writes_the_result(tmp_path: Path, tiny_mo
     for line, row in zip(lines[2:4], (raw, whitened), strict=True):
         assert line.startswith(row["setting"])
         assert line.removeprefix(row["setting"]).split()[0] == f"{100 * row['train']['accuracy']:.2f}"
-    assert lines[4] == "always the commoner label: 66.67"
+    assert lines[4] == "always the more common label: 66.67"
     assert " ".join(lines[-1].split()).startswith("mean -1 strength 1 role mean -1 raw ")
     assert result["provenance"]["train"] == str(train)
     assert result["provenance"]["recipe"]["encoder"]["max_length"] == 32
@@ -338,4 +338,4 @@ def test_a_threshold_is_not_chosen_on_the_pairs_that_are_measured(subject: Targe
             evaluate_rte(subject, (pairs_of(rows), pairs_of(same, "copy.tsv")), plan)
     some = pairs_of(rows[:1] + made_up(20, seed=1), "train.tsv")
     notes = evaluate_rte(subject, (pairs_of(rows), some), plan)["notes"]
-    assert "measured although the threshold was chosen on it too: 1 pair" in notes
+    assert "the threshold was also chosen on 1 measured pair" in notes

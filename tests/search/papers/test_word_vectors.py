@@ -79,7 +79,7 @@ def test_the_first_principal_component_by_hand() -> None:
 
 @pytest.mark.parametrize("value", [0.0, float("nan"), float("inf")])
 def test_vectors_without_a_direction_are_refused(value: float) -> None:
-    with pytest.raises(EvaluationError, match='vectors of "whale" hold NaN or infinity, or are all zero'):
+    with pytest.raises(EvaluationError, match='vectors of "whale" contain NaN or infinity, or are all zero'):
         context_vectors([("whale", np.full((3, 4), value))], ["whale"])
 
 
