@@ -1,4 +1,4 @@
-"""Old commands with the new kinds of encoder, pooling and transform: none stops, none says what is not so."""
+"""Old commands with new kinds of encoder, pooling and transform: all run, and their output is true."""
 
 import dataclasses
 import json
@@ -44,7 +44,7 @@ NONE = WhiteningConfig(strength="none")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The playground, and a table of all its words."""
+    """Return the playground, and a table of all its words."""
     root = tmp_path_factory.mktemp("everywhere")
     lay_out(root)
     rows = [json.loads(line) for line in (root / "docs.jsonl").read_text().splitlines()]
@@ -147,7 +147,7 @@ def test_long_documents_are_cut_before_what_the_pooling_needs_is_fitted(
 
 @pytest.fixture(scope="module")
 def grouped(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Many documents in three groups, of roots."""
+    """Return many documents in three groups of roots."""
     config = static(folder, WhiteningConfig(kind="hellinger"), pooling="latte-mix")
     documents = [
         dataclasses.replace(document, metadata={"group": number % 3 if number % 5 else 3})

@@ -1,4 +1,4 @@
-"""`isotrope dedup` as a user meets it: what it prints and writes, its exit codes, and what it says to mistakes."""
+"""`isotrope dedup` for users: its output and files, its exit codes, and its messages for mistakes."""
 
 import json
 import shutil
@@ -16,7 +16,7 @@ COPIES = 12
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
-    """docs.jsonl (60 documents and copies of the first twelve, one in other words) and an index of it."""
+    """Write docs.jsonl (60 documents and copies of the first twelve, one reworded) and an index of it."""
     place = tmp_path_factory.mktemp("cli-dedup")
     rows = documents(60)
     copies = [row | {"id": f"copy-{row['id']}", "year": 2000} for row in rows[:COPIES]]

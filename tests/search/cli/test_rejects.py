@@ -1,4 +1,4 @@
-"""The list of rejected rows: of the last run, where it was asked for, and in the place of no other file."""
+"""The list of rejected rows: of the last run, at the requested path, and never over another file."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""`evaluate methods`: every method beside mean pooling, on the same pairs and by the same resamples."""
+"""`evaluate methods`: every method compared with mean pooling, on the same pairs and resamples."""
 
 import dataclasses
 import json
@@ -35,7 +35,7 @@ FLOW = FlowConfig(levels=2, depth=1, width=8)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """STS tasks, a corpus of their sentences, and a table of their words."""
+    """Write STS tasks, a corpus of their sentences, and a table of their words."""
     root = tmp_path_factory.mktemp("methods")
     write_tasks(root / "sts")
     texts = sentences(read_tasks(root / "sts"))

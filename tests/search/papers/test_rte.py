@@ -1,4 +1,4 @@
-"""Entailment by a cosine threshold: files, thresholds, and what a result says."""
+"""Entailment by a cosine threshold: files, thresholds, and results."""
 
 import gzip
 import json
@@ -35,7 +35,7 @@ Row = tuple[str, str, bool]
 
 
 def made_up(count: int, seed: int = 0) -> list[Row]:
-    """Pairs of word strings; the entailed ones share their beginning."""
+    """Return pairs of word strings; entailed pairs share their beginning."""
     random = np.random.default_rng(seed)
     rows = []
     for number in range(count):
@@ -175,7 +175,7 @@ def pairs_of(rows: Sequence[Row], name: str = "dev.tsv") -> EntailmentPairs:
 
 
 def cosine_oracle(config: BuildConfig, rows: Sequence[Row], others: Sequence[Row], strength: str | float) -> Any:
-    """Straight from the definition: embed, whiten on the sentences of both files, normalise, multiply."""
+    """Directly from the definition: embed, whiten on the sentences of both files, normalise, multiply."""
     encoder = load_encoder(config.encoder)
     a, b, c, d = (
         encoder.encode([(first, second)[side] for first, second, _ in part], "document").astype(float)
@@ -329,7 +329,7 @@ def test_mistakes_are_one_line(
 
 
 def test_a_threshold_is_not_chosen_on_the_pairs_that_are_measured(subject: Target) -> None:
-    """The same pairs under another name or in another order are refused, a few of them are counted."""
+    """The same pairs under another name or in another order are rejected; a few of them are counted."""
     rows, plan = made_up(20), RteOptions(subject.settings(rte_sweep(Sweep())))
     for same in (rows, rows[::-1], rows + made_up(20, seed=1)):
         with pytest.raises(

@@ -1,4 +1,4 @@
-"""Word-level sets, read from the files they are published as: what a file holds tells its kind, faults have a line."""
+"""Word-level sets in their published files: the content determines the kind, and errors name the line."""
 
 from pathlib import Path
 

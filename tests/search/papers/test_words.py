@@ -1,4 +1,4 @@
-"""`isotrope evaluate words`: what is measured and on how much, of a table and of a transformer, and what is refused."""
+"""`isotrope evaluate words`: results for a table and for a transformer, their coverage, and rejected plans."""
 
 import json
 from pathlib import Path
@@ -58,7 +58,7 @@ def test_a_set_without_a_figure_is_noted_and_no_figure_at_all_is_an_error() -> N
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    """The words of `PLANE` as a file of word vectors, and many others."""
+    """Write the words of `PLANE` as a file of word vectors, with many others."""
     path = tmp_path / "plane.txt"
     lines = [f"{word} {' '.join(map(str, PLANE.vectors[row].tolist()))}" for word, row in PLANE.rows.items()]
     path.write_text("\n".join(lines) + "\n")
@@ -113,7 +113,7 @@ def corpus(tmp_path: Path) -> Path:
 
 
 def occurrences(folder: Path, word: str, layer: int) -> Array:
-    """The mean of the pieces of a word in each text that has it, by transformers alone."""
+    """Compute the mean of a word's pieces in each text that has it, with transformers only."""
     import torch
     import transformers
 
