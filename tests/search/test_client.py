@@ -163,12 +163,12 @@ def test_files_and_standard_input_are_asked_of_a_server_too(index: Path, url: st
         (["--url", "{url}", "x", "--shards", "ray"], "--shards is for an INDEX"),
         (["--url", "{url}", "x", "--partial"], "--partial is for an INDEX"),
         (["--url", "{url}", "--queries", "v.npy"], "takes texts, not embeddings"),
-        (["--url", "{url}"], "Give TEXT, or --like, or --queries"),
+        (["--url", "{url}"], "Expected exactly one of TEXT, --like and --queries"),
         (["--url", "{url}", "--like", "d1", "--hybrid"], "--hybrid needs TEXT"),
-        (["{url}", "x"], "is the address of a server: name it by --url"),
+        (["{url}", "x"], "is the address of a server. Fix: --url"),
         (["index", "x", "--api-key-file", "k"], "--api-key-file is for a server"),
         ([], "Missing argument 'INDEX'"),
-        ([""], "Invalid value for 'INDEX': it is empty"),
+        ([""], "Invalid value for 'INDEX': the path is empty"),
     ],
 )
 def test_what_makes_no_sense_together_is_refused(url: str, arguments: list[str], said: str) -> None:

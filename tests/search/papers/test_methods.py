@@ -215,7 +215,7 @@ def test_the_table_is_printed_with_mean_pooling_and_the_untrained_control(
         "latte-mix js",
         "latte-mix untrained js",
         "protocol mean, fit task",
-        "3 seeds where any are",
+        "3 seeds for random",
         NOT_RUN,
     ):
         assert said in shown
