@@ -7,6 +7,7 @@ import os
 import sysconfig
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -73,12 +74,10 @@ def _source_files(root: Path) -> list[Path]:
 
 
 def _parsed(path: Path) -> ast.Module | None:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about the library's code, such as invalid escapes
-            return ast.parse(read_regular(path))
-    except (SyntaxError, ValueError):
-        return None
+    with warnings.catch_warnings(), suppress(SyntaxError, ValueError):
+        warnings.simplefilter("ignore")  # about the library's code, such as invalid escapes
+        return ast.parse(read_regular(path))
+    return None
 
 
 def _module_name(relative: Path) -> str:
