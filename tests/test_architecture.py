@@ -1,6 +1,6 @@
-"""The house rules, read off the syntax tree: who may import whom, what is cheap to import, who touches what.
+"""The house rules, checked on the syntax tree: allowed imports, cheap imports, and access to shared code.
 
-LEVELS names folders, and the modules that stand beside them: a new file in a folder needs no entry.
+LEVELS names folders, and the modules next to them: a new file in a folder needs no entry.
 """
 
 import ast
@@ -78,13 +78,13 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def files(*packages: str) -> list[Path]:
-    """Files of some packages; of the two that are installed when none is named."""
+    """Return the files of packages; by default of the two installed packages."""
     paths = (path for package in packages or ("indexer", "search") for path in sorted((ROOT / package).rglob("*.py")))
     return [path.relative_to(ROOT) for path in paths]
 
 
 def modules(*packages: str) -> list[tuple[Path, ast.Module]]:
-    """The same, parsed."""
+    """Return the files with their syntax trees."""
     gc.disable()  # nothing of a syntax tree is garbage
     try:
         return [(path, parsed(path)) for path in files(*packages)]
@@ -99,13 +99,13 @@ def parsed(path: Path) -> ast.Module:
 
 @cache
 def walk(tree: ast.Module) -> list[ast.AST]:
-    """Every node."""
+    """Return every node."""
     return list(ast.walk(tree))
 
 
 @cache
 def imports(tree: ast.Module) -> list[str]:
-    """Every imported module, lazy imports and those for type checking included."""
+    """Return every imported module, including lazy imports and imports for type checking."""
     return list(_imports(tree))
 
 
@@ -119,7 +119,7 @@ def _imports(tree: ast.Module) -> Iterator[str]:
 
 
 def room(name: str) -> str | None:
-    """The room of LEVELS that a dotted name belongs to."""
+    """Return the room of LEVELS that contains a dotted name."""
     rooms = [room for level in LEVELS for room in level if name == room or name.startswith(f"{room}.")]
     return max(rooms, key=len, default=None)
 
@@ -149,8 +149,8 @@ def test_modules_import_only_from_lower_levels() -> None:
 
 
 def test_no_files_import_each_other_in_a_circle() -> None:
-    """Every import counts: at the top, inside a function, for type checking. One through the face of a package (an
-    `__init__.py` that hands names on) is one of the face and of the module that the name is defined in."""
+    """Every import counts: at the top, inside a function, for type checking. An import of a name that a package's
+    `__init__.py` re-exports counts for the package and for the module that defines the name."""
     trees = {dotted(path): tree for path, tree in modules()}
     graph = {name: {file for imported in imports(tree) for file in meant(imported, trees)} - {name}
              for name, tree in trees.items()}  # fmt: skip
@@ -159,7 +159,7 @@ def test_no_files_import_each_other_in_a_circle() -> None:
 
 
 def meant(imported: str, trees: dict[str, ast.Module]) -> set[str]:
-    """The files that an import needs, given as `imports` does: package.module, or package.module.name."""
+    """Return the files of an import in the form of `imports`: package.module, or package.module.name."""
     if imported in trees:
         return {imported}
     module, _, name = imported.rpartition(".")
@@ -171,13 +171,13 @@ def meant(imported: str, trees: dict[str, ast.Module]) -> set[str]:
 
 @cache
 def names_handed_on(tree: ast.Module) -> dict[str, str]:
-    """The names that a file imports, and where from."""
+    """Return the names that a file imports, and their origins."""
     return {alias.asname or alias.name: f"{node.module}.{alias.name}" for node in walk(tree)
             if isinstance(node, ast.ImportFrom) for alias in node.names}  # fmt: skip
 
 
 def find_circle(graph: dict[str, set[str]]) -> list[str] | None:
-    """A way from some file back to itself; None where there is none."""
+    """Return a path from a file back to itself, None if there is none."""
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
@@ -195,7 +195,7 @@ PAPERS = ("indexer.papers", "search.papers")
 
 
 def test_the_core_imports_no_paper() -> None:
-    """A method of a paper is imported by its name, when a recipe names it."""
+    """A paper's method is imported by its name when a recipe names it."""
     assert [f"{path} imports {name}" for path, tree in modules() if not dotted(path).startswith(PAPERS)
             for name in imports(tree) if name.startswith(PAPERS)] == []  # fmt: skip
 
@@ -238,7 +238,7 @@ def test_only_ann_touches_faiss() -> None:
 
 
 def test_only_files_changes_an_index_directory() -> None:
-    """Everything that writes in the store and the pipeline goes through the module that the fault tests break."""
+    """All writes of the store and the pipeline go through the module that the fault tests break."""
     changing = {"write_bytes", "write_text", "rename", "replace", "unlink", "rmdir", "mkdir", "rmtree", "link", "touch"}
     found = []
     for path, tree in modules():
@@ -259,7 +259,7 @@ def _is_dataclass_replace(node: ast.Attribute) -> bool:
 
 
 def test_no_thread_of_arrow_reads_a_file_of_ours() -> None:
-    """One that still does when the interpreter ends aborts the process."""
+    """A thread that still runs it when the interpreter ends aborts the process."""
     found = []
     for path, tree in modules():
         for node in walk(tree):
@@ -299,7 +299,7 @@ def test_help_stays_cheap() -> None:
 
 
 def loaded_by(code: str) -> set[str]:
-    """Top-level modules that a fresh interpreter has loaded after running `code`."""
+    """Return the top-level modules of a fresh interpreter after running `code`."""
     script = f"{code}\nimport sys; print('\\n' + ' '.join({{name.split('.')[0] for name in sys.modules}}))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT)
     return set(done.stdout.strip().splitlines()[-1].split())
@@ -328,7 +328,7 @@ def test_no_function_takes_too_many_arguments() -> None:
 
 
 def arguments(function: Function) -> list[str]:
-    """The names of a function's arguments, `self` and `cls` aside."""
+    """Return the names of a function's arguments, except `self` and `cls`."""
     given = function.args
     rest = [argument for argument in (given.vararg, given.kwarg) if argument]
     names = [argument.arg for argument in (*given.posonlyargs, *given.args, *given.kwonlyargs, *rest)]
@@ -341,7 +341,7 @@ SHARED_WITH_PROOF = {f"search.dedup.{name}" for name in
 
 
 def test_the_proof_of_duplicates_shares_little_with_what_it_proves() -> None:
-    """It reads the file, the order and the vectors, and scores pairs, by the same code; all that decides is its own."""
+    """It shares the code that reads the file, the order and the vectors, and scores pairs, but decides by itself."""
     trees = {dotted(path): tree for path, tree in modules()}
     used = {name for proof in PROOF for name in imports(trees[proof]) if name.startswith("search.dedup.")}
     strange = {name for name in used if not any(name.startswith(f"{one}.") for one in PROOF | SHARED_WITH_PROOF)}

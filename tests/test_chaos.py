@@ -1,4 +1,4 @@
-"""Workers and drivers killed at random while an index is built: it comes out as if nobody had been."""
+"""Workers and drivers are killed at random during a build: the index equals that of an undisturbed build."""
 
 import os
 import random
@@ -33,7 +33,7 @@ def config(table: str) -> BuildConfig:
 
 
 def build(index: str, table: str, executor: str) -> None:
-    """What the driver runs."""
+    """Code of the driver."""
     from indexer import RunOptions
 
     build_index(documents(1200), index, config(table), RunOptions(workers=2, executor=executor))  # type: ignore[arg-type]
@@ -41,7 +41,7 @@ def build(index: str, table: str, executor: str) -> None:
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Word vectors, which take no torch."""
+    """Word vectors, which need no torch."""
     draw = random.Random(1)
     path = tmp_path_factory.mktemp("words") / "words.txt"
     path.write_text("".join(f"{word} {' '.join(f'{draw.gauss(0, 1):.4f}' for _ in range(16))}\n" for word in WORDS))
@@ -56,7 +56,7 @@ def expected(table: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
 
 
 def workers_of(driver: psutil.Process, executor: str) -> list[psutil.Process]:
-    """Processes that encode."""
+    """Return the processes that encode."""
     try:
         inside = driver.children(recursive=True)
         named = "ray::_Actor" if executor == "ray" else "executors.processes:serve"

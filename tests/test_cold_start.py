@@ -1,4 +1,4 @@
-"""What a command loads: a first answer must not wait for libraries it does not need. Never how long it takes."""
+"""The modules that a command loads: a first answer waits for no library that it does not need. Times play no part."""
 
 import importlib.util
 import json
@@ -35,7 +35,7 @@ SLOW = {"torch", "transformers", "huggingface_hub._snapshot_download", "scipy", 
 
 
 def loaded_by(*arguments: str, **environment: str) -> set[str]:
-    """Every module that a fresh interpreter has loaded after running a command."""
+    """Return every module of a fresh interpreter after running a command."""
     code = f"{CALL.format(arguments=arguments)}\n{SAY}"
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -72,7 +72,7 @@ def test_help_loads_click_and_nothing_else_that_is_not_ours_or_pythons() -> None
 
 @pytest.fixture(scope="module")
 def loaded_by_query(index: Path) -> Callable[[str], set[str]]:
-    """Every module that a query of a backend has loaded, once the model is converted for it."""
+    """Return every module that a query with a backend loads after the model is converted for the backend."""
     unset = {"ISOTROPE_BACKEND": "auto", "ISOTROPE_CACHE": str(index.parent / "cache")}
 
     @cache
@@ -104,7 +104,7 @@ def test_a_query_imports_none_of_the_slow_libraries(backend: str, loaded_by_quer
 
 @pytest.mark.check
 def test_a_query_of_openvino_sends_nothing_home(loaded_by_query: Callable[[str], set[str]]) -> None:
-    """Importing OpenVINO reports that to its makers, in a process of its own, where openvino_telemetry is installed."""
+    """Importing OpenVINO sends telemetry from a separate process if openvino_telemetry is installed."""
     modules = loaded_by_query("openvino")
     assert not {name for name in modules if name.startswith("openvino_telemetry.")}
 

@@ -1,4 +1,4 @@
-"""What deploys a server can be read, and says what is so: the Dockerfile, compose.yaml, and docs/serving.md."""
+"""Deployment files parse, and their statements are true: the Dockerfile, compose.yaml, and docs/serving.md."""
 
 import configparser
 import json
@@ -30,7 +30,7 @@ SERVICE = COMPOSE["services"]["isotrope"]
 
 
 def instructions() -> list[tuple[str, str]]:
-    """The Dockerfile, instruction by instruction: its name and the rest, lines joined."""
+    """Return the Dockerfile's instructions: name and arguments, with continued lines joined."""
     lines = (ROOT / "Dockerfile").read_text(encoding="utf-8").splitlines()
     joined = re.sub(r"\\\n\s*", "", "\n".join(line for line in lines if not line.startswith("#")))
     found = [line.split(None, 1) for line in joined.splitlines() if line.strip()]
@@ -43,7 +43,7 @@ RUNTIME = DOCKERFILE[STARTS:]
 
 
 def unit() -> configparser.ConfigParser:
-    """The systemd unit of the docs."""
+    """Return the systemd unit in the docs."""
     found = re.search(r"```ini\n(.*?)```", DOCS, re.DOTALL)
     assert found
     parser = configparser.ConfigParser(interpolation=None, strict=True)
@@ -53,7 +53,7 @@ def unit() -> configparser.ConfigParser:
 
 
 def parsed(words: list[str]) -> dict[str, Any]:
-    """The values of a command line of isotrope; nothing is run. Raises UsageError for one that is wrong."""
+    """Return the values of an isotrope command line without running it. Raises UsageError if it is invalid."""
     assert isinstance(cli, LazyGroup)
     context = click.Context(cli, info_name="isotrope")
     name, command, rest = cli.resolve_command(context, list(words))
@@ -188,7 +188,7 @@ def test_the_page_names_every_route_and_no_other(tiny_model: Callable[[str], Pat
 
 
 def routes_of(routes: Iterable[Any]) -> Iterator[tuple[str, str]]:
-    """(method, path) of each route, those of routers that were included among them."""
+    """Return (method, path) of each route, including those of included routers."""
     for route in routes:
         if (router := getattr(route, "original_router", None)) is not None:
             yield from routes_of(router.routes)

@@ -27,7 +27,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def overview(group: LazyGroup, prefix: str = "") -> dict[str, tuple[click.Command, str]]:
-    """Every command by its full name, those of groups after the group, with the line the overview has for it."""
+    """Return every command by its full name, commands of groups after the group, with its line in the overview."""
     found: dict[str, tuple[click.Command, str]] = {}
     for name, (_, line) in group.commands_at.items():
         command = group.get_command(click.Context(group), name)
@@ -43,14 +43,14 @@ COMMANDS = overview(cli)
 
 
 def examples(text: str) -> list[list[str]]:
-    """Every line that calls isotrope, as words; pipes and redirections are cut off."""
+    """Return every line that calls isotrope as words, without pipes and redirections."""
     lines = [line.strip().removeprefix("$ ") for line in text.splitlines()]
     calls = [line.split(" | ")[-1].split(" < ")[0] for line in lines if re.match(r"(\w+ .*\| )?isotrope ", line)]
     return [shlex.split(call)[1:] for call in calls]
 
 
 def block(language: str, holds: str = "") -> str:
-    """The first fenced block of the README in this language that holds a text."""
+    """Return the README's first fenced block in this language that contains a text."""
     found = [code for code in re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL) if holds in code]
     assert found, language
     return str(found[0])
@@ -58,7 +58,7 @@ def block(language: str, holds: str = "") -> str:
 
 @pytest.fixture
 def playground(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder with the names that the examples use, some of which start Ray."""
+    """A folder with the names in the examples, some of which start Ray."""
     lay_out(tmp_path)
     (tmp_path / "configs").symlink_to(ROOT / "configs")
     monkeypatch.chdir(tmp_path)
@@ -157,7 +157,7 @@ def test_every_help_says_the_same_as_the_overview_and_has_an_example(name: str) 
 @pytest.mark.check
 @pytest.mark.parametrize("part", ["first", "measuring"])
 def test_the_examples_of_the_helps_run(part: str, playground: Path, tiny_model: Callable[[str], Path]) -> None:
-    """As they stand, in order, on the files they name."""
+    """Run them unchanged, in order, on the files they name."""
     (playground / "dumps").mkdir()
     prepare_parquet(playground / "dumps/a.parquet")
     prepare_bin_model(tiny_model("bert"), playground / "old-model")
@@ -178,7 +178,7 @@ def test_the_examples_of_the_helps_run(part: str, playground: Path, tiny_model: 
 
 @contextmanager
 def answering(call: list[str]) -> Iterator[list[str]]:
-    """A call as it stands; one of --url with a server of the demo's index in place of the one that it names."""
+    """Run a call unchanged, except that --url names a server of the demo's index."""
     if "--url" not in call:
         yield call
         return

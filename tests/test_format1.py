@@ -1,4 +1,4 @@
-"""A small index of format 1, made when the format was laid down: every later version opens it and answers the same."""
+"""A small index of format 1 from the time of its definition: every later version opens it with the same answers."""
 
 import json
 import shutil
@@ -24,7 +24,7 @@ def test_the_first_index_still_gives_the_same_answers() -> None:
 
 
 def test_the_folder_is_what_the_readme_specifies(tmp_path: Path) -> None:
-    """Names of files, and the keys of the two JSON files, are the format."""
+    """Names of files and the keys of the two JSON files define the format."""
     index = Path(shutil.copytree(DATA / "index", tmp_path / "index"))
     part = {"documents.parquet", "windows.parquet", "embeddings.npy", "moments.npz", "part.json"}
     names = {str(path.relative_to(index)) for path in index.rglob("*") if path.is_file()}

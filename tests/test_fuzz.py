@@ -1,4 +1,4 @@
-"""The fuzzer, four minutes of it, and the proof that its judge sees faults: in `make check`."""
+"""Four minutes of the fuzzer, and a test that its judge detects faults: in `make check`."""
 
 import os
 from collections.abc import Iterator
@@ -69,7 +69,7 @@ def test_the_judge_sees_what_a_broken_command_does(laboratory: Laboratory, sabot
 
 
 def test_the_judge_sees_a_file_written_over_although_it_was_named(laboratory: Laboratory) -> None:
-    """A command that copies over its own output, which holds something already, and over its own input."""
+    """A command that copies over its own output, which already exists, and over its input."""
     taken = Command(("query", "grown", "whales", "-o", "docs.txt"), outputs=("docs.txt",))
     assert [fault.cause for fault in laboratory.try_out(Example((), taken), "over docs.txt")] == [
         "query changed output in desk/ file"
@@ -98,7 +98,7 @@ def test_damage_is_done_and_the_world_is_mended_from_it(laboratory: Laboratory) 
 
 
 def test_sealed_damage_passes_the_hashes(laboratory: Laboratory) -> None:
-    """What was sealed is read, not refused for its hash."""
+    """Sealed files are read, not rejected for their hash."""
     laboratory.world.mend()
     path = "grown/parts/00000/embeddings.npy"
     for sealed in (False, True):

@@ -1,4 +1,4 @@
-"""Old commands with the new kinds of encoder, pooling and transform: none stops, none says what is not so."""
+"""Old commands with new kinds of encoder, pooling and transform: all run, and their output is true."""
 
 import dataclasses
 import json
@@ -44,7 +44,7 @@ NONE = WhiteningConfig(strength="none")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The playground, and a table of all its words."""
+    """Return the playground, and a table of all its words."""
     root = tmp_path_factory.mktemp("everywhere")
     lay_out(root)
     rows = [json.loads(line) for line in (root / "docs.jsonl").read_text().splitlines()]
@@ -147,7 +147,7 @@ def test_long_documents_are_cut_before_what_the_pooling_needs_is_fitted(
 
 @pytest.fixture(scope="module")
 def grouped(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Many documents in three groups, of roots."""
+    """Return many documents in three groups of roots."""
     config = static(folder, WhiteningConfig(kind="hellinger"), pooling="latte-mix")
     documents = [
         dataclasses.replace(document, metadata={"group": number % 3 if number % 5 else 3})
@@ -252,7 +252,7 @@ def test_methods_without_training_have_one_untrained_row(folder: Path) -> None:
 
 def test_methods_say_when_mean_pooling_has_no_correlation(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "same.tsv").write_text("score\tsentence1\tsentence2\n" + "".join(f"{n}\ta b\ta b\n" for n in range(5)))
-    with pytest.raises(EvaluationError, match="mean pooling, which all are compared with, has no correlation"):
+    with pytest.raises(EvaluationError, match="mean pooling, the control of all methods, has no correlation"):
         evaluate_methods(Target.of_recipe(static(folder)), read_tasks(tmp_path / "same.tsv"), MethodsOptions(("mean",)))
 
 

@@ -1,4 +1,4 @@
-"""Every notebook runs from top to bottom, is kept without outputs, and imports only what is public.
+"""Every notebook runs from top to bottom, is stored without outputs, and imports only public names.
 
 They run in `make check`: each takes half a minute or more.
 """
@@ -129,7 +129,7 @@ def _read(name: str) -> Any:
 
 
 def _run(name: str) -> str:
-    """What the notebook prints, once it holds the words and plots expected of it."""
+    """Return the output of a notebook, after checking its expected words and plots."""
     notebook = _read(name)
     client = NotebookClient(notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": NOTEBOOKS}})
     client.execute()
@@ -142,7 +142,7 @@ def _run(name: str) -> str:
 
 
 def _assert_two_ways_agree(printed: str) -> None:
-    """The notebook whitens in a few lines of its own, too; its figures are those of `evaluate_sts`."""
+    """The notebook also whitens in a few lines of its own; its figures equal those of `evaluate_sts`."""
     pairs = re.findall(r"strength 0\.5: ([0-9.]+) here, ([0-9.]+) by evaluate_sts", printed)
     assert len(pairs) == 2
     for here, there in pairs:
@@ -150,7 +150,7 @@ def _assert_two_ways_agree(printed: str) -> None:
 
 
 def _assert_guarantees(printed: str) -> None:
-    """Of the rules that the notebook compares only ours keeps both promises, and what is kept can be read back."""
+    """Of the compared rules only ours keeps both promises, and the kept documents can be read back."""
     violations = dict(
         re.findall(r"^(connected components|this rule) +[0-9,]+ +([0-9]+ +[0-9]+)$", printed, re.MULTILINE)
     )

@@ -1,4 +1,4 @@
-"""The cache of a test run: one for its processes, none of another run's, and gone when it ends."""
+"""The cache of a test run: shared by its processes, by no other run, and deleted at the end."""
 
 import os
 import subprocess
@@ -22,7 +22,7 @@ def test_it(number):
 
 
 def caches(folder: Path, *options: str) -> set[str]:
-    """Those that the tests of one run have seen."""
+    """Return the caches that the tests of one run have seen."""
     folder.mkdir()
     (folder / "test_it.py").write_text(TEST)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}

@@ -51,7 +51,7 @@ def test_the_real_index_verifies_and_keeps_its_metadata(cacm: SearchEngine) -> N
 
 
 def test_titles_centre_queries_apart_from_documents(cacm: SearchEngine) -> None:
-    """Title-only records make both means alike here; still no score may be off the scale."""
+    """Title-only records make both means equal here; no score may be out of range anyway."""
     arrays = cacm.index.transform.arrays()
     gap = float(np.linalg.norm(arrays["mean"] - arrays["query_mean"]))
     assert 0 < gap < 1

@@ -78,7 +78,7 @@ def _print(report: "AddReport", read: "CorpusReport", as_json: bool) -> None:
             ("index", f"{report.index}, generation {report.generation}"),
             ("documents", f"{report.documents:,} now"),
             ("added", f"{report.added:,} new, {report.replaced:,} replaced, {report.unchanged:,} unchanged"),
-            ("embeddings", f"{report.rows_given:,} came with the documents") if report.rows_given else texts,
+            ("embeddings", f"{report.rows_given:,} from the corpus") if report.rows_given else texts,
             ("encoder", report.backend),
             ("drift", drift_in_words(report.drift, report.index) if report.drift else ""),
         ]

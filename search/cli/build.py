@@ -33,35 +33,21 @@ if TYPE_CHECKING:
 @click.argument("sources", nargs=-1, metavar="SOURCE...")
 @click.argument("index", type=PATH)
 @corpus_options
-@click.option("--rejects", type=PATH, help="File for rows left out. Default: INDEX.rejects.jsonl.")
+@click.option("--rejects", type=PATH, help="File for skipped rows. Default: INDEX.rejects.jsonl.")
 @force_option
 @click.option("--overwrite", is_flag=True, help="Publish over a complete index of another recipe or corpus.")
-@click.option(
-    "--queries",
-    type=PATH,
-    help="File of real queries, one a line, to measure the index's recall with. The same as index.queries.",
-)
-@click.option(
-    "--transform-from",
-    type=PATH,
-    metavar="INDEX",
-    help="Take the transform of this index, of the same encoder, instead of fitting one.",
-)
+@click.option("--queries", type=PATH, help="File of real queries, one a line, to measure recall with. The same as "
+              "index.queries.")  # fmt: skip
+@click.option("--transform-from", type=PATH, metavar="INDEX", help="Reuse the transform of this index, of the same "
+              "encoder, instead of fitting one.")  # fmt: skip
 @click.option("--allow-low-recall", is_flag=True, help="Publish although the index misses index.recall.")
 @hardware_options
-@click.option(
-    "--half",
-    type=click.Choice(["auto", "bfloat16", "float16"]),
-    default="auto",
-    help="16-bit type on CUDA for precision bfloat16.",
-)
-@click.option("--compile", is_flag=True, help="Run torch's compiler over the model first: for long runs on a GPU.")
+@click.option("--half", type=click.Choice(["auto", "bfloat16", "float16"]), default="auto", help="16-bit type on CUDA "
+              "for precision bfloat16.")  # fmt: skip
+@click.option("--compile", is_flag=True, help="Compile the model with torch first: for long runs on a GPU.")
 @worker_options
-@click.option(
-    "--prepare",
-    is_flag=True,
-    help="Stop before encoding: write documents, and list the parts for isotrope encode-parts.",
-)
+@click.option("--prepare", is_flag=True, help="Stop before encoding: write documents, and list the parts for isotrope "
+              "encode-parts.")  # fmt: skip
 @json_option
 @quiet_option
 def command(
@@ -70,8 +56,8 @@ def command(
     """Build an index from a corpus, or continue an interrupted build.
 
     SOURCE is a file, a quoted glob, a folder, a BEIR folder, or - for standard input (with --format). INDEX is
-    the folder to make. Both may be URLs in object storage (s3://, gs:// or az://). Running the same
-    command again continues an interrupted build and leaves a finished one as it is.
+    the folder to write. Both may be URLs in object storage (s3://, gs:// or az://). The same command again
+    continues an interrupted build and leaves a finished index unchanged.
 
     \b
     Examples:
@@ -87,15 +73,14 @@ def command(
     from search.cli.progress import ProgressBar
 
     if not sources:
-        raise click.UsageError(f"{index} is all that was named; expected a SOURCE and then the INDEX to make of it.")
+        raise click.UsageError("Missing argument SOURCE. Usage: isotrope build SOURCE... INDEX")
     if options["prepare"] and options["transform_from"]:
-        raise click.UsageError("--prepare stops before there is a transform; pass --transform-from to the build after.")
+        raise click.UsageError("--prepare needs no transform. Fix: pass --transform-from to the build without it.")
     config = recipe_of(options)
     if options["queries"]:
         config = replace(config, index=replace(config.index, queries=str(options["queries"])))
     fields = (*WORKER_NAMES, "half", "compile", "overwrite", "allow_low_recall")
-    set_aside = options["on_error"] == "skip"
-    run = run_options(options, set_aside=set_aside, **{name: options[name] for name in fields})
+    run = run_options(options, set_aside=options["on_error"] == "skip", **{name: options[name] for name in fields})
     rejects = rejects_file(rejects, index, ".rejects.jsonl", options["on_error"])
     corpus = corpus_of(sources, config, options, rejects)
     reads = [options["recipe"], options["transform_from"], *recipe_reads(config)]
@@ -114,7 +99,7 @@ def command(
     with ProgressBar(quiet) as progress:
         report = build_index(corpus, index, config, run, progress, options["transform_from"])
     if options["on_error"] == "fail" and rejects.exists():
-        print_note(f"{rejects} lists rows that an earlier run left out; this one left out none")
+        print_note(f"{rejects} lists rows that an earlier run skipped; this run skipped none")
     with stdout_free_for(rejects):
         _print(report, corpus.report, as_json)
 
@@ -125,12 +110,12 @@ def _print_prepared(prepared: "PreparedParts", read: "CorpusReport", as_json: bo
     if print_report(prepared, as_json, read):
         return
     if not prepared.pending:
-        print_line(f"{prepared.index}: nothing is to be encoded. Run the same build without --prepare.")
+        print_line(f"{prepared.index}: nothing to encode. Run the same build without --prepare.")
     else:
         print_line(
             f"{prepared.index}: {prepared.documents:,} documents in {prepared.parts:,} parts, {prepared.pending:,} of "
-            f"them to encode ({prepared.rows:,} texts). Encode 0:{prepared.pending} with isotrope encode-parts, "
-            "on any machines, then run the same build without --prepare."
+            f"them to encode ({prepared.rows:,} texts). Run isotrope encode-parts for 0:{prepared.pending} on any "
+            "machines, then the same build without --prepare."
         )
 
 
@@ -162,22 +147,21 @@ def _print(report: "BuildReport", read: "CorpusReport", as_json: bool) -> None:
 
 
 def _work(report: "BuildReport") -> list[tuple[str, str]]:
-    """What was done for the vectors: texts encoded, or embeddings taken as they came."""
     known = report.rows - report.rows_encoded - report.rows_given
     if report.rows_given:
-        return [("embeddings", f"{report.rows_given:,} came with the corpus, {known:,} known before")]
-    return [("texts", f"{report.rows_encoded:,} encoded, {known:,} known before"), ("tokens", f"{report.tokens:,}")]
+        return [("embeddings", f"{report.rows_given:,} from the corpus, {known:,} reused")]
+    return [("texts", f"{report.rows_encoded:,} encoded, {known:,} reused"), ("tokens", f"{report.tokens:,}")]
 
 
 def _remarks(report: "BuildReport") -> list[str]:
     remarks = []
     if report.truncated:
-        share, encoded = report.truncated / report.rows, "documents" if report.rows == report.documents else "windows"
+        cut = f"{report.truncated:,} {'documents' if report.rows == report.documents else 'windows'}"
         remarks.append(
-            f"{report.truncated:,} {encoded} ({share:.1%}) were longer than encoder.max_length and cut there"
+            f"{cut} ({report.truncated / report.rows:.1%}) were longer than encoder.max_length and cut there"
         )
     if report.rows_reused:
-        remarks.append(f"{report.rows_reused:,} embeddings were taken over from the generation before, by their text")
+        remarks.append(f"{report.rows_reused:,} embeddings were reused from the previous generation, by their text")
     if report.retries:
         remarks.append(f"{report.retries:,} batches ran out of memory and were halved; scores may differ by rounding")
     return remarks

@@ -43,33 +43,24 @@ _PATH = click.Path(path_type=Path)
 @click.command("dedup")
 @click.argument("sources", nargs=-1, required=True, metavar="INDEX|CORPUS...")
 @click.option("--threshold", type=float, help="Documents that score at least this are duplicates; above -1, up to 1.")
-@click.option(
-    "--suggest",
-    is_flag=True,
-    help="Show how many pairs and dropped documents each threshold gives, with examples to read.",
-)
-@click.option("--verify", type=_PATH, metavar="FILE", help="Prove a file of duplicates, by a way of its own.")
+@click.option("--suggest", is_flag=True, help="Show the pairs and dropped documents of each threshold, with examples.")
+@click.option("--verify", type=_PATH, metavar="FILE", help="Prove a file of duplicates with an independent method.")
 @click.option("-o", "--output", type=_PATH, metavar="FILE", help="Write one row a dropped document: .parquet "
               "(which --verify reads), or .csv or .jsonl with the texts of both documents.")  # fmt: skip
 @click.option("--kept", type=_PATH, metavar="FILE", help="Write the surviving corpus, with all its columns.")
-@click.option("--prefer", default="first", show_default=True, metavar="WAY", help="Which of two duplicates stays: "
+@click.option("--prefer", default="first", show_default=True, metavar="WAY", help="Which of two duplicates to keep: "
               "first, last, longest, or column:NAME (the smallest; column:NAME:desc the largest).")  # fmt: skip
-@click.option(
-    "--text-duplicates",
-    type=click.Choice(["keep", "drop"]),
-    default="keep",
-    show_default=True,
-    help="What becomes of documents of equal text (Unicode and white space normalised) that score below the threshold.",
-)
+@click.option("--text-duplicates", type=click.Choice(["keep", "drop"]), default="keep", show_default=True, help="Keep "
+              "or drop documents of equal text (Unicode and white space normalised) below the threshold.")  # fmt: skip
 @click.option("--method", type=click.Choice(["exact", "ann"]), default="exact", show_default=True, help="ann compares "
-              "neighbouring cells only, for tens of millions; the share of pairs it finds is measured.")  # fmt: skip
-@click.option("--against", type=_PATH, metavar="INDEX", help="Drop what is in this other index of the same encoder "
-              "too.")  # fmt: skip
-@click.option("--only-against", is_flag=True, help="Compare with --against alone, not with each other.")
-@click.option("--save-pairs", type=_PATH, metavar="FILE", help="Keep all pairs, to try other thresholds at once.")
-@click.option("--floor", type=float, help="Lowest score of the pairs that --save-pairs keeps (default: the "
-              "threshold) or --suggest looks at (default: where pairs begin to be of interest).")  # fmt: skip
-@click.option("--from-pairs", type=_PATH, metavar="FILE", help="Take the pairs of --save-pairs instead of joining.")
+              "only neighbouring cells, for tens of millions, and measures the share of pairs it finds.")  # fmt: skip
+@click.option("--against", type=_PATH, metavar="INDEX", help="Also drop duplicates of this other index of the same "
+              "encoder.")  # fmt: skip
+@click.option("--only-against", is_flag=True, help="Compare only with --against, not with each other.")
+@click.option("--save-pairs", type=_PATH, metavar="FILE", help="Save all pairs, to try other thresholds quickly.")
+@click.option("--floor", type=float, help="Lowest score of the pairs that --save-pairs saves (default: the threshold) "
+              "or --suggest counts (default: chosen from the scores).")  # fmt: skip
+@click.option("--from-pairs", type=_PATH, metavar="FILE", help="Read the pairs of --save-pairs instead of joining.")
 @corpus_options
 @click.option("--keep-index", type=_PATH, metavar="DIR", help="Keep the index of a CORPUS here. Default: a "
               "temporary folder.")  # fmt: skip
@@ -83,10 +74,10 @@ _PATH = click.Path(path_type=Path)
 def command(ctx: click.Context, /, sources: tuple[str, ...], quiet: bool, **options: Any) -> None:
     """Find near-duplicates, and prove the result.
 
-    In corpus order (or that of --prefer) a document is kept unless a kept one scores at least the threshold against
-    it. So every dropped document has a kept representative that scores as much, the highest-scoring of all that are
-    kept; and no two kept documents score as much. A CORPUS is encoded first; an INDEX is there already.
-    Both may be URLs in object storage (s3://, gs:// or az://).
+    In corpus order (or that of --prefer) a document is kept unless a kept document scores at least the threshold
+    against it. Every dropped document names the kept document that scores highest against it, and no two kept
+    documents reach the threshold. A CORPUS is encoded first.
+    INDEX and CORPUS may be URLs in object storage (s3://, gs:// or az://).
 
     \b
     Examples:
@@ -98,7 +89,7 @@ def command(ctx: click.Context, /, sources: tuple[str, ...], quiet: bool, **opti
     """
     from search.cli.progress import ProgressBar
 
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that temporary folders go also when it is stopped
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # exit normally, to remove temporary folders
     mode = _mode(ctx, options)
     index = _index_among(ctx, sources, mode)
     if mode == "threshold":
@@ -117,18 +108,18 @@ def command(ctx: click.Context, /, sources: tuple[str, ...], quiet: bool, **opti
 
 
 def _mode(ctx: click.Context, options: dict[str, Any]) -> str:
-    """What was asked for; options that have no meaning with it are refused."""
-    asked = [name for name in _FOREIGN if options[name] is not None and options[name] is not False]
-    if len(asked) != 1:
-        found = "none was given" if not asked else f"{' and '.join(f'--{name}' for name in asked)} were given"
-        raise click.UsageError(f"one of --threshold T, --suggest and --verify FILE is needed; {found}.", ctx)
-    if given := _given(ctx, _FOREIGN[asked[0]]):
-        raise click.UsageError(f"{given[0]} has no meaning with --{asked[0]}.", ctx)
-    return asked[0]
+    """Return the mode. Raises UsageError for options that do not apply to it."""
+    modes = [name for name in _FOREIGN if options[name] is not None and options[name] is not False]
+    if len(modes) != 1:
+        named = "none was given" if not modes else f"{' and '.join(f'--{name}' for name in modes)} were given"
+        raise click.UsageError(f"one of --threshold T, --suggest and --verify FILE is needed; {named}.", ctx)
+    if given := _given(ctx, _FOREIGN[modes[0]]):
+        raise click.UsageError(f"{given[0]} does not apply to --{modes[0]}.", ctx)
+    return modes[0]
 
 
 def _given(ctx: click.Context, names: Iterable[str]) -> list[str]:
-    """Those of some options that stand on the command line, as they are written there."""
+    """Return the flags of the named options that are on the command line."""
     flags = {parameter.name: parameter.opts[0] for parameter in ctx.command.params}
     return [flags[name] for name in names if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
 
@@ -141,7 +132,7 @@ def _join_options(options: dict[str, Any]) -> "JoinOptions":
 
 
 def _index_among(ctx: click.Context, sources: tuple[str, ...], mode: str) -> Path | None:
-    """The index that is named, None for a corpus. Options that say how a corpus is built have no meaning with one."""
+    """Return the index, None for a corpus. Raises ConfigError for an index with options of a corpus."""
     from indexer.errors import ConfigError
     from indexer.store.manifest import published_at
 
@@ -150,8 +141,7 @@ def _index_among(ctx: click.Context, sources: tuple[str, ...], mode: str) -> Pat
         return None
     if not indexes and Path(sources[0]).is_file():
         raise ConfigError(
-            f"{sources[0]}: a proof needs an index. Keep that of a corpus with --keep-index DIR when duplicates are "
-            "found, and name DIR here."
+            f"{sources[0]}: --verify needs an index. Fix: find the duplicates with --keep-index DIR, and name DIR here."
         )
     if len(sources) > 1:
         raise ConfigError(f"{(indexes or sources)[0]}: an index is deduplicated alone. Leave out the other sources.")
@@ -161,7 +151,7 @@ def _index_among(ctx: click.Context, sources: tuple[str, ...], mode: str) -> Pat
 
 
 def _check_before(ctx: click.Context, sources: tuple[str, ...], options: dict[str, Any]) -> None:
-    """Mistakes of the command line are said now, not after minutes of work."""
+    """Raise ConfigError and ExistsError for mistakes before minutes of work."""
     from indexer.errors import ConfigError
     from search.dedup.inputs import require_another
 
@@ -187,8 +177,8 @@ def _deduplicate_index(index: Path, options: dict[str, Any], progress: "Progress
     opened, other = Index.open(index), Index.open(options["against"]) if options["against"] else None
     if files.kept:
         check_kept(files.kept, opened, force=files.force)
-    found = deduplicate(opened, settings, other, files.pairs, join, progress)
-    _show(found.facts, found.write_files(files, progress=progress), options)
+    findings = deduplicate(opened, settings, other, files.pairs, join, progress)
+    _show(findings.facts, findings.write_files(files, progress=progress), options)
     return True
 
 
@@ -198,29 +188,25 @@ def _deduplicate_corpus(sources: tuple[str, ...], options: dict[str, Any], progr
 
     build = _build(options)
     corpus = corpus_of(sources, build.config, options, None)
-    found = deduplicate_corpus(corpus, _settings(options), build, _files(options), options["against"], progress)
-    for line in [*found.notes, *remarks_on(corpus.report)]:
+    result = deduplicate_corpus(corpus, _settings(options), build, _files(options), options["against"], progress)
+    for line in [*result.notes, *remarks_on(corpus.report)]:
         print_note(line)
     if options["output"] and not options["keep_index"]:
-        print_note(
-            "the index of this corpus is gone, and only it can prove what was written; keep it with --keep-index DIR"
-        )
-    _show(found.facts, found.written, options)
+        print_note("--verify needs the index of this corpus, which was temporary; keep it with --keep-index DIR")
+    _show(result.facts, result.written, options)
     return True
 
 
 def _build(options: dict[str, Any]) -> "CorpusBuild":
-    """How the index of a corpus is made."""
     from search.cli.output import print_note
     from search.dedup.corpus import CorpusBuild
     from search.dedup.settings import parse_memory
 
     if options["device"] == "mps":
-        print_note("--device mps encodes; near-duplicates are found on the CPU")
-    memory = parse_memory(options["memory"])
-    set_aside = options["on_error"] == "skip"
-    run = run_options(options, set_aside=set_aside, **{name: options[name] for name in WORKER_NAMES})
-    return CorpusBuild(recipe_of(options), run, options["keep_index"], memory)
+        print_note("--device mps runs only the encoder; near-duplicates are found on the CPU")
+    workers = {name: options[name] for name in WORKER_NAMES}
+    run = run_options(options, set_aside=options["on_error"] == "skip", **workers)
+    return CorpusBuild(recipe_of(options), run, options["keep_index"], parse_memory(options["memory"]))
 
 
 def _show(facts: dict[str, Any], written: "Mapping[str, int]", options: dict[str, Any]) -> None:
@@ -265,14 +251,13 @@ def _suggest(index: Path | None, sources: tuple[str, ...], options: dict[str, An
     from search.dedup.suggest import suggest_thresholds
 
     if index:
-        join = _join_options(options)
-        found = suggest_thresholds(index, join, progress, options["floor"])
+        suggestion = suggest_thresholds(index, _join_options(options), progress, options["floor"])
     else:
         build = _build(options)
         corpus = corpus_of(sources, build.config, options, None)
         with built_index(corpus, build, progress) as (opened, notes):
             for line in [*notes, *remarks_on(corpus.report)]:
                 print_note(line)
-            found = suggest_thresholds(opened, build.join, progress, options["floor"])
-    show_suggestion(found, options["as_json"])
+            suggestion = suggest_thresholds(opened, build.join, progress, options["floor"])
+    show_suggestion(suggestion, options["as_json"])
     return True

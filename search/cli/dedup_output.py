@@ -1,4 +1,4 @@
-"""What `isotrope dedup` prints."""
+"""The output of `isotrope dedup`."""
 
 import json
 from collections.abc import Mapping
@@ -18,13 +18,13 @@ _SIZES = ((2, 2), (3, 3), (4, 5), (6, 10), (11, 20), (21, 50), (51, 100), (101, 
 _REASONS = {
     "similar": "similar",
     "text": "with equal text",
-    "against": "similar to one of the other index",
-    "against-text": "with the text of one of the other index",
+    "against": "similar to the other index",
+    "against-text": "with equal text in the other index",
 }
 
 
 def show_summary(facts: dict[str, Any], written: Mapping[str, int], as_json: bool) -> None:
-    """Counts, settings, cluster sizes, and the files that were written (name -> bytes)."""
+    """Print counts, settings, cluster sizes, and the written files (name -> bytes)."""
     if as_json:
         print_json(facts | {"written": dict(written)})
         return
@@ -41,22 +41,21 @@ def show_summary(facts: dict[str, Any], written: Mapping[str, int], as_json: boo
         ]
     )
     if not written:
-        print_note("nothing was written; -o FILE lists the dropped documents, --kept FILE holds the others")
+        print_note("nothing was written; -o FILE writes the dropped documents, --kept FILE the others")
 
 
 def sizes_in_words(facts: Mapping[str, Any]) -> str:
-    """How many clusters have which size."""
-    counted = {int(size): count for size, count in facts["cluster_sizes"].items()}
-    found = []
-    for low, high in (*_SIZES, (1001, max(counted))):
-        count = sum(many for documents, many in counted.items() if low <= documents <= high)
-        if count:
-            found.append(f"{count:,} of {low if low == high else f'{low} to {high}'}")
-    return ", ".join(found)
+    """Return the number of clusters of each size, such as "3 of 2, 1 of 4 to 5"."""
+    counts = {int(size): count for size, count in facts["cluster_sizes"].items()}
+    parts = []
+    for low, high in (*_SIZES, (1001, max(counts))):
+        if count := sum(clusters for documents, clusters in counts.items() if low <= documents <= high):
+            parts.append(f"{count:,} of {low if low == high else f'{low} to {high}'}")
+    return ", ".join(parts)
 
 
 def show_proof(proof: "DedupVerifyReport", path: Path, as_json: bool) -> None:
-    """What was proved, or what is wrong."""
+    """Print that the file is proved, or its violations."""
     if as_json:
         print_json(proof.to_dict())
         return
@@ -64,54 +63,53 @@ def show_proof(proof: "DedupVerifyReport", path: Path, as_json: bool) -> None:
         print_line(line)
     if proof.passed:
         click.echo(
-            f"{path}: proved. {proof.dropped:,} of {proof.documents:,} documents are dropped, each with the best kept "
-            f"one named, and no two kept ones are duplicates; {proof.compared:,} pairs compared, {proof.exact:,} of "
-            "them exactly."
+            f"{path}: proved. {proof.dropped:,} of {proof.documents:,} documents are dropped, each with the closest "
+            f"kept document named, and no two kept documents are duplicates; {proof.compared:,} pairs compared, "
+            f"{proof.exact:,} of them exactly."
         )
     else:
-        total = sum(proof.violations.values())
-        click.echo(f"{path}: NOT proved: {total:,} violations.")
+        click.echo(f"{path}: NOT proved: {sum(proof.violations.values()):,} violations.")
 
 
 def _rule(facts: Mapping[str, Any]) -> str:
     from search.dedup.settings import IDENTICAL
 
     threshold = facts["threshold"]
-    meant = f"score {json.dumps(threshold)} or more"
+    rule = f"score {json.dumps(threshold)} or more"
     if threshold > facts["lowest"] and threshold >= IDENTICAL:
-        meant = f"identical up to rounding (score {facts['lowest']:.7g} or more)"
+        rule = f"identical up to rounding (score {facts['lowest']:.7g} or more)"
     if facts["text_duplicates"] == "drop":
-        meant += ", or have equal text"
-    where = f"; {facts['against']['index']} comes first" if facts["against"] else ""
-    alone = " and alone" if facts["only_against"] else ""
-    return f"{meant}; preferred: {facts['prefer']}{where}{alone}"
+        rule += ", or have equal text"
+    only = "only" if facts["only_against"] else "also"
+    against = f"; {only} duplicates of {facts['against']['index']}" if facts["against"] else ""
+    return f"{rule}; preferred: {facts['prefer']}{against}"
 
 
 def _method(method: Mapping[str, Any]) -> str:
     if method["name"] == "exact":
         return "all found (exact)"
     found, sampled = method["found_pairs"], method["sampled_pairs"]
-    share = f"{found / sampled:.2%}" if sampled else "none to measure"
+    share = f"{found / sampled:.2%}" if sampled else "none"
     return (
-        f"approximate: found {share} of the {sampled:,} that {method['sampled_rows']:,} sampled documents have "
-        f"({method['probes']} of {method['cells']:,} cells visited)"
+        f"approximate: found {share} of the {sampled:,} pairs of {method['sampled_rows']:,} sampled documents "
+        f"({method['probes']} of {method['cells']:,} cells probed)"
     )
 
 
-def show_suggestion(found: "Suggestion", as_json: bool) -> None:
-    """Print the counts of each threshold, and pairs to read."""
+def show_suggestion(suggestion: "Suggestion", as_json: bool) -> None:
+    """Print the counts of each threshold, and example pairs."""
     if as_json:
-        print_json(found.to_dict())
+        print_json(suggestion.to_dict())
         return
-    documents, pairs = f"{found.documents:,} documents", "pairs"
-    if found.windows is not None:
-        documents, pairs = f"{documents} in {found.windows:,} windows", "pairs of windows"
+    documents, pairs = f"{suggestion.documents:,} documents", "pairs"
+    if suggestion.windows is not None:
+        documents, pairs = f"{documents} in {suggestion.windows:,} windows", "pairs of windows"
     print_table(
         ["threshold", "pairs", "dropped"],
-        [[f"{one.threshold:g}", f"{one.pairs:,}", f"{one.dropped:,}"] for one in found.candidates],
+        [[f"{row.threshold:g}", f"{row.pairs:,}", f"{row.dropped:,}"] for row in suggestion.candidates],
         f"{documents}; {pairs} at or above each threshold, and the documents that it drops",
     )
-    for candidate in found.candidates:
+    for candidate in suggestion.candidates:
         click.secho(f"\nAround {candidate.threshold:g}", bold=True)
         for pair in reversed(candidate.above):
             _show_pair("above", pair)

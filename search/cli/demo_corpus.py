@@ -1,4 +1,4 @@
-"""A demonstration corpus that every machine has: the docstrings of the Python standard library."""
+"""A demonstration corpus from every machine's Python: the docstrings of its standard library."""
 
 import ast
 import inspect
@@ -7,6 +7,7 @@ import os
 import sysconfig
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,12 @@ _Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def stdlib_documents(skipped: list[str] | None = None) -> Iterator[dict[str, Any]]:
-    """One dict for each docstring of a module, class, function or method, private names left out, sorted by file
-    and line. What a public module takes whole from a private one is its own: datetime, since Python 3.12.
+    """Yield one dict for each docstring of a public module, class, function or method, sorted by file and line.
 
-    Keys: id (dotted name; a later document of the same name gets ":line" appended), text, module, kind (module,
-    class, function, method), line. Files are parsed, never imported; those that do not parse are added to `skipped`.
-    Raises CorpusError where the library has no source files.
+    A private module that a public one imports whole, such as that of datetime since Python 3.12, counts as the public
+    one. Keys: id (dotted name; a later document of the same name gets ":line" appended), text, module, kind (module,
+    class, function, method), line. Files are parsed, never imported; files that do not parse are added to `skipped`.
+    Raises CorpusError if the library has no source files.
     """
     root = Path(sysconfig.get_path("stdlib"))
     taken: set[str] = set()
@@ -42,18 +43,19 @@ def stdlib_documents(skipped: list[str] | None = None) -> Iterator[dict[str, Any
                 document["id"] += f":{document['line']}"
             taken.add(document["id"])
             yield document
-        for document in _taken_over(tree, module, root):
+        for document in _reexported(tree, module, root):
             if document["id"] not in taken:
                 taken.add(document["id"])
                 yield document
     if not taken:
-        raise CorpusError(f"{root}: this Python has no source files of its standard library to read docstrings from.")
+        raise CorpusError(f"{root}: this Python has no source files of its standard library.")
 
 
 def write_stdlib_corpus(path: str | Path, force: bool = False) -> int:
-    """Write the documents as JSON Lines and return their number; over another file only with `force`.
+    """Write the documents as JSON Lines and return their number. Replaces a file only with `force`.
 
-    A file appears when it is whole. Raises ConfigError, ExistsError and StoreError as `open_output`, and CorpusError.
+    The file appears when it is complete. Raises ConfigError, ExistsError and StoreError as `open_output`, and
+    CorpusError.
     """
     count = 0
     with open_output(Path(path), "-o", force) as file:
@@ -64,20 +66,18 @@ def write_stdlib_corpus(path: str | Path, force: bool = False) -> int:
 
 
 def _source_files(root: Path) -> list[Path]:
-    found = []
+    paths = []
     for folder, folders, names in os.walk(root):
         folders[:] = [name for name in folders if name not in _LEFT_OUT]
-        found += [Path(folder, name) for name in names if name.endswith(".py")]
-    return sorted(found, key=lambda path: path.relative_to(root).parts)
+        paths += [Path(folder, name) for name in names if name.endswith(".py")]
+    return sorted(paths, key=lambda path: path.relative_to(root).parts)
 
 
 def _parsed(path: Path) -> ast.Module | None:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the library's own code: invalid escapes and the like
-            return ast.parse(read_regular(path))
-    except (SyntaxError, ValueError):
-        return None
+    with warnings.catch_warnings(), suppress(SyntaxError, ValueError):
+        warnings.simplefilter("ignore")  # about the library's code, such as invalid escapes
+        return ast.parse(read_regular(path))
+    return None
 
 
 def _module_name(relative: Path) -> str:
@@ -93,17 +93,17 @@ def _documents(tree: ast.Module, module: str) -> Iterator[dict[str, Any]]:
             yield {"id": name, "text": text, "module": module, "kind": kind, "line": line}
 
 
-def _taken_over(tree: ast.Module, module: str, root: Path) -> Iterator[dict[str, Any]]:
-    """The documents of the private modules that a public one only hands on, under its own name."""
-    for name in _handed_on(tree):
+def _reexported(tree: ast.Module, module: str, root: Path) -> Iterator[dict[str, Any]]:
+    """Yield the documents of private modules that a public module imports whole, under the public name."""
+    for name in _private_sources(tree):
         source = root.joinpath(*name.split(".")).with_suffix(".py")
         private = _parsed(source) if source.is_file() else None
         if private is not None:
             yield from _documents(private, module)
 
 
-def _handed_on(tree: ast.Module) -> Iterator[str]:
-    """Private modules of which a module takes everything, or in whose name it puts them."""
+def _private_sources(tree: ast.Module) -> Iterator[str]:
+    """Yield the private modules that a module imports whole, or replaces itself with."""
     for node in ast.walk(tree):
         match node:
             case ast.ImportFrom(module=str(name), names=[ast.alias(name="*")], level=0) if _is_private(name):
@@ -115,7 +115,7 @@ def _handed_on(tree: ast.Module) -> Iterator[str]:
 
 
 def _walk(node: ast.AST, name: str, kind: str) -> Iterator[tuple[_Documented, str, str]]:
-    """The node and all that can have a docstring inside it, also under if, try and with, in source order."""
+    """Yield the node and everything in it that can have a docstring, also under if, try and with, in source order."""
     if isinstance(node, _Documented):
         yield node, name, kind
     inner = "method" if kind == "class" else "function"
@@ -129,10 +129,10 @@ def _walk(node: ast.AST, name: str, kind: str) -> Iterator[tuple[_Documented, st
 
 
 def _is_private(name: str) -> bool:
-    """Whether any part of a dotted name is the library's own business: `_bootstrap`, but not `__init__`."""
+    """Return whether any part of a dotted name is private, such as `_bootstrap` but not `__init__`."""
     return any(part.startswith("_") and not part.startswith("__") for part in name.split("."))
 
 
 def _storable(text: str) -> bool:
-    """A few docstrings write out NUL characters or lone surrogates, which no reader of a corpus accepts."""
+    """Return whether corpus readers accept a text: a few docstrings contain NUL characters or lone surrogates."""
     return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)

@@ -1,4 +1,4 @@
-"""`isotrope doctor`: what this machine has, what will run on it and why, and what is wrong with it."""
+"""`isotrope doctor`: the hardware, the backends that run on it and why, and any problems."""
 
 import os
 import platform
@@ -7,7 +7,6 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -15,9 +14,17 @@ from typing import Any, get_args
 
 import click
 
+from indexer.errors import ConfigError, MachineError
+from indexer.lazy import install_line
+from indexer.system import control_group
+from indexer.system.cache import cache_folder
+from indexer.system.processor import Processor
+from indexer.system.threads import available_cores, single_torch_thread
+from indexer.system.versions import library_versions, version_of
 from search.cli.options import json_option
+from search.text import size
 
-# Instructions that decide how fast matrix products are, as Linux names them.
+# Instructions that decide the speed of matrix products, by their Linux names.
 _INSTRUCTIONS = (
     "avx", "fma", "avx2", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_int8", "amx_bf16",
     "asimd", "asimddp", "i8mm", "bf16", "sve", "sve2",
@@ -26,18 +33,19 @@ _POOLS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _LIMITING = (
     "ATEN_CPU_CAPABILITY", "DNNL_MAX_CPU_ISA", "FAISS_SIMD_LEVEL", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA",
 )  # fmt: skip
-_OTHERS = ("CUDA_VISIBLE_DEVICES", "ISOTROPE_BACKEND", "ISOTROPE_CACHE", "OPENBLAS_CORETYPE", "TMPDIR")
+_VARIABLES = (*_POOLS, *_LIMITING, "CUDA_VISIBLE_DEVICES", "ISOTROPE_BACKEND", "ISOTROPE_CACHE", "OPENBLAS_CORETYPE",
+              "TMPDIR")  # fmt: skip
 _DRIVER = Path("/dev/nvidiactl")
-_AMPERE = 8  # the first generation of CUDA's GPUs that multiplies bfloat16
-_PRODUCT = (256, 384, 1536)  # rows and sizes of a layer, as in a small encoder
-_LITTLE_SPACE, _LITTLE_MEMORY = 1 << 30, 2 << 30
-_FEW_FILES = 1024  # open at a time: a large index has a file a segment, and a server a socket a client
-_GAIN = 1.5  # of int8 products over float32; at 1.1 encoding took half as long again, at 3.2 it took half the time
+_AMPERE = 8  # the first major CUDA capability with bfloat16 products
+_PRODUCT = (256, 384, 1536)  # rows and sizes of a layer of a small encoder
+_LOW_DISK, _LOW_MEMORY = 1 << 30, 2 << 30
+_FEW_FILES = 1024  # open files: a large index needs one a segment, and a server a socket a client
+_GAIN = 1.5  # least gain of int8 over float32: with 1.1 encoding took half as long again, with 3.2 half the time
 
 
 @dataclass(frozen=True)
 class Cores:
-    """Numbers of cores: in the machine, allowed to this process, paid for by the container (None: no limit), used."""
+    """Cores of the machine, those allowed to this process, the container's limit (None: no limit), and those used."""
 
     present: int
     allowed: int
@@ -47,7 +55,7 @@ class Cores:
 
 @dataclass(frozen=True)
 class Disk:
-    """A folder for files, the bytes free there, and why it cannot be written (empty: it can)."""
+    """A folder for files, its free bytes, and the reason why it is not writable (empty if it is)."""
 
     folder: str
     free: int
@@ -56,7 +64,7 @@ class Disk:
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU as torch sees it: CUDA's capability such as "9.0", and whether its hardware multiplies bfloat16."""
+    """A GPU that torch sees: its CUDA capability, such as "9.0", and whether its hardware multiplies bfloat16."""
 
     name: str
     bytes: int
@@ -66,7 +74,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Faiss:
-    """The GPUs that FAISS sees, its build, the instructions that it and its own BLAS chose; or why it cannot load."""
+    """The GPUs that FAISS sees, its build options, the instruction sets of FAISS and its BLAS; or the import error."""
 
     gpus: int = 0
     options: str = ""
@@ -77,7 +85,7 @@ class Faiss:
 
 @dataclass(frozen=True)
 class Machine:
-    """Facts about this machine. Sizes are in bytes; rates are 10^9 operations a second of torch on one thread."""
+    """Facts about this machine. Sizes are in bytes; rates are GFLOP/s of torch on one thread."""
 
     system: str
     processor: str
@@ -87,9 +95,9 @@ class Machine:
     memory_limit: int | None
     gpus: tuple[Gpu, ...]
     nvidia_driver: bool
-    torch_cuda: str  # the version of CUDA that torch was built for; empty: for CPUs
-    torch_level: str  # instructions of torch's own loops
-    openvino: tuple[str, ...] | None  # number types it computes in by hardware; None: not installed
+    torch_cuda: str  # CUDA version of the torch build; empty for a CPU build
+    torch_level: str  # instruction set of torch's own loops
+    openvino: tuple[str, ...] | None  # number types that it computes in hardware; None: not installed
     faiss: Faiss
     temporary: Disk
     cache: Disk
@@ -110,7 +118,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Problem:
-    """A fault and its fix; nothing can run with a serious one."""
+    """A problem and its fix. A serious problem stops everything."""
 
     what: str
     way_out: str
@@ -118,44 +126,39 @@ class Problem:
 
 
 def examine() -> Machine:
-    """Collect the facts. This imports torch, FAISS and OpenVINO, and times products for some milliseconds."""
+    """Return the facts. Imports torch, FAISS and OpenVINO, and times matrix products for some milliseconds."""
     import torch
 
-    from indexer.system.cache import cache_folder
-    from indexer.system.control_group import memory_limit
-    from indexer.system.processor import Processor
-    from indexer.system.versions import library_versions
+    from indexer.encoders.openvino.graph import openvino
 
     processor = Processor.here()
+    types = openvino().Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES") if version_of("openvino") else None
     return Machine(
         system=f"{platform.system()} {platform.release()}, {platform.machine()}",
         processor=processor.name,
         instructions=tuple(name for name in _INSTRUCTIONS if name in processor.flags),
         cores=_cores(),
         memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        memory_limit=memory_limit(),
+        memory_limit=control_group.memory_limit(),
         gpus=_gpus(),
         nvidia_driver=_DRIVER.exists(),
         torch_cuda=torch.version.cuda or "",
         torch_level=torch.backends.cpu.get_cpu_capability(),
-        openvino=_openvino(),
+        openvino=None if types is None else tuple(types),
         faiss=_faiss(),
         temporary=_disk(Path(tempfile.gettempdir())),
         cache=_disk(cache_folder()),
         open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
-        environment={name: os.environ[name] for name in sorted({*_POOLS, *_LIMITING, *_OTHERS}) if name in os.environ},
+        environment={name: os.environ[name] for name in sorted(_VARIABLES) if name in os.environ},
         versions=library_versions(("faiss-gpu-cuvs",)),
         rates=_rates(),
     )
 
 
 def _cores() -> Cores:
-    from indexer.system.control_group import cpu_limit
-    from indexer.system.threads import available_cores
-
     present = os.sysconf("SC_NPROCESSORS_ONLN")
     affinity = getattr(os, "sched_getaffinity", None)
-    return Cores(present, len(affinity(0)) if affinity else present, cpu_limit(), available_cores())
+    return Cores(present, len(affinity(0)) if affinity else present, control_group.cpu_limit(), available_cores())
 
 
 def _gpus() -> tuple[Gpu, ...]:
@@ -167,49 +170,35 @@ def _gpus() -> tuple[Gpu, ...]:
     )
 
 
-def _openvino() -> tuple[str, ...] | None:
-    from indexer.encoders.openvino.graph import openvino
-    from indexer.system.versions import version_of
-
-    if not version_of("openvino"):
-        return None
-    return tuple(openvino().Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"))
-
-
 def _faiss() -> Faiss:
     from threadpoolctl import threadpool_info
 
     from indexer.ann.faiss_index import import_faiss
-    from indexer.errors import MachineError
 
     try:
         module: Any = import_faiss()
     except MachineError as error:
         return Faiss(error=str(error))
-    config = getattr(module, "SIMDConfig", None)  # since 1.14 it chooses as it runs
-    level = config.get_level_name() if config else ""
+    config = getattr(module, "SIMDConfig", None)  # FAISS 1.14 and later choose at run time
     kernels = [library.get("architecture") for library in threadpool_info() if "faiss" in library["filepath"]]
-    blas = next((name for name in kernels if name), "")
-    return Faiss(module.get_num_gpus(), module.get_compile_options().strip(), level, blas)
+    return Faiss(module.get_num_gpus(), module.get_compile_options().strip(), config.get_level_name() if config else "",
+                 next(filter(None, kernels), ""))  # fmt: skip
 
 
 def _disk(folder: Path) -> Disk:
     """Return the facts of a folder, or of the nearest parent that exists."""
     parent = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
-    reason = ""
     try:
-        with tempfile.TemporaryFile(dir=parent):
-            pass
+        tempfile.TemporaryFile(dir=parent).close()
+        reason = ""
     except OSError as error:
         reason = error.strerror or str(error)
     return Disk(str(folder), shutil.disk_usage(parent).free, reason)
 
 
 def _rates() -> dict[str, float]:
-    """Return the rate of each number type that torch can multiply."""
+    """Return the GFLOP/s of each number type that torch can multiply."""
     import torch
-
-    from indexer.system.threads import single_torch_thread
 
     rows, inner, columns = _PRODUCT
     rates: dict[str, float] = {}
@@ -223,8 +212,7 @@ def _rates() -> dict[str, float]:
                     times.append(time.perf_counter())
             except (AttributeError, RuntimeError, NotImplementedError):
                 continue
-            fastest = min(end - start for start, end in pairwise(times))
-            rates[kind] = 2e-9 * rows * inner * columns / fastest
+            rates[kind] = 2e-9 * rows * inner * columns / min(end - start for start, end in pairwise(times))
     return rates
 
 
@@ -232,84 +220,71 @@ def choices(machine: Machine, device: str = "auto") -> list[Choice]:
     """Return the choices for a device. Raises ConfigError and MachineError as `choose_device` and `named_backend`."""
     from indexer.encoders.batching import CPU_TOKENS
     from indexer.encoders.device import choose_device
+    from indexer.encoders.transformer import GPU_TOKENS
     from indexer.recipe.config import Precision
-    from indexer.recipe.run_options import RunOptions
 
-    options = RunOptions(device=device)
-    if choose_device(device).type == "cpu":
-        batches = (f"{CPU_TOKENS:,} tokens", "of texts of one length, as far as they go: fits a core's cache")
-    else:
-        from indexer.encoders.transformer import GPU_TOKENS
-
-        batches = (f"{GPU_TOKENS:,} tokens", "a GPU wants large batches")
-    faiss = machine.faiss
+    on_cpu, cores, faiss = choose_device(device).type == "cpu", machine.cores, machine.faiss
+    batches = "texts of similar length; a batch fits the cache of a core" if on_cpu else "GPUs need large batches"
+    threads = "one per core"
+    if cores.limit is not None and cores.limit < cores.allowed:
+        threads = f"the container is limited to {cores.limit:g} of {cores.allowed} cores"
+    elif cores.allowed != cores.present:
+        threads += f"; this process may use {cores.allowed} of {cores.present}"
     search = f"FAISS, {faiss.level or faiss.options}{faiss.blas and f', matrix products {faiss.blas}'}"
     search += f", {faiss.gpus} GPUs" if faiss.gpus else ""
     return [
-        *(Choice(f"encode, {precision}", *_encoder(precision, options, machine)) for precision in get_args(Precision)),
+        *(Choice(f"encode, {precision}", *_encoder(precision, device, machine)) for precision in get_args(Precision)),
         Choice("encode one or two queries", "numpy, float32",
-               "of a BERT in float32: done before torch or OpenVINO are imported; other models as many texts"),
-        Choice("batches", *batches),
-        Choice("threads", f"{machine.cores.used}", _why_threads(machine.cores)),
+               "for BERT models in float32, to answer before torch or OpenVINO load; other models use the above"),
+        Choice("batches", f"{CPU_TOKENS if on_cpu else GPU_TOKENS:,} tokens", batches),
+        Choice("threads", f"{cores.used}", f"{threads}; each encodes whole batches, so their number changes no bit"),
         *([] if faiss.error else [Choice("search", search, f"built with: {faiss.options}")]),
         Choice("find near-duplicates", *_join(machine, device)),
     ]  # fmt: skip
 
 
-def _encoder(precision: Any, options: Any, machine: Machine) -> tuple[str, str]:
+def _encoder(precision: Any, device_name: str, machine: Machine) -> tuple[str, str]:
     """Return the backend for a precision class, and the reason."""
     from indexer.encoders.device import choose_device, compute_dtype
     from indexer.encoders.load import named_backend, suits_openvino
-
-    device, backend = choose_device(options.device), named_backend(options)
-    if precision == "int8":
-        if machine.openvino is None or device.type != "cpu":
-            why = "it is not installed" if machine.openvino is None else "it runs on the CPU"
-            return "nothing", f"OpenVINO computes int8, and {why}"
-        return f"openvino, int8 and {_hint(precision)}", f"as the recipe says; {_measured(machine, 'int8', 'float32')}"
-    if backend == "numpy":
-        return "numpy, float32", "ISOTROPE_BACKEND names it"
-    if backend == "openvino" or (backend == "auto" and suits_openvino(options)):
-        if machine.openvino is None:
-            return "nothing", "ISOTROPE_BACKEND names openvino, which is not installed"
-        return f"openvino, {_hint(precision)}", _why_type(precision, _hint(precision) == "bf16", machine)
-    dtype = str(compute_dtype(precision, options.half, device)).removeprefix("torch.")
-    if device.type == "cpu":
-        return f"torch, {dtype} on cpu", _why_type(precision, dtype == "bfloat16", machine)
-    return f"torch, {dtype} on {device}", "the GPU is taken wherever there is one"
-
-
-def _hint(precision: Any) -> str:
     from indexer.encoders.openvino.backend import inference_precision
     from indexer.encoders.openvino.graph import openvino
+    from indexer.recipe.run_options import RunOptions
 
-    return inference_precision(openvino().Core(), precision)
-
-
-def _why_type(precision: str, half: bool, machine: Machine) -> str:
+    options = RunOptions(device=device_name)
+    device, backend, is_int8 = choose_device(device_name), named_backend(options), precision == "int8"
+    if is_int8 and (machine.openvino is None or device.type != "cpu"):
+        reason = "is not installed" if machine.openvino is None else "runs only on the CPU"
+        return "nothing", f"only OpenVINO computes int8, and OpenVINO {reason}"
+    if backend == "numpy" and not is_int8:
+        return "numpy, float32", "ISOTROPE_BACKEND names numpy"
+    if is_int8 or backend == "openvino" or (backend == "auto" and suits_openvino(options)):
+        if machine.openvino is None:
+            return "nothing", "ISOTROPE_BACKEND names openvino, which is not installed"
+        kind = inference_precision(openvino().Core(), precision)
+        runs = f"openvino, {'int8 and ' if is_int8 else ''}{kind}"
+    else:
+        kind = str(compute_dtype(precision, options.half, device)).removeprefix("torch.")
+        runs = f"torch, {kind} on {device}"
+        if device.type != "cpu":
+            return runs, "a GPU is preferred"
+    if is_int8:
+        return runs, f"set by the recipe; {_measured(machine, 'int8', 'float32')}"
     if precision == "float32":
-        return f"the class float32 is computed in nothing else: {_measured(machine, 'float32').partition(' ')[2]}"
-    has = "has instructions for bfloat16" if half else "has no instructions for bfloat16; float32 is of the same class"
-    return f"the processor {has}: {_measured(machine, 'bfloat16', 'float32')}"
+        return runs, f"class float32 allows no other type: {_measured(machine, 'float32').partition(' ')[2]}"
+    has = "" if kind in ("bf16", "bfloat16") else "no "
+    return runs, f"the processor has {has}bfloat16 instructions: {_measured(machine, 'bfloat16', 'float32')}"
 
 
 def _measured(machine: Machine, *kinds: str) -> str:
     rates = {kind: f"{rate:,.0f} GFLOP/s a thread" for kind, rate in machine.rates.items()}
-    return ", ".join(f"{kind} {rates.get(kind, 'not at all')}" for kind in kinds)
-
-
-def _why_threads(cores: Cores) -> str:
-    if cores.limit is not None and cores.limit < cores.allowed:
-        return f"the container pays for {cores.limit:g} of {cores.allowed} cores; each thread takes whole batches"
-    left = "" if cores.allowed == cores.present else f" of {cores.present}, as the process is told"
-    return f"one a core{left}; each takes whole batches, so that bits do not depend on how many there are"
+    return ", ".join(f"{kind} {rates.get(kind, 'not supported')}" for kind in kinds)
 
 
 def _join(machine: Machine, device: str) -> tuple[str, str]:
-    """Return the number type that near-duplicates are found in, and the reason."""
+    """Return the number type of the near-duplicate search, and the reason."""
     import numpy as np
 
-    from indexer.errors import ConfigError
     from search.dedup.join.codes import choose_kernel, fit_basis
     from search.dedup.settings import JoinOptions
 
@@ -321,95 +296,66 @@ def _join(machine: Machine, device: str) -> tuple[str, str]:
     kernel = choose_kernel(fit_basis(rows / np.linalg.norm(rows, axis=1, keepdims=True), 0.95), options)
     kind = str(kernel.dtype).removeprefix("torch.")
     if kernel.device.type != "cpu":
-        return f"{kind} on {kernel.device}", "the GPU is taken wherever there is one"
+        return f"{kind} on {kernel.device}", "a GPU is preferred"
     measured = _measured(machine, kind, *(name for name in ("int8", "float32") if name != kind))
-    return f"{kind} on cpu", f"int8 where its products are exact and won a race: {measured}"
+    return f"{kind} on cpu", f"int8 is used if its products are exact and were faster in a trial: {measured}"
 
 
 def problems(machine: Machine) -> list[Problem]:
     """Return the problems, the serious ones first."""
-    found = [*_library_problems(machine), *_thread_problems(machine), *_speed_problems(machine)]
-    return sorted([*found, *_space_problems(machine)], key=lambda problem: not problem.serious)
-
-
-def _library_problems(machine: Machine) -> Iterator[Problem]:
-    from indexer.lazy import install_line
-
-    if machine.faiss.error:
-        what, _, way_out = machine.faiss.error.partition(" Run: ")
-        yield Problem(what, f"Run: {way_out}", serious=True)
-    if machine.gpus:
-        return
-    if machine.openvino is None:
-        yield Problem("OpenVINO, the faster way to encode on a CPU, is not installed.", install_line("fast"))
-    if machine.torch_cuda and machine.nvidia_driver:
-        yield Problem(f"torch, built for CUDA {machine.torch_cuda}, sees no GPU, though a driver is there.",
-                      "Compare the driver's version (nvidia-smi) and CUDA_VISIBLE_DEVICES.")  # fmt: skip
-    elif machine.torch_cuda:
-        yield Problem(f"torch is built for CUDA {machine.torch_cuda}, gigabytes of libraries, and there is no GPU.",
-                      'Install its CPU wheel, whose address pytorch.org shows under "Get started".')  # fmt: skip
-    elif machine.nvidia_driver:
-        yield Problem("there is an NVIDIA driver, but torch is built for CPUs.",
-                      'Install a wheel of torch for CUDA; pytorch.org shows it under "Get started".')  # fmt: skip
-
-
-def _thread_problems(machine: Machine) -> Iterator[Problem]:
-    cores = machine.cores
-    for name in _POOLS:
-        given = machine.environment.get(name, "").partition(",")[0]
-        if given.isdigit() and int(given) > cores.used:
-            yield Problem(f"{name} is {given}, but {cores.used} cores may be used: threads wait for one another.",
-                          f"Unset it, or set it to {cores.used}.")  # fmt: skip
-    if cores.limit is not None and cores.limit < cores.allowed and "OMP_NUM_THREADS" not in machine.environment:
-        what = f"the container pays for {cores.limit:g} cores of {cores.allowed}, which libraries' own threads ignore."
-        yield Problem(what, f"Set OMP_NUM_THREADS={cores.used}.")
-
-
-def _speed_problems(machine: Machine) -> Iterator[Problem]:
-    for name in _LIMITING:
-        if name in machine.environment:
-            what = f"{name}={machine.environment[name]} leaves instructions of this processor out."
-            yield Problem(what, f"Unset {name}.")
-    if "x86_64" in machine.system and machine.instructions and "avx2" not in machine.instructions:
-        yield Problem("the processor has no AVX2: products of matrices take several times as long.",
-                      "Take a newer processor for more than a few thousand documents.")  # fmt: skip
-    int8, floats = machine.rates.get("int8", 0.0), machine.rates["float32"]
-    if machine.openvino is not None and int8 < _GAIN * floats and not machine.gpus:
-        what = f"int8 products are hardly faster than float32 here: {int8:,.0f} against {floats:,.0f} GFLOP/s a thread."
-        yield Problem(what, 'encoder.precision = "int8" saves no time: leave it at "bfloat16".')
-
-
-def _space_problems(machine: Machine) -> Iterator[Problem]:
-    from search.text import size
-
+    cores, environment, cuda, driver = machine.cores, machine.environment, machine.torch_cuda, machine.nvidia_driver
+    int8, float32 = machine.rates.get("int8", 0.0), machine.rates["float32"]
     memory = min(machine.memory, machine.memory_limit or machine.memory)
-    if memory < _LITTLE_MEMORY:
-        yield Problem(f"there are {size(memory)} of memory; torch and a small model take about one GiB.",
-                      "Give more, or encode with a static table (configs/static.toml).")  # fmt: skip
-    for disk, use, variable in (
-        (machine.temporary, "temporary files", "TMPDIR"),
-        (machine.cache, "the cache", "ISOTROPE_CACHE"),
-    ):
-        about, way_out = (
-            f"{disk.folder}, the folder of {use},",
-            f"Name another folder with the environment variable {variable}.",
-        )
-        if disk.reason:
-            yield Problem(f"{about} cannot be written ({disk.reason}).", way_out)
-        elif disk.free < _LITTLE_SPACE:
-            yield Problem(f"{about} has {size(disk.free)} left.", f"Free some. {way_out}")
-    if 0 <= machine.open_files < _FEW_FILES:  # negative: no limit
-        yield Problem(f"at most {machine.open_files} files may be open at a time.", f"ulimit -n {4 * _FEW_FILES}")
+    limit = cores.allowed if cores.limit is None else cores.limit
+    no_gpu = not machine.gpus
+    faiss, _, command = machine.faiss.error.partition(" Run: ")
+    pools = {name: environment.get(name, "").partition(",")[0] for name in _POOLS}
+    folders = ((machine.temporary, "temporary files", "TMPDIR"), (machine.cache, "the cache", "ISOTROPE_CACHE"))
+    checks = [
+        (no_gpu and machine.openvino is None,
+         "OpenVINO, the faster backend on CPUs, is not installed.", install_line("fast")),
+        (no_gpu and cuda and driver, f"torch, built for CUDA {cuda}, sees no GPU, but an NVIDIA driver is installed.",
+         "Check the driver version (nvidia-smi) and CUDA_VISIBLE_DEVICES."),
+        (no_gpu and cuda and not driver, f"torch is built for CUDA {cuda}, gigabytes of libraries, but has no GPU.",
+         'Install its CPU wheel, listed at pytorch.org under "Get started".'),
+        (no_gpu and driver and not cuda, "an NVIDIA driver is installed, but torch is built for CPUs.",
+         'Install a wheel of torch for CUDA, listed at pytorch.org under "Get started".'),
+        *((count.isdigit() and int(count) > cores.used,
+           f"{name} is {count}, but this process may use {cores.used} cores: threads wait for each other.",
+           f"Unset it, or set it to {cores.used}.") for name, count in pools.items()),
+        (limit < cores.allowed and "OMP_NUM_THREADS" not in environment,
+         f"the container is limited to {limit:g} of {cores.allowed} cores; libraries start a thread per core anyway.",
+         f"Set OMP_NUM_THREADS={cores.used}."),
+        *((name in environment, f"{name}={environment.get(name)} disables instructions of this processor.",
+           f"Unset {name}.") for name in _LIMITING),
+        ("x86_64" in machine.system and machine.instructions and "avx2" not in machine.instructions,
+         "the processor has no AVX2: matrix products take several times as long.",
+         "Use a newer processor for more than a few thousand documents."),
+        (no_gpu and machine.openvino is not None and int8 < _GAIN * float32,
+         f"int8 products are hardly faster than float32: {int8:,.0f} and {float32:,.0f} GFLOP/s a thread.",
+         'encoder.precision = "int8" saves no time: keep "bfloat16".'),
+        (memory < _LOW_MEMORY, f"only {size(memory)} of memory; torch and a small model take about 1 GiB.",
+         "Add memory, or encode with a static table (configs/static.toml)."),
+        *((disk.reason or disk.free < _LOW_DISK,
+           f"{disk.folder}, the folder of {use}, "
+           + (f"is not writable ({disk.reason})." if disk.reason else f"has {size(disk.free)} left."),
+           f"{'' if disk.reason else 'Free space. '}Set the environment variable {variable} to another folder.")
+          for disk, use, variable in folders),
+        (0 <= machine.open_files < _FEW_FILES,  # negative: no limit
+         f"this process may open only {machine.open_files} files.", f"ulimit -n {4 * _FEW_FILES}"),
+    ]  # fmt: skip
+    serious = [Problem(faiss, f"Run: {command}", serious=True)] if faiss else []
+    return [*serious, *(Problem(what, fix) for applies, what, fix in checks if applies)]
 
 
 @click.command("doctor")
-@click.option("--device", default="auto", show_default=True, help="Where it would run: auto, cpu, cuda, cuda:N or mps.")
+@click.option("--device", default="auto", show_default=True, help="Device to examine: auto, cpu, cuda, cuda:N or mps.")
 @json_option
 def command(device: str, as_json: bool) -> None:
     """Show the hardware, the chosen backends and any problems.
 
-    Libraries are imported, and products of matrices race for some milliseconds. Exits with 1 if something that is
-    needed is broken; what is merely slow is a warning.
+    Imports the libraries and times matrix products for some milliseconds. Exits with 1 if a required library is
+    broken; slow or scarce hardware is a warning.
 
     \b
     Examples:
@@ -419,20 +365,16 @@ def command(device: str, as_json: bool) -> None:
     from search.cli.output import print_facts, print_json, print_line
 
     machine = examine()
-    chosen, wrong = choices(machine, device), problems(machine)
-    passed = not any(problem.serious for problem in wrong)
+    chosen, faults = choices(machine, device), problems(machine)
+    passed = not any(problem.serious for problem in faults)
     if as_json:
-        print_json({
-            "found": asdict(machine),
-            "choices": [asdict(choice) for choice in chosen],
-            "problems": [asdict(problem) for problem in wrong],
-            "passed": passed,
-        })  # fmt: skip
+        lists = {"choices": list(map(asdict, chosen)), "problems": list(map(asdict, faults))}
+        print_json({"found": asdict(machine), **lists, "passed": passed})
     else:
         print_facts(_in_words(machine))
         click.echo()
         print_facts([(choice.task, f"{choice.runs}\n{choice.why}") for choice in chosen])
-        for problem in wrong:
+        for problem in faults:
             click.echo()
             print_line(f"{'broken' if problem.serious else 'warning'}: {problem.what} {problem.way_out}")
     if not passed:
@@ -440,27 +382,25 @@ def command(device: str, as_json: bool) -> None:
 
 
 def _in_words(machine: Machine) -> list[tuple[str, str]]:
-    from search.text import size
-
-    cores, limit = machine.cores, machine.memory_limit
-    paid = "" if cores.limit is None else f", time for {cores.limit:g}"
-    rates = ", ".join(f"{kind} {rate:,.0f}" for kind, rate in machine.rates.items())
-    gpus = "; ".join(f"{gpu.name}, {size(gpu.bytes)}, capability {gpu.capability}" for gpu in machine.gpus)
+    cores, limit, disks = machine.cores, machine.memory_limit, (machine.temporary, machine.cache)
+    temporary, cache = (f"{disk.folder}, {size(disk.free)} free" for disk in disks)
     faiss = machine.faiss.level or machine.faiss.options or "none"
     openvino = "not installed" if machine.openvino is None else ", ".join(machine.openvino)
-    facts = [
+    gpus = "; ".join(f"{gpu.name}, {size(gpu.bytes)}, capability {gpu.capability}" for gpu in machine.gpus)
+    rates = ", ".join(f"{kind} {rate:,.0f}" for kind, rate in machine.rates.items())
+    limited = "" if cores.limit is None else f", limited to {cores.limit:g}"
+    return [
         ("system", machine.system),
         ("processor", machine.processor),
-        ("instructions", ", ".join(machine.instructions) or "not told by the system"),
-        ("cores", f"{cores.used} used: {cores.present} present, {cores.allowed} allowed{paid}"),
-        ("memory", size(machine.memory) + ("" if limit is None else f", of which {size(limit)} may be used")),
-        ("GPUs", gpus or "none that torch sees"),
+        ("instructions", ", ".join(machine.instructions) or "not reported by the system"),
+        ("cores", f"{cores.used} used: {cores.present} present, {cores.allowed} allowed{limited}"),
+        ("memory", size(machine.memory) + ("" if limit is None else f", limited to {size(limit)}")),
+        ("GPUs", gpus or "none visible to torch"),
         ("products", f"{rates} GFLOP/s a thread (torch)"),
         ("libraries use", f"torch {machine.torch_level}; FAISS {faiss}; OpenVINO {openvino}"),
-        ("temporary files", f"{machine.temporary.folder}, {size(machine.temporary.free)} free"),
-        ("cache", f"{machine.cache.folder}, {size(machine.cache.free)} free"),
+        ("temporary files", temporary),
+        ("cache", cache),
         ("open files", f"at most {machine.open_files:,}" if machine.open_files >= 0 else "no limit"),
         ("versions", ", ".join(f"{name} {version}" for name, version in machine.versions.items())),
+        ("environment", ", ".join(f"{name}={value}" for name, value in machine.environment.items())),
     ]
-    environment = ", ".join(f"{name}={value}" for name, value in machine.environment.items())
-    return [*facts, *([("environment", environment)] if environment else [])]

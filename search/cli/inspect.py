@@ -1,4 +1,4 @@
-"""Look at an index: `isotrope inspect` and `isotrope verify`."""
+"""`isotrope inspect` and `isotrope verify`."""
 
 import sys
 from pathlib import Path
@@ -11,7 +11,7 @@ from search.cli.options import PATH, check_written, force_option, json_option, o
 
 @click.command("inspect")
 @click.argument("index", type=PATH)
-@click.option("--latency", is_flag=True, help="Time searches on this machine as well; nothing of it is stored.")
+@click.option("--latency", is_flag=True, help="Time searches on this machine too; the index stays unchanged.")
 @click.option("--recipe", is_flag=True, help="Print only the recipe: the settings that differ from the defaults.")
 @output_option("Write the facts to this file as JSON.")
 @force_option
@@ -19,7 +19,7 @@ from search.cli.options import PATH, check_written, force_option, json_option, o
 def inspect(index: Path, latency: bool, recipe: bool, **options: Any) -> None:
     """Show contents, build settings and measured recall of an index.
 
-    INDEX is a folder, or the URL of one in object storage (s3://, gs:// or az://).
+    INDEX is a path or a URL in object storage (s3://, gs:// or az://).
 
     \b
     Examples, on the index of `make demo`:
@@ -52,8 +52,8 @@ def inspect(index: Path, latency: bool, recipe: bool, **options: Any) -> None:
 def verify(index: Path, as_json: bool, quiet: bool) -> None:
     """Check every byte and count of an index.
 
-    INDEX is a folder, or the URL of one in object storage (s3://, gs:// or az://).
-    Prints what is wrong, a line each, and exits with 1 if anything is.
+    INDEX is a path or a URL in object storage (s3://, gs:// or az://).
+    Prints each problem on a line, and exits with 1 if there are any.
 
     \b
     Example, on the index of `make demo`:
@@ -65,16 +65,15 @@ def verify(index: Path, as_json: bool, quiet: bool) -> None:
 
     with ProgressBar(quiet) as progress:
         progress.phase("hashing files", None)
-        found = verify_index(index, lambda _: progress.advance(1))
+        report = verify_index(index, lambda _: progress.advance(1))
     if as_json:
-        print_json(vars(found) | {"index": str(found.index), "passed": found.passed})
-    elif found.passed:
+        print_json(vars(report) | {"index": str(report.index), "passed": report.passed})
+    elif report.passed:
         print_line(
-            f"{found.index} is in order: generation {found.generation}, {found.files:,} files, "
-            f"{found.documents:,} documents, {found.vectors_compared:,} vectors compared with their embeddings."
+            f"{report.index} is in order: generation {report.generation}, {report.files:,} files, "
+            f"{report.documents:,} documents, {report.vectors_compared:,} vectors compared with their embeddings."
         )
-    else:
-        for problem in found.problems:
-            print_line(problem)
-    if not found.passed:
+    for problem in () if as_json else report.problems:
+        print_line(problem)
+    if not report.passed:
         sys.exit(1)

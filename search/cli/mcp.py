@@ -15,17 +15,15 @@ _OF_HTTP = ("host", "port", "api_key_file")
 @click.argument("index", type=PATH)
 @click.option("--http", is_flag=True, help="Answer over HTTP at /mcp instead of over standard input and output.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="With --http: address to listen on.")
-@click.option(
-    "--port", type=int, default=8081, show_default=True, help="With --http: port to listen on; 0: any that is free."
-)
+@click.option("--port", type=int, default=8081, show_default=True, help="With --http: port to listen on; 0: any free.")
 @server_options
 def command(index: Path, **options: Any) -> None:
     """Serve an index to agents over the Model Context Protocol.
 
-    INDEX is a folder, or the URL of one in object storage (s3://, gs:// or az://).
-    An agent's program starts this command and speaks to it over standard input and output, until it closes the input;
-    remarks go to standard error. The tools are search, fetch and search_documents. `isotrope serve` answers agents at
-    /mcp as well.
+    INDEX is a path or a URL in object storage (s3://, gs:// or az://).
+    An agent's program starts this command and talks to it over standard input and output, until it closes the input;
+    notes go to standard error. The tools are search, fetch and search_documents. `isotrope serve` answers agents at
+    /mcp too.
 
     \b
     Examples, on the index of `make demo`:
@@ -35,18 +33,18 @@ def command(index: Path, **options: Any) -> None:
     source, default = click.get_current_context().get_parameter_source, click.core.ParameterSource.DEFAULT
     given = [name for name in _OF_HTTP if source(name) is not default]
     if given and not options["http"]:
-        raise click.UsageError(f"--{given[0].replace('_', '-')} is for a server that listens: add --http.")
+        raise click.UsageError(f"--{given[0].replace('_', '-')} is for a server over HTTP. Fix: add --http.")
     require_agents()
     if options["http"]:
         from search.server.app import serve_agents
 
         listen(index, options, serve_agents, "/mcp", "call")
     else:
-        _speak(index, options)
+        _serve_standard_streams(index, options)
 
 
 def require_agents() -> None:
-    """Raises MachineError where what serves agents is not installed."""
+    """Raise MachineError if a package of the agent server is not installed."""
     from indexer.errors import MachineError
     from indexer.lazy import install_line
 
@@ -59,14 +57,13 @@ def require_agents() -> None:
         ) from error
 
 
-def _speak(index: Path, options: dict[str, Any]) -> None:
-    """Over standard input and output."""
+def _serve_standard_streams(index: Path, options: dict[str, Any]) -> None:
     from search.server.mcp.standard_streams import take_standard_streams
 
-    streams = take_standard_streams()  # first of all: what loads the index may print
+    streams = take_standard_streams()  # before anything else, because loading the index may print
     from search.server.app import speak
 
     log_to_stderr()
     settings = settings_of(index, options)
-    note(f"{settings.name} is opened for an agent on standard input and output")
+    note(f"{settings.name} is open for an agent on standard input and output")
     speak(engine_of(index, options), settings, streams, note)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _SECTIONS = {
     "encode": "Encoding",
-    "build": "Building, beside it",
+    "build": "Building, in parallel",
     "storage": "Storage, by layer of the index directory",
     "serve": "Serving",
     "dedup": "Near-duplicates, on CPU cores",
@@ -25,21 +25,18 @@ _SECTIONS = {
 @click.command("plan")
 @click.option("--documents", required=True, metavar="N", help="Documents of the corpus, such as 63905, 20M or 1e9.")
 @click.option("--tokens", type=float, default=128, show_default=True, help="Mean tokens of a document.")
-@click.option("--text-bytes", type=float, default=0, metavar="B", help="Mean bytes of a document's text; 0: as many a "
-              "token as in what was measured.")  # fmt: skip
-@click.option(
-    "--model", metavar="NAME|FOLDER", help="Encoder, by a known name or by its folder. Default: the recipe's."
-)
+@click.option("--text-bytes", type=float, default=0, metavar="B", help="Mean bytes of a document's text; 0: the "
+              "measured bytes a token.")  # fmt: skip
+@click.option("--model", metavar="NAME|FOLDER", help="Encoder: a known name or a folder. Default: the recipe's.")
 @recipe_options
-@click.option("--dim", type=int, help="Leading directions kept, at most as many as the model's dimensions; as "
-              "whitening.dim.")  # fmt: skip
+@click.option("--dim", type=int, help="Leading directions kept, at most the model's dimensions; as whitening.dim.")
 @click.option("--embeddings", type=click.Choice(["float32", "float16"]), help="As store.embeddings.")
-@click.option("--chunk", type=int, metavar="TOKENS", help="Windows of so many tokens, as chunk.tokens.")
-@click.option("--gpus", type=int, default=0, show_default=True, help="GPUs that encode; 0: the cores do.")
+@click.option("--chunk", type=int, metavar="TOKENS", help="Tokens of a window, as chunk.tokens.")
+@click.option("--gpus", type=int, default=0, show_default=True, help="GPUs that encode; 0: encode on the cores.")
 @click.option("--gpu", default="", metavar="KIND", help="h100 (the default), h200, b200, a100, l40s, l4, a10, v100 or "
               "t4.")  # fmt: skip
 @click.option("--cores", type=int, default=0, show_default=True, help="CPU cores; 0: 8 a GPU, or 8.")
-@click.option("--amx", is_flag=True, help="The cores multiply in bfloat16 by instructions of their own.")
+@click.option("--amx", is_flag=True, help="The cores have bfloat16 instructions.")
 @click.option("--memory", default="0", show_default=True, metavar="SIZE", help="Memory of a host that serves, such as "
               "256G; 0: no limit.")  # fmt: skip
 @click.option("--gpu-price", type=float, default=0, help="Money for an hour of a GPU.")
@@ -52,9 +49,9 @@ _SECTIONS = {
 def command(**options: Any) -> None:
     """Estimate time, storage, hosts and cost for a corpus of any size.
 
-    Nothing is run: every figure is arithmetic on constants, and is shown with it. Constants were measured on builds
-    and joins of this project, with date and machine, or are said to be extrapolated. Memory is in powers of 1024,
-    figures in powers of 1000.
+    Nothing runs: every figure is computed from constants and shown with its arithmetic. Constants were measured on
+    builds and joins of this project, with date and machine, or are marked as extrapolated. --memory is in powers of
+    1024, figures are in powers of 1000.
 
     \b
     Examples:
@@ -92,18 +89,22 @@ def _settings(options: Mapping[str, Any]) -> "PlanSettings":
 
 
 def _show(plan: "Plan") -> None:
-    """Sections of figures, each with its arithmetic below; then the constants, and what is not known."""
-    asked = plan.settings
-    click.echo(f"{asked.documents:,} documents of {asked.tokens:g} tokens, {plan.shape.name}, {asked.rows:,} vectors")
+    """Print the sections of figures with their arithmetic, then the constants and the notes."""
+    corpus = plan.settings
+    click.echo(
+        f"{corpus.documents:,} documents of {corpus.tokens:g} tokens, {plan.shape.name}, {corpus.rows:,} vectors"
+    )
     for section, title in _SECTIONS.items():
         lines = [line for line in plan.ledger.lines if line.key.startswith(f"{section}.")]
         if lines:
             click.echo(f"\n{click.style(title, bold=True)}")
             _show_lines(lines)
-    used = list(plan.ledger.used())
     click.echo(f"\n{click.style('Constants', bold=True)} (* above: extrapolated)")
-    rows = [[one.name, f"{one.shown}{_per(one.unit)}", one.source] for one in used]
-    _show_columns(rows)
+    # `shown` contains only the first word of a unit such as "bytes a row".
+    constants = [(item, " ".join([item.shown, *item.unit.split(" ")[1:]])) for item in plan.ledger.used()]
+    names, values = max(len(item.name) for item, _ in constants), max(len(value) for _, value in constants)
+    for item, value in constants:
+        click.echo(f"  {item.name:<{names}}  {value:<{values}}  {item.source}")
     for note in plan.notes:
         click.echo(f"note: {note}", err=True)
 
@@ -114,15 +115,3 @@ def _show_lines(lines: "list[Line]") -> None:
         mark = " *" if line.extrapolated else ""
         click.echo(f"  {line.title:<{width}}  {click.style(line.shown + mark, bold=True)}")
         click.echo(f"      = {line.arithmetic}")
-
-
-def _per(unit: str) -> str:
-    """What a constant is for one of: " a row"."""
-    rest = unit.partition(" ")[2]
-    return f" {rest}" if rest else ""
-
-
-def _show_columns(rows: list[list[str]]) -> None:
-    widths = [max(len(row[place]) for row in rows) for place in (0, 1)]
-    for name, value, source in rows:
-        click.echo(f"  {name:<{widths[0]}}  {value:<{widths[1]}}  {source}")

@@ -1,4 +1,4 @@
-"""Before a build: `isotrope demo-corpus`, `isotrope convert` and `isotrope train`."""
+"""Commands before a build: `isotrope demo-corpus`, `isotrope convert` and `isotrope train`."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 def demo_corpus(output: Path, force: bool, as_json: bool) -> None:
     """Write the standard library's docstrings as a corpus.
 
-    Every module, class and function of the Python standard library found on this machine (its tests and private
-    names left out) becomes one JSON line with id, text, module, kind and line.
+    Every public module, class and function of this machine's Python standard library (without its tests) becomes one
+    JSON line with id, text, module, kind and line.
 
     \b
     Example:
@@ -52,14 +52,13 @@ def demo_corpus(output: Path, force: bool, as_json: bool) -> None:
 
 @click.command("convert")
 @click.argument("source", type=PATH)
-@output_option("Folder to make.", metavar="FOLDER", required=True)
+@output_option("Folder to write.", metavar="FOLDER", required=True)
 @json_option
 def convert(source: Path, output: Path, as_json: bool) -> None:
     """Convert pytorch_model.bin weights to safetensors.
 
-    Makes a new folder with the weights of SOURCE as model.safetensors and copies of the files that a model
-    consists of; anything else in SOURCE stays there, and no link is followed out of it. The .bin file is
-    read with weights_only=True, so no code in it can run.
+    Writes the weights of SOURCE as model.safetensors into a new folder, with copies of the model's other files. Links
+    out of SOURCE are not followed. The .bin file is read with weights_only=True, so no code in it can run.
 
     \b
     Example:
@@ -74,7 +73,7 @@ def convert(source: Path, output: Path, as_json: bool) -> None:
     if as_json:
         print_json({"path": str(output)})
     else:
-        click.echo(f"{output} holds the model with safetensors weights.")
+        click.echo(f"{output}: model with safetensors weights.")
 
 
 _TRAINED = {"int8": {"precision": "int8"}, "latte-mix": {"pooling": "latte-mix"}, "sif": {"pooling": "sif"}}
@@ -83,7 +82,7 @@ _TRAINED = {"int8": {"precision": "int8"}, "latte-mix": {"pooling": "latte-mix"}
 @click.command("train")
 @click.argument("kind", type=click.Choice(list(_TRAINED)))
 @click.argument("sources", nargs=-1, required=True, metavar="CORPUS...")
-@output_option("Folder to make.", metavar="FOLDER", required=True)
+@output_option("Folder to write.", metavar="FOLDER", required=True)
 @click.option("--documents", type=int, default=0, help="Documents used, by hash of id. Default: all; 300 for int8.")
 @corpus_options
 @hardware_options
@@ -92,9 +91,9 @@ _TRAINED = {"int8": {"precision": "int8"}, "latte-mix": {"pooling": "latte-mix"}
 def train(kind: str, sources: tuple[str, ...], output: Path, documents: int, as_json: bool, **options: Any) -> None:
     """Fit an encoder to a corpus before builds, without labels.
 
-    int8 calibrates the recipe's encoder in 8 bits, sif counts its tokens for pooling sif, and latte-mix trains the
-    auto-encoder of pooling latte-mix (experimental; settings in [papers.latte_mix]). The folder holds the result and a
-    recipe to build with: isotrope build CORPUS INDEX --config FOLDER/recipe.toml
+    int8 calibrates the recipe's encoder in 8 bits, sif counts tokens for pooling sif, and latte-mix trains the
+    auto-encoder of pooling latte-mix (experimental; settings in [papers.latte_mix]). The folder contains the result
+    and a recipe to build with: isotrope build CORPUS INDEX --config FOLDER/recipe.toml
 
     \b
     Examples, on the corpus of `make demo`:
@@ -137,11 +136,7 @@ def _facts(report: "TrainReport", output: Path) -> list[tuple[str, str]]:
 
 
 def _losses(rows: Sequence[Sequence[float]]) -> list[tuple[str, str]]:
-    """Reconstruction error and KL at the beginning and at the end of training."""
     if not rows:
         return []
-    first, last = rows[0], rows[-1]
-    return [
-        ("reconstruction", f"{first[1]:.2f} at first, {last[1]:.2f} at last"),
-        ("KL", f"{first[2]:.2f} at first, {last[2]:.2f} at last"),
-    ]
+    pairs = zip(("reconstruction", "KL"), rows[0][1:3], rows[-1][1:3], strict=True)
+    return [(name, f"{first:.2f} at first, {last:.2f} at last") for name, first, last in pairs]

@@ -43,8 +43,10 @@ if TYPE_CHECKING:
     from search.shards import ShardOptions
 
 Show = Callable[[str, "Answer[Hit] | None"], None]
-_FEW = 8  # questions for which starting quickly is worth more than encoding quickly
-_MOST_AHEAD = 64 << 20  # bytes of a manifest that is read to hash weights ahead
+Answers = Iterator[tuple[str, "Answer[Hit] | None"]]
+"""Queries in order with their hits, None for a blank query."""
+_FEW = 8  # queries up to which a quick start saves more time than quick encoding
+_MOST_AHEAD = 64 << 20  # most bytes of a manifest that is read to hash weights ahead
 _BATCH = 64  # lines of standard input answered together
 _BLANK = "the query is blank; expected some text"
 
@@ -53,17 +55,13 @@ _BLANK = "the query is blank; expected some text"
 @click.argument("words", nargs=-1, metavar="INDEX [TEXT]...")
 @search_options
 @click.option("--rerank", metavar="MODEL", help="Rerank by this cross-encoder, a hub id or folder, not the recipe's.")
-@click.option("--no-rerank", is_flag=True, help="Leave the hits in the order they were found in.")
+@click.option("--no-rerank", is_flag=True, help="Do not rerank.")
 @click.option("--like", metavar="ID", help="Neighbours of a stored document instead of a text.")
-@click.option(
-    "--queries",
-    type=PATH,
-    metavar="FILE|BEIR_FOLDER",
-    help="Queries of a file: one a line, queries.jsonl, or a .npy of their embeddings; - as TEXT reads standard input.",
-)
-@click.option("--recall", type=float, help="Search as far as this recall@10 takes, instead of the recipe's.")
-@click.option("--shards", type=click.Choice(["ray"]), help="Search each segment in a process of its own, by Ray.")
-@click.option("--ray-address", default="", metavar="ADDRESS", help="Ray cluster, or auto. Default: one is started.")
+@click.option("--queries", type=PATH, metavar="FILE|BEIR_FOLDER", help="Queries from a file: one a line, "
+              "queries.jsonl, or a .npy of their embeddings; - as TEXT reads standard input.")  # fmt: skip
+@click.option("--recall", type=float, help="Target recall@10 of the search, instead of the recipe's.")
+@click.option("--shards", type=click.Choice(["ray"]), help="Search each segment in a separate process, by Ray.")
+@click.option("--ray-address", default="", metavar="ADDRESS", help="Ray cluster, or auto. Default: start a new one.")
 @server_options
 @encoder_options
 @output_option("Write the answers to this file as JSON lines, and print none.")
@@ -73,8 +71,7 @@ _BLANK = "the query is blank; expected some text"
 def command(words: tuple[str, ...], **options: Any) -> None:
     """Find the documents closest to a text.
 
-    INDEX is a folder, or the URL of one in object storage (s3://, gs:// or az://). It is left out where --url names a
-    running server, which is asked in its place.
+    INDEX is a path or a URL in object storage (s3://, gs:// or az://). Leave it out if --url names a running server.
     Each TEXT is one query; - reads one query a line from standard input. Put -- before a query that starts with
     a dash. Scores are inner products of unit vectors: higher is closer. With --json every query is one line.
 
@@ -98,9 +95,9 @@ def command(words: tuple[str, ...], **options: Any) -> None:
     check_options(options)
     _require_rerankable(options)
     index, texts = _index_and_texts(words, options)
-    asked, few = _asked(options), _are_few(texts, options)
+    search, few = _search(options), _are_few(texts, options)
     _check_output(index, options)
-    answers, answered = _answers_of_index(index, texts, options, few) if index else _served(texts, options, asked), 0
+    answers, answered = _answers_of_index(index, texts, options, few) if index else _served(texts, options, search), 0
     with _shown(options) as show:
         for query, hits in answers:
             show(query, hits)
@@ -108,36 +105,36 @@ def command(words: tuple[str, ...], **options: Any) -> None:
             if hits is not None and hits.partial:
                 _print_missing(query, hits)
         if not answered:
-            raise ConfigError("no query was answered: all were blank, or there was none.")
+            raise ConfigError("no query was answered: all queries were blank, or there were none.")
 
 
 def _index_and_texts(words: tuple[str, ...], options: dict[str, Any]) -> tuple[Path | None, tuple[str, ...]]:
-    """The index that is asked, None for a server, and the texts as they were typed. Raises UsageError."""
+    """Return the index, None for a server, and the texts as typed. Raises UsageError."""
     if options["url"] is not None:
         return None, words
     context, argument = click.get_current_context(), click.Argument(["index"], type=NamedPath(path_type=Path))
     if not words:
         raise click.MissingParameter(ctx=context, param=argument)
     if words[0].lower().startswith(("http://", "https://")):
-        raise click.UsageError(f"{words[0]} is the address of a server: name it by --url {words[0]}", context)
+        raise click.UsageError(f"{words[0]} is the address of a server. Fix: --url {words[0]}", context)
     index: Path = argument.type.convert(words[0], argument, context)
     return index, words[1:]
 
 
-def _asked(options: dict[str, Any]) -> "SearchOptions":
+def _search(options: dict[str, Any]) -> "SearchOptions":
     """Return the options of the search. Raises ConfigError for options that are invalid for every index."""
     from search.ranking.options import SEARCH_OPTIONS, SearchOptions
 
-    asked = {option.name: options[option.name] for option in SEARCH_OPTIONS}
-    return SearchOptions(**asked | ({"rerank_depth": 0} if options["no_rerank"] else {}))
+    fields = {option.name: options[option.name] for option in SEARCH_OPTIONS}
+    return SearchOptions(**fields | ({"rerank_depth": 0} if options["no_rerank"] else {}))
 
 
 def _shards(options: dict[str, Any]) -> "ShardOptions | None":
-    """Where segments are searched, if not here. Raises UsageError for options that are then of no use."""
+    """Return the options of --shards. Raises UsageError for options that need it."""
     if options["shards"] is None:
         for name in ("ray_address", "partial"):
             if options[name]:
-                raise click.UsageError(f"--{name.replace('_', '-')} is for an index whose segments --shards gives out.")
+                raise click.UsageError(f"--{name.replace('_', '-')} needs --shards.")
         return None
     from search.shards import ShardOptions
 
@@ -147,16 +144,16 @@ def _shards(options: dict[str, Any]) -> "ShardOptions | None":
 def _print_missing(query: str, hits: "Answer[Hit]") -> None:
     from search.cli.output import print_note
 
-    gone = ", ".join(f"{one.file} (rows {one.first_row:,} to {one.first_row + one.rows - 1:,})" for one in hits.missing)
-    print_note(f'the answer to "{query[:40]}" is partial: nothing came from {gone}')
+    missing = (f"{part.file} (rows {part.first_row:,} to {part.first_row + part.rows - 1:,})" for part in hits.missing)
+    print_note(f'the answer to "{query[:40]}" is partial: nothing came from {", ".join(missing)}')
 
 
 def _are_few(texts: tuple[str, ...], options: dict[str, Any]) -> bool:
-    """Whether there are few questions, for which starting quickly is worth more. Raises UsageError without any."""
+    """Return whether a quick start matters more than quick encoding. Raises UsageError without a query."""
     if options["recall"] is not None and options["exact"]:
-        raise click.UsageError("--recall sets how far an approximate search reaches; --exact finds everything anyway.")
+        raise click.UsageError("--recall cannot be combined with --exact, which finds every hit.")
     if bool(texts) + (options["like"] is not None) + (options["queries"] is not None) != 1:
-        raise click.UsageError("Give TEXT, or --like, or --queries: one of the three.")
+        raise click.UsageError("Expected exactly one of TEXT, --like and --queries.")
     return options["queries"] is None and "-" not in texts and len(texts) <= _FEW
 
 
@@ -166,27 +163,21 @@ def _check_output(index: Path | None, options: dict[str, Any]) -> None:
         check_written({"-o": options["output"]}, reads, options["force"])
 
 
-def _served(
-    texts: tuple[str, ...], options: dict[str, Any], asked: "SearchOptions"
-) -> "Iterator[tuple[str, Answer[Hit] | None]]":
-    """(query, hits) in order, from a server; None for a blank query."""
+def _served(texts: tuple[str, ...], options: dict[str, Any], search: "SearchOptions") -> Answers:
     with server_of(options) as client:
         if options["like"] is not None:
-            _refuse_hybrid(asked, "--like")
-            yield f"like {options['like']}", client.neighbours(options["like"], asked)
+            _refuse_hybrid(search, "--like")
+            yield f"like {options['like']}", client.neighbours(options["like"], search)
             return
         file = options["queries"]
         stream: Iterable[str] = queries_of_file(file, 0).texts if file else _queries(texts)
-        yield from _in_batches(stream, asked.hybrid, partial(answers_of_server, client, asked))
+        yield from _in_batches(stream, search.hybrid, partial(answers_of_server, client, search))
 
 
-def _answers_of_index(
-    index: Path, texts: tuple[str, ...], options: dict[str, Any], few: bool
-) -> "Iterator[tuple[str, Answer[Hit] | None]]":
-    """(query, hits) in order, from an index that is opened here; None for a blank query."""
+def _answers_of_index(index: Path, texts: tuple[str, ...], options: dict[str, Any], few: bool) -> Answers:
     if few and options["model"] is None:
         _hash_weights_ahead(index)
-    gc.disable()  # loaded modules stay: searching them for garbage takes a twentieth of the time
+    gc.disable()  # loaded modules stay loaded: collecting garbage among them takes 5 % of the time
     try:
         from search.engine import SearchEngine
 
@@ -196,13 +187,13 @@ def _answers_of_index(
             engine.rerank_by(options["rerank"])
     finally:
         gc.enable()
-    return _answers(engine, texts, options, _asked(options))
+    return _answers(engine, texts, options, _search(options))
 
 
 def _hash_weights_ahead(index: Path) -> None:
-    """Begin to hash the weights that the index names, while libraries are imported: either takes about as long.
+    """Start to hash the weights that the index names, while libraries are imported: both take about as long.
 
-    Only a start is made here. Whatever is wrong is found, and told, where the encoder is opened.
+    Ignores every error, because opening the encoder reports it.
     """
     from indexer.hashing import hash_ahead
     from indexer.store.layout import MANIFESTS
@@ -223,56 +214,49 @@ def _hash_weights_ahead(index: Path) -> None:
 
 
 def _answers(
-    engine: "SearchEngine", texts: tuple[str, ...], options: dict[str, Any], asked: "SearchOptions"
-) -> "Iterator[tuple[str, Answer[Hit] | None]]":
-    """(query, hits) in order; None for a blank query."""
+    engine: "SearchEngine", texts: tuple[str, ...], options: dict[str, Any], search: "SearchOptions"
+) -> Answers:
     if options["like"] is not None:
-        _refuse_hybrid(asked, "--like")
-        yield f"like {options['like']}", engine.neighbours(options["like"], asked)
+        _refuse_hybrid(search, "--like")
+        yield f"like {options['like']}", engine.neighbours(options["like"], search)
         return
     stream: Iterable[str] = _queries(texts)
     if options["queries"]:
         given = queries_of_file(options["queries"], int(engine.index.manifest.encoder["dim"]))
         if given.embeddings is not None:
-            _refuse_hybrid(asked, "embeddings")
+            _refuse_hybrid(search, "embeddings")
             names = (f"{options['queries'].name}:{number}" for number in given.ids)
-            yield from zip(names, engine.search_vectors(given.embeddings, asked), strict=True)
+            yield from zip(names, engine.search_vectors(given.embeddings, search), strict=True)
             return
         stream = given.texts
-    if asked.hybrid:
-        _prepare_hybrid(engine, asked, options["quiet"])
-    yield from _in_batches(stream, asked.hybrid, partial(_of_engine, engine, asked))
+    if search.hybrid:
+        from search.cli.progress import ProgressBar
+
+        engine.check(search)
+        with ProgressBar(options["quiet"]) as progress:
+            engine.prepare_hybrid(progress)
+    yield from _in_batches(stream, search.hybrid, partial(_of_engine, engine, search))
 
 
 def _require_rerankable(options: dict[str, Any]) -> None:
-    """Raises UsageError for options of reranking that contradict one another, or where there is no text."""
-    asked = [name for name in ("rerank", "rerank_depth") if options[name] is not None]
-    if asked and options["no_rerank"]:
-        raise click.UsageError(f"--no-rerank leaves hits as they are found; leave out --{asked[0].replace('_', '-')}.")
-    if asked and options["like"] is not None:
-        raise click.UsageError(
-            "--rerank needs TEXT: a cross-encoder reads the question, and there is none with --like."
-        )
+    """Raise UsageError if options of reranking contradict each other, or if there is no text."""
+    given = [name for name in ("rerank", "rerank_depth") if options[name] is not None]
+    if given and options["no_rerank"]:
+        raise click.UsageError(f"--no-rerank turns reranking off; leave out --{given[0].replace('_', '-')}.")
+    if given and options["like"] is not None:
+        raise click.UsageError("--rerank needs TEXT: a cross-encoder reads the query text, which --like lacks.")
 
 
-def _refuse_hybrid(asked: "SearchOptions", what: str) -> None:
-    if asked.hybrid:
-        raise click.UsageError(f"--hybrid needs TEXT: it compares words, and there are none with {what}.")
-
-
-def _prepare_hybrid(engine: "SearchEngine", asked: "SearchOptions", quiet: bool) -> None:
-    from search.cli.progress import ProgressBar
-
-    engine.check(asked)
-    with ProgressBar(quiet) as progress:
-        engine.prepare_hybrid(progress)
+def _refuse_hybrid(search: "SearchOptions", source: str) -> None:
+    if search.hybrid:
+        raise click.UsageError(f"--hybrid needs TEXT: it compares words, and {source} has none.")
 
 
 def _queries(texts: tuple[str, ...]) -> Iterator[str]:
-    """Arguments one by one; `-` stands for the lines of standard input. Raises ConfigError for what is not UTF-8."""
+    """Yield the arguments; `-` yields the lines of standard input. Raises ConfigError for invalid UTF-8."""
     for text in texts:
         if text == "-":
-            from indexer.corpus.query_file import read_query_lines  # with numpy, which a server's user can do without
+            from indexer.corpus.query_file import read_query_lines  # imports numpy, which --url does not need
             from indexer.errors import ConfigError
 
             for _, line in read_query_lines(_standard_input(), "standard input", ConfigError):
@@ -282,27 +266,27 @@ def _queries(texts: tuple[str, ...]) -> Iterator[str]:
 
 
 def _standard_input() -> IO[bytes]:
-    """Standard input by a reader of our own: Python locks its own at exit, and aborts if a thread waits in it."""
+    """Open standard input again: Python locks its own reader at exit, and aborts if a thread waits in it."""
     if sys.stdin is None:
         return io.BytesIO()
     try:
         return open(sys.stdin.fileno(), "rb", closefd=False)
-    except io.UnsupportedOperation:  # no file, where another program runs the command
+    except io.UnsupportedOperation:  # not a file, if another program runs the command
         return sys.stdin.buffer
 
 
 def _batches(queries: Iterator[str]) -> Iterator[list[str]]:
-    """All queries that wait, up to `_BATCH` at once: somebody who types one gets the answer before the next."""
+    """Yield all waiting queries, up to `_BATCH` together, so that a typed query is answered before the next."""
     waiting: queue.Queue[str | BaseException | None] = queue.Queue(maxsize=4 * _BATCH)
     threading.Thread(target=_read_ahead, args=(queries, waiting), daemon=True).start()
     while True:
-        taken = [waiting.get()]
-        while len(taken) < _BATCH and not waiting.empty():
-            taken.append(waiting.get())
-        batch = [query for query in taken if isinstance(query, str)]
+        items = [waiting.get()]
+        while len(items) < _BATCH and not waiting.empty():
+            items.append(waiting.get())
+        batch = [query for query in items if isinstance(query, str)]
         if batch:
             yield batch
-        end = taken[-1]
+        end = items[-1]
         if isinstance(end, BaseException):
             raise end
         if end is None:
@@ -313,16 +297,14 @@ def _read_ahead(queries: Iterator[str], waiting: "queue.Queue[str | BaseExceptio
     try:
         for query in queries:
             waiting.put(query)
-    except Exception as error:  # noqa: BLE001  # whatever it is, `_batches` raises it
+    except Exception as error:  # noqa: BLE001  # `_batches` raises it
         waiting.put(error)
     else:
         waiting.put(None)
 
 
-def _in_batches(
-    stream: Iterable[str], hybrid: bool, ask: "Callable[[list[str]], Sequence[ReadAnswer]]"
-) -> "Iterator[tuple[str, Answer[Hit] | None]]":
-    """(query, hits) in order, None for a blank query. Queries that were cut are named on stderr."""
+def _in_batches(stream: Iterable[str], hybrid: bool, ask: "Callable[[list[str]], Sequence[ReadAnswer]]") -> Answers:
+    """Yield the answers, and print a note on each query that was cut."""
     from search.cli.output import note_length
 
     for batch in _batches(iter(stream)):
@@ -330,17 +312,16 @@ def _in_batches(
         answers = ask(texts)
         for query, (_, tokens, limit) in zip(texts, answers, strict=True):
             note_length(query, tokens, limit, hybrid)
-        found = (hits for hits, _, _ in answers)
+        results = (hits for hits, _, _ in answers)
         for query in batch:
-            yield query, next(found) if query.strip() else None
+            yield query, next(results) if query.strip() else None
 
 
-def _of_engine(engine: "SearchEngine", asked: "SearchOptions", texts: list[str]) -> "Sequence[ReadAnswer]":
-    """The answers of an index that is opened here."""
+def _of_engine(engine: "SearchEngine", search: "SearchOptions", texts: list[str]) -> "Sequence[ReadAnswer]":
     from indexer.encoders.protocol import EncodeStats
 
     log = EncodeStats()
-    answers = engine.search_many(texts, asked, log)
+    answers = engine.search_many(texts, search, log)
     limits = [engine.index.encoder.max_length] * len(texts)
     return list(zip(answers, log.lengths, limits, strict=True))
 
@@ -380,7 +361,7 @@ def _record(query: str, hits: "Answer[Hit] | None") -> dict[str, Any]:
         return {"query": query, "error": _BLANK}
     record = {"query": query, "hits": [hit.to_dict(rank) for rank, hit in enumerate(hits, start=1)]}
     if hits.partial:
-        missing = [{"segment": one.file, "first_row": one.first_row, "rows": one.rows} for one in hits.missing]
+        missing = [{"segment": part.file, "first_row": part.first_row, "rows": part.rows} for part in hits.missing]
         return record | {"partial": True, "missing": missing}
     return record
 

@@ -1,4 +1,4 @@
-"""`isotrope query --url`: a server is asked in place of an index."""
+"""`isotrope query --url`: a server answers in place of an index."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,40 +20,32 @@ ReadAnswer = tuple["Answer[Hit]", int, int]
 _OF_AN_INDEX = ("model", "rerank", "device", "backend", "threads", "recall", "shards", "ray_address")
 
 server_options = all_of(
-    click.option("--url", metavar="URL", help="Ask the server there, of isotrope serve, in place of an INDEX."),
-    click.option(
-        "--api-key-file",
-        type=PATH,
-        metavar="FILE",
-        envvar="ISOTROPE_API_KEY_FILE",
-        show_envvar=True,
-        help="With --url: a file that begins with one of the server's keys.",
-    ),
-)
+    click.option("--url", metavar="URL", help="Query this server of isotrope serve instead of an INDEX."),
+    click.option("--api-key-file", type=PATH, metavar="FILE", envvar="ISOTROPE_API_KEY_FILE", show_envvar=True,
+                 help="With --url: a file that begins with one of the server's keys."),
+)  # fmt: skip
 """--url, --api-key-file"""
 
 
 def check_options(options: dict[str, Any]) -> None:
-    """Raises UsageError for options that are of no use with --url, or without."""
+    """Raise UsageError for options that do not apply with --url, or without it."""
     if options["url"] is None:
         if _is_given("api_key_file"):
-            raise click.UsageError("--api-key-file is for a server: name it by --url.")
+            raise click.UsageError("--api-key-file is for a server. Fix: add --url.")
         return
     for name in (*_OF_AN_INDEX, *(option.name for option in SEARCH_OPTIONS if not option.is_served)):
         if _is_given(name):
-            raise click.UsageError(f"--{name.replace('_', '-')} is for an INDEX; with --url the server has chosen.")
+            raise click.UsageError(f"--{name.replace('_', '-')} is for an INDEX; the server of --url sets it.")
     if options["queries"] and options["queries"].suffix.lower() == ".npy":
-        raise click.UsageError(f"--queries {options['queries']}: a server takes texts, no embeddings.")
+        raise click.UsageError(f"--queries {options['queries']}: a server takes texts, not embeddings.")
 
 
 def _is_given(name: str) -> bool:
-    """Whether an option stands on the command line."""
-    source = click.get_current_context().get_parameter_source(name)
-    return source is click.core.ParameterSource.COMMANDLINE
+    return click.get_current_context().get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
 
 
 def server_of(options: dict[str, Any]) -> "SearchClient":
-    """The server of --url, with the key of --api-key-file."""
+    """Return a client for the server of --url, with the key of --api-key-file."""
     from search.cli.output import print_note
     from search.client import SearchClient
     from search.server.settings import is_readable_by_others, read_keys
@@ -82,11 +74,11 @@ def queries_of_file(path: Path, dim: int) -> "QuerySet":
     return given
 
 
-def answers_of_server(client: "SearchClient", asked: "SearchOptions", texts: list[str]) -> "Sequence[ReadAnswer]":
+def answers_of_server(client: "SearchClient", search: "SearchOptions", texts: list[str]) -> "Sequence[ReadAnswer]":
     """Return the answers of a server."""
     from search.hits import Answer, Truncated
 
     whole, unread = Truncated(1, 1), Truncated(0, 0)
-    results = client.results(texts, asked)
-    read = [unread if result.unknown else result.truncated or whole for result in results]
-    return [(Answer(result.hits), one.tokens, one.limit) for result, one in zip(results, read, strict=True)]
+    results = client.results(texts, search)
+    lengths = [unread if result.unknown else result.truncated or whole for result in results]
+    return [(Answer(result.hits), length.tokens, length.limit) for result, length in zip(results, lengths, strict=True)]

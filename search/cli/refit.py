@@ -10,24 +10,19 @@ from search.cli.options import PATH, change_options, run_options
 
 @click.command("refit")
 @click.argument("index", type=PATH)
-@click.option("--config", "recipe", type=PATH, metavar="NAME|FILE", help="Take whitening, index, hybrid and rerank "
-              "from this recipe, such as that of tune -o; all else in it must be as in the index.")  # fmt: skip
-@click.option(
-    "--set",
-    "assignments",
-    multiple=True,
-    metavar="SECTION.KEY=VALUE",
-    help="Change a setting of whitening, index, hybrid or rerank; the others stay.",
-)
+@click.option("--config", "recipe", type=PATH, metavar="NAME|FILE", help="Use whitening, index, hybrid and rerank "
+              "of this recipe, such as that of tune -o; its other settings must equal the index's.")  # fmt: skip
+@click.option("--set", "assignments", multiple=True, metavar="SECTION.KEY=VALUE", help="Change a setting of whitening, "
+              "index, hybrid or rerank; the others stay.")  # fmt: skip
 @change_options
 def command(
     index: Path, assignments: tuple[str, ...], model: Path | None, as_json: bool, quiet: bool, **options: Any
 ) -> None:
     """Refit the whitening, or choose the index type again.
 
-    INDEX is a folder, or the URL of one in object storage (s3://, gs:// or az://).
-    Works on the stored embeddings of the documents that are in the index now: no document is encoded again. Without
-    --config and --set the recipe stays and the whitening is fitted to what the index holds today.
+    INDEX is a path or a URL in object storage (s3://, gs:// or az://).
+    Uses the stored embeddings of the documents that are in the index now: no document is encoded again. Without
+    --config and --set, the recipe stays and the whitening is fitted to the current documents.
 
     \b
     Examples, on the index of `make demo`:

@@ -31,7 +31,7 @@ from search.cli.options import (
 def command(index: Path, output: Path, **options: Any) -> None:
     """Write a page about an index: spectrum, scores, gates, measured quality.
 
-    INDEX is a folder, or the URL of one in object storage (s3://, gs:// or az://).
+    INDEX is a path or a URL in object storage (s3://, gs:// or az://).
     The page is one HTML file that needs no network. More than 50,000 rows are sampled.
 
     \b
@@ -50,6 +50,6 @@ def command(index: Path, output: Path, **options: Any) -> None:
     engine = SearchEngine(index, model, run_options(options))
     shown = ReportOptions(results, duplicates, options["recall"])
     with ProgressBar(options["quiet"]) as progress:
-        digest = write_report(engine, output, shown, progress, options["force"])
+        page = write_report(engine, output, shown, progress, options["force"])
     with stdout_free_for(output):
-        click.echo(f"{output}: {size(digest.bytes)}")
+        click.echo(f"{output}: {size(page.bytes)}")

@@ -25,36 +25,31 @@ if TYPE_CHECKING:
     Serve = Callable[[SearchEngine, ServerSettings, Callable[[str], None]], ServedIndex]
 
 server_options = all_of(
-    click.option(
-        "--api-key-file",
-        type=PATH,
-        metavar="FILE",
-        help="Keys that callers must send, one a line. Needed for any --host but this machine's.",
-    ),
-    click.option("--name", metavar="NAME", help="What clients call the index. Default: its folder's name."),
-    click.option("--recall", type=float, help="Search as far as this recall@10 takes, instead of the recipe's."),
-    click.option(
-        "--max-pending", type=int, default=256, show_default=True, help="Requests at once; one more gets 429."
-    ),
+    click.option("--api-key-file", type=PATH, metavar="FILE", help="Keys that clients must send, one a line. Required "
+                 "for any --host but this machine's."),
+    click.option("--name", metavar="NAME", help="Name of the index for clients. Default: its folder's name."),
+    click.option("--recall", type=float, help="Target recall@10 of the search, instead of the recipe's."),
+    click.option("--max-pending", type=int, default=256, show_default=True, help="Most requests at once; others get "
+                 "429."),
     click.option("--deadline", type=float, default=30.0, show_default=True, help="Seconds that a request may take."),
     encoder_options,
-)
+)  # fmt: skip
 """--api-key-file, --name, --recall, --max-pending, --deadline and `encoder_options`"""
 
 
 @click.command("serve")
 @click.argument("index", type=PATH)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", type=int, default=8080, show_default=True, help="Port to listen on; 0: any that is free.")
+@click.option("--port", type=int, default=8080, show_default=True, help="Port to listen on; 0: any free port.")
 @click.option("--admin-key-file", type=PATH, metavar="FILE", help="Keys for /admin/reload, one a line.")
 @click.option("--access-log", is_flag=True, help="Log each request: address, method, path and status.")
 @server_options
 def command(index: Path, **options: Any) -> None:
     """Serve an index over HTTP, with a search page.
 
-    INDEX is a folder, or the URL of one in object storage (s3://, gs:// or az://).
-    The page is at /, the API below /v1, its description at /openapi.json. What add, refit and the like change is taken
-    up while it runs. SIGTERM ends it once open requests are answered.
+    INDEX is a path or a URL in object storage (s3://, gs:// or az://).
+    The page is at /, the API below /v1, its description at /openapi.json. The server loads new generations of the
+    index while it runs. SIGTERM stops it after open requests are answered.
 
     \b
     Examples, on the index of `make demo`:
@@ -68,24 +63,20 @@ def command(index: Path, **options: Any) -> None:
 
 
 def listen(index: Path, options: dict[str, Any], serve: "Serve", path: str = "", what: str = "request") -> None:
-    """Answer requests or calls (`what`) over HTTP until a signal ends it; `path` follows the URL that is printed."""
+    """Answer requests or calls (`what`) over HTTP until a signal. `path` is appended to the printed URL."""
     from search.server.http.listener import Listener
 
     log_to_stderr()
     settings = settings_of(index, options)
     listener = Listener(serve(engine_of(index, options), settings, note), settings)
     port = listener.url.rpartition(":")[2]
-    there = f", and to other machines at http://{gethostname()}:{port}{path}" if listener.is_on_all_addresses else ""
-    cut = listener.listen(lambda url: click.echo(f"{settings.name} is served at {url}{path}{there} (Ctrl-C stops)."))
-    note(
-        f"stopped; {counted(cut, f'open {what}')} cut off"
-        if cut
-        else f"stopped; {what}s that were open have been answered"
-    )
+    others = f", and to other machines at http://{gethostname()}:{port}{path}" if listener.is_on_all_addresses else ""
+    cut = listener.listen(lambda url: click.echo(f"{settings.name} is served at {url}{path}{others} (Ctrl-C stops)."))
+    note("stopped; " + (f"{counted(cut, f'open {what}')} cut off" if cut else f"all open {what}s were answered"))
 
 
 def note(line: str) -> None:
-    """Write a remark to the server's log."""
+    """Write a note to the server's log."""
     from indexer.errors import as_shown
     from search.text import escape
 
@@ -110,9 +101,9 @@ class _StderrHandler(logging.StreamHandler[TextIO]):
 
 
 def log_to_stderr() -> None:
-    """Log remarks and faults of the server, a line each with its time, and requests if there is an access log.
+    """Log notes and faults of the server, a line each with its time, and requests if there is an access log.
 
-    Clients' mistakes are counted and not logged, because they may be many.
+    Clients' mistakes are counted, not logged, because there can be many.
     """
     logging.basicConfig(
         format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING, handlers=[_StderrHandler()]
@@ -121,11 +112,11 @@ def log_to_stderr() -> None:
         logging.getLogger(name).setLevel(logging.INFO)
     uvicorn = logging.getLogger("uvicorn.error")
     uvicorn.setLevel(logging.ERROR)
-    uvicorn.addFilter(lambda record: "without completing response" not in record.getMessage())  # to who has left
+    uvicorn.addFilter(lambda record: "without completing response" not in record.getMessage())  # the client has left
 
 
 def require_server() -> None:
-    """Raises MachineError where what serves is not installed."""
+    """Raise MachineError if a package of the server is not installed."""
     from indexer.errors import MachineError
     from indexer.lazy import install_line
 
@@ -135,7 +126,7 @@ def require_server() -> None:
 
 
 def settings_of(index: Path, options: dict[str, Any]) -> "ServerSettings":
-    """Where and to whom to serve. Raises ConfigError."""
+    """Return the settings of the server. Raises ConfigError."""
     from indexer.errors import as_shown
     from search.server.settings import Keys, ServerLimits, ServerSettings, is_readable_by_others, open_connections
 
@@ -153,24 +144,16 @@ def settings_of(index: Path, options: dict[str, Any]) -> "ServerSettings":
             f"{2 * connections:,} files. Raise the limit with ulimit -n, or LimitNOFILE= of systemd."
         )
         limits = replace(limits, connections=connections)
-    called = (
-        options["name"]
-        if options["name"] is not None
-        else as_shown(str(index.resolve())).rstrip("/").rpartition("/")[2]
-    )
-    return ServerSettings(
-        called,
-        options["host"],
-        options["port"],
-        keys["api_key_file"],
-        keys["admin_key_file"],
-        limits,
-        options.get("access_log", False),
-    )
+    name = options["name"]
+    if name is None:
+        name = as_shown(str(index.resolve())).rstrip("/").rpartition("/")[2]
+    listed = options.get("access_log", False)
+    api, admin = keys["api_key_file"], keys["admin_key_file"]
+    return ServerSettings(name, options["host"], options["port"], api, admin, limits, listed)
 
 
 def engine_of(index: Path, options: dict[str, Any]) -> "SearchEngine":
-    """The engine that answers."""
+    """Return the engine that answers."""
     from search.engine import SearchEngine
 
     return SearchEngine(index, options["model"], run_options(options), recall=options["recall"])

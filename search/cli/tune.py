@@ -24,22 +24,22 @@ from search.cli.options import (
 @click.command("tune")
 @click.argument("sources", nargs=-1, required=True, metavar="INDEX|CORPUS...")
 @click.option("--objective", type=click.Choice(["retrieval", "sts"]), default="retrieval", show_default=True, help=
-              "What vectors are for: short queries that look for documents, or texts that are compared with each "
+              "Purpose of the vectors: short queries that find documents, or texts compared with each "
               "other.")  # fmt: skip
 @on_error_option
 @click.option("--beir", type=PATH, metavar="BEIR_FOLDER", help="Choose by nDCG@10 on these queries and judgements "
               "(queries.jsonl, qrels/test.tsv) instead of without labels.")  # fmt: skip
-@click.option("--split", default="test", show_default=True, help="Which judgements: qrels/SPLIT.tsv.")
-@click.option("--sample", type=int, default=1500, show_default=True, help="Documents that questions are drawn "
-              "from, without --beir.")  # fmt: skip
-@click.option("--rerank", metavar="MODEL", help="Try reranking by this cross-encoder too, a hub id or folder, and how "
-              "deep.")  # fmt: skip
-@click.option("--max-bytes", type=int, default=0, metavar="N", help="Most bytes a vector may take; 0: no limit.")
+@click.option("--split", default="test", show_default=True, help="Judgements to use: qrels/SPLIT.tsv.")
+@click.option("--sample", type=int, default=1500, show_default=True, help="Documents that queries are drawn from, "
+              "without --beir.")  # fmt: skip
+@click.option("--rerank", metavar="MODEL", help="Also try reranking by this cross-encoder, a hub id or folder, at "
+              "several depths.")  # fmt: skip
+@click.option("--max-bytes", type=int, default=0, metavar="N", help="Most bytes of a vector; 0: no limit.")
 @target_options
 @sweep_options
 @centre_option
 @format_option
-@output_option("Write the recipe here; to a name that ends in .json the whole result.")
+@output_option("Write the recipe here, or the whole result if the name ends in .json.")
 @force_option
 @json_option
 @quiet_option
@@ -47,12 +47,13 @@ def command(sources: tuple[str, ...], **options: Any) -> None:
     """Choose settings of whitening and hybrid search, with or without labels.
 
     INDEX and CORPUS may be URLs in object storage (s3://, gs:// or az://).
-    Pieces of the documents ask for the rest of them. The recipe's own setting stays unless another is better in 90 %
-    of the resamples; then a setting near the best is taken. Raw embeddings are taken if none is better and they score
-    no less than the recipe's own. Without --beir, another centre than the recipe's must be better by a wide margin.
-    That chooses, and is less than "decided", for which the 95 % interval of the difference must leave out 0. Then the
-    weight of hybrid search is chosen on the same questions. Only --sample pairs are encoded, once for all layers, and
-    kept in --cache (by default a folder in ~/.cache). The last line says how to use what was found.
+    Queries are pieces of documents, and must find the rest of their document. The recipe's own setting stays unless
+    another is better in 90 % of the resamples; then a setting near the best is chosen. Raw embeddings are chosen if no
+    setting is better and they score no less than the recipe's own. Without --beir, another centre than the recipe's
+    must be better by a wide margin. A choice is weaker than "decided", for which the 95 % interval of the difference
+    must exclude 0. Then the weight of hybrid search is chosen on the same queries. Only --sample pairs are encoded,
+    once for all layers, and kept in --cache (by default a folder in ~/.cache). The last line shows how to use the
+    result.
 
     \b
     Examples:
@@ -96,12 +97,12 @@ def _target(sources: tuple[str, ...], options: dict[str, Any]) -> Any:
     from search.cli.options import target_of
 
     if options["index"]:
-        raise ConfigError("an index to tune is named as the source: isotrope tune INDEX. Leave out --index.")
+        raise ConfigError("--index does not apply here. Fix: isotrope tune INDEX.")
     indexes = [index for source in sources if (index := published_at(source))]
     if not indexes:
         return target_of(options)
     if len(sources) > 1:
         raise ConfigError(f"{indexes[0]} is an index; it is tuned alone. Leave out the other sources.")
     if options["format_"]:
-        raise ConfigError("--format says how to read a corpus; an index needs none.")
+        raise ConfigError("--format is for a corpus, not for an index. Leave it out.")
     return target_of(options | {"index": indexes[0]})

@@ -26,10 +26,5 @@ class ExportReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON types."""
-        return {
-            "to": self.kind,
-            "path": str(self.path),
-            "files": dict(self.files),
-            **self.facts,
-            "notes": list(self.notes),
-        }
+        files, notes = dict(self.files), list(self.notes)
+        return {"to": self.kind, "path": str(self.path), "files": files, **self.facts, "notes": notes}

@@ -1,4 +1,4 @@
-"""Pickled weights to safetensors, once, so that nothing pickled is read when an index is built or searched."""
+"""Converts pickled weights to safetensors, so that building and searching never read a pickle."""
 
 import pickle
 import shutil
@@ -16,7 +16,7 @@ from indexer.system.regular_files import open_regular
 
 _SINGLE = "pytorch_model.bin"
 _INDEX = "pytorch_model.bin.index.json"
-# What a model consists of, as far as this project reads it, and what must stay with it. Nothing else is copied.
+# The files of a model that this project reads, and its licences. No other file is copied.
 _COPIED = (*DOWNLOADED, "bpe.codes", "README.md", "LICENSE*", "NOTICE*")
 _WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
 
@@ -24,27 +24,27 @@ _WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
 def convert_to_safetensors(source: Path, target: Path) -> None:
     """Copy the model in `source` to the new folder `target`, its weights as model.safetensors.
 
-    Of the other files those are copied that a model consists of, and no link is followed out of `source` (but to the
-    blobs of the same model in the Hugging Face cache). Reads pytorch_model.bin, or the shards its index names, with
-    `torch.load(weights_only=True)`, which runs no code of the pickle. Tensors that share memory are written once each,
-    as copies. `target` appears only when complete.
+    Copies the model's other files, and follows no link out of `source`, except to the blobs of the same model in the
+    Hugging Face cache. Reads pytorch_model.bin, or the shards of its index, with `torch.load(weights_only=True)`, which
+    runs no code of the pickle. Each tensor that shares memory is written as a copy. `target` appears only when
+    complete.
 
-    Raises ModelError when there is nothing to convert, when it cannot be read, and for a link that leads elsewhere;
-    ExistsError when `target` exists.
+    Raises ModelError for missing or unreadable weights and for a link that leads elsewhere, ExistsError if `target`
+    exists.
     """
     if target.exists():
-        raise ExistsError(f"{target}: is already there; expected the name of a new folder.")
+        raise ExistsError(f"{target}: already exists; expected the name of a new folder.")
     if not source.is_dir():
-        raise ModelError(f"{source}: no such folder; expected one with {_SINGLE}.")
+        raise ModelError(f"{source}: no such folder; expected a folder with {_SINGLE}.")
     if target.resolve().is_relative_to(source.resolve()):
-        raise ModelError(f"{target}: lies inside {source}; expected a folder outside it.")
+        raise ModelError(f"{target}: is inside {source}; expected a folder outside it.")
     require_plain_files(source)
     copied = {name: own_file(source, name) for name in _names(source)}
     tensors = _read(_pickles(source))
     target.parent.mkdir(parents=True, exist_ok=True)
-    beside = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
+    temporary = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
     try:
-        folder = beside / target.name
+        folder = temporary / target.name
         folder.mkdir()
         for name, path in copied.items():
             _copy(path, folder / name)
@@ -53,7 +53,7 @@ def convert_to_safetensors(source: Path, target: Path) -> None:
     except OSError as error:
         raise ModelError(f"{target}: cannot be written: {error}") from error
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _pickles(source: Path) -> list[Path]:
@@ -65,9 +65,9 @@ def _pickles(source: Path) -> list[Path]:
 
 
 def _names(source: Path) -> list[str]:
-    """The files to be copied, relative to the folder; links among them."""
-    found = {path.relative_to(source) for pattern in _COPIED for path in source.glob(pattern)}
-    return sorted(path.as_posix() for path in found if not any(map(path.match, _WEIGHTS)))
+    """Return the files to copy, relative to the folder; some can be links."""
+    paths = {path.relative_to(source) for pattern in _COPIED for path in source.glob(pattern)}
+    return sorted(path.as_posix() for path in paths if not any(map(path.match, _WEIGHTS)))
 
 
 def _copy(path: Path, target: Path) -> None:
@@ -83,7 +83,7 @@ def _read(pickles: list[Path]) -> dict[str, torch.Tensor]:
             if not isinstance(value, torch.Tensor):
                 raise ModelError(f'{path}: "{name}" is {type(value).__name__}; expected only tensors.')
             tensors[name] = value
-    # save_file refuses tensors that share memory; a copy of each is larger but says the same.
+    # save_file rejects tensors that share memory, so each is copied.
     return {name: tensor.detach().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}
 
 
@@ -94,5 +94,5 @@ def _load(path: Path) -> dict[str, Any]:
         first = str(error).strip().split("\n")[0]
         raise ModelError(f"{path}: cannot be read as plain weights: {first}") from error
     if not isinstance(loaded, dict):
-        raise ModelError(f"{path}: holds a {type(loaded).__name__}; expected a dict of tensors.")
+        raise ModelError(f"{path}: contains a {type(loaded).__name__}; expected a dict of tensors.")
     return loaded

@@ -65,25 +65,18 @@ def write_vectors(file: OutputFile, index: Index) -> None:
     """
     dim = index.transform.dim
     element = pa.field("element", pa.float32(), nullable=False)
-    fields = [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("vector", pa.list_(element, dim), nullable=False),
-    ]
+    vector = pa.field("vector", pa.list_(element, dim), nullable=False)
+    fields = [pa.field("id", pa.string(), nullable=False), vector]
     with _writer(file, [*fields, *_span_fields(index)], _origin(index)) as writer:
         for rows, names in row_ids(index):
             flat = pa.array(index.vectors(rows).ravel())
-            vectors = pa.FixedSizeListArray.from_arrays(flat, type=fields[1].type)
+            vectors = pa.FixedSizeListArray.from_arrays(flat, type=vector.type)
             writer.write_batch(_batch(writer, [pa.array(names), vectors, *_spans(index, rows)]))
 
 
 def _origin(index: Index) -> dict[str, Any]:
-    manifest = index.manifest
-    return {
-        "encoder": manifest.fingerprint,
-        "transform": manifest.files[manifest.transform["file"]].sha256,
-        "role": "document",
-        "normalised": True,
-    }
+    transform = index.manifest.files[index.manifest.transform["file"]].sha256
+    return {"encoder": index.manifest.fingerprint, "transform": transform, "role": "document", "normalised": True}
 
 
 def _span_fields(index: Index) -> list[pa.Field]:
@@ -101,13 +94,8 @@ def _spans(index: Index, rows: RowIds) -> list[pa.Array]:
 
 def _writer(file: OutputFile, fields: list[pa.Field], origin: dict[str, Any]) -> pq.ParquetWriter:
     metadata = {"isotrope": json.dumps(origin, sort_keys=True)} if origin else None
-    return pq.ParquetWriter(
-        pa.PythonFile(file, mode="w"),
-        pa.schema(fields, metadata=metadata),
-        compression="zstd",
-        use_dictionary=False,  # every value is unique
-        write_page_checksum=True,
-    )
+    options = {"compression": "zstd", "use_dictionary": False, "write_page_checksum": True}  # unique values
+    return pq.ParquetWriter(pa.PythonFile(file, mode="w"), pa.schema(fields, metadata=metadata), **options)
 
 
 def _batch(writer: pq.ParquetWriter, columns: list[pa.Array]) -> pa.RecordBatch:

@@ -69,11 +69,8 @@ class ModuleChain:
 
 def transformer(files: Mapping[str, Content], max_length: int, lowercase: bool, all_layers: bool) -> Module:
     """Return a Transformer module that computes in float32 and with `all_layers` passes on every layer's states."""
-    settings: dict[str, Any] = {
-        "max_seq_length": max_length,
-        "do_lower_case": lowercase,
-        "model_args": {"dtype": "float32"},
-    }
+    settings: dict[str, Any] = {"max_seq_length": max_length, "do_lower_case": lowercase}
+    settings["model_args"] = {"dtype": "float32"}
     if all_layers:
         settings["config_args"] = {"output_hidden_states": True}
     return Module("Transformer", {**files, "sentence_bert_config.json": _json(settings)})
@@ -97,22 +94,15 @@ def layer_average(layers: Sequence[int], blocks: int, size: int) -> Module:
 def pooling(mode: PoolingMode, size: int) -> Module:
     """Return a pooling module over all tokens, including special tokens and those of the prompt."""
     modes = {setting: name == mode for name, setting in _POOLINGS.items()}
-    return Module(
-        "Pooling", {"config.json": _json({"word_embedding_dimension": size, **modes, "include_prompt": True})}
-    )
+    config = {"word_embedding_dimension": size, **modes, "include_prompt": True}
+    return Module("Pooling", {"config.json": _json(config)})
 
 
 def dense(matrix: Array, bias: Array) -> Module:
     """Return the module of x @ matrix + bias: matrix (d, k), bias (k,)."""
-    size, dim = matrix.shape
-    config = {
-        "in_features": size,
-        "out_features": dim,
-        "bias": True,
-        "activation_function": "torch.nn.modules.linear.Identity",
-    }
-    weights = {"linear.weight": matrix.T, "linear.bias": bias}
-    return Module("Dense", _with_weights(config, weights))
+    config: dict[str, Any] = {"in_features": matrix.shape[0], "out_features": matrix.shape[1], "bias": True}
+    config["activation_function"] = "torch.nn.modules.linear.Identity"
+    return Module("Dense", _with_weights(config, {"linear.weight": matrix.T, "linear.bias": bias}))
 
 
 def normalize() -> Module:
@@ -175,11 +165,8 @@ def _placed(modules: Mapping[str, Module]) -> dict[str, Content]:
 
 
 def _modules_json(places: Sequence[str], kinds: Sequence[str]) -> bytes:
-    entries = [
-        {"idx": number, "name": str(number), "path": place, "type": _type(kind)}
-        for number, (place, kind) in enumerate(zip(places, kinds, strict=True))
-    ]
-    return _json(entries)
+    numbered = enumerate(zip(places, kinds, strict=True))
+    return _json([{"idx": n, "name": str(n), "path": place, "type": _type(kind)} for n, (place, kind) in numbered])
 
 
 def _type(kind: str) -> str:

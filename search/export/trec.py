@@ -57,13 +57,9 @@ def _ranked(
         options = replace(options, rerank_depth=0)  # a cross-encoder reads texts
     ranked = engine.rank(queries.texts if queries.embeddings is None else queries.embeddings, options, log)
     documents = np.unique([hit.document for answer in ranked for hit in answer])
-    results = [
-        (
-            np.array([hit.score for hit in answer], np.float32),
-            np.searchsorted(documents, [hit.document for hit in answer]),
-        )
-        for answer in ranked
-    ]
+    scores = (np.array([hit.score for hit in answer], np.float32) for answer in ranked)
+    places = (np.searchsorted(documents, [hit.document for hit in answer]) for answer in ranked)
+    results = list(zip(scores, places, strict=True))
     return engine.index.documents.ids(documents.tolist()), results
 
 
@@ -81,10 +77,8 @@ def run_lines(tag: str, queries: Sequence[str], ids: Sequence[str], answers: Seq
     """Return `query Q0 document rank score tag`, one line a hit. The rows in `answers` are positions in `ids`."""
     lines = []
     for query, (scores, rows) in zip(queries, answers, strict=True):
-        for rank, (row, score) in enumerate(
-            zip(rows.tolist(), strictly_falling(scores).tolist(), strict=True), start=1
-        ):
-            lines.append(f"{query} Q0 {ids[row]} {rank} {score:.9g} {tag}\n")
+        pairs = zip(rows.tolist(), strictly_falling(scores).tolist(), strict=True)
+        lines += [f"{query} Q0 {ids[row]} {rank} {score:.9g} {tag}\n" for rank, (row, score) in enumerate(pairs, 1)]
     return "".join(lines).encode()
 
 

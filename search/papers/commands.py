@@ -31,7 +31,7 @@ _METHODS = (
 _recipe_target_options = all_of(
     recipe_options,
     hardware_options,
-    click.option("--cache", type=PATH, metavar="DIR", help="Folder to keep embeddings in from run to run."),
+    click.option("--cache", type=PATH, metavar="DIR", help="Folder that keeps embeddings between runs."),
 )
 
 
@@ -46,11 +46,11 @@ def _recipe_target(options: dict[str, Any]) -> "Target":
 @_recipe_target_options
 @result_options
 def whiteningbert(sources: tuple[str, ...], **options: Any) -> None:
-    """Table 1 of WhiteningBERT beside our own figures.
+    """Table 1 of WhiteningBERT next to our own figures.
 
-    SOURCE as for `isotrope evaluate sts`. The paper's five settings under its protocol (mean, whitening fitted on each
-    task's own sentences), in float32. Models that are not on this machine are fetched if the hub can be reached; the
-    recipe's own model stands below the paper's.
+    SOURCE as for `isotrope evaluate sts`. Measures the paper's five settings under its protocol (mean, whitening fitted
+    on each task's own sentences), in float32. Missing models are downloaded if the hub can be reached. The recipe's own
+    model is listed below the paper's.
 
     \b
     Examples:
@@ -69,35 +69,22 @@ def whiteningbert(sources: tuple[str, ...], **options: Any) -> None:
 
 @click.command("methods")
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
-@click.option(
-    "--method",
-    "methods",
-    multiple=True,
-    required=True,
-    type=click.Choice(_METHODS),
-    help="Method to compare, mean pooling always beside it; repeatable. all: every one that the encoder has.",
-)
-@click.option(
-    "--corpus", type=PATH, help="Corpus that Latte-Mix and its controls are trained on, and SIF counts words in."
-)
-@click.option(
-    "--documents", type=int, default=0, metavar="N", help="Documents of --corpus used, by hash of id. Default: all."
-)
-@click.option("--seeds", type=int, help="Seeds of each method that draws numbers.  [default: 3]")
+@click.option("--method", "methods", multiple=True, required=True, type=click.Choice(_METHODS), help="Method to "
+              "compare with mean pooling; repeatable. all: every method of the encoder.")  # fmt: skip
+@click.option("--corpus", type=PATH, help="Corpus to train Latte-Mix and its controls on, and to count SIF's words in.")
+@click.option("--documents", type=int, default=0, metavar="N", help="Documents of --corpus used, by hash of id. "
+              "Default: all.")  # fmt: skip
+@click.option("--seeds", type=int, help="Seeds of each random method.  [default: 3]")
 @protocols_option
-@click.option(
-    "--fit",
-    default="",
-    metavar="task|corpus:PATH",
-    help="What whitening and flows are fitted on: the task's own sentences (the default), or another corpus.",
-)
+@click.option("--fit", default="", metavar="task|corpus:PATH", help="Data that whitening and flows are fitted on: the "
+              "task's own sentences (the default), or another corpus.")  # fmt: skip
 @_recipe_target_options
 @result_options
 def methods(sources: tuple[str, ...], methods: tuple[str, ...], **options: Any) -> None:
-    """Every method beside mean pooling, on STS.
+    """Every method compared with mean pooling, on STS.
 
     SOURCE as for `isotrope evaluate sts`. Pooling, layers, whitening, SIF, SBERT-WK, BERT-flow, Latte-Mix and its
-    controls in one table, beside the published figures. Where seeds are drawn, figures are means over them.
+    controls in one table, with the published figures. Figures of random methods are means over seeds.
 
     \b
     Examples:
@@ -115,38 +102,23 @@ def methods(sources: tuple[str, ...], methods: tuple[str, ...], **options: Any) 
     target = _recipe_target(options)
     chosen = methods_of(methods, target.spec.traits.has_layers)
     if seeds is not None and not set(chosen) & set(DRAWN):
-        raise ConfigError(f"--seeds: none of {', '.join(chosen)} draws numbers. Leave it out.")
+        raise ConfigError(f"--seeds: none of {', '.join(chosen)} is random. Leave it out.")
+    protocols: Any = options["protocols"] or ("mean",)
     seeds = SEEDS if seeds is None else seeds
-    plan = MethodsOptions(
-        chosen, options["protocols"] or ("mean",), fit, options["corpus"], options["documents"], seeds
-    )
+    plan = MethodsOptions(chosen, protocols, fit, options["corpus"], options["documents"], seeds)
     tasks = read_tasks(*sources)
     print_measured(options, lambda progress: evaluate_methods(target, tasks, plan, options["cache"], progress))
 
 
 @click.command("rte")
 @click.argument("file", type=PATH)
-@click.option(
-    "--threshold-from",
-    type=PATH,
-    metavar="FILE",
-    help="Choose the threshold on this file, of the same form: the honest figure.",
-)
-@click.option(
-    "--threshold",
-    "thresholds",
-    multiple=True,
-    type=float,
-    metavar="T",
-    help="Show the accuracy at this cosine; repeatable. Default: 0, 0.1 to 0.9.",
-)
-@click.option(
-    "--fit",
-    default="",
-    metavar="task|corpus:PATH|index",
-    help="What the whitening is fitted on: the sentences of FILE and --threshold-from, another corpus, or the "
-    "embeddings of --index. Default: index with --index, else task.",
-)
+@click.option("--threshold-from", type=PATH, metavar="FILE", help="Choose the threshold on this file, of the same "
+              "format, for an unbiased figure.")  # fmt: skip
+@click.option("--threshold", "thresholds", multiple=True, type=float, metavar="T", help="Show the accuracy at this "
+              "cosine; repeatable. Default: 0, 0.1 to 0.9.")  # fmt: skip
+@click.option("--fit", default="", metavar="task|corpus:PATH|index", help="Data that the whitening is fitted on: the "
+              "sentences of FILE and --threshold-from, another corpus, or the embeddings of --index. Default: index "
+              "with --index, else task.")  # fmt: skip
 @target_options
 @sweep_options
 @result_options
@@ -154,10 +126,10 @@ def rte(file: Path, threshold_from: Path | None, thresholds: tuple[float, ...], 
     """Entailment by a threshold on the cosine (RTE).
 
     FILE is GLUE's RTE as .tsv (index, sentence1, sentence2, label) or SuperGLUE's as .jsonl (premise, hypothesis,
-    label); its development set, since the test set has no labels. A pair is called entailment where the cosine of
-    its two sentences is at least the threshold. Accuracies stand times 100 in tables and from 0 to 1 in JSON, with
-    95 % bootstrap intervals. Without settings to try: no transform and full whitening, at the recipe's own pooling
-    and layers.
+    label): use the development set, because the test set has no labels. A pair counts as entailment if the cosine of
+    its two sentences is at least the threshold. Accuracies are times 100 in tables, from 0 to 1 in JSON, with 95 %
+    bootstrap intervals. Without settings to try: no transform and full whitening, at the recipe's own pooling and
+    layers.
 
     \b
     Examples:
@@ -176,12 +148,12 @@ def rte(file: Path, threshold_from: Path | None, thresholds: tuple[float, ...], 
 
 @click.command("words")
 @click.argument("files", nargs=-1, required=True, type=PATH, metavar="FILE...")
-@click.option("--corpus", type=PATH, help="Texts in which a transformer meets the words.")
+@click.option("--corpus", type=PATH, help="Texts with the words, for a transformer.")
 @click.option("--layers", "layers", multiple=True, metavar="L[,L...]", help="Layers of a transformer to average, such "
               "as 1,-1; repeatable, each is measured. Default: the recipe's.")  # fmt: skip
-@click.option("--occurrences", type=int, help="Places of a word in the corpus that count.  [default: 100]")
-@click.option("--candidates", type=int, default=0, metavar="N", help="Answer analogies out of the first N rows of a "
-              "table too, its most frequent words. Default: out of the words of all FILEs.")  # fmt: skip
+@click.option("--occurrences", type=int, help="Occurrences of a word in the corpus that count.  [default: 100]")
+@click.option("--candidates", type=int, default=0, metavar="N", help="Add the first N rows of a table, its most "
+              "frequent words, to the possible answers of analogies: the words of all FILEs.")  # fmt: skip
 @target_options
 @result_options
 def words(files: tuple[Path, ...], **options: Any) -> None:
@@ -189,9 +161,9 @@ def words(files: tuple[Path, ...], **options: Any) -> None:
 
     FILE is a data set as published: SimLex-999, MEN, WordSim-353, RW (similarity: Spearman's correlation), Google's or
     MSR's analogies (accuracy), BLESS, AP, ESSLLI or any list of words with their classes (purity of clusters). The
-    vectors are the rows of a static table; of a transformer, each word's first principal component over the texts of
-    --corpus. Items with a word that has no vector are left out and counted. Figures stand times 100 in tables and from
-    0 to 1 in JSON, with 95 % bootstrap intervals for correlations and accuracies.
+    vectors are the rows of a static table, or for a transformer each word's first principal component over the texts
+    of --corpus. Items with a word that has no vector are left out and counted. Figures are times 100 in tables, from 0
+    to 1 in JSON, with 95 % bootstrap intervals for correlations and accuracies.
 
     \b
     Examples:
@@ -205,7 +177,7 @@ def words(files: tuple[Path, ...], **options: Any) -> None:
     from search.papers.words import WordsOptions, evaluate_words
 
     if options["cache"]:
-        raise ConfigError("--cache keeps embeddings of texts, and none are made here; leave it out.")
+        raise ConfigError("--cache keeps embeddings of texts, which this command does not compute. Leave it out.")
     check_output_options(options, *files)
     chosen = tuple(parse_layers(text) for text in options["layers"])
     plan = WordsOptions(options["corpus"], chosen, options["occurrences"], options["candidates"])
@@ -217,27 +189,12 @@ def words(files: tuple[Path, ...], **options: Any) -> None:
 @click.command("layers")
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
 @click.option("--pooling", type=click.Choice(["mean", "cls"]), help="Pooling over the tokens. Default: the recipe's.")
-@click.option(
-    "--strength",
-    default="none",
-    show_default=True,
-    metavar="S",
-    help='Whitening strength, 0 to 1, fitted on each task\'s own sentences; or "none" for no transform at all.',
-)
-@click.option(
-    "--protocol",
-    type=click.Choice(["mean", "wmean", "all"]),
-    default="mean",
-    show_default=True,
-    help="How a task of several subsets becomes one figure, as in `isotrope evaluate sts`.",
-)
-@click.option(
-    "--up-to",
-    type=int,
-    default=0,
-    metavar="N",
-    help="Largest number of layers combined. Default: all for models of up to 6 blocks, else 3.",
-)
+@click.option("--strength", default="none", show_default=True, metavar="S", help="Whitening strength, 0 to 1, fitted "
+              'on each task\'s own sentences; or "none" for no transform at all.')  # fmt: skip
+@click.option("--protocol", type=click.Choice(["mean", "wmean", "all"]), default="mean", show_default=True,
+              help="Figure for a task of several subsets, as in `isotrope evaluate sts`.")  # fmt: skip
+@click.option("--up-to", type=int, default=0, metavar="N", help="Largest number of layers combined. Default: all for "
+              "models of up to 6 blocks, else 3.")  # fmt: skip
 @click.option("--plot", type=PATH, metavar="FILE", help="Draw both figures into this file (.png, .svg, .pdf).")
 @target_options
 @result_options
@@ -245,8 +202,8 @@ def layers(sources: tuple[str, ...], **options: Any) -> None:
     """Every combination of layers on STS: a heat map and the best of n.
 
     SOURCE as for `isotrope evaluate sts`. Layers count from 0, the embedding output; 1 is the first block. Every
-    sentence passes through the encoder once. Figures are Spearman's correlation, averaged over the tasks: times 100
-    in tables, from 0 to 1 in JSON.
+    sentence is encoded once. Figures are Spearman's correlation, averaged over the tasks: times 100 in tables, from 0
+    to 1 in JSON.
 
     \b
     Examples:

@@ -1,9 +1,9 @@
 """Ranking by Jensen-Shannon divergence, for indexes of pooling "latte-mix": candidates by inner product, then exact.
 
-A hit's score is 1 - JS / ln 2, averaged over the latent dimensions: 1 for equal mixtures, 0 for disjoint ones. Where
+A hit's score is 1 - JS / ln 2, averaged over the latent dimensions: 1 for equal mixtures, 0 for disjoint mixtures. If
 vectors are square roots (`whitening.kind = "hellinger"`), no document scores more than its inner product s with the
-query, so once the k-th score is no less than the last candidate's s, nothing that was not looked at can be better: the
-answer is then proved exact.
+query. Once the k-th score is at least the last candidate's s, no other document can be better: the answer is proved
+exact.
 """
 
 import math
@@ -20,14 +20,14 @@ from search.segments import MissingRows
 
 CANDIDATES = 10  # times k
 FEWEST = 100  # candidates
-# By how much a score may exceed the inner product that bounds it: rounding of a float32 product over a few thousand
-# numbers that are not negative, and of embeddings stored in 16 bits.
+# Rounding by which a score can exceed the inner product that bounds it: of a float32 product over a few thousand
+# non-negative numbers, and of embeddings stored in 16 bits.
 _ROUNDING = {"float32": 2.5e-5, "float16": 1e-3}
-_SUM = 1e-2  # by which the sum of a distribution may differ from 1
+_SUM = 1e-2  # allowed difference of a distribution's sum from 1
 
 
 def require_index(index: Index) -> None:
-    """Raises ConfigError unless embeddings are categorical distributions."""
+    """Raise ConfigError unless embeddings are categorical distributions."""
     encoder = index.config.encoder
     if not index.config.gives_probabilities:
         latent = f' with latent "{index.config.paper("latte_mix").latent}"' if encoder.pooling == "latte-mix" else ""
@@ -38,18 +38,18 @@ def require_index(index: Index) -> None:
 
 
 def require_queries(index: Index, rows: Embeddings) -> None:
-    """Raises ConfigError for rows (n, d) that are not distributions side by side."""
+    """Raise ConfigError for rows (n, d) that are not concatenated distributions."""
     sums = rows.reshape(len(rows), index.config.paper("latte_mix").dims, -1).sum(axis=2, dtype=np.float64)
     wrong = np.flatnonzero((rows < 0).any(axis=1) | (np.abs(sums - 1) > _SUM).any(axis=1))
     if len(wrong):
         raise ConfigError(
-            f"query vector {wrong[0] + 1} is not made of distributions: expected numbers of 0 and more that sum to 1 "
-            f"in each of {sums.shape[1]} dimensions, as the index's own encoder gives."
+            f"query vector {wrong[0] + 1} is not made of distributions: expected numbers of at least 0 that sum to 1 "
+            f"in each of {sums.shape[1]} dimensions, like embeddings of the index's encoder."
         )
 
 
 def first_reach(k: int) -> int:
-    """How many candidates are compared first when k are wanted."""
+    """Return the number of candidates to compare first for k hits."""
     return max(CANDIDATES * k, FEWEST)
 
 
@@ -61,23 +61,26 @@ def rank(
     exact: bool = False,
     missing: MissingRows | None = None,
 ) -> list[ProvedTopK]:
-    """The `reach` rows that the index finds for each query's distributions (n, d), by Jensen-Shannon divergence.
+    """Rank the `reach` rows that the index finds for each query's distributions (n, d), by Jensen-Shannon divergence.
 
-    One step: who wants proof asks for more until there is one (`search.ranking.ranker`). `allowed` (rows,) says which
-    rows may be found, None all; `exact` finds the candidates by comparing with every one of them; `missing` is as in
+    This is one step: `search.ranking.ranker` widens the search until the answer is proved. `allowed` (rows,) marks the
+    rows that can be returned, None all; `exact` compares with every row to find the candidates; `missing` is as in
     `Index.search`.
     """
     count = index.numbering.rows if allowed is None else int(np.count_nonzero(allowed))
-    all_compared = exact or all(segment.exact for segment in index.searched)  # no other has a larger inner product
+    all_compared = exact or all(segment.exact for segment in index.searched)  # other rows have smaller inner products
     vectors = index.transform.transform(mixtures, "query")
+    results = index.search(vectors, reach, allowed, exact, missing)
     return [
-        _ranked(index, mixture, found, len(found[1]) >= count, all_compared)
-        for mixture, found in zip(mixtures, index.search(vectors, reach, allowed, exact, missing), strict=True)
+        _ranked(index, mixture, result, len(result[1]) >= count, all_compared)
+        for mixture, result in zip(mixtures, results, strict=True)
     ]
 
 
-def _ranked(index: Index, mixture: Embeddings, found: SearchResult, everything: bool, all_compared: bool) -> ProvedTopK:
-    products, rows = found
+def _ranked(
+    index: Index, mixture: Embeddings, result: SearchResult, everything: bool, all_compared: bool
+) -> ProvedTopK:
+    products, rows = result
     dims = index.config.paper("latte_mix").dims
     scores = js_similarities(mixture[None], index.embeddings(rows), dims)[0].astype(np.float32)
     order = np.lexsort((rows, -scores))

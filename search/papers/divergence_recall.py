@@ -1,4 +1,4 @@
-"""How exact a search by Jensen-Shannon divergence is: its answers against every row's own divergence."""
+"""The recall of a search by Jensen-Shannon divergence, compared with the divergence of every row."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ from search.index import Index, LiveRows
 from search.papers.divergence import first_reach, rank, require_index, require_queries
 from search.queries import QuerySet, read_queries
 
-_TIED = 1e-6  # scores in float32 this close are the same
+_TIED = 1e-6  # float32 scores this close are equal
 _PROTOCOL = "answers of the default search against the divergence of every row; a query's own document counts"
 Mixtures = npt.NDArray[np.floating]
 
@@ -31,11 +31,11 @@ def evaluate_divergence(
     sample: int = SAMPLE,
     progress: Progress | None = None,
 ) -> Result:
-    """The result of `isotrope evaluate recall --similarity js`.
+    """Return the result of `isotrope evaluate recall --similarity js`.
 
-    "recall" is the share of the best k rows that the default search finds, "proven" that of queries whose answer was
-    proved without looking at the other rows; rows as good as the k-th count as right. Raises ConfigError for an index
-    without distributions, and what drawing queries raises.
+    "recall" is the share of the best k rows that the default search finds, "proven" the share of queries whose answer
+    was proved without reading other rows; rows as good as the k-th count as right. Raises ConfigError for an index
+    without distributions, and the errors of drawing queries.
     """
     clock, index, progress = Clock(), engine.index, progress or NoProgress()
     require_index(index)
@@ -43,7 +43,8 @@ def evaluate_divergence(
         raise ConfigError(f"k is {k}; expected at least 1.")
     if index.numbering.rows <= k:
         raise EvaluationError(f"{index.path}: holds {index.numbering.rows:,} rows; expected more than {k}.")
-    queries = read_queries(file, engine.index.manifest.encoder["dim"]) if file else _drawn(index, origin, sample)
+    dim = index.manifest.encoder["dim"]
+    queries = read_queries(file, dim) if file else draw_queries(LiveRows(index), origin, sample)
     mixtures = _mixtures(engine, queries, progress)
     require_queries(index, mixtures)
     best = _kth_best(index, mixtures, k, progress)
@@ -54,11 +55,10 @@ def evaluate_divergence(
         shares.append(np.count_nonzero(ranked.scores[:k] >= least - _TIED) / k)
         proven.append(ranked.proven(k))
         progress.advance(1)
-    found = _row(shares, proven, k, queries, index)
     provenance = clock.provenance(
         engine.encoder.spec, queries.files, measure="js", protocol=_PROTOCOL, **how_built(index.config, index)
     )
-    return Result("divergence", provenance, [found], None, queries.notes)
+    return Result("divergence", provenance, [_row(shares, proven, k, queries, index)], None, queries.notes)
 
 
 def _row(shares: Sequence[float], proven: Sequence[bool], k: int, queries: QuerySet, index: Index) -> dict[str, Any]:
@@ -74,12 +74,8 @@ def _row(shares: Sequence[float], proven: Sequence[bool], k: int, queries: Query
     }
 
 
-def _drawn(index: Index, origin: DrawnFrom | None, sample: int) -> QuerySet:
-    return draw_queries(LiveRows(index), origin, sample)
-
-
 def _mixtures(engine: SearchEngine, queries: QuerySet, progress: Progress) -> Mixtures:
-    """Distributions of the queries (n, d)."""
+    """Return the distributions of the queries (n, d)."""
     if queries.embeddings is not None:
         return queries.embeddings
     progress.phase("encoding queries", None)
@@ -87,7 +83,7 @@ def _mixtures(engine: SearchEngine, queries: QuerySet, progress: Progress) -> Mi
 
 
 def _kth_best(index: Index, mixtures: Mixtures, k: int, progress: Progress) -> npt.NDArray[np.float64]:
-    """The k-th largest similarity of all live rows, for each query (n,): every block is read once."""
+    """Return the k-th largest similarity of all live rows for each query (n,). Reads every block once."""
     progress.phase("comparing with all", index.numbering.rows)
     live, best = index.numbering.live_rows, np.full((len(mixtures), k), -np.inf)
     for first, embeddings in index.stored_embeddings.blocks():

@@ -1,14 +1,13 @@
-"""Which layers to average: every combination of them on the STS tasks, from one forward pass a sentence.
+"""Every combination of layers on the STS tasks, from one forward pass per sentence.
 
 After WhiteningBERT (Huang et al., Findings of EMNLP 2021): its Figure 1 is the grid of two layers, its Figure 2 the
-best combination of n. Mean and cls pooling are linear, so that a combination is the average of its layers' pooled
-states and is made when it is needed. Max pooling is not linear, and is refused.
+best combination of n. Mean and cls pooling are linear, so a combination is the average of its layers' pooled states,
+computed when needed. Max pooling is not linear, and is rejected.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from math import comb
 from pathlib import Path
 from typing import Any
 
@@ -39,14 +38,14 @@ from search.evaluation.sts.sts import AVERAGE, BOOTSTRAP
 from search.evaluation.target import Subject, Target
 
 _FIT = "task"
-_FEW_BLOCKS, _UP_TO = 6, 3  # models up to so many blocks are tried in all combinations, others up to so many layers
-_BATCH = 16  # combinations whose transforms are in memory together
+_FEW_BLOCKS, _UP_TO = 6, 3  # most blocks for all combinations; most layers of a combination for other models
+_BATCH = 16  # combinations with transforms in memory together
 Layers = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class LayersOptions:
-    """What is tried: combinations of up to `up_to` layers (0: all for small models, else 3), fitted on each task.
+    """The combinations to try: up to `up_to` layers (0: all for small models, else 3), fitted on each task.
 
     `pooling` None is the recipe's.
     """
@@ -58,7 +57,7 @@ class LayersOptions:
 
 
 class AveragedLayers(Mapping[PoolingKey, Float32Array]):
-    """Rows of any combination of layers, averaged from those of single layers when asked for."""
+    """Rows of any combination of layers, averaged from the rows of single layers on access."""
 
     def __init__(self, single: Mapping[PoolingKey, Float32Array]) -> None:
         self._single = single
@@ -78,8 +77,8 @@ class AveragedLayers(Mapping[PoolingKey, Float32Array]):
 
 
 @dataclass(frozen=True)
-class _Found:
-    """A combination: its average over the tasks, and each task's figure."""
+class _Combination:
+    """A combination of layers: its average over the tasks, and each task's figure."""
 
     setting: Setting
     average: Estimate
@@ -93,7 +92,7 @@ class _Found:
 
 @dataclass(frozen=True)
 class _OfTask:
-    """One task: an estimate and the transform's sha256 a combination, and what fitting had to say."""
+    """One task: an estimate and the transform's sha256 per combination, and notes of the fits."""
 
     name: str
     estimates: Sequence[Estimate]
@@ -108,15 +107,15 @@ def evaluate_layers(
     cache: Path | None = None,
     progress: Progress | None = None,
 ) -> Result:
-    """The result of `isotrope evaluate layers`.
+    """Return the result of `isotrope evaluate layers`.
 
-    "results" has a row for each combination, the average over the tasks with its 95 % interval and the tasks' own
-    figures under "tasks". Added are "best", the best one of each size, "layers", what was combined, and "paper", the
-    row of the paper's choice, block 1 and the last. Layers count from 0, the embedding output. Raises ConfigError,
-    EvaluationError for an undefined correlation, and what encoding raises.
+    "results" has a row for each combination: the average over the tasks with its 95 % interval, and the figures of the
+    tasks under "tasks". Further keys are "best", the best combination of each size, "layers", the combined layers, and
+    "paper", the row of the paper's choice: block 1 and the last. Layers count from 0, the embedding output. Raises
+    ConfigError, EvaluationError for an undefined correlation, and the errors of encoding.
     """
     clock, subject, progress = Clock(), Target.of(subject), progress or NoProgress()
-    require_extra("scipy.stats", "eval")  # now, not after minutes of encoding
+    require_extra("scipy.stats", "eval")  # fail now, not after minutes of encoding
     if not tasks:
         raise EvaluationError("nothing to measure; expected at least one task.")
     single, tried, notes = _settings(subject, plan)
@@ -126,9 +125,13 @@ def evaluate_layers(
     states = source.encode([text for task in tasks for text in task_texts(task)])
     progress.phase("combinations", len(tried) * len(tasks))
     by_task = [_estimates(task, _of_task(task, states), tried, fit, plan.protocol, progress) for task in tasks]
-    found = _found(tried, by_task)
+    measured = _measured(tried, by_task)
     notes += [note for of_task in by_task for note in of_task.notes]
-    best, paper = _best_of_each_size(found), _paper_choice(found, source.blocks)
+    sizes = sorted({len(combination.layers) for combination in measured})
+    by_size = [[combination for combination in measured if len(combination.layers) == size] for size in sizes]
+    best = [max(group, key=lambda combination: combination.average.value) for group in by_size]
+    choice = tuple(dict.fromkeys((1, source.blocks)))
+    paper = next(combination for combination in measured if combination.layers == choice)
     provenance = clock.provenance(
         subject.spec,
         files_of(tasks),
@@ -139,60 +142,50 @@ def evaluate_layers(
         bootstrap=BOOTSTRAP,
         **how_built(subject.config, subject.index),
     )
-    rows = {one.layers: _row(one, tasks, plan.protocol, source) for one in found}
+    rows = {combination.layers: _row(combination, tasks, plan.protocol, source) for combination in measured}
     return Result(
         "layers",
         provenance,
         list(rows.values()),
-        [_comparison(one, paper) for one in best if one is not paper],
+        [_comparison(combination, paper) for combination in best if combination is not paper],
         _notes(tasks, notes, source.log.truncated),
         {
             "layers": [setting.layers[0] for setting in single],
-            "best": [{"size": len(one.layers)} | rows[one.layers] for one in best],
+            "best": [{"size": len(combination.layers)} | rows[combination.layers] for combination in best],
             "paper": rows[paper.layers],
         },
     )
 
 
 def _settings(subject: Target, plan: LayersOptions) -> tuple[list[Setting], list[Setting], list[str]]:
-    """Single layers, all combinations by size, and what should be said about the choice of them."""
+    """Return the settings of single layers, of all combinations by size, and notes."""
     pooling = plan.pooling or subject.own.pooling
     if pooling == "max":
         raise ConfigError(
-            "pooling max is not linear: the pooled average of layers is not the average of pooled layers, so that "
-            "combinations cannot be made from single ones. Way out: --pooling mean or cls, or `isotrope evaluate sts` "
-            "with each combination as --layers."
+            "pooling max is not linear: the pooled average of layers is not the average of pooled layers. Fix: "
+            "--pooling mean or cls, or `isotrope evaluate sts` with each combination as --layers."
         )
-    blocks = subject.states([subject.own]).blocks
-    notes = []
-    first = 0
+    blocks, notes = subject.states([subject.own]).blocks, []
     if pooling == "cls":
-        first = 1
         notes.append("layer 0 is left out: there the first token's state is the same for every sentence")
-    layers = range(first, blocks + 1)
+    layers = range(1 if pooling == "cls" else 0, blocks + 1)
     least = min(2, len(layers))
     if plan.up_to != 0 and not least <= plan.up_to <= len(layers):
-        raise ConfigError(f"--up-to is {plan.up_to}; expected {least} to {len(layers)}, the layers there are.")
+        raise ConfigError(f"--up-to is {plan.up_to}; expected {least} to {len(layers)}, the number of layers.")
     size = plan.up_to or (len(layers) if blocks <= _FEW_BLOCKS else _UP_TO)
     chosen = [combination for count in range(1, size + 1) for combination in combinations(layers, count)]
-    notes.append(_said(size, len(layers), len(chosen)))
-    sweep = Sweep((pooling,), tuple(chosen), (plan.strength,))
-    tried = subject.settings(sweep)
-    return tried[: len(layers)], tried, notes
-
-
-def _said(size: int, layers: int, tried: int) -> str:
-    if size == layers:
-        return f"all {tried:,} combinations of the {layers} layers were tried"
-    everything = sum(comb(layers, count) for count in range(1, layers + 1))
-    return (
-        f"{tried:,} combinations of up to {size} of the {layers} layers were tried; --up-to {layers} tries "
-        f"all {everything:,}"
-    )
+    note = f"all {len(chosen):,} combinations of the {size} layers were tried"
+    if size < (count := len(layers)):
+        note = (
+            f"{len(chosen):,} combinations of up to {size} of the {count} layers were tried; --up-to {count} tries "
+            f"all {2**count - 1:,}"
+        )
+    tried = subject.settings(Sweep((pooling,), tuple(chosen), (plan.strength,)))
+    return tried[: len(layers)], tried, [*notes, note]
 
 
 def _of_task(task: Task, states: TextEmbeddings) -> TextEmbeddings:
-    """The states of one task's sentences, whose combinations are then small enough to be made again and again."""
+    """Return the states of one task's sentences, few enough to average layers on every access."""
     texts = list(dict.fromkeys(task_texts(task)))
     single = {key: states.of(texts, key) for key in states.rows}
     return TextEmbeddings({text: row for row, text in enumerate(texts)}, AveragedLayers(single))
@@ -214,9 +207,9 @@ def _estimates(
     return _OfTask(task.name, estimates, hashes, notes)
 
 
-def _found(tried: Sequence[Setting], by_task: Sequence[_OfTask]) -> list[_Found]:
+def _measured(tried: Sequence[Setting], by_task: Sequence[_OfTask]) -> list[_Combination]:
     return [
-        _Found(
+        _Combination(
             setting,
             average([of_task.estimates[number] for of_task in by_task]),
             {of_task.name: of_task.estimates[number].value for of_task in by_task},
@@ -226,41 +219,30 @@ def _found(tried: Sequence[Setting], by_task: Sequence[_OfTask]) -> list[_Found]
     ]
 
 
-def _best_of_each_size(found: Sequence[_Found]) -> list[_Found]:
-    sizes = sorted({len(one.layers) for one in found})
-    return [max((one for one in found if len(one.layers) == size), key=lambda one: one.average.value) for size in sizes]
-
-
-def _paper_choice(found: Sequence[_Found], blocks: int) -> _Found:
-    """Block 1 and the last."""
-    return next(one for one in found if one.layers == tuple(dict.fromkeys((1, blocks))))
-
-
-def _row(one: _Found, tasks: Sequence[Task], protocol: Protocol, source: EmbeddingSource) -> dict[str, Any]:
+def _row(
+    combination: _Combination, tasks: Sequence[Task], protocol: Protocol, source: EmbeddingSource
+) -> dict[str, Any]:
     return {
-        "setting": one.setting.label,
-        **one.setting.to_dict(),
+        "setting": combination.setting.label,
+        **combination.setting.to_dict(),
         "protocol": protocol,
         "fit": _FIT,
         "task": AVERAGE,
-        **one.average.figures,
+        **combination.average.figures,
         "pairs": sum(len(subset.scores) for task in tasks for subset in task.subsets),
-        "tasks": one.tasks,
-        "transform": one.transforms,
-        "encoder": source.fingerprint(one.setting.key),
+        "tasks": combination.tasks,
+        "transform": combination.transforms,
+        "encoder": source.fingerprint(combination.setting.key),
     }
 
 
-def _comparison(one: _Found, paper: _Found) -> dict[str, Any]:
-    return {
-        "setting": one.setting.label,
-        "against": paper.setting.label,
-        "task": AVERAGE,
-        **one.average.less(paper.average).to_dict("difference"),
-    }
+def _comparison(combination: _Combination, paper: _Combination) -> dict[str, Any]:
+    difference = combination.average.less(paper.average).to_dict("difference")
+    names = {"setting": combination.setting.label, "against": paper.setting.label, "task": AVERAGE}
+    return names | difference
 
 
-def _notes(tasks: Sequence[Task], made: Sequence[str], truncated: int) -> list[str]:
-    notes = [note for task in tasks for note in task.notes] + list(made)
-    notes.append("the best of many combinations is chosen on the pairs it is measured on, which flatters it")
-    return list(dict.fromkeys([*notes, *cut_notes(truncated)]))
+def _notes(tasks: Sequence[Task], notes: Sequence[str], truncated: int) -> list[str]:
+    flattered = "the best of many combinations is chosen on the pairs it is measured on, which flatters it"
+    of_tasks = [note for task in tasks for note in task.notes]
+    return list(dict.fromkeys([*of_tasks, *notes, flattered, *cut_notes(truncated)]))

@@ -1,4 +1,4 @@
-"""The picture of `isotrope evaluate layers`: the grid of two layers, and the best combination of each size."""
+"""The plot of `isotrope evaluate layers`: the grid of two layers, and the best combination of each size."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -11,11 +11,11 @@ from search.evaluation.plots.drawing import model_name, whiskers, write_plot
 from search.papers.tables import layer_grid
 
 _COLOURS = "viridis"
-_WITH_FIGURES = 16  # layers up to which the cells hold their figures
+_WITH_FIGURES = 16  # most layers for figures in the cells
 _ENDS = ("low", "high")
 _BEST = "#d62728"
 _BEHIND_TEXT = {"facecolor": "white", "edgecolor": "none", "pad": 0.8, "alpha": 0.85}
-_DARK = 0.6  # of the colour scale; below it letters are white
+_DARK = 0.6  # of the colour scale; text is white below it
 
 
 def plot_layers(result: Mapping[str, Any], path: Path, force: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""The methods that are compared, by name, and the settings that some of them are."""
+"""The compared methods by name, and their settings."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ Method = Literal[
 METHODS: tuple[Method, ...] = get_args(Method)
 OF_TRANSFORMERS: tuple[Method, ...] = ("cls", "layers", "sbert-wk")
 TRAINED: tuple[Method, ...] = ("latte-mix", "auto-encoder", "normal-vae")
-DRAWN: tuple[Method, ...] = ("flow", *TRAINED)  # that depend on a seed
+DRAWN: tuple[Method, ...] = ("flow", *TRAINED)  # random methods
 SEEDS = 3
 STRENGTHS = (0.25, 0.5, 1.0)
 RAW = WhiteningConfig(strength="none", centre="none")
@@ -26,8 +26,8 @@ Layers = tuple[int, ...]
 
 @dataclass(frozen=True)
 class MethodsOptions:
-    """What is compared. Whitening, flows and SIF's counts are fitted as `fit` says; Latte-Mix and its controls are
-    trained on `documents` documents of `corpus`, with `seeds` seeds each."""
+    """The methods to compare. Whitening, flows and SIF's counts are fitted on the data that `fit` names; Latte-Mix and
+    its controls are trained on `documents` documents of `corpus`, with `seeds` seeds each."""
 
     methods: Sequence[Method] = METHODS
     protocols: Sequence[Protocol] = ("mean",)
@@ -42,20 +42,20 @@ class MethodsOptions:
         if self.documents < 0:
             raise ConfigError(f"--documents is {self.documents}; expected 0 (all) or more.")
         if self.documents and self.corpus is None:
-            raise ConfigError("--documents says how much of --corpus is used; name that too.")
+            raise ConfigError("--documents needs --corpus. Fix: add --corpus PATH.")
         if set(self.methods) & set(TRAINED) and self.corpus is None:
             named = ", ".join(method for method in self.methods if method in TRAINED)
-            raise ConfigError(f"{named}: trained without labels on a corpus; name one with --corpus PATH.")
+            raise ConfigError(f"{named}: training needs a corpus. Fix: add --corpus PATH.")
 
     def wants(self, *methods: Method) -> bool:
-        """Whether one of these is compared."""
+        """Return whether any of these methods is compared."""
         return bool(set(methods) & set(self.methods))
 
 
 def methods_of(names: Sequence[str], layered: bool) -> tuple[Method, ...]:
-    """The methods asked for ("all" is every one that the encoder has), mean pooling beside them as the control.
+    """Return the named methods ("all": every method of the encoder), with mean pooling as the control.
 
-    Raises ConfigError for a method of transformers where the encoder is a table.
+    Raises ConfigError for a method of transformers if the encoder is a table.
     """
     offered = tuple(method for method in METHODS if layered or method not in OF_TRANSFORMERS)
     if "all" in names:
@@ -67,36 +67,31 @@ def methods_of(names: Sequence[str], layered: bool) -> tuple[Method, ...]:
 
 
 def plain_settings(plan: MethodsOptions, blocks: int, whitening: WhiteningConfig) -> list[Setting]:
-    """The settings that need nothing but embeddings: pooling, layers, whitening, SBERT-WK. 0 blocks: a table."""
+    """Return the settings that need only embeddings: pooling, layers, whitening, SBERT-WK. 0 blocks: a table."""
     last: Layers = (-1,) if blocks else ()
-    found: list[Setting] = []
-    if plan.wants("cls"):
-        found.append(Setting("cls", last, RAW))
-    found.append(Setting("mean", last, RAW))
+    settings = [Setting("cls", last, RAW)] if plan.wants("cls") else []
+    settings.append(Setting("mean", last, RAW))
     if plan.wants("max"):
-        found.append(Setting("max", last, RAW))
+        settings.append(Setting("max", last, RAW))
     if plan.wants("layers"):
-        found += [Setting("mean", layers, RAW) for layers in ((1,), (1, -1))]
+        settings += [Setting("mean", layers, RAW) for layers in ((1,), (1, -1))]
     if plan.wants("whitening"):
-        found += [
-            Setting("mean", layers, strengthened(whitening, strength))
-            for layers in layer_choices(blocks)
-            for strength in STRENGTHS
-        ]
+        pairs = [(layers, strength) for layers in layer_choices(blocks) for strength in STRENGTHS]
+        settings += [Setting("mean", layers, strengthened(whitening, strength)) for layers, strength in pairs]
     if plan.wants("sbert-wk"):
-        found += [Setting("sbert-wk", layers, RAW) for layers in sbert_wk_layers(blocks)]
-    return found
+        settings += [Setting("sbert-wk", layers, RAW) for layers in sbert_wk_layers(blocks)]
+    return settings
 
 
 def flow_settings(blocks: int, recipe: BuildConfig, seed: int) -> list[Setting]:
-    """Return settings of BERT-flow in the place of whitening, with one seed."""
+    """Return settings with BERT-flow instead of whitening, with one seed."""
     flow = frozen_settings(recipe.papers.get("flow", {}) | {"seed": seed})
     config = WhiteningConfig(kind="flow", centre="common", sample=recipe.whitening.sample)
     return [Setting("mean", layers, config, flow) for layers in layer_choices(blocks)]
 
 
 def sif_settings(blocks: int, whitening: WhiteningConfig) -> list[Setting]:
-    """SIF with the first direction removed, its weights alone, and whitened."""
+    """Return settings of SIF: its weights alone, with the first direction removed, and whitened."""
     last: Layers = (-1,) if blocks else ()
     weights_only = dataclasses.replace(RAW, remove=0)
     softly = strengthened(whitening, STRENGTHS[0])
@@ -104,16 +99,16 @@ def sif_settings(blocks: int, whitening: WhiteningConfig) -> list[Setting]:
 
 
 def strengthened(whitening: WhiteningConfig, strength: float) -> WhiteningConfig:
-    """Whitening about one mean, as STS has one role."""
+    """Return whitening about one mean, because STS has one role."""
     return WhiteningConfig(strength=strength, centre="common", sample=whitening.sample)
 
 
 def layer_choices(blocks: int) -> list[Layers]:
-    """The last layer, layer 1 (the rawest) and the paper's average of both; a table has none."""
+    """Return the last layer, layer 1 (the rawest) and the paper's average of both; no layers for a table."""
     return [(-1,), (1,), (1, -1)] if blocks else [()]
 
 
 def sbert_wk_layers(blocks: int) -> list[Layers]:
-    """SBERT-WK's layers: the upper two thirds as published (4 to 12 of 12 blocks), and all with the embeddings."""
+    """Return SBERT-WK's layers: the upper two thirds as published (4 to 12 of 12 blocks), and all with embeddings."""
     upper = tuple(range(round(blocks / 3), blocks + 1))
     return list(dict.fromkeys([upper, tuple(range(blocks + 1))]))

@@ -1,6 +1,6 @@
-"""Every method of the papers on the STS tasks, one beside the other: pooling, whitening, SIF, flows, Latte-Mix.
+"""Every method of the papers on the STS tasks in comparison: pooling, whitening, SIF, flows, Latte-Mix.
 
-A method that draws numbers is measured with several seeds: rows give the mean over them and their spread.
+A random method is measured with several seeds: rows have the mean over the seeds and their spread.
 """
 
 import dataclasses
@@ -66,17 +66,17 @@ def evaluate_methods(
     cache: Path | None = None,
     progress: Progress | None = None,
 ) -> Result:
-    """A row for each label, protocol and task, and for their average; "published" is added: the published rows.
+    """Return a row for each label, protocol and task, and for their average; "published" has the published rows.
 
-    Correlations are Spearman's with 95 % bootstrap intervals; where seeds are drawn, the mean over them with their
-    standard deviation.
-
-    Raises ConfigError for an index, EvaluationError, and what encoding and training raise.
+    Correlations are Spearman's with 95 % bootstrap intervals; of random methods the mean over seeds with its standard
+    deviation. Raises ConfigError for an index, EvaluationError, and the errors of encoding and training.
     """
     clock, progress = Clock(), progress or NoProgress()
-    require_extra("scipy.stats", "eval")  # now, not after hours of training
+    require_extra("scipy.stats", "eval")  # fail now, not after hours of training
     if subject.index is not None:
-        raise ConfigError("methods compares the ways of one encoder; give a recipe (--config, --set), not an index.")
+        raise ConfigError(
+            "methods compares settings of one encoder; expected a recipe (--config, --set), not an index."
+        )
     notes: list[str] = []
     run = _Run(tasks, plan, cache, progress, notes)
     variants = [*_affine(subject, run), *_mixtures(subject, run)]
@@ -97,7 +97,7 @@ def evaluate_methods(
 
 @dataclass(frozen=True)
 class _Run:
-    """What is measured, and by what; `notes` grow on the way."""
+    """The measurement, and the list that collects its notes."""
 
     tasks: Sequence[Task]
     plan: MethodsOptions
@@ -111,7 +111,7 @@ class _Run:
 
 
 def _affine(subject: Target, run: _Run) -> Iterator[MethodScores]:
-    """The methods that are a pooling and a transform."""
+    """Yield the methods that consist of a pooling and a transform."""
     plan = run.plan
     whitening, blocks = subject.config.whitening, subject.states([subject.own]).blocks
     plain = plain_settings(plan, blocks, whitening)
@@ -119,39 +119,39 @@ def _affine(subject: Target, run: _Run) -> Iterator[MethodScores]:
         {seed: flow_settings(blocks, subject.config, seed) for seed in range(plan.seeds)} if plan.wants("flow") else {}
     )
     every = [*plain, *(setting for settings in flows.values() for setting in settings)]
-    found = _scored(subject, every, run)
-    yield from (MethodScores(setting.label, _method(setting), None, found[setting]) for setting in plain)
+    scores = _scored(subject, every, run)
+    yield from (MethodScores(setting.label, _method(setting), None, scores[setting]) for setting in plain)
     for seed, settings in flows.items():
-        yield from (MethodScores(setting.label, "flow", seed, found[setting]) for setting in settings)
+        yield from (MethodScores(setting.label, "flow", seed, scores[setting]) for setting in settings)
     if plan.wants("sif"):
         with _counted(subject, run) as counted:
             settings = sif_settings(blocks, whitening)
-            found = _scored(counted, settings, run)
+            scores = _scored(counted, settings, run)
             counted_in = "the training corpus" if plan.corpus else "the tasks' sentences"
             run.notes.append(f"sif: tokens are counted in {counted_in}")
             facts = {"counted_in": counted_in}
-            yield from (MethodScores(setting.label, "sif", None, found[setting], facts) for setting in settings)
+            yield from (MethodScores(setting.label, "sif", None, scores[setting], facts) for setting in settings)
 
 
 def _scored(subject: Target, settings: list[Setting], run: _Run) -> dict[Setting, dict[str, list[Any]]]:
-    """Similarities of all pairs under each setting, from one forward pass a sentence."""
+    """Return the similarities of all pairs under each setting, from one forward pass per sentence."""
     source = subject.states(settings, run.cache, run.progress)
-    chosen = choose_fit(run.plan.fit, subject, source)
+    fit = choose_fit(run.plan.fit, subject, source)
     states = source.encode(run.sentences)
-    found: dict[Setting, dict[str, list[Any]]] = {setting: {} for setting in settings}
+    similarities: dict[Setting, dict[str, list[Any]]] = {setting: {} for setting in settings}
     for task in run.tasks:
-        transforms = fit_transforms(task, states, settings, chosen)
+        transforms = fit_transforms(task, states, settings, fit)
         for setting, scores in zip(settings, score_pairs(task, states, settings, transforms), strict=True):
-            found[setting][task.name] = scores
-        said = [transform.settings()["note"] for transform in transforms]
-        run.notes.extend(f"{task.name}: {note}" for note in said if note)
-        run.notes.extend(noise_notes(task, settings, transforms, chosen.name))
-    run.notes.extend(chosen.notes)
-    return found
+            similarities[setting][task.name] = scores
+        notes = [transform.settings()["note"] for transform in transforms]
+        run.notes.extend(f"{task.name}: {note}" for note in notes if note)
+        run.notes.extend(noise_notes(task, settings, transforms, fit.name))
+    run.notes.extend(fit.notes)
+    return similarities
 
 
 def _mixtures(subject: Target, run: _Run) -> Iterator[MethodScores]:
-    """Latte-Mix and its controls, on the last layer and on layer 1 of a transformer."""
+    """Yield Latte-Mix and its controls, on the last layer and on layer 1 of a transformer."""
     plan, progress = run.plan, run.progress
     if plan.corpus is None or not plan.wants(*TRAINED):
         return
@@ -160,7 +160,10 @@ def _mixtures(subject: Target, run: _Run) -> Iterator[MethodScores]:
     blocks = subject.states([subject.own]).blocks
     for choice in [(-1,), (1,)] if layered else [()]:
         layers = resolve_layers(choice, blocks) if layered else []
-        outputs = TokenEmbeddings(_for_layers(subject, choice), subject.options)
+        encoder = dataclasses.replace(subject.config.encoder, pooling="mean", fitted="")
+        if choice:
+            encoder = dataclasses.replace(encoder, layers=choice)
+        outputs = TokenEmbeddings(resolve_spec(encoder, subject.spec.folder), subject.options)
         with _folder(run.cache) as folder:
             training = TrainingTokens.write(outputs, corpus, layers, folder, progress)
             progress.phase("encoding sentences", None)
@@ -170,22 +173,15 @@ def _mixtures(subject: Target, run: _Run) -> Iterator[MethodScores]:
                 yield from train_and_score(trained, run.tasks, progress)
 
 
-def _for_layers(subject: Target, layers: Sequence[int]) -> Any:
-    encoder = dataclasses.replace(subject.config.encoder, pooling="mean", fitted="")
-    if layers:
-        encoder = dataclasses.replace(encoder, layers=tuple(layers))
-    return resolve_spec(encoder, subject.spec.folder)
-
-
 def _training_texts(subject: Target, plan: MethodsOptions) -> list[str]:
-    """Texts of the training corpus, in its order: all, or the documents of smallest id hash."""
+    """Return the texts of the training corpus, in order: all, or the documents with the smallest id hashes."""
     corpus = read_corpus(str(plan.corpus), config=subject.config.corpus)
     return sampled_texts(corpus, subject.config, plan.documents)
 
 
 @contextmanager
 def _counted(subject: Target, run: _Run) -> Iterator[Target]:
-    """The subject with pooling "sif", its tokens counted in the training corpus, or else in the tasks' sentences."""
+    """Yield the subject with pooling "sif". Counts tokens in the training corpus, or else in the tasks' sentences."""
     texts = _training_texts(subject, run.plan) if run.plan.corpus else run.sentences
 
     def blocks() -> Iterator[list[str]]:
@@ -193,8 +189,7 @@ def _counted(subject: Target, run: _Run) -> Iterator[Target]:
         while block := list(islice(remaining, 4096)):
             yield block
 
-    layers = (-1,)
-    encoder = dataclasses.replace(subject.config.encoder, pooling="sif", layers=layers, fitted="")
+    encoder = dataclasses.replace(subject.config.encoder, pooling="sif", layers=(-1,), fitted="")
     config = dataclasses.replace(subject.config, encoder=encoder)
     spec = resolve_spec(config, subject.spec.folder)
     with tempfile.TemporaryDirectory(prefix="isotrope-") as folder:
@@ -205,8 +200,8 @@ def _counted(subject: Target, run: _Run) -> Iterator[Target]:
 
 @contextmanager
 def _folder(cache: Path | None) -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="isotrope-") as beside:
-        folder = cache or Path(beside)
+    with tempfile.TemporaryDirectory(prefix="isotrope-") as temporary:
+        folder = cache or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         yield folder
 
@@ -220,7 +215,7 @@ def _method(setting: Setting) -> str:
 
 
 def _hash_of(train: Path | None) -> dict[str, str]:
-    """Hashes of the training corpus's files."""
+    """Return the hashes of the training corpus's files."""
     if train is None:
         return {}
     files = sorted(path for path in train.rglob("*") if path.is_file()) if train.is_dir() else [train]
@@ -228,37 +223,37 @@ def _hash_of(train: Path | None) -> dict[str, str]:
 
 
 def _published() -> list[dict[str, Any]]:
-    """Published rows of methods, as WhiteningBERT's Table 1 gives them; one of them cannot be run here."""
-    tables = published_tables()
+    """Return the rows of methods in WhiteningBERT's Table 1; IS-BERT cannot be run here."""
     return [
         {
             "method": row["method"],
             "figures": published_figures(row["figures"]),
             "status": NOT_RUN if row["method"].startswith("IS-BERT") else "published",
         }
-        for row in tables["baselines"]
+        for row in published_tables()["baselines"]
     ]
 
 
 CONTROL = "mean"
 Estimates = dict[Protocol, dict[str, list[Estimate]]]
-"""By protocol and task, one a variant."""
+"""By protocol and task, one per variant."""
 
 
 def method_rows(
     variants: Sequence[MethodScores], tasks: Sequence[Task], protocols: Sequence[Protocol], fit: str, notes: list[str]
 ) -> list[dict[str, Any]]:
-    """For each label and protocol a row a task and one for their average, with its difference from mean pooling and, of
-    what is trained, from the untrained control. Intervals are over pairs and, where there are several, seeds.
+    """Return for each label and protocol one row per task, and a row for their average.
 
-    A label with a variant that has no correlation on some task is left out and noted.
+    The average has its difference from mean pooling, and for a trained method from the untrained control. Intervals
+    are over pairs and over seeds if there are several. A label without a correlation on some task is left out, with a
+    note.
     """
     kept = _defined(variants, tasks, protocols, notes)
     estimates = _estimates(kept, tasks, protocols)
     labels = list(dict.fromkeys(variant.label for variant in kept))
     control = next((variant.label for variant in kept if variant.method == CONTROL), None)
     if control is None:
-        raise EvaluationError(f"mean pooling, which all are compared with, has no correlation: {'; '.join(notes)}.")
+        raise EvaluationError(f"mean pooling, the control of all methods, has no correlation: {'; '.join(notes)}.")
     rows = []
     for protocol in protocols:
         averages = {label: _averages(label, kept, estimates[protocol], tasks) for label in labels}
@@ -267,8 +262,8 @@ def method_rows(
             members = [number for number, variant in enumerate(kept) if variant.label == label]
             about = _about(label, kept, members, protocol, fit)
             for task in tasks:
-                found = [estimates[protocol][task.name][number] for number in members]
-                rows.append(about | {"task": task.name} | _figures(found))
+                of_task = [estimates[protocol][task.name][number] for number in members]
+                rows.append(about | {"task": task.name} | _figures(of_task))
             mean = _mean_of(averages[label])
             untrained = averages.get(kept[members[0]].untrained)
             row = about | {"task": AVERAGE} | _figures(averages[label])
@@ -296,14 +291,15 @@ def _about(
 def _averages(
     label: str, kept: Sequence[MethodScores], estimates: dict[str, list[Estimate]], tasks: Sequence[Task]
 ) -> list[Estimate]:
-    """The average over the tasks, one a seed."""
+    """Return the average over the tasks, one per seed."""
     members = [number for number, variant in enumerate(kept) if variant.label == label]
     return [average([estimates[task.name][number] for task in tasks]) for number in members]
 
 
 def _mean_of(estimates: Sequence[Estimate]) -> Estimate:
-    """The mean over seeds. A resample draws seeds as well as pairs: the same ones for every method of as many."""
-    value, resampled = float(np.mean([one.value for one in estimates])), np.stack([one.resampled for one in estimates])
+    """Return the mean over seeds. Resamples draw pairs and seeds, equal for every method with as many seeds."""
+    value = float(np.mean([estimate.value for estimate in estimates]))
+    resampled = np.stack([estimate.resampled for estimate in estimates])
     if len(estimates) == 1:
         return Estimate(value, resampled[0])
     seeds, resamples = resampled.shape
@@ -312,25 +308,21 @@ def _mean_of(estimates: Sequence[Estimate]) -> Estimate:
 
 
 def _figures(estimates: Sequence[Estimate]) -> dict[str, Any]:
-    """Mean over seeds with its interval over pairs, the seeds' own values, and their standard deviation."""
-    mean = _mean_of(estimates)
+    """Return the mean over seeds with its interval, the values of the seeds, and their standard deviation."""
     values = [estimate.value for estimate in estimates]
     spread = float(np.std(values, ddof=1)) if len(values) > 1 else None
-    return {
-        **mean.figures,
-        "standard_deviation": spread,
-        "by_seed": values if len(values) > 1 else None,
-    }
+    by_seed = values if len(values) > 1 else None
+    return {**_mean_of(estimates).figures, "standard_deviation": spread, "by_seed": by_seed}
 
 
 def _estimates(kept: Sequence[MethodScores], tasks: Sequence[Task], protocols: Sequence[Protocol]) -> Estimates:
     labels = [variant.label for variant in kept]
-    found: Estimates = {protocol: {} for protocol in protocols}
+    result: Estimates = {protocol: {} for protocol in protocols}
     for task in tasks:
         by_protocol = task_estimates(task, [variant.scores[task.name] for variant in kept], labels, protocols)
         for protocol, estimates in by_protocol.items():
-            found[protocol][task.name] = estimates
-    return found
+            result[protocol][task.name] = estimates
+    return result
 
 
 def _defined(
@@ -339,7 +331,7 @@ def _defined(
     left_out = set()
     for variant in variants:
         for task in tasks:
-            if said := why_undefined(task, variant.scores[task.name], variant.label, protocols):
-                notes.append(f"{said}; this method is left out")
+            if reason := why_undefined(task, variant.scores[task.name], variant.label, protocols):
+                notes.append(f"{reason}; this method is left out")
                 left_out.add(variant.label)
     return [variant for variant in variants if variant.label not in left_out]

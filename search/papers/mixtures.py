@@ -1,6 +1,6 @@
 """Latte-Mix and its controls on the pairs of a task: trained with several seeds, compared by several similarities.
 
-Token vectors of the tasks' sentences are in memory, those of a training corpus in a file that every seed reads.
+Token vectors of the tasks' sentences are in memory, those of the training corpus in a file that every seed reads.
 """
 
 import dataclasses
@@ -25,13 +25,13 @@ from search.papers.method_settings import Method, MethodsOptions
 
 Ints = npt.NDArray[np.int64]
 _STORED = np.float16  # half the disk; token vectors are of the order of 1
-_TEXTS = 1024  # read together
-_BLOCK_TOKENS = 1 << 14  # that pass through an auto-encoder together
+_TEXTS = 1024  # texts read together
+_BLOCK_TOKENS = 1 << 14  # tokens that pass through an auto-encoder together
 
 
 @dataclass(frozen=True)
 class SentenceTokens:
-    """Token vectors (tokens, d) of distinct sentences end to end; sentence i is rows[starts[i]:starts[i + 1]]."""
+    """Concatenated token vectors (tokens, d) of distinct sentences; sentence i is rows[starts[i]:starts[i + 1]]."""
 
     positions: dict[str, int]
     rows: Float32Array
@@ -39,7 +39,7 @@ class SentenceTokens:
 
     @classmethod
     def of(cls, outputs: TokenEmbeddings, texts: Sequence[str], layers: Sequence[int]) -> "SentenceTokens":
-        """Those of texts, each distinct one once."""
+        """Return the token vectors of texts, each distinct text once."""
         distinct = list(dict.fromkeys(texts))
         groups = list(outputs(distinct, layers))
         lengths = np.concatenate([np.diff(starts) for _, starts in groups])
@@ -47,25 +47,25 @@ class SentenceTokens:
         return cls({text: row for row, text in enumerate(distinct)}, np.concatenate([r for r, _ in groups]), starts)
 
     def tokens(self, sentence: int) -> Float32Array:
-        """Token vectors of one sentence."""
+        """Return the token vectors of one sentence."""
         return self.rows[self.starts[sentence] : self.starts[sentence + 1]]
 
     def pooled(self, posterior: Callable[[Float32Array], Float32Array]) -> Float32Array:
-        """The mean over each sentence's tokens of what `posterior` makes of them, (sentences, width) float32."""
-        ends, found, first = self.starts[1:], [], 0
+        """Return the mean of `posterior` over each sentence's tokens, (sentences, width) float32."""
+        ends, blocks, first = self.starts[1:], [], 0
         while first < len(ends):
             last = int(np.searchsorted(ends, self.starts[first] + _BLOCK_TOKENS, side="right"))
             last = max(last, first + 1)
             inside = self.starts[first : last + 1] - self.starts[first]
             block = posterior(self.rows[self.starts[first] : self.starts[last]])
-            found.append(np.add.reduceat(block, inside[:-1], axis=0) / np.diff(inside)[:, None].astype(np.float32))
+            blocks.append(np.add.reduceat(block, inside[:-1], axis=0) / np.diff(inside)[:, None].astype(np.float32))
             first = last
-        return np.concatenate(found)
+        return np.concatenate(blocks)
 
 
 @dataclass(frozen=True)
 class TrainingTokens:
-    """Token vectors of a corpus in a file of half precision numbers, read group by group."""
+    """Token vectors of a corpus in a file of float16, read in groups."""
 
     path: Path
     size: int
@@ -79,11 +79,11 @@ class TrainingTokens:
     def write(
         cls, outputs: TokenEmbeddings, texts: Sequence[str], layers: Sequence[int], folder: Path, progress: Progress
     ) -> "TrainingTokens":
-        """Encode the texts once, unless `folder` holds what this encoder makes of them."""
+        """Encode the texts, unless `folder` contains their token vectors by this encoder."""
         encoded = f"{outputs.spec.identity.token_fingerprint} {list(layers)} {outputs.backend}"
         path = folder / f"{digest_of(encoded.encode(), texts)}.tokens"
-        known = path.with_suffix(".starts.npy")
-        if not known.exists():
+        starts_file = path.with_suffix(".starts.npy")
+        if not starts_file.exists():
             progress.phase("encoding the training corpus", len(texts))
             lengths = [np.zeros(0, np.int64)]
             with path.open("wb") as file:
@@ -91,8 +91,8 @@ class TrainingTokens:
                     file.write(rows.astype(_STORED).tobytes())
                     lengths.append(np.diff(starts))
                     progress.advance(len(starts) - 1)
-            np.save(known, np.concatenate([[0], np.cumsum(np.concatenate(lengths))]))  # last: all is there
-        starts = np.load(known)
+            np.save(starts_file, np.concatenate([[0], np.cumsum(np.concatenate(lengths))]))  # last: marks completion
+        starts = np.load(starts_file)
         size = path.stat().st_size // (np.dtype(_STORED).itemsize * max(int(starts[-1]), 1))
         return cls(path, size, starts)
 
@@ -110,19 +110,19 @@ TaskScores = Mapping[str, Sequence[Float64Array]]
 
 @dataclass(frozen=True)
 class MethodScores:
-    """One method with one seed (None: nothing is drawn), and what it says of every pair."""
+    """One method with one seed (None: not random), and its similarity of every pair."""
 
     label: str
     method: str
     seed: int | None
     scores: TaskScores
-    facts: Mapping[str, object] = field(default_factory=dict)  # for its row; JSON types
-    untrained: str = ""  # the label of its untrained control
+    facts: Mapping[str, object] = field(default_factory=dict)  # further fields of the row, JSON types
+    untrained: str = ""  # label of the untrained control
 
 
 @dataclass(frozen=True)
 class Trained:
-    """What is trained, and on what: `layers` name the token vectors in labels."""
+    """An auto-encoder to train, and its data; `layers` is the name of the token vectors in labels."""
 
     method: Method
     config: LatteMixConfig
@@ -134,7 +134,7 @@ class Trained:
 def mixture_variants(
     plan: MethodsOptions, config: LatteMixConfig, layers: str, sentences: SentenceTokens, training: TrainingTokens
 ) -> Iterator[Trained]:
-    """Every auto-encoder that the plan asks for, seed by seed; beside Latte-Mix its untrained control."""
+    """Yield every auto-encoder of the plan, seed by seed, with Latte-Mix's untrained control."""
     kinds: list[tuple[Method, dict[str, object]]] = []
     if plan.wants("latte-mix"):
         kinds += [("latte-mix", {"latent": "categorical"})] if config.epochs else []
@@ -150,7 +150,7 @@ def mixture_variants(
 
 
 def train_and_score(trained: Trained, tasks: Sequence[Task], progress: Progress) -> list[MethodScores]:
-    """One auto-encoder, trained and compared by each of its similarities."""
+    """Train an auto-encoder and compare by each of its similarities."""
     config = trained.config
     name, control = (_name(trained, untrained) for untrained in (not config.epochs, True))
     progress.phase(f"{name}, seed {config.seed}", None)
@@ -158,16 +158,10 @@ def train_and_score(trained: Trained, tasks: Sequence[Task], progress: Progress)
     facts = {"trained_texts": trained.training.texts if config.epochs else 0, "epochs": config.epochs}
     compared = trained.method == "latte-mix" and config.epochs > 0
     return [
-        MethodScores(
-            f"{name} {similarity}",
-            trained.method,
-            config.seed,
-            scores,
-            facts,
-            f"{control} {similarity}" if compared else "",
-        )
+        MethodScores(f"{name} {similarity}", trained.method, config.seed, scores, facts,
+                     f"{control} {similarity}" if compared else "")
         for similarity, scores in _scores(latte, trained.sentences, tasks).items()
-    ]
+    ]  # fmt: skip
 
 
 def _name(trained: Trained, untrained: bool) -> str:
@@ -190,24 +184,20 @@ def _scores(latte: LatteMix, sentences: SentenceTokens, tasks: Sequence[Task]) -
 def score_tasks(
     compare: Callable[[Pairs], Float64Array], positions: Mapping[str, int], tasks: Sequence[Task]
 ) -> TaskScores:
-    """What `compare` says of every pair of every subset."""
+    """Return the result of `compare` for every pair of every subset."""
+
+    def rows(texts: Sequence[str]) -> Positions:
+        return np.array([positions[text] for text in texts], np.intp)
+
     return {
-        task.name: [
-            compare(
-                (
-                    np.array([positions[text] for text in subset.first], np.intp),
-                    np.array([positions[text] for text in subset.second], np.intp),
-                )
-            )
-            for subset in task.subsets
-        ]
-        for task in tasks
+        task.name: [compare((rows(subset.first), rows(subset.second))) for subset in task.subsets] for task in tasks
     }
 
 
 def _mixtures(latte: LatteMix, sentences: SentenceTokens, pairs: Pairs) -> Float64Array:
-    """Minus the l2 distance of two sentences as mixtures of their tokens' Gaussians."""
-    needed = np.unique(np.concatenate(pairs)).tolist()
-    normals: dict[int, tuple[Float32Array, Float32Array]] = {one: latte.normal(sentences.tokens(one)) for one in needed}
+    """Return minus the l2 distance of sentence pairs as mixtures of their tokens' Gaussians."""
+    normals: dict[int, tuple[Float32Array, Float32Array]] = {
+        sentence: latte.normal(sentences.tokens(sentence)) for sentence in np.unique(np.concatenate(pairs)).tolist()
+    }
     first, second = (positions.tolist() for positions in pairs)
     return np.array([-mixture_l2(normals[a], normals[b]) for a, b in zip(first, second, strict=True)])

@@ -1,8 +1,8 @@
-"""Recognising textual entailment by one number: "entailment" where the cosine of two sentences reaches a threshold.
+"""Recognising textual entailment by one number: "entailment" if the cosine of two sentences reaches a threshold.
 
-After WhiteningBERT (Huang et al., Findings of EMNLP 2021, Table 3). The best threshold on the very pairs that are
-measured flatters; one chosen on other pairs is the honest figure. Beside both stands the majority's: the accuracy of
-always giving the commoner label.
+After WhiteningBERT (Huang et al., Findings of EMNLP 2021, Table 3). A threshold chosen on the measured pairs flatters;
+a threshold chosen on other pairs gives the unbiased figure. The baseline is the accuracy of always answering with the
+more common label.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,7 +31,7 @@ from search.text import counted
 _LABELS = {"entailment": True, "not_entailment": False}
 _FIRST, _SECOND = ("sentence1", "premise"), ("sentence2", "hypothesis")
 _FORMS = "a .tsv of GLUE (index, sentence1, sentence2, label) or a .jsonl of SuperGLUE (premise, hypothesis, label)"
-_Pair = tuple[str, object, object, object]  # where it stands, first, second, label
+_Pair = tuple[str, object, object, object]  # "file:line", first, second, label
 
 
 @dataclass(frozen=True)
@@ -46,16 +46,16 @@ class EntailmentPairs:
 
     @property
     def majority(self) -> float:
-        """Accuracy of always answering with the commoner label."""
+        """Accuracy of always answering with the more common label."""
         share = float(self.entailed.mean())
         return max(share, 1 - share)
 
 
 def read_rte(path: str | Path) -> EntailmentPairs:
-    """GLUE's RTE as .tsv with its header, or SuperGLUE's as .jsonl, also with .gz. Quotes in a .tsv are literal.
+    """Read GLUE's RTE as .tsv with its header, or SuperGLUE's as .jsonl, also with .gz. Quotes in a .tsv are literal.
 
-    Raises EvaluationError with file and line for what cannot be read, a file without labels (as GLUE's test set
-    is), a label that is neither entailment nor not_entailment, and a file with only one of the two.
+    Raises EvaluationError with file and line for unreadable lines, a file without labels (such as GLUE's test set), an
+    unknown label, and a file with only one of the two labels.
     """
     path = Path(path)
     name = path.name.lower().removesuffix(".gz")
@@ -75,7 +75,7 @@ def read_rte(path: str | Path) -> EntailmentPairs:
     if len(set(entailed)) == 1:
         label = next(label for label, value in _LABELS.items() if value == entailed[0])
         count = "its one pair is" if len(entailed) == 1 else f"all {len(entailed):,} pairs are"
-        raise EvaluationError(f'{path}: {count} labelled "{label}"; accuracy needs pairs with either label.')
+        raise EvaluationError(f'{path}: {count} labelled "{label}"; expected pairs of both labels.')
     return EntailmentPairs(path, sha256, tuple(first), tuple(second), np.array(entailed))
 
 
@@ -85,8 +85,8 @@ def _tsv(path: Path, lines: Sequence[str]) -> Iterator[_Pair]:
     for number, line in enumerate(lines[1:], 2):
         cells = line.split("\t")
         if len(cells) != len(names):
-            raise EvaluationError(f"{path}:{number}: {count_columns(len(cells))}; expected {len(names)}, as the header "
-                                  "has, parted by tabs.")  # fmt: skip
+            raise EvaluationError(f"{path}:{number}: {count_columns(len(cells))}; expected {len(names)}, like the "
+                                  "header, separated by tabs.")  # fmt: skip
         first, second, label = (cells[column] for column in columns)
         yield f"{path}:{number}", first, second, label
 
@@ -120,15 +120,15 @@ def _value(where: str, row: dict[str, Any], wanted: Sequence[str]) -> object:
 
 def _unlabelled(where: str) -> EvaluationError:
     return EvaluationError(
-        f"{where}: no label; accuracy needs labelled pairs. The published test sets have none: take the development "
-        "set (GLUE's dev.tsv, SuperGLUE's val.jsonl)."
+        f"{where}: no label; accuracy needs labelled pairs. The published test sets have none. Fix: use the "
+        "development set (GLUE's dev.tsv, SuperGLUE's val.jsonl)."
     )
 
 
 def _sentence(where: str, value: object, which: str) -> str:
     if not isinstance(value, str) or not value.strip():
-        found = "blank" if isinstance(value, str) else "not a text"
-        raise EvaluationError(f"{where}: the {which} sentence is {found}; expected a sentence.")
+        problem = "blank" if isinstance(value, str) else "not a text"
+        raise EvaluationError(f"{where}: the {which} sentence is {problem}; expected a sentence.")
     return value
 
 
@@ -149,7 +149,7 @@ Labels = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class RteOptions:
-    """What is measured: every setting at every threshold, with one fit (`choose_fit` says how it is named)."""
+    """The measurement: every setting at every threshold, with one fit, named as for `choose_fit`."""
 
     settings: Sequence[Setting]
     thresholds: Sequence[float] = THRESHOLDS
@@ -163,7 +163,7 @@ class RteOptions:
 
 @dataclass(frozen=True)
 class _ThresholdAccuracy:
-    """What a threshold answers: per pair 1 where that is right, else 0."""
+    """A threshold and its answers: 1 for each pair that it answers right, else 0."""
 
     threshold: float
     chosen_on: str
@@ -184,7 +184,7 @@ class _ThresholdAccuracy:
 
 @dataclass(frozen=True)
 class _Measured:
-    """One setting: its cosines, and what the chosen thresholds answer. `honest` needs other pairs."""
+    """One setting: its cosines, and the answers of the chosen thresholds. `honest` needs other pairs."""
 
     setting: Setting
     transform: Transform
@@ -198,7 +198,7 @@ class _Measured:
 
 
 def rte_sweep(sweep: Sweep) -> Sweep:
-    """The sweep; an empty one becomes no transform and full whitening, at the recipe's own pooling and layers."""
+    """Return the sweep; an empty one becomes no transform and full whitening, at the recipe's pooling and layers."""
     return Sweep(strengths=("none", 1.0)) if sweep.is_empty else sweep
 
 
@@ -209,18 +209,18 @@ def evaluate_rte(
     cache: Path | None = None,
     progress: Progress | None = None,
 ) -> Result:
-    """The result of `isotrope evaluate rte`.
+    """Return the result of `isotrope evaluate rte`.
 
-    `data` are the pairs to measure, and others to choose the threshold on, if any. One transform serves both, as a
-    threshold means nothing under another one, and fit "task" is on the sentences of both: fitted on one of them it
-    would follow that sample's noise, and the cosines of the other would be of another size.
-    Raises ConfigError, EvaluationError for embeddings that are not finite, and what encoding raises.
+    `data` are the pairs to measure, and other pairs to choose the threshold on, if any. Both share one transform,
+    because a threshold is valid for one transform only. Fit "task" uses the sentences of both: a fit on one of them
+    would follow its noise and change the scale of the other's cosines.
+    Raises ConfigError, EvaluationError for embeddings that are not finite, and the errors of encoding.
     """
     clock = Clock()
     pairs, train = data
     shared = _shared(pairs, train) if train else 0
-    given = [one for one in data if one]
-    tasks = [_as_task(one) for one in given]
+    sets = [pairs_set for pairs_set in data if pairs_set]
+    tasks = [_as_task(pairs_set) for pairs_set in sets]
     check_dimensions(plan.settings, subject.spec)
     source = subject.states(list(plan.settings), cache, progress)
     fit = choose_fit(plan.fit, subject, source)
@@ -232,7 +232,7 @@ def evaluate_rte(
     counts = draw_counts(len(pairs.entailed), TASK)
     provenance = clock.provenance(
         subject.spec,
-        {str(one.path): one.sha256 for one in given} | fit.files,
+        {str(pairs_set.path): pairs_set.sha256 for pairs_set in sets} | fit.files,
         protocol=PROTOCOL,
         fit={"name": fit.name, **fit.about},
         train=str(train.path) if train else None,
@@ -243,26 +243,27 @@ def evaluate_rte(
     )
     encoders = [source.fingerprint(setting.key) for setting in plan.settings]
     rows = [
-        {**_row(one, pairs, plan, counts), "fit": fit.name, "encoder": encoder}
-        for one, encoder in zip(measured, encoders, strict=True)
+        {**_row(result, pairs, plan, counts), "fit": fit.name, "encoder": encoder}
+        for result, encoder in zip(measured, encoders, strict=True)
     ]
     notes = [
         *fit.notes,
         *noise_notes(together, plan.settings, transforms, fit.name),
         *_notes(measured, train is not None, shared, source.log.truncated),
     ]
-    return Result("rte", provenance, rows, [_comparison(measured[0], one, counts) for one in measured[1:]], notes)
+    comparisons = [_comparison(measured[0], result, counts) for result in measured[1:]]
+    return Result("rte", provenance, rows, comparisons, notes)
 
 
 def best_threshold(cosines: Float64Array, entailed: Labels) -> float:
-    """The threshold with the most right answers, halfway between two neighbouring cosines; the lowest of several.
+    """Return the threshold with the most right answers, halfway between two neighbouring cosines; the lowest if tied.
 
-    The lowest cosine itself answers "entailment" always, the next number above the highest one never.
+    The lowest cosine itself always answers "entailment", the next number above the highest cosine never.
     """
     values, group = np.unique(cosines, return_inverse=True)
     positives = np.bincount(group, weights=entailed)
     negatives = np.bincount(group, weights=~entailed)
-    # right[i]: right answers when the values from number i on are called entailment
+    # right[i]: right answers if values[i:] count as entailment
     right = np.append(positives[::-1].cumsum()[::-1], 0) + np.append(0, negatives.cumsum())
     cut = int(right.argmax())
     if cut == 0:
@@ -279,13 +280,13 @@ def _as_task(pairs: EntailmentPairs) -> Task:
 
 
 def _shared(pairs: EntailmentPairs, train: EntailmentPairs) -> int:
-    """Pairs that are measured and are in `train` too. Raises ConfigError where all are: nothing is then held out."""
+    """Return the number of measured pairs that are also in `train`. Raises ConfigError if all are."""
     known = set(zip(train.first, train.second, strict=True))
     shared = sum(pair in known for pair in zip(pairs.first, pairs.second, strict=True))
     if shared == len(pairs.entailed):
         raise ConfigError(
-            f"--threshold-from {train.path} holds every pair of {pairs.path}, so a threshold chosen on it "
-            "flatters. Name a file of other pairs, such as RTE's train.tsv, or leave --threshold-from out."
+            f"--threshold-from {train.path} holds every pair of {pairs.path}, so its threshold flatters. Fix: name a "
+            "file of other pairs, such as RTE's train.tsv, or leave --threshold-from out."
         )
     return shared
 
@@ -307,39 +308,32 @@ def _measure(
         yield _Measured(setting, transform, cosines, best, honest)
 
 
-def _row(one: _Measured, pairs: EntailmentPairs, plan: RteOptions, counts: Float64Array) -> dict[str, Any]:
-    grid = [_ThresholdAccuracy.at(threshold, one.cosines, pairs.entailed, "") for threshold in plan.thresholds]
+def _row(measured: _Measured, pairs: EntailmentPairs, plan: RteOptions, counts: Float64Array) -> dict[str, Any]:
+    grid = [_ThresholdAccuracy.at(threshold, measured.cosines, pairs.entailed, "") for threshold in plan.thresholds]
     return {
         "task": TASK,
-        "setting": one.setting.label,
-        **one.setting.to_dict(),
+        "setting": measured.setting.label,
+        **measured.setting.to_dict(),
         "pairs": len(pairs.entailed),
         "majority": pairs.majority,
-        "best": one.best.to_dict(counts),
-        "train": one.honest.to_dict(counts) if one.honest else None,
+        "best": measured.best.to_dict(counts),
+        "train": measured.honest.to_dict(counts) if measured.honest else None,
         "thresholds": [{"threshold": answers.threshold, "accuracy": answers.accuracy} for answers in grid],
-        "transform": None if one.setting.raw else transform_hash(one.transform),
+        "transform": None if measured.setting.raw else transform_hash(measured.transform),
     }
 
 
 def _comparison(first: _Measured, second: _Measured, counts: Float64Array) -> dict[str, Any]:
-    """Second less first, paired, each at its own threshold: from the other pairs where there are some."""
-    one, two = first.headline, second.headline
-    return {
-        "setting": second.setting.label,
-        "against": first.setting.label,
-        "chosen_on": two.chosen_on,
-        **mean_difference(one.right, two.right, counts).to_dict("difference"),
-    }
+    """Return second minus first, paired, each at its headline threshold."""
+    difference = mean_difference(first.headline.right, second.headline.right, counts).to_dict("difference")
+    names = {"setting": second.setting.label, "against": first.setting.label}
+    return names | {"chosen_on": second.headline.chosen_on} | difference
 
 
 def _notes(measured: Sequence[_Measured], trained: bool, shared: int, truncated: int) -> list[str]:
-    notes = [note for one in measured if (note := one.transform.settings()["note"])]
+    notes = [note for result in measured if (note := result.transform.settings()["note"])]
     if not trained:
-        notes.append(
-            "best thresholds were chosen on the pairs they are measured on, which flatters: pass --threshold-from FILE"
-        )
+        notes.append("best thresholds were chosen on the measured pairs, which flatters: pass --threshold-from FILE")
     if shared:
-        notes.append(f"measured although the threshold was chosen on it too: {counted(shared, 'pair', 'pairs')}")
-    notes += cut_notes(truncated)
-    return list(dict.fromkeys(notes))
+        notes.append(f"the threshold was also chosen on {counted(shared, 'measured pair', 'measured pairs')}")
+    return list(dict.fromkeys([*notes, *cut_notes(truncated)]))

@@ -1,4 +1,4 @@
-"""Results of the papers: what is read of their files, and how each kind is laid out as tables."""
+"""Results of the papers: the fields read from their files, and the tables of each kind."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -25,7 +25,7 @@ from search.text import counted, number
 
 
 class PaperRow(CheckedRow):
-    """What is read of a row of a paper's result."""
+    """The fields read from a row of a paper's result."""
 
     method: str | None = None
     section: str | None = None
@@ -67,7 +67,7 @@ class PublishedTable(Struct):
 
 
 class PaperFile(Struct):
-    """What is read of the result file of a paper."""
+    """The fields read from the result file of a paper."""
 
     results: list[PaperRow]
     table: PublishedTable | None = None
@@ -78,7 +78,7 @@ class PaperFile(Struct):
 
 
 def layer_grid(result: Mapping[str, Any]) -> Float64Array:
-    """Average correlations (layers, layers) of pairs of layers, single ones on the diagonal, as the result has them."""
+    """Return the result's average correlations (layers, layers) of two layers, with single layers on the diagonal."""
     places = {layer: place for place, layer in enumerate(result["layers"])}
     grid = np.full((len(places), len(places)), np.nan)
     for row in result["results"]:
@@ -90,25 +90,22 @@ def layer_grid(result: Mapping[str, Any]) -> Float64Array:
 
 
 def methods_tables(result: Result) -> Iterator[Table]:
-    """The same with the spread over seeds and the differences from mean pooling; then the published figures."""
+    """Yield the tables of similarity with spreads over seeds and differences from mean pooling; then the published."""
     scale, seeds = scale_of(result), result.provenance.get("seeds")
-    drawn = f"{counted(seeds, 'seed')} where any are drawn" if isinstance(seeds, int) else ""
+    seeds_text = f"{counted(seeds, 'seed')} for random methods" if isinstance(seeds, int) else ""
 
-    def less(key: str) -> Callable[[Row], str]:
+    def difference(key: str) -> Callable[[Row], str]:
         return lambda row: (
             figure_text(mapping_of(row.get(key)).get("value"), scale, "+.2f")
             + " (undecided)" * (mapping_of(row.get(key)).get("decided") is False)
         )
 
-    yield from similarity_tables(
-        result,
-        {
-            "sd over seeds": lambda row: figure_text(row.get("standard_deviation"), scale),
-            "less mean": less("against_mean"),
-            "less untrained": less("against_untrained"),
-        },
-        drawn,
-    )
+    further = {
+        "sd over seeds": lambda row: figure_text(row.get("standard_deviation"), scale),
+        "vs mean": difference("against_mean"),
+        "vs untrained": difference("against_untrained"),
+    }
+    yield from similarity_tables(result, further, seeds_text)
     rows = result.added["published"]
     columns = list(dict.fromkeys(name for row in rows for name in mapping_of(row.get("figures"))))
     cells = [
@@ -118,12 +115,12 @@ def methods_tables(result: Result) -> Iterator[Table]:
     yield Table("Published (WhiteningBERT, Table 1)", ["method", *columns, ""], cells)
 
 
-def _figures(found: Any, columns: Sequence[str], scale: float, form: str = ".2f") -> list[str]:
-    return [figure_text(mapping_of(found).get(column), scale, form) for column in columns]
+def _figures(figures: Any, columns: Sequence[str], scale: float, form: str = ".2f") -> list[str]:
+    return [figure_text(mapping_of(figures).get(column), scale, form) for column in columns]
 
 
 def whiteningbert_tables(result: Result) -> Iterator[Table]:
-    """Each published row, below it our own and the difference; a table a model."""
+    """Yield a table per model: each published row, and below it our own and the difference."""
     scale, paper = scale_of(result), result.added["table"]
     columns = paper["columns"]
     cells = [[str(row.get("method")), *_figures(row.get("published"), columns, scale)] for row in paper["baselines"]]
@@ -143,7 +140,7 @@ def whiteningbert_tables(result: Result) -> Iterator[Table]:
 
 
 def layers_tables(result: Result) -> Iterator[Table]:
-    """The lower half of the grid of two layers, and the best combination of each size."""
+    """Yield the lower half of the grid of two layers, and the best combination of each size."""
     scale, paper = scale_of(result), result.added["paper"]
     names, grid = [str(layer) for layer in result.added["layers"]], layer_grid(result)
     cells = [
@@ -155,22 +152,20 @@ def layers_tables(result: Result) -> Iterator[Table]:
     whitening = "no whitening" if strength == "none" else f"strength {plain_text(strength)}, fit {paper.get('fit')}"
     title = f"Spearman x 100 of two layers averaged ({paper.get('pooling')}, {whitening}, protocol "
     yield Table(f"{title}{paper.get('protocol')})", ["layer", *names], cells)
-    less = {row.get("setting"): row for row in result.comparisons or ()}
+    differences = {row.get("setting"): row for row in result.comparisons or ()}
     cells = [
         ["+".join(map(str, list_of(row.get("layers")))), interval_text(row, "spearman", scale=scale),
-         *difference_cells(less.get(row.get("setting"), {}), scale)]
+         *difference_cells(differences.get(row.get("setting"), {}), scale)]
         for row in result.added["best"]
     ]  # fmt: skip
     choice = "+".join(map(str, list_of(paper.get("layers"))))
-    caption = f"Best of n layers, and less the paper's choice ({choice}: {figure_text(paper.get('spearman'), scale)})"
+    paper_figure = figure_text(paper.get("spearman"), scale)
+    caption = f"Best of n layers, and difference from the paper's choice ({choice}: {paper_figure})"
     yield Table(caption, ["layers", f"average {WITH_INTERVAL}", f"difference {WITH_INTERVAL}", "decided"], cells)
 
 
-# Entailment, words, and ranking by divergence.
-
-
 def rte_tables(result: Result) -> Iterator[Table]:
-    """The accuracy at thresholds that were chosen on other pairs and on these, and at those that were given."""
+    """Yield the accuracies at thresholds chosen on other pairs and on these, then at the given thresholds."""
     scale, rows = scale_of(result), result.results
     chosen = {"train": "threshold chosen on other pairs", "best": "on these pairs (optimistic)"}
     shown = [key for key in chosen if any(row.get(key) for row in rows)]
@@ -178,30 +173,25 @@ def rte_tables(result: Result) -> Iterator[Table]:
     first = rows[0]
     fit = mapping_of(result.provenance.get("fit")).get("name", first.get("fit", ""))
     caption = f"RTE accuracy x 100 {WITH_INTERVAL}, {number(first.get('pairs'))} pairs, fit {fit}"
-    majority = f"always the commoner label: {figure_text(first.get('majority'), scale)}"
+    majority = f"always the more common label: {figure_text(first.get('majority'), scale)}"
     yield Table(caption, ["setting", *(chosen[key] for key in shown)], cells, (majority,))
     thresholds = [mapping_of(entry).get("threshold") for entry in list_of(first.get("thresholds"))]
     if thresholds:
-        cells = [
-            [
-                name_of(row),
-                *(figure_text(mapping_of(entry).get("accuracy"), scale) for entry in list_of(row.get("thresholds"))),
-            ]
-            for row in rows
-        ]
+        cells = []
+        for row in rows:
+            entries = list_of(row.get("thresholds"))
+            figures = [figure_text(mapping_of(entry).get("accuracy"), scale) for entry in entries]
+            cells.append([name_of(row), *figures])
         yield Table("accuracy x 100 at a threshold of", ["setting", *map(plain_text, thresholds)], _squared(cells))
 
 
-def _accuracy(found: Any, scale: float) -> str:
-    said, threshold = (
-        interval_text(found, "accuracy", scale=scale),
-        figure_text(mapping_of(found).get("threshold"), 1, ".3f"),
-    )
-    return f"{said} at {threshold}" if said else ""
+def _accuracy(figure: Any, scale: float) -> str:
+    accuracy = interval_text(figure, "accuracy", scale=scale)
+    return f"{accuracy} at {figure_text(mapping_of(figure).get('threshold'), 1, '.3f')}" if accuracy else ""
 
 
 def words_tables(result: Result) -> Iterator[Table]:
-    """A table for each source of vectors: a line a set, and below it its sections."""
+    """Yield a table for each source of vectors: a line per set, and below it its sections."""
     scale = scale_of(result)
     for label in dict.fromkeys(row.get("vectors") for row in result.results):
         cells = [
@@ -218,12 +208,12 @@ def words_tables(result: Result) -> Iterator[Table]:
 
 
 def _squared(rows: list[list[str]]) -> list[list[str]]:
-    """Rows as long as the first, whose columns name what stands in all."""
+    """Return rows cut or padded to the length of the first."""
     return [[*row[: len(rows[0])], *[""] * (len(rows[0]) - len(row))] for row in rows]
 
 
 def divergence_tables(result: Result) -> Iterator[Table]:
-    """A column a measurement of the ranking by divergence."""
+    """Yield a table with a column per measurement of the ranking by divergence."""
     yield transposed_table(
         result,
         {

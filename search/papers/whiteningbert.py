@@ -1,7 +1,7 @@
-"""Our figures in the layout of WhiteningBERT's Table 1, beside the published ones.
+"""Our figures in the layout of WhiteningBERT's Table 1, next to the published figures.
 
-Protocol mean, whitening fitted on each task's own sentences, float32. A published model whose weights are not found
-keeps its published rows and says so. The figures and their source are in whiteningbert.json.
+Protocol mean, whitening fitted on each task's own sentences, float32. A published model without weights here keeps its
+published rows with a status. The figures and their source are in whiteningbert.json.
 """
 
 import json
@@ -38,24 +38,24 @@ SETTINGS = (
 
 @dataclass(frozen=True)
 class _Block:
-    """One encoder of the table: its published rows, and the subject with what it measured; each where there is one."""
+    """One encoder of the table: its published rows, the subject and its measurement, each if it exists."""
 
     model: str
     published: tuple[dict[str, Any], ...] = ()
     subject: Target | None = None
     measured: StsMeasurement | None = None
-    reason: str = ""  # why it was not run
-    remark: str = ""  # what is said of it
+    reason: str = ""  # for not running it
+    remark: str = ""  # a note
 
     @property
     def depth(self) -> int:
-        """Blocks of the published model, as its row of the last layer names it: L12."""
+        """Blocks of the published model, from its row of the last layer: L12."""
         return int(self.published[0]["layers"].removeprefix("L"))
 
 
 @cache
 def published_tables() -> dict[str, Any]:
-    """The published figures as they stand in the data file, with their source."""
+    """Return the published figures of the data file, with their source."""
     text = files("search.papers").joinpath("whiteningbert.json").read_text(encoding="utf-8")
     tables: dict[str, Any] = json.loads(text)
     return tables
@@ -64,12 +64,12 @@ def published_tables() -> dict[str, Any]:
 def whiteningbert_table(
     subject: Target, tasks: Sequence[Task], cache: Path | None = None, progress: Progress | None = None
 ) -> Result:
-    """The result of `isotrope evaluate whiteningbert`.
+    """Return the result of `isotrope evaluate whiteningbert`.
 
-    "results" are rows as `evaluate_sts` gives them, with "model"; "table", which is added, holds "source", "columns",
-    "baselines" and "rows", each with its "published" figures, "ours" and the "difference" (ours less published), null
-    where there is none. A recipe is measured in float32, whatever precision it names. Raises ConfigError for an index
-    of another precision, and what measuring raises.
+    "results" are rows of `evaluate_sts` with "model". "table" has "source", "columns", "baselines" and "rows", each row
+    with its "published" figures, "ours" and the "difference" (ours minus published), null if missing. A recipe is
+    measured in float32, regardless of its precision. Raises ConfigError for an index of another precision, and the
+    errors of measuring.
     """
     clock = Clock()
     subject = _in_float32(subject)
@@ -110,24 +110,23 @@ def _in_float32(subject: Target) -> Target:
 
 
 def _blocks(subject: Target) -> list[_Block]:
-    """The published encoders, found where they can be, and the subject: in its own place if it is one of them.
+    """Return the published encoders, loaded if possible, and the subject: in its place if it is one of them.
 
-    A model that only goes by a published name, but has another number of blocks, is none of them.
+    A model with a published name but another number of blocks is none of them.
     """
     blocks, placed, remark = [], False, ""
     for entry in published_tables()["encoders"]:
         block = _Block(entry["model"], tuple(entry["rows"]))
         named = _goes_by(subject, {entry["model"], *entry["also"]})
-        own = named and _depth(subject) == block.depth
-        if named and not own:
+        is_subject = named and _depth(subject) == block.depth
+        if named and not is_subject:
             remark = f"{subject.spec.folder} {_another(subject, block)}"
-        placed = placed or own
-        blocks.append(replace(block, subject=subject) if own else _found(block, subject.options))
+        placed = placed or is_subject
+        blocks.append(replace(block, subject=subject) if is_subject else _loaded(block, subject.options))
     return blocks if placed else [*blocks, _Block(subject.spec.model, subject=subject, remark=remark)]
 
 
 def _depth(subject: Target) -> int:
-    """Blocks of the model, from its config.json."""
     return subject.states(list(SETTINGS)).blocks
 
 
@@ -136,19 +135,19 @@ def _another(subject: Target, block: _Block) -> str:
 
 
 def _goes_by(subject: Target, names: set[str]) -> bool:
-    """Whether a hub id, or the name of the folder the model lies in, is one of these."""
+    """Return whether the model's hub id, or the name of its folder, is one of these."""
     model = subject.spec.model
     folder = Path(model).name if subject.spec.local else ""
     return model in names or folder in {name.rpartition("/")[2] for name in names}
 
 
-def _found(block: _Block, options: RunOptions) -> _Block:
+def _loaded(block: _Block, options: RunOptions) -> _Block:
     try:
         config = BuildConfig(encoder=EncoderConfig(model=block.model, max_length=0, precision="float32"))
-        found = Target.of_recipe(config, options)
-        if _depth(found) != block.depth:
-            return replace(block, reason=f"{found.spec.folder} {_another(found, block)}")
-        return replace(block, subject=found)
+        target = Target.of_recipe(config, options)
+        if _depth(target) != block.depth:
+            return replace(block, reason=f"{target.spec.folder} {_another(target, block)}")
+        return replace(block, subject=target)
     except ModelError as error:
         return replace(block, reason=str(error))
 
@@ -187,27 +186,29 @@ def _row(block: _Block, number: int, setting: Setting) -> dict[str, Any]:
 
 
 def _layers(block: _Block, setting: Setting) -> str:
-    """As the paper writes them: L1+L12."""
+    """Return the layers in the paper's notation: L1+L12."""
     blocks = block.measured.blocks if block.measured else 0
     return "+".join(f"L{layer % (blocks + 1)}" for layer in setting.layers)
 
 
 def published_figures(figures: Sequence[float | None]) -> Figures:
-    """Figures of the paper, which stand times 100 there, by column."""
+    """Return figures by column from the paper's figures times 100."""
     fractions = [None if figure is None else figure / 100 for figure in figures]
     return dict(zip(published_tables()["columns"], fractions, strict=True))
 
 
 def _ours(measured: StsMeasurement, setting: Setting) -> Figures:
-    """Figures by column; the average only where it is over all seven tasks, as the published one."""
-    found = {row["task"]: row["spearman"] for row in measured.results if row["setting"] == setting.label}
-    average = found.pop(AVERAGE) if set(TASKS) <= set(found) else None
-    return {task: found.get(task) for task in TASKS} | {"Avg": average}
+    """Return figures by column, with the average only if it is over all seven tasks, like the published average."""
+    figures = {row["task"]: row["spearman"] for row in measured.results if row["setting"] == setting.label}
+    average = figures.pop(AVERAGE) if set(TASKS) <= set(figures) else None
+    return {task: figures.get(task) for task in TASKS} | {"Avg": average}
 
 
 def _difference(ours: Figures, published: Figures) -> Figures:
-    pairs = {column: (ours[column], figure) for column, figure in published.items()}
-    return {column: None if own is None or figure is None else own - figure for column, (own, figure) in pairs.items()}
+    return {
+        column: None if figure is None or (our := ours[column]) is None else our - figure
+        for column, figure in published.items()
+    }
 
 
 def _notes(blocks: Sequence[_Block], known: Sequence[Task], tasks: Sequence[Task]) -> list[str]:
@@ -215,14 +216,14 @@ def _notes(blocks: Sequence[_Block], known: Sequence[Task], tasks: Sequence[Task
     notes = []
     if missing:
         notes.append(
-            f"{NOT_FOUND}: {', '.join(missing)}. Way out: run once with a network, or name a folder that holds the "
-            "weights and is called as the model: --set encoder.model=FOLDER/bert-base-uncased"
+            f"{NOT_FOUND}: {', '.join(missing)}. Fix: run once with a network, or name a folder with the weights and "
+            "the name of the model: --set encoder.model=FOLDER/bert-base-uncased"
         )
     left_out = [task.name for task in tasks if task.name not in TASKS]
     if left_out:
         notes.append(f"not in the paper's table and left out: {', '.join(left_out)}")
     if len(known) < len(TASKS):
-        notes.append(f"no average of ours: the published ones are over {len(TASKS)} tasks, {len(known)} were given")
+        notes.append(f"no average of ours: published averages are over {len(TASKS)} tasks, {len(known)} were given")
     notes += [block.remark for block in blocks if block.remark]
-    said = [f"{b.model}, {note}" for b in blocks if b.measured for note in b.measured.notes]
-    return notes + list(dict.fromkeys(said))
+    notes_of_runs = [f"{block.model}, {note}" for block in blocks if block.measured for note in block.measured.notes]
+    return notes + list(dict.fromkeys(notes_of_runs))

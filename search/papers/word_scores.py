@@ -1,7 +1,7 @@
-"""What word vectors are worth on a data set: Spearman's correlation, accuracy of analogies, purity of clusters.
+"""Scores of word vectors on a data set: Spearman's correlation, accuracy of analogies, purity of clusters.
 
-An item counts where every word of it has a vector. The others are left out, and counted: a figure stands beside the
-number of items it was measured on.
+An item counts if all its words have vectors. Other items are left out, and every figure comes with the number of items
+that counted.
 """
 
 import warnings
@@ -31,13 +31,13 @@ Measure = Literal["spearman", "accuracy", "purity"]
 Positions = npt.NDArray[np.intp]
 WHOLE = "all"
 RUNS = 10  # of k-means
-_ITERATIONS, _ROUNDS = 10, 30  # of k-means: rounds of so many iterations, until nothing moves
+_ITERATIONS, _ROUNDS = 10, 30  # of k-means: iterations per round, and most rounds until nothing moves
 _LARGEST = 1 << 24  # numbers in a block of scores
 
 
 @dataclass(frozen=True)
 class Score:
-    """A figure; None where there is none, and why. `section` is "all" for the whole of a set."""
+    """A figure, or None with the reason `why`. `section` is "all" for a whole set."""
 
     measure: Measure
     section: str
@@ -48,7 +48,7 @@ class Score:
 
 
 def score(words: WordSet, vectors: WordVectors) -> list[Score]:
-    """The figures of a set, that of the whole of it first. Raises MachineError without SciPy."""
+    """Return the figures of a set, first of the whole set. Raises MachineError without SciPy."""
     if isinstance(words, Similarity):
         return [score_similarity(words, vectors)]
     if isinstance(words, Analogies):
@@ -57,7 +57,7 @@ def score(words: WordSet, vectors: WordVectors) -> list[Score]:
 
 
 def score_similarity(pairs: Similarity, vectors: WordVectors) -> Score:
-    """Spearman's correlation of the cosines of pairs with their human scores, with its bootstrap interval."""
+    """Return Spearman's correlation of cosines and human scores of pairs, with its bootstrap interval."""
     first, second = vectors.places(pairs.first), vectors.places(pairs.second)
     covered = (first >= 0) & (second >= 0)
     human, count = pairs.scores[covered], int(covered.sum())
@@ -73,22 +73,22 @@ def score_similarity(pairs: Similarity, vectors: WordVectors) -> Score:
 
 
 def score_analogies(analogies: Analogies, vectors: WordVectors) -> list[Score]:
-    """Share of questions answered right, with bootstrap intervals: of all, resampled by section, then of each section.
+    """Return the share of right answers with bootstrap intervals: of all, resampled by section, then of each section.
 
-    A question whose words do not all have vectors is left out, also where only the answer has none.
+    A question with a word without a vector is left out, even if that word is the answer.
     """
     places = {
         section: vectors.places(word for question in questions for word in question).reshape(-1, 4)
         for section, questions in analogies.sections.items()
     }
-    known = {section: found[(found >= 0).all(axis=1)] for section, found in places.items()}
+    known = {section: rows[(rows >= 0).all(axis=1)] for section, rows in places.items()}
     right = answered_right(vectors.vectors, np.concatenate(list(known.values()))).astype(np.float64)
-    ends = np.cumsum([len(found) for found in known.values()])
+    ends = np.cumsum([len(rows) for rows in known.values()])
     answers = dict(zip(known, np.split(right, ends[:-1]), strict=True))
     resampled = {
-        section: resampled_mean(found, draw_counts(len(found), f"words {analogies.name} {section}"))
-        for section, found in answers.items()
-        if len(found)
+        section: resampled_mean(of_section, draw_counts(len(of_section), f"words {analogies.name} {section}"))
+        for section, of_section in answers.items()
+        if len(of_section)
     }
     sizes = [len(answers[section]) for section in resampled]
     total = mean_of(list(resampled.values()), sizes) if resampled else None
@@ -105,10 +105,10 @@ def _accuracy(section: str, items: int, right: Embeddings, resampled: Float64Arr
 
 
 def answered_right(vectors: Embeddings, questions: Positions) -> npt.NDArray[np.bool_]:
-    """Whether 3CosAdd answers each of `questions` (n, 4), rows of `vectors` (V, d): (n,).
+    """Return a mask (n,) of the `questions` (n, 4), rows of `vectors` (V, d), that 3CosAdd answers right.
 
-    The answer to a, b, c is the row x, none of these three, with the largest cos(x, b) - cos(x, a) + cos(x, c); d is
-    right. Levy and Goldberg, "Linguistic Regularities in Sparse and Explicit Word Representations" (CoNLL 2014).
+    The answer to a, b, c is the row x other than these with the largest cos(x, b) - cos(x, a) + cos(x, c); d is right.
+    Levy and Goldberg, "Linguistic Regularities in Sparse and Explicit Word Representations" (CoNLL 2014).
     """
     units = _units(vectors, np.float32)
     right = np.zeros(len(questions), np.bool_)
@@ -118,14 +118,14 @@ def answered_right(vectors: Embeddings, questions: Positions) -> npt.NDArray[np.
         with single_blas_thread():
             scores = (units[b] - units[a] + units[c]) @ units.T
         rows = np.arange(len(scores))
-        for asked in (a, b, c):
-            scores[rows, asked] = -np.inf
+        for given in (a, b, c):
+            scores[rows, given] = -np.inf
         right[start : start + step] = scores.argmax(axis=1) == d
     return right
 
 
 def score_categories(categories: Categories, vectors: WordVectors) -> Score:
-    """Purity of k-means over unit vectors, as many clusters as classes: without an interval."""
+    """Return the purity of k-means over unit vectors with one cluster per class, without an interval."""
     places = vectors.places(categories.classes)
     kinds = np.array(list(categories.classes.values()))[places >= 0]
     names, labels = np.unique(kinds, return_inverse=True)
@@ -138,24 +138,24 @@ def score_categories(categories: Categories, vectors: WordVectors) -> Score:
 
 
 def purity(clusters: Positions, classes: Positions) -> float:
-    """Share of items that are of the commonest class of their cluster; both (n,), numbers from 0."""
+    """Return the share of items in the most common class of their cluster; both (n,), numbers from 0."""
     table = np.zeros((clusters.max() + 1, classes.max() + 1))
     np.add.at(table, (clusters, classes), 1)
     return float(table.max(axis=1).sum() / len(clusters))
 
 
 def k_means(points: Embeddings, count: int) -> Positions:
-    """The cluster of each of `points` (n, d): the best of `RUNS` runs by the sum of squares, the same every time.
+    """Return the cluster of each of `points` (n, d): the best of `RUNS` deterministic runs by the sum of squares.
 
     Raises MachineError without SciPy.
     """
     vq: Any = require_extra("scipy.cluster.vq", "eval")
     best, least = np.zeros(len(points), np.intp), np.inf
     for seed in range(RUNS):
-        # Centres are drawn here: what SciPy draws for a seed differs between its versions.
+        # Centres are drawn here, because SciPy's draws for a seed differ between versions.
         centres = _spread_centres(points, count, np.random.default_rng(seed))
         with single_blas_thread(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that a cluster is empty: it stays where it was
+            warnings.simplefilter("ignore")  # about empty clusters, which keep their centre
             for _ in range(_ROUNDS):
                 before, (centres, clusters) = centres, vq.kmeans2(points, centres, iter=_ITERATIONS, minit="matrix")
                 if np.array_equal(before, centres):
@@ -167,7 +167,7 @@ def k_means(points: Embeddings, count: int) -> Positions:
 
 
 def _spread_centres(points: Embeddings, count: int, random: np.random.Generator) -> Embeddings:
-    """k-means++: each next centre is a point drawn by its squared distance from those before."""
+    """Return centres of k-means++: each is a point drawn by its squared distance from earlier centres."""
     centres = [points[random.integers(len(points))]]
     nearest = np.full(len(points), np.inf)
     while len(centres) < count:
@@ -179,7 +179,7 @@ def _spread_centres(points: Embeddings, count: int, random: np.random.Generator)
 
 
 def _units(vectors: Embeddings, kind: type[np.floating] = np.float64) -> Embeddings:
-    """Rows of length 1, of this type of number; a row of zeros stays."""
+    """Return rows of length 1 as this number type; a row of zeros stays."""
     squares = np.einsum("nd,nd->n", vectors, vectors, dtype=np.float64)
     norms = np.sqrt(np.where(squares > 0, squares, 1.0))
     units: Embeddings = (vectors / norms[:, None].astype(kind)).astype(kind, copy=False)

@@ -1,8 +1,8 @@
-"""Word-level data sets, read from the files they are published as. What a file holds tells its kind.
+"""Word-level data sets, read from their published files. The content of a file determines its kind.
 
 similarity      pairs with a human score: SimLex-999, MEN, WordSim-353, Rare Words (RW)
-analogy         a is to b as c is to d: Google's questions-words.txt, MSR's word_relationship.questions with .answers
-                beside it, or both in one file (a b c tag d)
+analogy         a is to b as c is to d: Google's questions-words.txt, MSR's word_relationship.questions with its
+                .answers, or both in one file (a b c tag d)
 categorisation  words with a class: two columns (Almuhareb-Poesio, ESSLLI), or BLESS's concept, class, relation and
                 relatum
 """
@@ -24,7 +24,7 @@ _PART_OF_SPEECH = re.compile(r"(.+)-[nvajr]")
 
 @dataclass(frozen=True)
 class Row:
-    """The cells of a line; `title` where the line is ": name", the title of a section."""
+    """The cells of a line; `title` is set for a line ": name", the title of a section."""
 
     where: str  # "file:line"
     cells: list[str]
@@ -32,10 +32,10 @@ class Row:
 
 
 def read_rows(path: Path) -> tuple[list[Row], str]:
-    """The lines of a file that are neither blank nor begin with # or //, and the sha256 of its bytes; also of a .gz.
+    """Return the lines of a file, also of a .gz, without blank lines and comments (# or //), and its sha256.
 
-    Cells are parted by tabs if the first line has one, else by commas if it has one, else by white space. Raises
-    EvaluationError for a file without any line, one that cannot be read and one that is not UTF-8.
+    Cells are separated by tabs if the first line has one, else by commas if it has one, else by white space. Raises
+    EvaluationError for a file without lines, an unreadable file, and a file that is not UTF-8.
     """
     lines, sha256 = read_lines(path)
     kept = [
@@ -55,21 +55,19 @@ def _row(where: str, line: str, delimiter: str | None) -> Row:
 
 
 def require_columns(row: Row, count: int) -> list[str]:
-    """The cells. Raises EvaluationError where they are not `count`, or one is empty."""
+    """Return the cells. Raises EvaluationError for another number of cells, or an empty cell."""
     if len(row.cells) != count or row.title is not None:
-        found = "the title of a section" if row.title is not None else count_columns(len(row.cells))
-        raise EvaluationError(f"{row.where}: {found}; expected {count_columns(count)}, as in the lines before.")
+        content = "the title of a section" if row.title is not None else count_columns(len(row.cells))
+        raise EvaluationError(f"{row.where}: {content}; expected {count_columns(count)}, as in the lines before.")
     if not all(row.cells):
-        raise EvaluationError(f"{row.where}: column {row.cells.index('') + 1} is empty; expected {count} that are not.")
+        raise EvaluationError(f"{row.where}: column {row.cells.index('') + 1} is empty; expected a value.")
     return row.cells
 
 
 def without_part_of_speech(words: Sequence[str]) -> list[str]:
-    """The words without -n, -v, -a, -j or -r behind them, if all have one, as in the lemma form of MEN and in BLESS."""
-    found = [_PART_OF_SPEECH.fullmatch(word) for word in words]
-    if not all(found):
-        return list(words)
-    return [match[1] for match in found if match]
+    """Return the words without -n, -v, -a, -j or -r if all end so, as in the lemma form of MEN and in BLESS."""
+    matches = [_PART_OF_SPEECH.fullmatch(word) for word in words]
+    return [match[1] for match in matches if match] if all(matches) else list(words)
 
 
 Kind = Literal["similarity", "analogy", "categorisation"]
@@ -98,14 +96,14 @@ class Similarity:
     kind: Kind = "similarity"
 
     def words(self) -> Iterator[str]:
-        """Every word, as often as it occurs."""
+        """Yield every word, with repetitions."""
         yield from self.first
         yield from self.second
 
 
 @dataclass(frozen=True)
 class Analogies:
-    """Questions (a, b, c, d) by section: a is to b as c is to d, which is asked for."""
+    """Questions (a, b, c, d) by section: a is to b as c is to d, where d is the answer."""
 
     name: str
     sections: dict[str, tuple[Question, ...]]
@@ -113,7 +111,7 @@ class Analogies:
     kind: Kind = "analogy"
 
     def words(self) -> Iterator[str]:
-        """Every word, as often as it occurs."""
+        """Yield every word, with repetitions."""
         for questions in self.sections.values():
             for question in questions:
                 yield from question
@@ -129,7 +127,7 @@ class Categories:
     kind: Kind = "categorisation"
 
     def words(self) -> Iterator[str]:
-        """Every word once."""
+        """Yield every word once."""
         yield from self.classes
 
 
@@ -137,32 +135,24 @@ WordSet = Similarity | Analogies | Categories
 
 
 def read_word_sets(paths: Sequence[str | Path]) -> list[WordSet]:
-    """One set a file, in the order given; .answers go with the .questions beside them.
+    """Return one set per file, in order; .answers are read with their .questions.
 
-    A set's name is its file's, without an ending such as .txt. Lines that are blank or begin with # are passed over.
-    Raises EvaluationError with file and line for what cannot be read or is of no kind above, and for two sets of one
-    name.
+    A set's name is its file's, without an ending such as .txt. Blank lines and comments are skipped. Raises
+    EvaluationError with file and line for unreadable lines and unknown kinds, and for two sets with one name.
     """
     files = [Path(path) for path in paths]
-    sets = [_read(path) for path in files if not _belongs(path, files)]
-    for number, one in enumerate(sets):
-        for other in sets[:number]:
-            if one.name == other.name:
-                both = " and ".join(next(iter(found.files)) for found in (other, one))
-                raise EvaluationError(
-                    f"{both} are both {one.name}; expected each set once. Leave one out, or rename it."
-                )
-    return sets
-
-
-def _belongs(path: Path, files: Iterable[Path]) -> bool:
-    """Whether these are answers to questions that are read too."""
-    return path.suffix == _ANSWERS and path.with_suffix(_QUESTIONS) in files
+    answers = {path for path in files if path.suffix == _ANSWERS and path.with_suffix(_QUESTIONS) in files}
+    sets: dict[str, WordSet] = {}
+    for words in (_read(path) for path in files if path not in answers):
+        if (other := sets.setdefault(words.name, words)) is not words:
+            both = " and ".join(next(iter(each.files)) for each in (other, words))
+            raise EvaluationError(f"{both} are both {words.name}; expected each set once. Fix: rename or omit a file.")
+    return list(sets.values())
 
 
 def _read(path: Path) -> WordSet:
     if path.suffix == _ANSWERS:
-        raise EvaluationError(f"{path}: answers without questions; name {path.with_suffix(_QUESTIONS).name} instead.")
+        raise EvaluationError(f"{path}: answers without questions. Fix: name {path.with_suffix(_QUESTIONS).name} too.")
     rows, sha256 = read_rows(path)
     name, files = _name(path), {str(path): sha256}
     if path.suffix == _QUESTIONS:
@@ -200,11 +190,11 @@ def _is_header(row: Row) -> bool:
 def _headed_pairs(name: str, rows: Sequence[Row], files: dict[str, str]) -> Similarity:
     header = rows[0]
     first, second, score = (_column(header, wanted) for wanted in (_FIRST, _SECOND, _SCORES))
-    found = []
+    pairs = []
     for row in rows[1:]:
         cells = require_columns(row, len(header.cells))
-        found.append((row, cells[first], cells[second], cells[score]))
-    return _scored_pairs(name, found, files)
+        pairs.append((row, cells[first], cells[second], cells[score]))
+    return _scored_pairs(name, pairs, files)
 
 
 def _column(header: Row, wanted: Sequence[str]) -> int:
@@ -213,7 +203,7 @@ def _column(header: Row, wanted: Sequence[str]) -> int:
 
 
 def _leading(row: Row, width: int) -> tuple[str, str, str]:
-    """Two words and a score; what follows are the raters' own scores."""
+    """Return two words and a score; further columns must be raters' scores."""
     first, second, score, *raters = require_columns(row, width)
     for rater in raters:
         if score_of(rater) is None:
@@ -225,19 +215,17 @@ def _scored_pairs(name: str, rows: Sequence[tuple[Row, str, str, str]], files: d
     scores = []
     for row, _, _, text in rows:
         if (score := score_of(text)) is None:
-            raise EvaluationError(
-                f'{row.where}: the score "{text}" is not a finite number; expected one for each pair.'
-            )
+            raise EvaluationError(f'{row.where}: the score "{text}" is not a finite number; expected one a pair.')
         scores.append(score)
     if len(set(scores)) < 2:
-        found = "no pair" if not scores else "one pair" if len(scores) == 1 else f"{len(scores):,} pairs of one score"
-        raise EvaluationError(f"{next(iter(files))}: {found}; a correlation needs two scores that differ.")
+        content = "no pair" if not scores else "one pair" if len(scores) == 1 else f"{len(scores):,} pairs of one score"
+        raise EvaluationError(f"{next(iter(files))}: {content}; a correlation needs two different scores.")
     words = without_part_of_speech([word for _, *pair, _ in rows for word in pair])
     return Similarity(name, tuple(words[::2]), tuple(words[1::2]), np.array(scores), files)
 
 
 def _titled(rows: Sequence[Row]) -> Iterator[tuple[str, Question]]:
-    """Questions under the titles ": name" of their sections."""
+    """Yield questions with the titles ": name" of their sections."""
     title = ""
     for row in rows:
         if row.title is None:
@@ -258,14 +246,14 @@ def _question(row: Row) -> Question:
 
 
 def _no_numbers(row: Row, cells: list[str]) -> list[str]:
-    """The cells; a number among the words of an analogy means that the file is something else."""
+    """Return the cells. Raises EvaluationError for a number, which no analogy contains."""
     if numbers := [cell for cell in cells if score_of(cell) is not None]:
         raise EvaluationError(f'{row.where}: "{numbers[0]}" is no word of an analogy; expected {_FORMS}.')
     return cells
 
 
 def _read_answered(name: str, path: Path, rows: Sequence[Row], files: dict[str, str]) -> Analogies:
-    """MSR's two files: a b c, and in the same line of the other one a tag and d."""
+    """Read MSR's two files: a b c, and in the same line of the answers a tag and d."""
     answers = path.with_suffix(_ANSWERS)
     if not answers.is_file():
         raise EvaluationError(f"{path}: questions without answers; expected them in {answers}.")
@@ -275,8 +263,8 @@ def _read_answered(name: str, path: Path, rows: Sequence[Row], files: dict[str, 
             f"{answers}: {len(answered):,} answers to {len(rows):,} questions of {path.name}; expected one each."
         )
     questions = []
-    for asked, answer in zip(rows, answered, strict=True):
-        a, b, c = require_columns(asked, 3)
+    for question, answer in zip(rows, answered, strict=True):
+        a, b, c = require_columns(question, 3)
         tag, d = require_columns(answer, 2)
         questions.append((tag, (a, b, c, d)))
     return _analogies(name, questions, files | {str(answers): sha256})
@@ -288,7 +276,7 @@ def _analogies(name: str, questions: Iterable[tuple[str, Question]], files: dict
         sections.setdefault(section, []).append(question)
     if not sections:
         raise EvaluationError(f"{next(iter(files))}: no question under its titles; expected four words a line.")
-    return Analogies(name, {section: tuple(found) for section, found in sections.items()}, files)
+    return Analogies(name, {section: tuple(of_section) for section, of_section in sections.items()}, files)
 
 
 def _listed(rows: Sequence[Row]) -> Iterator[tuple[Row, str, str]]:
@@ -306,21 +294,21 @@ def _concepts(rows: Sequence[Row]) -> Iterator[tuple[Row, str, str]]:
 
 
 def _categories(name: str, rows: Iterable[tuple[Row, str, str]], files: dict[str, str]) -> Categories:
-    found: dict[str, tuple[str, str]] = {}
+    classes: dict[str, tuple[str, str]] = {}
     for row, word, kind in rows:
-        known, where = found.setdefault(word, (kind, row.where))
+        known, where = classes.setdefault(word, (kind, row.where))
         if known != kind:
             raise EvaluationError(
                 f'{row.where}: "{word}" is of class {kind} here and of {known} in {where}; expected one class a word. '
-                "Remove one of the lines."
+                "Fix: remove one of the lines."
             )
-    kinds = [kind for kind, _ in found.values()]
+    kinds = [kind for kind, _ in classes.values()]
     if not 1 < len(set(kinds)) < len(kinds):
         raise EvaluationError(
             f"{next(iter(files))}: {len(kinds):,} words in {len(set(kinds)):,} classes, read as word and class; "
             "expected at least two classes, and one of them with two words."
         )
-    words = without_part_of_speech(list(found))
+    words = without_part_of_speech(list(classes))
     if len(set(words)) < len(words):  # cook-n and cook-v are two items
-        words = list(found)
+        words = list(classes)
     return Categories(name, dict(zip(words, kinds, strict=True)), files)

@@ -1,7 +1,7 @@
-"""Vectors of words: rows of a static table, or what a transformer makes of a word wherever a corpus has it.
+"""Vectors of words: rows of a static table, or of a transformer wherever a corpus contains the word.
 
-Words are matched whole and whatever their case. In each place a word's vector is the mean of those of its pieces; the
-first places of the corpus count. Only texts that have a word still wanted pass through the model.
+Whole words are matched, in any case. In each place a word's vector is the mean of the vectors of its pieces; the first
+places in the corpus count. Only texts with a word that needs more places pass through the model.
 """
 
 import re
@@ -20,24 +20,24 @@ from indexer.errors import EvaluationError
 from indexer.system.threads import single_blas_thread
 
 Contexts = Iterable[tuple[str, Embeddings]]
-
-_GROUP_TEXTS = 1024  # that pass through the model together
+"""Distinct words, lower-cased, with their vectors (occurrences, d) in context."""
+_GROUP_TEXTS = 1024  # texts that pass through the model together
 _RUN = re.compile(r"\w+")
 Place = tuple[str, int, int]
-"""A word, lower-cased, and the characters it stands from and to."""
+"""A word, lower-cased, and its first and last character."""
 
 
 class TokenEncoder(Protocol):
-    """Token vectors of a transformer, special tokens aside (`indexer.encoders.token_embeddings.TokenEmbeddings`)."""
+    """Token vectors without special tokens (`indexer.encoders.token_embeddings.TokenEmbeddings`)."""
 
     def offsets(self, texts: Sequence[str]) -> list[TokenOffsets]:
-        """Where the tokens of each text begin, before any cut."""
+        """Return the offsets of each text's tokens, before any cut."""
         ...
 
     def __call__(
         self, texts: Sequence[str], layers: Sequence[int]
     ) -> Iterator[tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]]:
-        """The average of `layers`, a group of texts at a time: (tokens, d) end to end, and where each text begins."""
+        """Yield the average of `layers` by groups of texts: concatenated (tokens, d), and the start of each text."""
         ...
 
 
@@ -56,7 +56,7 @@ class ContextOptions:
 
 @dataclass
 class ReadingLog:
-    """What was read: texts of the corpus, those that passed through the model, and those of them that were cut."""
+    """Counts of texts in the corpus, encoded texts, cut texts, and the places of each word."""
 
     texts: int = 0
     encoded: int = 0
@@ -65,7 +65,7 @@ class ReadingLog:
 
 
 class WordFinder:
-    """Finds words in texts, whole and whatever their case."""
+    """Finds whole words in texts, in any case."""
 
     def __init__(self, words: Iterable[str]) -> None:
         self.words = {word.lower() for word in words}
@@ -74,12 +74,11 @@ class WordFinder:
         self._others = re.compile(rf"(?<!\w)(?:{written})(?!\w)", re.IGNORECASE) if others else None
 
     def __call__(self, text: str) -> list[Place]:
-        """Where a text has a word; in the word "new-york" it has "york" as well."""
+        """Return the places of words in a text; "new-york" contains "york" too."""
         matches = list(_RUN.finditer(text))
         if self._others is not None:
             matches += self._others.finditer(text)
-        found = [(match[0].lower(), *match.span()) for match in matches]
-        return [place for place in found if place[0] in self.words]
+        return [(word, *match.span()) for match in matches if (word := match[0].lower()) in self.words]
 
 
 def read_contexts(
@@ -89,27 +88,27 @@ def read_contexts(
     reading: ContextOptions,
     log: ReadingLog | None = None,
 ) -> Iterator[tuple[str, Embeddings]]:
-    """Each word that occurs, lower-cased, with its vectors (places, d) float32, as soon as it has all it may have.
+    """Yield each word that occurs, lower-cased, with its vectors (places, d) float32, as soon as they are complete.
 
-    Reads no further than needed, and holds the vectors of words that are not complete.
+    Reads no further than needed, and holds the vectors of incomplete words.
     """
     log, finder = log or ReadingLog(), WordFinder(words)
-    held: dict[str, list[Embeddings]] = {}
+    incomplete: dict[str, list[Embeddings]] = {}
     for group in _groups(texts, finder, reading.most, log):
         for word, vector in _vectors(outputs, group, reading, log):
             if log.places[word] < reading.most:
                 log.places[word] += 1
-                held.setdefault(word, []).append(vector)
+                incomplete.setdefault(word, []).append(vector)
                 if log.places[word] == reading.most:
-                    yield word, np.stack(held.pop(word))
-    for word in sorted(held):
-        yield word, np.stack(held.pop(word))
+                    yield word, np.stack(incomplete.pop(word))
+    for word in sorted(incomplete):
+        yield word, np.stack(incomplete.pop(word))
 
 
 def _groups(
     texts: Iterable[str], finder: WordFinder, most: int, log: ReadingLog
 ) -> Iterator[list[tuple[str, list[Place]]]]:
-    """Texts that have a word with too few places so far, counting those ahead in the group; none after the last one."""
+    """Yield groups of texts with a word that needs more places, until no word does."""
     group: list[tuple[str, list[Place]]] = []
     ahead: Counter[str] = Counter()
     wanted = set(finder.words)
@@ -123,7 +122,7 @@ def _groups(
         if len(group) == _GROUP_TEXTS or not wanted:
             yield group
             group, ahead = [], Counter()
-            wanted = {word for word in finder.words if log.places[word] < most}  # some may lie behind a cut
+            wanted = {word for word in finder.words if log.places[word] < most}  # places behind a cut do not count
             if not wanted:
                 return
     if group:
@@ -133,10 +132,10 @@ def _groups(
 def _vectors(
     outputs: TokenEncoder, group: Sequence[tuple[str, list[Place]]], reading: ContextOptions, log: ReadingLog
 ) -> Iterator[tuple[str, Embeddings]]:
-    """The word and its vector (d,) of each place whose pieces all came through."""
+    """Yield the word and its vector (d,) for each place without cut pieces."""
     texts, prefix = [text for text, _ in group], reading.prefix
     marks = outputs.offsets([prefix + text for text in texts])
-    rows = (found[a:b] for found, starts in outputs(texts, reading.layers) for a, b in pairwise(starts.tolist()))
+    rows = (block[a:b] for block, starts in outputs(texts, reading.layers) for a, b in pairwise(starts.tolist()))
     for (_, places), mark, vectors in zip(group, marks, rows, strict=True):
         cut = max(len(mark.starts) - len(vectors), 0)
         log.encoded += 1
@@ -149,32 +148,29 @@ def _vectors(
 
 
 def _pieces(marks: TokenOffsets, start: int, end: int) -> tuple[int, int]:
-    """The tokens that hold characters `start` to `end`: from the one that the first character is in."""
+    """Return the first and last token of the characters `start` to `end`."""
     starts = np.maximum.accumulate(marks.starts)
     before = int(np.searchsorted(starts, start, side="right"))  # a token may begin with the space before the word
     first = int(np.searchsorted(starts, starts[before - 1])) if before else 0
     return first, int(np.searchsorted(starts, end))
 
 
-"""Words, lower-cased and each once, with the vectors (occurrences, d) they have in their contexts."""
-
-
 class WordTable(Protocol):
-    """A table of word vectors (V, d), the most frequent words first, as far as it is needed here."""
+    """A table of word vectors (V, d), the most frequent words first."""
 
     @property
     def vectors(self) -> npt.NDArray[np.float32]: ...
 
     def row_of(self, word: str) -> int | None:
-        """The row of a word; None for one that has none."""
+        """Return the row of a word, None if it has none."""
         ...
 
 
 @dataclass(frozen=True)
 class WordVectors:
-    """Vectors (n, d), any of which may be the answer to an analogy, and the row of each word that has one.
+    """Vectors (n, d), all possible answers to analogies, and the row of each word that has one.
 
-    Words that are spelt alike but for upper and lower case may share a row. `notes` say how they were come by.
+    Words that differ only in case may share a row. `notes` describe the origin of the vectors.
     """
 
     vectors: Embeddings
@@ -182,52 +178,52 @@ class WordVectors:
     notes: tuple[str, ...] = ()
 
     def places(self, words: Iterable[str]) -> npt.NDArray[np.intp]:
-        """The row of each word, (words,); -1 for one without."""
+        """Return the row of each word, (words,); -1 for none."""
         return np.fromiter((self.rows.get(word, -1) for word in words), np.intp)
 
 
 def table_vectors(table: WordTable, words: Iterable[str], candidates: int = 0) -> WordVectors:
-    """Vectors of words from a table, as they are written or, where that has none, lower-cased.
+    """Return vectors of words from a table: of the word as written, else lower-cased.
 
-    The first `candidates` rows of the table are among the vectors too.
+    The vectors include the first `candidates` rows of the table.
     """
-    found: dict[str, int] = {}
+    rows: dict[str, int] = {}
     for word in dict.fromkeys(words):
         row = table.row_of(word)
         row = table.row_of(word.lower()) if row is None else row
         if row is not None:
-            found[word] = row
-    kept = sorted({*found.values(), *range(min(candidates, len(table.vectors)))})
+            rows[word] = row
+    kept = sorted({*rows.values(), *range(min(candidates, len(table.vectors)))})
     places = {row: place for place, row in enumerate(kept)}
-    return WordVectors(table.vectors[kept], {word: places[row] for word, row in found.items()})
+    return WordVectors(table.vectors[kept], {word: places[row] for word, row in rows.items()})
 
 
 def context_vectors(contexts: Contexts, words: Iterable[str]) -> WordVectors:
-    """A vector for each word of `contexts`: the first principal component of those it has there, of length 1.
+    """Return a vector for each word of `contexts`: the first principal component of its vectors, of length 1.
 
-    `words` are found whatever their case. Raises EvaluationError for vectors that are not finite or all zero.
+    `words` match in any case. Raises EvaluationError for vectors that are not finite or all zero.
     """
     places: dict[str, int] = {}
     vectors: list[Float64Array] = []
     for word, rows in contexts:
         places[word] = len(vectors)
         vectors.append(principal_component(rows, word))
-    found = {word: places[word.lower()] for word in dict.fromkeys(words) if word.lower() in places}
-    return WordVectors(np.array(vectors) if vectors else np.empty((0, 0)), found)
+    rows_of = {word: places[word.lower()] for word in dict.fromkeys(words) if word.lower() in places}
+    return WordVectors(np.array(vectors) if vectors else np.empty((0, 0)), rows_of)
 
 
 def principal_component(rows: Embeddings, word: str = "") -> Float64Array:
-    """The direction (d,) that tells most of rows (n, d): their first right singular vector, turned towards their mean.
+    """Return the first right singular vector (d,) of rows (n, d), in the direction of their mean.
 
-    After Ethayarajh, "How Contextual are Contextualized Word Representations?" (EMNLP 2019, section 3.3), who says of
-    it how much of a word's vectors it explains. The rows are not centred: what is wanted is where they lie, not how
-    they differ, and one row is its own direction. (The code that goes with the paper does centre them.)
+    After Ethayarajh, "How Contextual are Contextualized Word Representations?" (EMNLP 2019, section 3.3), which
+    measures how much of a word's vectors it explains. The rows are not centred, because their position matters, not
+    their differences; a single row is its own direction. (The paper's code does centre them.)
     """
     exact = np.asarray(rows, np.float64)
     if not np.isfinite(exact).all() or not exact.any():
         raise EvaluationError(
-            f'the vectors of "{word}" hold NaN or infinity, or are all zero, so nothing can be ranked. The model '
-            "overflows or is damaged: try --set encoder.precision=float32, or another model."
+            f'the vectors of "{word}" contain NaN or infinity, or are all zero: the model overflows or is damaged. '
+            "Fix: try --set encoder.precision=float32, or another model."
         )
     with single_blas_thread():
         component: Float64Array = np.linalg.svd(exact, full_matrices=False)[2][0]

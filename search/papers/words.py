@@ -1,7 +1,7 @@
 """`isotrope evaluate words`: static word vectors on word-level data sets.
 
-The vectors are the rows of a static table (encoder.kind = "static"), or made by a transformer: the first principal
-component of a word's vectors in the texts of a corpus, one set of them for each average of layers.
+The vectors are the rows of a static table (encoder.kind = "static"), or come from a transformer: the first principal
+component of a word's vectors in the texts of a corpus, for each average of layers.
 """
 
 import dataclasses
@@ -50,10 +50,10 @@ PROTOCOL = {
 
 @dataclass(frozen=True)
 class WordsOptions:
-    """What the vectors are made of.
+    """The data and settings of the vectors.
 
-    Of a transformer: `corpus`, its averages of `layers` (none: the recipe's), and how many places of a word count.
-    Of a table: how many of its first rows are candidates for analogies beside the words of the sets.
+    For a transformer: `corpus`, averages of `layers` (none: the recipe's), and the number of occurrences that count.
+    For a table: the number of its first rows that are candidates for analogies, in addition to the words of the sets.
     """
 
     corpus: Path | None = None
@@ -70,9 +70,9 @@ class WordsOptions:
 
 @dataclass(frozen=True)
 class VectorSource:
-    """Word vectors to measure: `of(words)` makes those that there are. `layers` None: there are none.
+    """Word vectors to measure: `of(words)` returns those that exist. `layers` is None without layers.
 
-    `about` is what provenance says of them (JSON types), complete when they have been made.
+    `about` describes them in the provenance (JSON types), complete after `of`.
     """
 
     label: str
@@ -84,22 +84,22 @@ class VectorSource:
 def evaluate_words(
     subject: Target, sets: Sequence[WordSet], plan: WordsOptions, progress: Progress | None = None
 ) -> Result:
-    """The result of `isotrope evaluate words`.
+    """Return the result of `isotrope evaluate words`.
 
-    A row is of one set (and of each section of analogies), under one source of vectors; figures are from 0 to 1, with
-    95 % bootstrap intervals for correlations and accuracies. "items" are those of the set, "covered" those whose words
-    have vectors. Raises ConfigError for a plan that does not suit the encoder, EvaluationError where no set has
-    a figure, and what reading and encoding the corpus raise.
+    A row is one set (or a section of analogies) with one source of vectors; figures are from 0 to 1, with 95 %
+    bootstrap intervals for correlations and accuracies. "items" counts the set's items, "covered" those whose words
+    all have vectors. Raises ConfigError for a plan that does not suit the encoder, EvaluationError if no set has a
+    figure, and the errors of reading and encoding the corpus.
     """
     clock = Clock()
-    require_extra("scipy.stats", "eval")  # now, not after minutes of encoding
+    require_extra("scipy.stats", "eval")  # fail now, not after minutes of encoding
     if not sets:
         raise EvaluationError("nothing to measure; expected at least one word-level data set.")
     sources, files = choose_sources(subject, plan, progress or NoProgress())
     results, notes = measure_words(sources, sets)
     provenance = clock.provenance(
         subject.spec,
-        {name: digest for one in sets for name, digest in one.files.items()} | files,
+        {name: digest for word_set in sets for name, digest in word_set.files.items()} | files,
         protocol=PROTOCOL,
         vectors={source.label: source.about for source in sources},
         bootstrap=BOOTSTRAP,
@@ -109,8 +109,8 @@ def evaluate_words(
 
 
 def measure_words(sources: Sequence[VectorSource], sets: Sequence[WordSet]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Rows of results and notes, for any source of vectors."""
-    words = list(dict.fromkeys(word for one in sets for word in one.words()))
+    """Return rows of results, and notes, for any source of vectors."""
+    words = list(dict.fromkeys(word for word_set in sets for word in word_set.words()))
     rows: list[dict[str, Any]] = []
     notes: list[str] = []
     for source in sources:
@@ -118,62 +118,58 @@ def measure_words(sources: Sequence[VectorSource], sets: Sequence[WordSet]) -> t
         if missing := len(words) - len(vectors.rows):
             notes.append(f"{source.label}: {missing:,} of {len(words):,} words without a vector")
         notes += vectors.notes
-        for one in sets:
-            scores = score(one, vectors)
-            rows += [_row(source, one, found, vectors) for found in scores]
-            notes += [f"{source.label}, {_shown(one, found)}: no figure: {found.why}" for found in scores if found.why]
+        for word_set in sets:
+            for result in score(word_set, vectors):
+                rows.append(_row(source, word_set, result, vectors))
+                if result.why:
+                    section = "" if result.section == WHOLE else f', section "{result.section}"'
+                    notes.append(f"{source.label}, {word_set.name}{section}: no figure: {result.why}")
     if all(row["value"] is None for row in rows):
         raise EvaluationError(f"no set has a figure. {'. '.join(notes)}.")
     return rows, list(dict.fromkeys(notes))
 
 
-def _row(source: VectorSource, one: WordSet, found: Score, vectors: WordVectors) -> dict[str, Any]:
-    figure = found.figure.to_dict() if found.figure else {"value": None, "low": None, "high": None}
+def _row(source: VectorSource, word_set: WordSet, result: Score, vectors: WordVectors) -> dict[str, Any]:
+    figure = result.figure.to_dict() if result.figure else {"value": None, "low": None, "high": None}
     row = {
         "vectors": source.label,
         "layers": None if source.layers is None else list(source.layers),
-        "task": one.name,
-        "kind": one.kind,
-        "section": found.section,
-        "measure": found.measure,
+        "task": word_set.name,
+        "kind": word_set.kind,
+        "section": result.section,
+        "measure": result.measure,
         **figure,
-        "items": found.items,
-        "covered": found.covered,
-        "candidates": len(vectors.vectors) if one.kind == "analogy" else None,
+        "items": result.items,
+        "covered": result.covered,
+        "candidates": len(vectors.vectors) if word_set.kind == "analogy" else None,
     }
-    if found.section == WHOLE:
-        row["unknown"] = sorted({word for word in one.words() if word not in vectors.rows})
+    if result.section == WHOLE:
+        row["unknown"] = sorted({word for word in word_set.words() if word not in vectors.rows})
     return row
-
-
-def _shown(one: WordSet, found: Score) -> str:
-    return one.name if found.section == WHOLE else f'{one.name}, section "{found.section}"'
 
 
 def choose_sources(
     subject: Target, plan: WordsOptions, progress: Progress
 ) -> tuple[list[VectorSource], dict[str, str]]:
-    """The sources of vectors that the recipe's encoder offers, and the sha256 of the files of a corpus.
+    """Return the encoder's sources of vectors, and the sha256 of the files of a corpus. Loads no model.
 
-    Loads no model yet. Raises ConfigError for a plan that does not suit the encoder.
+    Raises ConfigError for a plan that does not suit the encoder.
     """
     if not subject.spec.traits.encodes_texts:
         raise ConfigError(f"{cannot_encode(subject.spec)} Word vectors need a static table or a transformer.")
     if subject.spec.traits.has_table:
         given = {"--corpus": plan.corpus, "--layers": plan.layers, "--occurrences": plan.occurrences}
         if names := [name for name, value in given.items() if value]:
-            raise ConfigError(f"a static table has vectors of words as it is; leave out {', '.join(names)}.")
+            raise ConfigError(f"a static table contains word vectors; leave out {', '.join(names)}.")
         return [_table_source(subject, plan)], {}
     if plan.candidates:
-        raise ConfigError(
-            "--candidates takes the first rows of a static table, and a transformer has none; leave it out."
-        )
+        raise ConfigError("--candidates is for a static table, but the encoder is a transformer. Leave it out.")
     if plan.corpus is None:
-        raise ConfigError("a transformer has no vectors of words without text around them: pass --corpus PATH.")
+        raise ConfigError("a transformer needs texts with the words. Fix: add --corpus PATH.")
     if str(plan.corpus) == "-":
-        raise ConfigError("--corpus - : standard input cannot be hashed; write it to a file and name that.")
+        raise ConfigError("--corpus - : standard input cannot be hashed. Fix: write it to a file and name the file.")
     if subject.options.backend not in ("auto", "torch"):
-        raise ConfigError(f'--backend is "{subject.options.backend}", but vectors of tokens are computed by torch.')
+        raise ConfigError(f'--backend is "{subject.options.backend}"; expected torch, which computes token vectors.')
     hashes = source_hashes(find_sources([plan.corpus])[0])
     return _context_sources(subject, plan, plan.corpus, progress), hashes
 
@@ -183,19 +179,18 @@ def _table_source(subject: Target, plan: WordsOptions) -> VectorSource:
 
     def of(words: Sequence[str]) -> WordVectors:
         table = load_table(Path(subject.spec.folder))
-        found = table_vectors(table, words, plan.candidates)
         about["rows"] = len(table.vectors)
-        return dataclasses.replace(found, notes=table.notes)
+        return dataclasses.replace(table_vectors(table, words, plan.candidates), notes=table.notes)
 
     return VectorSource("table", None, of, about)
 
 
 def _context_sources(subject: Target, plan: WordsOptions, corpus: Path, progress: Progress) -> list[VectorSource]:
     averages = list(dict.fromkeys(plan.layers or (subject.config.encoder.layers,)))
-    own = subject.config.encoder
-    pooling = "mean" if own.pooling in POOLINGS else own.pooling  # nothing is pooled, so nothing need be fitted
+    encoder = subject.config.encoder
+    pooling = "mean" if encoder.pooling in POOLINGS else encoder.pooling  # unused, and "mean" needs no fit
     union = tuple(dict.fromkeys(layer for average in averages for layer in average))
-    config = dataclasses.replace(own, layers=union, pooling=pooling, fitted="")
+    config = dataclasses.replace(encoder, layers=union, pooling=pooling, fitted="")
     spec = resolve_spec(config, subject.spec.folder, subject.spec.identity.rules)
     blocks = num_layers(spec.files)
     most = plan.occurrences or OCCURRENCES
@@ -212,9 +207,9 @@ def _context_sources(subject: Target, plan: WordsOptions, corpus: Path, progress
             progress.phase(f"contexts, layers {label}", None)
             reading = ContextOptions(layers, most, spec.identity.document_prefix, outputs().tokenizer.facts.from_left)
             texts = _texts(subject, corpus, progress)
-            found = context_vectors(read_contexts(outputs(), texts, words, reading, log), words)
+            vectors = context_vectors(read_contexts(outputs(), texts, words, reading, log), words)
             about.update(texts=log.texts, encoded=log.encoded, truncated=log.truncated)
-            return dataclasses.replace(found, notes=_notes(log))
+            return dataclasses.replace(vectors, notes=_notes(log))
 
         label = ",".join(map(str, average))
         return VectorSource(f"layers {label}", average, of, about)
@@ -233,4 +228,4 @@ def _notes(log: ReadingLog) -> tuple[str, ...]:
     if not log.truncated:
         return ()
     cut = counted(log.truncated, "text was", "texts were")
-    return (f"{cut} longer than encoder.max_length and cut there: words behind the cut were not seen",)
+    return (f"{cut} longer than encoder.max_length and cut there: words after the cut do not count",)

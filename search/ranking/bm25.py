@@ -1,10 +1,9 @@
-"""BM25 over texts, and over an open index: scores of all documents for the terms of a query, and the best of them.
+"""BM25 over texts, and over an open index: scores of all documents for the terms of a query, and the best documents.
 
-bm25s with the scoring of Lucene (Lu, BM25S, arXiv:2407.03618): every score is worked out once, with its own default
-parameters. Documents and queries go this one way, for the baseline of `isotrope evaluate retrieval` and for `--hybrid`
-(`BM25Index`, kept in the user's cache) alike. A score depends on how many documents there are and on their mean length,
-so other documents mean another index. Where `hybrid.unit` is "window", windows are counted in place of documents, and
-a document has the score of its best one.
+Uses bm25s with Lucene's scoring and default parameters (Lu, BM25S, arXiv:2407.03618), which computes every score once.
+The baseline of `isotrope evaluate retrieval` and `--hybrid` (`BM25Index`, kept in the user's cache) share this code. A
+score depends on the number of documents and their mean length, so other documents need another index. If
+`hybrid.unit` is "window", windows are counted instead of documents, and a document has the score of its best window.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,45 +30,44 @@ _SCORING: dict[str, Any] = {"package": "bm25s", "method": "lucene", "k1": 1.5, "
 
 
 def bm25_parameters(config: HybridConfig) -> dict[str, Any]:
-    """What decides a score, JSON types."""
+    """Return everything that determines a score, as JSON types."""
     unit = {"unit": config.unit} if config.unit != "document" else {}
     return _SCORING | terms_parameters(config) | unit
 
 
 def describe_bm25(parameters: Mapping[str, Any]) -> str:
-    """Parameters in a few words."""
-    said = {name: parameters[name] for name in ("k1", "b") if name in parameters}
-    rules = {"stop words": parameters.get("stopwords"), "stemmer": parameters.get("stemmer")}
-    rules |= {name: parameters[name] for name in ("terms", "unit") if parameters.get(name, "words") != "words"}
-    listed = [f"{name} {value}" for name, value in (said | rules).items()]
+    """Return the parameters as one line of text."""
+    shown = {name: parameters[name] for name in ("k1", "b") if name in parameters}
+    shown |= {"stop words": parameters.get("stopwords"), "stemmer": parameters.get("stemmer")}
+    shown |= {name: parameters[name] for name in ("terms", "unit") if parameters.get(name, "words") != "words"}
+    listed = [f"{name} {value}" for name, value in shown.items()]
     return ", ".join([f"{LABEL}: {parameters.get('package')}", str(parameters.get("method")), *listed])
 
 
-_EMPTY = "empty"  # a file's name, where there is no document with a term
+_EMPTY = "empty"  # file that stands for an index without terms
 
 
 class BM25:
-    """Texts as bm25s scores them. Made by `of` or `load`; both raise MachineError as `require_packages` does."""
+    """A bm25s index of texts, from `of` or `load`; both raise MachineError as `require_packages` does."""
 
     def __init__(self, index: Any, texts: int) -> None:
-        """`index` is None where no text has a term: bm25s would divide by their mean length."""
+        """`index` is None if no text has a term: bm25s would divide by their mean length, 0."""
         self._index, self._texts = index, texts
         self._known = set(index.vocab_dict) if index is not None else set()
 
     @classmethod
     def of(cls, texts: Iterable[str], extra: str, config: HybridConfig) -> "BM25":
-        """The index of some texts, numbered as they come; they need not be in memory together."""
+        """Return the index of a stream of texts, numbered in order."""
         terms = tokenize_ids(texts, extra, config)
         if not any(terms.ids):
             return cls(None, len(terms.ids))
-        index = require_extra("bm25s", extra).BM25(
-            method=_SCORING["method"], k1=_SCORING["k1"], b=_SCORING["b"], backend="numpy"
-        )
+        scoring = {name: _SCORING[name] for name in ("method", "k1", "b")}
+        index = require_extra("bm25s", extra).BM25(**scoring, backend="numpy")
         index.index(terms, show_progress=False)
         return cls(index, len(terms.ids))
 
     def save(self, folder: Path) -> None:
-        """Write it into a folder, as files that `load` maps."""
+        """Write the index into a folder, as files that `load` maps."""
         if self._index is None:
             (folder / _EMPTY).write_text("")
         else:
@@ -77,16 +75,18 @@ class BM25:
 
     @classmethod
     def load(cls, folder: Path, texts: int, extra: str) -> "BM25":
-        """What `save` wrote for so many texts."""
+        """Return the index that `save` wrote for this number of texts."""
         bm25s = require_extra("bm25s", extra)
         if (folder / _EMPTY).exists():
             return cls(None, texts)
         return cls(bm25s.BM25.load(folder, mmap=True, show_progress=False), texts)
 
     def scores(self, terms: Sequence[str]) -> Scores:
-        """Of every text for the terms of a query, (texts,); 0 for those that share none. A term that comes twice
-        counts twice."""
-        terms = [term for term in terms if term in self._known]  # bm25s refuses a query without any
+        """Return the score of every text for the terms of a query, (texts,); 0 without a common term.
+
+        A repeated term counts each time.
+        """
+        terms = [term for term in terms if term in self._known]  # bm25s rejects a query without known terms
         if not terms:
             return np.zeros(self._texts, np.float32)
         return np.asarray(self._index.get_scores(terms), np.float32)
@@ -94,17 +94,17 @@ class BM25:
 
 @dataclass(frozen=True)
 class WordScores:
-    """What BM25 says of a query: the score of every document (documents,), and the best ones' numbers, best first."""
+    """BM25 scores of every document for a query (documents,), and the numbers of the best documents, best first."""
 
     scores: Scores
     best: RowIds
 
 
 class BM25Ranking:
-    """Documents as BM25 ranks them, ties by id.
+    """Documents ranked by BM25, ties by id.
 
-    `places` (documents,) are as `id_order` gives them. `starts` (documents,) says where the windows of each document
-    begin among the texts of `bm25`; None: a text is a document. `extra` is named where a package is missing.
+    `places` (documents,) come from `id_order`. `starts` (documents,) are the positions of each document's first window
+    in the texts of `bm25`; None: a text is a document. `extra` is the extra to install if a package is missing.
     """
 
     def __init__(
@@ -116,50 +116,49 @@ class BM25Ranking:
     def of(
         cls, texts: Iterable[str], places: RowIds, config: HybridConfig, extra: str, starts: RowIds | None = None
     ) -> "BM25Ranking":
-        """Of some texts: documents, or with `starts` their windows."""
+        """Return the ranking of texts: documents, or with `starts` their windows."""
         return cls(BM25.of(texts, extra, config), places, config, extra, starts)
 
     def scores(self, queries: Sequence[str]) -> Iterator[Scores]:
-        """For each query the score of every document, (documents,); 0 for those that share no term with it."""
+        """Yield for each query the score of every document, (documents,); 0 without a common term."""
         for terms in tokenize(queries, self._extra, self._config):
             scores = self._bm25.scores(terms)
             yield scores if self._starts is None else np.maximum.reduceat(scores, self._starts)
 
     def best(self, scores: Scores, k: int, allowed: Mask | None = None) -> SearchResult:
-        """Scores (m,) and document numbers (m,) of the best k that score above 0, ties in ascending order of id.
+        """Return scores (m,) and document numbers (m,) of the best k above 0, ties in ascending order of id.
 
-        `allowed` (documents,) says which may be found; what is counted for the scores does not change with it.
+        `allowed` (documents,) marks the documents that can be returned; it changes no score.
         """
         return top_k_above_zero(scores if allowed is None else scores * allowed, self._places, k)
 
     def scored(self, queries: Sequence[str], k: int, allowed: Mask | None = None) -> Iterator[WordScores]:
-        """For each query what all documents score, and its `best` k."""
+        """Yield for each query the scores of all documents, and its `best` k."""
         for scores in self.scores(queries):
             yield WordScores(scores, self.best(scores, k, allowed)[1])
 
     def search(self, queries: Sequence[str], k: int, allowed: Mask | None = None) -> list[SearchResult]:
-        """For each query its `best`: often fewer than k documents, or none. Scores are to be compared only within one
-        answer."""
+        """Return the `best` of each query, often fewer than k. Scores of different queries are not comparable."""
         return [self.best(scores, k, allowed) for scores in self.scores(queries)]
 
     def places(self, documents: RowIds) -> RowIds:
-        """Where some documents stand in the ascending order of all ids."""
+        """Return the places of documents in the ascending order of all ids."""
         places: RowIds = self._places[documents]
         return places
 
 
-_RULES = 2  # bump when the same documents would give other files
+_RULES = 2  # increase when the same documents would give other files
 _EXTRA = "hybrid"
 _PLACES, _STARTS = "places.npy", "starts.npy"
-_BLOCK = 32  # documents in memory at a time: as many as a row group has where they are long
-_MOST_KEPT = 4  # in the cache: they are as large as the texts
+_BLOCK = 32  # documents in memory together: a row group of long documents
+_MOST_KEPT = 4  # indexes in the cache, each as large as the texts
 
 
 class BM25Index(BM25Ranking):
-    """The documents of an open index as BM25 ranks them, by the texts that were encoded and as its recipe says.
+    """The documents of an open index ranked by BM25 over the encoded texts, with the recipe's settings.
 
-    What the cache does not hold is made now, which `progress` is told. Raises MachineError when bm25s or PyStemmer is
-    not installed, CorruptIndexError and StoreError.
+    Files that the cache lacks are written now, with `progress`. Raises MachineError if bm25s or PyStemmer is not
+    installed, CorruptIndexError and StoreError.
     """
 
     def __init__(self, index: Index, progress: Progress | None = None) -> None:
@@ -174,12 +173,12 @@ class BM25Index(BM25Ranking):
         super().__init__(bm25, np.load(folder / _PLACES, mmap_mode="r"), config, _EXTRA, starts)
 
     def _key(self, config: HybridConfig) -> dict[str, object]:
-        """What decides which documents there are, and which terms they have."""
+        """Return everything that determines the documents and their terms."""
         manifest, columns = self._index.manifest, list(self._index.config.corpus.text)
         kinds = (layout.DOCUMENTS, layout.WINDOWS) if self._by_window else (layout.DOCUMENTS,)
         names = [f"{part.name}/{kind}" for part in manifest.parts for kind in kinds]
-        held = [manifest.files[name].sha256 for name in (*names, *filter(None, [manifest.deleted]))]
-        return {"rules": _RULES, "files": held, "columns": columns, "terms": terms_key(config)}
+        hashes = [manifest.files[name].sha256 for name in (*names, *filter(None, [manifest.deleted]))]
+        return {"rules": _RULES, "files": hashes, "columns": columns, "terms": terms_key(config)}
 
     def _make(self, folder: Path) -> None:
         self._progress.phase(LABEL, self._index.manifest.documents)
@@ -190,7 +189,7 @@ class BM25Index(BM25Ranking):
             np.save(folder / _STARTS, window_starts(self._index))
 
     def _texts(self, ids: list[str]) -> Iterator[str]:
-        """The text of each document, or of each window; `ids` becomes the documents' ids."""
+        """Yield the text of each document, or of each window, and append the documents' ids to `ids`."""
         stream = self._index.documents.all_documents()
         while documents := list(islice(stream, _BLOCK)):
             whole = [joined_text(document, self._index.config.corpus.text) for document in documents]
@@ -200,13 +199,13 @@ class BM25Index(BM25Ranking):
 
 
 def window_starts(index: Index) -> RowIds:
-    """The first row of each document, (documents,)."""
+    """Return the first row of each document, (documents,)."""
     numbering = index.numbering
     return np.searchsorted(numbering.documents_of(np.arange(numbering.rows)), np.arange(numbering.documents))
 
 
 def window_texts(index: Index, texts: Sequence[str], first: int) -> Iterator[str]:
-    """The text of each window of the documents from number `first` on, whose joined texts are given."""
+    """Yield the text of each window of the documents from number `first` on, given their joined texts."""
     rows = index.numbering.rows_of(np.arange(first, first + len(texts)))
     documents, spans = index.numbering.documents_of(rows), index.numbering.spans(rows)
     for document, (start, end) in zip(documents.tolist(), spans.tolist(), strict=True):

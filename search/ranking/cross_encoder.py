@@ -1,7 +1,7 @@
-"""A cross-encoder: a question and a text, read together, to a score. Pairs go through in batches of like length.
+"""A cross-encoder: scores a query and a text that it reads together. Batches contain pairs of similar length.
 
-It runs as encoders do: by OpenVINO on a CPU where that is installed, else by torch; float32 or the class bfloat16. The
-scores are those of sentence-transformers' `CrossEncoder.predict`, up to that rounding.
+It runs like encoders: by OpenVINO on a CPU if installed, else by torch; in float32 or the class bfloat16. Scores equal
+those of sentence-transformers' `CrossEncoder.predict`, up to the rounding of the class.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ _GROUP = 4096  # pairs tokenised and cut into batches together
 
 
 class CrossEncoder:
-    """A loaded cross-encoder. Safe to share between threads."""
+    """A loaded cross-encoder, safe to share between threads."""
 
     def __init__(self, spec: EncoderSpec, runner: ModelRunner) -> None:
         self.spec, self._runner = spec, runner
@@ -43,28 +43,28 @@ class CrossEncoder:
 
     @property
     def backend(self) -> str:
-        """What runs it, and in what numbers."""
+        """The backend and its number type."""
         return self._runner.backend
 
     def scores(self, queries: Sequence[str], texts: Sequence[str], log: EncodeStats | None = None) -> Float64Array:
-        """How well each text answers its query, (n,): higher is better. `log` counts pairs, and those that were cut.
+        """Return how well each text answers its query, (n,): higher is better. `log` counts pairs and cut pairs.
 
-        A score does not depend on the other pairs, beyond the rounding of its class. Raises CorpusError for a text that
-        is not valid Unicode, ModelError for a model that gives scores that are no numbers, and MachineError when a
-        single pair does not fit into memory.
+        A score does not depend on the other pairs, up to the rounding of its class. Raises CorpusError for a text that
+        is not valid Unicode, ModelError for a model that returns NaN or infinity, and MachineError if a single pair
+        does not fit into memory.
         """
         logits = np.empty(len(texts), np.float32)
         for start in range(0, len(texts), _GROUP):
-            some = slice(start, start + _GROUP)
-            tokens = self._tokenizer(queries[some], texts[some])
+            group = slice(start, start + _GROUP)
+            tokens = self._tokenizer(queries[group], texts[group])
             if log is not None:
                 log.lengths.extend(tokens.lengths.tolist())
                 log.truncated += int(np.count_nonzero(tokens.lengths > self.spec.identity.max_length))
             with self._runner.turn:
-                self._run(tokens, logits[some])
+                self._run(tokens, logits[group])
         if not np.isfinite(logits).all():
-            raise ModelError(f"{self.spec.folder}: gives scores that are no numbers. Take rerank.precision float32.")
-        wide = logits.astype(np.float64)  # where a sigmoid in float32 is 1 for everything above 17
+            raise ModelError(f"{self.spec.folder}: scores are NaN or infinite. Fix: set rerank.precision to float32.")
+        wide = logits.astype(np.float64)  # because a sigmoid in float32 is 1 for everything above 17
         return wide if self._activation == "identity" else 1 / (1 + np.exp(-np.clip(wide, -700, None)))
 
     def _run(self, tokens: Tokens, logits: Float32Array) -> None:
@@ -78,7 +78,7 @@ class CrossEncoder:
 
 
 class PairTokenizer:
-    """Queries and texts to `Tokens`, a pair in one row; the longer of the two is cut first.
+    """Converts queries and texts to `Tokens`, one row per pair; the longer of the two is cut first.
 
     Raises ModelError for a tokenizer written in Python.
     """
@@ -92,13 +92,13 @@ class PairTokenizer:
             )
         self.padding, self._name = tokenizer.facts.padding, str(spec.files.root)
         self._types, self._limit = tokenizer.facts.types != "none", spec.identity.max_length
-        self._tokenizer = Tokenizer.from_str(tokenizer.run.tokenizer.to_str())  # its own: it is told where to cut
+        self._tokenizer = Tokenizer.from_str(tokenizer.run.tokenizer.to_str())  # a copy, because its settings change
         self._tokenizer.enable_truncation(
             self._limit, strategy="longest_first", direction="left" if tokenizer.facts.from_left else "right"
         )
 
     def __call__(self, queries: Sequence[str], texts: Sequence[str]) -> Tokens:
-        """Token ids of each pair. Of one that was cut, `lengths` says no more than that it was longer."""
+        """Return the token ids of each pair. The length of a cut pair is the limit + 1."""
         with tokenizer_errors(self._name):
             rows = self._encoded(list(zip(queries, texts, strict=True)))
         starts = np.fromiter(accumulate((len(row.ids) for row in rows), initial=0), np.int64, len(rows) + 1)
@@ -110,7 +110,7 @@ class PairTokenizer:
         try:
             return self._tokenizer.encode_batch_fast(pairs)
         except TypeError as error:
-            raise CorpusError("a question or a text is not valid Unicode (it holds a lone surrogate).") from error
+            raise CorpusError("a query or a text is not valid Unicode (it contains a lone surrogate).") from error
 
 
 def another_model(config: RerankConfig, model: str | Path) -> RerankConfig:
@@ -119,39 +119,38 @@ def another_model(config: RerankConfig, model: str | Path) -> RerankConfig:
     The recorded model, by its name or moved, keeps the recipe's limit. Raises ConfigError for a blank name.
     """
     if not str(model).strip():
-        raise ConfigError(
-            "the name of the cross-encoder is blank; expected a hub id or a folder. Is a variable unset? Leave it out "
-            "to go without."
-        )
+        raise ConfigError("the name of the cross-encoder is blank; expected a hub id or a folder. Is a variable unset?")
     same = dataclasses.replace(config, model=str(model), sha256="")
     return same if _is_recorded(config, same) else dataclasses.replace(same, max_length=0)
 
 
-def _is_recorded(config: RerankConfig, asked: RerankConfig) -> bool:
+def _is_recorded(config: RerankConfig, chosen: RerankConfig) -> bool:
     """Return whether the chosen model is the recipe's own: of the same name, or with the recorded hash."""
-    if not config.model or not config.max_length:  # there is nothing to keep
+    if not config.model or not config.max_length:  # no limit to keep
         return False
-    first, second = (Path(one.model).expanduser() for one in (config, asked))
+    first, second = Path(config.model).expanduser(), Path(chosen.model).expanduser()
     if first == second or first.resolve() == second.resolve():
         return True
     try:
-        return resolve_cross_encoder(asked).fingerprint == config.sha256
-    except IsotropeError:  # another model, or none: opening it says what is wrong
+        return resolve_cross_encoder(chosen).fingerprint == config.sha256
+    except IsotropeError:  # another model, or none, which opening it reports
         return False
 
 
 def open_cross_encoder(spec: EncoderSpec, options: RunOptions | None = None) -> CrossEncoder:
-    """Load a cross-encoder onto the device asked for. Raises ModelError, ConfigError and MachineError."""
+    """Load a cross-encoder onto the chosen device. Raises ModelError, ConfigError and MachineError."""
     options = options or RunOptions()
-    chosen = named_backend(options)
-    if chosen == "openvino":
+    backend = named_backend(options)
+    if backend == "openvino":
         return CrossEncoder(spec, _openvino(spec, options))
-    if chosen in ("auto", "numpy") and suits_openvino(options):  # numpy runs none
+    if backend in ("auto", "numpy") and suits_openvino(options):  # numpy runs no cross-encoder
         try:
             return CrossEncoder(spec, _openvino(spec, options))
-        except ModelError:  # not a model that OpenVINO can run: torch does, or says what is wrong with it
-            return CrossEncoder(spec, _torch(spec, options))
-    return CrossEncoder(spec, _torch(spec, options))
+        except ModelError:  # torch runs models that OpenVINO cannot run, or reports the problem
+            pass
+    from indexer.encoders.transformer import TorchClassifier
+
+    return CrossEncoder(spec, TorchClassifier(spec, options))
 
 
 def _openvino(spec: EncoderSpec, options: RunOptions) -> ModelRunner:
@@ -161,12 +160,6 @@ def _openvino(spec: EncoderSpec, options: RunOptions) -> ModelRunner:
 
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # as for encoders
     return OpenVinoClassifier(spec, options)
-
-
-def _torch(spec: EncoderSpec, options: RunOptions) -> ModelRunner:
-    from indexer.encoders.transformer import TorchClassifier
-
-    return TorchClassifier(spec, options)
 
 
 def _flat(rows: Sequence[Sequence[int]], total: int) -> Int32Array:

@@ -1,6 +1,6 @@
-"""From rows with scores to documents in order: one row a document, one document a group, ties by id.
+"""From rows with scores to documents in order: one row per document, one document per group, ties by id.
 
-A group is the documents with one value in a metadata column; those without a value are groups of their own.
+A group is the documents with one value in a metadata column. A document without a value is a group by itself.
 """
 
 import difflib
@@ -21,12 +21,12 @@ from search.index import Index
 
 UNGROUPED = -1  # the code of a document without a value
 IdsOf = Callable[[Sequence[int]], Sequence[Any]]
-"""Ids of some documents, or values in the same order."""
+"""Returns the ids of documents, or values with the same order."""
 
 
 @dataclass(frozen=True)
 class FoldedDocument:
-    """A document that is folded under a better one, and the inner product of its vector with the other's."""
+    """A document folded under a better one, and the inner product of their vectors."""
 
     document: int
     score: float
@@ -35,11 +35,10 @@ class FoldedDocument:
 
 @dataclass(frozen=True)
 class RankedDocument:
-    """A document in a ranking, and the row that brought it there: of its rows the one closest to the query.
+    """A document in a ranking, and the row of the document that is closest to the query.
 
-    `folded` are the near-duplicates that are folded under it, best first, `folded_count` of them, of which the best are
-    listed (`search.ranking.folding`). `parts` are the scores that a hybrid one is made of.
-    `rerank_score` is the reranker's, of what it read.
+    `folded_count` near-duplicates are folded under it, and `folded` lists the best of them, best first
+    (`search.ranking.folding`). `parts` are the two scores of a hybrid score. `rerank_score` is the reranker's score.
     """
 
     document: int
@@ -52,31 +51,31 @@ class RankedDocument:
 
 
 def best_rows(scores: Scores, rows: RowIds, numbering: LiveNumbering, ids_of: IdsOf) -> list[RankedDocument]:
-    """Documents by their best row, best first, ties by id. `rows` come best first."""
+    """Return documents by their best row, best first, ties by id. `rows` must be best first."""
     documents = numbering.documents_of(rows)
     if not numbering.one_to_one:
         _, first = np.unique(documents, return_index=True)
         first.sort()
         documents, scores, rows = documents[first], scores[first], rows[first]
-    places = [RankedDocument(*place) for place in zip(documents.tolist(), scores.tolist(), rows.tolist(), strict=True)]
-    return break_ties(places, ids_of)
+    columns = documents.tolist(), scores.tolist(), rows.tolist()
+    return break_ties([RankedDocument(*values) for values in zip(*columns, strict=True)], ids_of)
 
 
-def break_ties(places: list[RankedDocument], ids_of: IdsOf) -> list[RankedDocument]:
-    """Return the places with equal scores in ascending order of id. Ids are looked up only where they decide."""
-    times = Counter(place.score for place in places)
-    tied = [place.document for place in places if times[place.score] > 1]
+def break_ties(ranked: list[RankedDocument], ids_of: IdsOf) -> list[RankedDocument]:
+    """Return a ranking with equal scores in ascending order of id. Looks up only the ids of tied documents."""
+    times = Counter(hit.score for hit in ranked)
+    tied = [hit.document for hit in ranked if times[hit.score] > 1]
     if not tied:
-        return places
+        return ranked
     names = dict(zip(tied, ids_of(tied), strict=True))
-    return sorted(places, key=lambda place: (-place.score, names.get(place.document)))
+    return sorted(ranked, key=lambda hit: (-hit.score, names.get(hit.document)))
 
 
 @dataclass(frozen=True)
 class Groups:
-    """The groups that documents fall into, by a metadata column's `codes` (documents,); None: each is one of its own.
+    """The groups of documents by a metadata column's `codes` (documents,); None: every document is a group.
 
-    `documents` are all there are, `allowed` (documents,) says which may be found, None all.
+    `documents` is their number. `allowed` (documents,) marks the documents that can be returned, None all.
     """
 
     codes: Int64Array | None
@@ -85,33 +84,33 @@ class Groups:
 
     @cached_property
     def count(self) -> int:
-        """How many groups the allowed documents fall into: more hits there cannot be."""
+        """The number of groups with an allowed document, which is the most hits there can be."""
         if self.codes is None:
             return self.documents if self.allowed is None else int(np.count_nonzero(self.allowed))
-        some = self.codes if self.allowed is None else self.codes[self.allowed]
-        grouped = some[some != UNGROUPED]
-        return len(some) - len(grouped) + int(np.count_nonzero(np.bincount(grouped)))
+        codes = self.codes if self.allowed is None else self.codes[self.allowed]
+        grouped = codes[codes != UNGROUPED]
+        return len(codes) - len(grouped) + int(np.count_nonzero(np.bincount(grouped)))
 
-    def first_of(self, places: Sequence[RankedDocument]) -> list[RankedDocument]:
-        """The first document of each group; those without a value are groups of their own."""
+    def first_of(self, ranked: Sequence[RankedDocument]) -> list[RankedDocument]:
+        """Return the first document of each group."""
         if self.codes is None:
-            return list(places)
+            return list(ranked)
         seen: set[int] = set()
         kept = []
-        for place in places:
-            code = int(self.codes[place.document])
+        for hit in ranked:
+            code = int(self.codes[hit.document])
             if code == UNGROUPED or code not in seen:
                 seen.add(code)
-                kept.append(place)
+                kept.append(hit)
         return kept
 
 
 def group_codes(index: Index, column: str) -> Int64Array:
-    """A number for each document's value in `column`, (documents,); `UNGROUPED` where it has none.
+    """Return a number for each document's value in `column`, (documents,); `UNGROUPED` for no value.
 
     Raises ConfigError for a column that the index does not have, or whose values cannot be compared.
     """
-    import pyarrow.compute as pc  # here, as it takes time, and most questions ask for no groups
+    import pyarrow.compute as pc  # slow to import, and few queries need groups
 
     schema = index.documents.schema
     if column not in schema.names:
@@ -119,9 +118,8 @@ def group_codes(index: Index, column: str) -> Int64Array:
         hint = f'did you mean "{close[0]}"?' if close else f"it has {', '.join(schema.names)}."
         raise ConfigError(f'group by "{column}": the index has no such column; {hint}')
     if pa.types.is_nested(schema.field(column).type):
-        raise ConfigError(
-            f'group by "{column}": the column holds {schema.field(column).type}; expected one plain value a document.'
-        )
+        kind = schema.field(column).type
+        raise ConfigError(f'group by "{column}": the column holds {kind}; expected one plain value a document.')
     parts = (index.documents.columns(part, [(column,)])[0] for part in range(len(index.manifest.parts)))
     values = [chunk for part in parts for chunk in part.chunks]
     encoded = pc.dictionary_encode(pa.chunked_array(values, type=schema.field(column).type))

@@ -1,7 +1,7 @@
-"""Exact rankings: every document scored, the best kept, ties in ascending order of id as the engine has them.
+"""Exact rankings: score every document and keep the best, ties in ascending order of id, as the engine does.
 
-A score and the place of its document in the order of ids are packed into one 64-bit key, so that a plain
-selection of the largest keys settles ties as well.
+One 64-bit key contains a score and its document's place in the order of ids, so that selecting the largest keys also
+breaks ties.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,7 +17,7 @@ _QUERY_BLOCK = 256
 
 
 def id_order(ids: Sequence[str]) -> RowIds:
-    """For each document its place in the ascending order of ids, (n,)."""
+    """Return each document's place in the ascending order of ids, (n,)."""
     places = np.empty(len(ids), np.int64)
     places[sorted(range(len(ids)), key=ids.__getitem__)] = np.arange(len(ids))
     return places
@@ -26,11 +26,11 @@ def id_order(ids: Sequence[str]) -> RowIds:
 def exact_top_k(
     queries: Vectors, blocks: Iterable[Vectors], places: RowIds, depth: int, document_of: RowIds | None = None
 ) -> list[SearchResult]:
-    """For each query (q, k) the `depth` documents with the largest inner product, of vectors that come block by block.
+    """Return for each query (q, k) the `depth` documents with the largest inner product over blocks of vectors.
 
-    `document_of` (rows,), ascending, says whose each vector is where documents have several windows: the best one
-    counts. A score is the float64 product rounded to float32, as on the engine's exact indexes. Holds one block of
-    vectors, its products with 256 queries, and the best `depth` of every query.
+    `document_of` (rows,), ascending, is the document of each vector if documents have several windows: the best window
+    counts. A score is the float64 product rounded to float32, as on the engine's exact indexes. Memory holds one block
+    of vectors, its products with 256 queries, and the best `depth` of every query.
     """
     best = [np.empty((group.stop - group.start, 0), np.int64) for group in _groups(len(queries))]
     for first, number, scores in _document_scores(queries, blocks, document_of):
@@ -42,19 +42,19 @@ def exact_top_k(
 def exact_scores(
     queries: Vectors, blocks: Iterable[Vectors], wanted: Sequence[RowIds], document_of: RowIds | None = None
 ) -> list[Scores]:
-    """For each query (q, k) the scores of the documents wanted of it, whose numbers ascend; else as `exact_top_k`."""
-    found: list[list[Scores]] = [[] for _ in queries]
+    """Return for each query (q, k) the scores of its `wanted` documents, ascending numbers; else as `exact_top_k`."""
+    pieces: list[list[Scores]] = [[] for _ in queries]
     for first, number, scores in _document_scores(queries, blocks, document_of):
         for query, row in enumerate(scores, start=number * _QUERY_BLOCK):
             low, high = np.searchsorted(wanted[query], [first, first + len(row)])
-            found[query].append(row[wanted[query][low:high] - first])
-    return [np.concatenate([np.zeros(0, np.float32), *pieces]) for pieces in found]
+            pieces[query].append(row[wanted[query][low:high] - first])
+    return [np.concatenate([np.zeros(0, np.float32), *parts]) for parts in pieces]
 
 
 def _document_scores(
     queries: Vectors, blocks: Iterable[Vectors], document_of: RowIds | None
 ) -> Iterator[tuple[int, int, Scores]]:
-    """(first document, number of the group of queries, scores of its queries with documents from there on)."""
+    """Yield (first document, number of the query group, scores of its queries with the documents from there on)."""
     first = 0
     for block, starts in _whole_documents(blocks, document_of):
         for number, group in enumerate(_groups(len(queries))):
@@ -65,23 +65,23 @@ def _document_scores(
 
 
 def _whole_documents(blocks: Iterable[Vectors], document_of: RowIds | None) -> Iterator[tuple[Vectors, RowIds]]:
-    """The same vectors in blocks that end with a document, and where each document's begin, (documents of it,)."""
+    """Yield the vectors in blocks that end with a document, and the start of each document in its block."""
     if document_of is None:
         yield from ((block, np.arange(len(block))) for block in blocks if len(block))
         return
-    held, first = np.zeros((0, 0), np.float32), 0
+    pending, first = np.zeros((0, 0), np.float32), 0
     for block in blocks:
-        held = np.concatenate([held, block]) if len(held) else block
-        documents = document_of[first : first + len(held)]
-        more = first + len(held) < len(document_of)
-        end = int(np.searchsorted(documents, document_of[first + len(held)])) if more else len(held)
+        pending = np.concatenate([pending, block]) if len(pending) else block
+        documents = document_of[first : first + len(pending)]
+        more = first + len(pending) < len(document_of)
+        end = int(np.searchsorted(documents, document_of[first + len(pending)])) if more else len(pending)
         if end:
-            yield held[:end], np.flatnonzero(np.diff(documents[:end], prepend=-1))
-        held, first = held[end:], first + end
+            yield pending[:end], np.flatnonzero(np.diff(documents[:end], prepend=-1))
+        pending, first = pending[end:], first + end
 
 
 def top_k_above_zero(scores: Scores, places: RowIds, depth: int) -> SearchResult:
-    """The best `depth` documents of one query by its `scores` (n,), of those that score above 0."""
+    """Return scores and numbers of the best `depth` documents with `scores` (n,) above 0."""
     rows = np.flatnonzero(scores > 0)
     keys = pack(scores[rows], places[rows])
     best = np.argpartition(keys, len(keys) - depth)[len(keys) - depth :] if len(keys) > depth else np.arange(len(keys))
@@ -90,7 +90,7 @@ def top_k_above_zero(scores: Scores, places: RowIds, depth: int) -> SearchResult
 
 
 def _groups(queries: int) -> list[slice]:
-    """Some of the queries at a time; one group without any where there are none."""
+    """Return blocks of queries; one empty block if there are none."""
     return [slice(start, min(start + _QUERY_BLOCK, queries)) for start in range(0, max(1, queries), _QUERY_BLOCK)]
 
 

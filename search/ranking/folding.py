@@ -1,17 +1,16 @@
-"""Near-duplicate hits, folded under a better hit instead of taking places of their own.
+"""Near-duplicate hits, folded under a better hit instead of counting as hits.
 
 The rule is greedy, down a ranking: a document stays unless its vector has an inner product of at least `fold` with that
-of one that stays above it; then it is folded under the closest of those, the first among equals. Nothing is compared
-with what was folded, so the cost is that of the documents that are looked at times those that stay. The ranking is read
-until one more than k would stay: what comes after that is neither a hit nor folded, so an answer does not depend on how
-far was searched.
+of a staying document above it. Otherwise it is folded under the closest of these, the first among equals. Folded
+documents are compared with nothing, so the cost is the number of documents read times the number that stay. Reading
+ends at the document that would be the (k + 1)-th to stay. Later documents are neither hits nor folded, so an answer
+does not depend on the depth of the search.
 
-The vector of a document is that of the row that brought it there, its best window where documents are chunked; one that
-only its words brought there (`hybrid`) has the row that is closest to the query. Of a group only its first document is
-there to be folded, or to have others folded under it: groups come first. The same holds for a lowest score.
+A document's vector is that of its row closest to the query: its best window if documents are chunked. Grouping and the
+lowest score apply before folding, so only the first document of each group takes part.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,15 +20,15 @@ from search.abandonment import require_awaited
 from search.dedup.settings import lowest_score
 from search.ranking.documents import FoldedDocument, RankedDocument
 
-LISTED = 100  # documents named under the one they are folded under; those beyond are only counted
-_BLOCK = 1024  # documents whose vectors are read at once, at most
+LISTED = 100  # folded documents listed under a hit; more are only counted
+_BLOCK = 1024  # most documents whose vectors are read together
 VectorsOf = Callable[[int, Sequence[RankedDocument]], Vectors]
-"""Unit vectors (n, k) of n documents in the ranking of a query, by its number."""
+"""Returns unit vectors (n, k) of n documents in the ranking of a query, by the query's number."""
 
 
 @dataclass(frozen=True)
 class Folding:
-    """Folds rankings: documents with an inner product of at least `fold`, of those that score `min_score` or more.
+    """Folds documents with an inner product of at least `fold`, among documents with a score of at least `min_score`.
 
     As in de-duplication, a `fold` of 1 means "identical up to rounding".
     """
@@ -39,23 +38,26 @@ class Folding:
     min_score: float | None = None
 
     def hits(self, query: int, ranked: Sequence[RankedDocument], k: int) -> tuple[list[RankedDocument], int]:
-        """The first k documents that stay of a ranking, best first, with those folded under them.
+        """Return the first k staying documents of a ranking, best first, with their folded documents, and a count.
 
-        And how many documents of the ranking tell so: one more than it has where further ones could change something.
+        The count is the number of ranked documents that determine the answer, or one more than `ranked` has if further
+        documents could change it.
         """
         low = self.min_score
-        enough = len(ranked) if low is None else sum(found.score >= low for found in ranked)
+        enough = len(ranked) if low is None else sum(hit.score >= low for hit in ranked)
         stayed = _Stayed(lowest_score(self.fold))
-        for start, end in _blocks(enough, k):
+        start, size = 0, k + 1
+        while start < enough:
             require_awaited()
-            block = ranked[start:end]
+            block = ranked[start : min(enough, start + min(size, _BLOCK))]
             if (place := stayed.add(block, self.vectors_of(query, block), k)) < len(block):
                 return stayed.hits(), start + place + 1
+            start, size = start + len(block), 2 * size
         return stayed.hits(), enough + 1
 
 
 class _Stayed:
-    """The documents that stayed so far, their vectors, and what was folded under each."""
+    """The documents that stayed so far, their vectors, and the documents folded under each."""
 
     def __init__(self, least: np.float32) -> None:
         self._least = least
@@ -65,9 +67,9 @@ class _Stayed:
         self._counts: list[int] = []
 
     def add(self, block: Sequence[RankedDocument], vectors: Vectors, k: int) -> int:
-        """Add the documents that follow, until one more than k would stay; returns the place of that one, or the end.
+        """Add documents until one more than k would stay. Returns the place of that document, or the end of the block.
 
-        Products are in float64, rounded to float32 as scores are.
+        Products are in float64, rounded to float32 like scores.
         """
         wide = vectors.astype(np.float64)
         closest, holder = self._closest(wide)
@@ -87,36 +89,27 @@ class _Stayed:
             holder[place:][nearer] = len(self._documents) - 1
 
     def hits(self) -> list[RankedDocument]:
-        """Those that stayed, best first."""
+        """Return the documents that stayed, best first."""
         return [
-            replace(found, folded=tuple(folded), folded_count=count) if count else found
-            for found, folded, count in zip(self._documents, self._folded, self._counts, strict=True)
+            replace(hit, folded=tuple(folded), folded_count=count) if count else hit
+            for hit, folded, count in zip(self._documents, self._folded, self._counts, strict=True)
         ]
 
     def _closest(self, vectors: Float64Array) -> tuple[Scores, Int64Array]:
-        """For each vector (n, k) its product with the closest that stayed, and the number of that one: (n,) each."""
+        """Return each vector's product with the closest staying document, and that document's number: (n,) each."""
         if not self._vectors:
             return np.full(len(vectors), -np.inf, np.float32), np.full(len(vectors), -1)
         products = (vectors @ np.array(self._vectors, np.float64).T).astype(np.float32)
         holder = products.argmax(axis=1)
         return products[np.arange(len(vectors)), holder], holder
 
-    def _keep(self, found: RankedDocument, vector: Vectors) -> None:
-        self._documents.append(found)
+    def _keep(self, document: RankedDocument, vector: Vectors) -> None:
+        self._documents.append(document)
         self._vectors.append(vector)
         self._folded.append([])
         self._counts.append(0)
 
-    def _fold(self, holder: int, found: RankedDocument, similarity: float) -> None:
+    def _fold(self, holder: int, hit: RankedDocument, similarity: float) -> None:
         self._counts[holder] += 1
         if len(self._folded[holder]) < LISTED:
-            self._folded[holder].append(FoldedDocument(found.document, found.score, similarity))
-
-
-def _blocks(count: int, k: int) -> Iterator[tuple[int, int]]:
-    """The stretches of a ranking that are looked at together: at first as many as are needed, then more."""
-    start, size = 0, k + 1
-    while start < count:
-        end = min(count, start + min(size, _BLOCK))
-        yield start, end
-        start, size = end, 2 * size
+            self._folded[holder].append(FoldedDocument(hit.document, hit.score, similarity))

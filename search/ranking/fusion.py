@@ -1,15 +1,15 @@
-"""Two rankings made one: by a convex combination of their scores, or by reciprocal ranks.
+"""Fusion of two rankings: by a convex combination of their scores, or by reciprocal ranks.
 
 The convex combination (Bruch, Gai and Ingber, ACM TOIS 2023, arXiv:2210.11934) adds the vectors' score with a weight w
-to BM25's with 1 - w, both brought to one scale for each query, and both known for every candidate: a document that one
-list missed is scored, not taken as 0. Two ways to scale (`hybrid.scaling`):
+to BM25's score with 1 - w. Both are scaled for each query, and computed for every candidate: a document that one list
+missed has its true score there, not 0. There are two scales (`hybrid.scaling`):
 
-    minmax   0 is what a document scores by chance (the mean of 1,000 documents for the vectors, 0 for BM25), 1 the
-             best, or a standard deviation of those 1,000 where no candidate reaches it
-    zscore   0 is the mean of those, of all documents for BM25, and 1 a standard deviation above it
+    minmax   0 is the score of a random document (the mean of 1,000 documents for the vectors, 0 for BM25), 1 the best
+             score, or a standard deviation of those 1,000 if no candidate reaches it
+    zscore   0 is the mean of those 1,000 documents, of all documents for BM25, and 1 a standard deviation above it
 
-The least score of the candidates would do for 0 in print, but it depends on how many there are. Reciprocal rank fusion
-(Cormack, Clarke and Buettcher, SIGIR 2009) looks at ranks alone, and has no weight.
+The paper's 0, the least score of the candidates, would depend on the number of candidates. Reciprocal rank fusion
+(Cormack, Clarke and Buettcher, SIGIR 2009) uses only ranks, and has no weight.
 """
 
 import math
@@ -23,17 +23,14 @@ import numpy as np
 from indexer.arrays import Float64Array, Mask, RowIds, Scores
 from indexer.recipe.ranking import HybridConfig
 
-RRF_K = 60  # the paper's
+RRF_K = 60  # as in the paper
 DEPTH = 1000
-_DRAWN = 1000  # rows that say what a document scores by chance
-_ROUNDING = 1e-6  # scores are rounded to float32: what differs by less does not differ
+_DRAWN = 1000  # rows that estimate the score of a random document
+_ROUNDING = 1e-6  # scores are rounded to float32: smaller differences are none
 
 
 def list_depth(k: int) -> int:
-    """How many hits each ranking is asked for when k are wanted.
-
-    The same for every k up to 1,000, so that the first hits do not change when more are asked for.
-    """
+    """Return the depth of each ranking for k hits: equal for every k up to 1,000, so that k changes no first hits."""
     return max(DEPTH, k)
 
 
@@ -46,7 +43,7 @@ class Spread:
 
     @classmethod
     def of(cls, scores: Any) -> "Spread":
-        """Of scores (n,), or of each query's (queries, n); 0 and 0 of none."""
+        """Return the spread of scores (n,), or of each query's scores (queries, n); 0 and 0 without scores."""
         wide = np.asarray(scores, np.float64)
         if not wide.shape[-1]:
             return cls(0.0, 0.0)
@@ -56,7 +53,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class BothScores:
-    """What candidates score in both rankings, (m,) or (queries, m), and how either spreads over documents."""
+    """Scores of candidates in both rankings, (m,) or (queries, m), and the spread of each over documents."""
 
     vector: Scores | Float64Array
     bm25: Scores | Float64Array
@@ -64,7 +61,7 @@ class BothScores:
     bm25_spread: Spread
 
     def combined(self, config: HybridConfig) -> Float64Array:
-        """Their convex combination, of the same shape."""
+        """Return the convex combination, of the same shape."""
         if config.scaling == "zscore":
             near, words = _in_deviations(self.vector, self.vector_spread), _in_deviations(self.bm25, self.bm25_spread)
         else:
@@ -73,15 +70,15 @@ class BothScores:
         return total
 
     def found(self, config: HybridConfig) -> Mask:
-        """Which candidates are found at all: where words alone count, those that have one."""
+        """Return a mask of the candidates that are hits: all, or those with a BM25 score if only words count."""
         return np.asarray(self.bm25 > 0) if not config.weight else np.ones(np.shape(self.bm25), bool)
 
 
 def _to_the_best(scores: Scores | Float64Array, chance: Spread) -> Float64Array:
-    """0 at the mean of chance, 1 for the best; all 0 where nothing sets them apart.
+    """Return scores scaled to 0 at the mean of `chance` and 1 at the best; all 0 if they are equal.
 
-    The best counts as a standard deviation above the mean at least: behind a filter it may be below it, and the
-    scores still have an order.
+    The best is at least a standard deviation above the mean: after filtering it can be lower, and the scores still
+    need an order.
     """
     wide = np.asarray(scores, np.float64)
     height = np.maximum(wide.max(axis=-1, keepdims=True, initial=-np.inf) - chance.mean, chance.deviation)
@@ -98,41 +95,40 @@ def _in_deviations(scores: Scores | Float64Array, spread: Spread) -> Float64Arra
 
 
 def drawn_rows(rows: int) -> RowIds:
-    """The rows that stand for documents drawn by chance: at most 1,000, evenly spaced."""
+    """Return the rows that represent random documents: at most 1,000, evenly spaced."""
     return np.unique(np.linspace(0, max(rows - 1, 0), min(rows, _DRAWN)).astype(np.int64))
 
 
 def reciprocal_rank_fusion(
     rankings: Sequence[Iterable[int]], depth: int, constant: int = RRF_K
 ) -> list[tuple[float, int]]:
-    """(score, document) of all documents among the first `depth` of any ranking, best first, ties by number.
+    """Return (score, document) of all documents in the first `depth` of any ranking, best first, ties by number.
 
-    A document's score is the sum of 1 / (constant + rank) over the rankings that have it, ranks from 1. Each
-    ranking holds a document once, best first. The order of the rankings does not matter.
+    A document's score is the sum of 1 / (constant + rank) over the rankings that contain it, ranks from 1. Each
+    ranking contains a document once, best first. The order of the rankings does not matter.
     """
     shares: defaultdict[int, list[float]] = defaultdict(list)
     for ranking in rankings:
         for rank, document in zip(range(1, depth + 1), ranking, strict=False):
             shares[document].append(1 / (constant + rank))
-    return sorted(
-        ((math.fsum(share), document) for document, share in shares.items()), key=lambda hit: (-hit[0], hit[1])
-    )
+    totals = [(math.fsum(share), document) for document, share in shares.items()]
+    return sorted(totals, key=lambda hit: (-hit[0], hit[1]))
 
 
 def fusion_parameters(config: HybridConfig) -> dict[str, Any]:
-    """What decides a fused score, JSON types."""
+    """Return everything that determines a fused score, as JSON types."""
     if config.fusion == "rrf":
         return {"method": "reciprocal rank", "constant": RRF_K, "depth": DEPTH}
     return {"method": "convex combination", "weight": config.weight, "scaling": config.scaling, "depth": DEPTH}
 
 
 def fusion_name(parameters: Mapping[str, Any]) -> str:
-    """A fusion in a word: "rrf", or the weight of the vectors."""
+    """Return a short name of a fusion: "rrf", or the weight of the vectors."""
     return f"{parameters['weight']:g}" if "weight" in parameters else "rrf"
 
 
 def describe_fusion(parameters: Mapping[str, Any]) -> str:
-    """Parameters in a few words."""
+    """Return the parameters as one line of text."""
     lists = f"hybrid: the first {parameters.get('depth', 0):,} of the vectors and of BM25, fused by "
     if "weight" in parameters:
         return (

@@ -1,4 +1,4 @@
-"""Hybrid search of an open index: the best by its vectors and the best by BM25, each scored in both, then fused."""
+"""Hybrid search of an open index: the best documents by vectors and by BM25, scored in both rankings, then fused."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -17,7 +17,7 @@ from search.ranking.fusion import BothScores, Spread, drawn_rows, reciprocal_ran
 
 
 class HybridRanking:
-    """Fuses rankings of the documents of an open index. Made as `BM25Index` is, and raises what that does."""
+    """Fuses rankings of the documents of an open index. Raises the errors of `BM25Index`."""
 
     def __init__(self, index: Index, progress: Progress | None = None) -> None:
         self._index, self.bm25 = index, BM25Index(index, progress)
@@ -25,25 +25,25 @@ class HybridRanking:
     def fused(
         self, vector: Vectors, near: Sequence[RankedDocument], words: WordScores, config: HybridConfig, most: int | None
     ) -> list[RankedDocument]:
-        """The best `most` documents of either list (None: all), best first, ties by id: `near`, the best for a query's
-        `vector` (k,), and those of `words`.
+        """Return the best `most` documents of two lists (None: all), best first, ties by id.
 
-        Each has the row that is closest to the vector, and both its scores.
+        The lists are `near`, the best for a query's `vector` (k,), and the best of `words`. Each document has its row
+        closest to the vector, and both scores.
         """
-        order = np.fromiter((found.document for found in near), np.int64, len(near))
+        order = np.fromiter((hit.document for hit in near), np.int64, len(near))
         documents: RowIds = np.union1d(order, words.best)
         vectors, rows = self._closest(vector, near, np.searchsorted(documents, order), documents)
         bm25 = words.scores[documents]
-        found = np.ones(len(documents), bool)
+        is_hit = np.ones(len(documents), bool)
         if config.fusion == "rrf":
             ranked = reciprocal_rank_fusion([order.tolist(), words.best.tolist()], len(documents))
             total = np.zeros(len(documents))
-            total[np.searchsorted(documents, [one for _, one in ranked])] = [score for score, _ in ranked]
+            total[np.searchsorted(documents, [document for _, document in ranked])] = [score for score, _ in ranked]
         else:
             both = BothScores(vectors, bm25, *self._spreads(vector, words, config))
-            total, found = both.combined(config), both.found(config)
+            total, is_hit = both.combined(config), both.found(config)
         best = np.lexsort((self.bm25.places(documents), -total))
-        best = best[found[best]][:most]
+        best = best[is_hit[best]][:most]
         columns = (array[best].tolist() for array in (documents, total, rows, vectors, bm25))
         return [
             RankedDocument(document, score, row, parts=HybridScores(*parts))
@@ -53,11 +53,10 @@ class HybridRanking:
     def _closest(
         self, vector: Vectors, near: Sequence[RankedDocument], places: RowIds, documents: RowIds
     ) -> tuple[Scores, RowIds]:
-        """The score of each document by its closest row, and that row: as found, of those that `near` has at these
-        places, and of stored vectors for the rest."""
+        """Return the score and number of each document's closest row: from `near` at these places, else computed."""
         scores, rows = np.zeros(len(documents), np.float32), np.zeros(len(documents), np.int64)
-        scores[places] = [found.score for found in near]
-        rows[places] = [found.row for found in near]
+        scores[places] = [hit.score for hit in near]
+        rows[places] = [hit.row for hit in near]
         missed = np.ones(len(documents), bool)
         missed[places] = False
         if missed.any():
@@ -65,22 +64,22 @@ class HybridRanking:
         return scores, rows
 
     def _best_rows(self, vector: Vectors, documents: RowIds) -> tuple[Scores, RowIds]:
-        """The best score of each document's rows, (m,), and the row; `documents` ascend."""
+        """Return the best score of each document's rows, (m,), and the row; `documents` ascend."""
         rows = self._index.numbering.rows_of(documents)
         owners = self._index.numbering.documents_of(rows)
         vectors = self._index.vectors(rows)
         first = np.zeros(len(rows), np.int64)
         scores = ann.pair_products(vector[None], first, vectors, np.arange(len(rows))).astype(np.float32)
         order = np.lexsort((rows, -scores, owners))
-        best = order[np.searchsorted(owners, documents)]  # the first of each document's, which stand together
+        best = order[np.searchsorted(owners, documents)]  # the first row of each document
         return scores[best], rows[best]
 
     def _spreads(self, vector: Vectors, words: WordScores, config: HybridConfig) -> tuple[Spread, Spread]:
-        """How the query's scores spread over documents: those drawn by chance, and for BM25 all, where it matters."""
-        drawn = np.einsum("nd,d->n", self._drawn, vector.astype(np.float64))  # no BLAS: the same for any threads
+        """Return the spread of the query's scores over random documents, and for BM25 over all if it is needed."""
+        drawn = np.einsum("nd,d->n", self._drawn, vector.astype(np.float64))  # without BLAS, which threads change
         return Spread.of(drawn), Spread.of(words.scores) if config.scaling == "zscore" else Spread(0.0, 0.0)
 
     @cached_property
     def _drawn(self) -> Float64Array:
-        """Vectors (m, k) of rows drawn by chance."""
+        """Vectors (m, k) of rows that represent random documents."""
         return self._index.vectors(drawn_rows(self._index.numbering.rows)).astype(np.float64)

@@ -1,6 +1,6 @@
-"""The options of a search, each declared once: checks, HTTP fields, agents' arguments and the command line follow.
+"""The options of a search, each declared once for checks, HTTP fields, agents' arguments and the command line.
 
-It loads no numerical library, because clients of a server use it too.
+Loads no numerical library, because clients of a server use it too.
 """
 
 import dataclasses
@@ -23,9 +23,9 @@ WEIGHT, DEPTH = "hybrid_weight (--hybrid-weight)", "rerank_depth (--rerank-depth
 class Option:
     """The declaration of one search option.
 
-    Numbers are at least `least`, above `above` and at most `most`; the command line takes at least `flag_least`, a
+    Numbers are at least `least`, above `above` and at most `most`; the command line accepts at least `flag_least`, a
     server at least `served_least`, and texts of at most `longest` characters. Agents get `agents_help` and
-    `agents_most` where these are set. Errors call the option `called` and say what is `expected`; both have defaults.
+    `agents_most` if set. Errors name the option `called` and state the `expected` value; both have defaults.
     """
 
     help: str
@@ -42,7 +42,7 @@ class Option:
     agents_most: float | None = None
     is_served: bool = True  # by a server, to any client
     for_agents: bool = True
-    name: str = ""  # this and the next are those of the field, `kind` its type without None
+    name: str = ""  # this and the following come from the field; `kind` is its type without None
     kind: Any = None
     is_optional: bool = False
     default: Any = None
@@ -54,21 +54,19 @@ class Option:
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The values of an option that takes only some texts; empty for other options."""
+        """The allowed texts of an option; empty if it is no choice."""
         return get_args(self.kind) if get_origin(self.kind) is Literal else ()
 
     def check(self, value: object) -> None:
-        """Raises ConfigError for a value that the declaration does not allow."""
+        """Raise ConfigError for a value that the declaration does not allow."""
         if value is None and self.is_optional:
             return
-        if not self._takes(value):
+        if not self._is_allowed(value):
             raise ConfigError(f"{self.called or self.name} is {value!r}; expected {self._expected}.")
         if isinstance(value, str) and not value.strip():
-            raise ConfigError(
-                f"{self.flag} is blank; expected {self._expected}. Is a variable unset? Leave it out to go without."
-            )
+            raise ConfigError(f"{self.flag} is blank; expected {self._expected}. Is a variable unset? Leave it out.")
 
-    def _takes(self, value: Any) -> bool:
+    def _is_allowed(self, value: Any) -> bool:
         if self.choices:
             return value in self.choices
         if self.kind in (bool, str):
@@ -95,13 +93,13 @@ class Option:
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """How hits are chosen. Raises ConfigError for a field that is not as declared here.
+    """The options of a search. Raises ConfigError for a field that does not match its declaration.
 
-    Blank text, which an unset variable leaves, is refused. `hybrid` fuses the vectors' ranking with that of BM25 as the
-    recipe's `[hybrid]` says. `similarity` "js" ranks the mixtures of an index of pooling "latte-mix" by Jensen-Shannon
-    divergence (`search.papers.divergence`); `exact` then means proved. `partial` answers come from an index whose
-    segments other processes hold (`search.shards`), and are marked. `fold` compares stored vectors, whatever
-    `similarity` and `hybrid` rank by (`search.ranking.folding`). `rerank_depth` None is the recipe's.
+    Blank text, the value of an unset variable, is rejected. `hybrid` fuses the vectors' ranking with that of BM25 by
+    the recipe's `[hybrid]`. `similarity` "js" ranks the mixtures of an index of pooling "latte-mix" by Jensen-Shannon
+    divergence (`search.papers.divergence`); `exact` then means proved. `partial` allows answers without the segments of
+    lost processes (`search.shards`), and marks them. `fold` compares stored vectors with any `similarity` and `hybrid`
+    (`search.ranking.folding`). `rerank_depth` None is the recipe's.
     """
 
     k: Annotated[int, Option("Hits a query.", least=1, agents_most=50)] = 10
@@ -117,32 +115,32 @@ class SearchOptions:
     min_score: Annotated[float | None, Option("Only hits that score at least this.")] = None
     exact: Annotated[bool, Option(
         "Compare with every document instead of searching the index.",
-        agents_help="Compare with every document: slower, and nothing is missed.",
+        agents_help="Compare with every document: slower, but misses nothing.",
     )] = False  # fmt: skip
     hybrid: Annotated[bool, Option(
-        "Fuse with BM25, as the recipe's [hybrid] says.",
-        agents_help="Rank by words (BM25) as well, for names and rare terms.",
+        "Fuse with BM25 by the recipe's [hybrid].",
+        agents_help="Also rank by words (BM25), for names and rare terms.",
     )] = False  # fmt: skip
     similarity: Annotated[Similarity, Option(
         'js: rank mixtures by Jensen-Shannon divergence (pooling "latte-mix"); with exact, proved.', for_agents=False
     )] = "cosine"  # fmt: skip
     partial: Annotated[bool, Option(
-        "With --shards: answer without processes that are lost, and say so.", is_served=False
+        "With --shards: answer without lost processes, and mark the answer.", is_served=False
     )] = False  # fmt: skip
     fold: Annotated[float | None, Option(
-        "Fold hits under a better one that they are this similar to (by the inner product of their vectors).",
-        metavar="SIMILARITY", above=0, most=1, served_least=0.5,  # folding at less takes whole corpora apart
-        agents_help="Fold hits under a better one that they are so similar to; 0.95 is nearly the same text.",
+        "Fold hits under a better hit of at least this similarity (inner product of their vectors).",
+        metavar="SIMILARITY", above=0, most=1, served_least=0.5,  # lower values would read whole corpora
+        agents_help="Fold hits under a better hit of at least this similarity; 0.95 is nearly the same text.",
     )] = None  # fmt: skip
     hybrid_weight: Annotated[float | None, Option(
         "With hybrid: weight of the vectors, 0 to 1, instead of the recipe's.",
         expected="a number, 0 (BM25 alone) to 1 (vectors alone)", called=WEIGHT, metavar="W", least=0, most=1,
     )] = None  # fmt: skip
     rerank_depth: Annotated[int | None, Option(
-        "How many of the first hits a cross-encoder puts in order, not the recipe's number; none at 0 (--no-rerank).",
+        "Number of first hits that a cross-encoder reranks, instead of the recipe's; 0 is --no-rerank.",
         expected=f"a whole number, 0 (none) to {MOST_DEPTH:,}", called=DEPTH, metavar="N", least=0, most=MOST_DEPTH,
         flag_least=1, agents_most=200,
-        agents_help="How many of the first hits are put in order by a cross-encoder, if there is one; 0: none.",
+        agents_help="Number of first hits that a cross-encoder reranks, if there is one; 0: none.",
     )] = None  # fmt: skip
 
     def __post_init__(self) -> None:
@@ -157,9 +155,9 @@ class SearchOptions:
 
     @classmethod
     def of(cls, options: "SearchOptions | int | None", fields: Mapping[str, Any]) -> "SearchOptions":
-        """Return `options`, or options for that number of hits, with `fields` in place of theirs.
+        """Return `options`, or options for that number of hits, with `fields` replaced.
 
-        Raises ConfigError for an unknown field, and for a number of hits that is given twice.
+        Raises ConfigError for an unknown field, and for two numbers of hits.
         """
         known = [option.name for option in SEARCH_OPTIONS]
         if unknown := [name for name in fields if name not in known]:
@@ -174,14 +172,11 @@ class SearchOptions:
 
     def _require_compatible(self) -> None:
         if self.hybrid and self.min_score is not None:
-            raise ConfigError(
-                "a lowest score and hybrid do not go together: hybrid scores are scaled for each query, which says "
-                "nothing about how close a document is."
-            )
+            raise ConfigError("min_score cannot be combined with hybrid: hybrid scores are relative to each query.")
         if self.hybrid_weight is not None and not self.hybrid:
             raise ConfigError(f"{WEIGHT} weighs vectors against BM25; expected hybrid (--hybrid) as well.")
         if self.hybrid and self.similarity != "cosine":
-            raise ConfigError(f'hybrid fuses cosine and words; leave out similarity "{self.similarity}".')
+            raise ConfigError(f'hybrid cannot be combined with similarity "{self.similarity}".')
 
 
 def _search_options() -> Iterator[Option]:
@@ -196,23 +191,25 @@ def _search_options() -> Iterator[Option]:
 SEARCH_OPTIONS = tuple(_search_options())
 
 
-def require_texts(texts: Iterable[str], name: str, way_out: str) -> list[str]:
-    """Return the texts of an argument `name` as a list. Raises ConfigError for items that are no text, and with the
-    `way_out` for one string, whose letters would be taken for texts."""
+def require_texts(texts: Iterable[str], name: str, fix: str) -> list[str]:
+    """Return the texts of an argument `name` as a list.
+
+    Raises ConfigError for items that are not strings, and with `fix` for one string, which iterates over its letters.
+    """
     if isinstance(texts, str):
-        raise ConfigError(f"{name} is one string; expected a list of strings. {way_out}")
+        raise ConfigError(f"{name} is one string; expected a list of strings. {fix}")
     if not isinstance(texts, Iterable):
         raise ConfigError(f"{name} is of type {type(texts).__name__}; expected a list of strings.")
-    found = list(texts)
-    for number, text in enumerate(found, start=1):
+    items = list(texts)
+    for number, text in enumerate(items, start=1):
         if not isinstance(text, str):
             raise ConfigError(f"{name}: number {number} is of type {type(text).__name__}; expected a string.")
-    return found
+    return items
 
 
 def require_queries(queries: Sequence[str]) -> list[str]:
-    """Return the queries as a list. Raises ConfigError unless they are texts that are not blank."""
-    texts = require_texts(queries, "queries", "For a single question call search.")
+    """Return the queries as a list. Raises ConfigError for items that are not strings, or blank."""
+    texts = require_texts(queries, "queries", "For a single query call search.")
     for number, query in enumerate(texts, start=1):
         if not query.strip():
             raise ConfigError(f"query {number} is blank; expected some text.")

@@ -1,7 +1,7 @@
-"""What a question may ask for, and the documents that answer it: filtered, one hit a document, one a group.
+"""Ranked documents for queries: filtered, one hit per document, one per group.
 
 Candidates come from one of three sources: rows by inner product, rows by another similarity, or documents by fusion
-with BM25. ONE loop (`collect`) asks a source for more until k documents are there.
+with BM25. One loop (`collect`) searches a source deeper until it has k documents.
 """
 
 import math
@@ -9,7 +9,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
     from search.ranking.folding import Folding
     from search.ranking.hybrid import HybridRanking
 
-_GROUPINGS = 4  # columns whose values are kept
-_SPARE = 2  # times k rows are asked for first where some may be folded
-_WIDER = 4  # times as many candidates, when the first gave too few documents
-_BATCH = 256  # queries answered at once
+_GROUPINGS = 4  # group columns in memory
+_SPARE = 2  # times k rows in the first search if some can be folded
+_WIDER = 4  # factor of candidates if a search gave too few documents
+_BATCH = 256  # queries answered together
 
 
 @dataclass(frozen=True)
 class EncodedQueries:
-    """Queries as they are compared: unit `vectors` (n, k), made of raw `embeddings` (n, d) and those of `texts`.
+    """Queries as unit `vectors` (n, k), with their raw `embeddings` (n, d) and their `texts`, None if unknown.
 
-    None stands for what was not given. `lengths` are tokens of each, as `EncodeStats` has them.
+    `lengths` are the token counts of `EncodeStats`.
     """
 
     vectors: Vectors
@@ -52,20 +52,15 @@ class EncodedQueries:
         return len(self.vectors)
 
     def __getitem__(self, some: slice) -> "EncodedQueries":
-        raw, texts, lengths = self.embeddings, self.texts, self.lengths
-        return EncodedQueries(
-            self.vectors[some],
-            None if raw is None else raw[some],
-            None if texts is None else texts[some],
-            None if lengths is None else lengths[some],
-        )
+        rest: list[Any] = [self.embeddings, self.texts, self.lengths]
+        return EncodedQueries(self.vectors[some], *[None if field is None else field[some] for field in rest])
 
     def is_unread(self, query: int) -> bool:
-        """Whether the encoder knows nothing of a query, by its number, so that its vector means nothing."""
+        """Return whether the encoder knows no token of a query, by its number, so that its vector is meaningless."""
         return self.lengths is not None and not self.lengths[query]
 
     def require_for(self, options: SearchOptions) -> None:
-        """Raises ConfigError where these options need what was not given."""
+        """Raise ConfigError if these options need fields that are None."""
         if options.similarity != "cosine":
             _ = self.raw
         if options.hybrid:
@@ -73,14 +68,14 @@ class EncodedQueries:
 
     @property
     def raw(self) -> Embeddings:
-        """The raw embeddings, which other similarities compare. Raises ConfigError where there are only vectors."""
+        """The raw embeddings, which other similarities compare. Raises ConfigError without them."""
         if self.embeddings is None:
             raise ConfigError('similarity "js" compares raw embeddings: give encoder.encode(texts, "query").')
         return self.embeddings
 
     @property
     def words(self) -> Sequence[str]:
-        """The texts, for BM25. Raises ConfigError where there are none."""
+        """The texts, for BM25. Raises ConfigError without them."""
         if self.texts is None:
             raise ConfigError("hybrid search needs the text of a query, not its vector.")
         return self.texts
@@ -88,9 +83,9 @@ class EncodedQueries:
 
 @dataclass(frozen=True)
 class Candidates:
-    """Documents found for one query, best first, ties by id.
+    """Documents for one query, best first, ties by id.
 
-    `complete`: a further reach would find nothing more. No row that was not compared scores more than `bound`.
+    `complete`: a deeper search finds no more. No uncompared row scores more than `bound`.
     """
 
     documents: list[RankedDocument]
@@ -99,14 +94,14 @@ class Candidates:
 
 
 Source = Callable[[list[int], int], list[Candidates]]
-"""Candidates of some queries, by their numbers, at a reach: how many are asked for."""
+"""Returns the candidates of queries, by their numbers, at a reach: the number of candidates to search for."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """The best `k` documents, one of each of the `groups`; `proved` that no other is better.
+    """The best `k` documents, one per group of `groups`; with `proved`, proved to be the best.
 
-    With `folding`, near-duplicates among the first of their groups are folded under the better one, and k stay.
+    With `folding`, near-duplicates among the groups' first documents are folded, and k stay.
     """
 
     k: int
@@ -114,29 +109,30 @@ class Wanted:
     proved: bool = False
     folding: "Folding | None" = None
 
-    def choose(self, query: int, found: Candidates) -> tuple[list[RankedDocument], bool]:
-        """Those that are wanted of the candidates of a query, and whether further candidates would change nothing."""
-        chosen = firsts = self.groups.first_of(found.documents)
+    def choose(self, query: int, candidates: Candidates) -> tuple[list[RankedDocument], bool]:
+        """Return the wanted documents among the candidates of a query, and whether more candidates change nothing."""
+        chosen = firsts = self.groups.first_of(candidates.documents)
         needed = self.k
         if self.folding is not None:
             chosen, needed = self.folding.hits(query, firsts, self.k)
         needed = min(needed, self.groups.count)
-        met = len(firsts) >= needed and (not self.proved or not needed or firsts[needed - 1].score >= found.bound)
-        return chosen, met or found.complete
+        bound = candidates.bound if self.proved else -math.inf
+        met = len(firsts) >= needed and (not needed or firsts[needed - 1].score >= bound)
+        return chosen, met or candidates.complete
 
 
 def collect(queries: int, source: Source, reach: int, wanted: Wanted) -> list[list[RankedDocument]]:
-    """What is wanted of each query, or all there is: more is asked for until it is there. THE widening loop.
+    """Return the wanted documents of each query, or all there are. Widens the search until they are complete.
 
-    An answer may hold more than k documents: those that the last step found.
+    An answer can contain more than k documents: all that the last search found.
     """
     answers: list[list[RankedDocument]] = [[] for _ in range(queries)]
     pending = list(range(queries))
     while pending:
         require_awaited()
         short = []
-        for query, found in zip(pending, source(pending, reach), strict=True):
-            answers[query], done = wanted.choose(query, found)
+        for query, candidates in zip(pending, source(pending, reach), strict=True):
+            answers[query], done = wanted.choose(query, candidates)
             if not done:
                 short.append(query)
         pending, reach = short, reach * _WIDER
@@ -144,22 +140,22 @@ def collect(queries: int, source: Source, reach: int, wanted: Wanted) -> list[li
 
 
 class DocumentRanker:
-    """Ranks the documents of an open index; what filters and groupings have read stays for the next question.
+    """Ranks the documents of an open index, and keeps the data of filters and groups for the next query.
 
     Safe to share between threads.
     """
 
     def __init__(self, index: Index, hybrid: HybridConfig | None = None) -> None:
-        """`hybrid` says how rankings are fused in place of the recipe; its terms and its unit stay the recipe's."""
+        """`hybrid` replaces the fusion of the recipe, but not its terms and its unit."""
         self._index, self._fusion = index, hybrid or index.config.hybrid
         self._codes: OrderedDict[str, Int64Array] = OrderedDict()
         self._hybrid: HybridRanking | None = None
         self._filters: MetadataFilter | None = None
-        # Of what is made by the first who needs it. None of them is held while another is waited for.
+        # Each guards what its first user loads. No thread holds one while it waits for another.
         self._codes_lock, self._hybrid_lock, self._filters_lock = (threading.Lock() for _ in range(3))
 
     def allowed(self, options: SearchOptions) -> Mask | None:
-        """Which documents may be found, (documents,); None: all. Raises ConfigError."""
+        """Return a mask of the documents that can be hits, (documents,); None: all. Raises ConfigError."""
         if ranking := ranking_by(options.similarity):
             ranking.require_index(self._index)
         if options.hybrid:
@@ -173,7 +169,7 @@ class DocumentRanker:
         return mask
 
     def hybrid(self, progress: Progress | None = None) -> "HybridRanking":
-        """The fusion with BM25, which is read from the cache, or made at the first call."""
+        """Return the fusion with BM25, read from the cache or made at the first call."""
         from search.ranking.hybrid import HybridRanking
 
         with self._hybrid_lock:
@@ -184,9 +180,9 @@ class DocumentRanker:
     def rank(
         self, queries: EncodedQueries, options: SearchOptions, allowed: Mask | None = None
     ) -> list[Answer[RankedDocument]]:
-        """The best documents of each query, at most k, best first, ties by id. `allowed` as that method gives it.
+        """Return the best documents of each query, at most k, best first, ties by id.
 
-        Raises ConfigError for queries that `options` cannot be asked of.
+        `allowed` is the mask of `self.allowed`. Raises ConfigError for queries that do not suit `options`.
         """
         if ranking := ranking_by(options.similarity):
             ranking.require_queries(self._index, queries.raw)
@@ -203,39 +199,38 @@ class DocumentRanker:
         return [Answer(documents, missing.segments if missing else ()) for documents in ranked]
 
     def neighbours(self, document: int, options: SearchOptions, allowed: Mask | None) -> Answer[RankedDocument]:
-        """The best documents for a stored one, without itself: each by its best pair of rows."""
+        """Return the best documents for a stored document, without itself: each by its best pair of rows."""
         others = np.ones(self._index.manifest.documents, bool) if allowed is None else allowed.copy()
         others[document] = False
         rows = self._index.numbering.rows_of(np.array([document]))
-        own = EncodedQueries(self._index.vectors(rows), self._index.embeddings(rows))
+        queries = EncodedQueries(self._index.vectors(rows), self._index.embeddings(rows))
         if options.fold is None:
-            return self._nearest(own, options, others)
-        found = Answer[RankedDocument]()
+            return self._nearest(queries, options, others)
+        nearest = Answer[RankedDocument]()
 
         def candidates(_: list[int], reach: int) -> list[Candidates]:
-            nonlocal found
-            found = self._nearest(own, replace(options, k=reach, fold=None), others)
-            return [Candidates(found, len(found) < reach)]
+            nonlocal nearest
+            nearest = self._nearest(queries, replace(options, k=reach, fold=None), others)
+            return [Candidates(nearest, len(nearest) < reach)]
 
         wanted = Wanted(options.k, self._groups(options, others), folding=self._folding(options))
         (chosen,) = collect(1, candidates, _SPARE * options.k, wanted)
-        return Answer(chosen, found.missing)
+        return Answer(chosen, nearest.missing)
 
-    def _nearest(self, own: EncodedQueries, options: SearchOptions, others: Mask) -> Answer[RankedDocument]:
-        """The best documents for any of these queries, each by the one that it is closest to."""
+    def _nearest(self, queries: EncodedQueries, options: SearchOptions, others: Mask) -> Answer[RankedDocument]:
+        """Return the best documents for any of these queries, each with its highest score."""
         best: dict[int, RankedDocument] = {}
-        answers = self.rank(own, options, others)
-        for found in (found for answer in answers for found in answer):
-            if found.document not in best or found.score > best[found.document].score:
-                best[found.document] = found
-        ranked = break_ties(sorted(best.values(), key=lambda found: -found.score), self._index.documents.ids)
+        answers = self.rank(queries, options, others)
+        for hit in (hit for answer in answers for hit in answer):
+            if hit.document not in best or hit.score > best[hit.document].score:
+                best[hit.document] = hit
+        ranked = break_ties(sorted(best.values(), key=lambda hit: -hit.score), self._index.documents.ids)
         return Answer(self._groups(options, others).first_of(ranked)[: options.k], answers[0].missing)
-
-    # --- sources of candidates, each with its first reach
 
     def _source(
         self, queries: EncodedQueries, options: SearchOptions, allowed: Mask | None, missing: MissingRows | None
     ) -> tuple[Source, int]:
+        """Return the source of candidates, and its first reach."""
         if options.hybrid:
             from search.ranking.fusion import list_depth
 
@@ -246,33 +241,31 @@ class DocumentRanker:
         return self._by_vector(queries.vectors, options.exact, allowed, missing), reach
 
     def _by_vector(self, vectors: Vectors, exact: bool, allowed: Mask | None, missing: MissingRows | None) -> Source:
-        """Documents by the inner product of their rows."""
         rows, count = self._rows(allowed)
 
         def candidates(pending: list[int], reach: int) -> list[Candidates]:
-            found = self._index.search(vectors[pending], reach, rows, exact, missing)
-            return [Candidates(self._documents(scores, best), reach >= count) for scores, best in found]
+            results = self._index.search(vectors[pending], reach, rows, exact, missing)
+            return [Candidates(self._documents(scores, best), reach >= count) for scores, best in results]
 
         return candidates
 
     def _by_raw(
         self, ranking: RowRanking, raw: Embeddings, exact: bool, allowed: Mask | None, missing: MissingRows | None
     ) -> Source:
-        """Documents by the raw embeddings of their rows."""
         rows, count = self._rows(allowed)
 
         def candidates(pending: list[int], reach: int) -> list[Candidates]:
-            found = ranking.rank(self._index, raw[pending], reach, rows, exact, missing)
-            return [Candidates(self._documents(one.scores, one.rows), reach >= count, one.bound) for one in found]
+            results = ranking.rank(self._index, raw[pending], reach, rows, exact, missing)
+            return [Candidates(self._documents(top.scores, top.rows), reach >= count, top.bound) for top in results]
 
         return candidates
 
     def _by_fusion(
         self, queries: EncodedQueries, options: SearchOptions, allowed: Mask | None, missing: MissingRows | None
     ) -> Source:
-        """Documents by the fusion of the vectors' ranking and that of BM25, each as deep as the reach.
+        """Return the source that fuses the rankings of vectors and BM25, each as deep as the reach.
 
-        Vectors are not searched if words alone decide: at weight 0, or for a query without known tokens. They would
+        Vectors are not searched if only words count: at weight 0, or for a query without known tokens. They would
         keep returning documents that contain no word of the query.
         """
         texts, hybrid, config = queries.words, self.hybrid(), fusion_of(self._fusion, options)
@@ -285,13 +278,13 @@ class DocumentRanker:
             near_source = self._by_vector(queries.vectors[read], options.exact, allowed, missing)
             by_vector = dict(zip(read, collect(len(read), near_source, reach, Wanted(reach, apart)), strict=True))
             by_words = hybrid.bm25.scored([texts[query] for query in pending], reach, allowed)
-            found = []
+            results = []
             for query, words in zip(pending, by_words, strict=True):
                 require_awaited()
-                near, own = by_vector.get(query, []), config if query in by_vector else of_words
-                documents = hybrid.fused(queries.vectors[query], near[:reach], words, own, most)
-                found.append(Candidates(documents, max(len(near), len(words.best)) < reach))
-            return found
+                near, fusion = by_vector.get(query, []), config if query in by_vector else of_words
+                documents = hybrid.fused(queries.vectors[query], near[:reach], words, fusion, most)
+                results.append(Candidates(documents, max(len(near), len(words.best)) < reach))
+            return results
 
         return candidates
 
@@ -299,18 +292,17 @@ class DocumentRanker:
         return best_rows(scores, rows, self._index.numbering, self._index.documents.ids)
 
     def _folding(self, options: SearchOptions) -> "Folding | None":
-        """How answers are folded; None: they are not."""
         if options.fold is None:
             return None
         from search.ranking.folding import Folding
 
-        def vectors_of(_: int, documents: Sequence[RankedDocument]) -> Vectors:
-            return self._index.vectors(np.array([found.row for found in documents], np.int64))
+        def vectors_of(_: int, ranked: Sequence[RankedDocument]) -> Vectors:
+            return self._index.vectors(np.array([hit.row for hit in ranked], np.int64))
 
         return Folding(options.fold, vectors_of, _lowest_score(options))
 
     def _rows(self, allowed: Mask | None) -> tuple[Mask | None, int]:
-        """Which rows may be found, (rows,), None all; and how many those are."""
+        """Return a mask of the rows of allowed documents, (rows,), None for all, and their number."""
         numbering = self._index.numbering
         if allowed is None:
             return None, numbering.rows
@@ -319,8 +311,6 @@ class DocumentRanker:
             mask = np.zeros(numbering.rows, bool)
             mask[numbering.rows_of(np.flatnonzero(allowed))] = True
         return mask, int(np.count_nonzero(mask))
-
-    # --- filters and groups, made by the first question that needs them
 
     def _groups(self, options: SearchOptions, allowed: Mask | None) -> Groups:
         codes = None if options.group_by is None else self._codes_of(options.group_by)
@@ -335,7 +325,7 @@ class DocumentRanker:
             return self._codes[column]
 
     def _matching(self, where: str) -> RowIds:
-        """The numbers of the documents that meet a condition."""
+        """Return the numbers of the documents that meet a condition."""
         from search.filters.filters import MetadataFilter
 
         with self._filters_lock:
@@ -345,13 +335,13 @@ class DocumentRanker:
 
 
 def fusion_of(config: HybridConfig, options: SearchOptions) -> HybridConfig:
-    """How hybrid answers are fused: as the recipe says, with the weight that was asked for. Raises ConfigError."""
+    """Return the recipe's fusion with the weight of the options. Raises ConfigError."""
     if options.hybrid_weight is None:
         return config
     if config.fusion != "convex":
         raise ConfigError(
             f'{WEIGHT} is {options.hybrid_weight:g}, but the recipe fuses by "{config.fusion}", which has no '
-            "weight. Leave it out, or set hybrid.fusion=convex with isotrope refit."
+            "weight. Fix: leave it out, or set hybrid.fusion=convex with isotrope refit."
         )
     return replace(config, weight=options.hybrid_weight)
 
@@ -364,6 +354,5 @@ def _lowest_score(options: SearchOptions) -> float | None:
         return float(np.float32(options.min_score))
 
 
-def _above(documents: list[RankedDocument], least: float | None) -> list[RankedDocument]:
-    """Those that score at least so much."""
-    return documents if least is None else [found for found in documents if found.score >= least]
+def _above(ranked: list[RankedDocument], least: float | None) -> list[RankedDocument]:
+    return ranked if least is None else [hit for hit in ranked if hit.score >= least]

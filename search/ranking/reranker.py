@@ -1,11 +1,10 @@
-"""Reranking: a model that reads question and document together puts the first hits in order.
+"""Reranking: sorts the first hits by a model that reads query and document together.
 
-Whatever found the hits, the first `depth` of them are sorted by the reranker's scores, ties by id; hits beyond come
-after them in the order they were found in. Filters, groups, folding and the lowest score are of the first stage. What
-is read of a document is what it was found by: its window where documents are chunked, else its whole joined text.
+The first `depth` hits of any search are sorted by the reranker's scores, ties by id; later hits follow in their order.
+Filters, groups, folding and the lowest score apply before reranking. The model reads the window of a hit if documents
+are chunked, else the whole joined text.
 
-The reranker is the one that the recipe names (`[rerank]`), and must be the one it recorded; or another one that is
-asked for.
+The reranker is the model of the recipe (`[rerank]`), which must match the recorded hash, or another chosen model.
 """
 
 import dataclasses
@@ -31,28 +30,28 @@ if TYPE_CHECKING:
     from indexer.encoders.protocol import EncodeStats
     from search.ranking.cross_encoder import CrossEncoder
 
-_BATCH = 64  # questions whose hits are read at once
+_BATCH = 64  # queries whose hits are read together
 
 
 class Reranker(Protocol):
-    """Scores questions with texts. Threads may share one."""
+    """Scores texts for queries. Safe to share between threads."""
 
     def scores(self, queries: Sequence[str], texts: Sequence[str], log: "EncodeStats | None" = None) -> Float64Array:
-        """How well each text answers its query, (n,): higher is better, and finite.
+        """Return how well each text answers its query, (n,): finite, higher is better.
 
-        A score does not depend on the other pairs. `log` counts pairs, and those that were cut.
+        A score does not depend on the other pairs. `log` counts pairs and cut pairs.
         """
         ...
 
 
 RerankerChoice = str | Path | Reranker
-"""The hub id or folder of a cross-encoder, or a reranker that is loaded already."""
+"""The hub id or folder of a cross-encoder, or a loaded reranker."""
 
 
 def open_reranker(chosen: RerankerChoice, config: RerankConfig, options: RunOptions) -> "Reranker":
-    """A reranker that is asked for in place of the recipe's: loaded, unless it is already.
+    """Return the chosen reranker, loaded.
 
-    Raises ConfigError for a blank name, and what `resolve_cross_encoder` and `open_cross_encoder` raise.
+    Raises ConfigError for a blank name, and the errors of `resolve_cross_encoder` and `open_cross_encoder`.
     """
     if not isinstance(chosen, str | Path):
         return chosen
@@ -62,14 +61,14 @@ def open_reranker(chosen: RerankerChoice, config: RerankConfig, options: RunOpti
 
 
 def require_depth(depth: int) -> int:
-    """Raises ConfigError for no number of hits that can be reranked."""
+    """Return `depth`. Raises ConfigError for a depth that is not allowed."""
     if not 1 <= depth <= MOST_DEPTH:
         raise ConfigError(f"the rerank depth is {depth}; expected 1 to {MOST_DEPTH:,} hits.")
     return depth
 
 
 class Reranking:
-    """How the answers of an open index are reranked: by what, which the first question that needs it loads.
+    """Reranks the answers of an open index. The first query that needs the model loads it.
 
     Safe to share between threads.
     """
@@ -81,82 +80,83 @@ class Reranking:
         self._lock = threading.Lock()
 
     def replace(self, chosen: RerankerChoice) -> None:
-        """Rerank by another one than the recipe's. Raises as `open_reranker` does."""
+        """Replace the recipe's reranker. Raises the errors of `open_reranker`."""
         reranker = open_reranker(chosen, self._config, self._options)
         with self._lock:
             self._reranker, self._replaced = reranker, True
 
     def take_over(self, earlier: "Reranking") -> None:
-        """Go on with the reranker of an earlier generation: one that replaced its recipe's, or one that is the same."""
+        """Keep the reranker of an earlier generation if it replaced the recipe's, or if the recipes agree."""
         with earlier._lock:
             reranker, replaced = earlier._reranker, earlier._replaced
         if replaced or dataclasses.replace(earlier._config, depth=self._config.depth) == self._config:
             self._reranker, self._replaced = reranker, replaced
 
-    def depth(self, asked: int | None) -> int:
-        """How many hits are reranked where so many are asked for, None: as the recipe says; 0: none.
+    def depth(self, depth: int | None) -> int:
+        """Return the number of hits to rerank: `depth`, or the recipe's for None.
 
         Raises ConfigError for a depth without a reranker.
         """
         on = self._replaced or bool(self._config.model)
-        if asked and not on:
+        if depth and not on:
             raise ConfigError(
-                f"{DEPTH} is {asked}, but the recipe of the index names no cross-encoder. Name one (--rerank MODEL, in "
-                "Python rerank_by), or record one: isotrope refit INDEX --set rerank.model=MODEL."
+                f"{DEPTH} is {depth}, but the recipe of the index names no cross-encoder. Fix: name one (--rerank "
+                "MODEL, in Python rerank_by), or record one: isotrope refit INDEX --set rerank.model=MODEL."
             )
-        if asked is None:
+        if depth is None:
             return self._config.depth if on else 0
-        return asked
+        return depth
 
     def load(self) -> Reranker:
-        """The reranker. Raises as `resolve_cross_encoder` and `open_cross_encoder` do."""
+        """Return the reranker. Raises the errors of `resolve_cross_encoder` and `open_cross_encoder`."""
         with self._lock:
             if self._reranker is None:
                 self._reranker = _opened(self._config, self._options)
             return self._reranker
 
     def answers(
-        self, index: Index, queries: Sequence[str], found: Sequence[Answer[RankedDocument]], depth: int
+        self, index: Index, queries: Sequence[str], ranked: Sequence[Answer[RankedDocument]], depth: int
     ) -> list[Answer[RankedDocument]]:
-        """The answers to `queries`, the first `depth` hits of each in the reranker's order. Raises as `load` does."""
+        """Return the answers with the first `depth` hits in the reranker's order. Raises the errors of `load`."""
         reranker = self.load()
         reranked: list[Answer[RankedDocument]] = []
         for start in range(0, len(queries), _BATCH):
             require_awaited()
-            some = found[start : start + _BATCH]
-            texts = hit_texts(index, [answer[:depth] for answer in some])
-            asked = [query for query, own in zip(queries[start : start + _BATCH], texts, strict=True) for _ in own]
-            scores = reranker.scores(asked, [text for own in texts for text in own])
-            ends = np.cumsum([len(own) for own in texts])
-            for answer, own in zip(some, np.split(scores, ends[:-1]), strict=True):
-                reranked.append(Answer(in_order(answer, own, index.documents.ids), answer.missing))
+            answers = ranked[start : start + _BATCH]
+            texts = hit_texts(index, [answer[:depth] for answer in answers])
+            pairs = [
+                (query, text)
+                for query, of_query in zip(queries[start : start + _BATCH], texts, strict=True)
+                for text in of_query
+            ]
+            scores = reranker.scores([query for query, _ in pairs], [text for _, text in pairs])
+            ends = np.cumsum([len(of_query) for of_query in texts])
+            for answer, of_answer in zip(answers, np.split(scores, ends[:-1]), strict=True):
+                reranked.append(Answer(in_order(answer, of_answer, index.documents.ids), answer.missing))
         return reranked
 
 
-def in_order(found: Sequence[RankedDocument], scores: Float64Array, ids_of: IdsOf) -> list[RankedDocument]:
-    """A ranking whose first documents have these scores (n,): those by their scores, ties by id, then the others."""
-    order = rerank_order(scores, lambda places: ids_of([found[place].document for place in places]))
-    first = [dataclasses.replace(found[place], rerank_score=float(scores[place])) for place in order]
-    return [*first, *found[len(scores) :]]
+def in_order(ranked: Sequence[RankedDocument], scores: Float64Array, ids_of: IdsOf) -> list[RankedDocument]:
+    """Return a ranking with its first n documents sorted by `scores` (n,), ties by id, then the others."""
+    order = rerank_order(scores, lambda places: ids_of([ranked[place].document for place in places]))
+    first = [dataclasses.replace(ranked[place], rerank_score=float(scores[place])) for place in order]
+    return [*first, *ranked[len(scores) :]]
 
 
 def rerank_order(scores: Float64Array, ids_at: Callable[[Sequence[int]], Sequence[str]]) -> list[int]:
-    """The places 0..n-1 by their scores (n,), the highest first, ties by id; `ids_at` gives the ids at some places."""
+    """Return the places 0..n-1 by descending scores (n,), ties by id. `ids_at` returns the ids at places."""
     values, counts = np.unique(scores, return_counts=True)
     tied = np.flatnonzero(np.isin(scores, values[counts > 1])).tolist()
     names = dict(zip(tied, ids_at(tied), strict=True)) if tied else {}
     return sorted(range(len(scores)), key=lambda place: (-scores[place], names.get(place, "")))
 
 
-def hit_texts(index: Index, found: Sequence[Sequence[RankedDocument]]) -> list[list[str]]:
-    """What a reranker reads of each hit: the window it was found by, or the whole joined text of its document."""
-    numbers = sorted({one.document for own in found for one in own})
-    columns = index.config.corpus.text
-    joined = {
-        number: joined_text(document, columns)
-        for number, document in zip(numbers, index.documents.fetch(numbers), strict=True)
-    }
-    return [[_window(index, joined[one.document], one.row) for one in own] for own in found]
+def hit_texts(index: Index, ranked: Sequence[Sequence[RankedDocument]]) -> list[list[str]]:
+    """Return the text that a reranker reads for each hit: its window, or the whole joined text."""
+    numbers = sorted({hit.document for answer in ranked for hit in answer})
+    columns, documents = index.config.corpus.text, index.documents.fetch(numbers)
+    joined = {number: joined_text(document, columns) for number, document in zip(numbers, documents, strict=True)}
+    return [[_window(index, joined[hit.document], hit.row) for hit in answer] for answer in ranked]
 
 
 def _window(index: Index, text: str, row: int) -> str:

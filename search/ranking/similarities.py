@@ -1,6 +1,6 @@
-"""Similarities other than the inner product: what a ranking by one must offer, and the module that offers it.
+"""Similarities other than the inner product: the protocol of such a ranking, and the module of each.
 
-A module is imported when a question names its similarity, so that papers cost nothing to others.
+A module is imported when a query names its similarity.
 """
 
 import math
@@ -17,15 +17,17 @@ _MODULES = {"js": "search.papers.divergence"}
 
 @dataclass(frozen=True)
 class ProvedTopK:
-    """The rows that were compared, best first. No other row scores more than `bound`: infinity where nothing is known,
-    and less than any score once all were compared."""
+    """The compared rows, best first. No other row scores more than `bound`.
+
+    The bound is infinite if unknown, and minus infinity if all rows were compared.
+    """
 
     scores: Scores
     rows: RowIds
     bound: float
 
     def proven(self, k: int) -> bool:
-        """Whether no other row can be among the best k."""
+        """Return whether no other row can be among the best k."""
         return self.bound == -math.inf or (len(self.scores) >= k and float(self.scores[k - 1]) >= self.bound)
 
 
@@ -33,15 +35,15 @@ class RowRanking(Protocol):
     """Ranks the rows of an index by their raw embeddings."""
 
     def require_index(self, index: Index) -> None:
-        """Raises ConfigError for an index that cannot be ranked."""
+        """Raise ConfigError for an index that cannot be ranked."""
         ...
 
     def require_queries(self, index: Index, rows: Embeddings) -> None:
-        """Raises ConfigError for raw embeddings (n, d) of queries that cannot be compared."""
+        """Raise ConfigError for raw embeddings (n, d) of queries that cannot be compared."""
         ...
 
     def first_reach(self, k: int) -> int:
-        """How many candidates are compared first when k are wanted."""
+        """Return the number of candidates to compare first for k hits."""
         ...
 
     def rank(
@@ -53,14 +55,14 @@ class RowRanking(Protocol):
         exact: bool = False,
         missing: MissingRows | None = None,
     ) -> list[ProvedTopK]:
-        """The best of `reach` candidates for each query (n, d).
+        """Return the best of `reach` candidates for each query (n, d).
 
-        `allowed` (rows,) says which rows may be found, None all; with `exact` every row is compared when candidates
-        are chosen; `missing` is as in `Index.search`.
+        `allowed` (rows,) marks the rows that can be returned, None all; with `exact` every row is compared to choose
+        the candidates; `missing` is as in `Index.search`.
         """
         ...
 
 
 def ranking_by(similarity: str) -> RowRanking | None:
-    """The ranking by a similarity; None for the inner product, by which an index itself ranks."""
+    """Return the ranking by a similarity; None for the inner product, which an index implements itself."""
     return None if similarity == "cosine" else cast("RowRanking", import_module(_MODULES[similarity]))

@@ -1,9 +1,9 @@
-"""The terms of a text, by which BM25 finds it: words, without stop words and stemmed as `[hybrid]` says.
+"""The terms of a text for BM25: words without stop words, stemmed by the settings of `[hybrid]`.
 
-Words are runs of letters and digits with their combining marks (vowel signs, accents), composed (NFC) and in small
-letters. With `terms = "words"` they have two characters and more; with "code" words of one character count too, and
-the parts of `snake_case`, `camelCase` and `HTTPServer` beside the whole. Scripts that are written without spaces are
-not cut into words: a run of them is one term.
+Words are runs of letters and digits with their combining marks (vowel signs, accents), composed (NFC) and lower-cased.
+With `terms = "words"` they have at least two characters. With "code" words of one character count too, and so do the
+parts of `snake_case`, `camelCase` and `HTTPServer` in addition to the whole. Scripts without spaces are not cut into
+words: a run of them is one term.
 """
 
 import logging
@@ -24,45 +24,40 @@ _STOPPED = (
     "danish", "dutch", "english", "french", "german", "italian", "norwegian", "portuguese", "russian", "spanish",
     "swedish", "turkish",
 )  # fmt: skip
-"""Languages of which bm25s has a list of stop words."""
-_LAST_MARK = 0x1FFFF  # beyond are variation selectors alone
-_TURKISH_CAPITALS = str.maketrans({"I": "\u0131", "\u0130": "i"})  # what str.lower makes of them is another language's
-
-
-_TOGETHER = 4 << 20  # characters tokenised at a time
+"""Languages for which bm25s has a list of stop words."""
+_LAST_MARK = 0x1FFFF  # only variation selectors lie beyond
+_TURKISH_CAPITALS = str.maketrans({"I": "\u0131", "\u0130": "i"})  # str.lower follows other languages
+_TOGETHER = 4 << 20  # characters tokenised together
 
 
 class TermIds(NamedTuple):
-    """Terms as numbers, in the form that bm25s reads: `ids` for each text, and `vocab` from term to number."""
+    """Terms as numbers, in the form of bm25s: `ids` for each text, and `vocab` from term to number."""
 
     ids: "list[array[int]]"
     vocab: dict[str, int]
 
 
 def require_packages(extra: str) -> tuple[Any, Any]:
-    """bm25s and PyStemmer. Raises MachineError with the line that installs `extra`, which brings them."""
+    """Return bm25s and PyStemmer. Raises MachineError with the command that installs `extra`, which has both."""
     packages = require_extra("bm25s", extra), require_extra("Stemmer", extra)
     logging.getLogger("bm25s").setLevel(logging.WARNING)  # importing bm25s turns on its debug messages
     return packages
 
 
 def tokenize(texts: Sequence[str], extra: str, config: HybridConfig) -> list[list[str]]:
-    """The terms of each text, in its order. Raises as `require_packages`, and for a language that PyStemmer lacks."""
+    """Return the terms of each text, in order. Raises MachineError, also for a language that PyStemmer lacks."""
     terms: list[list[str]] = _tokenized(texts, extra, config, return_ids=False)
     return terms
 
 
 def tokenize_ids(texts: Iterable[str], extra: str, config: HybridConfig) -> TermIds:
-    """`tokenize` as numbers. Few texts are in memory at a time; the result takes four bytes a term.
-
-    Raises as `tokenize`.
-    """
-    found = TermIds([], {})
+    """Return the terms of a stream of texts as numbers, four bytes a term. Raises the errors of `tokenize`."""
+    result = TermIds([], {})
     for block in _blocks(texts):
         terms = _tokenized(block, extra, config, return_ids=True)
-        numbers = {own: found.vocab.setdefault(term, len(found.vocab)) for term, own in terms.vocab.items()}
-        found.ids.extend(array("i", map(numbers.__getitem__, own)) for own in terms.ids)
-    return found
+        numbers = {local: result.vocab.setdefault(term, len(result.vocab)) for term, local in terms.vocab.items()}
+        result.ids.extend(array("i", map(numbers.__getitem__, ids)) for ids in terms.ids)
+    return result
 
 
 def _blocks(texts: Iterable[str]) -> Iterator[list[str]]:
@@ -78,13 +73,13 @@ def _blocks(texts: Iterable[str]) -> Iterator[list[str]]:
 
 
 def terms_parameters(config: HybridConfig) -> dict[str, str]:
-    """How terms are made, for people and for results."""
+    """Return the rules that make terms, for output and results."""
     stemmer = "none" if config.language == NO_LANGUAGE else f"{config.language} (Snowball)"
     return {"stemmer": stemmer, "stopwords": _stop_words(config) or "none", "terms": config.terms}
 
 
 def terms_key(config: HybridConfig) -> dict[str, Any]:
-    """What decides which terms a text has."""
+    """Return everything that determines the terms of a text."""
     versions = {name: version_of(name) for name in ("bm25s", "PyStemmer")}
     return terms_parameters(config) | {"versions": versions, "unicode": unicodedata.unidata_version, "form": "NFC"}
 
@@ -102,7 +97,7 @@ def _tokenized(texts: Sequence[str], extra: str, config: HybridConfig, return_id
 
 
 def _stop_words(config: HybridConfig) -> str:
-    """bm25s's name of the list; empty: no word is left out."""
+    """Return bm25s's name of the list; empty for none."""
     return config.language if config.language in _STOPPED else ""
 
 
@@ -111,17 +106,17 @@ def _stemmer(stemming: Any, language: str) -> Any:
         return None
     if language not in stemming.algorithms():
         raise MachineError(
-            f'PyStemmer {version_of("PyStemmer")} has no stemmer for hybrid.language "{language}". Install a newer one '
-            '(pip install -U PyStemmer), or set hybrid.language = "none".'
+            f'PyStemmer {version_of("PyStemmer")} has no stemmer for hybrid.language "{language}". Fix: install a '
+            'newer version (pip install -U PyStemmer), or set hybrid.language = "none".'
         )
     return stemming.Stemmer(language)
 
 
 @cache
 def _pattern(least: int) -> str:
-    """Words of that many characters and more. `\\w` alone ends a word at each of its combining marks."""
+    """Return the pattern of words with at least this length. `\\w` alone ends a word at each combining mark."""
     marks = [code for code in range(_LAST_MARK + 1) if unicodedata.category(chr(code)) in ("Mn", "Mc")]
-    ends = [place for place, (one, after) in enumerate(pairwise(marks), 1) if after > one + 1]
+    ends = [place for place, (mark, after) in enumerate(pairwise(marks), 1) if after > mark + 1]
     runs = pairwise([0, *ends, len(marks)])
     ranges = "".join(f"{chr(marks[start])}-{chr(marks[end - 1])}" for start, end in runs)
     return rf"\w[\w{ranges}]{{{least - 1},}}"
@@ -130,18 +125,18 @@ def _pattern(least: int) -> str:
 def _prepared(text: str, config: HybridConfig) -> str:
     composed = unicodedata.normalize("NFC", text)
     if config.terms == "code":
-        composed = re.sub(_pattern(least=1), lambda found: " ".join([found[0], *_parts(found[0])]), composed)
+        composed = re.sub(_pattern(least=1), lambda match: " ".join([match[0], *_parts(match[0])]), composed)
     return composed.translate(_TURKISH_CAPITALS) if config.language == "turkish" else composed
 
 
 def _parts(identifier: str) -> list[str]:
-    """Those of snake_case and camelCase; none where there is only one."""
+    """Return the parts of snake_case and camelCase; none if there is only one."""
     parts = [part for piece in identifier.split("_") for part in _humps(piece)]
     return parts if len(parts) > 1 else []
 
 
 def _humps(word: str) -> list[str]:
-    """Cut before a capital that follows no capital, and before the last of several that starts a word."""
+    """Cut a word before a capital after a small letter, and before the last of several capitals."""
     cuts = [
         place
         for place in range(1, len(word))

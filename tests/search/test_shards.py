@@ -222,7 +222,7 @@ def test_the_command_line_gives_segments_out_and_marks_partial_answers(
     assert 'note: the answer to "like d1" is partial: nothing came from segments/0001-00.faiss (rows 0' in done.stderr
     for option in (["--partial"], ["--ray-address", "auto"]):
         done = isotrope(*like, *option)
-        assert (done.returncode, f"{option[0]} is for an index whose segments --shards gives out" in done.stderr) == (
+        assert (done.returncode, f"{option[0]} needs --shards" in done.stderr) == (
             2,
             True,
         )

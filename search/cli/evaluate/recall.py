@@ -27,28 +27,20 @@ _MEASURES = {
 @k_option("Answers compared a query.")
 @click.option("--queries", type=PATH, metavar="FILE", help="File of queries, one a line, UTF-8, or a BEIR "
               "queries.jsonl, or a .npy file of their embeddings; all are used.")  # fmt: skip
-@click.option(
-    "--draw",
-    type=click.Choice(["titles", "sentences", "halves"]),
-    help="Draw queries from the documents: titles, first sentences, or first halves. Default: titles if at least half "
-    "have one, else sentences.",
-)
+@click.option("--draw", type=click.Choice(["titles", "sentences", "halves"]), help="Draw queries from the documents: "
+              "titles, first sentences, or first halves. Default: titles if at least half of the documents have one, "
+              "else sentences.")  # fmt: skip
 @click.option("--sample", type=int, help="Queries to draw from the documents.  [default: 1000]")
-@click.option(
-    "--similarity",
-    type=click.Choice(list(_MEASURES)),
-    default="cosine",
-    show_default=True,
-    help='js: how exact the ranking by Jensen-Shannon divergence is, for pooling "latte-mix".',
-)
+@click.option("--similarity", type=click.Choice(list(_MEASURES)), default="cosine", show_default=True, help="js: "
+              'recall of the ranking by Jensen-Shannon divergence, for pooling "latte-mix".')  # fmt: skip
 @encoder_options
 @result_options
 def command(index: Path, k: int, queries: Path | None, draw: Any, sample: int | None, **options: Any) -> None:
     """Recall and latency of an index against exact search.
 
-    INDEX is a folder, or the URL of one in object storage (s3://, gs:// or az://).
-    A query drawn from a document does not count that document nor its duplicates. Latencies are of single queries,
-    so measure on an idle machine. Nothing is written to the index.
+    INDEX is a path or a URL in object storage (s3://, gs:// or az://).
+    A query drawn from a document counts neither that document nor its duplicates. Latencies are of single queries,
+    so measure on an idle machine. The index stays unchanged.
 
     \b
     Examples:
@@ -61,7 +53,7 @@ def command(index: Path, k: int, queries: Path | None, draw: Any, sample: int | 
     from search.evaluation.recall.drawn_queries import SAMPLE
 
     if queries and (draw or sample is not None):
-        raise ConfigError("--queries brings its own queries, all of which are used; leave out --draw and --sample.")
+        raise ConfigError("--queries uses all queries of its file; leave out --draw and --sample.")
     check_output_options(options, index, queries, *recipe_reads(None, index))
     engine = SearchEngine(index, options["model"], run_options(options))
     measure = resolve_name(_MEASURES[options["similarity"]])

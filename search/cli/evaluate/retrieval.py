@@ -28,32 +28,32 @@ from search.cli.options import (
 @click.option("-k", "cutoffs", multiple=True, type=int, default=(10, 100), show_default=True, metavar="K",
               help="Rank to cut at; repeatable. Intervals in the table and --per-query are of nDCG at the "
               "first.")  # fmt: skip
-@click.option("--split", default="test", show_default=True, help="Which judgements: qrels/SPLIT.tsv.")
-@click.option("--per-query", type=PATH, metavar="FILE.tsv", help="Write the first nDCG of every query here, a column a "
-              "setting.")  # fmt: skip
+@click.option("--split", default="test", show_default=True, help="Judgements to use: qrels/SPLIT.tsv.")
+@click.option("--per-query", type=PATH, metavar="FILE.tsv", help="Write the first nDCG of every query here, one column "
+              "per setting.")  # fmt: skip
 @click.option("--run", type=PATH, metavar="FILE|FOLDER", help="Write the rankings as TREC runs: a file for one "
-              "setting; several, and BM25's, go into a folder.")  # fmt: skip
-@click.option("--compare", is_flag=True, help="Print paired differences too: to raw embeddings, other centres, BM25; "
-              "of a hybrid to its vectors.")  # fmt: skip
+              "setting, a folder for several and BM25.")  # fmt: skip
+@click.option("--compare", is_flag=True, help="Also print paired differences: to raw embeddings, other centres, BM25; "
+              "for hybrids to their vectors.")  # fmt: skip
 @click.option("--plot", type=PATH, metavar="FILE", help="Draw the first nDCG against whitening strength into this file "
               "(.png, .svg, .pdf).")  # fmt: skip
-@click.option("--hybrid", is_flag=True, help="Measure each setting fused with BM25 too: as query --hybrid searches, "
+@click.option("--hybrid", is_flag=True, help="Also measure each setting fused with BM25: as query --hybrid searches, "
               "and by reciprocal ranks.")  # fmt: skip
 @click.option("--hybrid-weight", "hybrid_weights", multiple=True, type=float, metavar="W", help="With --hybrid: weight "
-              "of the vectors, 0 to 1, in place of the recipe's; repeatable.")  # fmt: skip
-@rerank_options("Measure each ranking with its first hits in the order of this cross-encoder too.")
-@click.option("--query-vectors", type=PATH, metavar="FILE.npy", help="Embeddings of the queries, beside FILE.ids.txt "
-              "with their ids: nothing is encoded. With an index only.")  # fmt: skip
+              "of the vectors, 0 to 1, instead of the recipe's; repeatable.")  # fmt: skip
+@rerank_options("Also measure each ranking after reranking by this cross-encoder.")
+@click.option("--query-vectors", type=PATH, metavar="FILE.npy", help="Embeddings of the queries, with their ids in "
+              "FILE.ids.txt next to it: nothing is encoded. Only with --index.")  # fmt: skip
 @click.option("--no-bm25", is_flag=True, help="Leave out the BM25 baseline.")
 @on_error_option
 @result_options
 def command(folder: Path, **options: Any) -> None:
-    """nDCG, MAP, recall and MRR on a BEIR folder, beside BM25.
+    """nDCG, MAP, recall and MRR on a BEIR folder, with BM25.
 
-    BEIR_FOLDER holds corpus.jsonl, queries.jsonl and qrels/test.tsv. A recipe is measured as the index it would
-    build: the corpus is encoded once for all settings. An --index is asked itself, or, where settings are given, its
-    stored embeddings are fitted again. Measures are trec_eval's, with 95 % bootstrap intervals over queries: times
-    100 in tables, from 0 to 1 in JSON.
+    BEIR_FOLDER contains corpus.jsonl, queries.jsonl and qrels/test.tsv. A recipe is measured as the index it would
+    build: the corpus is encoded once for all settings. --index measures that index, or refits its stored embeddings
+    if settings are given. Measures are trec_eval's, with 95 % bootstrap intervals over queries: times 100 in tables,
+    from 0 to 1 in JSON.
 
     \b
     Examples:
@@ -90,10 +90,7 @@ def command(folder: Path, **options: Any) -> None:
     if plot:
         check_plot(plot, force)
     target, sweep = target_of(options), sweep_of(options)
-    result = print_measured(
-        options,
-        lambda progress: evaluate_retrieval(target, task, sweep, options["cache"], progress),
-        options["compare"],
-    )
+    cache, compare = options["cache"], options["compare"]
+    result = print_measured(options, lambda bar: evaluate_retrieval(target, task, sweep, cache, bar), compare)
     if plot and (note := plot_retrieval(result, plot, force)):
         print_note(note)

@@ -13,14 +13,10 @@ from search.cli.options import (
     target_options,
 )
 
-protocols_option = click.option(
-    "--protocol",
-    "protocols",
-    multiple=True,
-    type=click.Choice(["mean", "wmean", "all"]),
-    help="How a task of several subsets becomes one figure: the mean of their correlations (the default, as in the "
-    "paper), the mean weighted by pairs, or one correlation over all pairs; repeatable.",
-)
+protocols_option = click.option("--protocol", "protocols", multiple=True, type=click.Choice(["mean", "wmean", "all"]),
+                                help="Figure for a task of several subsets: the mean of their correlations (the "
+                                "default, as in the paper), the mean weighted by pairs, or one correlation over all "
+                                "pairs; repeatable.")  # fmt: skip
 
 
 @click.command("sts")
@@ -28,21 +24,17 @@ protocols_option = click.option(
 @target_options
 @sweep_options
 @protocols_option
-@click.option(
-    "--fit",
-    default="",
-    metavar="task|corpus:PATH|index",
-    help="What the whitening is fitted on: the task's own sentences (the paper's, transductive), another corpus (a "
-    "sample of whitening.sample documents), or the embeddings of --index. Default: index with --index, else task.",
-)
+@click.option("--fit", default="", metavar="task|corpus:PATH|index", help="Data that the whitening is fitted on: the "
+              "task's own sentences (as in the paper, transductive), another corpus (whitening.sample of its documents)"
+              ", or the embeddings of --index. Default: index with --index, else task.")  # fmt: skip
 @result_options
 def command(sources: tuple[str, ...], protocols: tuple[Any, ...], fit: str, **options: Any) -> None:
     """Spearman's correlation with human similarity scores, seven STS tasks.
 
     SOURCE is a folder of TSV files (score, sentence1, sentence2; such as sts12.MSRpar.tsv, a subset of STS12), a
-    SentEval download, or the id of a Hugging Face data set. Every sentence passes through the encoder once,
-    however many settings are measured. Tables show figures times 100, JSON holds them from 0 to 1, with 95 %
-    bootstrap intervals; those of different protocols or fits are not comparable.
+    SentEval download, or the id of a Hugging Face data set. Every sentence is encoded once for all settings. Figures
+    are times 100 in tables, from 0 to 1 in JSON, with 95 % bootstrap intervals. Figures of different protocols or fits
+    are not comparable.
 
     \b
     Examples:

@@ -271,9 +271,9 @@ def test_converting_refuses_code_existing_targets_and_folders_without_pickles(fo
     with pytest.raises(ModelError, match="nothing to convert"):
         convert_to_safetensors(folder, tmp_path / "new")
     pickled(folder)
-    with pytest.raises(ExistsError, match="already there"):
+    with pytest.raises(ExistsError, match="already exists"):
         convert_to_safetensors(folder, folder)
-    with pytest.raises(ModelError, match="lies inside"):
+    with pytest.raises(ModelError, match="is inside"):
         convert_to_safetensors(folder, folder / "new")
     torch.save({"weight": Evil()}, folder / "pytorch_model.bin")
     with pytest.raises(ModelError, match="cannot be read as plain weights"):

@@ -1,4 +1,4 @@
-"""A folder with all that commands read, which tests of the command line share."""
+"""A folder with all inputs of the commands, shared by tests of the command line."""
 
 import json
 import shutil
@@ -24,7 +24,7 @@ RTE = "index\tsentence1\tsentence2\tlabel\n" + "".join(
 
 @pytest.fixture
 def place(laid_out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with one file or folder of each kind that commands read, which is the current one."""
+    """Change to a folder with one file or folder of each kind that commands read."""
     shutil.copytree(laid_out, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     Path("hard.tsv").hardlink_to("stsb.tsv")
@@ -34,7 +34,7 @@ def place(laid_out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
 
 @pytest.fixture(scope="module")
 def laid_out(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Its content but for the links, made once."""
+    """Return the contents of that folder without the links, made once."""
     encoder = EncoderConfig(model=str(tiny_model("bert")), max_length=32, precision="float32")
     tiny_config = BuildConfig(encoder=encoder, store=StoreConfig(part_documents=4))
     root = tmp_path_factory.mktemp("place")

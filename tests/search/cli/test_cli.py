@@ -1,4 +1,4 @@
-"""The command line: what it prints where, its exit codes, and that a user's mistake never shows a traceback."""
+"""The command line: its outputs, its exit codes, and that no user mistake shows a traceback."""
 
 import io
 import json
@@ -33,7 +33,7 @@ class Done:
 
 
 def isotrope(*arguments: str | Path, stdin: str = "") -> Done:
-    """Run a command in this process (a new one spends seconds on imports); an exception would be a traceback."""
+    """Run a command in this process, because a new one spends seconds on imports. Exceptions propagate."""
     out, errors, code = io.StringIO(), io.StringIO(), 0
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(errors):
         patch.setattr(sys, "argv", ["isotrope", *map(str, arguments)])
@@ -153,7 +153,7 @@ def test_a_number_that_json_has_no_word_for_is_null_in_print_and_in_a_file(
 
 @pytest.mark.parametrize("started", [["-m", "isotrope"], ["-c", "import isotrope; isotrope.main()"]])
 def test_files_of_the_working_directory_are_not_imported(started: list[str], tmp_path: Path) -> None:
-    """Also where the directory is on Python's path: by -m, or by an empty entry of PYTHONPATH."""
+    """Even if the directory is on Python's path: by -m, or by an empty entry of PYTHONPATH."""
     for name in ("search.py", "indexer.py"):
         (tmp_path / name).write_text("raise SystemExit('the file of the user')")
     env = os.environ | {"PYTHONPATH": f":{Path(__file__).parents[3]}"}
@@ -181,7 +181,7 @@ def test_an_over_long_query_is_said(index: Path) -> None:
         (["query", "{tmp}/nothing", "x"], 1, "no such index"),
         (["query", "{index}", "x", "--device", "cuda:9"], 1, "cuda"),
         (["query", "{index}", "x", "--model", "{tmp}"], 1, "config.json"),
-        (["query", "{index}"], 2, "Give TEXT, or --like, or --queries"),
+        (["query", "{index}"], 2, "Expected exactly one of TEXT, --like and --queries"),
         (["build", "{tmp}/nothing.jsonl", "{tmp}/i"], 1, "nothing.jsonl"),
         (["build", "{corpus}", "{index}"], 1, "another recipe"),
         (["build", "{corpus}", "{tmp}/i", "--set", "whitening.strenght=1"], 1, 'did you mean "whitening.strength"'),
@@ -190,12 +190,12 @@ def test_an_over_long_query_is_said(index: Path) -> None:
         (["build", "{corpus}", "{tmp}/i", "--text-column", "body"], 1, "body"),
         (["build", "{corpus}", "{tmp}/i", "--column", "year"], 1, "name:type"),
         (["build", "{corpus}", "{tmp}/i", "--workers", "0"], 1, "workers is 0"),
-        (["build", "{corpus}", "{tmp}/i", "--workers", "16", "--ray-address", "auto"], 2, "pass --executor ray"),
-        (["build", "{corpus}", "{tmp}/i", "--gpus-per-worker", "1"], 2, "--gpus-per-worker is for workers of Ray's"),
+        (["build", "{corpus}", "{tmp}/i", "--workers", "16", "--ray-address", "auto"], 2, "add --executor ray"),
+        (["build", "{corpus}", "{tmp}/i", "--gpus-per-worker", "1"], 2, "--gpus-per-worker is for workers of Ray"),
         (["build", "{corpus}", "{tmp}/i", "--executor", "ray", "--gpus-per-worker=-3"], 1, "gpus_per_worker is -3"),
-        (["dedup", "{index}", "-o", "{tmp}/d", "--threshold", "1", "--ray-address", "x"], 2, "pass --executor ray"),
+        (["dedup", "{index}", "-o", "{tmp}/d", "--threshold", "1", "--ray-address", "x"], 2, "add --executor ray"),
         (["build", "-", "{tmp}/i"], 1, "--format"),
-        (["build", "{corpus}"], 2, "is all that was named; expected a SOURCE"),
+        (["build", "{corpus}"], 2, "Missing argument SOURCE"),
         (["inspect", "{tmp}"], 1, "not an index"),
         (["verify", "{tmp}"], 1, "not an index"),
         (["convert", "{tmp}/nothing", "-o", "{tmp}/new"], 1, "nothing"),
@@ -311,7 +311,7 @@ def test_ctrl_c_exits_with_130_and_the_build_goes_on(settings: list[str], tmp_pa
 
 
 def on_a_terminal(*arguments: str) -> tuple["subprocess.Popen[bytes]", int]:
-    """A command whose standard input is a terminal that can interrupt it, and the other end of that."""
+    """Return a command whose standard input is a terminal that can interrupt it, and the other end of the terminal."""
     ours, theirs = os.openpty()
     code = f"import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); {ISOTROPE[-1]}"
     asked = subprocess.Popen(
@@ -432,7 +432,7 @@ def test_output_that_cannot_be_written_is_one_line(index: Path) -> None:
 
 
 class PanicException(BaseException):
-    """What a library written in Rust raises when it gives up."""
+    """The exception of a library in Rust that panics."""
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`isotrope dedup` as a user meets it: what it prints and writes, its exit codes, and what it says to mistakes."""
+"""`isotrope dedup` for users: its output and files, its exit codes, and its messages for mistakes."""
 
 import json
 import shutil
@@ -16,7 +16,7 @@ COPIES = 12
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
-    """docs.jsonl (60 documents and copies of the first twelve, one in other words) and an index of it."""
+    """Write docs.jsonl (60 documents and copies of the first twelve, one reworded) and an index of it."""
     place = tmp_path_factory.mktemp("cli-dedup")
     rows = documents(60)
     copies = [row | {"id": f"copy-{row['id']}", "year": 2000} for row in rows[:COPIES]]
@@ -199,9 +199,9 @@ def test_mistakes_exit_with_1_and_one_line(
     [
         ([], "none was given"),
         (["--threshold", "0.9", "--suggest"], "--threshold and --suggest were given"),
-        (["--suggest", "--prefer", "last"], "--prefer has no meaning with --suggest"),
-        (["--suggest", "-o", "x.parquet"], "-o has no meaning with --suggest"),
-        (["--verify", "x.parquet", "--kept", "x.jsonl"], "--kept has no meaning with --verify"),
+        (["--suggest", "--prefer", "last"], "--prefer does not apply to --suggest"),
+        (["--suggest", "-o", "x.parquet"], "-o does not apply to --suggest"),
+        (["--verify", "x.parquet", "--kept", "x.jsonl"], "--kept does not apply to --verify"),
         (["--threshold", "high"], "not a valid float"),
     ],
 )

@@ -18,7 +18,7 @@ SOME = ("asyncio", "datetime.py", "json", "os.py", "_pydatetime.py", "random.py"
 
 @pytest.fixture(scope="module")
 def documents(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """Of a few modules of the library: all of them take seconds to parse."""
+    """Return the documents of a few modules, because all modules take seconds to parse."""
     root = tmp_path_factory.mktemp("library")
     for name in filter(lambda name: (LIBRARY / name).exists(), SOME):
         (root / name).parent.mkdir(exist_ok=True)
@@ -98,7 +98,7 @@ def blank(): " "
 def test_a_module_that_only_hands_on_a_private_one_has_its_documents(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """As the library is laid out from Python 3.12 and 3.13 on."""
+    """Write the library's layout of Python 3.12 and 3.13."""
     make_library(monkeypatch, tmp_path, {
         "_pydatetime.py": b'"""Dates."""\nclass date:\n    def __sub__(self, day): """Subtract two dates."""',
         "datetime.py": b"try:\n    from _datetime import *\nexcept ImportError:\n    from _pydatetime import *",

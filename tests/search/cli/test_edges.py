@@ -1,4 +1,4 @@
-"""The command line where it is given odd paths, odd files and nothing to ask."""
+"""The command line with odd paths, odd files and no queries."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What is told of a machine: choices agree with what runs, and each thing that is amiss is found, with a way out."""
+"""The facts of a machine: choices agree with what runs, and each problem is found, with a fix."""
 
 import dataclasses
 import errno
@@ -52,7 +52,7 @@ def _unset(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def but(**changed: Any) -> Machine:
-    """A machine with which nothing is wrong but this."""
+    """Return a machine whose only problem is this change."""
     return dataclasses.replace(FINE, **changed)
 
 
@@ -65,22 +65,26 @@ def test_a_machine_in_order_has_no_problems() -> None:
     ("machine", "what", "way_out"),
     [
         (but(openvino=None), "OpenVINO, .* is not installed", r"pip install '.*isotrope\[fast\]"),
-        (but(torch_cuda="13.0"), "built for CUDA 13.0, .* there is no GPU", "CPU wheel"),
-        (but(torch_cuda="13.0", nvidia_driver=True), "sees no GPU, though a driver is there", "nvidia-smi"),
+        (but(torch_cuda="13.0"), "built for CUDA 13.0, .* has no GPU", "CPU wheel"),
+        (but(torch_cuda="13.0", nvidia_driver=True), "sees no GPU, but an NVIDIA driver is installed", "nvidia-smi"),
         (but(nvidia_driver=True), "torch is built for CPUs", "wheel of torch for CUDA"),
-        (but(environment={"OMP_NUM_THREADS": "9"}), "OMP_NUM_THREADS is 9, but 8 cores", "set it to 8"),
-        (but(cores=Cores(8, 8, 1.5, 2)), "pays for 1.5 cores of 8", "OMP_NUM_THREADS=2"),
-        (but(environment={"ONEDNN_MAX_CPU_ISA": "AVX2"}), "ONEDNN_MAX_CPU_ISA=AVX2 leaves", "Unset ONEDNN_MAX_CPU_ISA"),
+        (but(environment={"OMP_NUM_THREADS": "9"}), "OMP_NUM_THREADS is 9, but .* 8 cores", "set it to 8"),
+        (but(cores=Cores(8, 8, 1.5, 2)), "limited to 1.5 of 8 cores", "OMP_NUM_THREADS=2"),
+        (
+            but(environment={"ONEDNN_MAX_CPU_ISA": "AVX2"}),
+            "ONEDNN_MAX_CPU_ISA=AVX2 disables",
+            "Unset ONEDNN_MAX_CPU_ISA",
+        ),
         (but(instructions=("avx",)), "no AVX2", "newer processor"),
-        (but(rates={"float32": 66.0, "int8": 72.0}), "int8 products are hardly faster", 'leave it at "bfloat16"'),
+        (but(rates={"float32": 66.0, "int8": 72.0}), "int8 products are hardly faster", 'keep "bfloat16"'),
         (but(memory_limit=GIB), "1.1 GB of memory", "static table"),
         (but(memory=GIB), "1.1 GB of memory", "static table"),
         (but(temporary=Disk("/tmp", 5000)), "/tmp, .* has 5.0 kB left", "TMPDIR"),  # noqa: S108
         (but(cache=Disk("/c", 9 * GIB, "Read-only file system")), "/c, .*Read-only file system", "ISOTROPE_CACHE"),
-        (but(open_files=256), "at most 256 files", "ulimit -n 4096"),
+        (but(open_files=256), "may open only 256 files", "ulimit -n 4096"),
     ],
 )
-def test_what_is_merely_slow_or_scarce_is_a_warning_with_a_way_out(machine: Machine, what: str, way_out: str) -> None:
+def test_slow_or_scarce_hardware_is_a_warning_with_a_fix(machine: Machine, what: str, way_out: str) -> None:
     import re
 
     (problem,) = problems(machine)
@@ -103,40 +107,40 @@ def runs(machine: Machine, device: str = "auto") -> dict[str, str]:
     return {choice.task: choice.runs for choice in choices(machine, device)}
 
 
-def test_the_encoder_that_is_told_is_the_one_that_runs(tiny_model: Callable[[str], Path]) -> None:
-    told = runs(examine())
+def test_the_encoder_shown_is_the_encoder_that_runs(tiny_model: Callable[[str], Path]) -> None:
+    shown = runs(examine())
     for precision in ("float32", "bfloat16"):
         config = EncoderConfig(model=str(tiny_model("bert")), max_length=32, precision=precision)
-        assert load_encoder(config, RunOptions()).backend == told[f"encode, {precision}"]
+        assert load_encoder(config, RunOptions()).backend == shown[f"encode, {precision}"]
     few = load_encoder(EncoderConfig(model=str(tiny_model("bert")), max_length=32), RunOptions(texts="few"))
-    assert few.backend == told["encode one or two queries"]
+    assert few.backend == shown["encode one or two queries"]
 
 
-def test_torch_is_told_where_openvino_is_missing_or_torch_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torch_is_shown_if_openvino_is_missing_or_torch_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setenv("ISOTROPE_BACKEND", "torch")
         assert runs(FINE)["encode, float32"] == "torch, float32 on cpu"
     monkeypatch.setattr("indexer.encoders.load.importlib.util.find_spec", lambda *_: None)
-    told = runs(but(openvino=None))
-    assert told["encode, float32"] == "torch, float32 on cpu"
-    assert told["encode, int8"] == "nothing"
+    shown = runs(but(openvino=None))
+    assert shown["encode, float32"] == "torch, float32 on cpu"
+    assert shown["encode, int8"] == "nothing"
 
 
-def test_a_gpu_is_taken_and_has_its_own_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_is_preferred_and_has_larger_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     device = torch.device("cuda")
     kernel = SimpleNamespace(dtype=torch.bfloat16, device=device)
     monkeypatch.setattr("indexer.encoders.device.choose_device", lambda _: device)
     monkeypatch.setattr("search.dedup.join.codes.choose_kernel", lambda *_: kernel)
     monkeypatch.setattr("indexer.encoders.load.suits_openvino", lambda _: False)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: True)
-    told = runs(but(gpus=(GPU,)), "cuda")
-    assert told["encode, bfloat16"] == "torch, bfloat16 on cuda"
-    assert told["encode, int8"] == "nothing"
-    assert told["batches"] == "32,768 tokens"
-    assert told["find near-duplicates"] == "bfloat16 on cuda"
+    shown = runs(but(gpus=(GPU,)), "cuda")
+    assert shown["encode, bfloat16"] == "torch, bfloat16 on cuda"
+    assert shown["encode, int8"] == "nothing"
+    assert shown["batches"] == "32,768 tokens"
+    assert shown["find near-duplicates"] == "bfloat16 on cuda"
 
 
-def test_a_choice_of_number_types_is_told_with_the_rates(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_choice_of_number_types_is_shown_with_the_rates(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ISOTROPE_BACKEND", "torch")
     for faster in (False, True):
         monkeypatch.setattr("indexer.encoders.device.multiplies_bfloat16", lambda faster=faster: faster)
@@ -147,7 +151,7 @@ def test_a_choice_of_number_types_is_told_with_the_rates(monkeypatch: pytest.Mon
         assert f"bfloat16 {700 if faster else 17} GFLOP/s" in choice.why
 
 
-def test_a_device_that_is_not_there_is_refused() -> None:
+def test_an_absent_device_is_rejected() -> None:
     with pytest.raises(MachineError, match="this machine has"):
         choices(FINE, "cuda:99")
     with pytest.raises(ConfigError, match="expected auto, cpu"):
@@ -157,9 +161,9 @@ def test_a_device_that_is_not_there_is_refused() -> None:
 @pytest.mark.parametrize(
     ("cores", "why"),
     [
-        (Cores(8, 8, None, 8), "one a core; each takes"),
-        (Cores(8, 2, None, 2), "one a core of 8, as the process is told"),
-        (Cores(8, 8, 1.5, 2), "pays for 1.5 of 8 cores"),
+        (Cores(8, 8, None, 8), "one per core; each encodes whole batches"),
+        (Cores(8, 2, None, 2), "one per core; this process may use 2 of 8"),
+        (Cores(8, 8, 1.5, 2), "limited to 1.5 of 8 cores"),
     ],
 )
 def test_the_number_of_threads_is_explained(cores: Cores, why: str) -> None:
@@ -168,7 +172,7 @@ def test_the_number_of_threads_is_explained(cores: Cores, why: str) -> None:
     assert why in choice.why
 
 
-def test_what_is_found_is_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_facts_are_those_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("ISOTROPE_CACHE", str(tmp_path / "not" / "yet"))
     monkeypatch.setenv("OMP_NUM_THREADS", "77")
     machine = examine()
@@ -186,7 +190,7 @@ def test_what_is_found_is_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path
 def test_cores_are_those_that_the_process_may_use(
     limit: float | None, used: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However many Python counts: `PYTHON_CPU_COUNT` and `-X cpu_count` say something else."""
+    """`PYTHON_CPU_COUNT` and `-X cpu_count` change Python's count, not this one."""
     monkeypatch.setattr(os, "cpu_count", lambda: 1)
     monkeypatch.setattr(os, "sysconf", lambda name: {"SC_NPROCESSORS_ONLN": 64}[name])
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 5, 60}, raising=False)
@@ -203,7 +207,7 @@ def test_a_folder_that_cannot_be_written_says_why(tmp_path: Path, monkeypatch: p
     assert doctor._disk(tmp_path).reason == "Read-only file system"
 
 
-def test_gpus_are_told_with_what_they_compute(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_are_shown_with_the_types_that_they_compute(monkeypatch: pytest.MonkeyPatch) -> None:
     cards = [SimpleNamespace(name="T4", total_memory=16 * GIB, major=7, minor=5),
              SimpleNamespace(name="H100", total_memory=80 * GIB, major=9, minor=0)]  # fmt: skip
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)

@@ -1,4 +1,4 @@
-"""Commands on indexes and corpora in object storage: what they say names the URL, never a place in the cache."""
+"""Commands on indexes and corpora in object storage: messages name the URL, never a path in the cache."""
 
 import json
 import os
@@ -22,7 +22,7 @@ def bucket(storage: Storage, place: Path) -> str:
 
 
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error of a command."""
+    """Return exit code, standard output and standard error of a command."""
     monkeypatch.setattr("sys.argv", ["isotrope", *arguments])
     status = 0
     try:

@@ -1,4 +1,4 @@
-"""Tables for people: every figure is whole, however narrow the terminal."""
+"""Tables for people: every figure is complete, however narrow the terminal."""
 
 import re
 
@@ -40,7 +40,7 @@ def test_no_figure_is_cut_on_a_narrow_terminal(
 
 
 def shown_hits(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], columns: int | None) -> list[str]:
-    """The lines of four hits on a terminal of so many columns; None: in a pipe."""
+    """Return the lines of four hits on a terminal with this many columns; None: in a pipe."""
     monkeypatch.setenv("COLUMNS", str(columns or 80))
     monkeypatch.setenv("NO_COLOR", "1")
     if columns:

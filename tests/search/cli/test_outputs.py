@@ -1,6 +1,6 @@
-"""Files that commands write: checked before work begins, never over what is read or an index, over others by --force.
+"""Files that commands write: checked before work begins, never over an input or an index, over others with --force.
 
-Every command that writes a file is in the tables here.
+The tables here contain every command that writes a file.
 """
 
 import json
@@ -32,7 +32,7 @@ from tests.search.cli.test_cli import isotrope
 
 
 def refused(call: str) -> IsotropeError:
-    """What a command says that must refuse; nothing of the current folder changes."""
+    """Return the error of a command that must fail and change nothing in the current folder."""
     before = snapshot(Path())
     with pytest.raises(IsotropeError) as caught:
         cli.main(call.split(), standalone_mode=False)
@@ -124,7 +124,7 @@ FOLDERS = [
 
 @pytest.mark.parametrize("call", [*WRITING, *REJECTS, *FOLDERS])
 def test_nothing_is_written_inside_an_index(call: str, place: Path) -> None:
-    """Not over its files nor beside them, in the index that is read or in another, published or only begun."""
+    """Neither over its files nor next to them, in the index that is read or in another, published or unfinished."""
     Path("link").symlink_to("other")
     for name in ("index/segments/0001-00.faiss", "other/manifests/00000001.json", "link/parts/00007", "begun/x/y"):
         if call in FOLDERS and Path(name).exists():
@@ -172,7 +172,7 @@ def test_two_options_need_two_files(place: Path) -> None:
 
 
 def test_an_index_is_known_by_what_only_an_index_has(place: Path) -> None:
-    """People have folders of manifests that are none of ours."""
+    """A user's folder named manifests is not an index."""
     Path("deploy/manifests").mkdir(parents=True)
     Path("deploy/manifests/service.yaml").touch()
     assert [is_index_folder(Path(name)) for name in ("index", "begun", "deploy", "beir")] == [True, True, False, False]
@@ -294,7 +294,7 @@ STREAMED = [
 @pytest.mark.check
 @pytest.mark.parametrize("call", STREAMED)
 def test_a_result_on_standard_output_stands_there_alone(call: str, place: Path) -> None:
-    """Into a pipe or a file, under each of its names; what else there is to say goes to standard error."""
+    """Into a pipe or a file, under each of its names; all other output goes to standard error."""
     lines = [
         {"_id": str(number), "text": f"the boat {number} sails home in {number * 37} days"} for number in range(60)
     ]
@@ -312,7 +312,7 @@ def test_a_result_on_standard_output_stands_there_alone(call: str, place: Path) 
 
 
 def run(call: str, stdout: Any) -> subprocess.CompletedProcess[str]:
-    """A process of its own, with a standard output of its own."""
+    """A separate process, with its own standard output."""
     script = "from search.cli import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", script, *call.split()], stdout=stdout, stderr=subprocess.PIPE, text=True, check=False
@@ -356,7 +356,7 @@ def test_a_converted_model_is_a_new_folder(place: Path, tiny_model: Callable[[st
 
 
 def test_a_command_line_that_is_no_text_is_told_on_one_line_of_text() -> None:
-    """Names of files may hold any bytes but NUL and "/"; a recipe's remarks and JSON may not."""
+    """File names may contain any bytes but NUL and "/"; notes of recipes and JSON may not."""
     told = Clock().provenance(None, {"a\nb\udcff": "f" * 64}, "isotrope tune 'x\n[corpus]' -o \udcff é")
     assert told["command"] == "isotrope tune 'x\\n[corpus]' -o \\udcff é"
     assert list(told["data"]) == ["a\\nb\\udcff"]

@@ -1,4 +1,4 @@
-"""`isotrope plan` as it is typed."""
+"""`isotrope plan` on the command line."""
 
 import json
 import shlex

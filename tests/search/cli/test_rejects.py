@@ -1,4 +1,4 @@
-"""The list of rejected rows: of the last run, where it was asked for, and in the place of no other file."""
+"""The list of rejected rows: of the last run, at the requested path, and never over another file."""
 
 import json
 import shutil
@@ -46,7 +46,7 @@ def test_adding_has_a_list_of_its_own(place: Path) -> None:
 
 def test_a_build_without_bad_rows_says_whose_list_lies_there(place: Path) -> None:
     build("docs.jsonl", "bad.jsonl")
-    assert "new.rejects.jsonl lists rows that an earlier run left out; this one left out none" in build(
+    assert "new.rejects.jsonl lists rows that an earlier run skipped; this run skipped none" in build(
         "docs.jsonl", skip=False
     )
 

@@ -269,7 +269,7 @@ def test_the_whole_way_on_the_command_line(tmp_path: Path, monkeypatch: pytest.M
     Path("X.ids.txt").write_text("".join(f"{document.id}\n" for document in documents))
     build = isotrope("build", "X.npy", "my-index", "--set", "encoder.kind=vectors", "--set", "encoder.model=ours")
     assert build.returncode == 0, build.stderr
-    assert "embeddings  40 came with the corpus, 0 known before" in build.stdout
+    assert "embeddings  40 from the corpus, 0 reused" in build.stdout
     assert "queries are centred by the mean of the documents" in build.stderr
     shown = isotrope("inspect", "my-index").stdout
     assert "none: the embeddings came with the corpus" in shown
@@ -283,7 +283,7 @@ def test_the_whole_way_on_the_command_line(tmp_path: Path, monkeypatch: pytest.M
     write_lines(Path("more.jsonl"), [{"id": "d0", "vector": rows[0]["emb"]}, {"id": "new", "vector": [1, 2, 3, 4, 5]}])
     added = isotrope("add", "my-index", "more.jsonl")
     assert "1 new, 0 replaced, 1 unchanged" in added.stdout, added.stderr
-    assert "1 came with the documents" in added.stdout
+    assert "1 from the corpus" in added.stdout
     dedup = isotrope("dedup", "docs.jsonl", "--vector-column", "emb", "--threshold", "0.9999", "--kept", "kept.jsonl")
     assert dedup.returncode == 0, dedup.stderr
     assert Path("kept.jsonl").read_text() == Path("docs.jsonl").read_text()

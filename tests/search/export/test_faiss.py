@@ -1,4 +1,4 @@
-"""The exported FAISS file: plain FAISS answers raw embeddings of queries as the engine answers the queries."""
+"""The exported FAISS file: plain FAISS with raw query embeddings returns the engine's answers."""
 
 import errno
 import os
@@ -35,7 +35,7 @@ Rows = npt.NDArray[np.floating]
 
 
 def many(count: int) -> list[Document]:
-    """More documents than the nine, all different."""
+    """An index of more than nine documents, all different."""
     things = ("clock", "river", "violin", "harbour", "comet", "orchard", "engine", "desert")
     return [
         Document(f"m{number:04d}", f"The {things[number % 8]} number {number} of {things[number // 8 % 8]} town.")
@@ -44,7 +44,7 @@ def many(count: int) -> list[Document]:
 
 
 def answers(path: Path, engine: SearchEngine, k: int) -> list[list[tuple[str, float]]]:
-    """(id, score) by plain FAISS for the raw embeddings of the queries."""
+    """Return (id, score) by plain FAISS for the raw embeddings of the queries."""
     index = faiss.read_index(str(path))
     table = pq.read_table(f"{path}.ids.parquet", pre_buffer=False, use_threads=False)
     assert table.column("row").to_pylist() == list(range(index.ntotal))
@@ -57,7 +57,7 @@ def answers(path: Path, engine: SearchEngine, k: int) -> list[list[tuple[str, fl
 
 
 def assert_same_hits(path: Path, index: Path, k: int) -> None:
-    """The engine's ids in its order (ties aside) with its scores."""
+    """Compare with the engine's ids in order (except ties) and scores."""
     engine = SearchEngine(index, options=TORCH)
     for found, hits in zip(answers(path, engine, k), engine.search_many(QUERIES, k), strict=True):
         wanted = {hit.id: hit.score for hit in hits}

@@ -1,4 +1,4 @@
-"""The exported vectors: read back by pyarrow and DuckDB they are those of the index."""
+"""The exported vectors: pyarrow and DuckDB read the vectors of the index."""
 
 import json
 import os

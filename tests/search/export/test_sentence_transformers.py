@@ -1,4 +1,4 @@
-"""The exported folder: loaded by sentence-transformers, it gives our vectors; written whole or not at all."""
+"""The exported folder: sentence-transformers computes our vectors with it; it is written completely or not at all."""
 
 import errno
 import json
@@ -58,7 +58,7 @@ def load(folder: Path) -> Any:
 
 
 def assert_equal_vectors(folder: Path, index: Path) -> None:
-    """`encode`, `encode_document` and `encode_query` against the engine."""
+    """Compare `encode`, `encode_document` and `encode_query` with the engine."""
     model, engine = load(folder), SearchEngine(index, options=TORCH)
     documents, queries = engine.embed(TEXTS, "document"), engine.embed(TEXTS, "query")
     np.testing.assert_allclose(model.encode(TEXTS, batch_size=3), documents, atol=CLOSE)
@@ -114,7 +114,7 @@ def test_the_vectors_equal_ours(
 
 @pytest.fixture(scope="module")
 def exported(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ExportReport]:
-    """An index of the defaults and its folder."""
+    """An index with the defaults, and its exported folder."""
     root = tmp_path_factory.mktemp("exported")
     index = built(root, recipe(tiny_model("bert"), layers=(1, -1)))
     return index, export_sentence_transformers(index, root / "folder")

@@ -1,4 +1,4 @@
-"""The exported run: judged by other tools, it is what the engine answers."""
+"""The exported run: other tools read the engine's answers from it."""
 
 import json
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Ranking by divergence, one step: scores, the order, and what bounds the rows that were not compared."""
+"""One step of ranking by divergence: scores, order, and the bound of rows that were not compared."""
 
 import math
 from types import SimpleNamespace
@@ -25,7 +25,7 @@ def mixtures(count: int, seed: int = 0) -> Embeddings:
 
 
 def index_of(rows: Embeddings, transform: Any, exact: bool = True, store: str = "float32") -> Any:
-    """An index that compares with every row; `exact` is what its segments say."""
+    """A stand-in for an index that compares with every row; `exact` is the property of its segments."""
     vectors = transform.transform(rows, "document")
 
     def search(queries: Vectors, k: int, allowed: Mask | None, exact: bool, missing: None = None) -> list[SearchResult]:

@@ -1,4 +1,4 @@
-"""Combinations of layers on STS: the same figures as `evaluate sts` gives one by one, from single layers."""
+"""Combinations of layers on STS, from single layers: the figures equal those of `evaluate sts` for each."""
 
 import json
 import math
@@ -32,7 +32,7 @@ ALL = [combination for count in (1, 2, 3) for combination in combinations(range(
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two tasks, one of two subsets of unequal size; scores follow the words that two sentences share."""
+    """Return two tasks, one with two subsets of unequal size; scores follow the common words of two sentences."""
     folder, random = tmp_path_factory.mktemp("sts"), np.random.default_rng(0)
     for stem, count in (("stsb", 60), ("sts12.MSRpar", 50), ("sts12.OnWN", 30)):
         lines = ["score\tsentence1\tsentence2"]

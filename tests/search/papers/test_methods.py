@@ -1,4 +1,4 @@
-"""`evaluate methods`: every method beside mean pooling, on the same pairs and by the same resamples."""
+"""`evaluate methods`: every method compared with mean pooling, on the same pairs and resamples."""
 
 import dataclasses
 import json
@@ -35,7 +35,7 @@ FLOW = FlowConfig(levels=2, depth=1, width=8)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """STS tasks, a corpus of their sentences, and a table of their words."""
+    """Write STS tasks, a corpus of their sentences, and a table of their words."""
     root = tmp_path_factory.mktemp("methods")
     write_tasks(root / "sts")
     texts = sentences(read_tasks(root / "sts"))
@@ -177,7 +177,7 @@ def test_sentences_pool_to_what_the_encoder_gives(folder: Path, tiny_config: Bui
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"methods": ("latte-mix",)}, "name one with --corpus"),
+        ({"methods": ("latte-mix",)}, "add --corpus PATH"),
         ({"methods": ("mean",), "seeds": 0}, "--seeds is 0"),
         ({"methods": ("mean",), "documents": -1}, "--documents is -1"),
     ],
@@ -215,7 +215,7 @@ def test_the_table_is_printed_with_mean_pooling_and_the_untrained_control(
         "latte-mix js",
         "latte-mix untrained js",
         "protocol mean, fit task",
-        "3 seeds where any are",
+        "3 seeds for random",
         NOT_RUN,
     ):
         assert said in shown

@@ -1,4 +1,4 @@
-"""Entailment by a cosine threshold: files, thresholds, and what a result says."""
+"""Entailment by a cosine threshold: files, thresholds, and results."""
 
 import gzip
 import json
@@ -35,7 +35,7 @@ Row = tuple[str, str, bool]
 
 
 def made_up(count: int, seed: int = 0) -> list[Row]:
-    """Pairs of word strings; the entailed ones share their beginning."""
+    """Return pairs of word strings; entailed pairs share their beginning."""
     random = np.random.default_rng(seed)
     rows = []
     for number in range(count):
@@ -175,7 +175,7 @@ def pairs_of(rows: Sequence[Row], name: str = "dev.tsv") -> EntailmentPairs:
 
 
 def cosine_oracle(config: BuildConfig, rows: Sequence[Row], others: Sequence[Row], strength: str | float) -> Any:
-    """Straight from the definition: embed, whiten on the sentences of both files, normalise, multiply."""
+    """Directly from the definition: embed, whiten on the sentences of both files, normalise, multiply."""
     encoder = load_encoder(config.encoder)
     a, b, c, d = (
         encoder.encode([(first, second)[side] for first, second, _ in part], "document").astype(float)
@@ -298,7 +298,7 @@ def test_the_command_prints_tables_and_writes_the_result(tmp_path: Path, tiny_mo
     for line, row in zip(lines[2:4], (raw, whitened), strict=True):
         assert line.startswith(row["setting"])
         assert line.removeprefix(row["setting"]).split()[0] == f"{100 * row['train']['accuracy']:.2f}"
-    assert lines[4] == "always the commoner label: 66.67"
+    assert lines[4] == "always the more common label: 66.67"
     assert " ".join(lines[-1].split()).startswith("mean -1 strength 1 role mean -1 raw ")
     assert result["provenance"]["train"] == str(train)
     assert result["provenance"]["recipe"]["encoder"]["max_length"] == 32
@@ -329,7 +329,7 @@ def test_mistakes_are_one_line(
 
 
 def test_a_threshold_is_not_chosen_on_the_pairs_that_are_measured(subject: Target) -> None:
-    """The same pairs under another name or in another order are refused, a few of them are counted."""
+    """The same pairs under another name or in another order are rejected; a few of them are counted."""
     rows, plan = made_up(20), RteOptions(subject.settings(rte_sweep(Sweep())))
     for same in (rows, rows[::-1], rows + made_up(20, seed=1)):
         with pytest.raises(
@@ -338,4 +338,4 @@ def test_a_threshold_is_not_chosen_on_the_pairs_that_are_measured(subject: Targe
             evaluate_rte(subject, (pairs_of(rows), pairs_of(same, "copy.tsv")), plan)
     some = pairs_of(rows[:1] + made_up(20, seed=1), "train.tsv")
     notes = evaluate_rte(subject, (pairs_of(rows), some), plan)["notes"]
-    assert "measured although the threshold was chosen on it too: 1 pair" in notes
+    assert "the threshold was also chosen on 1 measured pair" in notes

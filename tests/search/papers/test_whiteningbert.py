@@ -1,4 +1,4 @@
-"""WhiteningBERT's Table 1 with our own figures below the published ones."""
+"""WhiteningBERT's Table 1 with our own figures below the published figures."""
 
 import json
 import shutil
@@ -141,7 +141,7 @@ def test_a_model_that_only_goes_by_a_published_name_is_another_one(
     tiny_model: Callable[[str], Path],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its two blocks are not printed as ours beside L12."""
+    """Its two blocks are not printed as our figures for L12."""
     shutil.rmtree(named_as_published)
     shutil.copytree(tiny_model("bert"), named_as_published)
     if relative:

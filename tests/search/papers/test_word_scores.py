@@ -50,7 +50,7 @@ def test_a_similarity_that_is_not_defined_says_why(known: dict[str, tuple[float,
 
 
 def three_cos_add(vectors: Array, question: tuple[int, int, int, int]) -> bool:
-    """Word by word, from the definition."""
+    """Answer word by word, from the definition."""
 
     def cosine(x: Array, y: Array) -> float:
         return float(x @ y / np.sqrt(x @ x) / np.sqrt(y @ y))
@@ -131,7 +131,7 @@ def test_purity_is_the_share_of_the_commonest_classes(items: list[tuple[int, int
 
 
 def test_purity_by_hand() -> None:
-    """Clusters of 3, 2 and 1 items, of which 2, 1 and 1 are of the commonest class."""
+    """Clusters of 3, 2 and 1 items, of which 2, 1 and 1 are of the most common class."""
     assert purity(np.array([0, 0, 0, 1, 1, 2]), np.array([0, 0, 1, 0, 1, 1])) == pytest.approx(4 / 6)
 
 
@@ -159,7 +159,7 @@ def test_categories_of_one_class_have_no_purity() -> None:
 
 @pytest.mark.check
 def test_clusters_are_those_of_the_run_with_the_least_sum_of_squares() -> None:
-    """Each run starts from centres drawn as k-means++ draws them, and goes on until none moves."""
+    """Each run starts with centres drawn by k-means++, and continues until no centre moves."""
     points = np.random.default_rng(3).random((40, 2))
     runs = []
     for seed in range(10):

@@ -1,4 +1,4 @@
-"""Word-level sets, read from the files they are published as: what a file holds tells its kind, faults have a line."""
+"""Word-level sets in their published files: the content determines the kind, and errors name the line."""
 
 from pathlib import Path
 
@@ -106,7 +106,7 @@ def test_words_with_classes(tmp_path: Path, name: str, text: str, classes: dict[
         ("a.txt", "a b 1\nc d nan\n", r'a.txt:2: the score "nan" is not a finite number'),
         ("a.txt", "a\tb\t1\n\td\t2\n", r"a.txt:2: column 1 is empty"),
         ("a.txt", "a b 1 2\nc d 3 x\n", r'a.txt:2: "x" is no number'),
-        ("a.txt", "a b 1\n", r"a.txt: one pair; a correlation needs two scores that differ"),
+        ("a.txt", "a b 1\n", r"a.txt: one pair; a correlation needs two different scores"),
         ("a.txt", "a b 1\nc d 1\n", r"a.txt: 2 pairs of one score"),
         (
             "a.txt",
@@ -119,7 +119,7 @@ def test_words_with_classes(tmp_path: Path, name: str, text: str, classes: dict[
         ("a.txt", "a b c d\n: x\n", r"a.txt:2: the title of a section; expected 4 columns"),
         ("a.txt", "take remove V 6.81 SYNONYMS\n", r'a.txt:1: "6.81" is no word of an analogy'),
         ("a.questions", "a b c\n", r"a.questions: questions without answers; expected them in .*a.answers"),
-        ("a.answers", "X d\n", r"a.answers: answers without questions; name a.questions instead"),
+        ("a.answers", "X d\n", r"a.answers: answers without questions. Fix: name a.questions too"),
         ("a.txt", "a x\nb x\na y\n", r'a.txt:3: "a" is of class y here and of x in .*a.txt:1'),
         ("a.txt", "a x\nb x\n", r"a.txt: 2 words in 1 classes, read as word and class"),
         ("a.txt", "a x\nb y\n", r"a.txt: 2 words in 2 classes"),

@@ -1,4 +1,4 @@
-"""Vectors of words: rows of a table as they stand, and the places of a word in a corpus, each read once."""
+"""Vectors of words: unchanged rows of a table, and the places of a word in a corpus, each read once."""
 
 import re
 from collections import Counter
@@ -72,14 +72,14 @@ def test_the_first_principal_component_is_that_of_the_power_iteration(count: int
 
 
 def test_the_first_principal_component_by_hand() -> None:
-    """Two rows along (3, 4), of which the longer one points the other way: the mean, and so the sign, is its own."""
+    """Two rows along (3, 4), of which the longer one points the other way: the mean, and so the sign, follows it."""
     np.testing.assert_allclose(principal_component(np.array([[3.0, 4], [-6, -8]])), [-0.6, -0.8])
     np.testing.assert_allclose(principal_component(np.array([[0.0, 5]])), [0, 1])
 
 
 @pytest.mark.parametrize("value", [0.0, float("nan"), float("inf")])
 def test_vectors_without_a_direction_are_refused(value: float) -> None:
-    with pytest.raises(EvaluationError, match='vectors of "whale" hold NaN or infinity, or are all zero'):
+    with pytest.raises(EvaluationError, match='vectors of "whale" contain NaN or infinity, or are all zero'):
         context_vectors([("whale", np.full((3, 4), value))], ["whale"])
 
 
@@ -111,7 +111,7 @@ def test_whole_words_are_found_whatever_their_case(text: str, found: list[tuple[
 
 
 class Letters:
-    """A token for every two characters of each run of letters; its vector: how many texts before, and its place."""
+    """One token for every two characters of a run of letters; its vector: number of earlier texts, and its place."""
 
     def __init__(self, most: int = 99, from_left: bool = False, space_before: bool = False, prefix: str = "") -> None:
         self.most, self.from_left, self.before, self.prefix = most, from_left, space_before, prefix
@@ -175,7 +175,7 @@ def test_reading_ends_when_every_word_is_complete() -> None:
 
 @pytest.mark.parametrize(("from_left", "sea"), [(False, [[0, 0.5]]), (True, [])])
 def test_places_behind_the_cut_are_not_seen(from_left: bool, sea: list[list[float]]) -> None:
-    """Seven pieces, of which four are kept: the first or the last, so that the whale is whole at one end only."""
+    """Seven pieces, of which four are kept: the first or the last, so that the whale is complete at one end only."""
     log, outputs = ReadingLog(), Letters(most=4, from_left=from_left)
     reading = ContextOptions((0,), from_left=from_left)
     found = dict(read_contexts(outputs, ["sea a whales"], ["sea", "whales", "a"], reading, log))

@@ -1,4 +1,4 @@
-"""`isotrope evaluate words`: what is measured and on how much, of a table and of a transformer, and what is refused."""
+"""`isotrope evaluate words`: results for a table and for a transformer, their coverage, and rejected plans."""
 
 import json
 from pathlib import Path
@@ -58,7 +58,7 @@ def test_a_set_without_a_figure_is_noted_and_no_figure_at_all_is_an_error() -> N
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    """The words of `PLANE` as a file of word vectors, and many others."""
+    """Write the words of `PLANE` as a file of word vectors, with many others."""
     path = tmp_path / "plane.txt"
     lines = [f"{word} {' '.join(map(str, PLANE.vectors[row].tolist()))}" for word, row in PLANE.rows.items()]
     path.write_text("\n".join(lines) + "\n")
@@ -113,7 +113,7 @@ def corpus(tmp_path: Path) -> Path:
 
 
 def occurrences(folder: Path, word: str, layer: int) -> Array:
-    """The mean of the pieces of a word in each text that has it, by transformers alone."""
+    """Compute the mean of a word's pieces in each text that has it, with transformers only."""
     import torch
     import transformers
 
@@ -172,16 +172,16 @@ def test_texts_that_are_cut_are_counted(tiny_config: BuildConfig, corpus: Path) 
     found = source.of(["whale", "deep"])
     assert found.rows.keys() == {"whale", "deep"}
     assert found.notes == (
-        "2 texts were longer than encoder.max_length and cut there: words behind the cut were not seen",
+        "2 texts were longer than encoder.max_length and cut there: words after the cut do not count",
     )
 
 
 @pytest.mark.parametrize(
     ("plan", "message"),
     [
-        (WordsOptions(), "pass --corpus PATH"),
+        (WordsOptions(), "add --corpus PATH"),
         (WordsOptions(Path("-")), "standard input cannot be hashed"),
-        (WordsOptions(Path("x"), candidates=5), "--candidates takes the first rows of a static table"),
+        (WordsOptions(Path("x"), candidates=5), "--candidates is for a static table"),
     ],
 )
 def test_a_plan_that_does_not_suit_a_transformer_is_refused(
@@ -205,7 +205,7 @@ def test_numbers_out_of_range_are_refused(numbers: dict[str, int]) -> None:
 def test_what_a_table_has_no_use_for_is_refused(table: Path, files: list[Path]) -> None:
     done = words_command(*files, "--set", "encoder.kind=static", "--set", f"encoder.model={table}", "--layers", "1")
     assert done.returncode == 1
-    assert "a static table has vectors of words as it is; leave out --layers" in done.stderr
+    assert "a static table contains word vectors; leave out --layers" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -232,4 +232,4 @@ def test_the_table_for_people_has_a_part_for_each_average_of_layers(
 def test_a_cache_of_texts_is_refused(files: list[Path], tmp_path: Path) -> None:
     done = words_command(*files, "--cache", tmp_path / "cache")
     assert done.returncode == 1
-    assert "--cache keeps embeddings of texts, and none are made here" in done.stderr
+    assert "--cache keeps embeddings of texts, which this command does not compute" in done.stderr

@@ -1,4 +1,4 @@
-"""The BM25 baseline: its formula, its ties, and what finds nothing."""
+"""The BM25 baseline: its formula, its ties, and queries without hits."""
 
 import math
 import sys
@@ -21,21 +21,21 @@ TEXTS = ["whale whale song", "deep sea whale", "bridge cables of steel", "the so
 
 
 def hits(texts: list[str], query: str, depth: int = 10, ids: list[str] | None = None) -> list[tuple[int, float]]:
-    """(row, score) of one query."""
+    """Return (row, score) of the hits of one query."""
     places = id_order(ids or [f"d{row:03}" for row in range(len(texts))])
     scores, rows = BM25Ranking.of(texts, places, HybridConfig(), "eval").search([query], depth)[0]
     return list(zip(rows.tolist(), scores.tolist(), strict=True))
 
 
 def lucene(frequency: int, length: int, mean_length: float, containing: int, documents: int) -> float:
-    """The score of one term of a query in one document."""
+    """Return the score of one term of a query in one document."""
     weight = math.log(1 + (documents - containing + 0.5) / (containing + 0.5))
     k1, b = PARAMETERS["k1"], PARAMETERS["b"]
     return float(weight * frequency / (frequency + k1 * (1 - b + b * length / mean_length)))
 
 
 def test_scores_are_lucenes() -> None:
-    """Stop words are no terms: the lengths are 3, 3, 3 and 1."""
+    """Stop words are not terms: the lengths are 3, 3, 3 and 1."""
     mean = (3 + 3 + 3 + 1) / 4
     whale = [lucene(2, 3, mean, 2, 4), lucene(1, 3, mean, 2, 4)]
     song = [lucene(1, 3, mean, 2, 4), lucene(1, 1, mean, 2, 4)]
@@ -90,7 +90,7 @@ def test_its_parameters_are_the_packages_defaults() -> None:
 
 
 def test_of_windows_the_best_counts() -> None:
-    """Three documents of two, one and two windows: what bm25s gives for five texts, the best of each document's."""
+    """Three documents of two, one and two windows: the best of bm25s's five scores for each document."""
     texts, starts = ["whale song", "steel", "whale", "deep sea", "whale whale song"], np.array([0, 2, 3])
     config = HybridConfig(unit="window")
     (every,) = BM25Ranking.of(texts, np.arange(5), config, "eval").scores(["songs of whales"])
@@ -110,7 +110,7 @@ def test_without_the_packages_the_line_that_installs_them_is_shown(
 
 @pytest.mark.check
 def test_scifact_is_where_published_bm25_runs_are(shared: Path) -> None:
-    """BEIR's own table has nDCG@10 .665 (Thakur et al., NeurIPS 2021); other engines lie between .66 and .69."""
+    """BEIR's own table has nDCG@10 .665 (Thakur et al., NeurIPS 2021); other engines are between .66 and .69."""
     folder = shared / "data/scifact"
     judged, documents = read_judged(folder), list(read_corpus(folder))
     ids = [document.id for document in documents]

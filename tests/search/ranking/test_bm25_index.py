@@ -1,4 +1,4 @@
-"""The lexical side of an index: as bm25s over its live documents, kept until they change."""
+"""BM25 of an index equals bm25s over its live documents, and is cached until they change."""
 
 import dataclasses
 import sys
@@ -23,7 +23,7 @@ Answer = list[tuple[float, str]]
 
 
 class Watcher:
-    """The phases it is told of, with the number of documents expected."""
+    """Records the phases, with their expected number of documents."""
 
     def __init__(self) -> None:
         self.phases: list[tuple[str, int | None]] = []
@@ -44,13 +44,13 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def index(tmp_path: Path, tiny_config: BuildConfig) -> Path:
-    """Nine documents in parts of four."""
+    """An index of nine documents in parts of four."""
     build_index(DOCUMENTS, tmp_path / "index", tiny_config)
     return tmp_path / "index"
 
 
 def answers(index: Path, k: int = 9, watcher: Watcher | None = None) -> list[Answer]:
-    """(score, id) of the hits of `QUERIES`."""
+    """Return (score, id) of the hits of `QUERIES`."""
     opened = Index.open(index)
     lexical, ids = BM25Index(opened, watcher), list(opened.documents.all_ids())
     found = lexical.search(QUERIES, k)
@@ -59,7 +59,7 @@ def answers(index: Path, k: int = 9, watcher: Watcher | None = None) -> list[Ans
 
 
 def by_bm25s(documents: Sequence[Document], k: int = 9) -> list[Answer]:
-    """The same by bm25s's own index of just these documents."""
+    """Return the hits of a bm25s index of only these documents."""
     texts, ids = [joined_text(document, ("title", "text")) for document in documents], [d.id for d in documents]
     found = BM25Ranking.of(texts, id_order(ids), HybridConfig(), "eval").search(QUERIES, k)
     return [list(zip(scores.tolist(), (ids[n] for n in numbers), strict=True)) for scores, numbers in found]
@@ -118,7 +118,7 @@ def test_it_is_made_anew_after_a_change_and_only_some_stay_in_the_cache(index: P
 
 
 def test_a_document_that_is_deleted_after_words_were_asked_is_not_found_again(index: Path) -> None:
-    """The cached BM25 is that of the documents before the deletion; an open engine keeps using it."""
+    """The cached BM25 contains the documents before the deletion; an open engine keeps using it."""
     question, options = "sand sand glass", {"hybrid": True, "hybrid_weight": 0.01}
     assert "d7" in {identity for answer in answers(index) for _, identity in answer}
     left = [document for document in DOCUMENTS if document.id != "d7"]
@@ -161,7 +161,7 @@ def test_other_rules_of_terms_are_another_bm25(index: Path, cache: Path) -> None
 
 
 def test_windows_are_counted_apart_and_the_best_of_a_document_counts(tmp_path: Path, tiny_config: BuildConfig) -> None:
-    """An oracle: bm25s over the texts of all windows, as the index has them, of the documents that are left."""
+    """Oracle: bm25s over the texts of all windows of the remaining documents."""
     config = tiny_config.with_overrides(["chunk.tokens=8", "chunk.overlap=2", "hybrid.unit=window"])
     long = [Document(f"l{n}", f"{document.text} {DOCUMENTS[-n].text}") for n, document in enumerate(DOCUMENTS)]
     build_index(long, tmp_path / "index", config)

@@ -1,4 +1,4 @@
-"""BM25 kept on disk scores as BM25 just made, and as Lucene's formula says."""
+"""BM25 loaded from disk has the scores of a new BM25, and of Lucene's formula."""
 
 import logging
 import math
@@ -26,7 +26,7 @@ queries = st.lists(st.sampled_from([*WORDS, "zebra"]), max_size=5).map(" ".join)
 
 
 def by_formula(terms: Sequence[str], documents: Sequence[Sequence[str]]) -> list[float]:
-    """Lucene's BM25 (Kamphuis et al., ECIR 2020), a sum over the query's terms."""
+    """Return Lucene's BM25 (Kamphuis et al., ECIR 2020), a sum over the query's terms."""
     k1, b = PARAMETERS["k1"], PARAMETERS["b"]
     mean = sum(map(len, documents)) / len(documents)
     scores = []

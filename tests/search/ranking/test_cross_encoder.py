@@ -1,4 +1,4 @@
-"""A cross-encoder gives what sentence-transformers' `CrossEncoder` gives, and is the one that the recipe records."""
+"""A cross-encoder has the scores of sentence-transformers' `CrossEncoder`, and is the recipe's recorded model."""
 
 import json
 import shutil
@@ -40,7 +40,7 @@ def opened(model: Path, backend: str = "torch", **settings: object) -> CrossEnco
 
 
 def predicted(model: Path, pairs: Sequence[tuple[str, str]], length: int | None = None) -> Float64Array:
-    """What sentence-transformers gives, in float32."""
+    """Return the scores of sentence-transformers in float32."""
     transformers = pytest.importorskip("sentence_transformers")
     encoder = transformers.CrossEncoder(str(model), device="cpu", max_length=length, local_files_only=True)
     found: Float64Array = encoder.predict(list(pairs), show_progress_bar=False).astype(np.float64)
@@ -71,7 +71,7 @@ def test_the_scores_are_those_of_sentence_transformers(model: Path, backend: str
     ],
 )
 def test_cross_encoders_of_other_architectures_give_the_same(architecture: str, backend: str, tmp_path: Path) -> None:
-    """OpenVINO is not asked of ModernBERT's short windows: of a padded text it makes no numbers, and torch runs it."""
+    """OpenVINO returns NaN for padded texts with ModernBERT's short windows, so torch runs these models."""
     if backend == "openvino":
         pytest.importorskip("openvino")
     own: dict[str, Any] = {"sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity"}
@@ -271,7 +271,7 @@ def test_a_refit_records_the_hash_of_another_model_and_forgets_that_of_none(
 def test_the_recorded_model_keeps_its_settings_when_it_is_named(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And any other one reads as much as it can."""
+    """Any other model keeps its own length limit."""
     plain = BuildConfig(rerank=RerankConfig(model=str(model), max_length=24, depth=7, precision="float32"))
     recorded = with_recorded_hash(plain).rerank
     moved, other = (

@@ -1,4 +1,4 @@
-"""From rows to documents and groups, held against lists that are sorted by hand."""
+"""From rows to documents and groups, compared with lists sorted by hand."""
 
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -21,7 +21,7 @@ def ids_of(numbers: Sequence[int]) -> list[str]:
 
 
 def numbering(document_of: list[int] | None) -> Any:
-    """Rows are documents, or windows of these documents."""
+    """A numbering whose rows are documents, or windows of these documents."""
     if document_of is None:
         return SimpleNamespace(one_to_one=True, documents_of=lambda rows: rows)
     return SimpleNamespace(one_to_one=False, documents_of=lambda rows: np.array(document_of, np.int64)[rows])

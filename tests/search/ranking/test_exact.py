@@ -1,4 +1,4 @@
-"""Exact rankings against the obvious oracle, ties included, and the TREC runs they are written to."""
+"""Exact rankings compared with a simple oracle, ties included, and their TREC runs."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Near-duplicates folded under better hits, held against the rule written out: one document after another."""
+"""Near-duplicates folded under better hits, compared with the literal rule: one document after another."""
 
 import dataclasses
 import json
@@ -35,7 +35,7 @@ FOLD = 0.8
 
 
 def by_hand(ranked: Sequence[RankedDocument], vectors: Sequence[Any], k: int, fold: float) -> Shown:
-    """The rule as it is said. `vectors` are those of the ranked, in their order."""
+    """Apply the rule literally. `vectors` are those of the ranked documents, in their order."""
     stayed: list[int] = []
     under: dict[int, list[tuple[int, float]]] = {}
     for place in range(len(ranked)):
@@ -73,7 +73,7 @@ def shown(found: Sequence[RankedDocument]) -> Shown:
 def test_each_document_is_folded_under_the_closest_that_stays_above_it(
     angles: list[int], k: int, fold: float, block: int, lowest: int | None
 ) -> None:
-    """And as much of a ranking as is said to be enough gives the same answer as the whole."""
+    """The stated length of the ranking gives the same answer as the whole ranking."""
     vectors = np.array([(np.cos(angle / 12), np.sin(angle / 12)) for angle in angles], np.float32).reshape(-1, 2)
     ranked = [RankedDocument(document, 30.0 - document, document) for document in range(len(angles))]
 
@@ -98,7 +98,7 @@ def _folded(found: Sequence[RankedDocument]) -> int:
 
 
 def of_places(places: Sequence[int]) -> Callable[[int, Sequence[RankedDocument]], Vectors]:
-    """Documents in the same place have the same vector, others have nothing in common."""
+    """Documents in the same place have equal vectors, others are orthogonal."""
     unit = np.eye(max(places) + 1, dtype=np.float32)
     return lambda query, documents: unit[[places[one.document] for one in documents]]
 
@@ -130,7 +130,7 @@ def test_it_stops_at_the_lowest_score_and_when_every_group_is_there() -> None:
 
 
 def test_a_proof_is_of_what_folds_too() -> None:
-    """The third document tells that two stay; it is proved that none is before it once it beats what was not seen."""
+    """The third document shows that two stay. The answer is proved once its score beats the bound of unseen rows."""
     asked: list[tuple[list[int], int]] = []
     places = [0, 0, 1, 2, *range(3, 20)]
     wanted = Wanted(2, Groups(None, 20), True, Folding(0.9, of_places(places)))
@@ -144,7 +144,7 @@ def test_a_proof_is_of_what_folds_too() -> None:
 
 
 def documents() -> list[Document]:
-    """Texts in families: a few words are another's, some texts are the same."""
+    """Texts in families that share some words; some texts are equal."""
     draw = np.random.default_rng(3)
     found: list[Document] = []
     for number in range(COUNT):
@@ -158,7 +158,7 @@ def documents() -> list[Document]:
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Vectors of all words."""
+    """Word vectors for all words."""
     values = np.abs(np.random.default_rng(5).normal(size=(len(WORDS), 12))).round(3)
     path = tmp_path_factory.mktemp("table") / "words.txt"
     rows = zip(WORDS, values.tolist(), strict=True)
@@ -176,7 +176,7 @@ GONE = [f"d{number:03}" for number in range(0, COUNT, 11)]
 
 @pytest.fixture(scope="module")
 def index(table: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Several segments, and documents that are deleted."""
+    """An index with several segments and deleted documents."""
     folder = tmp_path_factory.mktemp("folding") / "index"
     build_index(documents()[:150], folder, recipe(table, index=IndexConfig(segment_rows=64)))
     add_documents(documents()[150:], folder)
@@ -239,7 +239,7 @@ def test_the_answer_is_the_rule_over_the_whole_ranking(
 
 
 def test_the_ranking_is_that_of_all_products(engine: SearchEngine) -> None:
-    """Nothing of the engine's but its vectors."""
+    """The oracle uses only the engine's vectors."""
     vectors = engine.index.vectors(np.arange(len(engine)))
     ids = engine.index.documents.ids(range(len(engine)))
     query = np.asarray(engine.embed([QUERY]))[0]

@@ -1,4 +1,4 @@
-"""Fusion: reciprocal ranks in exact fractions, convex combinations a document at a time, and what may not matter."""
+"""Fusion: reciprocal ranks in exact fractions, convex combinations per document, and invariances."""
 
 import dataclasses
 from fractions import Fraction
@@ -26,7 +26,7 @@ rankings = st.lists(st.lists(st.integers(0, 30), unique=True, max_size=30), max_
 
 
 def exact(lists: list[list[int]], depth: int, constant: int) -> dict[int, Fraction]:
-    """Cormack et al. (SIGIR 2009), equation 1, without rounding."""
+    """Return Cormack et al. (SIGIR 2009), equation 1, without rounding."""
     scores: dict[int, Fraction] = {}
     for document in {number for ranking in lists for number in ranking[:depth]}:
         ranks = [ranking.index(document) + 1 for ranking in lists if document in ranking[:depth]]
@@ -45,7 +45,7 @@ def test_scores_are_sums_of_reciprocal_ranks_best_first(lists: list[list[int]], 
 
 @given(rankings, st.integers(1, 40))
 def test_equal_sums_are_equal_numbers(lists: list[list[int]], depth: int) -> None:
-    """A sum that depended on the order of its terms would settle ties by which ranking came first."""
+    """If a sum depended on the order of its terms, the order of the rankings would break ties."""
     scores, expected = (
         {document: score for score, document in reciprocal_rank_fusion(lists, depth)},
         exact(lists, depth, 60),
@@ -57,7 +57,7 @@ def test_equal_sums_are_equal_numbers(lists: list[list[int]], depth: int) -> Non
 
 
 def test_ranks_one_two_seven_tie_in_any_order() -> None:
-    """Added up one after another in float64, 1/61 + 1/62 + 1/67 and 1/61 + 1/67 + 1/62 differ."""
+    """Summed in float64 one after another, 1/61 + 1/62 + 1/67 and 1/61 + 1/67 + 1/62 differ."""
     assert 1 / 61 + 1 / 62 + 1 / 67 != 1 / 61 + 1 / 67 + 1 / 62
     first, last = 100, 99
     found = {document: score for score, document in reciprocal_rank_fusion([
@@ -78,7 +78,7 @@ def test_the_order_of_the_rankings_does_not_matter(lists: list[list[int]], depth
 
 
 def test_a_worked_example() -> None:
-    """Second and first beats first and third; what one ranking lacks counts once."""
+    """Second and first beats first and third; a document missing in one ranking counts once."""
     found = reciprocal_rank_fusion([[7, 3, 5], [3, 9, 7]], depth=1000)
     expected = [(1 / 62 + 1 / 61, 3), (1 / 61 + 1 / 63, 7), (1 / 62, 9), (1 / 63, 5)]
     assert [document for _, document in found] == [document for _, document in expected]
@@ -95,7 +95,7 @@ def test_up_to_a_thousand_hits_the_first_ones_are_the_same_however_many_are_aske
 
 
 def test_scores_of_the_papers_constant_are_these_numbers() -> None:
-    """Golden: a run that was written once is judged the same for ever."""
+    """Golden: the figures of a stored run never change."""
     assert RRF_K == 60
     found = reciprocal_rank_fusion([[7, 3, 5], [3, 9, 7]], depth=2)
     assert found == [(0.03252247488101534, 3), (0.01639344262295082, 7), (0.016129032258064516, 9)]
@@ -109,8 +109,8 @@ tables = st.integers(1, 12).flatmap(lambda n: st.tuples(*[st.lists(values, min_s
 def test_from_what_chance_gives_to_the_best(
     table: tuple[list[float], list[float]], floor: float, deviation: float, weight: float
 ) -> None:
-    """The formula a document at a time. The best is a deviation above the floor at least, which keeps the order of what
-    lies below; without a deviation such a list says nothing."""
+    """The formula for each document. The best is at least a deviation above the floor, which keeps the order of lower
+    scores; without a deviation such a list has no effect."""
     near, words = table[0], [max(value, 0.0) for value in table[1]]
 
     def part(own: list[float], low: float, least: float, value: float) -> float:

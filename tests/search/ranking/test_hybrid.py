@@ -1,4 +1,4 @@
-"""Hybrid search by an oracle that scores every document in both lists; filters, windows, kinds of index, ties."""
+"""Hybrid search compared with an oracle that scores every document in both lists; filters, windows, indexes, ties."""
 
 import dataclasses
 import shutil
@@ -25,7 +25,7 @@ WORDS = ["whale", "sea", "sand", "bread", "bees", "glass", "steel", "bridge", "d
 
 
 def documents(count: int = 90) -> list[Document]:
-    """Random sentences; every third is a copy of the one before, under an id that sorts anywhere."""
+    """Return random sentences; every third is a copy of the one before, with a random id."""
     rng = np.random.default_rng(7)
     texts = [" ".join(rng.choice(WORDS, rng.integers(2, 30))) for _ in range(count)]
     texts = [texts[number - 1] if number % 3 == 2 else text for number, text in enumerate(texts)]
@@ -50,7 +50,7 @@ def index(base: Path, tmp_path: Path) -> Path:
 
 
 def oracle(engine: SearchEngine, query: str, config: HybridConfig, allowed: Any = None) -> list[tuple[float, str]]:
-    """Every document scored in both lists, one after another; those that chance gives as the index draws them."""
+    """Score every document in both lists, one after another, with the random documents of the index."""
     index = engine.index
     ids, numbering = list(index.documents.all_ids()), index.numbering
     vector = np.asarray(engine.embed([query]))[0].astype(np.float64)
@@ -93,7 +93,7 @@ def test_every_candidate_is_scored_in_both_lists(index: Path, scaling: Any, weig
 
 
 def test_a_document_that_one_list_missed_has_both_its_scores(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With lists of four the order of eight at most is that of all documents, cut to these."""
+    """With lists of four, the order of at most eight documents is that of all documents, restricted to these."""
     monkeypatch.setattr(fusion, "DEPTH", 4)
     engine = SearchEngine(index)
     every = {name: score for score, name in oracle(engine, QUERIES[0], HybridConfig())}
@@ -179,7 +179,7 @@ def test_reciprocal_ranks_have_both_parts_too(index: Path) -> None:
 
 
 def test_vectors_alone_and_words_alone(index: Path) -> None:
-    """Behind a filter too that leaves only what chance does better than."""
+    """Also with a filter that leaves only documents below the mean of random documents."""
     engine = SearchEngine(index)
     near = engine.search(QUERIES[0], 200)
     assert [hit.id for hit in engine.search(QUERIES[0], 200, hybrid=True, hybrid_weight=1)] == [hit.id for hit in near]
@@ -194,7 +194,7 @@ def test_vectors_alone_and_words_alone(index: Path) -> None:
 
 
 def test_where_words_alone_count_no_vectors_are_searched(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They would go on giving documents without a word of the query, up to the last."""
+    """Vectors would keep returning documents without a word of the query."""
     engine, reached = SearchEngine(index), list[int]()
     best = BM25Index.best
     monkeypatch.setattr(Index, "search", lambda *_: pytest.fail("vectors were searched"))
@@ -209,7 +209,7 @@ def test_where_words_alone_count_no_vectors_are_searched(index: Path, monkeypatc
 def test_vectors_that_are_all_alike_say_nothing(
     tmp_path: Path, tiny_config: BuildConfig, copies: int, scaling: Any
 ) -> None:
-    """Their scores differ by rounding alone, which no scale may make anything of."""
+    """Their scores differ only by rounding, which no scale may enlarge."""
     alike = [Document(f"{number}", "river sea mountain") for number in range(copies)]
     build_index(alike, tmp_path / "index", tiny_config.with_overrides([f"hybrid.scaling={scaling}"]))
     hits = SearchEngine(tmp_path / "index").search("sea of trouble", 20, hybrid=True)
@@ -218,7 +218,7 @@ def test_vectors_that_are_all_alike_say_nothing(
 
 
 def test_of_a_query_without_a_word_that_the_encoder_knows_words_alone_count(tmp_path: Path) -> None:
-    """A table of token vectors, and BM25 of all words: what the vector of nothing is close to is not found."""
+    """A table of token vectors, and BM25 of all words: neighbours of the zero vector are not hits."""
     table = tmp_path / "table.txt"
     table.write_text("".join(f"{word} {number} {number % 3} 1\n" for number, word in enumerate(WORDS)))
     config = BuildConfig(encoder=EncoderConfig(kind="static", model=str(table)))
@@ -240,7 +240,7 @@ def test_parts_are_in_json_where_there_are_some(index: Path) -> None:
 
 
 def test_the_ranker_may_be_told_another_fusion(index: Path) -> None:
-    """As measuring does: nothing of the recipe changes."""
+    """As in measurements: the recipe stays unchanged."""
     opened = SearchEngine(index).index
     for config in (HybridConfig(fusion="rrf"), HybridConfig(weight=0.9)):
         other = DocumentRanker(opened, config)

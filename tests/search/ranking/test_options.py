@@ -1,4 +1,4 @@
-"""What may be asked: each field is looked at before anything is searched, and nothing empty means everything."""
+"""Search options: every field is checked before the search, and no empty value means "all"."""
 
 import json
 from collections.abc import Callable, Iterator

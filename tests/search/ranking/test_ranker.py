@@ -1,4 +1,4 @@
-"""What a question may ask for: filters, groups, neighbours, vectors, lowest scores; each against an oracle."""
+"""Filters, groups, neighbours, vectors and lowest scores, each compared with an oracle."""
 
 import json
 from collections.abc import Callable
@@ -30,7 +30,7 @@ QUERY = "text about whales"
 
 @pytest.fixture(scope="module")
 def index(tmp_path_factory: pytest.TempPathFactory, tiny_model: Callable[[str], Path]) -> Path:
-    """A corpus with a history, so that live numbers are not stored ones."""
+    """An index with a history, so that live numbers differ from stored numbers."""
     from indexer.recipe.config import StoreConfig
 
     folder = tmp_path_factory.mktemp("finding") / "index"
@@ -48,7 +48,7 @@ def engine(index: Path) -> SearchEngine:
 
 @pytest.fixture(scope="module")
 def everything(engine: SearchEngine) -> list[Hit]:
-    """All documents for the query, best first: what every narrower question is a part of."""
+    """Return all documents for the query, best first; every narrower answer is a part of these."""
     hits = engine.search(QUERY, 100)
     assert len(hits) == 58
     return hits
@@ -119,7 +119,7 @@ def test_neighbours_are_the_closest_others_by_the_documents_own_vector(engine: S
 
 @pytest.fixture(scope="module")
 def chunked(tmp_path_factory: pytest.TempPathFactory, tiny_model: Callable[[str], Path]) -> SearchEngine:
-    """Documents of one window to several, some of them deleted again."""
+    """An index of documents with one window to several, some of them deleted."""
     folder, words = tmp_path_factory.mktemp("chunked") / "index", "whale song of the deep sea library data for singing"
     documents = [Document(f"c{n:02}", " ".join((words.split() * 4)[n % 7 : 9 + n])) for n in range(28)]
     encoder = EncoderConfig(model=str(tiny_model("bert")), max_length=32, precision="float32")
@@ -169,7 +169,7 @@ def test_hybrid_ranks_by_both_lists(engine: SearchEngine) -> None:
     assert all(hit.metadata["year"] > 1995 for hit in hits)
     assert all(hit.score <= 1 and hit.parts is not None for hit in hits)
     assert hits == sorted(hits, key=lambda hit: (-hit.score, hit.id))
-    with pytest.raises(ConfigError, match="do not go together"):
+    with pytest.raises(ConfigError, match="min_score cannot be combined with hybrid"):
         engine.search(QUERY, hybrid=True, min_score=0.5)
 
 
@@ -254,7 +254,7 @@ def test_exact_segments_are_searched_on_a_device_with_the_same_answers(
 def test_hybrid_groups_are_filled_beyond_the_depth_of_its_lists(
     index: Path, everything: list[Hit], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Three colours and twelve documents without: fifteen hits, though the first lists hold but four documents."""
+    """Three colours and twelve documents without: fifteen hits, although the first lists have only four documents."""
     from search.ranking import fusion
 
     engine = SearchEngine(index)
@@ -302,7 +302,7 @@ def test_what_cannot_be_asked_shows_before_words_are_counted(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([QUERY, "--exact", "--recall", "0.9"], "--exact finds everything anyway"),
+        ([QUERY, "--exact", "--recall", "0.9"], "--recall cannot be combined with --exact"),
         (["--like", "d09", "--hybrid"], "--hybrid needs TEXT"),
     ],
 )

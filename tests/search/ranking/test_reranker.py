@@ -1,4 +1,4 @@
-"""Reranking: the first hits in the reranker's order, and nothing else is changed."""
+"""Reranking: the first hits in the reranker's order, all else unchanged."""
 
 import dataclasses
 import json
@@ -156,7 +156,7 @@ def test_a_window_is_what_is_read_where_documents_are_chunked(config: BuildConfi
 
 
 def test_words_find_what_a_random_encoder_does_not(engine: SearchEngine) -> None:
-    """The stand-in knows which document a question means, a tiny random encoder does not."""
+    """The stand-in knows the document that a query means; a tiny random encoder does not."""
     meant = {"how do whales sing": "d0", "yeast makes dough rise": "d2", "bees dance flowers": "d6"}
     ranks = {
         depth: [ids(engine.search(query, k=ALL, rerank_depth=depth)).index(name) for query, name in meant.items()]
@@ -294,7 +294,7 @@ def copied(folder: Path, tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--rerank", "m", "--no-rerank", "x"], "--no-rerank leaves hits as they are found; leave out --rerank."),
+        (["--rerank", "m", "--no-rerank", "x"], "--no-rerank turns reranking off; leave out --rerank."),
         (["--rerank-depth", "0", "x"], "0 is not in the range 1<=x<=1000"),
         (["--rerank-depth", "5", "--like", "d1"], "--rerank needs TEXT"),
         (["--rerank", " ", "x"], "the name of the cross-encoder is blank"),

@@ -1,4 +1,4 @@
-"""Which terms a text has: languages, stop words, and identifiers taken apart."""
+"""The terms of a text: languages, stop words, and parts of identifiers."""
 
 import unicodedata
 from typing import Any
@@ -59,7 +59,7 @@ def test_code_has_the_parts_of_identifiers_beside_the_whole(text: str, expected:
     ],
 )
 def test_marks_belong_to_their_words(language: str, text: str) -> None:
-    """Vowel signs, accents and points: as many terms as words, and unstemmed the words themselves, composed."""
+    """Vowel signs, accents and points: as many terms as words, and unstemmed the composed words themselves."""
     assert len(terms(text, language=language)) == len(text.split())
     assert terms(text, language="none") == unicodedata.normalize("NFC", text).split()
     assert terms(text, language="none", terms="code") == terms(text, language="none")

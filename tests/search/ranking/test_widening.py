@@ -1,4 +1,4 @@
-"""The one loop that asks for more: how far it goes, for whom, and when it stops."""
+"""The widening loop: how far it searches, for which queries, and when it stops."""
 
 import math
 
@@ -12,12 +12,12 @@ from search.ranking.ranker import Candidates, EncodedQueries, Source, Wanted, co
 
 
 def ranked(*documents: int) -> list[RankedDocument]:
-    """Documents with falling scores: 1, 0.5, 0.25, ..."""
+    """Return documents with falling scores: 1, 0.5, 0.25, ..."""
     return [RankedDocument(document, 0.5**place, document) for place, document in enumerate(documents)]
 
 
 def prefixes(lists: list[list[int]], asked: list[tuple[list[int], int]], bound: float = -math.inf) -> Source:
-    """At reach r the first r documents of each list; complete once the reach is as long."""
+    """Return the first r documents of each list at reach r; complete once the reach is as long."""
 
     def source(pending: list[int], reach: int) -> list[Candidates]:
         asked.append((list(pending), reach))

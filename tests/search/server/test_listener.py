@@ -316,7 +316,7 @@ def test_a_server_that_is_stopped_answers_what_it_was_asked(signalled: signal.Si
             assert until_closed(taken).startswith(b"HTTP/1.1 200")
         out, err = server.process.communicate(timeout=PATIENCE)
         assert (server.process.returncode, out) == (0, "")
-        assert re.fullmatch(rf"{TIME} INFO stopped; requests that were open have been answered\n", err)
+        assert re.fullmatch(rf"{TIME} INFO stopped; all open requests were answered\n", err)
 
 
 @pytest.mark.check

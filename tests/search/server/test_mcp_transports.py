@@ -297,7 +297,7 @@ def test_what_cannot_be_served_is_told(library: Path, tmp_path: Path, monkeypatc
     assert "nowhere" in done.stderr
     done = isotrope("mcp", library, "--port", "8081")
     assert done.returncode == 2
-    assert "--port is for a server that listens: add --http" in done.stderr
+    assert "--port is for a server over HTTP. Fix: add --http" in done.stderr
     monkeypatch.setitem(sys.modules, "mcp", None)
     done = isotrope("mcp", library)
     assert done.returncode == 1

@@ -114,7 +114,7 @@ def test_a_query_that_was_cut_says_so(server: LiveServer) -> None:
         ({"query": "a", "where": "1=1; drop table x"}, 422, ""),
         ({"query": "a", "where": "read_text('/etc/passwd') = ''"}, 422, ""),
         ({"query": "a", "group_by": "yaer"}, 422, 'did you mean "year"?'),
-        ({"query": "a", "hybrid": True, "min_score": 0.5}, 422, "do not go together"),
+        ({"query": "a", "hybrid": True, "min_score": 0.5}, 422, "min_score cannot be combined with hybrid"),
         ({"like": "d1", "hybrid": True}, 422, "compares words"),
         ({"like": "d11"}, 404, 'tests: holds no document with id "d11" (did you mean "d1"?)'),
         ({"query": "a", "fold": 0.4}, 422, "fold: "),

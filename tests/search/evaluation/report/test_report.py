@@ -217,7 +217,7 @@ STS = [
             [{"setting": "b", "against": "a", "difference": 1.5, "low": -0.5, "high": 3.0, "decided": False}],
             ["Entailment (RTE)",
              "277 pairs, fit task", "mean -1 raw 57.04 [51.60, 62.80] at 0.750 60.29 [54.50, 66.00] at 0.824",
-             "always the commoner label: 52.70", "b a +1.50 [-0.50, +3.00] no"],
+             "always the more common label: 52.70", "b a +1.50 [-0.50, +3.00] no"],
         ),
         (
             [row | {"model": model, "spearman": value} for model, value in [("one", 11.0), ("two", 22.0)]

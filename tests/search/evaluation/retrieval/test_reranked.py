@@ -121,7 +121,7 @@ def test_the_command_line_prints_gain_interval_and_milliseconds(cli: Cli, index:
     assert "reranked by" in shown
     refused = cli("--index", index, "--rerank-depth", "5")
     assert refused.returncode == 2
-    assert "name one by --rerank MODEL" in " ".join(refused.stderr.split())
+    assert "add --rerank MODEL" in " ".join(refused.stderr.split())
     blank = cli("--index", index, "--rerank", " ")
     assert "the name of the cross-encoder is blank" in blank.stderr
 
