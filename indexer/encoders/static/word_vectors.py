@@ -73,7 +73,7 @@ def read_word_vectors(path: Path) -> Iterator[tuple[list[bytes], Float32Array]]:
             else:
                 yield from parse_text(path, rest, layout.dim, layout.stated)
     except BrokenFile as broken:
-        raise ModelError(f"{path}: {broken.what.rpartition(';')[0]}. Way out: {broken.way_out}.") from broken
+        raise ModelError(f"{path}: {broken.what.rpartition(';')[0]}. Fix: {broken.way_out}.") from broken
     except CorpusError as error:
         raise ModelError(str(error)) from error
 

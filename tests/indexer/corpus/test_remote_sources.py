@@ -150,7 +150,7 @@ def test_a_connection_that_is_cut_loses_nothing(storage: Storage, bucket: str) -
 def test_a_file_that_is_written_anew_meanwhile_is_refused(bucket: str) -> None:
     file = RemoteFile(f"{bucket}/in/a.jsonl.gz")
     open_bucket(bucket).put("in/a.jsonl.gz", b"other")
-    with pytest.raises(CorpusError, match=r"a.jsonl.gz: was written anew while it was read"):
+    with pytest.raises(CorpusError, match=r"a.jsonl.gz: changed while it was read"):
         file.read(10)
 
 
@@ -159,7 +159,7 @@ def test_a_file_that_is_written_anew_meanwhile_is_refused(bucket: str) -> None:
     [
         ("in/a.jsonl.g", r'no such file or folder; did you mean "s3://test-\w+/in/a.jsonl.gz"\?'),
         ("in/*.xml", "this pattern matches no file"),
-        ("in/readme.md", r"s3://test-\w+/in/readme.md: unknown type of file"),
+        ("in/readme.md", r"s3://test-\w+/in/readme.md: unknown file type"),
         ("in/index", "is an index, not a corpus"),
     ],
 )
@@ -171,5 +171,5 @@ def test_what_is_no_corpus_is_named(bucket: str, source: str, message: str) -> N
 def test_urls_that_name_no_bucket(bucket: str) -> None:
     with pytest.raises(StoreError, match="there is no such bucket"):
         read_corpus("s3://no-such-bucket/docs.jsonl")
-    with pytest.raises(ConfigError, match='"gs://" names no bucket'):
+    with pytest.raises(ConfigError, match='"gs://" has no bucket'):
         read_corpus("gs://")

@@ -233,7 +233,7 @@ def test_what_was_trained_for_another_encoder_or_otherwise_is_refused(
         load_encoder(gone)
     with pytest.raises(ConfigError, match="takes nothing that was trained"):
         EncoderConfig(pooling="mean", fitted=str(trained))
-    with pytest.raises(ExistsError, match="is already there"):
+    with pytest.raises(ExistsError, match="already exists"):
         train_encoder(MANY, trained, static)
 
 
