@@ -19,8 +19,6 @@ def recipe_names() -> list[str]:
 def recipe_path(named: str | Path) -> Path:
     """Return the file of a recipe: a word without folder and suffix is a shipped recipe, anything else a path.
 
-    Raises ConfigError for an unknown name.
-
     Raises ConfigError for a name that no recipe has.
     """
     path = Path(named)

@@ -111,7 +111,6 @@ def with_moved_settings(data: Mapping[str, Any], used_only: bool) -> dict[str, A
 
     Manifests contain every setting of every paper: with `used_only` the settings of unused methods are dropped, so that
     no paper is imported for them.
-
     """
     moved: dict[str, Any] = {name: dict(value) if isinstance(value, Mapping) else value for name, value in data.items()}
     uses = {

@@ -57,7 +57,7 @@ def test_moments_of_two_points_are_those_worked_out_by_hand() -> None:
 
 
 def test_rows_that_are_not_finite_make_no_noise() -> None:
-    """They are for the gate of the build to refuse."""
+    """The build gate rejects such rows."""
     assert not np.isfinite(Moments.of(np.array([[np.inf, 1.0], [0.0, 1.0]])).covariance[0, 0])
 
 

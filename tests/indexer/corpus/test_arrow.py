@@ -1,4 +1,4 @@
-"""Parquet and Arrow files: what their types become, and files and rows that are damaged."""
+"""Parquet and Arrow files: their types as Python values, and damaged files and rows."""
 
 import json
 import os
@@ -29,7 +29,7 @@ from tests.indexer.corpus.corpus_files import GOOD, check, refusal, without_bad_
 def test_a_null_in_a_vector_costs_the_rows_around_it_and_not_the_whole_batch(
     fixed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Arrow files hold batches of any number of rows, which are read slice by slice."""
+    """Arrow files contain batches of any number of rows, which are read in slices."""
     rows, dim, checks = 3 * arrow.BATCH_ROWS, 4, list[int]()
     values = pa.array(np.arange(rows * dim, dtype=np.float32), mask=np.arange(rows * dim) == 4 * arrow.BATCH_ROWS + 2)
     offsets = pa.array(np.arange(0, rows * dim + 1, dim), pa.int32())
@@ -120,7 +120,7 @@ def test_flipped_bits_are_rejected_and_never_followed(
         try:
             count = sum(1 for _ in corpus)
         except CorpusError:
-            continue  # a column name that is no longer what it was
+            continue  # a changed column name
         assert count <= 50
 
 

@@ -1,4 +1,4 @@
-"""Documents without ids are called by their content: the same one tomorrow, in another file, in another order."""
+"""Documents without ids get a hash of their content: the same tomorrow, in another file and in another order."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""Every kind of bad row: refused with file, line, id and the way out, or left out, counted and listed."""
+"""Every kind of bad row: an error with file, line, id and fix, or skipped, counted and listed."""
 
 import json
 import tempfile

@@ -1,4 +1,4 @@
-"""Types of metadata: how they are found, merged, written down and made canonical."""
+"""Types of metadata: inferred, merged, written and made canonical."""
 
 import json
 from datetime import UTC, date, datetime, time
@@ -41,7 +41,7 @@ EVERY_TYPE: dict[str, Any] = {
 
 
 def conflict(*values: Any) -> str:
-    """The message when the last value meets the others, each from a place called f:1, f:2 and so on."""
+    """Return the message for the last value after the others, each at a place f:1, f:2 and so on."""
     types = SchemaBuilder()
     *fitting, last = values
     for number, value in enumerate(fitting, 1):
@@ -208,7 +208,7 @@ def test_parts_merge_to_the_schema_of_the_whole(rows: list[dict[str, Any]], cut:
     try:
         whole = infer_schema(rows)
     except BadRow:
-        return  # what conflicts is the other tests' matter
+        return  # other tests cover conflicts
     assert merge_schemas([infer_schema(rows[:cut]), infer_schema(rows[cut:])]) == whole
 
 

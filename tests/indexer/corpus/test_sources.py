@@ -1,4 +1,4 @@
-"""From what the user names to the files that are read, in their order; what is no source is refused."""
+"""From the user's sources to the files that are read, in order; other paths are errors."""
 
 import gzip
 import io
@@ -43,7 +43,7 @@ def test_a_folder_that_cannot_be_listed_is_named_itself(tmp_path: Path, monkeypa
     write(tmp_path, "docs/locked/a.txt", "x")
     original = os.scandir
 
-    def scandir(path: Any) -> Any:  # the tests may run as root, who may list everything
+    def scandir(path: Any) -> Any:  # tests may run as root, which can list everything
         if Path(path).name == "locked":
             raise PermissionError(13, "Permission denied", str(path))
         return original(path)

@@ -1,4 +1,4 @@
-"""The bytes of a source: long lines, compression bombs and broken streams are met in bounded memory."""
+"""The bytes of a source: long lines, compression bombs and broken streams in bounded memory."""
 
 import bz2
 import gzip
@@ -25,7 +25,7 @@ def test_a_line_of_100_megabytes_is_passed_over_in_bounded_memory(tmp_path: Path
     path = tmp_path / "docs.jsonl"
     with path.open("wb") as file:
         file.write(GOOD[0].encode() + b'\n{"_id": "b", "text": "')
-        file.truncate(100_000_000)  # a hole: no disk is used
+        file.truncate(100_000_000)  # a hole, which uses no disk
         file.seek(0, os.SEEK_END)
         file.write(b"\n" + GOOD[1].encode() + b"\n")
     tracemalloc.start()

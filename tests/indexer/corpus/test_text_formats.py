@@ -1,4 +1,4 @@
-"""JSON, CSV, TSV and plain text that are malformed: refused with file and line, and no other row is lost."""
+"""Malformed JSON, CSV, TSV and plain text: errors with file and line, and no other row is lost."""
 
 from collections import Counter
 from pathlib import Path
@@ -146,7 +146,7 @@ def test_malformed_csv(tmp_path: Path, bad: str, what: str) -> None:
         (['b,"open'], "the quote opened on line 3 is not closed", [3]),
         (
             ['b,"open', "c,last", 'd,"quoted"', "e,more"],
-            "',' expected after '\"' on line 5, in the field of the quote opened on line 3; lines 4 to 5 are read again",
+            "',' expected after '\"' on line 5, in the field of the quote opened on line 3; lines 4 to 5 are read",
             [3],
         ),
         # the record begins on line 3, its open quote on line 4
@@ -180,7 +180,7 @@ def test_a_record_of_csv_is_bounded_and_so_is_the_work_for_open_quotes(
     path = write(tmp_path, "docs.csv", "\n".join(["id,text", 'a,"open', *rows]))
     assert "opened on line 2 is not closed; lines 3 to 79 are read again" in refusal(path)
     assert without_bad_rows(path)[:2] == ([f"d{number}" for number in range(200)], {"malformed": 1})
-    # lines that leave a quote open whether they are met inside one or outside
+    # lines that leave a quote open both inside and outside of a quoted field
     hostile = write(tmp_path, "hostile.csv", "id,text\n" + 'a","b\n' * 2000 + "c,last\n")
     kept, _, entries = without_bad_rows(hostile)
     assert kept == ["c"]

@@ -1,4 +1,4 @@
-"""Embeddings that come with a corpus: which files hold them, how they are told apart, and every bad one refused."""
+"""Embeddings in a corpus: their files, their formats, and an error for every bad one."""
 
 import gzip
 import json
@@ -27,7 +27,7 @@ GOOD = [[1.0, 0.5, -2.0], [0.0, 3.0, 0.25]]
 
 
 def parquet(folder: Path, column: pa.Array, ids: list[str] | None = None) -> Path:
-    """A file of ids and vectors and nothing else."""
+    """Write a file with only ids and vectors."""
     path = folder / "docs.parquet"
     names = ids or [chr(ord("a") + place) for place in range(len(column))]
     pq.write_table(pa.table({"id": pa.array(names), "vector": column}), path)
@@ -35,7 +35,7 @@ def parquet(folder: Path, column: pa.Array, ids: list[str] | None = None) -> Pat
 
 
 def array(folder: Path, rows: Any, ids: str | None = None, name: str = "X") -> Path:
-    """X.npy, and X.ids.txt with the ids given or a letter each."""
+    """Write X.npy and X.ids.txt, with the given ids or a letter each."""
     np.save(folder / f"{name}.npy", np.asarray(rows, np.float32) if isinstance(rows, list) else rows)
     letters = "".join(f"{chr(ord('a') + place)}\n" for place in range(len(rows)))
     write(folder, f"{name}.ids.txt", letters if ids is None else ids)
@@ -47,11 +47,11 @@ def read(*sources: Path, **options: Any) -> list[Document]:
 
 
 def vectors(documents: list[Document]) -> npt.NDArray[np.float32]:
-    """The vectors, one below the other."""
+    """Return the vectors of documents, stacked."""
     return np.stack([document.vector for document in documents if document.vector is not None])
 
 
-# --- what is read
+# --- good vectors
 
 
 LIST_TYPES = [
@@ -100,7 +100,7 @@ def test_tensors_of_one_axis_are_vectors(tmp_path: Path) -> None:
 def test_rows_keep_their_vectors_however_the_file_is_cut(
     tmp_path_factory: pytest.TempPathFactory, rows: list[list[float]], batch: int, fixed: bool
 ) -> None:
-    """Slices of Arrow columns share one buffer of numbers, so each must find its own part of it."""
+    """Slices of Arrow columns share one buffer of numbers, of which each must read its own part."""
     path = tmp_path_factory.mktemp("cut") / "docs.arrow"
     kind = pa.list_(pa.float32(), 2) if fixed else pa.list_(pa.float32())
     table = pa.table({"id": [str(row) for row in range(len(rows))], "vector": pa.array(rows, kind)})
@@ -296,7 +296,7 @@ def test_a_list_of_ids_is_part_of_the_corpus_and_never_written_over(tmp_path: Pa
         check_kept(tmp_path / "X.ids.txt", corpus=read_corpus(path, config=WITH_VECTORS))
 
 
-# --- bad vectors, each in every format that can hold it
+# --- bad vectors, each in every format that can contain it
 
 JSON_ROWS = [
     ("null", 'the vector "vector" is null'),
@@ -382,7 +382,7 @@ def test_lengths_must_agree_across_files(tmp_path: Path) -> None:
     assert f"Y.npy:1: the vector has 2 numbers, but that at {tmp_path / 'X.npy'}:1 has 3" in message
 
 
-# --- documents handed over
+# --- documents from a program
 
 
 def given_documents(*documents: Document, config: CorpusConfig = WITH_VECTORS) -> list[Document]:

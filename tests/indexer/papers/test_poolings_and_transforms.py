@@ -100,7 +100,7 @@ def test_one_direction_is_removed_after_sif_unless_the_recipe_says_otherwise(
 
 @pytest.mark.parametrize("changes", [{"dim": 3}, {"shrinkage": 0.5}, {"remove": 1}])
 def test_other_kinds_refuse_what_only_whitening_has(changes: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match='kind is "flow", which has nothing for'):
+    with pytest.raises(ConfigError, match='kind is "flow", which does not use'):
         WhiteningConfig(kind="flow", **changes)
 
 

@@ -1,4 +1,4 @@
-"""What is a URL, what is a path, and what is neither: nothing mistyped becomes a path silently."""
+"""URLs, paths and neither: no mistyped URL silently becomes a path."""
 
 import errno
 import hashlib

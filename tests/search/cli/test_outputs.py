@@ -365,5 +365,5 @@ def test_a_command_line_that_is_no_text_is_told_on_one_line_of_text() -> None:
         {"corpus": {"drop": ["a", "\udc80"]}},
         {"corpus": {"columns": {"\udc80": "int"}}},
     ):
-        with pytest.raises(ConfigError, match="which is not UTF-8 text"):
+        with pytest.raises(ConfigError, match="which is not UTF-8"):
             BuildConfig.from_dict(section)
