@@ -132,7 +132,8 @@ class RowMapper:
 
     def _document(self, identifier: str, row: Row, values: dict[str, Any], roles: ColumnRoles) -> Document:
         check_string(identifier, roles.id)
-        title = _title(values[roles.title], roles.title) if roles.title else None
+        title = values[roles.title] if roles.title else None
+        title = None if title is None else _checked_text(title, roles.title, "title")
         text = self._text(row, values, roles)
         metadata = {}
         for name in roles.metadata:
@@ -171,13 +172,9 @@ class RowMapper:
             return ""
         if text is None:
             raise BadRow("text", f'"{roles.text}" is null')
-        if not isinstance(text, str):
-            raise BadRow("text", f'"{roles.text}" is {type_in_words(text)}, not text', _as_text(roles.text))
-        check_string(text, roles.text)
-        return text
+        return _checked_text(text, roles.text, "text")
 
     def _missing(self, role: str, columns: Collection[str]) -> str:
-        """Describe a missing role: the expected columns, the present ones and their use."""
         present = ", ".join(f'"{name}"' for name in columns) or "none"
         named = getattr(self._config, f"{role}_column")
         expected = (named,) if named else TEXT_COLUMNS
@@ -261,11 +258,9 @@ def _identifier(value: Any, column: str) -> str:
     return value
 
 
-def _title(value: Any, column: str) -> str | None:
-    if value is None:
-        return None
+def _checked_text(value: Any, column: str, role: str) -> str:
     if not isinstance(value, str):
-        raise BadRow("title", f'"{column}" is {type_in_words(value)}, not text', _as_text(column))
+        raise BadRow(role, f'"{column}" is {type_in_words(value)}, not text', _as_text(column))
     check_string(value, column)
     return value
 
@@ -362,11 +357,6 @@ def _date(value: Any) -> date:
 
 
 _CONVERTERS: dict[str, Callable[[Any], Any]] = {
-    "string": _string,
-    "int": _int,
-    "float": _float,
-    "bool": _bool,
-    "timestamp": _timestamp,
-    "date": _date,
+    "string": _string, "int": _int, "float": _float, "bool": _bool, "timestamp": _timestamp, "date": _date,
     "json": lambda value: parse_json(value) if isinstance(value, str) else value,
-}
+}  # fmt: skip

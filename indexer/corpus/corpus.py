@@ -188,7 +188,6 @@ class _Pass:
                     yield located
 
     def _take(self, item: Row | Header | BadRow | BlankLine, number: int) -> LocatedDocument | None:
-        """Return the item with its Document, if it makes one. Raises BadRow."""
         if isinstance(item, Row):
             try:
                 return self._document(item, number), item, self._files[number]
@@ -242,19 +241,13 @@ class _Pass:
 
 
 def _read(file: SourceFile, config: CorpusConfig) -> RowStream:
-    match file.format:
-        case "jsonl":
-            return read_jsonl(file)
-        case "csv":
-            return read_csv(file)
-        case "tsv":
-            return read_tsv(file)
-        case "text":
-            return read_text(file, config.text_column or "text")
-        case "npy":
-            return read_npy(file, config.vector_column, *_id_list(file, config))
-        case _:
-            return read_arrow(file, config.columns, config.vector_column)
+    if file.format == "text":
+        return read_text(file, config.text_column or "text")
+    if file.format == "npy":
+        return read_npy(file, config.vector_column, *_id_list(file, config))
+    if reader := {"jsonl": read_jsonl, "csv": read_csv, "tsv": read_tsv}.get(file.format):
+        return reader(file)
+    return read_arrow(file, config.columns, config.vector_column)
 
 
 def _id_list(file: SourceFile, config: CorpusConfig) -> tuple[SourceFile, RowStream]:

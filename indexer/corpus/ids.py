@@ -115,16 +115,10 @@ class UniqueIds:
 
     def _next_number(self, identifier: str) -> int:
         """Return the next free number. Numbers have no gaps, so bisection finds it if it is not cached."""
-        taken = self._numbers.get(identifier, 1)
-        free = taken + 1
-        while self._is_taken(identifier, free):
-            taken, free = free, 2 * free
-        while free - taken > 1:
-            middle = (taken + free) // 2
-            if self._is_taken(identifier, middle):
-                taken = middle
-            else:
-                free = middle
+        low = high = self._numbers.get(identifier, 1) + 1
+        while self._is_taken(identifier, high):
+            low, high = high + 1, 2 * high
+        free = bisect_left(range(high), True, lo=low, key=lambda number: not self._is_taken(identifier, number))
         if len(self._numbers) >= _REMEMBERED:
             self._numbers.clear()
         self._numbers[identifier] = free
@@ -183,7 +177,6 @@ class SeenIds:
         self._note(new)
 
     def _note(self, new: "_Run") -> None:
-        """Add a run to the filter, which grows with the ids."""
         runs, bits = [new], (_FILTER_BITS * len(self) - 1).bit_length()
         if bits > 64 - self._shift:
             runs, self._filter, self._shift = self._runs, bytearray(1 << (bits - 3)), 64 - bits
@@ -223,11 +216,8 @@ def _sorted_run(upper: _UInt64s, lower: _UInt64s, positions: _UInt64s) -> _Run:
 
 
 def _merge(a: _Run, b: _Run) -> _Run:
-    return _sorted_run(
-        np.concatenate([a.upper, b.upper]),
-        np.concatenate([a.lower, b.lower]),
-        np.concatenate([a.positions, b.positions]),
-    )
+    pairs = ((a.upper, b.upper), (a.lower, b.lower), (a.positions, b.positions))
+    return _sorted_run(*map(np.concatenate, pairs))
 
 
 def _to_json(value: Any) -> Any:

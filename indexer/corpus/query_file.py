@@ -76,18 +76,13 @@ def read_query_vectors(
         )
     if not len(array):
         raise error(f"{where}{path}: no query; expected at least one row.")
-    try:
-        return np.stack([_row(array[row], row) for row in range(len(array))])
-    except BadRow as bad:
-        raise error(f"{where}{path}:{bad.line}: {bad.what}.") from None
-
-
-def _row(numbers: npt.NDArray[np.floating], row: int) -> QueryEmbeddings:
-    try:
-        return to_vector(numbers, "query")
-    except BadRow as bad:
-        bad.line = row + 1
-        raise
+    vectors = []
+    for number, row in enumerate(array, start=1):
+        try:
+            vectors.append(to_vector(row, "query"))
+        except BadRow as bad:
+            raise error(f"{where}{path}:{number}: {bad.what}.") from None
+    return np.stack(vectors)
 
 
 def is_npy(path: str | Path) -> bool:

@@ -72,13 +72,9 @@ class BadRow(CorpusError):  # noqa: N818 - yielded as a value as often as raised
 
     def __init__(self, reason: str, what: str, way_out: str = FIX_ROW, *, line: int = 0, raw: bytes | str = "") -> None:
         super().__init__(f"{what}. Fix: {way_out}.")
-        self.reason = reason
-        self.what = what
-        self.way_out = way_out
-        self.line = line
+        self.reason, self.what, self.way_out, self.skip_hint = reason, what, way_out, SKIP_ROWS
+        self.line, self.raw = line, raw
         self.id: str | None = None
-        self.raw = raw
-        self.skip_hint = SKIP_ROWS
 
     def message(self, path: str) -> str:
         """Return the error as one line: place, finding and fixes."""

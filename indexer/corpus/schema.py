@@ -42,13 +42,9 @@ _TYPES: dict[str, tuple[type | None, pa.DataType | None, str]] = {  # Python's, 
 _TYPE_NAMES = {python: name for name, (python, _, _) in _TYPES.items() if python}  # one Arrow type each
 _ARROW_TYPES = {name: arrow for name, (_, arrow, _) in _TYPES.items() if arrow is not None}
 _CONVERSIONS = {  # the conversion of text to an Arrow type
-    "int": pa.types.is_integer,
-    "float": pa.types.is_floating,
-    "bool": pa.types.is_boolean,
-    "timestamp": pa.types.is_timestamp,
-    "date": pa.types.is_date,
-    "json": pa.types.is_nested,
-}
+    "int": pa.types.is_integer, "float": pa.types.is_floating, "bool": pa.types.is_boolean,
+    "timestamp": pa.types.is_timestamp, "date": pa.types.is_date, "json": pa.types.is_nested,
+}  # fmt: skip
 _SCALARS = {"bool": bool, "int64": int, "float64": float, "string": str}
 
 
@@ -159,8 +155,8 @@ def infer_type(value: Any, where: str, path: ColumnPath) -> ColumnType:
     kind = type(value)
     if kind in _TYPE_NAMES:
         return ColumnType(_TYPE_NAMES[kind], where)
-    if kind is int:
-        return _integer(value, where, path)
+    if kind is int and value in _INT64:
+        return ColumnType("int64", where, wide="" if -EXACT_INTEGER <= value <= EXACT_INTEGER else where)
     if kind is datetime:
         return ColumnType("timestamp[us]" if value.tzinfo is None else "timestamp[us, tz=UTC]", where)
     if kind is Decimal:
@@ -169,22 +165,13 @@ def infer_type(value: Any, where: str, path: ColumnPath) -> ColumnType:
         fields = {key: infer_type(inner, where, (*path, key)) for key, inner in value.items()}
         return ColumnType("struct", where, fields=fields)
     if kind is list:
-        return _list(value, where, path)
-    raise _unfit(path, f"a value of type {kind.__name__}, which cannot be stored")
-
-
-def _list(value: list[Any], where: str, path: ColumnPath) -> ColumnType:
-    element = ColumnType("null", where)
-    for inner in value:
-        element = merge_types(element, infer_type(inner, where, path), path)
-    return ColumnType("list", where, element=element)
-
-
-def _integer(value: int, where: str, path: ColumnPath) -> ColumnType:
-    if value not in _INT64:
+        element = ColumnType("null", where)
+        for inner in value:
+            element = merge_types(element, infer_type(inner, where, path), path)
+        return ColumnType("list", where, element=element)
+    if kind is int:
         raise _unfit(path, f"the number {value}, which is beyond 64 bits")
-    wide = where if not -EXACT_INTEGER <= value <= EXACT_INTEGER else ""
-    return ColumnType("int64", where, wide=wide)
+    raise _unfit(path, f"a value of type {kind.__name__}, which cannot be stored")
 
 
 def _decimal(value: Decimal, where: str, path: ColumnPath) -> ColumnType:

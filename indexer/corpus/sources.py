@@ -14,20 +14,9 @@ from indexer.corpus.row import ENDING
 from indexer.errors import ConfigError, CorpusError
 from indexer.system.urls import local_path, url_of
 
-FORMATS = {
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "jsonl",
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".arrow": "arrow",
-    ".feather": "arrow",
-    ".ipc": "arrow",
-    ".txt": "text",
-    ".text": "text",
-}
+FORMATS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet",
+           ".pq": "parquet", ".arrow": "arrow", ".feather": "arrow", ".ipc": "arrow", ".txt": "text",
+           ".text": "text"}  # fmt: skip
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 _FORMAT_NAMES = sorted(set(FORMATS.values()))
 _ARRAY, _ID_LIST = ".npy", ".ids"  # X.npy contains embeddings; X.ids.txt, X.ids.parquet and so on their ids
@@ -124,7 +113,9 @@ def _id_lists(path: Path) -> list[SourceFile]:
 
 def _expand(source: str, file_format: str, arrays: bool) -> tuple[list[SourceFile], list[str]]:
     if source == "-":
-        return [_stdin(file_format)], []
+        if not file_format:
+            raise ConfigError(f"reading stdin (-) needs --format, one of {', '.join(_FORMAT_NAMES)}.")
+        return [SourceFile(None, "stdin", "stdin", file_format)], []
     if url := url_of(source):
         return _objects(url, file_format)
     path = local_path(source)
@@ -164,12 +155,6 @@ def _objects(url: str, file_format: str) -> tuple[list[SourceFile], list[str]]:
     return files, ignored
 
 
-def _stdin(file_format: str) -> SourceFile:
-    if not file_format:
-        raise ConfigError(f"reading stdin (-) needs --format, one of {', '.join(_FORMAT_NAMES)}.")
-    return SourceFile(None, "stdin", "stdin", file_format)
-
-
 def _explicit(path: Path, file_format: str, arrays: bool) -> SourceFile:
     file = _typed(path, path.name, file_format, arrays)
     if file is None and _plain(path).suffix.lower() == _ARRAY:
@@ -199,7 +184,9 @@ def _folder(folder: Path, file_format: str, arrays: bool) -> tuple[list[SourceFi
 def _matches(pattern: str, file_format: str, arrays: bool) -> tuple[list[SourceFile], list[str]]:
     matches = map(Path, sorted(glob.glob(pattern, recursive=True)))  # noqa: PTH207 - absolute patterns too
     paths = [path for path in matches if not path.is_dir() and not any(map(_is_index, path.parents))]
-    places = [(path, os.path.relpath(path, _fixed_part(pattern))) for path in paths]
+    head = pattern[: min(pattern.find(sign) for sign in "*?[" if sign in pattern)]
+    fixed = Path(f"{head}x").parent  # the folder before the first wildcard
+    places = [(path, os.path.relpath(path, fixed)) for path in paths]
     files, ignored = _sorted_out(places, file_format, arrays)
     if not files:
         result = f"matches only files of unknown type ({ignored[0]}, ...)" if ignored else "matches no file"
@@ -261,12 +248,6 @@ def _files_below(folder: Path, ignored: list[str]) -> Iterator[Path]:
 
 def _is_index(folder: Path) -> bool:
     return (folder / "manifests").is_dir() or ((folder / "parts").is_dir() and (folder / "lock").is_file())
-
-
-def _fixed_part(pattern: str) -> str:
-    """Return the folder before the first wildcard; labels are relative to it."""
-    head = pattern[: min(pattern.find(sign) for sign in "*?[" if sign in pattern)]
-    return str(Path(f"{head}x").parent)
 
 
 def _raise(error: OSError) -> NoReturn:

@@ -16,15 +16,8 @@ MAX_NESTING = 64  # levels of metadata; Arrow and Python recurse on it
 LARGEST = 1e18  # number in an embedding: its square fits float32
 _SMALLEST = float(np.finfo(np.float32).smallest_subnormal)  # smaller numbers are zero in float32
 _NUMBER_TYPES = {int, float}
-_TYPE_WORDS: dict[type, str] = {  # in messages
-    str: "text",
-    bool: "true or false",
-    int: "a number",
-    float: "a number",
-    dict: "an object",
-    list: "a list",
-    type(None): "null",
-}
+_TYPE_WORDS: dict[type, str] = {str: "text", bool: "true or false", int: "a number", float: "a number",
+                                dict: "an object", list: "a list", type(None): "null"}  # fmt: skip
 Vector = npt.NDArray[np.float32]
 
 

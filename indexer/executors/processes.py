@@ -130,7 +130,6 @@ def failure_of(error: BaseException) -> Failure:
 
 
 def _note(message: Warning | str, *_: object) -> str:
-    """Return a warning in the format of the command line."""
     return f"note: {' '.join(str(message).split())}\n"
 
 
@@ -158,7 +157,6 @@ def _receive(connection: Connection, received: "queue.SimpleQueue[_Message]") ->
 
 
 def _portable(error: BaseException) -> BaseException:
-    """Return the exception, or a RuntimeError with its text if it cannot be pickled."""
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301 - pickled here
     except Exception:  # noqa: BLE001 - pickling runs code of the exception's class, which may raise anything

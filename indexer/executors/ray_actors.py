@@ -88,7 +88,6 @@ def connect(address: str) -> Any:
 
 @contextmanager
 def _reaching(address: str) -> Iterator[None]:
-    """Raises MachineError for any exception of Ray."""
     try:
         yield
     except Exception as error:
@@ -221,8 +220,7 @@ class _Worker:
         if not has_lost_node(self._ray):  # the actor died with it
             self._ray.kill(self._actor, no_restart=True)
 
-    def close(self) -> None:
-        self.end()
+    close = end
 
 
 class _Actor:

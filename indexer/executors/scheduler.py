@@ -119,7 +119,6 @@ class Scheduler(Generic[Task, Result]):
                 yield result
 
     def _fill(self, post: _Post) -> None:
-        """Give a worker tasks up to its limit."""
         if not post.ready or post.alone:
             return
         if self._suspects and not post.in_flight:
@@ -137,7 +136,6 @@ class Scheduler(Generic[Task, Result]):
         post.worker.give(self._tasks[task])
 
     def _bury(self, post: _Post, death: WorkerDiedError) -> None:
-        """Replace a dead worker, and suspect its tasks."""
         self._failed_starts += not post.ready
         if self._failed_starts >= _STARTS * self._workers:
             reason = str(death).strip().partition("\n")[0] or "out of memory, or killed"
@@ -164,9 +162,8 @@ class Scheduler(Generic[Task, Result]):
             if self._deaths[task] < self._tries:
                 self._suspects.append(task)
             elif self._lost is None or (not self._done and len(self._lost) >= self._tries > 1):
-                raise MachineError(
-                    f"{self._tries} worker processes died on the same task (out of memory, or killed). {AGAIN}"
-                )
+                deaths = f"{self._tries} worker processes died on the same task (out of memory, or killed)"
+                raise MachineError(f"{deaths}. {AGAIN}")
             else:
                 self._lost.append(self._tasks[task])
 

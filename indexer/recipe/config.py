@@ -89,9 +89,7 @@ class ChunkConfig:
 
     def __post_init__(self) -> None:
         if self.tokens != 0 and self.tokens < _FEWEST_TOKENS:
-            raise ConfigError(
-                f"chunk.tokens is {self.tokens}; expected at least {_FEWEST_TOKENS}, or 0 for one vector a document."
-            )
+            raise ConfigError(f"chunk.tokens is {self.tokens}; expected 0 (no windows), or at least {_FEWEST_TOKENS}.")
         if self.overlap < 0:
             raise ConfigError(f"chunk.overlap is {self.overlap}; expected 0 or more.")
         if 0 < self.tokens <= self.overlap:
@@ -168,9 +166,7 @@ class EncoderConfig:
                 '"mean", "max", "sif" or "latte-mix".'
             )
         if self.layers != (-1,):
-            raise ConfigError(
-                f"encoder.layers is {list(self.layers)}, but a static table has no layers. Fix: leave it out."
-            )
+            raise ConfigError(f"encoder.layers is {list(self.layers)}, but static tables have none. Fix: leave it out.")
         if self.precision == "int8":
             raise ConfigError('encoder.precision is "int8", but a static table is float32. Fix: leave it out.')
 
@@ -216,9 +212,7 @@ class WhiteningConfig:
         if self.strength != "none" and not 0.0 <= self.strength <= 1.0:
             raise ConfigError(f'whitening.strength is {self.strength}; expected 0 to 1, or "none".')
         if self.kind != "whitening" and (self.dim or self.shrinkage or self.remove != "auto"):
-            raise ConfigError(
-                f'whitening.kind is "{self.kind}", which does not use whitening.dim, shrinkage and remove.'
-            )
+            raise ConfigError(f'whitening.kind is "{self.kind}", which does not use whitening.dim, shrinkage, remove.')
         if self.remove != "auto" and self.remove < 0:
             raise ConfigError(f'whitening.remove is {self.remove}; expected 0 or more, or "auto".')
         if self.strength == "none" and (self.dim or self.shrinkage):
@@ -334,7 +328,6 @@ class BuildConfig:
         return settings_of(section, self.papers.get(section, {}))
 
     def _require_no_texts(self) -> None:
-        """Raise ConfigError for settings that need encoded texts."""
         if self.chunk.tokens:
             raise ConfigError(
                 f'chunk.tokens is {self.chunk.tokens}, but encoder.kind is "vectors": each document has one embedding '

@@ -27,7 +27,8 @@ def from_mapping(cls: Any, data: Mapping[str, Any], where: str) -> Any:
     for key, value in data.items():
         name = f"{where}.{key}" if where else key
         if key not in hints:
-            raise ConfigError(did_you_mean("setting" if where else "section", name, _prefixed(hints, where)))
+            known = [f"{where}.{each}" if where else each for each in hints]
+            raise ConfigError(did_you_mean("setting" if where else "section", name, known))
         hint = hints[key]
         values[key] = from_mapping(hint, value, name) if dataclasses.is_dataclass(hint) else _typed(value, hint, name)
     return cls(**values)
@@ -109,10 +110,6 @@ def require_seed(name: str, value: int) -> None:
         raise ConfigError(f"{name} is {value}; expected 0 to {(1 << _SEED_BITS) - 1}.")
 
 
-def _prefixed(names: Iterable[str], where: str) -> list[str]:
-    return [f"{where}.{name}" if where else name for name in names]
-
-
 def _typed(value: Any, hint: Any, name: str) -> Any:
     """Return `value` as the type of a setting. Lists become tuples, and whole numbers floats where floats are expected.
 
@@ -130,7 +127,6 @@ def _typed(value: Any, hint: Any, name: str) -> Any:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Yield every text in a value, including keys of tables."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):

@@ -38,9 +38,7 @@ class HybridConfig:
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.weight <= 1.0:
-            raise ConfigError(
-                f"hybrid.weight is {self.weight}; expected 0 (BM25 alone) to 1 (vectors alone), such as 0.3."
-            )
+            raise ConfigError(f"hybrid.weight is {self.weight}; expected 0 (BM25 alone) to 1 (vectors alone).")
         object.__setattr__(self, "weight", float(self.weight))  # 1 and 1.0 are one setting
         if self.language not in (*LANGUAGES, NO_LANGUAGE):
             raise ConfigError(
@@ -70,8 +68,6 @@ class RerankConfig:
         if self.max_length < 0:
             raise ConfigError(f"rerank.max_length is {self.max_length}; expected 0 (the model's own limit) or more.")
         if self.sha256 and not re.fullmatch(r"[0-9a-f]{64}", self.sha256):
-            raise ConfigError(
-                f'rerank.sha256 is "{self.sha256}"; expected 64 hexadecimal digits, or "" to record it at a build.'
-            )
+            raise ConfigError(f'rerank.sha256 is "{self.sha256}"; expected 64 hex digits, or "" to record it.')
         if self.sha256 and not self.model:
             raise ConfigError('rerank.sha256 is set, but rerank.model is "". Fix: set the model, or leave sha256 out.')

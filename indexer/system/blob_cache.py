@@ -127,7 +127,6 @@ def _cache(folder: Path, limit: int) -> BlobCache:
 
 
 def _removed(path: str) -> bool:
-    """Remove a blob unless a process has it open; return whether it was removed."""
     try:
         with open_regular(path, follow_links=False) as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

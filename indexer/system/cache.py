@@ -51,16 +51,14 @@ def cached_folder(kind: str, key: Mapping[str, Any], make: Callable[[Path], None
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name[:8]}."))
     except OSError as error:
-        _warn_unwritable(cache_folder(), error.strerror)
-        return _made_for_process(make, _process_folder() / kind / path.name)
+        return _made_for_process(make, kind, path.name, error.strerror)
     try:
         _publish(_made(make, temporary), path)
     except OSError as error:
         if not _is_full(error):
             raise
         shutil.rmtree(temporary, ignore_errors=True)
-        _warn_unwritable(cache_folder(), error.strerror)
-        return _made_for_process(make, _process_folder() / kind / path.name)
+        return _made_for_process(make, kind, path.name, error.strerror)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     if most:
@@ -83,7 +81,7 @@ def _warn_unwritable(folder: Path, reason: str | None) -> None:
     warnings.warn(
         f"the cache {folder} cannot be written ({reason or 'the disk is full'}), so its entries are computed "
         "again in each process. Fix: choose another folder with ISOTROPE_CACHE.",
-        stacklevel=3,
+        stacklevel=4,
     )
 
 
@@ -94,7 +92,9 @@ def _process_folder() -> Path:
     return folder
 
 
-def _made_for_process(make: Callable[[Path], None], folder: Path) -> Path:
+def _made_for_process(make: Callable[[Path], None], kind: str, name: str, reason: str | None) -> Path:
+    _warn_unwritable(cache_folder(), reason)
+    folder = _process_folder() / kind / name
     if _is_whole(folder):
         return folder
     shutil.rmtree(folder, ignore_errors=True)

@@ -147,8 +147,7 @@ class SafetensorsFile:
     def _values(self, name: str) -> tuple[str, npt.NDArray[Any]]:
         entry = self._entries[name]
         if entry.dtype not in _TYPES:
-            raise ModelError(
-                f'{self.path}: the tensor "{name}" is of type {entry.dtype}; expected one of {", ".join(_TYPES)}.'
-            )
+            known = ", ".join(_TYPES)
+            raise ModelError(f'{self.path}: the tensor "{name}" is of type {entry.dtype}; expected one of {known}.')
         start, end = entry.data_offsets
         return entry.dtype, self._data[start:end].view(_TYPES[entry.dtype]).reshape(entry.shape)

@@ -174,7 +174,6 @@ def _set_threads(library: Any, count: int) -> None:
 
 
 def _libraries() -> list[Any]:
-    """Return the BLAS libraries that use threads of the process."""
     libraries = _threads().lib_controllers
     return [each for each in libraries if each.user_api == "blas" and getattr(each, "threading_layer", "") != "openmp"]
 

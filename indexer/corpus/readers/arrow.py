@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from indexer.arrays import Int64Array
 from indexer.corpus.readers.streams import open_seekable, unreadable
 from indexer.corpus.row import BadRow, BrokenFile, Header, Row, RowStream
 from indexer.corpus.sources import SourceFile
@@ -24,7 +25,6 @@ _BYTES = {  # text type -> type of its bytes
     pa.large_string(): pa.large_binary(),
     pa.string_view(): pa.binary_view(),
 }
-Int64Array = npt.NDArray[np.int64]
 
 
 def read_arrow(file: SourceFile, conversions: Mapping[str, str], vectors: str = "") -> RowStream:
@@ -45,7 +45,8 @@ def read_arrow(file: SourceFile, conversions: Mapping[str, str], vectors: str = 
             yield header
             for batch in batches:
                 _check_layout(batch)  # the whole batch: a check of a slice looks at all values of its lists
-                for rows in _slices(batch):
+                for start in range(0, batch.num_rows, BATCH_ROWS):  # bounds the Python objects of a huge batch
+                    rows = batch.slice(start, BATCH_ROWS)
                     yield from _rows(rows, next_row, header, conversions, vectors)
                     next_row += rows.num_rows
     except (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError) as error:
@@ -73,11 +74,6 @@ def _open(raw: IO[bytes], file_format: str) -> tuple[Header, Iterator[pa.RecordB
 
 def _header(schema: pa.Schema, stream: bool = False) -> Header:
     return Header(schema.names, schema=schema, stream=stream)
-
-
-def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield small slices: an Arrow file may have a batch of a million rows, each to become Python objects."""
-    return (batch.slice(start, BATCH_ROWS) for start in range(0, batch.num_rows, BATCH_ROWS))
 
 
 def _check_names(file: SourceFile, schema: pa.Schema) -> None:

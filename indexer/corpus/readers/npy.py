@@ -8,14 +8,13 @@ from tokenize import TokenError
 from typing import IO, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from indexer.arrays import Embeddings
 from indexer.corpus.readers.streams import open_seekable, unreadable
 from indexer.corpus.row import BadRow, BrokenFile, Header, Row, RowStream
 from indexer.corpus.sources import SourceFile
 from indexer.errors import CorpusError
 
-Embeddings = npt.NDArray[np.floating]
 _TYPES = ("float16", "float32", "float64")
 _HEADER_ERRORS = (ValueError, EOFError, OverflowError, SyntaxError, TokenError, TypeError, RecursionError, MemoryError)
 _EXPECTED = f"expected an array (n, d) of {', '.join(_TYPES[:-1])} or {_TYPES[-1]}"
@@ -37,17 +36,19 @@ def read_npy(file: SourceFile, column: str, ids: SourceFile, rows: RowStream) ->
     array = _mapped(file)
     number = 0
     for item in _located(rows, ids):
-        if isinstance(item, Header):
-            _require_free(column, item.columns, file, ids)
-            yield Header([*item.columns, column], item.raw)
-            continue
         if isinstance(item, Row | BadRow):
             if number == len(array):
                 raise _mismatch(file, ids, len(array), f"more than {number:,}")
             number += 1
-        if isinstance(item, BadRow):
             item.line = number
-        yield _with_vector(item, column, number, array, file, ids) if isinstance(item, Row) else item
+        if isinstance(item, Header | Row):
+            _require_free(column, item.columns if isinstance(item, Header) else item.values, file, ids)
+        if isinstance(item, Header):
+            yield Header([*item.columns, column], item.raw)
+        elif isinstance(item, Row):
+            yield Row(number, item.values | {column: array[number - 1]}, item.raw, item.cells)
+        else:
+            yield item
     if number != len(array):
         raise _mismatch(file, ids, len(array), f"{number:,}")
 
@@ -92,12 +93,6 @@ def _mapped(file: SourceFile) -> Embeddings:
         if error.damaged:
             raise BrokenFile("malformed", str(error), "write the file again", line=1) from error
         raise CorpusError(f"{file.display_name}: {error}. Fix: write it with numpy.save.") from error
-
-
-def _with_vector(item: Row, column: str, number: int, array: Embeddings, file: SourceFile, ids: SourceFile) -> Row:
-    _require_free(column, item.values, file, ids)
-    values = item.values | {column: array[number - 1]}
-    return Row(number, values, item.raw, item.cells)
 
 
 def _located(rows: RowStream, ids: SourceFile) -> RowStream:

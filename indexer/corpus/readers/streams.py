@@ -10,9 +10,9 @@ import io
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 from indexer.corpus.readers.remote import open_object
 from indexer.corpus.row import RAW_CHARACTERS, BadRow, BrokenFile
@@ -50,7 +50,7 @@ class ByteStream:
         except OSError as error:
             raise unreadable(self.file, error) from error
         self._input = _CountingReader(raw)
-        self._plain = _decompressor(self._input, self.file.compression)
+        self._read = _reader(self._input, self.file.compression)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -59,7 +59,7 @@ class ByteStream:
     def read(self) -> bytes:
         """Return the next bytes, at most CHUNK_BYTES; empty at the end of the file."""
         try:
-            data = self._plain.read(CHUNK_BYTES)
+            data = self._read(CHUNK_BYTES)
         except (EOFError, zlib.error, OSError) as error:
             if self._input.fault is not None:
                 raise unreadable(self.file, self._input.fault) from error
@@ -205,10 +205,6 @@ def _read(stream: ByteStream, line: int) -> bytes:
         raise
 
 
-class _Readable(Protocol):
-    def read(self, size: int, /) -> bytes: ...
-
-
 class _CountingReader(io.RawIOBase):
     """Count the bytes read and record an OSError, which decompressors report as their own error."""
 
@@ -231,21 +227,18 @@ class _CountingReader(io.RawIOBase):
         return len(data)
 
 
-def _decompressor(raw: _CountingReader, compression: str) -> _Readable:
+def _reader(raw: _CountingReader, compression: str) -> Callable[[int], bytes]:
+    """Return a function that reads at most so many decompressed bytes."""
     if compression == "gzip":
-        return _Gzip(raw)
+        return gzip.GzipFile(fileobj=raw, mode="rb").read1  # unlike `read`, returns the data before an error
     if compression == "bz2":
-        return _Bz2(raw)
+        return _Bz2(raw).read
     if compression == "zstd":
-        return _Zstd(raw)
-    return raw
+        import pyarrow as pa
 
-
-class _Gzip:
-    """`read` returns the data before an error in the stream, which GzipFile.read loses."""
-
-    def __init__(self, raw: _CountingReader) -> None:
-        self.read = gzip.GzipFile(fileobj=raw, mode="rb").read1
+        stream = pa.CompressedInputStream(pa.PythonFile(raw, "r"), "zstd")
+        return lambda size: stream.read(min(size, _ZSTD_CHUNK_BYTES))
+    return raw.read
 
 
 class _Bz2:
@@ -269,15 +262,4 @@ class _Bz2:
                 if not packed:
                     raise EOFError
             data = self._stream.decompress(packed, size)
-        return data
-
-
-class _Zstd:
-    def __init__(self, raw: _CountingReader) -> None:
-        import pyarrow as pa
-
-        self._stream = pa.CompressedInputStream(pa.PythonFile(raw, "r"), "zstd")
-
-    def read(self, size: int) -> bytes:
-        data: bytes = self._stream.read(min(size, _ZSTD_CHUNK_BYTES))
         return data

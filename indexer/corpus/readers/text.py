@@ -20,14 +20,8 @@ from indexer.corpus.row import BLANK_LINE, BadRow, BlankLine, Header, Row, RowSt
 from indexer.corpus.sources import SourceFile
 from indexer.errors import CorpusError
 
-_JSON_TYPES: dict[type, str] = {  # in messages
-    list: "an array",
-    str: "a string",
-    int: "a number",
-    float: "a number",
-    bool: "true or false",
-    type(None): "null",
-}
+_JSON_TYPES: dict[type, str] = {list: "an array", str: "a string", int: "a number", float: "a number",
+                                bool: "true or false", type(None): "null"}  # fmt: skip
 # a CSV field, quoted or not, and its end
 _FIELD = re.compile(rb'(?:"[^"]*+(?:""[^"]*+)*+"|[^",\n][^,\n]*+)?\r?[,\n]')
 
@@ -45,7 +39,10 @@ def read_jsonl(file: SourceFile) -> RowStream:
                 yield BLANK_LINE
                 continue
             if first and line.lstrip().startswith(b"["):
-                raise _array(file, number)
+                raise CorpusError(
+                    f"{file.display_name}:{number}: the file is one JSON array; expected JSON Lines, an object a line. "
+                    f"Fix: jq -c '.[]' {file.display_name} > {file.label}l"
+                )
             first = False
             yield _json_row(number, line)
 
@@ -103,13 +100,6 @@ def _json_row(number: int, line: bytes) -> Row | BadRow:
     except RecursionError:
         what = "the JSON is nested too deeply"
     return BadRow("malformed", what, line=number, raw=line)
-
-
-def _array(file: SourceFile, number: int) -> CorpusError:
-    return CorpusError(
-        f"{file.display_name}:{number}: the file is one JSON array; expected JSON Lines, one object a line. "
-        f"Fix: jq -c '.[]' {file.display_name} > {file.label}l"
-    )
 
 
 def read_csv(file: SourceFile) -> RowStream:
@@ -312,7 +302,6 @@ def read_text(file: SourceFile, column: str) -> RowStream:
 
 
 def _decoded(lines: Iterator[NumberedLine | BadRow]) -> Iterator[tuple[int, bytes, str] | BadRow]:
-    """Yield the lines with their text."""
     for item in lines:
         if isinstance(item, BadRow):
             yield item
