@@ -97,17 +97,17 @@ def id_list_beside(file: SourceFile) -> SourceFile:
 
 def paths_of(file: SourceFile) -> list[Path]:
     """Return every path that is read for a file, including the list of ids of an array."""
-    beside = _id_lists(file.path) if file.format == "npy" and file.path else []
-    return [each.path for each in (file, *beside) if each.path]
+    lists = _id_lists(file.path) if file.format == "npy" and file.path else []
+    return [each.path for each in (file, *lists) if each.path]
 
 
 def _id_lists(path: Path) -> list[SourceFile]:
     start = f"{_plain(path).stem}{_ID_LIST}."
     try:
-        beside = sorted(other for other in path.parent.iterdir() if other.name.startswith(start) and other.is_file())
+        paths = sorted(other for other in path.parent.iterdir() if other.name.startswith(start) and other.is_file())
     except OSError as error:
         raise CorpusError(f"{path.parent}: cannot be listed: {error.strerror or error}.") from error
-    files = [_typed(other, other.name, "") for other in beside if not other.name.endswith(ENDING)]
+    files = [_typed(other, other.name, "") for other in paths if not other.name.endswith(ENDING)]
     return [file for file in files if file is not None]
 
 

@@ -128,7 +128,7 @@ def test_the_identity_is_the_table_and_the_settings_not_its_name(table: Path) ->
     [
         ({"pooling": "cls"}, "no [CLS] state"),
         ({"pooling": "sbert-wk", "layers": (0, 1)}, "no [CLS] state and no layers"),
-        ({"layers": (1,)}, "a static table has no layers"),
+        ({"layers": (1,)}, "but static tables have none"),
         ({"precision": "int8"}, "a static table is float32"),
         ({"model": EncoderConfig.model}, "is not a table"),
     ],
