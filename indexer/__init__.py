@@ -1,7 +1,6 @@
 """The write side of Isotrope: from text to an index directory.
 
-`__init__.pyi` lists the names. Each is imported when it is first used, so that `import indexer` loads no numerical
-library.
+`__init__.pyi` lists the names. Each is imported at its first use, so that `import indexer` loads no numerical library.
 """
 
 from indexer.lazy import stub_exports

@@ -1,16 +1,16 @@
-"""Names of the arrays that pass between modules, by what they hold; those named by their type hold anything else.
+"""Types of the arrays that pass between modules, named by their content or, for any other content, by their type.
 
-Shapes stand in docstrings, in brackets: n rows or texts, d dimensions of an embedding, k of a vector.
+Docstrings give shapes in brackets: n rows or texts, d dimensions of an embedding, k of a vector.
 """
 
 import numpy as np
 import numpy.typing as npt
 
-Embeddings = npt.NDArray[np.floating]  # (n, d), as an encoder gives them or an index stores them
-Vectors = npt.NDArray[np.float32]  # (n, k), of unit length: what is searched
+Embeddings = npt.NDArray[np.floating]  # (n, d), as encoders return them and indexes store them
+Vectors = npt.NDArray[np.float32]  # (n, k), of unit length, for search
 Scores = npt.NDArray[np.float32]  # inner products of vectors
 RowIds = npt.NDArray[np.int64]  # numbers of rows, or of documents
-Mask = npt.NDArray[np.bool_]  # (n,): which rows, or documents, are meant
+Mask = npt.NDArray[np.bool_]  # (n,): selected rows or documents
 SearchResult = tuple[Scores, RowIds]  # of one query, best first
 TextHashes = npt.NDArray[np.uint64]  # (n, 2): 128-bit hashes of texts
 

@@ -1,4 +1,4 @@
-"""Every hash whose value is stored, compared or sorted by, none of which may change: format 1 holds them."""
+"""The hashes that indexes store, compare or sort by; format 1 fixes all of them."""
 
 import hashlib
 import json
@@ -18,36 +18,36 @@ if TYPE_CHECKING:
 
     from indexer.arrays import Embeddings, RowIds, TextHashes
 
-_BLOCK = 16 << 20  # read and hashed at once: after each, a thread that others keep from the GIL waits for it
+_BLOCK = 16 << 20  # bytes hashed at once, between which a thread has to wait for the GIL
 
 
 def fingerprint(identity: dict[str, Any]) -> str:
-    """sha256, hex, of an identity as JSON: sorted keys, no spaces, and ASCII only, unlike `canonical_json`."""
+    """Return the sha256, hex, of an identity as JSON: sorted keys, no spaces, ASCII only (unlike `canonical_json`)."""
     text = json.dumps(identity, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
 def canonical_json(value: Any) -> bytes:
-    """Sorted keys, no spaces, UTF-8: the form that hashes are taken of."""
+    """Return a value as JSON with sorted keys, no spaces, UTF-8: the form that is hashed."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def canonical_sha256(value: Any) -> str:
-    """sha256, hex, of the canonical JSON."""
+    """Return the sha256, hex, of the canonical JSON."""
     return hashlib.sha256(canonical_json(value)).hexdigest()
 
 
 def file_sha256(path: Path) -> str:
-    """sha256, hex, of a file's bytes; a file that was not touched since is hashed once a process. Raises OSError."""
+    """Return the sha256, hex, of a file; an unchanged file is hashed once a process. Raises OSError."""
     state = path.stat()
-    with _one_at_a_time(path):  # whoever asks for what is being hashed waits for it
+    with _one_at_a_time(path):  # callers wait for a hash that is being computed
         return _file_sha256(path, state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
 
 
 def hash_ahead(paths: Iterable[Path]) -> None:
-    """Begin to hash files that `file_sha256` will be asked for, in a thread; hashing needs no GIL.
+    """Hash files in a thread (hashing needs no GIL) before `file_sha256` is called for them.
 
-    What cannot be read is left for `file_sha256` to raise.
+    `file_sha256` raises the error of an unreadable file.
     """
 
     def work() -> None:
@@ -59,7 +59,7 @@ def hash_ahead(paths: Iterable[Path]) -> None:
 
 
 def hash_texts(texts: Iterable[str]) -> "TextHashes":
-    """One 128-bit hash a text, (n, 2)."""
+    """Return one 128-bit hash a text, (n, 2)."""
     import numpy as np
 
     digests = b"".join(map(_hash_text, texts))
@@ -74,7 +74,7 @@ def _hash_text(text: str) -> bytes:
 
 
 def hash_vectors(embeddings: "Embeddings") -> "TextHashes":
-    """One 128-bit hash a row, (n, 2), of its bytes: it stands where another index has the hash of a text."""
+    """Return one 128-bit hash of the bytes of each row, (n, 2), in place of the hash of a text."""
     import numpy as np
 
     digests = b"".join(hashlib.blake2b(row.tobytes(), digest_size=16).digest() for row in embeddings)
@@ -82,12 +82,12 @@ def hash_vectors(embeddings: "Embeddings") -> "TextHashes":
 
 
 def hash_id(identity: str) -> int:
-    """64 bits of an id, by which samples are drawn."""
+    """Return the 64-bit hash of an id, by which samples are drawn."""
     return int.from_bytes(hashlib.blake2b(identity.encode(), digest_size=8).digest(), "big")
 
 
 def bottom_k(hashes: "npt.NDArray[np.uint64]", size: int | str) -> "RowIds":
-    """Positions, ascending, of the `size` smallest of some id hashes, or of "all"."""
+    """Return the positions, ascending, of the `size` smallest id hashes; `size` "all" returns every position."""
     import numpy as np
 
     count = len(hashes) if size == "all" else min(int(size), len(hashes))

@@ -1,4 +1,4 @@
-"""Late imports: the public names of packages, so that `import indexer` stays cheap, and the packages of extras."""
+"""Late imports: the public names of packages, so that `import indexer` stays fast, and the packages of extras."""
 
 import re
 from collections.abc import Callable
@@ -9,13 +9,13 @@ from typing import Any
 from indexer.errors import MachineError
 
 _EXPORT = re.compile(r"^from ([\w.]+) import (\w+) as \w+$", re.MULTILINE)
-LOADER = "load-encoder"  # begins the names of threads that only load: an interrupted command does not wait for them
+LOADER = "load-encoder"  # prefix of threads that only load, for which an interrupted command does not wait
 
 
 def stub_exports(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Return `__getattr__`, `__dir__` and `__all__` of a package that exports the names in the `.pyi` beside `file`.
+    """Return `__getattr__`, `__dir__` and `__all__` of a package with the names in the `.pyi` file of `file`.
 
-    The stub has one line a name, `from MODULE import NAME as NAME`. MODULE is imported when NAME is first used.
+    The stub has a line `from MODULE import NAME as NAME` for each name. MODULE is imported when NAME is first used.
     """
     home = {name: module for module, name in _EXPORT.findall(Path(file).with_suffix(".pyi").read_text("utf-8"))}
     names = sorted(home)
@@ -29,7 +29,7 @@ def stub_exports(package: str, file: str) -> tuple[Callable[[str], Any], Callabl
 
 
 def require_extra(module: str, extra: str) -> Any:
-    """The module. Raises MachineError with the line that installs it."""
+    """Return the module. Raises MachineError with the command that installs it."""
     try:
         return import_module(module)
     except ImportError as error:
@@ -40,8 +40,8 @@ def require_extra(module: str, extra: str) -> Any:
 
 
 def install_line(extra: str, options: str = "") -> str:
-    """The command that installs the packages of an extra by name, because no package index has isotrope yet."""
-    from importlib.metadata import PackageNotFoundError  # here, as only a failure needs it
+    """Return the command that installs an extra's packages by name, because no package index has isotrope yet."""
+    from importlib.metadata import PackageNotFoundError  # only a failure needs it
 
     try:
         packages = " ".join(f"'{package}'" for package in _requirements(extra))
@@ -53,11 +53,11 @@ def install_line(extra: str, options: str = "") -> str:
 def _requirements(extra: str) -> list[str]:
     from importlib.metadata import requires
 
-    found: list[str] = []
+    packages: list[str] = []
     for line in requires("isotrope") or []:
         package, _, marker = line.partition(";")
         if not re.search(rf"\bextra == ['\"]{extra}['\"]", marker):
             continue
         inner = re.fullmatch(r"isotrope\[(\w+)\]", package.strip())
-        found += _requirements(inner[1]) if inner else [package.strip()]
-    return found
+        packages += _requirements(inner[1]) if inner else [package.strip()]
+    return packages

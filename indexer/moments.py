@@ -2,7 +2,7 @@
 
 The merge is Chan, Golub and LeVeque's pairwise update (Algorithms for computing the sample variance, 1983).
 Everything is centred and in float64: an un-centred float32 covariance is not even positive definite once the
-mean is large against the spread.
+mean is large compared with the spread.
 """
 
 import io
@@ -16,7 +16,7 @@ import numpy as np
 from indexer.arrays import Embeddings, Float64Array
 from indexer.system.threads import single_blas_thread
 
-BLOCK_ROWS = 4096  # fixed, so that the sums are made in the same order whatever the machine
+BLOCK_ROWS = 4096  # fixed, so that the order of additions is the same on every machine
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,12 @@ class Moments:
 
     @classmethod
     def zero(cls, dim: int) -> "Moments":
-        """Moments of no rows: the neutral element of `+`."""
+        """Return the moments of no rows: the neutral element of `+`."""
         return cls(0, np.zeros(dim), np.zeros((dim, dim)))
 
     @classmethod
     def of(cls, rows: Embeddings) -> "Moments":
-        """Moments of rows (n, d), in blocks of `BLOCK_ROWS`; a memory-mapped array is read block by block."""
+        """Return the moments of rows (n, d), in blocks of `BLOCK_ROWS`; memory-mapped arrays are read in blocks."""
         if not len(rows):
             return cls.zero(rows.shape[1])
         return tree_sum(_of_block(rows[start : start + BLOCK_ROWS]) for start in range(0, len(rows), BLOCK_ROWS))
@@ -51,22 +51,22 @@ class Moments:
     @property
     def covariance(self) -> Float64Array:
         """Scatter / count, (d, d). The scale (1/N, 1/(N-1) or none, as in the paper's code) multiplies every
-        vector by one number, which the final normalisation takes out again."""
+        vector by one number, which the final normalisation cancels."""
         return self.scatter / max(self.count, 1)
 
     def to_bytes(self) -> bytes:
-        """An .npz file with the arrays `count`, `mean`, `scatter`."""
+        """Return an .npz file with the arrays `count`, `mean`, `scatter`."""
         file = io.BytesIO()
         np.savez(file, count=np.int64(self.count), mean=self.mean, scatter=self.scatter)
         return file.getvalue()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Moments":
-        """What `to_bytes` gave. Raises ValueError for anything else."""
+        """Return the moments that `to_bytes` wrote. Raises ValueError for anything else."""
         try:
             with zipfile.ZipFile(io.BytesIO(data)) as archive:
                 if sum(member.file_size for member in archive.infolist()) > len(data):
-                    raise ValueError("it is compressed")  # `to_bytes` does not, and little could unfold to much
+                    raise ValueError("it is compressed")  # unlike `to_bytes`: a small file could expand to a huge one
             with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
                 count, mean, scatter = arrays["count"], arrays["mean"], arrays["scatter"]
         except (zipfile.BadZipFile, zlib.error, LookupError, EOFError, OSError, RuntimeError) as error:
@@ -75,17 +75,17 @@ class Moments:
         shapes: list[tuple[int, ...]] = [(), mean.shape[:1], mean.shape[:1] * 2]
         for array, kind, shape in zip((count, mean, scatter), kinds, shapes, strict=True):
             if array.dtype != kind or array.shape != shape:
-                raise ValueError(f"an array of {array.dtype} {array.shape}, where {kind} {shape} was expected")
+                raise ValueError(f"an array of {array.dtype} {array.shape}; expected {kind} {shape}")
         return cls(int(count), mean, scatter)
 
 
 def tree_sum(moments: Iterable[Moments]) -> Moments:
-    """Sum in one fixed binary tree over the order given, so that the bits do not depend on who finished first.
+    """Return the sum of at least one item by a fixed binary tree in order, so that timing does not affect the bits.
 
-    Neighbours are added, then neighbours among the sums, and so on; what has no neighbour moves up as it is. Only a
-    logarithm of their number is held at a time. There must be at least one.
+    Neighbours are added, then neighbours among the sums, and so on; an item without a neighbour moves up unchanged.
+    Memory holds only a logarithm of their number.
     """
-    open_sums: list[Moments] = []  # of ever fewer items, each number of them a power of two
+    open_sums: list[Moments] = []  # of ever fewer items, each a power of two
     for count, item in enumerate(moments, start=1):
         open_sums.append(item)
         while count % 2 == 0:
@@ -101,7 +101,7 @@ def tree_sum(moments: Iterable[Moments]) -> Moments:
 def _of_block(rows: Embeddings) -> Moments:
     block = np.asarray(rows, dtype=np.float64)
     mean = block.mean(axis=0)
-    with single_blas_thread(), np.errstate(invalid="ignore"):  # rows that are not finite are the build gate's to refuse
+    with single_blas_thread(), np.errstate(invalid="ignore"):  # the build gate rejects rows that are not finite
         centred = block - mean
         scatter = centred.T @ centred
     return Moments(len(block), mean, scatter)

@@ -1,23 +1,23 @@
-"""What a build tells whoever watches it."""
+"""Progress reports of a build."""
 
 from collections.abc import Callable
 from typing import Protocol
 
 
 class Progress(Protocol):
-    """A watcher. Phases come one after another; counts are texts (documents, queries) and tokens."""
+    """An observer. Phases follow one another; counts are texts (documents, queries) and tokens."""
 
     def phase(self, name: str, total: int | None) -> None:
-        """A phase begins; `total` texts are expected, None when nobody knows yet."""
+        """Begin a phase of `total` texts, None if unknown."""
         ...
 
     def advance(self, texts: int, tokens: int = 0) -> None:
-        """So many more texts are done."""
+        """Report finished texts."""
         ...
 
 
 def step_callback(progress: Progress, phase: str) -> Callable[[int, int], None]:
-    """A function to call with (steps done, steps in all): the phase begins with the first."""
+    """Return a function to call with (steps done, all steps); its first call begins the phase."""
     begun = False
 
     def on_step(done: int, total: int) -> None:
@@ -31,10 +31,10 @@ def step_callback(progress: Progress, phase: str) -> Callable[[int, int], None]:
 
 
 class NoProgress:
-    """Watches nothing."""
+    """Report nothing."""
 
     def phase(self, name: str, total: int | None) -> None:
-        """Not shown."""
+        """Do nothing."""
 
     def advance(self, texts: int, tokens: int = 0) -> None:
-        """Not shown."""
+        """Do nothing."""

@@ -1,24 +1,22 @@
-"""JSON that was stored, or comes from elsewhere, decoded through a schema: types are checked and depth is bounded.
+"""Decoding of stored or foreign JSON by a schema, with checked types and bounded depth.
 
-A schema is a type that msgspec knows: a msgspec.Struct, a dataclass, `dict[str, int]` and so on. After decoding, the
-types of all values are certain.
+A schema is a type that msgspec knows: a msgspec.Struct, a dataclass, `dict[str, int]` and so on.
 """
 
 import re
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-MAX_DEPTH = 64  # of lists and objects inside each other; Python recurses on them
+MAX_DEPTH = 64  # nested lists and objects, on which Python recurses
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _OTHER = bytes(set(range(256)) - set(b"[]{}"))
 
 
 def decode_json(data: bytes, kind: type[T], max_depth: int = MAX_DEPTH) -> T:
-    """The value of some JSON text as type `kind`. Types are not converted: "1" is no number.
+    """Return the value of a JSON text as type `kind`. Types are not converted: "1" is not a number.
 
-    Fields that a Struct does not know are passed over unless it forbids them. Raises ValueError, saying what was
-    expected and at which place (`$.files[...].bytes`), also for text that is not UTF-8 and for nesting beyond
-    `max_depth`.
+    Unknown fields of a Struct are ignored unless it forbids them. Raises ValueError with the expected type and the
+    place (`$.files[...].bytes`), also for text that is not UTF-8 and for nesting beyond `max_depth`.
     """
     import msgspec
 
@@ -34,7 +32,7 @@ def decode_json(data: bytes, kind: type[T], max_depth: int = MAX_DEPTH) -> T:
 
 
 def convert_json(value: Any, kind: type[T]) -> T:
-    """A value of JSON types, as `decode_json` gives for a field of type Any, as type `kind`. Raises ValueError."""
+    """Return a value of JSON types, such as a decoded field of type Any, as type `kind`. Raises ValueError."""
     import msgspec
 
     try:

@@ -164,7 +164,7 @@ def read_items(path: Path, reader: Callable[[SourceFile], Iterator[Item | BadRow
                 raise item
             yield item
     except BadRow as bad:
-        raise EvaluationError(f"{path}:{bad.line}: {bad.what}. Way out: {bad.way_out}.") from bad
+        raise EvaluationError(f"{path}:{bad.line}: {bad.what}. Fix: {bad.way_out}.") from bad
 
 
 def read_query_embeddings(path: Path, ids: Sequence[str], dim: int) -> Float32Array:

@@ -1,6 +1,6 @@
-"""Which column of a row is the id, the title and the text, and the row made into a Document.
+"""Conversion of a row to a Document: which columns are the id, the title and the text, and of which types.
 
-Columns are dropped first, then converted, then given their roles. What a column is converted to is for the user to say
+Columns are dropped first, then converted, then given their roles. The user chooses the type of a column
 (`--column name:type`, `columns = {name = "type"}` in a recipe):
 
     string     text as it is; numbers and times written out; anything nested as JSON
@@ -39,37 +39,37 @@ from indexer.recipe.config import CorpusConfig
 ID_COLUMNS = ("_id", "id", "docid")
 TITLE_COLUMNS = ("title",)
 TEXT_COLUMNS = ("text", "contents", "document_text")
-STORED_NAMES = ("id", "title", "text")  # the stored names of the three; no metadata column may have them
-_MOST_CACHED = 1024  # sets of columns whose roles are remembered
+STORED_NAMES = ("id", "title", "text")  # reserved: no metadata column may have such a name
+_MOST_CACHED = 1024  # sets of columns whose roles are cached
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _WHOLE = re.compile(r"[+-]?\d{1,25}", re.ASCII)
 _BELOW_MICROSECONDS = re.compile(r"[.,]\d{6}\d*[1-9]")  # digits of a second that Python would drop
 _TRUTH = {"true": True, "1": True, "false": False, "0": False}
-_WAY_OUT = {
+_FIXES = {
     "id": "pass --id-column with the name of a column that every row has",
     "title": "pass --title-column with the name of a column",
-    "text": "pass --text-column with the name of the column that holds the text",
-    "vector": "pass --vector-column with the name of the column that holds the embeddings",
+    "text": "pass --text-column with the name of the text column",
+    "vector": "pass --vector-column with the name of the embedding column",
 }
 
 
 @dataclass(frozen=True)
 class ColumnRoles:
-    """The roles of the columns of a row; empty where there is none."""
+    """The columns of a row by role; an empty name means that the row has no such column."""
 
     id: str
     title: str
     text: str
     metadata: tuple[str, ...]
-    clashes: tuple[str, ...]  # metadata columns with a stored name
+    clashes: tuple[str, ...]  # metadata columns with a reserved name
     vector: str = ""
 
 
 class RowMapper:
-    """Makes Documents of rows as a CorpusConfig says, and notes which columns it has met."""
+    """Converts rows to Documents by the rules of a CorpusConfig and records the columns it has seen."""
 
     def __init__(self, config: CorpusConfig, known: pa.Schema | None = None) -> None:
-        """`known` are the types of the index that the rows are for, by whose rules `config` they are read."""
+        """`known` is the metadata schema of the index that the rows are added to."""
         check_conversions(config.columns)
         for name in config.text:
             if name in config.drop:
@@ -82,46 +82,45 @@ class RowMapper:
         self._roles: dict[tuple[str, ...], ColumnRoles] = {}
 
     def unused_columns(self) -> list[str]:
-        """Columns named in drop, columns or text that were in no row."""
-        asked = [*self._config.text, *self._config.columns, *self._config.drop]
-        return [name for name in dict.fromkeys(asked) if name not in self._met and name not in STORED_NAMES]
+        """Return the columns of `drop`, `columns` and `text` that no row had."""
+        named = [*self._config.text, *self._config.columns, *self._config.drop]
+        return [name for name in dict.fromkeys(named) if name not in self._met and name not in STORED_NAMES]
 
     def check_title_met(self) -> None:
-        """Raises CorpusError when the title column that was asked for is in no row at all."""
+        """Raises CorpusError if no row had the configured title column."""
         name = self._config.title_column
         if name and self._met and name not in self._met:
-            raise CorpusError(f"{self._missing('title', self._met)}. Way out: {self.way_out(_WAY_OUT['title'])}.")
+            bad = self._no_column("title", self._met)
+            raise CorpusError(f"{bad.what}. Fix: {self.way_out(bad.way_out)}.")
 
     def check_header(self, columns: Sequence[str], shown: str) -> None:
-        """Raises CorpusError when rows with these columns can never be documents."""
-        roles = self.roles(columns)
-        for role, name in (("id", self._config.id_column), ("title", self._config.title_column)):
-            if name and name not in columns:
-                raise CorpusError(f"{shown}: {self._missing(role, columns)}. Way out: {self.way_out(_WAY_OUT[role])}.")
-        for role in ("text", "vector"):
-            if not getattr(roles, role) and self._needs(role):
-                raise CorpusError(f"{shown}: {self._missing(role, columns)}. Way out: {self.way_out(_WAY_OUT[role])}.")
-        if roles.clashes:
-            clash = _clash(roles.clashes[0], roles)
-            raise CorpusError(f"{shown}: {clash.what}. Way out: {self.way_out(clash.way_out)}.")
+        """Raises CorpusError if no row with these columns can become a document."""
+        roles, config = self.roles(columns), self._config
+        named = (("id", config.id_column), ("title", config.title_column))
+        missing = [role for role, name in named if name and name not in columns]
+        missing += [role for role in ("text", "vector") if self._needs(role) and not getattr(roles, role)]
+        if missing or roles.clashes:
+            bad = self._no_column(missing[0], columns) if missing else _clash(roles.clashes[0], roles)
+            raise CorpusError(f"{shown}: {bad.what}. Fix: {self.way_out(bad.way_out)}.")
 
     def way_out(self, usual: str) -> str:
-        """The way out that there is (see `way_out_of`)."""
+        """Return the fix that is available here (see `way_out_of`)."""
         return way_out_of(usual, self._of_index)
 
     def has_id(self, row: Row) -> bool:
-        """Whether the row has an id column."""
+        """Return whether the row has an id column."""
         return bool(self.roles(row.values).id)
 
     def document(self, row: Row) -> Document:
-        """The row as a Document, its metadata canonical; one without an id column gets the id of its content.
+        """Return the row as a Document with canonical metadata; without an id column its id is a hash of the content.
 
         Raises BadRow: "id", "no-id", "title", "text", "blank", "vector", "type", "nul", "surrogate", "malformed".
         """
         roles = self.roles(row.values)
         values = self._converted(row.values, row.cells)
         if not roles.id:
-            self._require_no_id_column(values)
+            if self._config.id_column:
+                raise self._no_column("id", values)
             document = self._document("", row, values, roles)
             return replace(document, id=content_id(document))
         identifier = _identifier(values[roles.id], roles.id)
@@ -133,7 +132,8 @@ class RowMapper:
 
     def _document(self, identifier: str, row: Row, values: dict[str, Any], roles: ColumnRoles) -> Document:
         check_string(identifier, roles.id)
-        title = _title(values[roles.title], roles.title) if roles.title else None
+        title = values[roles.title] if roles.title else None
+        title = None if title is None else _checked_text(title, roles.title, "title")
         text = self._text(row, values, roles)
         metadata = {}
         for name in roles.metadata:
@@ -146,15 +146,14 @@ class RowMapper:
         document = Document(identifier, text, title, drop_nulls(metadata), self._vector(values, roles))
         if not self._config.vector_column and is_blank(document, self._config.text):
             joined = " and ".join(f'"{name}"' for name in self._config.text)
-            raise BadRow("blank", f"nothing but blanks in {joined}", "fill the row, or take it out")
+            raise BadRow("blank", f"no text in {joined}", "add text to the row, or delete it")
         return document
 
-    def _require_no_id_column(self, values: dict[str, Any]) -> None:
-        if self._config.id_column:
-            raise BadRow("no-id", self._missing("id", values), _WAY_OUT["id"])
+    def _no_column(self, role: str, columns: Collection[str]) -> BadRow:
+        return BadRow("no-id" if role == "id" else role, self._missing(role, columns), _FIXES[role])
 
     def _needs(self, role: str) -> bool:
-        """Whether every row must have a column for this: a text, unless it is a vector that the document stands for."""
+        """Whether every row needs a column of this role. With a vector column the text is optional."""
         config = self._config
         return bool(config.text_column or not config.vector_column if role == "text" else config.vector_column)
 
@@ -162,39 +161,34 @@ class RowMapper:
         if roles.vector:
             return to_vector(values[roles.vector], roles.vector)
         if self._needs("vector"):
-            raise BadRow("vector", self._missing("vector", values), _WAY_OUT["vector"])
+            raise self._no_column("vector", values)
         return None
 
     def _text(self, row: Row, values: dict[str, Any], roles: ColumnRoles) -> str:
         if not roles.text and self._needs("text"):
-            raise BadRow("text", self._missing("text", values), _WAY_OUT["text"])
+            raise self._no_column("text", values)
         text = values[roles.text] if roles.text else None
         if text is None and (row.cells or self._config.vector_column):
             return ""
         if text is None:
             raise BadRow("text", f'"{roles.text}" is null')
-        if not isinstance(text, str):
-            raise BadRow("text", f'"{roles.text}" is {type_in_words(text)}, not text', _as_text(roles.text))
-        check_string(text, roles.text)
-        return text
+        return _checked_text(text, roles.text, "text")
 
-    def _missing(self, role: str, found: Collection[str]) -> str:
-        """What to say when a role has no column: what was looked for, what is there and why that will not do."""
-        columns = ", ".join(f'"{name}"' for name in found) or "none"
+    def _missing(self, role: str, columns: Collection[str]) -> str:
+        present = ", ".join(f'"{name}"' for name in columns) or "none"
         named = getattr(self._config, f"{role}_column")
-        wanted = (named,) if named else TEXT_COLUMNS
-        if used := [f'"{name}" is {self._use(name)}' for name in wanted if name in found]:
-            return f"no {role} column: {' and '.join(used)}; columns found: {columns}"
+        expected = (named,) if named else TEXT_COLUMNS
+        if used := [f'"{name}" is {self._use(name)}' for name in expected if name in columns]:
+            return f"no {role} column: {' and '.join(used)}; columns found: {present}"
         if not named:
-            return f"no {role} column ({', '.join(TEXT_COLUMNS)}); columns found: {columns}"
-        close = difflib.get_close_matches(named, list(found), n=1)
+            return f"no {role} column ({', '.join(TEXT_COLUMNS)}); columns found: {present}"
+        close = difflib.get_close_matches(named, list(columns), n=1)
         hint = f' (did you mean "{close[0]}"?)' if close else ""
-        return f'the {role} column "{named}" is missing{hint}; columns found: {columns}'
+        return f'the {role} column "{named}" is missing{hint}; columns found: {present}'
 
     def _use(self, name: str) -> str:
-        """What is made of a column that is there."""
         if name in self._drop:
-            return "left out (--drop-column)"
+            return "dropped (--drop-column)"
         roles = [role for role in ("id", "title", "text", "vector") if getattr(self._config, f"{role}_column") == name]
         return f"the {roles[0]} (--{roles[0]}-column)" if roles else "another column"
 
@@ -209,7 +203,7 @@ class RowMapper:
         }
 
     def _convert(self, value: Any, kind: str, name: str) -> Any:
-        """The value as type `kind`. A column that is one of whole numbers in the index may come with fractions."""
+        """Convert a cell. A column of whole numbers in the index also accepts fractions."""
         try:
             return convert(value, kind, name)
         except BadRow:
@@ -220,13 +214,11 @@ class RowMapper:
             raise
 
     def roles(self, columns: Iterable[str]) -> ColumnRoles:
-        """The roles of the columns of a row that has these."""
+        """Return the roles of a row's columns."""
         names = tuple(columns)
-        roles = self._roles.get(names)
-        if roles is None:
+        if (roles := self._roles.get(names)) is None:
             roles = self._find_roles(names)
-            # rows with ever new columns must not fill the memory
-            if len(self._roles) >= _MOST_CACHED:
+            if len(self._roles) >= _MOST_CACHED:  # rows with ever new columns must not fill the memory
                 self._roles.clear()
             self._roles[names] = roles
         return roles
@@ -237,29 +229,22 @@ class RowMapper:
         self._met.update(names)
         kept = [name for name in names if name not in self._drop]
         config = self._config
-        asked = (config.id_column, config.title_column, config.text_column, config.vector_column)
-        found = [
-            _find(named, usual, [name for name in kept if name == named or name not in asked])
-            for named, usual in zip(asked, (ID_COLUMNS, TITLE_COLUMNS, TEXT_COLUMNS, ()), strict=True)
-        ]
-        taken = {name for name in found if name}  # "" stands for a role that no column has
+        named = (config.id_column, config.title_column, config.text_column, config.vector_column)
+        chosen = []
+        for column, usual in zip(named, (ID_COLUMNS, TITLE_COLUMNS, TEXT_COLUMNS, ()), strict=True):
+            free = [name for name in kept if name == column or name not in named]
+            chosen.append(next((name for name in ((column,) if column else usual) if name in free), ""))
+        taken = set(filter(None, chosen))
         metadata = tuple(name for name in kept if name not in taken)
         clashes = tuple(name for name in metadata if name in STORED_NAMES)
-        return ColumnRoles(found[0], found[1], found[2], metadata, clashes, found[3])
+        return ColumnRoles(chosen[0], chosen[1], chosen[2], metadata, clashes, chosen[3])
 
 
 def way_out_of(usual: str, for_index: bool) -> str:
-    """The way out of a bad row: whoever adds to an index has no options that say how columns are read."""
+    """Return the fix for a bad row; options cannot change how rows added to an existing index are read."""
     if for_index and "--" in usual:
-        return "give the row as the index has the others, or build the index anew by other column rules"
+        return "give the row the columns and types of the index, or rebuild the index with other column rules"
     return usual
-
-
-def _find(named: str, usual: Sequence[str], names: Collection[str]) -> str:
-    for name in (named,) if named else usual:
-        if name in names:
-            return name
-    return ""
 
 
 def _identifier(value: Any, column: str) -> str:
@@ -273,11 +258,9 @@ def _identifier(value: Any, column: str) -> str:
     return value
 
 
-def _title(value: Any, column: str) -> str | None:
-    if value is None:
-        return None
+def _checked_text(value: Any, column: str, role: str) -> str:
     if not isinstance(value, str):
-        raise BadRow("title", f'"{column}" is {type_in_words(value)}, not text', _as_text(column))
+        raise BadRow(role, f'"{column}" is {type_in_words(value)}, not text', _as_text(column))
     check_string(value, column)
     return value
 
@@ -288,13 +271,13 @@ def _as_text(column: str) -> str:
 
 def _clash(name: str, roles: ColumnRoles) -> BadRow:
     role = getattr(roles, name)
-    taken = f'the {name} comes from "{role}"' if role else f"the stored {name} has that name"
+    taken = f'the {name} comes from "{role}"' if role else f"the name is reserved for the {name}"
     what = f'column "{name}" cannot be metadata: {taken}'
     return BadRow(name, what, f"pass --{name}-column {name}, or --drop-column {name}")
 
 
 def check_conversions(columns: Mapping[str, str]) -> None:
-    """Raises ConfigError for a type that is not in the table of this module."""
+    """Raises ConfigError for a type that is not in the table above."""
     for name, kind in columns.items():
         if kind not in _CONVERTERS:
             known = ", ".join(_CONVERTERS)
@@ -302,15 +285,14 @@ def check_conversions(columns: Mapping[str, str]) -> None:
 
 
 def convert(value: Any, kind: str, name: str) -> Any:
-    """The value as type `kind` (see the table of this module). Raises BadRow ("type") when it does not fit exactly."""
+    """Return the value as type `kind` (see the table above). Raises BadRow ("type") if it does not fit exactly."""
     if value is None:
         return None
     try:
         return _CONVERTERS[kind](value)
     except (ValueError, OverflowError, RecursionError):
-        text = excerpt(str(value))[:80]
-        what = f'column "{name}" holds "{text}", which cannot be read as {kind}'
-        raise BadRow("type", what, f"fix the row, or pass --column {name}:string") from None
+        what = f'column "{name}" contains "{excerpt(str(value))[:80]}", which cannot be read as {kind}'
+        raise BadRow("type", what, f"correct the row, or pass --column {name}:string") from None
 
 
 def _string(value: Any) -> str:
@@ -339,17 +321,13 @@ def _int(value: Any) -> int:
 
 def _float(value: Any) -> float:
     if isinstance(value, str):
-        return _written_float(value.strip())
+        if not _NUMBER.fullmatch(text := value.strip()) or math.isinf(number := float(text)):
+            raise ValueError
+        return number
     too_large = isinstance(value, int) and abs(value) > EXACT_INTEGER
     if isinstance(value, bool) or too_large or not isinstance(value, int | float | Decimal):
         raise ValueError
     return float(value)
-
-
-def _written_float(text: str) -> float:
-    if not _NUMBER.fullmatch(text) or math.isinf(number := float(text)):
-        raise ValueError
-    return number
 
 
 def _bool(value: Any) -> bool:
@@ -378,16 +356,7 @@ def _date(value: Any) -> date:
     raise ValueError
 
 
-def _json(value: Any) -> Any:
-    return parse_json(value) if isinstance(value, str) else value
-
-
 _CONVERTERS: dict[str, Callable[[Any], Any]] = {
-    "string": _string,
-    "int": _int,
-    "float": _float,
-    "bool": _bool,
-    "timestamp": _timestamp,
-    "date": _date,
-    "json": _json,
-}
+    "string": _string, "int": _int, "float": _float, "bool": _bool, "timestamp": _timestamp, "date": _date,
+    "json": lambda value: parse_json(value) if isinstance(value, str) else value,
+}  # fmt: skip

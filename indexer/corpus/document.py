@@ -1,4 +1,4 @@
-"""The one record type that flows through everything: what is encoded of it, and a question that it could answer."""
+"""The record type `Document`, the text of it that is encoded, and a query that it could answer."""
 
 import re
 from collections.abc import Iterable
@@ -11,19 +11,19 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-_SENTENCE_WORDS, _WINDOW_WORDS = 24, 12  # words of a sentence that is short; words taken of one that is not
+_SENTENCE_WORDS, _WINDOW_WORDS = 24, 12  # most words of a short sentence; words taken from a longer one
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s|\n")
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One document of the corpus, as the caller wrote it.
+    """One document of the corpus, unchanged.
 
     `metadata` holds every other column: None, bool, int (64 bit), float, str, bytes, datetime, date,
-    Decimal, list, or dict of those. A null value is the same as an absent one and is left out.
+    Decimal, list, or a dict of these types. A null value is the same as an absent one.
 
-    `vector` is an embedding (d,) that the document came with, for encoders of kind "vectors". It is stored with the
-    embeddings and not with the documents, so two documents are equal whatever their vectors are.
+    `vector` is an embedding (d,) from the corpus, for encoders of kind "vectors". It is stored with the embeddings and
+    not with the documents, and equality ignores it.
     """
 
     id: str
@@ -34,16 +34,16 @@ class Document:
 
 
 def joined_text(document: Document, columns: Iterable[str]) -> str:
-    """The text that gets encoded: the named columns, stripped, blank ones left out, joined by one space.
+    """Return the text to encode: the named columns, stripped, without blank ones, joined by one space.
 
-    `title` and `text` are the document's own; any other name is a metadata column, which must hold a string.
-    A space is what BEIR and sentence-transformers join title and text with.
+    `title` and `text` are the document's own; any other name is a metadata column and must contain a string.
+    BEIR and sentence-transformers join title and text with a space, too.
     """
     return join_columns([_column(document, name) for name in columns])
 
 
 def text_bytes(document: Document) -> int:
-    """Bytes of a document's strings as UTF-8: its id, title and text, and those in its metadata."""
+    """Return the UTF-8 bytes of a document's strings: its id, title and text, and those in its metadata."""
     return _text_bytes([document.id, document.title, document.text, document.metadata])
 
 
@@ -59,29 +59,29 @@ def _text_bytes(value: Any) -> int:
 
 def is_blank(document: Document, columns: Iterable[str]) -> bool:
     """Return whether `joined_text` is empty."""
-    values = [_column(document, name) for name in columns]  # all of them: a column that holds no text is an error
+    values = [_column(document, name) for name in columns]  # all of them, as a column without text is an error
     return all(not value or value.isspace() for value in values)
 
 
 def column_spans(document: Document, columns: Iterable[str], start: int, end: int) -> dict[str, tuple[int, int]]:
-    """Where characters [start, end) of `joined_text` stand in each column as it was given: (start, end) by name.
+    """Return the place of the characters [start, end) of `joined_text` in each column: (start, end) by name.
 
-    Columns that have no part of them are left out.
+    Columns outside the range are omitted.
     """
-    found, first = {}, 0
+    spans, first = {}, 0
     for name in columns:
         value = _column(document, name) or ""
         if text := value.strip():
             shift = len(value) - len(value.lstrip()) - first
             low, high = max(start, first), min(end, first + len(text))
             if low < high:
-                found[name] = (low + shift, high + shift)
+                spans[name] = (low + shift, high + shift)
             first += len(text) + 1
-    return found
+    return spans
 
 
 def join_columns(values: Iterable[str | None]) -> str:
-    """What `joined_text` makes of the columns' values; None is blank."""
+    """Join column values as `joined_text` does; None is blank."""
     return " ".join([text for value in values if value and (text := value.strip())])
 
 
@@ -93,16 +93,16 @@ def _column(document: Document, name: str) -> str | None:
     value = document.metadata.get(name)
     if value is not None and not isinstance(value, str):
         raise ConfigError(
-            f'corpus.text names column "{name}", which holds {type(value).__name__} in document "{document.id}"; '
-            f"only text can be encoded. Take it out of corpus.text, or read it as text with --column {name}:string."
+            f'corpus.text names column "{name}", which contains {type(value).__name__} in document "{document.id}"; '
+            f"only text can be encoded. Fix: remove it from corpus.text, or convert it with --column {name}:string."
         )
     return value
 
 
 def pseudo_query(document: Document) -> str:
-    """A text such as a user might type: the title, else a short first sentence, else the first words.
+    """Return a text like a user's query: the title, else a short first sentence, else the first words.
 
-    It stands for a query where nobody has typed any yet: to fit the mean of queries, to tune by.
+    It replaces real queries where there are none: to fit the mean of queries, and to tune.
     """
     if document.title and document.title.strip():
         return document.title.strip()

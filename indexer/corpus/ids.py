@@ -1,17 +1,17 @@
-"""Ids of documents: made of content where there is none, and unique in a corpus, in about 26 bytes a document.
+"""Ids of documents: hashes of the content where the corpus has none, and unique in a corpus, in 26 bytes a document.
 
-An id made of content (`content_id`) gives the same document the same id in another file, in another order and
-tomorrow. It is 32 hex digits: blake2b, 128 bits, of the UTF-8 JSON text of [title, text, metadata] without spaces, keys
-in order of code points, whole numbers without a fraction; a zero byte and the vector as little-endian float32 follow
-where a document comes with one. What JSON has no type for is an object with one key that no metadata has: a NUL
-character and the name of the type. None of this may ever change: ids of indexes on disk are made so.
+`content_id` gives the same document the same id in another file, in another order and tomorrow. It is 32 hex digits:
+blake2b, 128 bits, of the UTF-8 JSON text of [title, text, metadata] without spaces, keys in order of code points, whole
+numbers without a fraction; a zero byte and the vector as little-endian float32 follow if the document has a vector.
+A value without a JSON type is an object with one key that no metadata has: a NUL character and the name of the type.
+The format must never change, because ids in existing indexes depend on it.
 
-Which ids were met, and where, is known by the 128-bit hash of an id and a position of 64 bits (`SeenIds`), since a dict
-of id strings costs some 150 bytes an entry: 15 GB for 100 million documents. At 10^9 documents the chance of any two
-contents, or any two ids, with one hash is about 10^-21.
+`SeenIds` stores the 128-bit hash of an id and a position of 64 bits, since a dict of id strings costs some 150 bytes an
+entry: 15 GB for 100 million documents. At 10^9 documents the chance that any two contents, or any two ids, have the
+same hash is about 10^-21.
 
-In one pass over a corpus (`UniqueIds`) an id that was given is unique, and contents that occur again are told apart by
-a number behind the id: "-2", "-3" and so on.
+In one pass over a corpus (`UniqueIds`) a given id is unique, and repeated contents get a number after the id: "-2",
+"-3" and so on.
 """
 
 import json
@@ -36,14 +36,14 @@ from indexer.corpus.sources import SourceFile
 _HASH_BYTES = 16
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True)
 _REPEATED = re.compile(r"-[1-9][0-9]*\Z")
-_LINE_BITS = 40  # of a position; the file and one bit take the rest
-_REMEMBERED = 1 << 12  # contents that were repeated lately
+_LINE_BITS = 40  # of a position; the file and one bit use the rest
+_REMEMBERED = 1 << 12  # recently repeated contents
 _FILTER_BITS = 8  # of the filter, for each id in a run
 _UInt64s = npt.NDArray[np.uint64]
 
 
 def content_id(document: Document) -> str:
-    """The id of the document's title, text, canonical metadata and vector, whatever its own id is."""
+    """Return the hash of a document's title, text, canonical metadata and vector; its own id is ignored."""
     written = _ENCODER.encode([document.title, document.text, _to_json(document.metadata)])
     digest = blake2b(written.encode(), digest_size=_HASH_BYTES)
     if document.vector is not None:
@@ -52,17 +52,17 @@ def content_id(document: Document) -> str:
 
 
 def has_content_id(document: Document) -> bool:
-    """Whether the document's id is one that is made of its content."""
+    """Return whether a document's id is the hash of its content."""
     return _REPEATED.sub("", document.id) == content_id(document)
 
 
 def repeated_id(identifier: str, times: int) -> str:
-    """The id of the document that has the content of `times - 1` others before it in its corpus."""
+    """Return the id of the document number `times` with the same content in its corpus."""
     return f"{identifier}-{times}" if times > 1 else identifier
 
 
 class Position(NamedTuple):
-    """Where a document stands: number of the file and line; and whether its id is made of its content."""
+    """Place of a document: number of the file and line; and whether its id is a hash of its content."""
 
     file: int
     line: int
@@ -75,31 +75,31 @@ class Position(NamedTuple):
 
     @classmethod
     def of(cls, packed: int) -> "Position":
-        """The position that was packed."""
+        """Return the position of a packed number."""
         place = packed >> 1
         return cls(place >> _LINE_BITS, place & ((1 << _LINE_BITS) - 1), bool(packed & 1))
 
 
 class UniqueIds:
-    """The ids met so far in one pass over some files."""
+    """The ids seen in one pass over some files."""
 
     def __init__(self, files: Sequence[SourceFile]) -> None:
         self._files = files
         self._seen = SeenIds()
-        self._numbers: dict[str, int] = {}  # id of a content that was repeated lately -> the last number given to it
+        self._numbers: dict[str, int] = {}  # id of a recently repeated content -> its last number
 
     def add(self, identifier: str, position: Position) -> None:
-        """Remember an id that `distinct` gave."""
+        """Add an id that `distinct` returned."""
         self._seen.add(identifier, position.packed)
 
     def place(self, position: Position) -> str:
-        """The position, for messages."""
+        """Return the position as text, for messages."""
         return f"{self._files[position.file].display_name}:{position.line}"
 
     def distinct(self, document: Document, made: bool) -> Document:
-        """The document, or if its id is `made` of content that others had before, with its number among them behind.
+        """Return the document; if its id is `made` of a repeated content, with a number after the id.
 
-        Raises BadRow ("duplicate-id") for a given id that was met before, and for a made one that was given.
+        Raises BadRow ("duplicate-id") if a given id was seen before, or if a made id was given to an earlier document.
         """
         packed = self._seen.find(document.id)
         if packed is None:
@@ -108,23 +108,17 @@ class UniqueIds:
         if made and first.made:
             return replace(document, id=repeated_id(document.id, self._next_number(document.id)))
         if made:
-            what = f"the row has no id, and the one made of its content is that of {self.place(first)}"
-            raise BadRow("duplicate-id", what, "take one of the two out, or give the row an id of its own")
+            what = f"the row has no id, and the hash of its content is the id at {self.place(first)}"
+            raise BadRow("duplicate-id", what, "delete one of the two rows, or give the row an id")
         what = f"the id was already used at {self.place(first)}"
         raise BadRow("duplicate-id", what, "give each document its own id")
 
     def _next_number(self, identifier: str) -> int:
-        """The number after those taken. They have no gaps, so it is found by bisection where it is not remembered."""
-        taken = self._numbers.get(identifier, 1)
-        free = taken + 1
-        while self._is_taken(identifier, free):
-            taken, free = free, 2 * free
-        while free - taken > 1:
-            middle = (taken + free) // 2
-            if self._is_taken(identifier, middle):
-                taken = middle
-            else:
-                free = middle
+        """Return the next free number. Numbers have no gaps, so bisection finds it if it is not cached."""
+        low = high = self._numbers.get(identifier, 1) + 1
+        while self._is_taken(identifier, high):
+            low, high = high + 1, 2 * high
+        free = bisect_left(range(high), True, lo=low, key=lambda number: not self._is_taken(identifier, number))
         if len(self._numbers) >= _REMEMBERED:
             self._numbers.clear()
         self._numbers[identifier] = free
@@ -135,12 +129,11 @@ class UniqueIds:
 
 
 class SeenIds:
-    """A map from id to the position (0 to 2**64 - 1) it was first added with.
+    """A map from id to the position (0 to 2**64 - 1) of its first document.
 
-    Recent ids are in a small dict; when it holds `recent` of them they become a sorted numpy run, and runs of similar
-    size are merged, so that there are few (a logarithm of the number of documents) and each id is moved only as many
-    times. While two runs are merged their memory is held twice. Most ids are new, and no run has to be looked through
-    for them: a filter holds a bit for the first few bits of each hash in a run.
+    A small dict contains the recent ids. At `recent` ids they become a sorted numpy run, and runs of similar size are
+    merged, so the number of runs, and of moves of an id, is logarithmic in the number of documents. A merge of two runs
+    needs their memory twice. A filter with a bit for each prefix of a hash spares most new ids the search of the runs.
     """
 
     def __init__(self, recent: int = 1 << 16) -> None:
@@ -153,7 +146,7 @@ class SeenIds:
         return len(self._recent) + sum(len(run.upper) for run in self._runs)
 
     def find(self, identifier: str) -> int | None:
-        """The position the id was added with, or None."""
+        """Return the position of an id, or None."""
         key = _hash(identifier)
         if (position := self._recent.get(key)) is not None:
             return position
@@ -168,7 +161,7 @@ class SeenIds:
         return None
 
     def add(self, identifier: str, position: int) -> None:
-        """Remember a new id; the caller has asked `find` first."""
+        """Add a new id. The caller has called `find` first."""
         self._recent[_hash(identifier)] = position
         if len(self._recent) >= self._limit:
             self._pack()
@@ -184,7 +177,6 @@ class SeenIds:
         self._note(new)
 
     def _note(self, new: "_Run") -> None:
-        """Put a run into the filter, which grows with the ids."""
         runs, bits = [new], (_FILTER_BITS * len(self) - 1).bit_length()
         if bits > 64 - self._shift:
             runs, self._filter, self._shift = self._runs, bytearray(1 << (bits - 3)), 64 - bits
@@ -196,14 +188,14 @@ class SeenIds:
 
 @dataclass(frozen=True)
 class _Run:
-    """Ids in order of the upper half of their hashes; three columns of equal length."""
+    """Ids sorted by the upper half of their hashes; three columns of equal length."""
 
     upper: _UInt64s
     lower: _UInt64s
     positions: _UInt64s
 
     def find(self, upper: int, lower: int) -> int | None:
-        # bisect over a memoryview takes a microsecond; np.searchsorted of a single number several
+        # bisect over a memoryview needs a microsecond; np.searchsorted of a single number several
         view = memoryview(self.upper.data)
         place = bisect_left(view, upper)
         while place < len(view) and view[place] == upper:
@@ -224,15 +216,12 @@ def _sorted_run(upper: _UInt64s, lower: _UInt64s, positions: _UInt64s) -> _Run:
 
 
 def _merge(a: _Run, b: _Run) -> _Run:
-    return _sorted_run(
-        np.concatenate([a.upper, b.upper]),
-        np.concatenate([a.lower, b.lower]),
-        np.concatenate([a.positions, b.positions]),
-    )
+    pairs = ((a.upper, b.upper), (a.lower, b.lower), (a.positions, b.positions))
+    return _sorted_run(*map(np.concatenate, pairs))
 
 
 def _to_json(value: Any) -> Any:
-    """The value in types of JSON; equal numbers are written alike."""
+    """Return the value in types of JSON; equal numbers are written alike."""
     kind = type(value)
     if kind in (str, int, bool, type(None)):
         return value
@@ -260,7 +249,8 @@ def _tagged(value: Any) -> dict[str, str]:
 
 
 def _decimal(value: Decimal) -> str:
-    """Sign, digits and exponent, without zeros at the end: 1.50 and 1.5 are the same."""
+    """Return sign, digits and exponent without zeros at the end: 1.50 and 1.5 are the same."""
+
     sign, digits, exponent = value.as_tuple()
     written = "".join(map(str, digits)).lstrip("0")
     short = written.rstrip("0")

@@ -1,4 +1,4 @@
-"""A user's queries, as texts or vectors, with the hash of their file; a user's list of ids."""
+"""Query files of a user, as texts or vectors, with their hash; and id lists."""
 
 import hashlib
 import sys
@@ -22,33 +22,33 @@ QueryEmbeddings = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class QueryFile:
-    """The queries of a file, in its order, and how many lines were blank."""
+    """The queries of a file in order, and the number of blank lines."""
 
     texts: list[str]
     blank: int
 
 
 def read_query_file(path: Path, error: type[IsotropeError], where: str = "") -> QueryFile:
-    """The queries of a file, read as `read_query_lines` does.
+    """Return the queries of a file, read by `read_query_lines`.
 
-    Raises `error`, its message beginning with `where`, for a file that cannot be read or holds no query.
+    Raises `error`, with a message that begins with `where`, if the file cannot be read or has no query.
     """
     try:
         with open_regular(path) as file:
-            found = [text for _, text in read_query_lines(file, f"{where}{path}", error)]
+            lines = [text for _, text in read_query_lines(file, f"{where}{path}", error)]
     except OSError as cause:
         raise error(f"{where}{path}: cannot be read: {cause.strerror or cause}.") from cause
-    texts = [text for text in found if text]
+    texts = list(filter(None, lines))
     if not texts:
-        raise error(f"{where}{path}: holds no queries; expected one a line.")
-    return QueryFile(texts, len(found) - len(texts))
+        raise error(f"{where}{path}: no queries; expected one a line.")
+    return QueryFile(texts, len(lines) - len(texts))
 
 
 def read_query_lines(stream: IO[bytes], shown: str, error: type[IsotropeError]) -> Iterator[tuple[int, str]]:
-    r"""Queries with the numbers of their lines (1 is the first), as they arrive: UTF-8, stripped; a blank line is "".
+    r"""Yield (line number from 1, query) as they arrive: UTF-8, stripped; a blank line is "".
 
-    Only "\n" ends a line, and a byte order mark is dropped. Raises `error`, naming the stream as `shown`, the line and
-    the byte, for what is not UTF-8; OSError as the stream does.
+    Only "\n" ends a line, and a byte order mark is dropped. Raises `error` with `shown`, the line and the byte for
+    bytes that are not UTF-8, and OSError as the stream does.
     """
     for number, line in text_lines(stream, shown, error):
         yield number, line.strip()
@@ -57,10 +57,10 @@ def read_query_lines(stream: IO[bytes], shown: str, error: type[IsotropeError]) 
 def read_query_vectors(
     path: str | Path, dim: int, error: type[IsotropeError] = ConfigError, where: str = ""
 ) -> QueryEmbeddings:
-    """Query embeddings of a .npy file, float32 (n, dim): raw, as the encoder gave them; an array (dim,) is one query.
+    """Return the raw query embeddings of a .npy file, float32 (n, dim); an array (dim,) is one query.
 
-    Raises `error`, its message beginning with `where`, for a file that is no such array, one without a row, one of
-    another length, and naming the row for NaN, infinity and zeros.
+    Raises `error`, with a message that begins with `where`, for any other file, for no rows, for another dimension, and
+    with the row for NaN, infinity and zeros.
     """
     try:
         with open_regular(path) as raw:
@@ -71,32 +71,27 @@ def read_query_vectors(
         raise error(f"{where}{path}: {cause}. Write the file with numpy.save.") from cause
     if array.shape[1] != dim:
         raise error(
-            f"{where}{path}: holds vectors of {array.shape[1]:,} numbers; expected {dim:,}, the length of the "
-            "embeddings they are compared with. Give queries encoded by the same model."
+            f"{where}{path}: vectors of {array.shape[1]:,} numbers; expected {dim:,}, the length of the "
+            "embeddings they are compared with. Fix: encode the queries with the same model."
         )
     if not len(array):
-        raise error(f"{where}{path}: holds no query; expected at least one row.")
-    try:
-        return np.stack([_row(array[row], row) for row in range(len(array))])
-    except BadRow as bad:
-        raise error(f"{where}{path}:{bad.line}: {bad.what}.") from None
-
-
-def _row(numbers: npt.NDArray[np.floating], row: int) -> QueryEmbeddings:
-    try:
-        return to_vector(numbers, "query")
-    except BadRow as bad:
-        bad.line = row + 1
-        raise
+        raise error(f"{where}{path}: no query; expected at least one row.")
+    vectors = []
+    for number, row in enumerate(array, start=1):
+        try:
+            vectors.append(to_vector(row, "query"))
+        except BadRow as bad:
+            raise error(f"{where}{path}:{number}: {bad.what}.") from None
+    return np.stack(vectors)
 
 
 def is_npy(path: str | Path) -> bool:
-    """Whether a file of queries holds embeddings and not texts, by its name."""
+    """Return whether a query file contains embeddings, by its name."""
     return Path(path).suffix.lower() == ".npy"
 
 
 def query_file_sha256(path: str, setting: str) -> str:
-    """sha256, hex, of the file of queries that a setting names; empty when it names none. Raises ConfigError."""
+    """Return the sha256, hex, of the query file of a setting; "" for an empty setting. Raises ConfigError."""
     if not path:
         return ""
     try:
@@ -107,7 +102,7 @@ def query_file_sha256(path: str, setting: str) -> str:
 
 
 def read_id_file(path: Path) -> list[str]:
-    """The ids of a file, or of standard input for "-", in order; empty lines are passed over. Raises ConfigError."""
+    """Return the ids of a file, or of standard input for "-", without empty lines. Raises ConfigError."""
     try:
         if str(path) == "-":
             ids = _ids(sys.stdin.buffer, "stdin") if sys.stdin else []
@@ -117,7 +112,7 @@ def read_id_file(path: Path) -> list[str]:
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror or error}.") from error
     if not ids:
-        raise ConfigError(f"{path}: holds no id; expected one a line.")
+        raise ConfigError(f"{path}: no ids; expected one a line.")
     return ids
 
 

@@ -1,4 +1,4 @@
-"""What every reader yields: a header, rows, blank lines and bad rows; and the file that lists the rows left out."""
+"""The items that readers yield (headers, rows, blank lines, bad rows) and the file that lists rejected rows."""
 
 import json
 import os
@@ -16,21 +16,21 @@ from indexer.system.output_files import OutputFile, check_output, is_stream, ope
 from indexer.system.regular_files import open_regular
 from indexer.typed_json import decode_json
 
-RAW_CHARACTERS = 2_000  # of a rejected row, kept to recognise it by
+RAW_CHARACTERS = 2_000  # of a rejected row, kept in the list
 OPTION = "--rejects"
-ENDING = ".rejects.jsonl"  # of such files, by which readers of folders know them
-_FIRST_LINE = 1 << 20  # bytes of one that are read to know it
-FIX_ROW = "fix the row"
-SKIP_ROWS = "pass --on-error skip to leave such rows out and list them"
-SKIP_FILES = "pass --on-error skip to leave out the rest of such files"
+ENDING = ".rejects.jsonl"  # by which folders skip these files
+_FIRST_LINE = 1 << 20  # bytes read to recognise a list
+FIX_ROW = "correct the row"
+SKIP_ROWS = "pass --on-error skip to skip and list such rows"
+SKIP_FILES = "pass --on-error skip to skip the rest of such files"
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The columns of a file whose rows all have the same; comes before the first row.
+    """The columns of a file with a fixed set of them; comes before the first row.
 
-    `raw` is the header line as written (CSV, TSV); `schema` is the file's own (Parquet, Arrow), which an Arrow
-    `stream` differs from an Arrow file in nothing but its framing.
+    `raw` is the header line as written (CSV, TSV); `schema` is the file's own (Parquet, Arrow). `stream` is the other
+    framing of Arrow.
     """
 
     columns: list[str]
@@ -41,10 +41,10 @@ class Header:
 
 @dataclass(slots=True)
 class Row:
-    """One row as found in a file: `line` counts from 1 (physical line, or row number in Parquet and Arrow).
+    """One row of a file; `line` counts from 1 (physical line, or row number in Parquet and Arrow).
 
-    `raw` is the whole row as written, "" in Parquet and Arrow, where it is number `place` of a `batch` instead.
-    `cells` says that the row is text cells, in which an empty one stands for null.
+    `raw` is the whole row as written; in Parquet and Arrow it is empty, and the row is number `place` of a `batch`.
+    `cells` means that all values are text cells, and empty cells are null.
     """
 
     line: int
@@ -57,40 +57,36 @@ class Row:
 
 
 class BlankLine:
-    """A line without anything on it; counted, no row."""
+    """A blank line; counted, but no row."""
 
 
 BLANK_LINE = BlankLine()
 
 
 class BadRow(CorpusError):  # noqa: N818 - yielded as a value as often as raised
-    """One row that cannot become a document.
+    """A row that cannot become a document.
 
-    `reason` is a short slug to count by, `what` the finding and `way_out` what to do about it. Readers yield it
-    in place of the row, or raise it; `line`, `id` and `raw` are filled in by whoever knows them.
+    `reason` is a slug to count by, `what` the finding and `way_out` the fix. Readers yield it instead of the row
+    or raise it; callers that know `line`, `id` and `raw` set them.
     """
 
     def __init__(self, reason: str, what: str, way_out: str = FIX_ROW, *, line: int = 0, raw: bytes | str = "") -> None:
-        super().__init__(f"{what}. Way out: {way_out}.")
-        self.reason = reason
-        self.what = what
-        self.way_out = way_out
-        self.line = line
+        super().__init__(f"{what}. Fix: {way_out}.")
+        self.reason, self.what, self.way_out, self.skip_hint = reason, what, way_out, SKIP_ROWS
+        self.line, self.raw = line, raw
         self.id: str | None = None
-        self.raw = raw
-        self.skip_hint = SKIP_ROWS
 
     def message(self, path: str) -> str:
-        """The finding as one line: where, what, and the ways out."""
+        """Return the error as one line: place, finding and fixes."""
         whose = f' (id "{escape_surrogates(self.id)}")' if self.id is not None else ""
-        return f"{path}:{self.line}: {self.what}{whose}. Way out: {self.way_out}, or {self.skip_hint}."
+        return f"{path}:{self.line}: {self.what}{whose}. Fix: {self.way_out}, or {self.skip_hint}."
 
 
 class BrokenFile(BadRow):
-    """Nothing after this point of a file can be read: a cut or corrupt stream, or a decompression bomb."""
+    """The rest of a file is unreadable: a truncated or corrupt stream, or a decompression bomb."""
 
     def __init__(self, reason: str, what: str, way_out: str, *, line: int = 0) -> None:
-        super().__init__(reason, f"{what}; the rest of the file is left out", way_out, line=line)
+        super().__init__(reason, f"{what}; the rest of the file is skipped", way_out, line=line)
         self.skip_hint = SKIP_FILES
 
 
@@ -98,12 +94,11 @@ RowStream = Iterator[Row | Header | BadRow | BlankLine]
 
 
 class RejectsFile:
-    """A JSON Lines file of the rows left out, in the order met; every pass over a corpus writes it anew.
+    """A JSON Lines file of rejected rows in order; every pass over a corpus rewrites it.
 
-    It is created at the first row and takes its final name in `close`, so a reader never sees half of it and a corpus
-    without bad rows leaves no file. A pipe or a device is written row by row instead. The list of an earlier run is not
-    lost, nor left as if it were this run's: it moves aside, to NAME.1.rejects.jsonl or the next number that is free.
-    Any other file that is there already is overwritten only with `force`.
+    It is created at the first row and gets its final name in `close`, so readers never see half of it and a corpus
+    without bad rows leaves no file. A pipe or a device is written row by row instead. The list of an earlier run moves
+    to NAME.1.rejects.jsonl or the next free number. Any other existing file is overwritten only with `force`.
     """
 
     def __init__(self, path: Path, force: bool = False) -> None:
@@ -113,40 +108,34 @@ class RejectsFile:
         self._force = force
         self._writing: ExitStack | None = None
         self._file: OutputFile | None = None
-        self._ours = False  # whether the list that is there is of an earlier pass of this run
-        self._older: FileDigest | None = None  # the list that is there, unless it is ours or says nothing
+        self._ours = False  # whether the existing list is of an earlier pass of this run
+        self._older: FileDigest | None = None  # the existing list, unless it is ours or empty
         self._stamper, self._size = DigestBuilder(), 0
         self._check()
 
     def write(self, path: str, bad: BadRow) -> None:
-        """Append one row. Raises StoreError when the file cannot be written."""
-        entry = {
-            "file": path,
-            "line": bad.line,
-            "id": None if bad.id is None else escape_surrogates(bad.id),
-            "reason": bad.reason,
-            "message": bad.what,
-            "raw": excerpt(bad.raw),
-        }
-        line = (json.dumps(entry, ensure_ascii=False) + "\n").encode()
+        """Append a row. Raises StoreError if the file cannot be written."""
+        row_id = None if bad.id is None else escape_surrogates(bad.id)
+        entry = {"file": path, "line": bad.line, "id": row_id, "reason": bad.reason, "message": bad.what}
+        line = (json.dumps(entry | {"raw": excerpt(bad.raw)}, ensure_ascii=False) + "\n").encode()
         if self._file is None:
-            self._older, self._stamper, self._size = self._found(), DigestBuilder(), 0
+            self._older, self._stamper, self._size = self._older_list(), DigestBuilder(), 0
             self._writing = ExitStack()
             self._file = self._writing.enter_context(open_output(self.path, OPTION, force=True))
         self._file.write(line)
         self._stamper.update(line)
         self._size += len(line)
         if self._older and self._size == self._older.bytes and self._stamper.digest() == self._older:
-            self._older = None  # all of it is in this one: such as the list of a run that was interrupted
+            self._older = None  # this list contains all of it, for example after an interrupted run
 
     def close(self, complete: bool) -> bool:
-        """Give the file its final name; False when there was nothing to write. `complete`: all was read."""
+        """Give the file its final name; False if there was no row. `complete`: the whole corpus was read."""
         if self._writing is None:
-            self._older = self._found() if complete else None
+            self._older = self._older_list() if complete else None
             self._move_aside()
             return False
         writing, self._writing, self._file = self._writing, None, None
-        with writing:  # which gives the file its name in the end
+        with writing:  # renames the file at the end
             self._check()
             self._move_aside()
         self._ours = True
@@ -155,11 +144,11 @@ class RejectsFile:
     def _check(self) -> None:
         check_output(self.path, OPTION, self._force or self._ours or _is_list(self.path))
 
-    def _found(self) -> FileDigest | None:
+    def _older_list(self) -> FileDigest | None:
         if self._ours or is_stream(self.path) or not _is_list(self.path):
             return None
-        stamp = digest_file(self.path)
-        return stamp if stamp.bytes else None
+        digest = digest_file(self.path)
+        return digest if digest.bytes else None
 
     def _move_aside(self) -> None:
         if self._older is None:
@@ -176,7 +165,7 @@ class RejectsFile:
 
 @dataclass(frozen=True)
 class _Entry:
-    """A line of the file, to tell it from others."""
+    """The fields of a line, by which a list is recognised."""
 
     file: str
     line: int
@@ -187,7 +176,7 @@ class _Entry:
 
 
 def _is_list(path: Path) -> bool:
-    """Whether a file is one of rejected rows, which its first line tells, or empty."""
+    """Return whether a file is empty or a list of rejected rows, by its first line."""
     try:
         with open_regular(path) as file:
             first = file.readline(_FIRST_LINE)
@@ -199,19 +188,19 @@ def _is_list(path: Path) -> bool:
 
 
 def _numbered(path: Path, number: int) -> Path:
-    """i.rejects.jsonl as i.1.rejects.jsonl, which readers of folders leave out too; others as name.1.jsonl."""
+    """Return name.1.rejects.jsonl for name.rejects.jsonl, and name.1.jsonl for name.jsonl."""
     ending = ENDING if path.name.endswith(ENDING) else path.suffix
     return path.with_name(f"{path.name.removesuffix(ending)}.{number}{ending}")
 
 
 def escape_surrogates(text: str) -> str:
-    """The text with lone surrogates written as escapes, so that it can be printed and stored."""
+    """Return the text with lone surrogates as escapes, so that it can be printed and stored."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def excerpt(raw: bytes | str) -> str:
-    """At most RAW_CHARACTERS of a row, bytes that are not UTF-8 written as escapes."""
+    """Return at most RAW_CHARACTERS of a row, bytes that are not UTF-8 as escapes."""
     if isinstance(raw, str):
         return escape_surrogates(raw[:RAW_CHARACTERS])
-    # a character takes at most four bytes, so the cut never has to decode a line of 32 MiB
+    # a character has at most four bytes, so a line of 32 MiB is cut before it is decoded
     return raw[: 4 * RAW_CHARACTERS].decode("utf-8", "backslashreplace")[:RAW_CHARACTERS]

@@ -1,11 +1,11 @@
-"""Types of metadata columns, found from Python values: of the whole stream, of one part, merged, written as JSON.
+"""Types of metadata columns, inferred from Python values: of a stream or a part, merged, written as JSON.
 
-The types are bool, int64, float64, string, binary, date32, time64[us], timestamp[us] (in UTC where values are
-zoned), decimal128, list and struct, and null where only nulls in lists were met.
+The types are bool, int64, float64, string, binary, date32, time64[us], timestamp[us] (in UTC for zoned values),
+decimal128, list and struct, and null for columns with only nulls in lists.
 
-Two types of one column are merged by few rules, all free of loss: null gives way to anything, whole numbers become
-floats where both occur (up to 2**53), structs merge field by field, lists by their elements, decimals widen. Anything
-else is a conflict, and the user decides (`--column name:type`).
+Two types of one column merge without loss: null with any type, whole numbers with floats (up to 2**53), structs field
+by field, lists by their elements, decimals by widening. Anything else is a conflict for the user to resolve
+(`--column name:type`).
 """
 
 import re
@@ -20,8 +20,8 @@ import pyarrow as pa
 from indexer.corpus.row import BadRow
 from indexer.errors import StoreError
 
-_INDEX = "the index"  # where a type was met that is an index's
-EXACT_INTEGER = 2**53  # a float64 holds every whole number up to this
+_INDEX = "the index"  # the place of types that come from an index
+EXACT_INTEGER = 2**53  # float64 represents every whole number up to this
 ColumnPath = tuple[str, ...]  # a column, then the fields inside it
 _INT64 = range(-(2**63), 2**63)
 _DECIMAL_DIGITS = 38  # of a decimal128
@@ -39,33 +39,29 @@ _TYPES: dict[str, tuple[type | None, pa.DataType | None, str]] = {  # Python's, 
     "list": (None, None, "lists"),
     "decimal128": (None, None, "decimals"),
 }
-_TYPE_NAMES = {python: name for name, (python, _, _) in _TYPES.items() if python}  # of types always stored as one
+_TYPE_NAMES = {python: name for name, (python, _, _) in _TYPES.items() if python}  # one Arrow type each
 _ARROW_TYPES = {name: arrow for name, (_, arrow, _) in _TYPES.items() if arrow is not None}
-_CONVERSIONS = {  # what text is read as to be of an Arrow type
-    "int": pa.types.is_integer,
-    "float": pa.types.is_floating,
-    "bool": pa.types.is_boolean,
-    "timestamp": pa.types.is_timestamp,
-    "date": pa.types.is_date,
-    "json": pa.types.is_nested,
-}
+_CONVERSIONS = {  # the conversion of text to an Arrow type
+    "int": pa.types.is_integer, "float": pa.types.is_floating, "bool": pa.types.is_boolean,
+    "timestamp": pa.types.is_timestamp, "date": pa.types.is_date, "json": pa.types.is_nested,
+}  # fmt: skip
 _SCALARS = {"bool": bool, "int64": int, "float64": float, "string": str}
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnType:
-    """The type of a column so far, and where it was first met."""
+    """The type of a column so far, and the place where it first occurred."""
 
     name: str
     where: str
     fields: Mapping[str, "ColumnType"] = field(default_factory=dict)  # struct
     element: "ColumnType | None" = None  # list
-    wide: str = ""  # int64: where a number beyond 2**53 was first met
+    wide: str = ""  # int64: the place of the first number beyond 2**53
     digits: tuple[int, int] = (0, 0)  # decimal128: before and after the point
 
 
 class SchemaBuilder:
-    """The types of all metadata columns met so far, those of an index, if one is `known`, before all others."""
+    """The types of all metadata columns so far, beginning with those of a `known` index."""
 
     def __init__(self, known: pa.Schema | None = None) -> None:
         self._kinds: dict[str, ColumnType] = {}
@@ -73,21 +69,21 @@ class SchemaBuilder:
         self.merge({column.name: _column_type(column.type, _INDEX) for column in known or ()})
 
     def observe(self, metadata: Mapping[str, Any], where: str) -> None:
-        """Take in one document's metadata; `where` names its place in messages.
+        """Merge the types of one document's metadata; `where` names its place in messages.
 
-        Raises BadRow ("type") naming both places when a value does not fit; nothing is then taken in.
+        Raises BadRow ("type") with both places if a value does not fit; the types then stay unchanged.
         """
         plain = self._plain
-        found: dict[str, ColumnType] = {}
+        types: dict[str, ColumnType] = {}
         for name, value in metadata.items():
             kind = type(value)
             if plain.get(name) is not kind or (kind is int and not -EXACT_INTEGER <= value <= EXACT_INTEGER):
-                found[name] = infer_type(value, where, (name,))
-        if found:
-            self.merge(found)
+                types[name] = infer_type(value, where, (name,))
+        if types:
+            self.merge(types)
 
     def merge(self, kinds: Mapping[str, ColumnType]) -> None:
-        """Take in the types of some columns, all or none. Raises BadRow ("type")."""
+        """Merge the types of some columns, all or none. Raises BadRow ("type")."""
         merged = {name: merge_types(self._kinds.get(name), kind, (name,)) for name, kind in kinds.items()}
         for name, kind in merged.items():
             self._kinds[name] = kind
@@ -96,12 +92,12 @@ class SchemaBuilder:
                 self._plain[name] = _SCALARS[kind.name]
 
     def schema(self) -> pa.Schema:
-        """The Arrow schema, columns in the order first met."""
+        """Return the Arrow schema, columns in the order of first occurrence."""
         return pa.schema([(name, _arrow_type(kind)) for name, kind in self._kinds.items()])
 
 
 def infer_schema(rows: Iterable[Mapping[str, Any]]) -> pa.Schema:
-    """The schema of one part's metadata: its columns in the order first met. Raises BadRow ("type")."""
+    """Return the schema of one part's metadata, columns in the order of first occurrence. Raises BadRow ("type")."""
     types = SchemaBuilder()
     for number, row in enumerate(rows):
         if row:
@@ -110,7 +106,7 @@ def infer_schema(rows: Iterable[Mapping[str, Any]]) -> pa.Schema:
 
 
 def merge_schemas(schemas: Iterable[pa.Schema]) -> pa.Schema:
-    """One schema that holds the columns of all. Raises BadRow ("type") where types of a column do not merge."""
+    """Return one schema with the columns of all. Raises BadRow ("type") if types of a column do not merge."""
     types = SchemaBuilder()
     for number, schema in enumerate(schemas):
         types.merge({column.name: _column_type(column.type, f"part {number}") for column in schema})
@@ -118,23 +114,19 @@ def merge_schemas(schemas: Iterable[pa.Schema]) -> pa.Schema:
 
 
 def conversions_to(schema: pa.Schema) -> dict[str, str]:
-    """What text has to be read as (see `indexer.corpus.columns`) to be of an index's types.
+    """Return the conversions (see `indexer.corpus.columns`) that turn text cells into an index's types.
 
-    Columns that text fits are left out. Decimals, times and bytes have no such form.
+    Text columns are omitted, as are decimals, times and bytes, which have no conversion.
     """
     return {column.name: name for column in schema for name, is_one in _CONVERSIONS.items() if is_one(column.type)}
 
 
 def drop_nulls(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The metadata without nulls, at any depth: null is the same as absent, and so is an object of nulls only.
+    """Return the metadata without nulls at any depth, and without objects of nulls only.
 
-    Nulls that are elements of lists are kept, since they hold a place.
+    Nulls in lists are kept, since they occupy a position.
     """
-    kept = {}
-    for name, value in metadata.items():
-        if (clean := _canonical_value(value)) is not None:
-            kept[name] = clean
-    return kept
+    return {name: clean for name, value in metadata.items() if (clean := _canonical_value(value)) is not None}
 
 
 def _canonical_value(value: Any) -> Any:
@@ -146,7 +138,7 @@ def _canonical_value(value: Any) -> Any:
 
 
 def schema_to_json(schema: pa.Schema) -> dict[str, Any]:
-    """The schema as JSON: `{"year": "int64", "tags": {"list": "string"}, "meta": {"struct": {...}}}`.
+    """Return the schema as JSON: `{"year": "int64", "tags": {"list": "string"}, "meta": {"struct": {...}}}`.
 
     Raises StoreError for a type that this module does not make.
     """
@@ -154,17 +146,17 @@ def schema_to_json(schema: pa.Schema) -> dict[str, Any]:
 
 
 def schema_from_json(described: Mapping[str, Any]) -> pa.Schema:
-    """What `schema_to_json` wrote, as a schema again. Raises StoreError for anything else."""
+    """Return the schema that `schema_to_json` wrote. Raises StoreError for anything else."""
     return pa.schema([(name, _parsed(form)) for name, form in described.items()])
 
 
 def infer_type(value: Any, where: str, path: ColumnPath) -> ColumnType:
-    """The type of one canonical value at `path`. Raises BadRow ("type") for a value that has none."""
+    """Return the type of one canonical value at `path`. Raises BadRow ("type") for a value without one."""
     kind = type(value)
     if kind in _TYPE_NAMES:
         return ColumnType(_TYPE_NAMES[kind], where)
-    if kind is int:
-        return _integer(value, where, path)
+    if kind is int and value in _INT64:
+        return ColumnType("int64", where, wide="" if -EXACT_INTEGER <= value <= EXACT_INTEGER else where)
     if kind is datetime:
         return ColumnType("timestamp[us]" if value.tzinfo is None else "timestamp[us, tz=UTC]", where)
     if kind is Decimal:
@@ -173,22 +165,13 @@ def infer_type(value: Any, where: str, path: ColumnPath) -> ColumnType:
         fields = {key: infer_type(inner, where, (*path, key)) for key, inner in value.items()}
         return ColumnType("struct", where, fields=fields)
     if kind is list:
-        return _list(value, where, path)
-    raise _unfit(path, f"a value of type {kind.__name__}, which cannot be stored")
-
-
-def _list(value: list[Any], where: str, path: ColumnPath) -> ColumnType:
-    element = ColumnType("null", where)
-    for inner in value:
-        element = merge_types(element, infer_type(inner, where, path), path)
-    return ColumnType("list", where, element=element)
-
-
-def _integer(value: int, where: str, path: ColumnPath) -> ColumnType:
-    if value not in _INT64:
+        element = ColumnType("null", where)
+        for inner in value:
+            element = merge_types(element, infer_type(inner, where, path), path)
+        return ColumnType("list", where, element=element)
+    if kind is int:
         raise _unfit(path, f"the number {value}, which is beyond 64 bits")
-    wide = where if not -EXACT_INTEGER <= value <= EXACT_INTEGER else ""
-    return ColumnType("int64", where, wide=wide)
+    raise _unfit(path, f"a value of type {kind.__name__}, which cannot be stored")
 
 
 def _decimal(value: Decimal, where: str, path: ColumnPath) -> ColumnType:
@@ -207,7 +190,7 @@ def _require_digits(kind: ColumnType, path: ColumnPath) -> ColumnType:
 
 
 def merge_types(old: ColumnType | None, new: ColumnType, path: ColumnPath) -> ColumnType:
-    """The type that holds both, `old` itself when it does. Raises BadRow ("type") naming both places."""
+    """Return the type that fits both, `old` itself if possible. Raises BadRow ("type") with both places."""
     if old is None or old.name == "null":
         return new
     if new.name == "null":
@@ -238,19 +221,19 @@ def _merge_same(old: ColumnType, new: ColumnType, path: ColumnPath) -> ColumnTyp
 
 
 def _merge_numbers(old: ColumnType, new: ColumnType, path: ColumnPath) -> ColumnType:
-    whole, broken = (old, new) if old.name == "int64" else (new, old)
+    whole, real = (old, new) if old.name == "int64" else (new, old)
     if whole.wide:
         raise _unfit(
             path,
-            f"a whole number beyond 2**53 {_at(whole.wide)}, but fractions {_at(broken.where)}, "
+            f"a whole number beyond 2**53 {_at(whole.wide)}, but fractions {_at(real.where)}, "
             "and as a float the number would lose digits",
         )
-    return broken if old is broken else replace(broken, where=old.where)
+    return real if old is real else replace(real, where=old.where)
 
 
 def _unfit(path: ColumnPath, what: str) -> BadRow:
     way_out = f"pass --column {path[0]}:string to read the column as text (or another type that fits all rows)"
-    return BadRow("type", f'metadata column "{".".join(path)}" holds {what}', way_out)
+    return BadRow("type", f'metadata column "{".".join(path)}" contains {what}', way_out)
 
 
 def _at(where: str) -> str:

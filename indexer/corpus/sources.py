@@ -1,4 +1,4 @@
-"""From what the user names (files, globs, folders, "-") to the list of files to read, in a fixed order."""
+"""The files to read, in a fixed order, for the sources of a user: files, globs, folders, "-"."""
 
 import difflib
 import glob
@@ -14,31 +14,20 @@ from indexer.corpus.row import ENDING
 from indexer.errors import ConfigError, CorpusError
 from indexer.system.urls import local_path, url_of
 
-FORMATS = {
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "jsonl",
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".arrow": "arrow",
-    ".feather": "arrow",
-    ".ipc": "arrow",
-    ".txt": "text",
-    ".text": "text",
-}
+FORMATS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet",
+           ".pq": "parquet", ".arrow": "arrow", ".feather": "arrow", ".ipc": "arrow", ".txt": "text",
+           ".text": "text"}  # fmt: skip
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 _FORMAT_NAMES = sorted(set(FORMATS.values()))
-_ARRAY, _ID_LIST = ".npy", ".ids"  # X.npy holds embeddings, X.ids.txt or X.ids.parquet and so on whose they are
+_ARRAY, _ID_LIST = ".npy", ".ids"  # X.npy contains embeddings; X.ids.txt, X.ids.parquet and so on their ids
 _BEIR_CORPUS = [f"corpus.jsonl{suffix}" for suffix in ("", *COMPRESSIONS)]
 
 
 @dataclass(frozen=True)
 class SourceFile:
-    """One file to read; `path` is None for stdin, and for an object, which `url` names.
+    """One file to read; `path` is None for stdin, and for an object, which has a `url`.
 
-    `display_name` stands in messages, `label` in records of what was read.
+    Messages use `display_name`, records of sources `label`.
     """
 
     path: Path | None
@@ -56,12 +45,12 @@ class SourceFile:
 def find_sources(
     sources: Iterable[str | Path], file_format: str = "", arrays: bool = False
 ) -> tuple[list[SourceFile], list[str]]:
-    """The files to read, in order, and those found in folders or by globs that are of no known type.
+    """Return the files to read, in order, and the files of unknown type in folders and globs.
 
-    A non-empty `file_format` replaces what the extensions say. With `arrays`, .npy files are read too; the list of ids
-    beside one (see `id_list_beside`) is then no file of its own. Raises ConfigError for an unknown format, and
-    CorpusError for a missing path (naming the nearest sibling), a glob without a match, a folder with nothing to
-    read or one that cannot be listed.
+    A non-empty `file_format` overrides the extensions. With `arrays`, .npy files are read too; the list of ids of one
+    (see `id_list_beside`) is then not read as a file. Raises ConfigError for an unknown format, and CorpusError for a
+    missing path (with the closest sibling), a glob without a match, a folder with nothing to read or one that cannot be
+    listed.
     """
     if file_format and file_format not in _FORMAT_NAMES:
         raise ConfigError(f'unknown format "{file_format}"; expected one of {", ".join(_FORMAT_NAMES)}.')
@@ -69,106 +58,92 @@ def find_sources(
     ignored: list[str] = []
     for source in sources:
         if not str(source):
-            raise ConfigError(
-                "a source is empty; expected a file, a folder, a glob, or - for stdin. (. is the folder.)"
-            )
+            raise ConfigError("a source is empty; expected a file, a folder such as ., a glob, or - for stdin.")
         try:
-            found, unknown = _expand(str(source), file_format, arrays)
+            paths, unknown = _expand(str(source), file_format, arrays)
         except OSError as error:
-            shown = os.fsdecode(error.filename or source)  # the folder below it that could not be listed
-            raise CorpusError(f"{shown}: cannot be looked at: {error.strerror or error}.") from error
-        files += found
+            shown = os.fsdecode(error.filename or source)  # a folder below it
+            raise CorpusError(f"{shown}: cannot be listed: {error.strerror or error}.") from error
+        files += paths
         ignored += unknown
     if not files:
         raise ConfigError("no source was given; expected files, folders, globs, or - for stdin.")
     if sum(file.is_stdin for file in files) > 1:
         raise ConfigError("stdin (-) was given twice; it can be read only once.")
-    return _told_apart(_without_id_lists(files)), ignored
+    lists = {ids.resolve() for file in files if file.format == "npy" if (ids := id_list_beside(file).path)}
+    if lists:
+        files = [file for file in files if file.path is None or file.path.resolve() not in lists]
+    times = Counter(file.label for file in files)  # files of the same name get their path as label
+    return [replace(file, label=file.display_name) if times[file.label] > 1 else file for file in files], ignored
 
 
 def id_list_beside(file: SourceFile) -> SourceFile:
-    """The list of ids beside X.npy: the one file of a known format called X.ids.*. Raises CorpusError."""
+    """Return the list of ids of X.npy: the only file of a known format named X.ids.*. Raises CorpusError."""
+    shown = file.display_name
     if file.path is None:
-        raise CorpusError(
-            f"{file.display_name}: an array of embeddings needs a list of ids beside it. Way out: name a file."
-        )
-    found = _id_lists(file.path)
-    if len(found) == 1:
-        return found[0]
+        raise CorpusError(f"{shown}: an array of embeddings needs a list of ids in its folder. Fix: pass a file.")
+    lists = _id_lists(file.path)
+    if len(lists) == 1:
+        return lists[0]
     stem = f"{_plain(file.path).stem}{_ID_LIST}"
-    if found:
-        names = " and ".join(each.label for each in found)
-        raise CorpusError(
-            f"{file.display_name}: there are {names} beside it; expected one list of ids. Way out: move one."
-        )
+    if lists:
+        names = " and ".join(each.label for each in lists)
+        raise CorpusError(f"{shown}: several lists of ids ({names}); expected one. Fix: move the others.")
     raise CorpusError(
-        f"{file.display_name}: there is no list of ids beside it. Way out: write {stem}.txt, an id a line in the order "
-        f"of the vectors, or {stem}.jsonl, .csv or .parquet with a row for each: an id and what else is known."
+        f"{shown}: no list of ids in its folder. Fix: write {stem}.txt with an id a line in the order of the vectors, "
+        f"or {stem}.jsonl, .csv or .parquet with a row for each: an id and any other columns."
     )
 
 
 def paths_of(file: SourceFile) -> list[Path]:
-    """Every file that is read for it: of an array of embeddings also the list of its ids."""
-    beside = _id_lists(file.path) if file.format == "npy" and file.path else []
-    return [each.path for each in (file, *beside) if each.path]
+    """Return every path that is read for a file, including the list of ids of an array."""
+    lists = _id_lists(file.path) if file.format == "npy" and file.path else []
+    return [each.path for each in (file, *lists) if each.path]
 
 
 def _id_lists(path: Path) -> list[SourceFile]:
     start = f"{_plain(path).stem}{_ID_LIST}."
     try:
-        beside = sorted(other for other in path.parent.iterdir() if other.name.startswith(start) and other.is_file())
+        paths = sorted(other for other in path.parent.iterdir() if other.name.startswith(start) and other.is_file())
     except OSError as error:
-        raise CorpusError(f"{path.parent}: cannot be looked at: {error.strerror or error}.") from error
-    files = [_typed(other, other.name, "") for other in beside if not other.name.endswith(ENDING)]
+        raise CorpusError(f"{path.parent}: cannot be listed: {error.strerror or error}.") from error
+    files = [_typed(other, other.name, "") for other in paths if not other.name.endswith(ENDING)]
     return [file for file in files if file is not None]
-
-
-def _without_id_lists(files: list[SourceFile]) -> list[SourceFile]:
-    lists = {ids.resolve() for file in files if file.format == "npy" if (ids := id_list_beside(file).path)}
-    return [file for file in files if not lists or file.path is None or file.path.resolve() not in lists]
-
-
-def _told_apart(files: list[SourceFile]) -> list[SourceFile]:
-    """Files of the same name in different folders get their path as label."""
-    times = Counter(file.label for file in files)
-    return [replace(file, label=file.display_name) if times[file.label] > 1 else file for file in files]
 
 
 def _expand(source: str, file_format: str, arrays: bool) -> tuple[list[SourceFile], list[str]]:
     if source == "-":
-        return [_stdin(file_format)], []
+        if not file_format:
+            raise ConfigError(f"reading stdin (-) needs --format, one of {', '.join(_FORMAT_NAMES)}.")
+        return [SourceFile(None, "stdin", "stdin", file_format)], []
     if url := url_of(source):
         return _objects(url, file_format)
     path = local_path(source)
     source = str(path)
     if _is_index(path):
-        raise CorpusError(f"{path}: is an index, not a corpus. Way out: name the files that it was built of.")
+        raise CorpusError(f"{path}: is an index, not a corpus. Fix: pass the files that it was built from.")
     if path.is_dir():
         return _folder(path, file_format, arrays)
     if path.exists():
-        _require_regular(path)
+        if not path.is_file():
+            raise CorpusError(
+                f"{path}: is a pipe, socket or device; expected a regular file. Fix: pipe its content in, with - as "
+                "the source and --format."
+            )
         return [_explicit(path, file_format, arrays)], []
     if glob.has_magic(source):
         return _matches(source, file_format, arrays)
     raise CorpusError(f"{source}: no such file or folder{_nearest_sibling(path)}")
 
 
-def _require_regular(path: Path) -> None:
-    if not path.is_file():
-        raise CorpusError(
-            f"{path}: is a pipe, socket or device; expected a regular file. Way out: pipe its content in, as the "
-            "source - with --format."
-        )
-
-
 def _objects(url: str, file_format: str) -> tuple[list[SourceFile], list[str]]:
-    """What a URL in object storage means. Arrays of embeddings are read on this machine only."""
+    """Return the files of a URL in object storage, and the ignored ones. Arrays are read from local folders only."""
     folder, names, is_one = find_objects(url)
     beir = [name for name in _BEIR_CORPUS if name in names]
     files, ignored = [], []
     for name in names if is_one else beir[:1] or names:
-        place = PurePosixPath(name)
-        file = None if name.endswith(ENDING) and not is_one else _typed(Path(name), str(place), file_format)
+        skipped = name.endswith(ENDING) and not is_one
+        file = None if skipped else _typed(Path(name), str(PurePosixPath(name)), file_format)
         if file is None and is_one:
             raise _unknown_type(f"{folder}/{name}")
         if file is None:
@@ -176,30 +151,23 @@ def _objects(url: str, file_format: str) -> tuple[list[SourceFile], list[str]]:
         else:
             files.append(replace(file, path=None, url=f"{folder}/{name}", display_name=f"{folder}/{name}"))
     if not files:
-        raise CorpusError(f"{url}: nothing to read there; expected files such as {' '.join(FORMATS)}.")
+        raise CorpusError(f"{url}: no files to read; expected files such as {' '.join(FORMATS)}.")
     return files, ignored
-
-
-def _stdin(file_format: str) -> SourceFile:
-    if not file_format:
-        raise ConfigError(f"reading stdin (-) needs --format, one of {', '.join(_FORMAT_NAMES)}.")
-    return SourceFile(None, "stdin", "stdin", file_format)
 
 
 def _explicit(path: Path, file_format: str, arrays: bool) -> SourceFile:
     file = _typed(path, path.name, file_format, arrays)
     if file is None and _plain(path).suffix.lower() == _ARRAY:
-        raise CorpusError(f"{path}: an array of embeddings. Way out: pass --set encoder.kind=vectors to take them.")
+        raise CorpusError(f"{path}: an array of embeddings. Fix: pass --set encoder.kind=vectors to use them.")
     if file is None:
         raise _unknown_type(str(path))
     return file
 
 
 def _unknown_type(shown: str) -> CorpusError:
-    known = f"{' '.join(FORMATS)} (each also with {' '.join(COMPRESSIONS)})"
     return CorpusError(
-        f"{shown}: unknown type of file; expected one of {known}. "
-        f"Way out: pass --format, one of {', '.join(_FORMAT_NAMES)}."
+        f"{shown}: unknown file type; expected one of {' '.join(FORMATS)} (each also with {' '.join(COMPRESSIONS)}). "
+        f"Fix: pass --format, one of {', '.join(_FORMAT_NAMES)}."
     )
 
 
@@ -209,25 +177,27 @@ def _folder(folder: Path, file_format: str, arrays: bool) -> tuple[list[SourceFi
     paths = beir[:1] or sorted(_files_below(folder, indexes), key=lambda path: path.relative_to(folder).parts)
     files, unknown = _sorted_out([(path, path.relative_to(folder).as_posix()) for path in paths], file_format, arrays)
     if not files:
-        raise CorpusError(f"{folder}: nothing to read in this folder; expected files such as {' '.join(FORMATS)}.")
+        raise CorpusError(f"{folder}: no files to read in this folder; expected files such as {' '.join(FORMATS)}.")
     return files, [*indexes, *unknown, *map(str, beir[1:])]
 
 
 def _matches(pattern: str, file_format: str, arrays: bool) -> tuple[list[SourceFile], list[str]]:
     matches = map(Path, sorted(glob.glob(pattern, recursive=True)))  # noqa: PTH207 - absolute patterns too
     paths = [path for path in matches if not path.is_dir() and not any(map(_is_index, path.parents))]
-    places = [(path, os.path.relpath(path, _fixed_part(pattern))) for path in paths]
+    head = pattern[: min(pattern.find(sign) for sign in "*?[" if sign in pattern)]
+    fixed = Path(f"{head}x").parent  # the folder before the first wildcard
+    places = [(path, os.path.relpath(path, fixed)) for path in paths]
     files, ignored = _sorted_out(places, file_format, arrays)
     if not files:
-        found = f"matches only files of unknown type ({ignored[0]}, ...)" if ignored else "matches no file"
-        raise CorpusError(f"{pattern}: this pattern {found}. Way out: check the path, or pass --format.")
+        result = f"matches only files of unknown type ({ignored[0]}, ...)" if ignored else "matches no file"
+        raise CorpusError(f"{pattern}: this pattern {result}. Fix: check the path, or pass --format.")
     return files, ignored
 
 
 def _sorted_out(
     places: Iterable[tuple[Path, str]], file_format: str, arrays: bool
 ) -> tuple[list[SourceFile], list[str]]:
-    """Return the files to read among paths with their labels, and the other paths."""
+    """Return the files to read among (path, label) pairs, and the other paths."""
     files: list[SourceFile] = []
     ignored: list[str] = []
     for path, label in places:
@@ -240,33 +210,32 @@ def _sorted_out(
 
 
 def format_of(path: Path) -> tuple[str, str]:
-    """The format and the compression that a file's name tells; "" for one that it does not tell."""
+    """Return the format and the compression by a file's name; "" for unknown ones."""
     compression = COMPRESSIONS.get(path.suffix.lower(), "")
     return FORMATS.get(_plain(path).suffix.lower(), ""), compression
 
 
 def _plain(path: Path) -> Path:
-    """The path without the ending that says how the file is compressed."""
+    """Return the path without the suffix of its compression."""
     return path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path
 
 
 def _typed(path: Path, label: str, file_format: str, arrays: bool = False) -> SourceFile | None:
-    """The file with its format; None where neither `file_format` nor the extension tells."""
-    told, compression = format_of(path)
+    """Return the file with its format; None if neither `file_format` nor the extension gives one."""
+    kind, compression = format_of(path)
     if arrays and _plain(path).suffix.lower() == _ARRAY:
-        told = "npy"
-    kind = file_format or told
-    if not kind:
+        kind = "npy"
+    if not (kind := file_format or kind):
         return None
-    # names of files need not be UTF-8, but labels are stored
+    # file names need not be UTF-8, but labels are stored
     label = os.fsencode(label).decode("utf-8", "backslashreplace")
     return SourceFile(path, str(path), label, kind, compression)
 
 
 def _files_below(folder: Path, ignored: list[str]) -> Iterator[Path]:
-    """Every file in the folder; hidden ones and the markers of job runners (_SUCCESS) are left out.
+    """Yield every file in the folder except hidden ones and the markers of job runners (_SUCCESS).
 
-    So are the folders of indexes, which are added to `ignored`: people build them beside their corpus.
+    Folders of indexes are skipped, too, and added to `ignored`: people build indexes inside their corpus.
     """
     for root, folders, names in os.walk(folder, onerror=_raise):
         indexes = [name for name in folders if _is_index(Path(root, name))]
@@ -279,12 +248,6 @@ def _files_below(folder: Path, ignored: list[str]) -> Iterator[Path]:
 
 def _is_index(folder: Path) -> bool:
     return (folder / "manifests").is_dir() or ((folder / "parts").is_dir() and (folder / "lock").is_file())
-
-
-def _fixed_part(pattern: str) -> str:
-    """The folder before the first wildcard: labels are what comes after it."""
-    head = pattern[: min(pattern.find(sign) for sign in "*?[" if sign in pattern)]
-    return str(Path(f"{head}x").parent)
 
 
 def _raise(error: OSError) -> NoReturn:

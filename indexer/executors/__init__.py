@@ -1,4 +1,4 @@
-"""Where tasks run: in this process, in others beside it, or on a Ray cluster. The results do not depend on it."""
+"""Execution of tasks in this process, in child processes or on a Ray cluster, with the same results."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ __all__ = ["Executor", "WorkerPool", "run_tasks", "threads_per_worker"]
 
 
 def threads_per_worker(pool: WorkerPool) -> int:
-    """CPU threads for each of several workers, wherever they are. Raises MachineError where Ray cannot be reached."""
+    """Return the CPU threads of each of several workers. Raises MachineError if Ray cannot be reached."""
     cores = pool.threads
     if pool.executor == "ray" and pool.ray_address and not cores:
         from indexer.executors.ray_actors import cluster_cores
@@ -25,14 +25,14 @@ def threads_per_worker(pool: WorkerPool) -> int:
 def run_tasks(
     prepare: Prepare[Task, Result], tasks: Sequence[Task], pool: WorkerPool, lost: list[Task] | None = None
 ) -> Iterator[Result]:
-    """Yield the results of `prepare(worker)(tasks of this worker)` as they come, of each worker in order.
+    """Yield the results of `prepare(worker)(tasks of this worker)` as they arrive, in order for each worker.
 
-    `prepare` runs once a worker (it loads what its tasks share). It, tasks and results must be picklable where there
-    are worker processes; there is one result a task. The function it gives may be called again, for more tasks.
+    `prepare` runs once a worker and loads the data that its tasks share. It, tasks and results must be picklable if
+    there are worker processes; there is one result a task. The prepared function may be called again for more tasks.
 
-    A worker that dies is followed by another. A task that `pool.tries` workers did not survive is added to `lost`;
-    without such a list it is a MachineError. One of Ray's workers whose work raises MachineError or StoreError leaves
-    its tasks to the others while there are any. All other exceptions of the work come through as they are.
+    A dead worker is replaced. A task that killed `pool.tries` workers is added to `lost`; without such a list it is a
+    MachineError. If a Ray worker raises MachineError or StoreError, the remaining workers do its tasks. All other
+    exceptions of the work are raised unchanged.
     """
     if not tasks:
         return

@@ -1,8 +1,7 @@
-"""One process a worker, each with its own encoder.
+"""Worker processes, each with its own encoder.
 
-A worker's function takes a stream of tasks and gives the stream of their results, so that it can read a task ahead
-while it works on another. Each worker has a pipe of its own, which a thread of it empties at once: whoever sends,
-parent or worker, never waits for the other to finish something first.
+A worker's function maps a stream of tasks to a stream of results, so that it can read a task ahead while it works on
+another. Each worker has a pipe, which a thread empties at once, so that neither parent nor worker blocks on sending.
 """
 
 import multiprocessing.connection
@@ -22,13 +21,13 @@ from typing import Any, Generic
 from indexer.executors.scheduler import READY, Prepare, Result, Task, WorkerDiedError
 from indexer.system.child_process import start_python
 
-_PATIENCE = 10  # seconds that a worker has to end after the signal
-Failure = tuple[BaseException, str]  # an exception, and where it was raised
+_PATIENCE = 10  # seconds until a signalled worker is killed
+Failure = tuple[BaseException, str]  # an exception and its traceback
 _Message = tuple[Any, ...] | Exception | None  # a task, the error of unpickling it, or None: no further task for now
 
 
 class ProcessFleet(Generic[Task, Result]):
-    """Worker processes of this machine. They end when this process does, however it ends."""
+    """Worker processes of this machine, which end with this process."""
 
     has_machines = False
 
@@ -45,15 +44,15 @@ class ProcessFleet(Generic[Task, Result]):
 
 
 class RaisedInWorkerError(Exception):
-    """Where in a worker process an exception was raised: its cause, in words, since a traceback cannot be sent."""
+    """The traceback of an exception in a worker process: its cause, as text, because tracebacks cannot be sent."""
 
 
 class _Worker:
-    """A worker process as its parent sees it."""
+    """A worker process, seen from its parent."""
 
     def __init__(self, prepare: Prepare[Any, Any], number: int) -> None:
         self.connection, theirs = multiprocessing.connection.Pipe()
-        with theirs, _interrupts_blocked():  # the worker's copy is then the only one, and its end ends the stream
+        with theirs, _interrupts_blocked():  # only the worker keeps its end of the pipe, so its death closes the pipe
             handle = theirs.fileno()
             streams = {"stdin": subprocess.DEVNULL, "pass_fds": [handle]}
             self._process = start_python(f"{__name__}:serve", handle, **streams)
@@ -66,7 +65,7 @@ class _Worker:
         self._send(None)
 
     def _send(self, message: tuple[Any, ...] | None) -> None:
-        # If it is gone, `take` finds out, after all that it left in the pipe: an exception, perhaps.
+        # if the worker has died, `take` reports it, after any results or exception left in the pipe
         with suppress(BrokenPipeError, ConnectionResetError):
             self.connection.send(message)
 
@@ -91,7 +90,7 @@ class _Worker:
 
 
 def raise_failure(failure: Failure | None) -> None:
-    """Raise what a worker raised, if it did."""
+    """Raise a worker's exception, if any."""
     if failure is not None:
         error, where = failure
         raise error from RaisedInWorkerError(f"\n{where}")
@@ -99,7 +98,7 @@ def raise_failure(failure: Failure | None) -> None:
 
 @contextmanager
 def _interrupts_blocked() -> Iterator[None]:
-    """A process started inside is born deaf to Ctrl-C, which is for the parent, who stops its workers."""
+    """Block Ctrl-C for processes started in the block; the parent stops its workers itself."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         yield
@@ -108,7 +107,7 @@ def _interrupts_blocked() -> Iterator[None]:
 
 
 def serve(handle: int) -> None:
-    """Run a worker process, from its first message to its end. `handle` is its end of the pipe."""
+    """Run a worker process; `handle` is its end of the pipe."""
     warnings.formatwarning = _note  # type: ignore[assignment]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     connection: Connection[Any, Any] = Connection(handle)
@@ -126,17 +125,16 @@ def serve(handle: int) -> None:
 
 
 def failure_of(error: BaseException) -> Failure:
-    """An exception as it is sent to another process."""
+    """Return an exception in a form that can be sent to another process."""
     return _portable(error), "".join(traceback.format_exception(error))
 
 
 def _note(message: Warning | str, *_: object) -> str:
-    """A warning as the command line shows those of its own process."""
     return f"note: {' '.join(str(message).split())}\n"
 
 
 def _messages(received: "queue.SimpleQueue[_Message]") -> Iterator[tuple[Any, ...]]:
-    """Yield messages until the sender asks for all results. Raises the error of one that could not be unpickled."""
+    """Yield messages until the sender requests all results. Raises the error of a message that cannot be unpickled."""
     while (message := received.get()) is not None:
         if isinstance(message, Exception):
             raise message
@@ -144,7 +142,7 @@ def _messages(received: "queue.SimpleQueue[_Message]") -> Iterator[tuple[Any, ..
 
 
 def _receive(connection: Connection, received: "queue.SimpleQueue[_Message]") -> None:
-    """Pass messages to the worker's main thread. End the process once the parent is gone or memory runs out."""
+    """Pass messages to the worker's main thread. End the process if the parent has died or memory runs out."""
     try:
         while True:
             data = connection.recv_bytes()
@@ -154,14 +152,13 @@ def _receive(connection: Connection, received: "queue.SimpleQueue[_Message]") ->
                 raise
             except Exception as error:  # noqa: BLE001 - unpickling runs code of the task, which may raise anything
                 received.put(error)
-    except (EOFError, OSError, MemoryError):  # the parent treats a lack of memory as a worker that was killed
+    except (EOFError, OSError, MemoryError):  # for the parent, out of memory is the same as a killed worker
         os._exit(1)
 
 
 def _portable(error: BaseException) -> BaseException:
-    """The exception itself; in words if it cannot be sent."""
     try:
-        pickle.loads(pickle.dumps(error))  # noqa: S301 - what was just pickled here
+        pickle.loads(pickle.dumps(error))  # noqa: S301 - pickled here
     except Exception:  # noqa: BLE001 - pickling runs code of the exception's class, which may raise anything
         return RuntimeError(traceback.format_exception_only(error)[-1].strip())
     return error

@@ -1,7 +1,7 @@
-"""Workers as Ray actors, on one machine or many; Ray's task and actor layer only, none of its data sets.
+"""Workers as Ray actors, on one or many machines; only Ray's tasks and actors, not its data sets.
 
-A call carries one task and comes back with its result. What a task makes lies in files that its name determines, on a
-file system that every machine sees or in object storage, so a call that is made again changes nothing.
+A call passes one task and returns its result. The output of a task is in files with names fixed by the task, on a file
+system that every machine sees or in object storage, so a repeated call changes nothing.
 """
 
 import os
@@ -23,29 +23,29 @@ from indexer.executors.processes import Failure, failure_of, raise_failure
 from indexer.executors.scheduler import AGAIN, IN_FLIGHT, READY, Prepare, Result, Task, WorkerDiedError
 from indexer.lazy import require_extra
 
-_LOCAL = "local"  # Ray's word for a cluster of its own on this machine
+_LOCAL = "local"  # Ray's address of a new cluster on this machine
 _AUTH_MODE = "RAY_AUTH_MODE"
 _CONNECT_SECONDS = 10
-_LOOK_SECONDS = 1.0  # between two looks at the processes of a cluster that was started here
-_NODE_PROCESSES = ("raylet", "gcs_server")  # as Ray calls them
-_Answer = tuple[Any, Failure | None]  # a result, or what the work raised
+_LOOK_SECONDS = 1.0  # between two checks of the processes of a cluster that was started here
+_NODE_PROCESSES = ("raylet", "gcs_server")  # Ray's names
+_Answer = tuple[Any, Failure | None]  # a result, or the exception of the work
 
 
 @contextmanager
 def cluster(address: str) -> Iterator[Any]:
-    """`connect` for the time of a block; a connection that the program had before stays as it is."""
+    """`connect` for a block; an existing connection of the program stays open."""
     loaded = sys.modules.get("ray")
-    had_one = loaded is not None and loaded.is_initialized()
+    was_connected = loaded is not None and loaded.is_initialized()
     ray = connect(address)
     try:
         yield ray
     finally:
-        if not had_one and not has_lost_node(ray):  # else Ray would wait for the node, and then end this process
+        if not was_connected and not has_lost_node(ray):  # else Ray waits for the node, then ends this process
             ray.shutdown()
 
 
 def has_lost_node(ray: Any) -> bool:
-    """Whether a process died that the cluster started here cannot work without."""
+    """Return whether an essential process of a cluster started here has died."""
     worker = getattr(ray, "_private", None) and getattr(ray._private, "worker", None)
     node = getattr(worker, "_global_node", None)
     if node is None or not hasattr(node, "dead_processes"):
@@ -54,25 +54,25 @@ def has_lost_node(ray: Any) -> bool:
 
 
 def _restore_excepthook(ray: Any) -> None:
-    """Uninstall Ray's `sys.excepthook`, which reports to the cluster and waits a minute for one that is gone."""
+    """Uninstall Ray's `sys.excepthook`, which reports to the cluster and waits a minute if it is gone."""
     worker = ray._private.worker
     if sys.excepthook is worker.custom_excepthook:
         sys.excepthook = worker.normal_excepthook
 
 
 def connect(address: str) -> Any:
-    """The module `ray`, connected: as the program already is, else to `address`, else to a cluster started here.
+    """Return the module `ray`, connected: as the program is already, else to `address`, else to a new local cluster.
 
-    A cluster that is started here asks for a token: nobody else may send it work. One at an address is taken to ask for
-    one if this machine has a token, as `ray start` decides it, unless RAY_AUTH_MODE says. Who brings a token where none
-    is asked for fares no better than who has none where one is.
+    A new local cluster requires a token, so that no other user can send it work. A cluster at an address is assumed to
+    require one if this machine has a token, like `ray start`, unless RAY_AUTH_MODE is set. A token that the cluster
+    does not require fails like a missing one.
 
     Raises MachineError if Ray is not installed, or if there is no cluster.
     """
     if "ray" not in sys.modules and (not address or _has_token()):  # the mode is read when Ray is imported
         os.environ.setdefault(_AUTH_MODE, "token")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # the first one of several is raised, and that is enough
+    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # only the first of several is raised
     ray = require_extra("ray", "ray")
     if ray.is_initialized():
         return ray
@@ -88,7 +88,6 @@ def connect(address: str) -> Any:
 
 @contextmanager
 def _reaching(address: str) -> Iterator[None]:
-    """Raises MachineError for whatever Ray raises, which may be anything."""
     try:
         yield
     except Exception as error:
@@ -104,44 +103,44 @@ def _unreachable(address: str, error: Exception) -> str:
     reason = str(error).strip().partition("\n")[0].partition(". ")[0]
     if not address:
         return (
-            f"no Ray cluster can be started on this machine ({reason}). Try again when the machine is less busy, "
-            "name a cluster that runs, or do without Ray."
+            f"no Ray cluster can be started on this machine ({reason}). Fix: try again when the machine is less busy, "
+            "give the address of a running cluster, or do without Ray."
         )
     return (
-        f'no Ray cluster can be reached at "{address}" ({reason}). Start one with: ray start --head, '
-        "and give its address; or leave the address out and one is started here."
+        f'no Ray cluster can be reached at "{address}" ({reason}). Fix: start one with ray start --head and give its '
+        "address, or leave the address out to start one here."
     )
 
 
 def _about_tokens() -> str:
-    """What to say where somebody listens: Ray seldom tells who has the wrong token from who is no cluster at all."""
+    """Return a hint for an unclear answer: Ray seldom distinguishes a wrong token from an address without a cluster."""
     return (
-        f" If one runs there, it and this program disagree about tokens: {_AUTH_MODE} is "
-        f"{os.environ.get(_AUTH_MODE) or 'not set'} here. Where the cluster asks for a token (ray start does if "
-        f"~/.ray/auth_token is there), set {_AUTH_MODE}=token and have the same token here (ray get-auth-token "
-        f"--generate makes one); where it asks for none, set {_AUTH_MODE}=disabled."
+        f" If a cluster runs there, its token mode may differ from this program's: {_AUTH_MODE} is "
+        f"{os.environ.get(_AUTH_MODE) or 'not set'} here. If the cluster requires a token (ray start does if "
+        f"~/.ray/auth_token exists), set {_AUTH_MODE}=token and use the same token here (ray get-auth-token "
+        f"--generate makes one); otherwise set {_AUTH_MODE}=disabled."
     )
 
 
 def _require_listener(address: str) -> None:
-    """Raises OSError where nobody listens at "host:port": Ray would try for many minutes."""
+    """Raises OSError if nothing listens at "host:port": Ray would retry for many minutes."""
     host, _, port = address.rpartition(":")
     if host and port.isdecimal() and "/" not in host:
         socket.create_connection((host, int(port)), _CONNECT_SECONDS).close()
 
 
 def cluster_cores(address: str) -> tuple[int, int]:
-    """CPU cores of all machines of the cluster, and of the largest. Raises MachineError."""
+    """Return the CPU cores of all machines of the cluster, and of the largest. Raises MachineError."""
     with cluster(address) as ray, _reaching(address):
         machines = [node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]]
         return int(sum(machines)) or 1, int(max(machines, default=1)) or 1
 
 
 class RayFleet(Generic[Task, Result]):
-    """Actors, each with some CPU threads and GPUs of its own, wherever Ray finds room.
+    """Actors, each with its CPU threads and GPUs, on any machine of the cluster.
 
-    Raises MachineError where this machine alone has too little for all of them; a cluster may grow, and a warning says
-    what it has not got yet.
+    Raises MachineError if this machine alone is too small for all of them. A cluster may grow: a warning reports the
+    missing GPUs.
     """
 
     has_machines = True
@@ -149,21 +148,21 @@ class RayFleet(Generic[Task, Result]):
     def __init__(self, ray: Any, prepare: Prepare[Task, Result], pool: WorkerPool, threads: int) -> None:
         self._ray = ray
         with _reaching(pool.ray_address):
-            there = self._ray.cluster_resources()
-        cores, gpus = there.get("CPU", 1), there.get("GPU", 0)
+            resources = self._ray.cluster_resources()
+        cores, gpus = resources.get("CPU", 1), resources.get("GPU", 0)
         self._cpus = min(threads, cores / pool.workers, cluster_cores(pool.ray_address)[1])
         self._gpus = pool.gpus_per_worker
         if self._gpus * pool.workers > gpus:
             missing = f"{pool.workers} workers need {self._gpus * pool.workers:g} GPUs, and Ray has {gpus:g}"
             if not pool.ray_address:
-                raise MachineError(f"{missing}. Pass fewer --workers or --gpus-per-worker 0, or name a cluster.")
+                raise MachineError(f"{missing}. Fix: pass fewer --workers, --gpus-per-worker 0, or a cluster.")
             warnings.warn(f"{missing}; workers without one wait until the cluster grows", stacklevel=2)
         self._prepare = self._ray.put(prepare)
         self._is_elsewhere = bool(pool.ray_address)
 
     def start(self, number: int) -> "_Worker":
-        # Another actor stands in for one that died, on any machine: the same as Ray's restarting it, but for tasks that
-        # were given to the one and must not be run by the other as well.
+        # A new actor replaces a dead one, on any machine. Ray's own restart would also run the dead actor's tasks
+        # again.
         actor = self._ray.remote(_Actor).options(
             num_cpus=self._cpus, num_gpus=self._gpus, max_restarts=0, max_concurrency=IN_FLIGHT + 2
         )
@@ -173,7 +172,7 @@ class RayFleet(Generic[Task, Result]):
         by_call = {worker.next_call: worker for worker in workers}
         done = set[Future[Any]]()
         while not done:
-            # Some time after it lost the node, Ray ends this process without an exception, and `ray.wait` may not
+            # Some time after it has lost the node, Ray ends this process without an exception, and `ray.wait` may not
             # return before that, whatever its timeout.
             if has_lost_node(self._ray):
                 _restore_excepthook(self._ray)
@@ -184,7 +183,7 @@ class RayFleet(Generic[Task, Result]):
 
 
 class _Worker:
-    """An actor as its driver sees it."""
+    """An actor, seen from its driver."""
 
     def __init__(self, ray: Any, actor: Any, is_elsewhere: bool) -> None:
         self._ray, self._actor, self._is_elsewhere = ray, actor, is_elsewhere
@@ -193,7 +192,7 @@ class _Worker:
 
     @property
     def next_call(self) -> "Future[Any]":
-        """The call whose answer is taken next."""
+        """The call whose answer comes next."""
         return self._calls[0]
 
     def give(self, task: Any) -> None:
@@ -214,19 +213,18 @@ class _Worker:
     def _reason(self, error: Exception) -> str:
         reason = str(error).strip().partition("\n")[0]
         if not self._given and self._is_elsewhere and os.environ.get(_AUTH_MODE, "").lower() == "token":
-            reason += f" If the cluster asks for no token, set {_AUTH_MODE} to disabled"
+            reason += f" If the cluster requires no token, set {_AUTH_MODE} to disabled"
         return reason
 
     def end(self) -> None:
         if not has_lost_node(self._ray):  # the actor died with it
             self._ray.kill(self._actor, no_restart=True)
 
-    def close(self) -> None:
-        self.end()
+    close = end
 
 
 class _Actor:
-    """Runs a stream of tasks on a thread of its own; every call brings one and waits for its result."""
+    """Runs a stream of tasks on its thread; every call adds one and waits for its result."""
 
     def __init__(self, prepare: Prepare[Any, Any], number: int) -> None:
         self._changed = threading.Condition()
@@ -236,18 +234,18 @@ class _Actor:
         threading.Thread(target=self._serve, args=(prepare, number), daemon=True).start()
 
     def ready(self) -> "_Answer":
-        """READY, once the worker's function is there."""
+        """Return READY once the worker's function is prepared."""
         return self._answer(0)
 
     def run(self, number: int, task: Any) -> "_Answer":
-        """The result of the task, which is the `number`-th that this worker is given."""
+        """Return the result of the task, which is the worker's `number`-th."""
         with self._changed:
             self._tasks[number] = task
             self._changed.notify()
         return self._answer(number)
 
     def flush(self, number: int) -> None:
-        """No task after the `number`-th comes for now."""
+        """Announce that no task follows the `number`-th for now."""
         with self._changed:
             self._flushed = max(self._flushed, number)
             self._changed.notify()
@@ -280,7 +278,7 @@ class _Actor:
             future.set_result(answer)
 
     def _stream(self) -> Iterator[Any]:
-        """Tasks up to where the driver wants to see all results; the first is waited for."""
+        """Yield tasks until the driver requests all results; waits for the first."""
         first = self._taken
         while True:
             with self._changed:

@@ -1,8 +1,8 @@
-"""Tasks dealt out to workers that may die: one result a task, whoever is killed and however often.
+"""Scheduling of tasks over workers that may die, with one result a task.
 
-A worker is given a few tasks at a time, since it reads one ahead and writes one behind. When it dies, each of these
-may have killed it: they are tried again one by one, with nothing beside them, and a task that
-several workers did not survive is lost. Where the workers run is their `Fleet`'s concern.
+A worker has a few tasks at a time, since it reads one ahead and writes one behind. When it dies, each of these tasks
+may be the cause: they are tried again one by one, alone on a worker, and a task that kills several workers is lost. The
+workers belong to a `Fleet`.
 """
 
 import warnings
@@ -17,53 +17,53 @@ from indexer.executors.pool import WorkerPool
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 Prepare = Callable[[int], Callable[[Iterator[Task]], Iterator[Result]]]
-READY = "ready"  # what a worker gives first
-IN_FLIGHT = 3  # tasks a worker holds: one it reads, one it computes, one it writes
+READY = "ready"  # first message of a worker
+IN_FLIGHT = 3  # tasks of a worker: one it reads, one it computes, one it writes
 
-_STARTS = 3  # failures in a row, for each worker, that are taken for the machine's fault
+_STARTS = 3  # consecutive failures, for each worker, that count as a fault of the machine
 AGAIN = "Finished parts are kept: run the same command again to continue, with fewer --workers if memory was short."
 
 
 class WorkerDiedError(Exception):
-    """A worker is gone, and with it whatever it was working on."""
+    """A worker has died, and its tasks are not done."""
 
 
 class Worker(Protocol):
-    """One worker, as whoever deals out tasks sees it."""
+    """A worker, seen from the scheduler."""
 
     def give(self, task: Any) -> None:
-        """One more task."""
+        """Add a task."""
 
     def flush(self) -> None:
-        """No further task comes for now: results must not wait for one."""
+        """Announce that no task follows for now: results must not wait for one."""
 
     def take(self) -> Any:
-        """READY at first, then the next result. Raises WorkerDiedError, and what the work raised."""
+        """Return READY at first, then the next result. Raises WorkerDiedError, and the exceptions of the work."""
 
     def end(self) -> None:
-        """Tell it to stop, whatever it is doing."""
+        """Stop it at once."""
 
     def close(self) -> None:
-        """Wait for its end."""
+        """Wait until it has ended."""
 
 
 class Fleet(Protocol):
-    """Where workers run. `has_machines`: on several perhaps, of which one may fail alone."""
+    """A set of workers; `has_machines` if they may be on several machines, one of which can fail alone."""
 
     has_machines: bool
 
     def start(self, number: int) -> Worker:
-        """A worker, which may not be READY yet."""
+        """Start a worker, which may not be READY yet."""
         ...
 
     def wait(self, workers: Sequence[Worker]) -> Iterable[Worker]:
-        """Those of some workers that have something to take; at least one."""
+        """Return the workers that have a message; at least one."""
         ...
 
 
 @dataclass
 class _Post:
-    """A worker and the numbers of its tasks, in the order given."""
+    """A worker and the numbers of its tasks, in order."""
 
     number: int
     worker: Worker
@@ -73,7 +73,7 @@ class _Post:
 
 
 class Scheduler(Generic[Task, Result]):
-    """Deals out `tasks`; `lost` takes those that no worker survived, and without it the first one is an error."""
+    """Distributes `tasks`; tasks that kill too many workers go to `lost`, and are an error without such a list."""
 
     def __init__(self, fleet: Fleet, tasks: Sequence[Task], pool: WorkerPool, lost: list[Task] | None = None) -> None:
         self._fleet, self._tasks, self._lost = fleet, tasks, lost
@@ -86,7 +86,7 @@ class Scheduler(Generic[Task, Result]):
         self._posts: list[_Post] = []
 
     def results(self) -> Iterator[Result]:
-        """Results as they come. Raises MachineError where workers die again and again, and what the work raised."""
+        """Yield results as they arrive. Raises MachineError if workers keep dying, and the exceptions of the work."""
         try:
             for number in range(self._workers):
                 self._posts.append(_Post(number, self._fleet.start(number)))
@@ -119,14 +119,13 @@ class Scheduler(Generic[Task, Result]):
                 yield result
 
     def _fill(self, post: _Post) -> None:
-        """Give a worker what it may hold beside what it holds."""
         if not post.ready or post.alone:
             return
         if self._suspects and not post.in_flight:
             post.alone = True
             self._give(post, self._suspects.popleft())
         left = len(self._waiting) + sum(len(each.in_flight) for each in self._posts)
-        share = -(-left // len(self._posts))  # a few tasks are spread over all
+        share = -(-left // len(self._posts))  # spreads a few tasks over all workers
         while not post.alone and self._waiting and len(post.in_flight) < min(IN_FLIGHT, share):
             self._give(post, self._waiting.popleft())
         if post.in_flight and (post.alone or len(post.in_flight) < IN_FLIGHT):
@@ -137,7 +136,6 @@ class Scheduler(Generic[Task, Result]):
         post.worker.give(self._tasks[task])
 
     def _bury(self, post: _Post, death: WorkerDiedError) -> None:
-        """A worker has died: another takes its place, and its tasks are looked at one by one."""
         self._failed_starts += not post.ready
         if self._failed_starts >= _STARTS * self._workers:
             reason = str(death).strip().partition("\n")[0] or "out of memory, or killed"
@@ -148,10 +146,10 @@ class Scheduler(Generic[Task, Result]):
         self._fill_idle()
 
     def _retire(self, post: _Post, error: Exception) -> None:
-        """A worker's machine is not up to it, with a full disk perhaps: the others go on without."""
+        """Remove a worker whose machine fails, for example with a full disk; the others continue."""
         if len(self._posts) == 1 or not self._fleet.has_machines:
             raise error
-        warnings.warn(f"worker {post.number} has stopped, and the others do its part: {error}", stacklevel=2)
+        warnings.warn(f"worker {post.number} has stopped, and the others do its tasks: {error}", stacklevel=2)
         self._posts.remove(post)
         post.worker.end()
         post.worker.close()
@@ -164,9 +162,8 @@ class Scheduler(Generic[Task, Result]):
             if self._deaths[task] < self._tries:
                 self._suspects.append(task)
             elif self._lost is None or (not self._done and len(self._lost) >= self._tries > 1):
-                raise MachineError(
-                    f"{self._tries} worker processes died on the same task (out of memory, or killed). {AGAIN}"
-                )
+                deaths = f"{self._tries} worker processes died on the same task (out of memory, or killed)"
+                raise MachineError(f"{deaths}. {AGAIN}")
             else:
                 self._lost.append(self._tasks[task])
 

@@ -232,7 +232,7 @@ def require_same_types(published: PublishedIndex, pending: Sequence[PendingPart]
         merged = merge_schemas([known, *arriving])
     except BadRow as bad:
         way_out = way_out_of(bad.way_out, for_index=True)
-        raise CorpusError(f"{_CLASH}{bad.what}. Way out: {way_out}.") from bad
+        raise CorpusError(f"{_CLASH}{bad.what}. Fix: {way_out}.") from bad
     schemas = chain(((part.name, known) for part in published.manifest.parts),
                     zip((part.name for part in pending), arriving, strict=True))  # fmt: skip
     for name, schema in schemas:

@@ -1,7 +1,7 @@
-"""Settings: `BuildConfig` says WHAT is built (stored in the index), `RunOptions` (`indexer.recipe.run_options`) HOW.
+"""The recipe `BuildConfig`: what is built, as stored in the index. `indexer.recipe.run_options` says how it runs.
 
-A recipe file (`configs/*.toml`) has one section for each dataclass that `BuildConfig` holds. Unknown keys are refused
-with the nearest known one; `BuildConfig()` is the same as `configs/minilm.toml`.
+A recipe file (`configs/*.toml`) has one section for each dataclass in `BuildConfig`. Unknown keys are rejected with
+the closest known one. `BuildConfig()` equals `configs/minilm.toml`.
 """
 
 import dataclasses
@@ -14,12 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from indexer.errors import ConfigError
-from indexer.recipe.loading import (
-    did_you_mean,
-    from_mapping,
-    parse_value,
-    setting_type,
-)
+from indexer.recipe.loading import did_you_mean, from_mapping, parse_value, setting_type
 from indexer.recipe.named_recipes import recipe_path
 from indexer.recipe.paper_methods import (
     POOLINGS,
@@ -37,22 +32,22 @@ Role = Literal["document", "query"]
 EncoderKind = Literal["transformer", "static", "vectors"]
 Precision = Literal["float32", "bfloat16", "int8"]
 BasicPooling = Literal["cls", "mean", "max"]
-PoolingMode = Literal[BasicPooling, "sif", "sbert-wk", "latte-mix"]  # the latter: `indexer.recipe.paper_methods`
+PoolingMode = Literal[BasicPooling, "sif", "sbert-wk", "latte-mix"]  # of `indexer.recipe.paper_methods`
 Pooling = Literal["auto", PoolingMode]
-VECTOR_COLUMN = "vector"  # where embeddings are looked for, unless corpus.vector_column says otherwise
+VECTOR_COLUMN = "vector"  # the default of corpus.vector_column with encoder.kind = "vectors"
 _RECIPE_BYTES = 1 << 20  # of a recipe file
-_FEWEST_LAYERS = 2  # of which SBERT-WK can compare any
-MOST_IN_A_PART = 1_000_000  # a part is in memory as a whole
+_FEWEST_LAYERS = 2  # for SBERT-WK, which compares layers
+MOST_IN_A_PART = 1_000_000  # documents: memory holds whole parts
 _FEWEST_TOKENS = 8  # in a window
 
 
 @dataclass(frozen=True)
 class KindTraits:
-    """What holds for every encoder of a kind."""
+    """Properties of all encoders of a kind."""
 
-    encodes_texts: bool = True  # else embeddings come with the corpus
-    has_layers: bool = False  # it is a model of blocks
-    has_table: bool = False  # token vectors are rows of a table; a token without one is left out of a text
+    encodes_texts: bool = True  # else the corpus brings embeddings
+    has_layers: bool = False  # a model of blocks
+    has_table: bool = False  # token vectors are rows of a table; unknown tokens are ignored
 
 
 KIND_TRAITS: dict[EncoderKind, KindTraits] = {
@@ -64,15 +59,15 @@ KIND_TRAITS: dict[EncoderKind, KindTraits] = {
 
 @dataclass(frozen=True)
 class CorpusConfig:
-    """How rows become documents. Empty column names are looked up among the usual ones (see the README)."""
+    """Column rules. Empty names mean the usual columns (see the README)."""
 
     text: tuple[str, ...] = ("title", "text")  # columns joined for encoding
     id_column: str = ""
     title_column: str = ""
     text_column: str = ""
     vector_column: str = ""  # embeddings, with encoder.kind = "vectors"
-    columns: dict[str, str] = field(default_factory=dict)  # metadata column -> type it is read as
-    drop: tuple[str, ...] = ()  # metadata columns left out
+    columns: dict[str, str] = field(default_factory=dict)  # metadata column -> its type
+    drop: tuple[str, ...] = ()  # ignored columns
 
     def __post_init__(self) -> None:
         if not self.text:
@@ -80,41 +75,37 @@ class CorpusConfig:
         named = (self.id_column, self.title_column, self.text_column, *self.drop)
         if self.vector_column and self.vector_column in named:
             raise ConfigError(
-                f'corpus.vector_column is "{self.vector_column}", a column that is named as id, title or text, or is '
-                "dropped; expected one of its own."
+                f'corpus.vector_column is "{self.vector_column}", which is also the id, title or text column, or '
+                "dropped; expected another column."
             )
 
 
 @dataclass(frozen=True)
 class ChunkConfig:
-    """Long documents as overlapping windows of tokens, each with a vector; see `indexer.encoders.chunking`."""
+    """Windows of long documents: overlapping, each with a vector; see `indexer.encoders.chunking`."""
 
-    tokens: int = 0  # most tokens in a window, special ones and the prefix aside; 0: one vector a document
-    overlap: int = 32  # tokens that a window shares with the one before, at least
+    tokens: int = 0  # at most in a window, without special tokens and prefix; 0: one vector a document
+    overlap: int = 32  # tokens that a window shares with the previous one, at least
 
     def __post_init__(self) -> None:
         if self.tokens != 0 and self.tokens < _FEWEST_TOKENS:
-            raise ConfigError(
-                f"chunk.tokens is {self.tokens}; expected at least {_FEWEST_TOKENS}, or 0 for one vector a document."
-            )
+            raise ConfigError(f"chunk.tokens is {self.tokens}; expected 0 (no windows), or at least {_FEWEST_TOKENS}.")
         if self.overlap < 0:
             raise ConfigError(f"chunk.overlap is {self.overlap}; expected 0 or more.")
         if 0 < self.tokens <= self.overlap:
-            raise ConfigError(
-                f"chunk.overlap is {self.overlap} of the {self.tokens} tokens of a window; expected fewer."
-            )
+            raise ConfigError(f"chunk.overlap is {self.overlap}; expected less than chunk.tokens, {self.tokens}.")
 
 
 @dataclass(frozen=True)
 class EncoderConfig:
-    """Text to embedding. `layers` count as in the paper: 0 the embedding output, 1 the first block, -1 the last.
+    """The encoder. `layers` count as in the paper: 0 the embedding output, 1 the first block, -1 the last.
 
-    Kind "static" looks tokens up in a table: word vectors (GloVe, word2vec) or a model2vec folder, named by `model`.
-    Kind "vectors" takes embeddings from the corpus itself. `model` is then just a name, by which those of different
-    models are told apart (the default is no name, ""); nothing else can be set.
+    Kind "static" looks tokens up in a table: `model` is a word vector file (GloVe, word2vec) or a model2vec folder.
+    Kind "vectors" takes embeddings from the corpus. `model` is then only a name that distinguishes embeddings of
+    different models (by default no name, ""), and no other setting applies.
 
     Precision "int8" and the poolings "sif" and "latte-mix" are fitted to a corpus before a build, by `isotrope train`,
-    whose folder `fitted` names. "sbert-wk" weighs all `layers` instead of averaging them.
+    which writes the folder for `fitted`. "sbert-wk" weighs all `layers` instead of averaging them.
     """
 
     kind: EncoderKind = "transformer"
@@ -126,7 +117,7 @@ class EncoderConfig:
     batch_tokens: int = 0  # tokens in a batch, padding included; 0: the backend's default
     query_prefix: str = ""
     document_prefix: str = ""
-    fitted: str = ""  # a folder that `isotrope train` wrote; empty: the command line trains on the corpus of a build
+    fitted: str = ""  # a folder of `isotrope train`; empty: the command line trains on the corpus of the build
 
     def __post_init__(self) -> None:
         if self.kind == "vectors":
@@ -143,7 +134,7 @@ class EncoderConfig:
 
     @property
     def traits(self) -> KindTraits:
-        """What holds for every encoder of this kind."""
+        """Properties of all encoders of this kind."""
         return KIND_TRAITS[self.kind]
 
     @property
@@ -158,7 +149,7 @@ class EncoderConfig:
             if setting.name not in ("kind", "model") and value != setting.default:
                 raise ConfigError(
                     f"encoder.{setting.name} is {json.dumps(value, default=str)}, but encoder.kind is "
-                    '"vectors": the embeddings are there already and no model is run. Leave it out.'
+                    '"vectors": the corpus brings the embeddings and no model runs. Fix: leave it out.'
                 )
         if self.model == EncoderConfig.model:
             object.__setattr__(self, "model", "")
@@ -166,7 +157,7 @@ class EncoderConfig:
     def _require_table(self) -> None:
         if self.model == EncoderConfig.model:
             raise ConfigError(
-                'encoder.kind is "static", but encoder.model does not name a table; expected a GloVe or word2vec file, '
+                'encoder.kind is "static", but encoder.model is not a table; expected a GloVe or word2vec file, '
                 "or a model2vec folder or hub id."
             )
         if self.pooling in ("cls", "sbert-wk"):
@@ -175,61 +166,57 @@ class EncoderConfig:
                 '"mean", "max", "sif" or "latte-mix".'
             )
         if self.layers != (-1,):
-            raise ConfigError(f"encoder.layers is {list(self.layers)}, but a static table has no layers. Leave it out.")
+            raise ConfigError(f"encoder.layers is {list(self.layers)}, but static tables have none. Fix: leave it out.")
         if self.precision == "int8":
-            raise ConfigError('encoder.precision is "int8", but a static table is looked up in float32. Leave it out.')
+            raise ConfigError('encoder.precision is "int8", but a static table is float32. Fix: leave it out.')
 
     def _require_fitting_pooling(self) -> None:
         paper = POOLINGS.get(self.pooling)
         if self.fitted and not self.needs_fitting:
             fitted = " or ".join(f'"{name}"' for name, pooling in POOLINGS.items() if pooling.fitted)
             raise ConfigError(
-                f'encoder.fitted is "{self.fitted}", but encoder.pooling is "{self.pooling}", which takes nothing that '
-                f'was trained; expected encoder.pooling = {fitted}, or encoder.precision = "int8".'
+                f'encoder.fitted is "{self.fitted}", but encoder.pooling is "{self.pooling}", which is not trained; '
+                f'expected encoder.pooling = {fitted}, or encoder.precision = "int8".'
             )
         if self.precision == "int8" and paper:
             raise ConfigError(
-                f'encoder.pooling is "{self.pooling}", which is not computed in int8; expected encoder.precision = '
+                f'encoder.pooling is "{self.pooling}", which int8 does not support; expected encoder.precision = '
                 '"float32" or "bfloat16".'
             )
         if self.pooling == "sbert-wk" and len(set(self.layers)) < _FEWEST_LAYERS:
             raise ConfigError(
-                f'encoder.layers is {list(self.layers)}, but encoder.pooling is "sbert-wk", which weighs layers '
-                f"by one another; expected at least {_FEWEST_LAYERS}, such as [0, 1, 2, 3, 4, 5, 6] for 6 blocks."
+                f'encoder.layers is {list(self.layers)}, but encoder.pooling is "sbert-wk", which compares layers; '
+                f"expected at least {_FEWEST_LAYERS}, such as [0, 1, 2, 3, 4, 5, 6] for 6 blocks."
             )
 
 
 @dataclass(frozen=True)
 class WhiteningConfig:
-    """Embedding to vector; see `indexer.transforms`.
+    """The transform of embeddings to vectors; see `indexer.transforms`.
 
-    Kind "flow" is BERT-flow, an invertible network instead of an affine map: of the other settings it follows `sample`,
-    `centre` and `query_sample`. Kind "hellinger" takes square roots, for embeddings that are probabilities (pooling
-    "latte-mix"): their inner product is then what `query --similarity js` searches by.
+    Kind "flow" is BERT-flow, an invertible network instead of an affine map, and uses only `sample`, `centre` and
+    `query_sample` of the other settings. Kind "hellinger" takes square roots of embeddings that are probabilities
+    (pooling "latte-mix"); `query --similarity js` searches by their inner product.
     """
 
     kind: Literal["whitening", "flow", "hellinger"] = "whitening"
     strength: float | Literal["none"] = 0.25  # 1 the paper, 0 centring and rotation, "none" no transform
     dim: int = 0  # leading directions kept; 0: all above the eigenvalue floor
-    sample: int | Literal["all"] = 100_000  # documents the fit sees
+    sample: int | Literal["all"] = 100_000  # documents for the fit
     shrinkage: float = 0.0
     centre: Literal["role", "common", "none"] = "role"
     query_sample: str = ""  # a file of real queries, one a line, or a .npy file of their embeddings
-    remove: int | Literal["auto"] = "auto"  # leading directions taken out first; "auto": 1 after pooling "sif", else 0
+    remove: int | Literal["auto"] = "auto"  # leading directions to remove first; "auto": 1 after pooling "sif", else 0
 
     def __post_init__(self) -> None:
         if self.strength != "none" and not 0.0 <= self.strength <= 1.0:
             raise ConfigError(f'whitening.strength is {self.strength}; expected 0 to 1, or "none".')
         if self.kind != "whitening" and (self.dim or self.shrinkage or self.remove != "auto"):
-            raise ConfigError(
-                f'whitening.kind is "{self.kind}", which has nothing for whitening.dim, shrinkage and remove to do.'
-            )
+            raise ConfigError(f'whitening.kind is "{self.kind}", which does not use whitening.dim, shrinkage, remove.')
         if self.remove != "auto" and self.remove < 0:
             raise ConfigError(f'whitening.remove is {self.remove}; expected 0 or more, or "auto".')
         if self.strength == "none" and (self.dim or self.shrinkage):
-            raise ConfigError(
-                'whitening.strength is "none", which leaves nothing for whitening.dim and shrinkage to do.'
-            )
+            raise ConfigError('whitening.strength is "none", which does not use whitening.dim and shrinkage.')
         if self.dim < 0:
             raise ConfigError(f"whitening.dim is {self.dim}; expected 0 (all) or more.")
         if self.sample != "all" and self.sample < 1:
@@ -239,12 +226,12 @@ class WhiteningConfig:
 
     @property
     def centres_by_role(self) -> bool:
-        """Whether queries are to be centred by a mean of their own."""
+        """Whether queries are centred by a separate mean."""
         affine = self.kind == "whitening" and self.strength != "none"
         return self.centre == "role" and (affine or (self.kind in TRANSFORMS and TRANSFORMS[self.kind].centres))
 
     def removed(self, pooling: str) -> int:
-        """How many leading directions are taken out of embeddings pooled so."""
+        """Return the number of leading directions that are removed after a pooling."""
         if self.remove == "auto":
             paper = POOLINGS.get(pooling)
             return paper.removes if paper and self.kind == "whitening" else 0
@@ -253,13 +240,13 @@ class WhiteningConfig:
 
 @dataclass(frozen=True)
 class IndexConfig:
-    """The FAISS index: "auto" is chosen by measuring, "flat" exact, anything else a FAISS factory string."""
+    """The FAISS index: "auto" measures and chooses, "flat" is exact, anything else is a FAISS factory string."""
 
     type: str = "auto"
     recall: float = 0.95  # recall@10 that an approximate index must reach
     memory: str = "0"  # most bytes of vectors and links in memory when serving, such as "8G"; 0: no limit
-    queries: str = ""  # a file of real queries, one a line, to measure recall with; empty: documents, moved
-    segment_rows: int = 0  # about so many rows a segment, whole parts; 0: one segment of all
+    queries: str = ""  # a file of real queries, one a line, to measure recall with; empty: shifted documents
+    segment_rows: int = 0  # approximate rows of a segment, in whole parts; 0: one segment
 
     def __post_init__(self) -> None:
         if not self.type.strip():
@@ -278,14 +265,14 @@ class IndexConfig:
         return int(float(number) * 1024 ** " KMGT".index(self.memory[len(number) :] or " "))
 
 
-PART_BYTES = 64 << 20  # of text in a part of several documents, whatever the machine: where parts end is stored
+PART_BYTES = 64 << 20  # of text in a part of several documents; fixed, because indexes store where parts end
 
 
 @dataclass(frozen=True)
 class StoreConfig:
     """The index directory."""
 
-    part_documents: int = 8192  # in a part, at most; a part of several documents also has at most `PART_BYTES` of text
+    part_documents: int = 8192  # in a part, at most; a part of several documents has at most `PART_BYTES` of text
     embeddings: Literal["float32", "float16"] = "float32"
 
     def __post_init__(self) -> None:
@@ -295,7 +282,7 @@ class StoreConfig:
 
 @dataclass(frozen=True)
 class BuildConfig:
-    """WHAT is built: the recipe. Stored in the manifest; the parts that shape vectors are fingerprinted."""
+    """The recipe of an index. The manifest stores it; the settings that affect vectors are fingerprinted."""
 
     corpus: CorpusConfig = field(default_factory=CorpusConfig)
     chunk: ChunkConfig = field(default_factory=ChunkConfig)
@@ -306,7 +293,7 @@ class BuildConfig:
     rerank: RerankConfig = field(default_factory=RerankConfig)
     store: StoreConfig = field(default_factory=StoreConfig)
     papers: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Sections of papers' methods, such as [papers.flow]; only settings that differ from the defaults."""
+    """Sections of papers' methods, such as [papers.flow], with only the settings that differ from the defaults."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "papers", checked_sections(self.papers))
@@ -317,17 +304,17 @@ class BuildConfig:
         elif self.corpus.vector_column:
             raise ConfigError(
                 f'corpus.vector_column is "{self.corpus.vector_column}", but encoder.kind is "{self.encoder.kind}", '
-                'which makes its own embeddings; expected encoder.kind = "vectors".'
+                'which computes embeddings; expected encoder.kind = "vectors".'
             )
         if self.whitening.kind == "hellinger" and not self.gives_probabilities:
             raise ConfigError(
-                'whitening.kind is "hellinger", which takes square roots of probabilities; expected encoder.pooling = '
-                f'"latte-mix" with a categorical latent, not "{self.encoder.pooling}".'
+                'whitening.kind is "hellinger", which needs probabilities; expected encoder.pooling = "latte-mix" with '
+                f'a categorical latent, not "{self.encoder.pooling}".'
             )
 
     @property
     def gives_probabilities(self) -> bool:
-        """Whether embeddings are categorical distributions side by side."""
+        """Whether embeddings consist of categorical distributions."""
         latent = self.papers.get("latte_mix", {}).get("latent", "categorical")
         return self.encoder.pooling == "latte-mix" and latent == "categorical"
 
@@ -341,23 +328,22 @@ class BuildConfig:
         return settings_of(section, self.papers.get(section, {}))
 
     def _require_no_texts(self) -> None:
-        """Refuse settings that need texts to be encoded."""
         if self.chunk.tokens:
             raise ConfigError(
-                f'chunk.tokens is {self.chunk.tokens}, but encoder.kind is "vectors": a document has the embedding it '
-                "came with, and no windows. Leave chunk.tokens at 0."
+                f'chunk.tokens is {self.chunk.tokens}, but encoder.kind is "vectors": each document has one embedding '
+                "and no windows. Fix: leave chunk.tokens at 0."
             )
         files = {"whitening.query_sample": self.whitening.query_sample, "index.queries": self.index.queries}
         for name, file in files.items():
             if file and not file.lower().endswith(".npy"):
                 raise ConfigError(
-                    f'{name} is "{file}", but encoder.kind is "vectors": no text can be encoded. Name a .npy file of '
-                    "query embeddings, or none."
+                    f'{name} is "{file}", but encoder.kind is "vectors", which cannot encode texts; expected a .npy '
+                    'file of query embeddings, or "".'
                 )
 
     @classmethod
     def load(cls, path: str | Path) -> "BuildConfig":
-        """Read a recipe: a file, or a shipped one by name. Raises ConfigError: file, key, what was expected."""
+        """Read a recipe: a file, or a shipped one by name. Raises ConfigError with file, key and expected value."""
         path = recipe_path(path)
         try:
             data = tomllib.loads(read_regular(path, _RECIPE_BYTES).decode())
@@ -374,14 +360,14 @@ class BuildConfig:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "BuildConfig":
-        """Build from nested mappings, as in a recipe or a manifest; missing keys take their defaults."""
+        """Return the recipe of nested mappings, as in a file or a manifest; missing keys have defaults."""
         if isinstance(data, Mapping):
             data = with_moved_settings(data, used_only=True)
         config: BuildConfig = from_mapping(cls, data, "")
         return config
 
     def to_toml(self, remarks: Sequence[str] = ()) -> str:
-        """Return a recipe file with the settings that differ from the defaults; `remarks` become comments above it."""
+        """Return a recipe file with the settings that differ from the defaults, below `remarks` as comments."""
         import tomli_w
 
         comments = [f"# {line}".rstrip() for remark in remarks for line in remark.splitlines()]
@@ -390,19 +376,19 @@ class BuildConfig:
             section: {key: value for key, value in settings.items() if value != usual.get(section, {}).get(key)}
             for section, settings in self.to_dict().items()
         }
-        written = {section: settings for section, settings in changed.items() if settings}
-        return "\n".join([*comments, "", ""] if comments else []) + tomli_w.dumps(written)
+        sections = {section: settings for section, settings in changed.items() if settings}
+        return "\n".join([*comments, "", ""] if comments else []) + tomli_w.dumps(sections)
 
     def to_dict(self) -> dict[str, Any]:
         """Return nested dicts and lists of JSON types, from which `from_dict` builds the same object.
 
-        Every setting is there, except those of papers that have their default.
+        They contain every setting, except those of papers with their defaults.
         """
         plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self)))
         return plain if self.papers else {name: value for name, value in plain.items() if name != "papers"}
 
     def with_overrides(self, assignments: Iterable[str]) -> "BuildConfig":
-        """Apply `section.key=value` strings; a value is read as TOML, else as plain text."""
+        """Apply `section.key=value` strings; values are parsed as TOML, else used as text."""
         data = self.to_dict()
         sections = data.setdefault("papers", {})
         for assignment in assignments:
@@ -430,7 +416,7 @@ class BuildConfig:
     ) -> "BuildConfig":
         """Set column rules: `names` such as {"text_column": "body"}, `types` as "year:int", columns to `drop`.
 
-        A vector_column makes the encoder one of kind "vectors".
+        A vector_column sets the encoder's kind to "vectors".
         """
         kinds = dict(self.corpus.columns)
         for entry in types:

@@ -1,4 +1,4 @@
-"""What a user gives: dataclasses of settings from nested mappings, every key, type and range checked; paths."""
+"""Loading of settings from nested mappings into dataclasses, with checked keys, types and ranges; paths of a user."""
 
 import dataclasses
 import difflib
@@ -16,7 +16,7 @@ _SEED_BITS = 32
 
 
 def from_mapping(cls: Any, data: Mapping[str, Any], where: str) -> Any:
-    """Make the dataclass `cls` from a mapping; missing keys take their defaults. `where` prefixes names in errors.
+    """Return the dataclass `cls` built from a mapping; missing keys have defaults. `where` prefixes names in errors.
 
     Raises ConfigError for an unknown key or a value of the wrong type.
     """
@@ -27,14 +27,15 @@ def from_mapping(cls: Any, data: Mapping[str, Any], where: str) -> Any:
     for key, value in data.items():
         name = f"{where}.{key}" if where else key
         if key not in hints:
-            raise ConfigError(did_you_mean("setting" if where else "section", name, _prefixed(hints, where)))
+            known = [f"{where}.{each}" if where else each for each in hints]
+            raise ConfigError(did_you_mean("setting" if where else "section", name, known))
         hint = hints[key]
         values[key] = from_mapping(hint, value, name) if dataclasses.is_dataclass(hint) else _typed(value, hint, name)
     return cls(**values)
 
 
 def parse_value(hint: Any, raw: str) -> Any:
-    """A value from the command line: TOML if it is, else the text as it stands; 0 for a text setting is "0"."""
+    """Return a value from the command line: parsed as TOML, else as text; 0 for a text setting is "0"."""
     try:
         value = tomllib.loads(f"value = {raw}")["value"]
     except tomllib.TOMLDecodeError:
@@ -43,7 +44,7 @@ def parse_value(hint: Any, raw: str) -> Any:
 
 
 def setting_type(cls: Any, path: Iterable[str]) -> Any:
-    """The type of a setting, given its name table by table; None for one that there is not."""
+    """Return the type of a setting, given its name table by table; None for an unknown one."""
     hint = cls
     for name in path:
         hint = get_type_hints(hint).get(name) if dataclasses.is_dataclass(hint) else None
@@ -51,7 +52,7 @@ def setting_type(cls: Any, path: Iterable[str]) -> Any:
 
 
 def describe_type(hint: Any) -> str:
-    """What values a type of setting takes, in words."""
+    """Return a setting's type in words."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         return " or ".join(describe_type(argument) for argument in arguments)
@@ -65,7 +66,7 @@ def describe_type(hint: Any) -> str:
 
 
 def did_you_mean(what: str, name: str, known: Iterable[str]) -> str:
-    """What to say of a name that is not among those known: the nearest one, else all."""
+    """Return a message for an unknown name, with the closest match or all known names."""
     names = list(known)
     close = difflib.get_close_matches(name, names, n=1)
     hint = f'did you mean "{close[0]}"?' if close else f"expected one of {', '.join(names)}."
@@ -73,28 +74,26 @@ def did_you_mean(what: str, name: str, known: Iterable[str]) -> str:
 
 
 def named_path(path: str | Path, what: str) -> Path:
-    """The path that somebody gave for `what`; of a URL in object storage the folder that stands for it.
+    """Return the path of a user's text for `what`; for a URL in object storage its mirror folder.
 
-    Raises ConfigError for an empty text, which Path takes for ".".
+    Raises ConfigError for an empty text, which Path reads as ".".
     """
     if not str(path):
-        raise ConfigError(f"the path of {what} is empty; expected one that says where (. is the current folder).")
+        raise ConfigError(f"the path of {what} is empty; expected a path (. is the current folder).")
     url = url_of(path)
     return mirror_folder(url) if url else local_path(path)
 
 
 def require_text(value: str, name: str) -> None:
-    """Raises ConfigError for text that is not UTF-8, as names of files may be: no recipe or manifest can hold it."""
+    """Raises ConfigError for text that is not UTF-8, such as some file names, which recipes cannot store."""
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise ConfigError(
-            f"{name} is {value!a}, which is not UTF-8 text. Correct it, or rename what it names."
-        ) from None
+        raise ConfigError(f"{name} is {value!a}, which is not UTF-8. Fix: correct it, or rename the file.") from None
 
 
 def require_at_least(name: str, value: float, least: int) -> None:
-    """Raises ConfigError, which names the setting."""
+    """Raises ConfigError with the name of the setting."""
     if not value >= least:
         raise ConfigError(f"{name} is {value}; expected at least {least}.")
 
@@ -106,13 +105,9 @@ def require_above_zero(name: str, value: float) -> None:
 
 
 def require_seed(name: str, value: int) -> None:
-    """Raises ConfigError for what is no seed of numpy and torch."""
+    """Raises ConfigError for a value that numpy and torch do not accept as a seed."""
     if not 0 <= value < 1 << _SEED_BITS:
         raise ConfigError(f"{name} is {value}; expected 0 to {(1 << _SEED_BITS) - 1}.")
-
-
-def _prefixed(names: Iterable[str], where: str) -> list[str]:
-    return [f"{where}.{name}" if where else name for name in names]
 
 
 def _typed(value: Any, hint: Any, name: str) -> Any:
@@ -132,7 +127,6 @@ def _typed(value: Any, hint: Any, name: str) -> Any:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Every text in a value, keys of tables among them."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):

@@ -1,6 +1,6 @@
-"""The recipes that come with Isotrope, by name: `--config static` is `configs/static.toml` beside this file.
+"""The shipped recipes by name: `--config static` is `configs/static.toml` next to this file.
 
-The folder is a link to the checkout's `configs/`, where they are edited; a wheel holds the files themselves.
+The folder is a link to the checkout's `configs/`; a wheel contains the files themselves.
 """
 
 import difflib
@@ -12,12 +12,12 @@ RECIPES = Path(__file__).parent / "configs"
 
 
 def recipe_names() -> list[str]:
-    """What `recipe_path` takes for names, sorted."""
+    """Return the names that `recipe_path` accepts, sorted."""
     return sorted(path.stem for path in RECIPES.glob("*.toml"))
 
 
 def recipe_path(named: str | Path) -> Path:
-    """The file of a recipe: a word without a folder and a suffix names one that is shipped, all else is a path.
+    """Return the file of a recipe: a word without folder and suffix is a shipped recipe, anything else a path.
 
     Raises ConfigError for a name that no recipe has.
     """

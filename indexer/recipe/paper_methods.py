@@ -1,7 +1,7 @@
 """The methods of papers by name, each in a module of `indexer.papers`.
 
-A module is imported when a recipe, the kind in a transform file or the identity of an index's encoder names it. The
-rest of the program holds no import statement of a paper, and works without the folder.
+A module is imported when a recipe, a transform file's kind or an index's encoder identity names it. The rest of the
+program contains no import statement of a paper, and works without the folder.
 
 A pooling's module offers `open_pooler(spec, vocabulary)` (see `indexer.encoders.pooling.Pooler`). With `in_tables` it
 offers `open_table_pooler(spec)` (`indexer.encoders.pooling.TablePooler`), with `weighs_tokens` `token_weights(spec)`.
@@ -25,15 +25,15 @@ PAPERS = "indexer.papers"
 
 @dataclass(frozen=True)
 class PaperPooling:
-    """A pooling of a paper. It reads the tokens themselves, which torch alone computes, and never int8."""
+    """A pooling of a paper. It reads token states, which only torch computes, and never int8."""
 
     module: str
     section: str = ""  # of the recipe's [papers]
     identity: str = ""  # the key of its settings in an encoder's identity
     fitted: bool = False  # to a corpus, before a build
-    in_tables: bool = True  # a static table offers it
-    weighs_tokens: bool = False  # it is a mean of weighted token vectors
-    removes: int = 0  # leading directions that whitening.remove = "auto" takes out after it
+    in_tables: bool = True  # available for static tables
+    weighs_tokens: bool = False  # a mean of weighted token vectors
+    removes: int = 0  # leading directions that whitening.remove = "auto" removes after it
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class PaperTransform:
 
     module: str
     section: str = ""
-    centres: bool = False  # queries have a mean of their own
+    centres: bool = False  # by a separate mean of queries
 
 
 POOLINGS = {
@@ -61,11 +61,11 @@ _SETTINGS = {
 }
 _MOVED = {"encoder.sif_a": "papers.sif.a", "encoder.latte_mix": "papers.latte_mix", "whitening.flow": "papers.flow"}
 Sections = dict[str, dict[str, Any]]
-"""The recipe's [papers]: for each section the settings that differ from its defaults."""
+"""The recipe's [papers]: for each section the settings that differ from the defaults."""
 
 
 def load_method(method: PaperPooling | PaperTransform) -> Any:
-    """Return the module of a method. Raises ConfigError where the folder of the papers is missing."""
+    """Return the module of a method. Raises ConfigError if the folder of the papers is missing."""
     return _load(method.module)
 
 
@@ -79,7 +79,7 @@ def settings_class(section: str) -> Any:
 
 
 def settings_of(section: str, given: Mapping[str, Any]) -> Any:
-    """Return a section's settings as its dataclass; missing keys take their defaults. Raises ConfigError."""
+    """Return a section's settings as its dataclass; missing keys have defaults. Raises ConfigError."""
     return from_mapping(settings_class(section), given, f"papers.{section}")
 
 
@@ -99,7 +99,7 @@ def checked_sections(given: Mapping[str, Mapping[str, Any]]) -> Sections:
 
 
 def current_name(setting: str) -> str:
-    """Return the name of a setting today, given a name that recipes used before [papers] was there."""
+    """Return the current name of a setting, given a name from before [papers] existed."""
     for old, new in _MOVED.items():
         if setting == old or setting.startswith(f"{old}."):
             return new + setting.removeprefix(old)
@@ -107,10 +107,10 @@ def current_name(setting: str) -> str:
 
 
 def with_moved_settings(data: Mapping[str, Any], used_only: bool) -> dict[str, Any]:
-    """Return a recipe in which settings of papers that are written in their former places stand in [papers].
+    """Return a recipe with the settings of papers moved from their former places to [papers].
 
-    Manifests wrote out every setting of every paper: with `used_only` the settings of methods that the recipe does not
-    use are dropped, so that no paper is imported for them.
+    Manifests contain every setting of every paper: with `used_only` the settings of unused methods are dropped, so that
+    no paper is imported for them.
     """
     moved: dict[str, Any] = {name: dict(value) if isinstance(value, Mapping) else value for name, value in data.items()}
     uses = {

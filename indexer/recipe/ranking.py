@@ -1,4 +1,4 @@
-"""Settings of how an index is searched, kept in its recipe: `[hybrid]`, `[rerank]`. Vectors do not depend on them."""
+"""Ranking settings of a recipe, `[hybrid]` and `[rerank]`, which do not affect vectors."""
 
 import json
 import re
@@ -19,28 +19,26 @@ LANGUAGES = (
 )  # fmt: skip
 NO_LANGUAGE = "none"
 RerankPrecision = Literal["float32", "bfloat16"]
-MOST_DEPTH = 1000  # hits that a cross-encoder reads again, each with the whole question
+MOST_DEPTH = 1000  # hits that a cross-encoder reads, each with the whole query
 
 
 @dataclass(frozen=True)
 class HybridConfig:
-    """Vectors and BM25 together; see `search.ranking.fusion` and `search.ranking.bm25`.
+    """Fusion of vectors and BM25; see `search.ranking.fusion` and `search.ranking.bm25`.
 
-    `language` is Snowball's, or "none": words are then neither stemmed nor left out.
+    `language` is Snowball's, or "none" to keep all words unstemmed.
     """
 
-    fusion: Fusion = "convex"  # or "rrf", reciprocal ranks, which have no weight and no scaling
-    weight: float = 0.3  # of the vectors' score; BM25 has the rest
+    fusion: Fusion = "convex"  # or "rrf", reciprocal ranks, without weight and scaling
+    weight: float = 0.3  # of the vectors' score; BM25 gets the rest
     scaling: Scaling = "minmax"
     language: str = "english"
-    terms: Terms = "words"  # "code": the parts of snake_case and camelCase too, and one-letter words
-    unit: Bm25Unit = "document"  # what BM25 counts in: a whole document, or a window, the best of which counts
+    terms: Terms = "words"  # "code": also the parts of snake_case and camelCase, and one-letter words
+    unit: Bm25Unit = "document"  # what BM25 ranks: whole documents, or documents by their best window
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.weight <= 1.0:
-            raise ConfigError(
-                f"hybrid.weight is {self.weight}; expected 0 (BM25 alone) to 1 (vectors alone), such as 0.3."
-            )
+            raise ConfigError(f"hybrid.weight is {self.weight}; expected 0 (BM25 alone) to 1 (vectors alone).")
         object.__setattr__(self, "weight", float(self.weight))  # 1 and 1.0 are one setting
         if self.language not in (*LANGUAGES, NO_LANGUAGE):
             raise ConfigError(
@@ -51,16 +49,16 @@ class HybridConfig:
 
 @dataclass(frozen=True)
 class RerankConfig:
-    """The first hits of a question, put in order by a cross-encoder; see `search.ranking.reranker`.
+    """Reranking of the first hits by a cross-encoder; see `search.ranking.reranker`.
 
-    `sha256` is that of all that decides its scores. It is recorded when the recipe is built or refitted, and a model
-    that is another one then is refused.
+    `sha256` is the hash of everything that affects its scores. A build or refit records it, and another model is then
+    rejected.
     """
 
-    model: str = ""  # hub id or folder; empty: hits stay in the order they were found in
+    model: str = ""  # hub id or folder; empty: no reranking
     depth: int = 50  # hits that it reads
-    max_length: int = 0  # tokens of a question and a text together; 0: the model's own limit
-    precision: RerankPrecision = "bfloat16"  # a class of results, as that of the encoder
+    max_length: int = 0  # tokens of query and text together; 0: the model's own limit
+    precision: RerankPrecision = "bfloat16"  # a class of results, like the encoder's
     sha256: str = ""
 
     def __post_init__(self) -> None:
@@ -70,10 +68,6 @@ class RerankConfig:
         if self.max_length < 0:
             raise ConfigError(f"rerank.max_length is {self.max_length}; expected 0 (the model's own limit) or more.")
         if self.sha256 and not re.fullmatch(r"[0-9a-f]{64}", self.sha256):
-            raise ConfigError(
-                f'rerank.sha256 is "{self.sha256}"; expected 64 hexadecimal digits, or "" to have it recorded.'
-            )
+            raise ConfigError(f'rerank.sha256 is "{self.sha256}"; expected 64 hex digits, or "" to record it.')
         if self.sha256 and not self.model:
-            raise ConfigError(
-                'rerank.sha256 is that of a model, but rerank.model is ""; name the model, or leave it out.'
-            )
+            raise ConfigError('rerank.sha256 is set, but rerank.model is "". Fix: set the model, or leave sha256 out.')

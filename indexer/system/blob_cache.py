@@ -1,11 +1,11 @@
-"""Files of object storage on this machine, kept by the sha256 of what they are: bounded, and shared by processes.
+"""A bounded local cache of files in object storage, named by their sha256 and shared by processes.
 
-A blob has its full size from the beginning; blocks that were not fetched are holes. The cache stores no list of its
-contents: a reader compares each block with its digest. So a process that dies, two processes that fetch the same block
-and a disk that loses blocks leave nothing that a reader would accept.
+A blob has its full size from the start; missing blocks are holes. The cache keeps no list of its contents: readers
+compare each block with its digest. So neither a process that dies, nor two processes that fetch the same block, nor a
+disk that loses blocks leaves data that a reader would accept.
 
-A process holds a shared lock on each blob that it has open. Room is made by removing blobs without a lock, the least
-recently used first.
+A process has a shared lock on each blob that it has open. The cache removes blobs without a lock, the least recently
+used first.
 """
 
 import errno
@@ -23,42 +23,42 @@ from indexer.system.urls import remote_folder
 
 LIMIT = "ISOTROPE_REMOTE_CACHE_BYTES"
 _DEFAULT_LIMIT = 20 << 30
-_LOOKED_AFTER = 64  # how many times room is made while as much as the limit arrives
+_CLEANUPS = 64  # cleanups while as many bytes arrive as the limit
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class BlobCache:
-    """The blobs of a folder. Safe to share between threads and processes. Raises StoreError."""
+    """The blobs of a folder; safe for threads and processes. Raises StoreError."""
 
     def __init__(self, folder: Path, limit: int) -> None:
         self.folder, self.limit = folder, limit
-        self._arrived, self._lock = 0, threading.Lock()  # bytes since room was made
+        self._arrived, self._lock = 0, threading.Lock()  # bytes since the last cleanup
 
     def path(self, sha256: str, size: int) -> Path:
-        """Return the path of a blob. The name has the size: a manifest with a wrong size cuts no other blob."""
+        """Return the path of a blob. The name has the size, so a manifest with a wrong size truncates no other blob."""
         return self.folder / f"{sha256}-{size}"
 
     def open(self, sha256: str, size: int) -> int:
-        """Open a blob for reading and writing; it is kept as long as the descriptor is open."""
+        """Return a descriptor for reading and writing a blob, which is kept as long as the descriptor is open."""
         path = self.path(sha256, size)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             while True:
                 descriptor = os.open(path, _FLAGS, 0o666)
                 fcntl.flock(descriptor, fcntl.LOCK_SH)
-                if _is(path, descriptor):  # else it was removed in between
+                if _is(path, descriptor):  # else it was removed meanwhile
                     break
                 os.close(descriptor)
             if os.fstat(descriptor).st_size != size:
                 os.ftruncate(descriptor, size)
-            os.utime(descriptor)  # used now
+            os.utime(descriptor)  # the time of last use
         except OSError as error:
             raise _unusable(self.folder, error) from error
         return descriptor
 
     def is_whole(self, descriptor: int) -> bool:
-        """Whether a process has found every byte of a blob present. The owner's execute bit records it; a blob that was
-        removed and created again has no such bit."""
+        """Return whether all bytes of a blob are known to be present: the owner's execute bit, which a removed and
+        created blob lacks."""
         return bool(os.fstat(descriptor).st_mode & stat.S_IXUSR)
 
     def mark_whole(self, descriptor: int) -> None:
@@ -67,7 +67,7 @@ class BlobCache:
             os.fchmod(descriptor, stat.S_IMODE(os.fstat(descriptor).st_mode) | stat.S_IXUSR)
 
     def write(self, descriptor: int, data: bytes, position: int) -> None:
-        """Put fetched bytes in their place."""
+        """Write fetched bytes at a position."""
         view = memoryview(data)
         try:
             while len(view):
@@ -78,7 +78,7 @@ class BlobCache:
         self._make_room_after(len(data))
 
     def take(self, file: Path, sha256: str) -> None:
-        """Move a whole file here, as a blob; one that is gone was moved by another process."""
+        """Move a complete file into the cache, unless another process has already moved it."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             size = file.stat().st_size
@@ -90,31 +90,31 @@ class BlobCache:
         self._make_room_after(size)
 
     def make_room(self) -> None:
-        """Remove blobs that no process holds, the least recently used first, until the rest is within the limit."""
-        found = []
+        """Remove unlocked blobs, the least recently used first, until the rest is within the limit."""
+        blobs = []
         with suppress(FileNotFoundError), os.scandir(self.folder) as entries:
             for entry in entries:
                 with suppress(OSError):
                     state = entry.stat(follow_symlinks=False)
-                    found.append((state.st_mtime_ns, 512 * state.st_blocks, entry.path))
-        held = sum(size for _, size, _ in found)
-        for _, size, path in sorted(found):
-            if held <= self.limit:
+                    blobs.append((state.st_mtime_ns, 512 * state.st_blocks, entry.path))
+        total = sum(size for _, size, _ in blobs)
+        for _, size, path in sorted(blobs):
+            if total <= self.limit:
                 return
             if _removed(path):
-                held -= size
+                total -= size
 
     def _make_room_after(self, arrived: int) -> None:
         with self._lock:
             self._arrived += arrived
-            if self._arrived < self.limit // _LOOKED_AFTER:
+            if self._arrived < self.limit // _CLEANUPS:
                 return
             self._arrived = 0
         self.make_room()
 
 
 def blob_cache() -> BlobCache:
-    """The cache of this user; its limit is `$ISOTROPE_REMOTE_CACHE_BYTES`, else 20 GiB. Raises ConfigError."""
+    """Return the user's cache; its limit is `$ISOTROPE_REMOTE_CACHE_BYTES`, else 20 GiB. Raises ConfigError."""
     given = os.environ.get(LIMIT, "")
     if given and not (given.isascii() and given.isdigit()):
         raise ConfigError(f"{LIMIT} is {given!a}; expected a whole number of bytes.")
@@ -127,11 +127,10 @@ def _cache(folder: Path, limit: int) -> BlobCache:
 
 
 def _removed(path: str) -> bool:
-    """Remove a blob unless somebody has it open."""
     try:
         with open_regular(path, follow_links=False) as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.unlink(path)  # noqa: PTH108 - under the lock, which `open` waits for
+            os.unlink(path)  # noqa: PTH108 - under the lock that `open` waits for
         return True
     except OSError:
         return False
@@ -145,12 +144,7 @@ def _is(path: Path, descriptor: int) -> bool:
 
 
 def _unusable(folder: Path, error: OSError) -> StoreError:
+    problem, fix = f"the cache of object storage cannot be used ({error.strerror})", ""
     if error.errno == errno.ENOSPC:
-        return StoreError(
-            f"{folder}: the disk is full. Free some space, let the cache keep less (the environment variable {LIMIT}), "
-            "or name another folder with ISOTROPE_CACHE."
-        )
-    return StoreError(
-        f"{folder}: the cache of object storage cannot be used ({error.strerror}). Name another folder with the "
-        "environment variable ISOTROPE_CACHE."
-    )
+        problem, fix = "the disk is full", f"free some space, lower the limit of the cache with {LIMIT}, or "
+    return StoreError(f"{folder}: {problem}. Fix: {fix}choose another folder with ISOTROPE_CACHE.")

@@ -1,7 +1,7 @@
-"""What is made once and kept outside the index: a model's converted graphs and tokenizers, an index's BM25.
+"""The cache: results that are computed once and stored outside the index, such as converted models and BM25.
 
-Everything here can be made again, so the folder may be deleted at any time. An entry is one folder, named by the hash
-of all that decides its contents, with a seal: the sha256 of each of its files. One that does not match is made anew.
+All of it can be computed again, so the folder can be deleted at any time. An entry is one folder, named by the hash of
+everything that its contents depend on, with a seal: the sha256 of each file. A mismatch makes a new entry.
 """
 
 import atexit
@@ -28,7 +28,7 @@ _SEAL = "seal.json"
 
 
 def cache_folder() -> Path:
-    """`$ISOTROPE_CACHE`, else `isotrope` in the user's cache folder."""
+    """Return `$ISOTROPE_CACHE`, else `isotrope` in the user's cache folder."""
     named = os.environ.get("ISOTROPE_CACHE")
     if named:
         return Path(named)
@@ -36,55 +36,52 @@ def cache_folder() -> Path:
 
 
 def cached_folder(kind: str, key: Mapping[str, Any], make: Callable[[Path], None], most: int = 0) -> Path:
-    """The folder of an entry. `make` fills a new folder with it when there is none, or when it is not as it was sealed.
+    """Return the folder of an entry. `make` fills a new folder if there is no entry that matches its seal.
 
-    With `most`, so many entries of the kind are kept: those that were used last. Where the cache cannot be written, or
+    With `most`, only that many entries of the kind are kept, the most recently used. If the cache cannot be written, or
     its disk is full, the entry is made in a temporary folder, with a warning, and removed with the process. Raises
     MachineError if that disk is full as well.
     """
     path = cache_folder() / kind / fingerprint(dict(key))
     if _is_whole(path):
         with suppress(OSError):
-            (path / _SEAL).touch()  # used now
+            (path / _SEAL).touch()  # the time of last use
         return path
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name[:8]}."))
+        temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name[:8]}."))
     except OSError as error:
-        _tell_unwritable(cache_folder(), error.strerror)
-        return _made_for_process(make, _process_folder() / kind / path.name)
+        return _made_for_process(make, kind, path.name, error.strerror)
     try:
-        _publish(_made(make, beside), path)
+        _publish(_made(make, temporary), path)
     except OSError as error:
         if not _is_full(error):
             raise
-        shutil.rmtree(beside, ignore_errors=True)
-        _tell_unwritable(cache_folder(), error.strerror)
-        return _made_for_process(make, _process_folder() / kind / path.name)
+        shutil.rmtree(temporary, ignore_errors=True)
+        return _made_for_process(make, kind, path.name, error.strerror)
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
     if most:
         _drop_unused(path.parent, most)
     return path
 
 
 def read_cached(path: Path, kind: type[T]) -> T:
-    """A JSON file of an entry as type `kind`. Raises ModelError for one that is not what was kept."""
+    """Return a JSON file of an entry as type `kind`. Raises ModelError for any other content."""
     try:
         return decode_json(read_regular(path), kind)
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror or error}.") from error
     except ValueError as error:
-        raise ModelError(f"{path}: not what was kept there: {error}. Delete the folder {path.parent}.") from error
+        raise ModelError(f"{path}: damaged cache entry: {error}. Fix: delete the folder {path.parent}.") from error
 
 
 @cache
-def _tell_unwritable(folder: Path, reason: str | None) -> None:
-    """Once in a process, whatever is made."""
+def _warn_unwritable(folder: Path, reason: str | None) -> None:
     warnings.warn(
         f"the cache {folder} cannot be written ({reason or 'the disk is full'}), so its entries are computed "
-        "again in each process. Name another folder with the environment variable ISOTROPE_CACHE.",
-        stacklevel=3,
+        "again in each process. Fix: choose another folder with ISOTROPE_CACHE.",
+        stacklevel=4,
     )
 
 
@@ -95,7 +92,9 @@ def _process_folder() -> Path:
     return folder
 
 
-def _made_for_process(make: Callable[[Path], None], folder: Path) -> Path:
+def _made_for_process(make: Callable[[Path], None], kind: str, name: str, reason: str | None) -> Path:
+    _warn_unwritable(cache_folder(), reason)
+    folder = _process_folder() / kind / name
     if _is_whole(folder):
         return folder
     shutil.rmtree(folder, ignore_errors=True)
@@ -107,13 +106,13 @@ def _made_for_process(make: Callable[[Path], None], folder: Path) -> Path:
         if not _is_full(error):
             raise
         raise MachineError(
-            f"neither the cache {cache_folder()} nor the temporary folder {folder} has room for a new entry. Free "
-            "some space, or name a folder on another disk with the environment variable ISOTROPE_CACHE."
+            f"neither the cache {cache_folder()} nor the temporary folder {folder} has room for a new entry. Fix: free "
+            "some space, or choose a folder on another disk with ISOTROPE_CACHE."
         ) from error
 
 
 def _is_full(error: OSError) -> bool:
-    """Whether the disk is full. numpy gives no error number for an incomplete write."""
+    """Return whether the disk is full. numpy gives no error number for an incomplete write."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT) or (error.errno is None and "written" in str(error))
 
 
@@ -125,7 +124,7 @@ def _made(make: Callable[[Path], None], folder: Path) -> Path:
 
 
 def _publish(made: Path, path: Path) -> None:
-    """Move the folder to its place, unless another process has published the same entry in the meantime."""
+    """Move the folder to its place, unless another process has published the entry meanwhile."""
     with _locked(path.parent):
         if not _is_whole(path):
             _remove(path)
@@ -138,8 +137,8 @@ def _publish(made: Path, path: Path) -> None:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Keep other processes and threads from publishing in `folder`, so that none removes an entry that another has just
-    published. On file systems without locks for folders nothing is locked."""
+    """Lock `folder` against other processes and threads, so that none removes an entry that was just published. Without
+    effect on file systems that cannot lock folders."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with suppress(OSError):
@@ -150,16 +149,16 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _remove(path: Path) -> None:
-    """Take what is no entry out of the way; of a link, the link. What cannot be removed stays: the caller looks."""
+    """Remove anything that is no entry, for a link the link only. Failures are ignored: the caller checks."""
     if path.is_symlink() or not path.is_dir():
-        with suppress(OSError):  # somebody's entry may have come there since it was looked at
+        with suppress(OSError):  # another process may have published an entry there
             path.unlink(missing_ok=True)
     else:
         shutil.rmtree(path, ignore_errors=True)
 
 
 def _drop_unused(folder: Path, most: int) -> None:
-    """Who has an entry open goes on reading it."""
+    """Remove the least recently used entries. Processes keep the files that they have open."""
     used = [(seal.stat().st_mtime_ns, seal.parent) for seal in folder.glob(f"*/{_SEAL}") if seal.exists()]
     for _, entry in sorted(used, reverse=True)[most:]:
         shutil.rmtree(entry, ignore_errors=True)

@@ -1,7 +1,7 @@
-"""Other Python processes, and a single call in one: the libraries that it loads, and their memory, go when it ends.
+"""Child Python processes, and single calls in one, which free the libraries and memory of the call.
 
-A process is a new interpreter, not a fork: a fork of a process with threads can wait forever for a lock that no thread
-holds. It does not import the script of its parent, so that scripts need no guard.
+A process is a new interpreter, because a fork of a process with threads can wait forever for a lock that no thread
+holds. It does not import its parent's script, so scripts need no guard.
 """
 
 import json
@@ -20,8 +20,8 @@ from indexer.errors import IsotropeError, MachineError
 
 _START = "import json, sys; call = json.loads(sys.argv[1]); sys.path[:] = call['path']; "
 _PROGRAM = f"{_START}from indexer.system.child_process import run; run(call['function'], call['arguments'])"
-_LAST = 300  # characters of the last words of a process that failed
-_FAILED = 70  # its exit code then
+_LAST = 300  # last characters of the output of a failed process
+_FAILED = 70  # its exit code
 
 
 def start_python(function: str, *arguments: Any, **streams: Any) -> "subprocess.Popen[bytes]":
@@ -32,7 +32,7 @@ def start_python(function: str, *arguments: Any, **streams: Any) -> "subprocess.
 
 
 def run(function: str, arguments: Iterable[Any]) -> None:
-    """Call a function by name. Each process of `start_python` begins here."""
+    """Call a function by name: the entry point of each process of `start_python`."""
     _named(function)(*arguments)
 
 
@@ -42,24 +42,24 @@ def _named(function: str) -> Any:
 
 
 def call_in_child(function: str, arguments: dict[str, Any], task: str) -> Any:
-    """Return what `function` ("package.module:name") returns for JSON keyword arguments, in a process of its own.
+    """Return the result of `function` ("package.module:name") for JSON keyword arguments, run in a new process.
 
-    An error of this project comes back as the same error. Raises MachineError, which names the `task`, when the
-    process is killed or fails otherwise. The process ends when its parent does.
+    An exception of this project is raised again here. Raises MachineError, with the `task`, if the process is killed or
+    fails otherwise. The process ends with its parent.
     """
     pipe = subprocess.PIPE
     with tempfile.TemporaryFile() as log:
         with start_python(f"{__name__}:answer", function, arguments, stdin=pipe, stdout=pipe, stderr=log) as process:
             try:
-                answered = process.stdout.read() if process.stdout else b""
-            except BaseException:  # an interrupt, above all
+                answer_bytes = process.stdout.read() if process.stdout else b""
+            except BaseException:  # above all an interrupt
                 process.kill()
                 raise
         log.seek(max(0, log.seek(0, os.SEEK_END) - _LAST))
         last = log.read().decode(errors="replace").strip().splitlines()[-1:]
-    if process.returncode or not answered:
+    if process.returncode or not answer_bytes:
         raise MachineError(f"the process for {task} {_ending(process.returncode, last)}")
-    outcome = json.loads(answered)
+    outcome = json.loads(answer_bytes)
     if "error" in outcome:
         raise getattr(errors, outcome["error"])(outcome["message"])
     return outcome["result"]
@@ -68,15 +68,15 @@ def call_in_child(function: str, arguments: dict[str, Any], task: str) -> Any:
 def _ending(code: int, last: list[str]) -> str:
     if code < 0:
         name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
-        memory = ", as the system does when memory runs out: free some, and start again" if name == "SIGKILL" else ""
+        memory = ", probably out of memory: free some and start again" if name == "SIGKILL" else ""
         return f"was ended by the signal {name}{memory}."
-    return f"failed with exit code {code}: {last[0] if last else 'it said nothing'}"
+    return f"failed with exit code {code}: {last[0] if last else 'no output'}"
 
 
 def answer(function: str, arguments: dict[str, Any]) -> None:
     """Write the outcome of a call to the standard output, and end the process."""
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what libraries print must not get into the answer
+    os.dup2(2, 1)  # keeps the output of libraries out of the answer
     threading.Thread(target=_end_with_parent, daemon=True).start()
     outcome: dict[str, Any]
     try:
@@ -85,7 +85,7 @@ def answer(function: str, arguments: dict[str, Any]) -> None:
         outcome = {"error": type(error).__name__, "message": str(error)}
     answers.write(json.dumps(outcome).encode())
     answers.flush()
-    os._exit(0)  # the parent reads up to this end; some libraries take long to end, or crash
+    os._exit(0)  # at once, since some libraries end slowly or crash
 
 
 def _end_with_parent() -> None:

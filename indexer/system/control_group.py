@@ -1,7 +1,7 @@
-"""What a container, or whoever started this process, lets it have: CPU time and memory of its control groups (Linux).
+"""Limits on CPU time and memory from the control groups of this process (Linux), set for example by a container.
 
-A limit holds for a group and all below it, so the lowest of a group and those above it counts. Within a container the
-system may name a group by a path that is not there; the limits are then at the top.
+A limit applies to a group and all below it, so the lowest of a group and its parents counts. In a container the
+system may give a path of the group that does not exist; the limits are then at the top.
 """
 
 from collections.abc import Iterator
@@ -11,19 +11,19 @@ _UNLIMITED = 1 << 60  # bytes; version 1 has a number near 2**63 for none
 
 
 def cpu_limit(root: Path = Path("/")) -> float | None:
-    """Cores' worth of time that may be used, such as 1.5; None where nothing limits it. `root`: where /proc lies."""
-    found = []
+    """Return the CPU time limit in cores, such as 1.5; None without a limit. `root`: the folder with /proc."""
+    limits = []
     for folder in _folders(root, "cpu"):
         if words := _words(folder / "cpu.max"):
-            found += [words] if len(words) == len(("quota", "period")) else []
+            limits += [words] if len(words) == len(("quota", "period")) else []
         elif words := _words(folder / "cpu.cfs_quota_us"):
-            found.append([*words, *_words(folder / "cpu.cfs_period_us")])
-    shares = [int(quota) / int(period) for quota, period in found if quota.isdigit() and int(period)]
+            limits.append([*words, *_words(folder / "cpu.cfs_period_us")])
+    shares = [int(quota) / int(period) for quota, period in limits if quota.isdigit() and int(period)]
     return min(shares, default=None)
 
 
 def memory_limit(root: Path = Path("/")) -> int | None:
-    """Bytes that may be used; None where nothing limits them."""
+    """Return the memory limit in bytes; None without a limit."""
     names = ("memory.max", "memory.high", "memory.limit_in_bytes")
     words = [word for folder in _folders(root, "memory") for name in names for word in _words(folder / name)]
     sizes = [int(word) for word in words if word.isdigit() and int(word) < _UNLIMITED]
@@ -31,7 +31,7 @@ def memory_limit(root: Path = Path("/")) -> int | None:
 
 
 def _folders(root: Path, controller: str) -> Iterator[Path]:
-    """Where the limits of a controller may be: of the group this process is in, and of those above it."""
+    """Yield the folders with limits of a controller: of the group of this process, and of its parents."""
     try:
         lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:

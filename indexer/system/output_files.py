@@ -1,8 +1,7 @@
-"""Files that a user names for results: where they may lie, and how they are written.
+"""Output files of a user: where they may be, and how they are written.
 
-A file appears whole or not at all, through links, and over another one only where that is asked for. What is no file (a
-pipe, a terminal, /dev/null, standard output) is written to as it is, one byte after the other, and never replaced.
-Nothing is ever written inside an index.
+A file appears completely or not at all, also through links, and replaces another only on request. Pipes, terminals,
+/dev/null and standard output are written byte by byte and never replaced. Nothing is ever written inside an index.
 """
 
 import errno
@@ -21,20 +20,20 @@ from indexer.store.files import DurableFile, atomic_write, make_folder
 from indexer.store.layout import is_index_folder
 
 STDOUT = Path("-")
-"""Standard output by its usual name; /dev/stdout is another."""
+"""Standard output by its usual name; /dev/stdout works, too."""
 READER_SECONDS = 30.0  # how long a pipe waits for its reader
-_MOST_LINKS = 40  # from one to the next, as Linux follows them
+_MOST_LINKS = 40  # in a chain, as in Linux
 
 
 class StreamFile(DurableFile):
-    """A pipe, a terminal or a device being written."""
+    """A pipe, a terminal or a device that is being written."""
 
     def __init__(self, descriptor: int, path: Path) -> None:
         super().__init__(descriptor)
         self._path = path
 
     def write(self, data: Any) -> int:
-        """Write all of it. Raises BrokenPipeError when the reader went away, StoreError for any other fault."""
+        """Write all data. Raises BrokenPipeError if the reader has gone, StoreError for any other failure."""
         try:
             return super().write(data)
         except BrokenPipeError:
@@ -43,7 +42,7 @@ class StreamFile(DurableFile):
             raise StoreError(f"{self._path}: cannot be written: {error.strerror or error}.") from error
 
     def finish(self) -> None:
-        """Note the digest; a stream cannot be synced."""
+        """Record the digest; a stream cannot be synced."""
         self.digest = self._builder.digest()
 
 
@@ -52,10 +51,10 @@ OutputFile = DurableFile
 
 @contextmanager
 def open_output(path: Path, option: str = "-o", force: bool = False, stream: bool = True) -> Iterator[OutputFile]:
-    """Write a file that a user named, whole or not at all, in its folder, made if need be; or a stream, as it comes.
+    """Write a user's file atomically, in its folder, created if needed; or a stream, byte by byte.
 
-    After the block, `.digest` holds its hashes. Raises as `check_output`, StoreError (also for a pipe that nobody comes
-    to read), and BrokenPipeError when the reader of a stream goes away.
+    After the block, `.digest` contains the hashes. Raises as `check_output`, StoreError (also for a pipe without a
+    reader), and BrokenPipeError if the reader of a stream has gone.
     """
     check_output(path, option, force, stream)
     if is_stream(path):
@@ -67,14 +66,14 @@ def open_output(path: Path, option: str = "-o", force: bool = False, stream: boo
     with atomic_write(target) as file:
         yield file
         if not force:
-            _require_free(path, option)  # it may have come meanwhile
+            _require_free(path, option)  # it may have been created meanwhile
 
 
 def check_output(path: Path, option: str = "-o", force: bool = False, stream: bool = True) -> None:
-    """Refuse a file that could not be written: now, not after minutes of encoding.
+    """Raise for an output that cannot be written: now, not after minutes of encoding.
 
-    `force` allows that a regular file is there already, `stream` that the place is no file but takes bytes one after
-    the other. Raises ExistsError, and ConfigError for what cannot be written, is no file, or lies inside an index.
+    `force` allows an existing regular file, `stream` a pipe or device. Raises ExistsError, and ConfigError for a path
+    that cannot be written, is no file, or is inside an index.
     """
     refuse_inside_index(path, option)
     if is_stream(path):
@@ -82,30 +81,30 @@ def check_output(path: Path, option: str = "-o", force: bool = False, stream: bo
         return
     target, mode = behind_links(path, option), mode_of(path)
     if mode and stat.S_ISDIR(mode):
-        raise ConfigError(f"{option} {path} is a folder; name a file.")
+        raise ConfigError(f"{option} {path} is a folder; expected a file.")
     if mode and not stat.S_ISREG(mode):
-        raise ConfigError(f"{option} {path} is a socket or a block device, which is never written to; name a file.")
+        raise ConfigError(f"{option} {path} is a socket or a block device; expected a file.")
     if not force:
         _require_free(path, option)
     check_writable(path, target.parent, option)
 
 
 def check_output_folder(path: Path, option: str = "-o", or_empty: bool = False) -> None:
-    """Raises ExistsError where something is already, ConfigError for a folder that could not be made.
+    """Raises ExistsError for an existing path, ConfigError for a folder that cannot be created.
 
-    With `or_empty` an empty folder may be there. Folders are never replaced.
+    `or_empty` allows an empty folder. Folders are never replaced.
     """
     if path == STDOUT:
-        raise ConfigError(f"{option} {path} means standard output, but a folder is to be written; name it.")
+        raise ConfigError(f"{option} {path} is standard output; expected a folder.")
     refuse_inside_index(path, option)
     if os.path.lexists(path) and not (or_empty and is_folder(path) and not any(path.iterdir())):
         expected = "a new or an empty folder" if or_empty else "the name of a new folder"
-        raise ExistsError(f"{option} {path} is already there; expected {expected}.")
+        raise ExistsError(f"{option} {path} already exists; expected {expected}.")
     check_writable(path, path.parent, option)
 
 
 def is_stream(path: Path) -> bool:
-    """Whether bytes are to be sent to this place and no file is to appear there: a pipe, a device, an open file."""
+    """Return whether a path is a stream (a pipe, a device, an open file) and not a place for a file."""
     if descriptor_of(path) is not None:
         return True
     mode = mode_of(path)
@@ -113,7 +112,7 @@ def is_stream(path: Path) -> bool:
 
 
 def is_stdout(path: Path) -> bool:
-    """Whether what is written there comes out of this process's standard output."""
+    """Return whether data written to a path goes to this process's standard output."""
     if (descriptor := descriptor_of(path)) == 1:
         return True
     try:
@@ -125,9 +124,9 @@ def is_stdout(path: Path) -> bool:
 
 
 def descriptor_of(path: Path) -> int | None:
-    """The number of the open file of this process that a path stands for: 1 of - and /dev/stdout, 3 of /dev/fd/3.
+    """Return the descriptor of this process that a path means: 1 for - and /dev/stdout, 3 for /dev/fd/3; else None.
 
-    Such a file is written where it stands, as shells do: > and >> have opened it already.
+    Such a file is written at its position, as in shells: > and >> have opened it already.
     """
     if path == STDOUT:
         return 1
@@ -141,41 +140,41 @@ def descriptor_of(path: Path) -> int | None:
 
 
 def mode_of(path: Path) -> int | None:
-    """What a path leads to, as `stat` tells; None where nothing is, or nobody may look."""
+    """Return the mode of a path's target; None if it does not exist or may not be read."""
     try:
         return path.stat().st_mode
-    except (OSError, RuntimeError):  # RuntimeError: links in a circle
+    except (OSError, RuntimeError):  # RuntimeError: circular links
         return None
 
 
 def is_folder(path: Path) -> bool:
-    """Whether a path leads to a folder. No error where nobody may look."""
+    """Return whether a path's target is a folder; False if it may not be read."""
     mode = mode_of(path)
     return mode is not None and stat.S_ISDIR(mode)
 
 
 def behind_links(path: Path, option: str) -> Path:
-    """Where a path leads, so that a link's target is written and the link stays. Raises ConfigError for a circle."""
+    """Return a path's target, so that links stay when their target is written. Raises ConfigError for a circle."""
     try:
         return (Path("/dev/stdout") if path == STDOUT else path).resolve()
-    except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
-        raise ConfigError(f"{option} {path} cannot be followed: its links lead in a circle. Name a file.") from error
+    except (OSError, RuntimeError) as error:  # RuntimeError: circular links
+        raise ConfigError(f"{option} {path} has circular links; expected a file.") from error
 
 
 def refuse_inside_index(path: Path, option: str) -> None:
-    """Raises ConfigError for a place inside an index, published or begun: what lies there is the index's own."""
+    """Raises ConfigError for a path inside an index, complete or not, which only the index itself may write."""
     for folder in behind_links(path, option).parents:
         if is_index_folder(folder):
-            raise ConfigError(f"{option} {path} lies inside the index {folder}; name a place outside it.")
+            raise ConfigError(f"{option} {path} is inside the index {folder}; expected a path outside it.")
 
 
 def check_writable(path: Path, folder: Path, option: str) -> None:
-    """Raises ConfigError unless files can be made in `folder`, or it can be made; `path` is what was named."""
+    """Raises ConfigError if no file can be created in `folder`, nor the folder itself; `path` is the user's."""
     while not os.path.lexists(folder) and folder != folder.parent:
         folder = folder.parent
     if not is_folder(folder):
-        wrong = "is a file" if folder == path else f"cannot be made, for {folder} is a file"
-        raise ConfigError(f"{option} {path} {wrong}; expected a place where a folder is or can be.")
+        problem = "is a file" if folder == path else f"cannot be created: {folder} is a file"
+        raise ConfigError(f"{option} {path} {problem}; expected a path in a folder that exists or can be created.")
     try:
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
@@ -184,22 +183,22 @@ def check_writable(path: Path, folder: Path, option: str) -> None:
 
 def _require_free(path: Path, option: str) -> None:
     if mode_of(path) is not None:
-        raise ExistsError(f"{option} {path} is already there; name another file, or pass --force to overwrite it.")
+        raise ExistsError(f"{option} {path} already exists. Fix: choose another file, or pass --force to overwrite it.")
 
 
 def _check_stream(path: Path, option: str, stream: bool) -> None:
     if not stream:
-        raise ConfigError(f"{option} {path} is a stream (a pipe, a device), but a file is needed here; name one.")
+        raise ConfigError(f"{option} {path} is a stream (a pipe, a device); expected a file.")
     descriptor = descriptor_of(path)
     try:
         if descriptor is None:
             writable = os.access(path, os.W_OK)
         else:
             writable = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY
-    except (OSError, OverflowError):  # it is closed, or a number that none has
+    except (OSError, OverflowError):  # closed, or no such descriptor
         writable = False
     if not writable:
-        raise ConfigError(f"{option} {path} is not open for writing; name a file.")
+        raise ConfigError(f"{option} {path} is not open for writing; expected a file.")
 
 
 @contextmanager
@@ -208,12 +207,12 @@ def _open_stream(path: Path, option: str) -> Iterator[StreamFile]:
     try:
         descriptor = _opened(path) if open_file is None else os.dup(open_file)
     except OSError as error:
-        reason = "nobody reads this pipe; start its reader first" if error.errno == errno.ENXIO else error.strerror
+        reason = "the pipe has no reader; start the reader first" if error.errno == errno.ENXIO else error.strerror
         raise StoreError(f"{path}: cannot be written: {reason}.") from error
     file = StreamFile(descriptor, path)
     try:
         if open_file is None and stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ConfigError(f"{option} {path} was a pipe or a device and now is a file. Run the command again.")
+            raise ConfigError(f"{option} {path} changed from a pipe or a device to a file. Run the command again.")
         yield file
         file.finish()
     finally:
@@ -221,7 +220,7 @@ def _open_stream(path: Path, option: str) -> Iterator[StreamFile]:
 
 
 def _opened(path: Path) -> int:
-    """A pipe or a device, opened for writing. Waits a while for the reader of a pipe, then raises OSError (ENXIO)."""
+    """Open a pipe or a device for writing. Waits a while for the reader of a pipe, then raises OSError (ENXIO)."""
     until = time.monotonic() + READER_SECONDS
     while True:
         try:
@@ -238,5 +237,5 @@ def _opened(path: Path) -> int:
 def _same_place(first: Path, second: Path) -> bool:
     try:
         return first.resolve() == second.resolve()
-    except (OSError, RuntimeError):  # links in a circle
+    except (OSError, RuntimeError):  # circular links
         return False

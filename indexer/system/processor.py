@@ -1,4 +1,4 @@
-"""The processor as the system describes it."""
+"""The processor's name and instruction sets."""
 
 import os
 import platform
@@ -11,14 +11,14 @@ CPUINFO = Path("/proc/cpuinfo")
 
 @dataclass(frozen=True)
 class Processor:
-    """A name, and instruction sets as Linux names them; none where the system lists none."""
+    """A name, and instruction sets by their names in Linux; empty on systems that list none."""
 
     name: str
     flags: frozenset[str]
 
     @classmethod
     def here(cls, cpuinfo: Path | None = None) -> "Processor":
-        """Return this processor: the first that `cpuinfo` describes."""
+        """Return this processor: the first in `cpuinfo`."""
         try:
             lines = (cpuinfo or CPUINFO).read_text(encoding="utf-8").partition("\n\n")[0].splitlines()
         except OSError:
@@ -29,9 +29,9 @@ class Processor:
 
 
 def multiplies_bfloat16() -> bool:
-    """Return whether the processor has instructions that multiply bfloat16, and oneDNN may use them.
+    """Return whether the processor multiplies bfloat16 and oneDNN may use these instructions.
 
-    torch and OpenVINO multiply through oneDNN. Under a limit on its instructions OpenVINO still offers bfloat16, and
+    torch and OpenVINO multiply through oneDNN. If its instructions are limited, OpenVINO still offers bfloat16 but
     returns empty matrices.
     """
     limits = [os.environ.get(name) or "ALL" for name in ("DNNL_MAX_CPU_ISA", "ONEDNN_MAX_CPU_ISA")]

@@ -1,7 +1,7 @@
-"""Reading files by name, where a name may lead to anything: only regular files are opened, so nothing hangs.
+"""Reading of files by name that opens only regular files, so that nothing hangs.
 
-A pipe without a writer waits for ever, and a device such as /dev/zero never ends. What is wrong comes as an OSError,
-which callers turn into the error of their room like any other fault in reading.
+A pipe without a writer waits forever, and a device such as /dev/zero never ends. Both raise OSError, which callers
+handle like any other failure to read.
 """
 
 import errno
@@ -41,7 +41,7 @@ def open_regular(path: str | Path, follow_links: bool = True) -> BufferedReader:
 
 
 def read_regular(path: str | Path, most_bytes: int | None = None, follow_links: bool = True) -> bytes:
-    """All bytes of a regular file. Raises OSError as `open_regular`, and for a file of more than `most_bytes`."""
+    """Return the bytes of a regular file. Raises OSError as `open_regular`, and for more than `most_bytes`."""
     with open_regular(path, follow_links) as file:
         size = os.fstat(file.fileno()).st_size
         if most_bytes is not None and size > most_bytes:

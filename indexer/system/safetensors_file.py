@@ -1,10 +1,10 @@
-"""Reading of safetensors files without the `safetensors` library: the checked header, and the tensors as arrays.
+"""Reader of safetensors files without the `safetensors` library: the checked header, and the tensors as arrays.
 
 8 bytes       length of the header, little-endian
-header        JSON: tensor name -> type, shape and the start and end of its bytes; and "__metadata__", name -> text
-the rest      the bytes of the tensors, to which start and end refer
+header        JSON: tensor name -> type, shape and byte range; and "__metadata__", name -> text
+the rest      the bytes of the tensors, in which the ranges count
 
-The header is compared with the size of the file before it is used.
+The header is checked against the size of the file first.
 """
 
 import math
@@ -120,7 +120,7 @@ class SafetensorsFile:
 
     @property
     def names(self) -> list[str]:
-        """The names of the tensors with their shapes, such as "embeddings (29528, 128)"."""
+        """The tensors' names and shapes, such as "embeddings (29528, 128)"."""
         return [f"{name} {entry.shape}" for name, entry in sorted(self._entries.items())]
 
     def __contains__(self, name: str) -> bool:
@@ -147,8 +147,7 @@ class SafetensorsFile:
     def _values(self, name: str) -> tuple[str, npt.NDArray[Any]]:
         entry = self._entries[name]
         if entry.dtype not in _TYPES:
-            raise ModelError(
-                f'{self.path}: the tensor "{name}" is of type {entry.dtype}; expected one of {", ".join(_TYPES)}.'
-            )
+            known = ", ".join(_TYPES)
+            raise ModelError(f'{self.path}: the tensor "{name}" is of type {entry.dtype}; expected one of {known}.')
         start, end = entry.data_offsets
         return entry.dtype, self._data[start:end].view(_TYPES[entry.dtype]).reshape(entry.shape)

@@ -1,6 +1,6 @@
-"""Threads: one inside an operation, many operations beside each other, results in order.
+"""Threads: one for each operation, several operations in parallel, results in order.
 
-So the bits of a result do not depend on how many cores there are, and every core is used.
+The bits of a result then do not depend on the number of cores, and all cores are used.
 """
 
 import math
@@ -27,9 +27,9 @@ _MOST_PARTS = 4
 
 
 def available_cores() -> int:
-    """Cores that this process may run on, no more than its container has the time of.
+    """Return the cores that this process may use, limited by the CPU time of its container.
 
-    Threads beyond that time would all be stopped together, again and again, until more of it is given.
+    More threads would repeatedly be stopped together until the container gets more time.
     """
     affinity = getattr(os, "sched_getaffinity", None)
     cores = len(affinity(0)) if affinity else os.cpu_count() or 1
@@ -38,7 +38,7 @@ def available_cores() -> int:
 
 
 def part_threads(threads: int) -> int:
-    """Threads that go through parts, of the number that a user gave (0: one a core); each holds a part in memory."""
+    """Return the threads that process parts, each with a part in memory, for the user's setting (0: one a core)."""
     return min(threads or available_cores(), _MOST_PARTS)
 
 
@@ -50,10 +50,9 @@ def pipelined(
 ) -> Iterator[Result]:
     """Yield `write(work(read(item)))` for each item, in order: one is read ahead and one written behind.
 
-    `work` runs in the thread that iterates, so that an interrupt reaches it at once, and items are drawn there;
-    `read` and `write` have a thread each. At most three items are under way. `work` gets a function to call now and
-    then, which raises what `write` has failed with. However this ends, nothing is being read or written any more
-    and what was handed to `write` is written.
+    `work` runs in the iterating thread, so that an interrupt reaches it at once, and items are drawn there; `read` and
+    `write` have a thread each. At most three items are in progress. `work` gets a function to call now and then, which
+    raises the error of `write`. When the generator ends, for any reason, all reading and writing has finished.
     """
     with ThreadPoolExecutor(1, "read") as reader, ThreadPoolExecutor(1, "write") as writer:
         writing: Future[Result] | None = None
@@ -93,10 +92,10 @@ def _failure_of(writing: "Future[Result] | None") -> Check:
 def ordered_map(
     function: Callable[[Item], Result], items: Iterable[Item], threads: int, waiting: int = 0
 ) -> Iterator[Result]:
-    """`map(function, items)` on several threads, results in order. One item alone, or one thread, takes no pool.
+    """Yield `map(function, items)` from several threads, results in order. One item, or one thread, needs no pool.
 
-    At most `waiting` results (0: as many as threads) are under way or wait beside the one that is taken: few where each
-    is large, more where a long item should hold nobody up. Ending early cancels what has not begun.
+    At most `waiting` results (0: as many as threads) are in progress or wait: few for large results, more if a long
+    item should not block the others. Ending early cancels items that have not begun.
     """
     remaining = iter(items)
     first = list(islice(remaining, 2))
@@ -113,12 +112,12 @@ def ordered_map(
                 yield result
         finally:
             for future in ahead:
-                future.cancel()  # do not finish what nobody waits for
+                future.cancel()
 
 
 @contextmanager
 def single_torch_thread() -> Iterator[None]:
-    """Within the block, torch gives the same bits however many threads it has."""
+    """Give torch one thread within the block, so that its bits do not depend on the number."""
     import torch
 
     before = torch.get_num_threads()
@@ -131,10 +130,10 @@ def single_torch_thread() -> Iterator[None]:
 
 @contextmanager
 def single_blas_thread() -> Iterator[None]:
-    """Within the block, matrix products give the same bits on any number of cores, in whatever thread.
+    """Give BLAS one thread within the block, so that matrix products have the same bits on any number of cores.
 
-    The number is the process's (a thread's own where BLAS runs on OpenMP): of several threads within such blocks the
-    first sets it, and the last sets it back.
+    The number belongs to the process (or the thread, if BLAS uses OpenMP): of several threads in such blocks the first
+    sets it, and the last restores it.
     """
     with _threads().select(threading_layer="openmp").limit(limits=1, user_api="blas"):
         _limit.enter()
@@ -145,11 +144,11 @@ def single_blas_thread() -> Iterator[None]:
 
 
 class _BlasLimit:
-    """One thread for BLAS, as long as anybody is inside."""
+    """One thread for BLAS while any thread is inside."""
 
     def __init__(self) -> None:
         self._lock, self._inside = threading.Lock(), 0
-        self._before: list[tuple[Any, int]] = []  # libraries, and how many threads each had
+        self._before: list[tuple[Any, int]] = []  # libraries, and their former threads
 
     def enter(self) -> None:
         with self._lock:
@@ -168,21 +167,20 @@ class _BlasLimit:
 
 
 def _set_threads(library: Any, count: int) -> None:
-    """threadpoolctl since 3.7 obeys only the thread that came first, lest others interfere; here they take turns."""
+    """Set the threads of a library. threadpoolctl since 3.7 obeys only the first thread; here threads take turns."""
     if hasattr(library, "clear_controlling_thread"):
         library.clear_controlling_thread(force=True)
     library.set_num_threads(count)
 
 
 def _libraries() -> list[Any]:
-    """What multiplies matrices by threads of the process."""
-    found = _threads().lib_controllers
-    return [one for one in found if one.user_api == "blas" and getattr(one, "threading_layer", "") != "openmp"]
+    libraries = _threads().lib_controllers
+    return [each for each in libraries if each.user_api == "blas" and getattr(each, "threading_layer", "") != "openmp"]
 
 
 @cache
 def _threads() -> ThreadpoolController:
-    return ThreadpoolController()  # made once: it looks through every loaded library
+    return ThreadpoolController()  # once, because it searches every loaded library
 
 
 _limit = _BlasLimit()

@@ -1,5 +1,4 @@
-"""URLs of object storage where a path may stand, and the folder of this machine that stands for each; and which hosts
-are this machine.
+"""URLs of object storage as paths, their mirror folders on this machine, and the hosts that are this machine.
 
 An index in object storage has a local path: its mirror folder, in the cache. `indexer.store.stores` returns the store
 of such a path, which fetches and sends the files.
@@ -18,15 +17,15 @@ from indexer.system.cache import cache_folder
 
 _URL = re.compile(r"(s3|gs|az|file):/+(.*)", re.DOTALL | re.IGNORECASE)
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]+):/.*", re.DOTALL | re.IGNORECASE)  # one letter is a drive of Windows
-_PLACE = re.compile(r"[0-9a-f]{20}")  # folder of the cache that holds one mirror folder
-_NAMED_URL = "url"  # file beside a mirror folder: what it stands for
+_PLACE = re.compile(r"[0-9a-f]{20}")  # folder of the cache that contains one mirror folder
+_NAMED_URL = "url"  # file next to a mirror folder with its URL
 
 
 def url_of(path: str | Path) -> str:
-    """The URL in object storage that a text or a path is, without a slash at its end; "" for a local one.
+    """Return the URL in object storage of a text or a path, without a trailing slash; "" for a local one.
 
-    Path makes one slash of two, so `s3:/bucket/name` is one as well. Raises ConfigError for a URL that names no bucket
-    or has "." or ".." in it, and for one of another scheme, unless a folder of that name is there.
+    Path makes one slash of two, so `s3:/bucket/name` counts as well. Raises ConfigError for a URL without a bucket or
+    with "." or ".." in it, and for other schemes, unless a folder of that name exists.
     """
     match = _URL.fullmatch(str(path))
     if match is None:
@@ -37,9 +36,9 @@ def url_of(path: str | Path) -> str:
         return ""
     rest = re.sub(r"/+", "/", match[2]).rstrip("/")
     if not rest:
-        raise ConfigError(f'"{path}" names no bucket; expected a URL such as {scheme}://bucket/folder.')
+        raise ConfigError(f'"{path}" has no bucket; expected a URL such as {scheme}://bucket/folder.')
     if dots := {".", ".."}.intersection(rest.split("/")):
-        raise ConfigError(f'"{path}" has "{min(dots)}" for a name, which means nothing in a URL. Write it without.')
+        raise ConfigError(f'"{path}" contains "{min(dots)}", which has no meaning in a URL. Fix: remove it.')
     return f"{scheme}://{rest}"
 
 
@@ -48,28 +47,28 @@ def _refuse_other_scheme(path: str) -> None:
     if match is None or os.path.lexists(f"{match[1]}:"):
         return
     web = match[1].lower() in ("http", "https", "ftp")
-    way_out = "Download the file first, and name the copy." if web else "Correct the URL."
+    fix = "download the file first, and pass the copy." if web else "correct it."
     raise ConfigError(
-        f'"{path}" is a URL of a kind that is not read; expected s3://, gs://, az:// or file:///, or a path. {way_out} '
-        f'(A new folder called "{match[1]}:" is named by its path from / on.)'
+        f'"{path}" has an unsupported URL scheme; expected s3://, gs://, az:// or file:///, or a path. Fix: {fix} '
+        f'(A new folder named "{match[1]}:" needs its absolute path.)'
     )
 
 
 def local_path(path: str | Path) -> Path:
-    """The local path that a text, a path, or a URL of a file (file:///data/docs.jsonl) names."""
+    """Return the local path of a text, a path, or a file URL (file:///data/docs.jsonl)."""
     match = _URL.fullmatch(str(path))
     return Path("/" + unquote(match[2])) if match is not None and match[1].lower() == "file" else Path(path)
 
 
 def remote_folder() -> Path:
-    """Where the cache keeps what is of object storage."""
+    """Return the folder of the cache for object storage."""
     return cache_folder().absolute() / "remote"
 
 
 def mirror_folder(url: str) -> Path:
-    """The folder that stands for an index in object storage; made if it is not there. Raises StoreError."""
+    """Return the mirror folder of an index in object storage, created if needed. Raises StoreError."""
     if url.count("/") < 3:
-        raise ConfigError(f"{url}: names a whole bucket; expected a folder in it, such as {url}/my-index.")
+        raise ConfigError(f"{url}: is a whole bucket; expected a folder in it, such as {url}/my-index.")
     place = remote_folder() / _place_name(url)
     folder = place / url.rpartition("/")[2]
     try:
@@ -78,17 +77,17 @@ def mirror_folder(url: str) -> Path:
             _name_url(place, url)
     except OSError as error:
         raise StoreError(
-            f"{url}: the cache {remote_folder()} cannot be written ({error.strerror}). Name another folder with the "
-            "environment variable ISOTROPE_CACHE."
+            f"{url}: the cache {remote_folder()} cannot be written ({error.strerror}). Fix: choose another folder with "
+            "ISOTROPE_CACHE."
         ) from error
-    _url_beside(place)  # known from now on, also if the cache is deleted
+    _url_beside(place)  # remembered even if the cache is deleted
     return folder
 
 
 def mirrored(path: Path) -> tuple[Path, str, str] | None:
-    """(mirror folder, its URL, name in it) of a path in a mirror folder, in whatever process; None for another path.
+    """Return (mirror folder, its URL, name in it) of a path in a mirror folder, in any process; else None.
 
-    Raises StoreError for a mirror folder of an unknown URL: as a local folder it would be written and never sent.
+    Raises StoreError for a mirror folder without a URL, whose files would be written locally and never sent.
     """
     remote = remote_folder()
     if not path.is_relative_to(remote):
@@ -105,7 +104,7 @@ def _place_name(url: str) -> str:
 
 
 def _named_url(place: Path) -> str:
-    """Return the URL in the file beside a mirror folder; "" if the file is missing or damaged."""
+    """Return the URL in the file next to a mirror folder; "" if the file is missing or damaged."""
     try:
         url = (place / _NAMED_URL).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
@@ -114,8 +113,8 @@ def _named_url(place: Path) -> str:
 
 
 def _name_url(place: Path, url: str) -> None:
-    """Write the URL in one step: other processes may read the file meanwhile, and this one may be killed."""
-    temporary = place / f"{_NAMED_URL}.{os.urandom(6).hex()}"  # with the permissions of every other file here
+    """Write the URL atomically: other processes may read the file, and this process may be killed."""
+    temporary = place / f"{_NAMED_URL}.{os.urandom(6).hex()}"  # with the usual permissions
     try:
         with temporary.open("x", encoding="utf-8") as file:
             file.write(url)
@@ -133,7 +132,7 @@ def _url_beside(place: Path) -> str:
     if not url:
         raise StoreError(
             f"{place}: the cache of an index in object storage, but its file {_NAMED_URL!r}, which contains the URL of "
-            "the index, is missing or damaged. Fix: name the index by its URL, which writes the file again, or delete "
+            "the index, is missing or damaged. Fix: use the index by its URL, which writes the file again, or delete "
             "this folder."
         )
     show_as(str(place / url.rpartition("/")[2]), url)
@@ -141,7 +140,7 @@ def _url_beside(place: Path) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine alone: "localhost", or an address such as 127.0.0.1 or ::1."""
+    """Return whether a host is this machine only: "localhost", or an address such as 127.0.0.1 or ::1."""
     if host == "localhost":
         return True
     try:

@@ -10,7 +10,7 @@ _BUILDING = ("isotrope", "numpy", "pyarrow", "tokenizers", "torch", "transformer
 
 @cache  # reading the metadata of a distribution takes milliseconds
 def version_of(distribution: str) -> str:
-    """Return the version of a distribution, or an empty text if it is not installed."""
+    """Return the version of a distribution, or "" if it is not installed."""
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:

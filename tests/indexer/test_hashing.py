@@ -1,4 +1,4 @@
-"""Every hash whose value is stored or sorted by, pinned: another value would be another index format."""
+"""The hashes that indexes store or sort by, pinned: another value would be another index format."""
 
 import threading
 from datetime import date
@@ -109,7 +109,7 @@ PINNED: dict[str, Any] = {
 
 
 def test_files_hashed_ahead_are_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever asks while a file is being hashed waits for that, and what cannot be read is an error for them alone."""
+    """Concurrent callers wait for the same hash, and an unreadable file is an error for its callers only."""
     path, begun, opened = tmp_path / "weights", threading.Event(), list[str]()
     path.write_bytes(b"abc")
 

@@ -57,7 +57,7 @@ def test_moments_of_two_points_are_those_worked_out_by_hand() -> None:
 
 
 def test_rows_that_are_not_finite_make_no_noise() -> None:
-    """They are for the gate of the build to refuse."""
+    """The build gate rejects such rows."""
     assert not np.isfinite(Moments.of(np.array([[np.inf, 1.0], [0.0, 1.0]])).covariance[0, 0])
 
 
@@ -111,12 +111,12 @@ def test_a_file_of_moments_is_read_as_it_is() -> None:
         (b"junk", "not a zip file"),
         (packed()[:-30], "not a zip file"),
         (packed(scatter=None), "scatter"),
-        (packed(count=np.int32(3)), r"int32 \(\), where int64 \(\) was expected"),
-        (packed(count=np.zeros(1, np.int64)), r"int64 \(1,\), where int64 \(\) was expected"),
-        (packed(mean=np.zeros(2, np.float32)), r"float32 \(2,\), where float64 \(2,\) was expected"),
-        (packed(mean=np.zeros((2, 1))), r"float64 \(2, 1\), where float64 \(2,\) was expected"),
-        (packed(mean=np.float64(1)), "where float64"),
-        (packed(scatter=np.zeros((2, 3))), r"float64 \(2, 3\), where float64 \(2, 2\) was expected"),
+        (packed(count=np.int32(3)), r"int32 \(\); expected int64 \(\)"),
+        (packed(count=np.zeros(1, np.int64)), r"int64 \(1,\); expected int64 \(\)"),
+        (packed(mean=np.zeros(2, np.float32)), r"float32 \(2,\); expected float64 \(2,\)"),
+        (packed(mean=np.zeros((2, 1))), r"float64 \(2, 1\); expected float64 \(2,\)"),
+        (packed(mean=np.float64(1)), "expected float64"),
+        (packed(scatter=np.zeros((2, 3))), r"float64 \(2, 3\); expected float64 \(2, 2\)"),
         (packed(scatter=np.zeros((2, 2), np.int64)), "int64"),
         (packed(scatter=np.zeros((2, 2, 2))), r"\(2, 2, 2\)"),
         (packed(compressed=True, mean=np.zeros(500), scatter=np.zeros((500, 500))), "it is compressed"),

@@ -1,4 +1,4 @@
-"""Stored and foreign JSON is decoded by type, to a bounded depth, and says where it is not as expected."""
+"""Stored and foreign JSON is decoded by type, to a bounded depth; errors name the place."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -295,7 +295,7 @@ def test_blank_documents_and_queries_are_counted_and_find_nothing(model: Isotrop
 
 
 def test_what_is_wrong_with_a_corpus_is_said(model: IsotropeModel) -> None:
-    with pytest.raises(CorpusError, match=r'document 2 \(id "a"\): the id is that of document 1'):
+    with pytest.raises(CorpusError, match=r'document 2 \(id "a"\): document 1 has the same id'):
         indexed(model, [{"id": "a", "text": "one"}, {"id": "a", "text": "another"}])
 
 

@@ -1,6 +1,6 @@
 """Parquet and Arrow IPC files, streamed in batches; rows are numbered from 1.
 
-A column of embeddings is read as arrays: no Python number is made of any.
+A column of embeddings is read as arrays, without Python numbers.
 """
 
 import json
@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from indexer.arrays import Int64Array
 from indexer.corpus.readers.streams import open_seekable, unreadable
 from indexer.corpus.row import BadRow, BrokenFile, Header, Row, RowStream
 from indexer.corpus.sources import SourceFile
@@ -19,41 +20,41 @@ from indexer.errors import CorpusError
 
 BATCH_ROWS = 1024
 _FILE_MAGIC = b"ARROW1"  # of a file; a stream begins with a message
-_BYTES = {  # types of text as those of the bytes that they hold
+_BYTES = {  # text type -> type of its bytes
     pa.string(): pa.binary(),
     pa.large_string(): pa.large_binary(),
     pa.string_view(): pa.binary_view(),
 }
-Int64Array = npt.NDArray[np.int64]
 
 
 def read_arrow(file: SourceFile, conversions: Mapping[str, str], vectors: str = "") -> RowStream:
-    """A Header, then one row a row of the table.
+    """Yield a Header, then one Row a row of the table.
 
-    `conversions` (column -> type, as in CorpusConfig.columns) matters for timestamps read as "string": Arrow
-    writes those out in full, where Python's datetime would lose nanoseconds. The column `vectors`, if it holds lists
-    of numbers, is read as arrays. Raises BrokenFile for a corrupt file.
+    `conversions` (column -> type, as in CorpusConfig.columns) matters for timestamps read as "string": Arrow writes
+    them in full, while Python's datetime would lose nanoseconds. The column `vectors`, if it contains lists of numbers,
+    is read as arrays. Raises BrokenFile for a corrupt file.
     """
     next_row = 1
     try:
         with open_seekable(file) as raw:
             if not raw.read(1):
-                return  # an empty file of any format holds no rows
+                return  # an empty file of any format has no rows
             header, batches = _open(raw, file.format)
             _check_names(file, header.schema)
             check_tensor_rank(file.display_name, header.schema, vectors)
             yield header
             for batch in batches:
                 _check_layout(batch)  # the whole batch: a check of a slice looks at all values of its lists
-                for rows in _slices(batch):
+                for start in range(0, batch.num_rows, BATCH_ROWS):  # bounds the Python objects of a huge batch
+                    rows = batch.slice(start, BATCH_ROWS)
                     yield from _rows(rows, next_row, header, conversions, vectors)
                     next_row += rows.num_rows
     except (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise unreadable(file, error) from error
-        # a corrupt length is met as a request for more memory than there is
-        found = "it asks for more memory than there is" if isinstance(error, MemoryError) else error
-        what = f"not a readable {file.format} file: {found}"
+        # a corrupt length leads to a request for more memory than the machine has
+        reason = "it requests more memory than the machine has" if isinstance(error, MemoryError) else error
+        what = f"not a readable {file.format} file: {reason}"
         raise BrokenFile("malformed", what, "write the file again", line=next_row) from error
 
 
@@ -75,33 +76,27 @@ def _header(schema: pa.Schema, stream: bool = False) -> Header:
     return Header(schema.names, schema=schema, stream=stream)
 
 
-def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Arrow files may hold one batch of a million rows; Python objects are made of few at a time."""
-    return (batch.slice(start, BATCH_ROWS) for start in range(0, batch.num_rows, BATCH_ROWS))
-
-
 def _check_names(file: SourceFile, schema: pa.Schema) -> None:
     twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
     if twice:
-        raise CorpusError(
-            f'{file.display_name}: two columns are called "{twice[0]}". Way out: give each column its own name.'
-        )
+        shown = file.display_name
+        raise CorpusError(f'{shown}: two columns are named "{twice[0]}". Fix: give each column its own name.')
 
 
 def check_tensor_rank(shown: str, schema: pa.Schema, name: str) -> None:
-    """Raises CorpusError for a column of tensors of more than one axis, which would else be read as their storage."""
+    """Raises CorpusError for a column of tensors with several axes, which would be read as their flat storage."""
     kind = schema.field(name).type if name in schema.names else None
     if isinstance(kind, pa.FixedShapeTensorType) and len(kind.shape) != 1:
         raise CorpusError(
-            f'{shown}: the column "{name}" holds tensors of shape {tuple(kind.shape)}; expected one axis. Way out: '
-            "write an embedding a document."
+            f'{shown}: the column "{name}" contains tensors of shape {tuple(kind.shape)}; expected one axis. Fix: '
+            "write one embedding a document."
         )
 
 
 def _check_layout(batch: pa.RecordBatch) -> None:
-    """Raises ArrowInvalid for offsets and indices that point outside; pyarrow would follow them and crash.
+    """Raises ArrowInvalid for offsets and indices out of range, on which pyarrow would crash.
 
-    Text is looked at as bytes, since bad UTF-8 is a matter of its row, not of the file.
+    Text is checked as bytes, since bad UTF-8 affects its row only, not the file.
     """
     for column in batch.columns:
         if pa.types.is_dictionary(column.type):
@@ -112,11 +107,11 @@ def _check_layout(batch: pa.RecordBatch) -> None:
 
 def _as_bytes(column: pa.Array) -> pa.Array:
     if _holds_null(column.type):
-        return column  # pyarrow's view of nulls inside something has the wrong length
+        return column  # pyarrow's view of nested nulls has the wrong length
     try:
         return column.view(_bytes(column.type))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        return column  # a layout that has no such view is checked strictly, UTF-8 included
+        return column  # a layout without such a view is checked strictly, including UTF-8
 
 
 def _holds_null(kind: pa.DataType) -> bool:
@@ -154,31 +149,31 @@ def _rows(
 
 
 def holds_vectors(column: pa.Array) -> bool:
-    """Whether the column is one of lists of numbers, of fixed size or not, or of tensors of one axis."""
+    """Return whether a column contains lists of numbers, of fixed size or not, or tensors of one axis."""
     kind = _storage(column).type
     is_list = pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind)
     return is_list and bool(pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type))
 
 
 def read_vectors(name: str, column: pa.Array, bad: dict[int, BadRow]) -> list[npt.NDArray[Any] | None]:
-    """An array for each row of such a column, None for a null one; rows with a null inside are noted in `bad`."""
+    """Return an array for each row of such a column, None for null; rows with a null inside are added to `bad`."""
     storage = _storage(column)
     starts, ends = _bounds(storage)
     first, last = (int(starts[0]), int(ends[-1])) if len(starts) else (0, 0)
-    elements = storage.values.slice(first, last - first)  # `values` are those of the whole batch
+    elements = storage.values.slice(first, last - first)  # `values` spans the whole batch
     starts, ends = starts - first, ends - first
     numbers = elements.to_numpy(zero_copy_only=False)
-    there = storage.is_valid().to_numpy(zero_copy_only=False)
+    present = storage.is_valid().to_numpy(zero_copy_only=False)
     if elements.null_count:
         valid = elements.is_valid().to_numpy(zero_copy_only=False)
-        for place in np.flatnonzero(there).tolist():
+        for place in np.flatnonzero(present).tolist():
             row = valid[starts[place] : ends[place]]
             if not row.all():
-                what = f'the vector "{name}" holds null at position {int(np.argmin(row)) + 1}'
+                what = f'the vector "{name}" contains null at position {int(np.argmin(row)) + 1}'
                 bad.setdefault(place, BadRow("vector", what))
     return [
-        numbers[start:end] if known else None
-        for start, end, known in zip(starts.tolist(), ends.tolist(), there.tolist(), strict=True)
+        numbers[start:end] if is_present else None
+        for start, end, is_present in zip(starts.tolist(), ends.tolist(), present.tolist(), strict=True)
     ]
 
 
@@ -188,7 +183,7 @@ def _storage(column: pa.Array) -> pa.Array:
 
 
 def _bounds(column: pa.Array) -> tuple[Int64Array, Int64Array]:
-    """Where each row's elements start and end in `column.values`, which knows nothing of slices."""
+    """Return where each row's elements start and end in `column.values`, which ignores slices."""
     if pa.types.is_fixed_size_list(column.type):
         size = column.type.list_size
         starts = (column.offset + np.arange(len(column), dtype=np.int64)) * size
@@ -197,12 +192,12 @@ def _bounds(column: pa.Array) -> tuple[Int64Array, Int64Array]:
     return offsets[:-1], offsets[1:]
 
 
-# what pyarrow raises for bad UTF-8, dates beyond year 9999, lossy casts and unknown time zones, in this order
+# pyarrow's errors for bad UTF-8, dates beyond year 9999, lossy casts and unknown time zones, in this order
 _CONVERSION_ERRORS = (UnicodeDecodeError, OverflowError, ValueError, pa.ArrowException, KeyError)
 
 
 def _values(name: str, column: pa.Array, conversion: str, bad: dict[int, BadRow]) -> list[Any]:
-    """The column as Python values; rows that have none are noted in `bad` by their place in the batch."""
+    """Return the column as Python values; rows without a value are added to `bad` by their place in the batch."""
     try:
         return _python(column, conversion)
     except _CONVERSION_ERRORS:
@@ -213,12 +208,12 @@ def _value(name: str, cell: pa.Array, conversion: str, place: int, bad: dict[int
     try:
         return _python(cell, conversion)[0]
     except UnicodeDecodeError as error:
-        what = f'column "{name}" holds bytes that are not UTF-8: {error.reason} at byte {error.start + 1}'
-        found = BadRow("encoding", what, "write the column as UTF-8")
+        what = f'column "{name}" contains bytes that are not UTF-8: {error.reason} at byte {error.start + 1}'
+        bad_row = BadRow("encoding", what, "write the column as UTF-8")
     except _CONVERSION_ERRORS as error:
-        what = f'column "{name}" ({cell.type}) holds a value that cannot be kept exactly: {error}'
-        found = BadRow("type", what, f"pass --column {name}:string to read it as text")
-    bad.setdefault(place, found)
+        what = f'column "{name}" ({cell.type}) contains a value that cannot be kept exactly: {error}'
+        bad_row = BadRow("type", what, f"pass --column {name}:string to read it as text")
+    bad.setdefault(place, bad_row)
     return None
 
 
@@ -231,7 +226,7 @@ def _python(column: pa.Array, conversion: str) -> list[Any]:
 
 
 def _microseconds(kind: pa.DataType) -> pa.DataType:
-    """The type with nanoseconds as microseconds and zoned times in UTC, at any depth; casts refuse to round."""
+    """Return the type with microseconds for nanoseconds and UTC for zones, at any depth; casts refuse to round."""
     if pa.types.is_timestamp(kind) and (kind.unit == "ns" or kind.tz):
         return pa.timestamp("us", "UTC" if kind.tz else None)
     if pa.types.is_time64(kind):

@@ -1,30 +1,27 @@
-"""Embeddings in a .npy file, beside a list of their ids: X.npy and X.ids.txt, or X.ids.parquet and so on.
+"""Embeddings in a .npy file with a list of their ids: X.npy and X.ids.txt, or X.ids.parquet and so on.
 
-Row i of the array (n, d) belongs to row i of the list, blank lines not counted; both have as many. The list is a file
-of any format of a corpus: plain text of one id a line, or rows with an id and whatever else, text and title included.
+Row i of the array (n, d) belongs to row i of the list, without blank lines; both have the same length. The list is a
+file of any corpus format: plain text with one id a line, or rows with an id and any other columns, such as text.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from tokenize import TokenError
 from typing import IO, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from indexer.arrays import Embeddings
 from indexer.corpus.readers.streams import open_seekable, unreadable
 from indexer.corpus.row import BadRow, BrokenFile, Header, Row, RowStream
 from indexer.corpus.sources import SourceFile
 from indexer.errors import CorpusError
 
-Embeddings = npt.NDArray[np.floating]
 _TYPES = ("float16", "float32", "float64")
 _HEADER_ERRORS = (ValueError, EOFError, OverflowError, SyntaxError, TokenError, TypeError, RecursionError, MemoryError)
 _EXPECTED = f"expected an array (n, d) of {', '.join(_TYPES[:-1])} or {_TYPES[-1]}"
 
 
-class NpyFormatError(Exception):  # for callers to put into their own words
-    """A file that holds no array of embeddings, and why; `damaged` if it is one that cannot be read whole."""
+class NpyFormatError(Exception):  # callers add the file's name
+    """A file is not an array of embeddings; `damaged` if it cannot be read completely."""
 
     def __init__(self, what: str, damaged: bool = False) -> None:
         super().__init__(what)
@@ -32,31 +29,32 @@ class NpyFormatError(Exception):  # for callers to put into their own words
 
 
 def read_npy(file: SourceFile, column: str, ids: SourceFile, rows: RowStream) -> RowStream:
-    """The rows of the list `ids`, each with its vector (d,) as another `column`, numbered from 1 as in the array.
+    """Yield the rows of the list `ids` with their vectors (d,) in `column`, numbered from 1 as in the array.
 
-    Raises BrokenFile for a damaged file, and CorpusError for one that is no such array, and where the array and the
-    list are not of the same length.
+    Raises BrokenFile for a damaged file, and CorpusError for any other array and for different lengths.
     """
-    with _mapped(file) as array:
-        number = 0
-        for item in _told_where(rows, ids):
-            if isinstance(item, Header):
-                _require_free(column, item.columns, file, ids)
-                yield Header([*item.columns, column], item.raw)
-                continue
-            if isinstance(item, Row | BadRow):
-                if number == len(array):
-                    raise _mismatch(file, ids, len(array), f"more than {number:,}")
-                number += 1
-            if isinstance(item, BadRow):
-                item.line = number
-            yield _with_vector(item, column, number, array, file, ids) if isinstance(item, Row) else item
-        if number != len(array):
-            raise _mismatch(file, ids, len(array), f"{number:,}")
+    array = _mapped(file)
+    number = 0
+    for item in _located(rows, ids):
+        if isinstance(item, Row | BadRow):
+            if number == len(array):
+                raise _mismatch(file, ids, len(array), f"more than {number:,}")
+            number += 1
+            item.line = number
+        if isinstance(item, Header | Row):
+            _require_free(column, item.columns if isinstance(item, Header) else item.values, file, ids)
+        if isinstance(item, Header):
+            yield Header([*item.columns, column], item.raw)
+        elif isinstance(item, Row):
+            yield Row(number, item.values | {column: array[number - 1]}, item.raw, item.cells)
+        else:
+            yield item
+    if number != len(array):
+        raise _mismatch(file, ids, len(array), f"{number:,}")
 
 
 def map_npy(raw: IO[bytes], single: bool = False) -> Embeddings:
-    """The array (n, d) in an open file, memory-mapped; `single` takes one of shape (d,) too, as a row.
+    """Return the array (n, d) of an open file, memory-mapped; `single` also accepts one of shape (d,), as a row.
 
     Raises NpyFormatError.
     """
@@ -69,8 +67,8 @@ def map_npy(raw: IO[bytes], single: bool = False) -> Embeddings:
         raise NpyFormatError(f"an array of type {kind} and shape {shape}; {_EXPECTED}")
     offset, end = raw.tell(), raw.seek(0, 2)
     if end - offset < shape[0] * shape[1] * kind.itemsize:
-        found = (end - offset) // (shape[1] * kind.itemsize)
-        raise NpyFormatError(f"cut short: it says {shape[0]:,} vectors, and {found:,} are there", damaged=True)
+        rows = (end - offset) // (shape[1] * kind.itemsize)
+        raise NpyFormatError(f"truncated: the header states {shape[0]:,} vectors, the file has {rows:,}", damaged=True)
     if not shape[0]:
         return np.zeros(shape, kind)
     return np.asarray(np.memmap(raw, kind, "r", offset, shape, "F" if fortran else "C"))
@@ -82,35 +80,23 @@ def _header(raw: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
         return np.lib.format.read_array_header_1_0(raw)
     if version == (2, 0):
         return np.lib.format.read_array_header_2_0(raw)
-    raise ValueError(f"version {version[0]}.{version[1]} of the format is for arrays that hold no numbers")
+    raise ValueError(f"format version {version[0]}.{version[1]} is for arrays without numbers")
 
 
-@contextmanager
-def _mapped(file: SourceFile) -> Iterator[Embeddings]:
+def _mapped(file: SourceFile) -> Embeddings:
     try:
-        raw = open_seekable(file)
+        with open_seekable(file) as raw:
+            return map_npy(raw)
     except OSError as error:
         raise unreadable(file, error) from error
-    with raw:
-        try:
-            array = map_npy(raw)
-        except OSError as error:
-            raise unreadable(file, error) from error
-        except NpyFormatError as error:
-            if error.damaged:
-                raise BrokenFile("malformed", str(error), "write the file again", line=1) from error
-            raise CorpusError(f"{file.display_name}: {error}. Way out: write it with numpy.save.") from error
-        yield array
+    except NpyFormatError as error:
+        if error.damaged:
+            raise BrokenFile("malformed", str(error), "write the file again", line=1) from error
+        raise CorpusError(f"{file.display_name}: {error}. Fix: write it with numpy.save.") from error
 
 
-def _with_vector(item: Row, column: str, number: int, array: Embeddings, file: SourceFile, ids: SourceFile) -> Row:
-    _require_free(column, item.values, file, ids)
-    values = item.values | {column: array[number - 1]}
-    return Row(number, values, item.raw, item.cells)
-
-
-def _told_where(rows: RowStream, ids: SourceFile) -> RowStream:
-    """The rows of the list, its bad ones saying that it is there that they are bad."""
+def _located(rows: RowStream, ids: SourceFile) -> RowStream:
+    """Yield the rows of the list; its bad rows name the list."""
     try:
         for item in rows:
             yield _at(item, ids) if isinstance(item, BadRow) else item
@@ -127,13 +113,13 @@ def _at(bad: BadRow, ids: SourceFile) -> BadRow:
 def _require_free(column: str, columns: Any, file: SourceFile, ids: SourceFile) -> None:
     if column in columns:
         raise CorpusError(
-            f'{ids.display_name}: has a column "{column}", but the vectors come from {file.display_name}. Way out: '
-            "pass --vector-column with a name that is free, or read the list itself."
+            f'{ids.display_name}: has a column "{column}", but the vectors come from {file.display_name}. Fix: '
+            "pass --vector-column with an unused name, or read the list itself."
         )
 
 
-def _mismatch(file: SourceFile, ids: SourceFile, vectors: int, found: str) -> CorpusError:
+def _mismatch(file: SourceFile, ids: SourceFile, vectors: int, rows: str) -> CorpusError:
     return CorpusError(
-        f"{file.display_name}: holds {vectors:,} vectors, but {ids.display_name} has {found} rows, so it cannot be "
-        "told which is whose. Way out: write both again, with one row for each vector."
+        f"{file.display_name}: {vectors:,} vectors, but {ids.display_name} has {rows} rows; expected one row for each "
+        "vector. Fix: write both files again."
     )

@@ -1,4 +1,4 @@
-"""Files of a corpus in object storage: found by URL, and read by range, so that what seeks is not fetched whole."""
+"""Corpus files in object storage: found by URL, and read by range, so that a seek does not fetch the whole file."""
 
 import difflib
 import fnmatch
@@ -12,24 +12,24 @@ from typing import Any
 from indexer.errors import CorpusError
 from indexer.store.bucket import Bucket, ConditionError, StoredObject, open_bucket
 
-_AHEAD = 8 << 20  # bytes fetched at once where a file is read on
-_AROUND = 256 << 10  # where it is read here and there
+_AHEAD = 8 << 20  # bytes of a request in sequential reading
+_AROUND = 256 << 10  # bytes of a request after a seek
 
 
 class RemoteFile(io.RawIOBase):
-    """An object as a seekable file. Raises CorpusError if it is written anew meanwhile, else as `Bucket`."""
+    """An object as a seekable file. Raises CorpusError if it changes meanwhile, else as `Bucket`."""
 
     def __init__(self, url: str) -> None:
         super().__init__()
         self._url = url
         folder, _, self._file = url.rpartition("/")
         self._store = open_bucket(folder)
-        found = self._store.head(self._file)
-        if found is None:
-            raise CorpusError(f"{url}: was there, and is not any more. Run the command again.")
-        self._object = found
+        stored = self._store.head(self._file)
+        if stored is None:
+            raise CorpusError(f"{url}: no longer exists. Run the command again.")
+        self._object = stored
         self._position = self._start = 0
-        self._held = b""  # bytes from `_start` on
+        self._held = b""  # bytes from `_start`
 
     def readable(self) -> bool:
         return True
@@ -57,12 +57,12 @@ class RemoteFile(io.RawIOBase):
         return len(piece)
 
     def _fetch(self, wanted: int) -> None:
-        goes_on = self._position == self._start + len(self._held)
-        end = min(self._position + max(wanted, _AHEAD if goes_on else _AROUND), self._object.bytes)
+        sequential = self._position == self._start + len(self._held)
+        end = min(self._position + max(wanted, _AHEAD if sequential else _AROUND), self._object.bytes)
         try:
             self._held = self._store.read_range(self._file, self._position, end, self._object.version)
         except ConditionError as error:
-            raise CorpusError(f"{self._url}: was written anew while it was read. Run the command again.") from error
+            raise CorpusError(f"{self._url}: changed while it was read. Run the command again.") from error
         self._start = self._position
 
 
@@ -74,49 +74,48 @@ def open_object(url: str) -> io.BufferedReader:
 def find_objects(url: str) -> tuple[str, list[str], bool]:
     """Return the files of a URL: (the URL that names are relative to, names in order, whether it is one file).
 
-    A file, else a folder, else a glob. Raises CorpusError where there is nothing, or an index.
+    A file, else a folder, else a glob. Raises CorpusError for no file, or an index.
     """
     folder, _, name = url.rpartition("/")
     if "://" in f"{folder}/" and not folder.endswith("/") and open_bucket(folder).head(name) is not None:
         return folder, [name], True
-    found = open_bucket(url).list()
-    if found:
-        return url, _corpus_files(url, found), False
+    if objects := open_bucket(url).list():
+        return url, _corpus_files(url, objects), False
     if glob.has_magic(url.partition("://")[2]):
         return *_matching(url), False
     raise CorpusError(f"{url}: no such file or folder{_nearest(open_bucket(folder), name)}")
 
 
-def _corpus_files(url: str, found: dict[str, StoredObject]) -> list[str]:
-    """Names below a folder, without hidden ones and those of indexes."""
-    marks = _indexes(found)
-    if "" in marks:
-        raise CorpusError(f"{url}: is an index, not a corpus. Way out: name the files that it was built of.")
-    names = [name for name in found if not name.startswith(marks)]
-    shown = [name for name in names if not any(part.startswith((".", "_")) for part in PurePosixPath(name).parts)]
-    return sorted(shown, key=lambda name: PurePosixPath(name).parts)
+def _corpus_files(url: str, objects: dict[str, StoredObject]) -> list[str]:
+    """Return the names below a folder, without hidden ones and those of indexes."""
+    indexes = _indexes(objects)
+    if "" in indexes:
+        raise CorpusError(f"{url}: is an index, not a corpus. Fix: pass the files that it was built from.")
+    names = [name for name in objects if not name.startswith(indexes)]
+    visible = [name for name in names if not any(part.startswith((".", "_")) for part in PurePosixPath(name).parts)]
+    return sorted(visible, key=lambda name: PurePosixPath(name).parts)
 
 
-def _indexes(found: Iterable[str]) -> tuple[str, ...]:
-    """How the names of everything in an index begin, for each index among them."""
-    return tuple(name.rpartition("manifests/")[0] for name in found if re.search(r"(^|/)manifests/\d{8}\.json$", name))
+def _indexes(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the prefix of the names of each index."""
+    return tuple(name.rpartition("manifests/")[0] for name in names if re.search(r"(^|/)manifests/\d{8}\.json$", name))
 
 
 def _matching(pattern: str) -> tuple[str, list[str]]:
     fixed = re.split(r"[*?[]", pattern, maxsplit=1)[0].rpartition("/")[0]
-    found = open_bucket(fixed).list()
-    inside = _indexes(found)
-    matching = names_matching(pattern.removeprefix(f"{fixed}/"), found)
-    names = sorted(name for name in matching if not name.startswith(inside))
+    objects = open_bucket(fixed).list()
+    indexes = _indexes(objects)
+    matching = names_matching(pattern.removeprefix(f"{fixed}/"), objects)
+    names = sorted(name for name in matching if not name.startswith(indexes))
     if not names:
-        raise CorpusError(f"{pattern}: this pattern matches no file. Way out: check the URL.")
+        raise CorpusError(f"{pattern}: this pattern matches no file. Fix: check the URL.")
     return fixed, names
 
 
 def names_matching(pattern: str, names: Iterable[str]) -> list[str]:
-    """Return the names of objects that a pattern matches, by the rules of `glob.glob(pattern, recursive=True)`.
+    """Return the names of objects that match a pattern, by the rules of `glob.glob(pattern, recursive=True)`.
 
-    Wildcards match within one name of a path, ** any number of folders, and neither a leading dot.
+    Wildcards match within one part of a path, ** any number of folders; neither matches a leading dot.
     """
     parts = pattern.split("/")
     if parts[-1] == "**":
@@ -125,18 +124,18 @@ def names_matching(pattern: str, names: Iterable[str]) -> list[str]:
 
 
 def _matches(name: list[str], pattern: list[str]) -> bool:
-    reached = {0}  # places in the pattern to which the name has been matched so far
+    reached = {0}  # positions in the pattern that match the name so far
     for part in name:
         reached = {place for at in reached for place in _places_after(part, pattern, at)}
     return len(pattern) in reached
 
 
 def _places_after(part: str, pattern: list[str], at: int) -> Iterator[int]:
-    """Where in the pattern one may be after one more part of the name."""
+    """Yield the positions in the pattern after one more part of the name."""
     if at == len(pattern):
         return
     if pattern[at] == "**":
-        yield from _places_after(part, pattern, at + 1)  # it stands for no more folders
+        yield from _places_after(part, pattern, at + 1)  # ** matches no more folders
         if not part.startswith("."):
             yield at
     elif fnmatch.fnmatchcase(part, pattern[at]) and (not part.startswith(".") or pattern[at].startswith(".")):

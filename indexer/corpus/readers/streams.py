@@ -1,6 +1,6 @@
 """The bytes of one source, decompressed, and their lines.
 
-What a small file may unfold to is limited, and so is the length of a line.
+The size of decompressed files and the length of lines are limited.
 """
 
 import bz2
@@ -10,9 +10,9 @@ import io
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 from indexer.corpus.readers.remote import open_object
 from indexer.corpus.row import RAW_CHARACTERS, BadRow, BrokenFile
@@ -21,10 +21,10 @@ from indexer.errors import CorpusError, IsotropeError
 from indexer.system.regular_files import open_regular
 
 CHUNK_BYTES = 1 << 18  # read at once
-BOMB_BYTES = 64 << 20  # output below this is never called a bomb
-BOMB_RATIO = 250  # output over input; text reaches 3 to 20, gzip can do 1,030
+BOMB_BYTES = 64 << 20  # smaller output never counts as a bomb
+BOMB_RATIO = 250  # output / input; text reaches 3 to 20, gzip at most 1,030
 MAX_LINE_BYTES = 32 << 20
-# what zstd has decompressed before an error is lost with the chunk, so its chunks are small
+# an error in zstd loses the output of its chunk, so the chunks are small
 _ZSTD_CHUNK_BYTES = 1 << 14
 NumberedLine = tuple[int, bytes]  # from 1
 
@@ -32,8 +32,8 @@ NumberedLine = tuple[int, bytes]  # from 1
 class ByteStream:
     """Bytes of one file, plain or compressed; a context manager.
 
-    `read` raises BrokenFile ("compression", "bomb") for what is wrong with the content, and CorpusError for what
-    is wrong with the machine (permissions, a failing disk).
+    `read` raises BrokenFile ("compression", "bomb") for bad content, and CorpusError for problems of the machine
+    (permissions, a failing disk).
     """
 
     def __init__(self, file: SourceFile) -> None:
@@ -43,59 +43,52 @@ class ByteStream:
 
     def __enter__(self) -> "ByteStream":
         if self.file.is_stdin and sys.stdin is None:
-            raise CorpusError("stdin: it is closed. Way out: pipe the corpus in, or name a file.")
+            raise CorpusError("stdin: it is closed. Fix: pipe the corpus in, or name a file.")
         try:
             raw: IO[bytes] | _CountingReader
             raw = sys.stdin.buffer if self.file.is_stdin else self._stack.enter_context(open_source(self.file))
         except OSError as error:
             raise unreadable(self.file, error) from error
         self._input = _CountingReader(raw)
-        self._plain = _decompressor(self._input, self.file.compression)
+        self._read = _reader(self._input, self.file.compression)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     def read(self) -> bytes:
-        """The next bytes, at most CHUNK_BYTES; empty at the end of the file."""
+        """Return the next bytes, at most CHUNK_BYTES; empty at the end of the file."""
         try:
-            data = self._plain.read(CHUNK_BYTES)
+            data = self._read(CHUNK_BYTES)
         except (EOFError, zlib.error, OSError) as error:
             if self._input.fault is not None:
                 raise unreadable(self.file, self._input.fault) from error
             if self._input.count == 0:
-                return b""  # a decompressor may call an empty file cut short; an empty file holds no rows
+                return b""  # an empty file has no rows, although a decompressor may call it truncated
             raise self._broken(error) from error
         self._produced += len(data)
-        if self.file.compression and self._produced > BOMB_BYTES:
-            self._check_ratio()
-        return data
-
-    def _check_ratio(self) -> None:
         ratio = self._produced / max(self._input.count, 1)
-        if ratio > BOMB_RATIO:
-            raise BrokenFile(
-                "bomb",
-                f"the {self.file.compression} stream unfolds to {ratio:.0f} times its size; the limit is {BOMB_RATIO}",
-                "decompress the file first if you trust it",
-            )
+        if (kind := self.file.compression) and self._produced > BOMB_BYTES and ratio > BOMB_RATIO:
+            what = f"the {kind} stream expands to {ratio:.0f} times its size; the limit is {BOMB_RATIO}"
+            raise BrokenFile("bomb", what, "decompress the file first if you trust it")
+        return data
 
     def _broken(self, error: Exception) -> BrokenFile:
         cut = isinstance(error, EOFError) or "truncated" in str(error).lower()
-        # checksums come after the data, so what was already read need not be right
-        how = "is cut short" if cut else f"is corrupt ({error}), and rows before this point may be damaged"
-        return BrokenFile("compression", f"the {self.file.compression} stream {how}", "fetch the file again")
+        # checksums come after the data, so rows that were already read may be wrong
+        how = "is truncated" if cut else f"is corrupt ({error}), and rows before this point may be damaged"
+        return BrokenFile("compression", f"the {self.file.compression} stream {how}", "download the file again")
 
 
 def open_source(file: SourceFile) -> io.BufferedReader:
-    """Open a file, not stdin, as it is stored; seekable. Raises OSError, and of object storage StoreError."""
+    """Open a file (not stdin) as it is stored; seekable. Raises OSError, and StoreError for object storage."""
     return open_regular(file.path) if file.path is not None else open_object(file.url)
 
 
 def open_seekable(file: SourceFile) -> IO[bytes]:
-    """Open a file for a format that needs to seek: stdin and compressed files as a temporary copy, gone when closed.
+    """Open a file for a format that seeks; stdin and compressed files as a temporary copy, deleted when closed.
 
-    Raises OSError, CorpusError, and of object storage StoreError.
+    Raises OSError, CorpusError, and StoreError for object storage.
     """
     if not file.is_stdin and not file.compression:
         return open_source(file)
@@ -115,15 +108,15 @@ def open_seekable(file: SourceFile) -> IO[bytes]:
 
 
 def unreadable(file: SourceFile, error: OSError) -> CorpusError:
-    """The machine's refusal to read a file, as an error that names the file."""
+    """Return an OSError of reading as an error with the file's name."""
     return CorpusError(f"{file.display_name}: cannot be read: {error.strerror or error}.")
 
 
 def numbered_lines(stream: ByteStream) -> Iterator[NumberedLine | BadRow]:
-    r"""Lines without their "\n", numbered from 1, and a BadRow ("long-line") for each beyond MAX_LINE_BYTES.
+    r"""Yield lines without their "\n", numbered from 1, and a BadRow ("long-line") for each beyond MAX_LINE_BYTES.
 
     Only "\n" ends a line: a lone "\r", U+2028 or a form feed is content. A byte order mark at the start of the
-    file is dropped. Holds at most one line; of a line that is too long only the beginning.
+    file is dropped. Memory holds at most one line, and only the beginning of a line that is too long.
     """
     number = 1
     held = _HeldLine()
@@ -134,7 +127,7 @@ def numbered_lines(stream: ByteStream) -> Iterator[NumberedLine | BadRow]:
         if newline:
             yield held.finish(number)
             *whole, rest = tail.split(b"\n")
-            for number, line in enumerate(whole, number + 1):  # noqa: B020 - counts on from where it stands
+            for number, line in enumerate(whole, number + 1):  # noqa: B020 - continues the count
                 yield number, line
             number += 1
             held.add(rest)
@@ -144,40 +137,35 @@ def numbered_lines(stream: ByteStream) -> Iterator[NumberedLine | BadRow]:
 
 
 def text_lines(stream: IO[bytes], shown: str, error: type[IsotropeError]) -> Iterator[tuple[int, str]]:
-    r"""Lines of a user's list (queries, ids) as they arrive, as text, numbered from 1, as `numbered_lines` does.
+    r"""Yield the lines of a user's list (queries, ids) as text, numbered from 1, without "\n" or "\r\n".
 
-    Neither "\n" nor a "\r" before it is given. Raises `error`, naming the list as `shown`, the line and the byte, for
-    one that is not UTF-8 or beyond MAX_LINE_BYTES; OSError as the stream does.
+    Raises `error` with `shown`, the line and the byte for a line that is not UTF-8 or beyond MAX_LINE_BYTES; OSError as
+    the stream does.
     """
     number = 0
     while line := stream.readline(MAX_LINE_BYTES + 1):
         number += 1
         if len(line) > MAX_LINE_BYTES:
-            raise error(f"{shown}:{number}: the line is longer than {MAX_LINE_BYTES:,} bytes. Way out: fix the line.")
+            raise error(f"{shown}:{number}: the line is longer than {MAX_LINE_BYTES:,} bytes. Fix: shorten it.")
         start = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
         text = decode_line(start.removesuffix(b"\n"), number)
         if isinstance(text, BadRow):
-            raise error(f"{shown}:{number}: {text.what}. Way out: {text.way_out}.")
+            raise error(f"{shown}:{number}: {text.what}. Fix: {text.way_out}.")
         yield number, text.removesuffix("\r")
 
 
 def decode_line(line: bytes, number: int) -> str | BadRow:
-    """The line as text, or a BadRow ("encoding") that tells the first byte that is not UTF-8."""
+    """Return the line as text, or a BadRow ("encoding") with the first byte that is not UTF-8."""
     try:
         return line.decode("utf-8")
     except UnicodeDecodeError as error:
         hint = " (the file looks like UTF-16)" if line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else ""
-        return BadRow(
-            "encoding",
-            f"byte {error.start + 1} of the line, 0x{line[error.start]:02x}, is not UTF-8{hint}",
-            "convert the file to UTF-8 (iconv -t UTF-8)",
-            line=number,
-            raw=line,
-        )
+        what = f"byte {error.start + 1} of the line, 0x{line[error.start]:02x}, is not UTF-8{hint}"
+        return BadRow("encoding", what, "convert the file to UTF-8 (iconv -t UTF-8)", line=number, raw=line)
 
 
 class _HeldLine:
-    """A line met in pieces."""
+    """A line that arrives in pieces."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
@@ -217,12 +205,8 @@ def _read(stream: ByteStream, line: int) -> bytes:
         raise
 
 
-class _Readable(Protocol):
-    def read(self, size: int, /) -> bytes: ...
-
-
 class _CountingReader(io.RawIOBase):
-    """Counts the bytes read and remembers a fault of the machine, which decompressors report as their own."""
+    """Count the bytes read and record an OSError, which decompressors report as their own error."""
 
     def __init__(self, raw: Any) -> None:
         self._raw = raw
@@ -243,25 +227,22 @@ class _CountingReader(io.RawIOBase):
         return len(data)
 
 
-def _decompressor(raw: _CountingReader, compression: str) -> _Readable:
+def _reader(raw: _CountingReader, compression: str) -> Callable[[int], bytes]:
+    """Return a function that reads at most so many decompressed bytes."""
     if compression == "gzip":
-        return _Gzip(raw)
+        return gzip.GzipFile(fileobj=raw, mode="rb").read1  # unlike `read`, returns the data before an error
     if compression == "bz2":
-        return _Bz2(raw)
+        return _Bz2(raw).read
     if compression == "zstd":
-        return _Zstd(raw)
-    return raw
+        import pyarrow as pa
 
-
-class _Gzip:
-    """`read` returns what came before an error in the stream, where GzipFile's own loses it to the error."""
-
-    def __init__(self, raw: _CountingReader) -> None:
-        self.read = gzip.GzipFile(fileobj=raw, mode="rb").read1
+        stream = pa.CompressedInputStream(pa.PythonFile(raw, "r"), "zstd")
+        return lambda size: stream.read(min(size, _ZSTD_CHUNK_BYTES))
+    return raw.read
 
 
 class _Bz2:
-    """One or more bzip2 streams; unlike bz2.BZ2File, does not pass over garbage after the first in silence."""
+    """One or more bzip2 streams; unlike bz2.BZ2File, rejects garbage after the first."""
 
     def __init__(self, raw: _CountingReader) -> None:
         self._raw = raw
@@ -281,15 +262,4 @@ class _Bz2:
                 if not packed:
                     raise EOFError
             data = self._stream.decompress(packed, size)
-        return data
-
-
-class _Zstd:
-    def __init__(self, raw: _CountingReader) -> None:
-        import pyarrow as pa
-
-        self._stream = pa.CompressedInputStream(pa.PythonFile(raw, "r"), "zstd")
-
-    def read(self, size: int) -> bytes:
-        data: bytes = self._stream.read(min(size, _ZSTD_CHUNK_BYTES))
         return data

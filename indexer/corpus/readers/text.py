@@ -1,8 +1,8 @@
 """Readers of text files.
 
 JSON Lines  one object a line
-CSV         RFC 4180: fields may be quoted, and then hold line breaks; with a header
-TSV         IANA text/tab-separated-values: no field holds a tab or a line break, and a quote is literal; with a header
+CSV         RFC 4180: fields may be quoted, and quoted fields may contain line breaks; with a header
+TSV         IANA text/tab-separated-values: fields contain no tabs or line breaks, and quotes are literal; with a header
 plain text  one document a line, without columns
 """
 
@@ -12,6 +12,7 @@ import math
 import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from indexer.corpus.readers.streams import MAX_LINE_BYTES, ByteStream, NumberedLine, decode_line, numbered_lines
@@ -19,20 +20,14 @@ from indexer.corpus.row import BLANK_LINE, BadRow, BlankLine, Header, Row, RowSt
 from indexer.corpus.sources import SourceFile
 from indexer.errors import CorpusError
 
-_JSON_TYPES: dict[type, str] = {  # in messages
-    list: "an array",
-    str: "a string",
-    int: "a number",
-    float: "a number",
-    bool: "true or false",
-    type(None): "null",
-}
-# a field of CSV, quoted or not, and what ends it
+_JSON_TYPES: dict[type, str] = {list: "an array", str: "a string", int: "a number", float: "a number",
+                                bool: "true or false", type(None): "null"}  # fmt: skip
+# a CSV field, quoted or not, and its end
 _FIELD = re.compile(rb'(?:"[^"]*+(?:""[^"]*+)*+"|[^",\n][^,\n]*+)?\r?[,\n]')
 
 
 def read_jsonl(file: SourceFile) -> RowStream:
-    """One row a line. Raises CorpusError for a file that is one JSON array."""
+    """Yield a row a line. Raises CorpusError for a file that is one JSON array."""
     first = True
     with ByteStream(file) as stream:
         for item in numbered_lines(stream):
@@ -44,21 +39,23 @@ def read_jsonl(file: SourceFile) -> RowStream:
                 yield BLANK_LINE
                 continue
             if first and line.lstrip().startswith(b"["):
-                raise _array(file, number)
+                raise CorpusError(
+                    f"{file.display_name}:{number}: the file is one JSON array; expected JSON Lines, an object a line. "
+                    f"Fix: jq -c '.[]' {file.display_name} > {file.label}l"
+                )
             first = False
             yield _json_row(number, line)
 
 
 def parse_json(text: str) -> Any:
-    """Standard JSON: NaN and Infinity are refused, written as such or as a number that overflows; so is a key that an
-    object has twice, of which json.loads would take the last.
+    """Parse standard JSON, without NaN, Infinity, numbers that overflow, and duplicate keys of an object.
 
     Raises ValueError; RecursionError for very deep nesting.
     """
     try:
         value, end = _SCAN(text, 0)
     except StopIteration:
-        return _DECODER.decode(text)  # which knows white space before it, and what to say of anything else
+        return _DECODER.decode(text)  # accepts leading white space, and reports errors
     return _DECODER.decode(text) if text[end:].strip(" \t\n\r") else value
 
 
@@ -74,16 +71,16 @@ def _finite(text: str) -> float:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    values = dict(pairs)
+    if len(values) != len(pairs):
         twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
         raise ValueError(f'one object has the key "{escape_surrogates(twice)[:40]}" twice')
-    return found
+    return values
 
 
-# one decoder, since json.loads with hooks builds a new one for every call
+# one decoder, since json.loads with hooks builds a decoder for every call
 _DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_unique)
-# of a value alone: twice as quick as `decode` for a short line
+# a single value: twice as fast as `decode` for a short line
 _SCAN: Callable[[str, int], tuple[Any, int]] = _DECODER.scan_once  # type: ignore[attr-defined]
 
 
@@ -93,47 +90,37 @@ def _json_row(number: int, line: bytes) -> Row | BadRow:
         return text
     try:
         values = parse_json(text)
+        if isinstance(values, dict):
+            return Row(number, values, line)
+        what = f"expected a JSON object, found {_JSON_TYPES[type(values)]}"
     except json.JSONDecodeError as error:
         what = f"not a JSON object on one line: {error.msg} (character {error.pos + 1})"
-        return BadRow("malformed", what, line=number, raw=line)
-    except ValueError as error:  # a forbidden constant, a key twice, or an integer of thousands of digits
-        return BadRow("malformed", f"not valid JSON: {error}", line=number, raw=line)
+    except ValueError as error:  # a forbidden constant, a duplicate key, or an integer of thousands of digits
+        what = f"not valid JSON: {error}"
     except RecursionError:
-        return BadRow("malformed", "the JSON is nested too deeply", line=number, raw=line)
-    if not isinstance(values, dict):
-        what = f"expected a JSON object, found {_JSON_TYPES[type(values)]}"
-        return BadRow("malformed", what, line=number, raw=line)
-    return Row(number, values, line)
-
-
-def _array(file: SourceFile, number: int) -> CorpusError:
-    return CorpusError(
-        f"{file.display_name}:{number}: the file is one JSON array; expected JSON Lines, one object a line. "
-        f"Way out: jq -c '.[]' {file.display_name} > {file.label}l"
-    )
+        what = "the JSON is nested too deeply"
+    return BadRow("malformed", what, line=number, raw=line)
 
 
 def read_csv(file: SourceFile) -> RowStream:
-    """A Header, then one row a record, numbered by the line it starts on."""
+    """Yield a Header, then a row a record, numbered by its first line."""
     with ByteStream(file) as stream:
         yield from _table(file, _csv_records(numbered_lines(stream)))
 
 
 def read_tsv(file: SourceFile) -> RowStream:
-    """A Header, then one row a line."""
+    """Yield a Header, then a row a line."""
     with ByteStream(file) as stream:
         yield from _table(file, _tsv_records(numbered_lines(stream)))
 
 
+@dataclass(slots=True)
 class _Record:
     """The cells of one record, before they have names."""
 
-    __slots__ = ("cells", "line", "raw")
-
-    def __init__(self, line: int, cells: list[str], raw: bytes) -> None:
-        self.line = line
-        self.cells = cells
-        self.raw = raw
+    line: int
+    cells: list[str]
+    raw: bytes
 
 
 _Records = Iterator[_Record | BadRow | BlankLine]
@@ -158,9 +145,9 @@ def _header(file: SourceFile, record: _Record) -> Header:
     twice = sorted({name for name in record.cells if record.cells.count(name) > 1})
     if "" in record.cells:
         place = record.cells.index("") + 1
-        raise CorpusError(f"{where}: column {place} of the header has no name. Way out: name every column.")
+        raise CorpusError(f"{where}: column {place} of the header has no name. Fix: name every column.")
     if twice:
-        raise CorpusError(f'{where}: the header names "{twice[0]}" twice. Way out: give each column its own name.')
+        raise CorpusError(f'{where}: the header names "{twice[0]}" twice. Fix: give each column its own name.')
     return Header(record.cells, record.raw)
 
 
@@ -178,15 +165,12 @@ def _tsv_records(lines: Iterator[NumberedLine | BadRow]) -> _Records:
             yield item
             continue
         number, line, text = item
-        if not (text := text.removesuffix("\r")):
-            yield BLANK_LINE
-        else:
-            yield _Record(number, text.split("\t"), line)
+        text = text.removesuffix("\r")
+        yield _Record(number, text.split("\t"), line) if text else BLANK_LINE
 
 
 def _csv_records(lines: Iterator[NumberedLine | BadRow]) -> _Records:
-    # The limit is the csv module's own, for the whole process, and its default (128 KiB) is less than a long
-    # document. It is only ever raised here.
+    # the csv module has one limit for the whole process, 128 KiB by default, which is too short for long documents
     csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_BYTES))
     source = _CsvLines(lines)
     reader = csv.reader(source, strict=True)
@@ -208,16 +192,17 @@ def _checked(source: "_CsvLines", cells: list[str]) -> _Record | BadRow | BlankL
     if not cells:
         return BLANK_LINE
     if not all(map(_is_utf8, cells)):
-        what, way_out = "the row holds bytes that are not UTF-8", "convert the file to UTF-8 (iconv -t UTF-8)"
-        return BadRow("encoding", what, way_out, line=source.first_line, raw=source.raw)
+        fix = "convert the file to UTF-8 (iconv -t UTF-8)"
+        what = "the row contains bytes that are not UTF-8"
+        return BadRow("encoding", what, fix, line=source.first_line, raw=source.raw)
     return _Record(source.first_line, cells, source.raw)
 
 
 def _malformed(source: "_CsvLines", error: csv.Error) -> BadRow:
-    """What is wrong with the record.
+    """Return the error of a record.
 
-    The lines after that on which its broken field begins are read again, as records. Within the field every quote was
-    a doubled one, so none of them but the last opens another: no line is read more than twice.
+    The lines after the first line of its broken field are read again as records. All quotes in the field are doubled,
+    so only the last can open another field: no line is read more than twice.
     """
     lines, ended = source.lines, source.ended
     opened = _broken_line(lines)
@@ -229,14 +214,14 @@ def _malformed(source: "_CsvLines", error: csv.Error) -> BadRow:
     if after:
         where = "" if ended else f" on line {after[-1]:,}, in the field of {quote}"
         span = f"line {after[0]:,} is" if len(after) == 1 else f"lines {after[0]:,} to {after[-1]:,} are"
-        what += f"{where}; {span} read anew"
-    way_out = "close the quote, put fields that hold commas, quotes or line breaks in quotes, double the quotes inside"
+        what += f"{where}; {span} read again"
+    fix = "close the quote, put fields that contain commas, quotes or line breaks in quotes, and double inner quotes"
     source.read_again(opened + 1)
-    return BadRow("malformed", what, way_out, line=source.first_line, raw=source.raw)
+    return BadRow("malformed", what, fix, line=source.first_line, raw=source.raw)
 
 
 def _broken_line(lines: Sequence[NumberedLine]) -> int:
-    """Which line of a record its broken field begins on, from 0."""
+    """Return the line of a record on which its broken field begins, from 0."""
     record = b"".join(line + b"\n" for _, line in lines)
     position = 0
     while match := _FIELD.match(record, position):
@@ -245,12 +230,12 @@ def _broken_line(lines: Sequence[NumberedLine]) -> int:
 
 
 class _CsvLines:
-    """The lines csv.reader asks for, remembering those of the current record.
+    """The lines that csv.reader consumes, with those of the current record.
 
-    A record ends, as if the file did, before a line that would make it longer than MAX_LINE_BYTES; csv.reader then
-    finds its quote open. Not a generator: raising a BadRow must not end the iteration. Bytes that are not UTF-8 become
-    lone surrogates here, and the record is rejected once it is complete; stopping at the bad line would leave
-    csv.reader in the middle of a quoted field.
+    A record ends, as at the end of the file, before a line that would make it longer than MAX_LINE_BYTES; csv.reader
+    then reports an open quote. Not a generator, because raising a BadRow must not end the iteration. Bytes that are not
+    UTF-8 become lone surrogates, and the complete record is rejected: an error at the line would leave csv.reader in
+    the middle of a quoted field.
     """
 
     def __init__(self, lines: Iterator[NumberedLine | BadRow]) -> None:
@@ -260,7 +245,7 @@ class _CsvLines:
 
     def start_record(self) -> None:
         self.lines: list[NumberedLine] = []
-        self.ended = False  # whether csv.reader wanted more lines than the record may have
+        self.ended = False  # whether csv.reader requested a line beyond the limit
         self._bytes = 0
 
     @property
@@ -272,7 +257,7 @@ class _CsvLines:
         return b"".join(line + b"\n" for _, line in self.lines)
 
     def read_again(self, start: int) -> None:
-        """Take lines out of the record, to be records of their own."""
+        """Return lines of the record to the input."""
         returned, self.lines = self.lines[start:], self.lines[:start]
         self._again.extendleft(reversed(returned))
 
@@ -298,8 +283,6 @@ class _CsvLines:
 
 
 def _is_utf8(cell: str) -> bool:
-    if cell.isascii():
-        return True
     try:
         cell.encode("utf-8")
     except UnicodeEncodeError:
@@ -308,21 +291,17 @@ def _is_utf8(cell: str) -> bool:
 
 
 def read_text(file: SourceFile, column: str) -> RowStream:
-    """One row a line, its text under the name `column`."""
+    """Yield a row a line, with its text in `column`."""
     with ByteStream(file) as stream:
         for item in _decoded(numbered_lines(stream)):
             if isinstance(item, BadRow):
                 yield item
                 continue
             number, line, text = item
-            if not text or text.isspace():
-                yield BLANK_LINE
-            else:
-                yield Row(number, {column: text.removesuffix("\r")}, line)
+            yield Row(number, {column: text.removesuffix("\r")}, line) if text.strip() else BLANK_LINE
 
 
 def _decoded(lines: Iterator[NumberedLine | BadRow]) -> Iterator[tuple[int, bytes, str] | BadRow]:
-    """The lines with what they say as text."""
     for item in lines:
         if isinstance(item, BadRow):
             yield item

@@ -1,4 +1,4 @@
-"""Small corpora on disk with a bad row in the middle, and what reading them must say and leave."""
+"""Small corpora on disk with a bad row in the middle, and checks of the errors and of the remaining rows."""
 
 import json
 from pathlib import Path
@@ -32,7 +32,7 @@ def refusal(*sources: Path, **options: Any) -> str:
 
 
 def without_bad_rows(*sources: Path, **options: Any) -> tuple[list[str], dict[str, int], list[dict[str, Any]]]:
-    """Ids kept, reasons counted, and the entries of the rejects file, which must agree."""
+    """Return the kept ids, the counted reasons and the entries of the rejects file."""
     rejects = sources[0].parent / "rejects.jsonl"
     corpus = read_corpus(*sources, on_error="skip", rejects=rejects, **options)
     kept = [document.id for document in corpus]
@@ -55,12 +55,12 @@ def check(
     kept: list[str] | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """One bad row, in both modes; returns its entry in the rejects file."""
+    """Check one bad row in both modes; return its entry in the rejects file."""
     message = refusal(path, **options)
     whose = f' (id "{document_id}")' if document_id is not None else ""
     assert message.startswith(f"{path}:{line}: "), message
-    assert what + whose + ". Way out: " + way_out in message, message
-    assert message.endswith(", or pass --on-error skip to leave such rows out and list them."), message
+    assert what + whose + ". Fix: " + way_out in message, message
+    assert message.endswith(", or pass --on-error skip to skip and list such rows."), message
     ids, reasons, entries = without_bad_rows(path, **options)
     assert ids == (["a", "c"] if kept is None else kept)
     assert reasons == {reason: 1}

@@ -1,4 +1,4 @@
-"""Parquet and Arrow files: what their types become, and files and rows that are damaged."""
+"""Parquet and Arrow files: their types as Python values, and damaged files and rows."""
 
 import json
 import os
@@ -29,7 +29,7 @@ from tests.indexer.corpus.corpus_files import GOOD, check, refusal, without_bad_
 def test_a_null_in_a_vector_costs_the_rows_around_it_and_not_the_whole_batch(
     fixed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Arrow files hold batches of any number of rows, which are read slice by slice."""
+    """Arrow files contain batches of any number of rows, which are read in slices."""
     rows, dim, checks = 3 * arrow.BATCH_ROWS, 4, list[int]()
     values = pa.array(np.arange(rows * dim, dtype=np.float32), mask=np.arange(rows * dim) == 4 * arrow.BATCH_ROWS + 2)
     offsets = pa.array(np.arange(0, rows * dim + 1, dim), pa.int32())
@@ -42,7 +42,7 @@ def test_a_null_in_a_vector_costs_the_rows_around_it_and_not_the_whole_batch(
     found = list[Any](arrow.read_arrow(find_sources([path])[0][0], {}, "vector"))[1:]
     assert checks == [rows]
     bad = found.pop(arrow.BATCH_ROWS)
-    assert (bad.line, bad.what) == (arrow.BATCH_ROWS + 1, 'the vector "vector" holds null at position 3')
+    assert (bad.line, bad.what) == (arrow.BATCH_ROWS + 1, 'the vector "vector" contains null at position 3')
     arrays = [row.values["vector"] for row in found]
     assert [array[0] for array in arrays] == [dim * int(row.values["id"]) for row in found]
     assert max(array.base.size for array in arrays) <= dim * arrow.BATCH_ROWS
@@ -75,7 +75,7 @@ def test_only_the_row_with_bad_bytes_is_left_out_of_an_arrow_file(tmp_path: Path
     entry = check(
         tmp_path / "docs.parquet",
         "encoding",
-        'column "text" holds bytes that are not UTF-8: unexpected end of data at byte 4',
+        'column "text" contains bytes that are not UTF-8: unexpected end of data at byte 4',
         way_out="write the column as UTF-8",
     )
     assert json.loads(entry["raw"]) == {"id": "b", "text": None}
@@ -120,7 +120,7 @@ def test_flipped_bits_are_rejected_and_never_followed(
         try:
             count = sum(1 for _ in corpus)
         except CorpusError:
-            continue  # a column name that is no longer what it was
+            continue  # a changed column name
         assert count <= 50
 
 
@@ -139,7 +139,7 @@ def test_rows_of_parquet_are_named_by_their_number(tmp_path: Path) -> None:
 def test_types_that_cannot_be_stored(tmp_path: Path) -> None:
     for values in (pa.array([10**19], pa.uint64()), pa.array([5], pa.duration("s"))):
         pq.write_table(pa.table({"id": ["a"], "text": ["x"], "v": values}), tmp_path / "docs.parquet")
-        assert 'metadata column "v" holds' in refusal(tmp_path / "docs.parquet")
+        assert 'metadata column "v" contains' in refusal(tmp_path / "docs.parquet")
         (document,) = read_corpus(tmp_path / "docs.parquet", config=CorpusConfig(columns={"v": "string"}))
         assert document.metadata["v"] in ("10000000000000000000", "0:00:05")
 

@@ -1,4 +1,4 @@
-"""Documents without ids are called by their content: the same one tomorrow, in another file, in another order."""
+"""Documents without ids get a hash of their content: the same tomorrow, in another file and in another order."""
 
 import csv
 import io
@@ -107,7 +107,7 @@ def test_an_id_that_was_given_is_not_taken_by_a_row_without(tmp_path: Path) -> N
     made = content_id(Document("", "one"))
     given_first = write(tmp_path / "a.jsonl", [json.dumps({"id": made, "text": "other"})])
     without = write(tmp_path / "b.txt", ["one", "two"])
-    with pytest.raises(CorpusError, match=r"b\.txt:1: the row has no id, and the one made of its content is that of"):
+    with pytest.raises(CorpusError, match=r"b\.txt:1: the row has no id, and the hash of its content is the id at"):
         ids(given_first, without)
     with pytest.raises(CorpusError, match=r"a\.jsonl:1: the id was already used at .*b\.txt:1"):
         ids(without, given_first)

@@ -1,4 +1,4 @@
-"""Every kind of bad row: refused with file, line, id and the way out, or left out, counted and listed."""
+"""Every kind of bad row: an error with file, line, id and fix, or skipped, counted and listed."""
 
 import json
 import tempfile
@@ -24,7 +24,7 @@ from tests.indexer.corpus.test_streams import PACK
 @pytest.mark.parametrize(
     ("row", "what", "way_out"),
     [
-        ('{"_id": "b", "text": null}', '"text" is null', "fix the row"),
+        ('{"_id": "b", "text": null}', '"text" is null', "correct the row"),
         ('{"_id": "b", "text": 5}', '"text" is a number, not text', "pass --column text:string"),
         ('{"_id": "b", "text": ["x"]}', '"text" is a list, not text', "pass --column text:string"),
         ('{"_id": "b", "body": "x"}', 'columns found: "_id", "body"', "pass --text-column"),
@@ -38,13 +38,13 @@ def test_a_refused_row_reads_as_one_sentence_and_the_way_out(tmp_path: Path) -> 
     path = jsonl(tmp_path, '{"_id": "a17", "text": null}')
     assert refusal(path) == (
         f'{path}:2: "text" is null (id "a17"). '
-        "Way out: fix the row, or pass --on-error skip to leave such rows out and list them."
+        "Fix: correct the row, or pass --on-error skip to skip and list such rows."
     )
 
 
 @pytest.mark.parametrize("row", ['{"_id": "b", "text": ""}', '{"_id": "b", "title": "\\t", "text": " \\u3000"}'])
 def test_blank_documents(tmp_path: Path, row: str) -> None:
-    check(jsonl(tmp_path, row), "blank", 'nothing but blanks in "title" and "text"', document_id="b")
+    check(jsonl(tmp_path, row), "blank", 'no text in "title" and "text"', document_id="b")
 
 
 def test_a_title_that_is_not_text(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_duplicate_ids_name_both_places(tmp_path: Path) -> None:
     path = jsonl(tmp_path, '{"_id": "b", "text": "again"}')
     with pytest.raises(CorpusError) as caught:
         list(read_corpus(other, path))
-    assert str(caught.value).startswith(f'{path}:2: the id was already used at {other}:4 (id "b"). Way out: give each')
+    assert str(caught.value).startswith(f'{path}:2: the id was already used at {other}:4 (id "b"). Fix: give each')
     kept, reasons, entries = without_bad_rows(other, path)
     assert (kept, reasons) == (["x", "b", "a", "c"], {"duplicate-id": 1})
     assert (entries[0]["id"], entries[0]["raw"]) == ("b", '{"_id": "b", "text": "again"}')
@@ -129,8 +129,8 @@ def test_types_that_conflict_name_both_places(tmp_path: Path) -> None:
     path = jsonl(tmp_path, '{"_id": "b", "text": "x", "year": "n/a"}')
     message = refusal(other, path)
     assert message.startswith(
-        f'{path}:2: metadata column "year" holds text at {path}:2, but whole numbers at {other}:1 (id "b"). '
-        "Way out: pass --column year:string"
+        f'{path}:2: metadata column "year" contains text at {path}:2, but whole numbers at {other}:1 (id "b"). '
+        "Fix: pass --column year:string"
     )
     kept, reasons, _ = without_bad_rows(other, path)
     assert (kept, reasons) == (["o", "a", "c"], {"type": 1})
@@ -146,7 +146,7 @@ def test_the_types_of_a_rejected_row_do_not_bind_later_ones(tmp_path: Path) -> N
 @pytest.mark.parametrize("cell", ["12.5", "twelve", "1_000", "\N{ARABIC-INDIC DIGIT ONE}"])
 def test_cells_that_are_not_of_the_type_asked_for(tmp_path: Path, cell: str) -> None:
     path = write(tmp_path, "docs.csv", f"id,text,n\na,x,1\nb,y,{cell}\nc,z,\n")
-    what = f'column "n" holds "{cell}", which cannot be read as int'
+    what = f'column "n" contains "{cell}", which cannot be read as int'
     check(path, "type", what, line=3, config=CorpusConfig(columns={"n": "int"}))
 
 
@@ -162,7 +162,7 @@ def test_times_with_nanoseconds_are_not_cut(tmp_path: Path) -> None:
     ("number", "name"), [(float("nan"), "NaN"), (float("inf"), "infinity"), (-float("inf"), "infinity")]
 )
 def test_metadata_that_is_no_number_is_a_bad_row_in_every_format(tmp_path: Path, number: float, name: str) -> None:
-    what = f'column "n" holds {name}, which is no number'
+    what = f'column "n" contains {name}'
     columns = {"id": ["a", "b", "c"], "text": ["x", "x", "x"], "n": [1.5, number, None]}
     pq.write_table(pa.table(columns), tmp_path / "docs.parquet")
     for values in (
@@ -176,12 +176,12 @@ def test_metadata_that_is_no_number_is_a_bad_row_in_every_format(tmp_path: Path,
         ):
             file.write_table(pa.table(values))
         for path in (tmp_path / "docs.parquet", tmp_path / "docs.arrow"):
-            check(path, "number", what, document_id="b", way_out="write null where there is no number")
+            check(path, "number", what, document_id="b", way_out="write null instead")
     config = CorpusConfig(columns={"n": "float"})
     cells = write(tmp_path, "docs.csv", f"id,text,n\na,x,1.5\nb,x,{number}\nc,x,\n")
     check(cells, "type", "which cannot be read as float", line=3, document_id=None, config=config)
     handed = [Document("a", "x", metadata={"n": 1.5}), Document("b", "x", metadata={"n": number})]
-    with pytest.raises(CorpusError, match=rf'document 2 \(id "b"\): {what}.*Way out: write null'):
+    with pytest.raises(CorpusError, match=rf'document 2 \(id "b"\): {what}.*Fix: write null'):
         list(validated_documents(handed, CorpusConfig()))
 
 
@@ -196,7 +196,7 @@ def test_what_is_no_document_is_refused_with_the_way_to_make_one() -> None:
 def test_a_cell_of_json_with_a_key_twice(tmp_path: Path) -> None:
     path = write(tmp_path, "docs.tsv", 'id\ttext\tm\na\tx\t{"k": 1}\nb\tx\t{"k": 1, "k": 2}\n')
     config = CorpusConfig(columns={"m": "json"})
-    check(path, "type", 'holds "{"k": 1, "k": 2}", which cannot be read as json', line=3, kept=["a"], config=config)
+    check(path, "type", 'contains "{"k": 1, "k": 2}", which cannot be read as json', line=3, kept=["a"], config=config)
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_a_cell_of_json_with_a_key_twice(tmp_path: Path) -> None:
     [
         (CorpusConfig(title_column="text"), 'no text column: "text" is the title (--title-column)'),
         (CorpusConfig(id_column="text"), 'no text column: "text" is the id (--id-column)'),
-        (CorpusConfig(drop=("text",), text=("title",)), 'no text column: "text" is left out (--drop-column)'),
+        (CorpusConfig(drop=("text",), text=("title",)), 'no text column: "text" is dropped (--drop-column)'),
     ],
 )
 def test_a_text_column_that_is_there_but_used_otherwise_is_said_to_be(
@@ -260,7 +260,7 @@ def test_the_folder_of_the_rejects_file_is_made(tmp_path: Path) -> None:
 
 def test_a_rejects_file_that_cannot_be_written_is_an_error_before_anything_is_read(tmp_path: Path) -> None:
     path = jsonl(tmp_path, "nope")
-    with pytest.raises(ConfigError, match=r"--rejects .* cannot be made, for .*docs.jsonl is a file"):
+    with pytest.raises(ConfigError, match=r"--rejects .* cannot be created: .*docs.jsonl is a file"):
         read_corpus(path, on_error="skip", rejects=path / "rejects.jsonl")
 
 

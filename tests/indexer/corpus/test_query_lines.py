@@ -1,4 +1,4 @@
-"""Lists that a user gives, of queries and of ids: the same rules of lines and characters as for a corpus."""
+"""Lists of queries and ids: the same rules of lines and characters as for a corpus."""
 
 import io
 import os

@@ -1,4 +1,4 @@
-"""Corpora in object storage: files, folders and globs by URL, read as those on a disk are."""
+"""Corpora in object storage: files, folders and globs by URL, read like local ones."""
 
 import glob
 import gzip
@@ -20,7 +20,7 @@ from tests.playground import documents, write_rows
 
 @pytest.fixture
 def bucket(storage: Storage, tmp_path: Path) -> str:
-    """A bucket with a corpus in several files, and what is none of it."""
+    """A bucket with a corpus in several files, and other files."""
     bucket = storage.bucket()
     write_rows(tmp_path / "rows.jsonl", documents(20))
     pq.write_table(pa.Table.from_pylist(documents(300)[20:]), tmp_path / "rows.parquet", row_group_size=50)
@@ -68,7 +68,7 @@ NAMES = [
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with files of these names."""
+    """Make a folder with files of these names."""
     root = tmp_path_factory.mktemp("tree")
     for name in NAMES:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -107,7 +107,7 @@ PATTERNS = st.one_of(
 def test_a_pattern_means_what_it_means_on_a_disk(tree: Path, pattern: str) -> None:
     parts = pattern.split("/")
     if {"", ".", ".."}.intersection(parts):
-        return  # on a disk a folder once more, in a URL nothing
+        return  # again a folder on a disk, nothing in a URL
     found = glob.glob(pattern, root_dir=tree, recursive=True)
     files = {name for name in found if (tree / name).is_file() and not name.endswith("/")}
     assert set(names_matching(pattern, NAMES)) == files
@@ -150,7 +150,7 @@ def test_a_connection_that_is_cut_loses_nothing(storage: Storage, bucket: str) -
 def test_a_file_that_is_written_anew_meanwhile_is_refused(bucket: str) -> None:
     file = RemoteFile(f"{bucket}/in/a.jsonl.gz")
     open_bucket(bucket).put("in/a.jsonl.gz", b"other")
-    with pytest.raises(CorpusError, match=r"a.jsonl.gz: was written anew while it was read"):
+    with pytest.raises(CorpusError, match=r"a.jsonl.gz: changed while it was read"):
         file.read(10)
 
 
@@ -159,7 +159,7 @@ def test_a_file_that_is_written_anew_meanwhile_is_refused(bucket: str) -> None:
     [
         ("in/a.jsonl.g", r'no such file or folder; did you mean "s3://test-\w+/in/a.jsonl.gz"\?'),
         ("in/*.xml", "this pattern matches no file"),
-        ("in/readme.md", r"s3://test-\w+/in/readme.md: unknown type of file"),
+        ("in/readme.md", r"s3://test-\w+/in/readme.md: unknown file type"),
         ("in/index", "is an index, not a corpus"),
     ],
 )
@@ -171,5 +171,5 @@ def test_what_is_no_corpus_is_named(bucket: str, source: str, message: str) -> N
 def test_urls_that_name_no_bucket(bucket: str) -> None:
     with pytest.raises(StoreError, match="there is no such bucket"):
         read_corpus("s3://no-such-bucket/docs.jsonl")
-    with pytest.raises(ConfigError, match='"gs://" names no bucket'):
+    with pytest.raises(ConfigError, match='"gs://" has no bucket'):
         read_corpus("gs://")

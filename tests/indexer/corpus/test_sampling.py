@@ -1,4 +1,4 @@
-"""Which documents a sample holds: the same whatever the order of the corpus, and the same for ever."""
+"""The documents of a sample: the same for any order of the corpus, and forever."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from indexer.pipeline.rows import RowView
 
 IDS = [f"d{number}" for number in range(12)]
 LIVE_ORDER = [3, 11, 8, 0, 5, 9, 2, 4, 7, 1]
-ORDER = [10, 3, 6, 11, 8, 0, 5, 9, 2, 4, 7, 1]  # in which they are drawn
+ORDER = [10, 3, 6, 11, 8, 0, 5, 9, 2, 4, 7, 1]  # of drawing
 
 
 def hashes(ids: list[str]) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:

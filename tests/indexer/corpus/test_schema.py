@@ -1,4 +1,4 @@
-"""Types of metadata: how they are found, merged, written down and made canonical."""
+"""Types of metadata: inferred, merged, written and made canonical."""
 
 import json
 from datetime import UTC, date, datetime, time
@@ -41,7 +41,7 @@ EVERY_TYPE: dict[str, Any] = {
 
 
 def conflict(*values: Any) -> str:
-    """The message when the last value meets the others, each from a place called f:1, f:2 and so on."""
+    """Return the message for the last value after the others, each at a place f:1, f:2 and so on."""
     types = SchemaBuilder()
     *fitting, last = values
     for number, value in enumerate(fitting, 1):
@@ -146,14 +146,14 @@ def test_types_that_merge_without_loss(values: list[Any], expected: pa.DataType)
 @pytest.mark.parametrize(
     ("first", "second", "said"),
     [
-        (1, "x", "holds text at f:2, but whole numbers at f:1"),
-        (True, 1, "holds whole numbers at f:2, but true or false at f:1"),
-        (1.5, True, "holds true or false at f:2, but numbers at f:1"),
-        ([1], 1, "holds whole numbers at f:2, but lists at f:1"),
-        ({"a": 1}, "x", "holds text at f:2, but objects at f:1"),
+        (1, "x", "contains text at f:2, but whole numbers at f:1"),
+        (True, 1, "contains whole numbers at f:2, but true or false at f:1"),
+        (1.5, True, "contains true or false at f:2, but numbers at f:1"),
+        ([1], 1, "contains whole numbers at f:2, but lists at f:1"),
+        ({"a": 1}, "x", "contains text at f:2, but objects at f:1"),
         (datetime(2020, 1, 1), datetime(2020, 1, 1, tzinfo=UTC), "times with a zone at f:2, but times without a zone"),
         (date(2020, 1, 1), datetime(2020, 1, 1), "times without a zone at f:2, but dates at f:1"),
-        (Decimal(1), 1, "holds whole numbers at f:2, but decimals at f:1"),
+        (Decimal(1), 1, "contains whole numbers at f:2, but decimals at f:1"),
         (2**53 + 1, 0.5, "whole number beyond 2**53 at f:1, but fractions at f:2"),
         (0.5, -(2**53) - 1, "whole number beyond 2**53 at f:2, but fractions at f:1"),
     ],
@@ -161,12 +161,12 @@ def test_types_that_merge_without_loss(values: list[Any], expected: pa.DataType)
 def test_conflicts_name_both_places_and_the_way_out(first: Any, second: Any, said: str) -> None:
     message = conflict(first, second)
     assert said in message
-    assert "Way out: pass --column v:string" in message
+    assert "Fix: pass --column v:string" in message
 
 
 def test_conflicts_inside_nested_values_name_the_field_and_the_column() -> None:
     message = conflict({"a": {"b": 1}}, {"a": {"b": "x"}})
-    assert message.startswith('metadata column "v.a.b" holds text at f:2, but whole numbers at f:1. ')
+    assert message.startswith('metadata column "v.a.b" contains text at f:2, but whole numbers at f:1. ')
     assert "--column v:string" in message
     assert "text at f:1, but whole numbers at f:1" in conflict([1, "x"])
 
@@ -177,7 +177,7 @@ def test_a_wide_number_is_remembered_through_other_whole_numbers() -> None:
 
 @pytest.mark.parametrize("value", [2**63, -(2**63) - 1, Decimal("1e40"), Decimal("NaN"), object(), {"a": (1, 2)}])
 def test_values_without_a_type_are_refused(value: Any) -> None:
-    assert "Way out: pass --column v:string" in conflict(value)
+    assert "Fix: pass --column v:string" in conflict(value)
 
 
 def test_a_refused_document_leaves_no_trace() -> None:
@@ -190,7 +190,7 @@ def test_a_refused_document_leaves_no_trace() -> None:
 
 def test_conflicts_are_corpus_errors_also_between_parts() -> None:
     parts = [infer_schema([{"v": 1}]), infer_schema([{"w": 1}]), infer_schema([{"v": "x"}])]
-    with pytest.raises(CorpusError, match=r'"v" holds text at part 2, but whole numbers at part 0'):
+    with pytest.raises(CorpusError, match=r'"v" contains text at part 2, but whole numbers at part 0'):
         merge_schemas(parts)
     assert merge_schemas(parts[:2]) == pa.schema([("v", pa.int64()), ("w", pa.int64())])
 
@@ -208,7 +208,7 @@ def test_parts_merge_to_the_schema_of_the_whole(rows: list[dict[str, Any]], cut:
     try:
         whole = infer_schema(rows)
     except BadRow:
-        return  # what conflicts is the other tests' matter
+        return  # other tests cover conflicts
     assert merge_schemas([infer_schema(rows[:cut]), infer_schema(rows[cut:])]) == whole
 
 

@@ -1,4 +1,4 @@
-"""Ids seen in a corpus: found again like those of a dict, in about 24 bytes a document."""
+"""Ids seen in a corpus: found like those of a dict, in about 24 bytes a document."""
 
 import tracemalloc
 

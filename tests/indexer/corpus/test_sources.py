@@ -1,4 +1,4 @@
-"""From what the user names to the files that are read, in their order; what is no source is refused."""
+"""From the user's sources to the files that are read, in order; other paths are errors."""
 
 import gzip
 import io
@@ -29,13 +29,13 @@ def test_a_pipe_is_no_source_and_nothing_waits_for_its_writer(tmp_path: Path, na
 
 
 def test_a_device_is_no_source() -> None:
-    with pytest.raises(CorpusError, match=r"/dev/zero: is a pipe, socket or device.*Way out: pipe its content in"):
+    with pytest.raises(CorpusError, match=r"/dev/zero: is a pipe, socket or device.*Fix: pipe its content in"):
         read_corpus("/dev/zero", format="text")
 
 
 def test_an_index_is_no_source(tmp_path: Path) -> None:
     (tmp_path / "my-index/manifests").mkdir(parents=True)
-    with pytest.raises(CorpusError, match=r"my-index: is an index, not a corpus. Way out: name the files that it was"):
+    with pytest.raises(CorpusError, match=r"my-index: is an index, not a corpus. Fix: pass the files that it was"):
         read_corpus(tmp_path / "my-index")
 
 
@@ -43,13 +43,13 @@ def test_a_folder_that_cannot_be_listed_is_named_itself(tmp_path: Path, monkeypa
     write(tmp_path, "docs/locked/a.txt", "x")
     original = os.scandir
 
-    def scandir(path: Any) -> Any:  # the tests may run as root, who may list everything
+    def scandir(path: Any) -> Any:  # tests may run as root, which can list everything
         if Path(path).name == "locked":
             raise PermissionError(13, "Permission denied", str(path))
         return original(path)
 
     monkeypatch.setattr(os, "scandir", scandir)
-    with pytest.raises(CorpusError, match=r"docs/locked: cannot be looked at: Permission denied"):
+    with pytest.raises(CorpusError, match=r"docs/locked: cannot be listed: Permission denied"):
         read_corpus(tmp_path / "docs")
 
 
@@ -116,9 +116,9 @@ def test_sources_that_hold_nothing_are_refused(tmp_path: Path) -> None:
         read_corpus(f"{tmp_path}/*.jsonl")
     with pytest.raises(CorpusError, match="only files of unknown type"):
         read_corpus(f"{tmp_path}/*")
-    with pytest.raises(CorpusError, match="nothing to read in this folder"):
+    with pytest.raises(CorpusError, match="no files to read in this folder"):
         read_corpus(tmp_path)
-    with pytest.raises(CorpusError, match=r"unknown type of file.*pass --format"):
+    with pytest.raises(CorpusError, match=r"unknown file type.*pass --format"):
         read_corpus(tmp_path / "a.pdf")
     with pytest.raises(ConfigError, match="no source"):
         read_corpus()

@@ -1,4 +1,4 @@
-"""The bytes of a source: long lines, compression bombs and broken streams are met in bounded memory."""
+"""The bytes of a source: long lines, compression bombs and broken streams in bounded memory."""
 
 import bz2
 import gzip
@@ -25,7 +25,7 @@ def test_a_line_of_100_megabytes_is_passed_over_in_bounded_memory(tmp_path: Path
     path = tmp_path / "docs.jsonl"
     with path.open("wb") as file:
         file.write(GOOD[0].encode() + b'\n{"_id": "b", "text": "')
-        file.truncate(100_000_000)  # a hole: no disk is used
+        file.truncate(100_000_000)  # a hole, which uses no disk
         file.seek(0, os.SEEK_END)
         file.write(b"\n" + GOOD[1].encode() + b"\n")
     tracemalloc.start()
@@ -75,8 +75,8 @@ def test_a_bomb_ends_its_file_and_the_next_is_read(tmp_path: Path, suffix: str, 
     bomb = write(tmp_path, f"bomb.txt.{suffix}", PACK[suffix](block * 140))
     after = write(tmp_path, "docs.jsonl", GOOD[0])
     message = refusal(bomb)
-    assert re.search(r"bomb\.txt\.\w+:\d+: the \w+ stream unfolds to [\d]+ times its size; the limit is 250", message)
-    assert message.endswith("or pass --on-error skip to leave out the rest of such files.")
+    assert re.search(r"bomb\.txt\.\w+:\d+: the \w+ stream expands to [\d]+ times its size; the limit is 250", message)
+    assert message.endswith("or pass --on-error skip to skip the rest of such files.")
     corpus = read_corpus(bomb, after, on_error="skip")
     count = sum(1 for _ in corpus)
     assert corpus.report.rejected == {"bomb": 1}
@@ -86,7 +86,7 @@ def test_a_bomb_ends_its_file_and_the_next_is_read(tmp_path: Path, suffix: str, 
 def test_a_bomb_of_one_line_is_met_in_bounded_memory(tmp_path: Path) -> None:
     bomb = write(tmp_path, "bomb.jsonl.gz", gzip.compress(bytes(100 << 20)))
     tracemalloc.start()
-    assert "the gzip stream unfolds" in refusal(bomb)
+    assert "the gzip stream expands" in refusal(bomb)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < MAX_LINE_BYTES + (8 << 20)
@@ -94,7 +94,7 @@ def test_a_bomb_of_one_line_is_met_in_bounded_memory(tmp_path: Path) -> None:
 
 def test_a_parquet_file_inside_a_bomb_is_refused(tmp_path: Path) -> None:
     bomb = write(tmp_path, "bomb.parquet.gz", gzip.compress(bytes(100 << 20)))
-    assert "the gzip stream unfolds" in refusal(bomb)
+    assert "the gzip stream expands" in refusal(bomb)
 
 
 @pytest.mark.parametrize("suffix", PACK)
@@ -105,23 +105,23 @@ def test_well_compressed_text_below_the_limit_is_no_bomb(tmp_path: Path, suffix:
 
 
 @pytest.mark.parametrize("suffix", PACK)
-@pytest.mark.parametrize("damage", ["cut short", "corrupt"])
+@pytest.mark.parametrize("damage", ["truncated", "corrupt"])
 def test_a_broken_stream_keeps_what_came_before(tmp_path: Path, suffix: str, damage: str) -> None:
     lines = [json.dumps({"id": n, "text": os.urandom(20).hex()}).encode() + b"\n" for n in range(6_000)]
-    if damage == "cut short":
+    if damage == "truncated":
         packed = PACK[suffix](b"".join(lines))[:-1000]
     else:
         packed = PACK[suffix](b"".join(lines[:4_500])) + b"garbage" + PACK[suffix](b"".join(lines[4_500:]))
     broken = write(tmp_path, f"docs.jsonl.{suffix}", packed)
     after = write(tmp_path, "after.jsonl", '{"id": "z", "text": "x"}')
-    assert re.search(rf":\d+: the \w+ stream is {damage}.*Way out: fetch the file again", refusal(broken))
+    assert re.search(rf":\d+: the \w+ stream is {damage}.*Fix: download the file again", refusal(broken))
     ids, reasons, entries = without_bad_rows(broken, after)
     assert reasons == {"compression": 1}
     assert ids[-1] == "z"
     assert ids[:-1] == [str(n) for n in range(len(ids) - 1)]
     assert len(ids) > 3_000
     assert entries[0]["line"] == len(ids)
-    assert "the rest of the file is left out" in entries[0]["message"]
+    assert "the rest of the file is skipped" in entries[0]["message"]
 
 
 def test_a_file_that_is_not_compressed_at_all(tmp_path: Path) -> None:

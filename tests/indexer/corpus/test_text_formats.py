@@ -1,4 +1,4 @@
-"""JSON, CSV, TSV and plain text that are malformed: refused with file and line, and no other row is lost."""
+"""Malformed JSON, CSV, TSV and plain text: errors with file and line, and no other row is lost."""
 
 from collections import Counter
 from pathlib import Path
@@ -75,7 +75,7 @@ def test_bytes_that_are_not_utf8(tmp_path: Path) -> None:
 
 def test_a_csv_row_with_bad_bytes_in_a_quoted_line_break_is_left_out_whole(tmp_path: Path) -> None:
     path = write(tmp_path, "docs.csv", b'id,text\na,first\nb,"one\ncaf\xe9"\nc,last\n')
-    entry = check(path, "encoding", "the row holds bytes that are not UTF-8", line=3)
+    entry = check(path, "encoding", "the row contains bytes that are not UTF-8", line=3)
     assert entry["raw"] == 'b,"one\ncaf\\xe9"\n'
 
 
@@ -101,7 +101,7 @@ def test_utf16_is_recognised(tmp_path: Path) -> None:
     ],
 )
 def test_lone_surrogates_anywhere(tmp_path: Path, row: str, column: str, document_id: str | None) -> None:
-    what = f'column "{column}" holds half of a character'
+    what = f'column "{column}" contains half of a character'
     path = jsonl(tmp_path, row)
     assert what in refusal(path)
     ids, reasons, entries = without_bad_rows(path)
@@ -112,12 +112,12 @@ def test_lone_surrogates_anywhere(tmp_path: Path, row: str, column: str, documen
     "row", ['{"_id": "b", "text": "\\u0000"}', '{"_id": "b", "text": "x", "m": {"k": ["\\u0000"]}}']
 )
 def test_nul_characters_anywhere(tmp_path: Path, row: str) -> None:
-    check(jsonl(tmp_path, row), "nul", "holds a NUL character", document_id="b")
+    check(jsonl(tmp_path, row), "nul", "contains a NUL character", document_id="b")
 
 
 def test_nul_characters_in_plain_text(tmp_path: Path) -> None:
     kept = [document.id for document in read_corpus(write(tmp_path, "good.txt", "a\n"))]
-    check(write(tmp_path, "docs.txt", "a\nb\0b\n"), "nul", 'column "text" holds a NUL character', kept=kept)
+    check(write(tmp_path, "docs.txt", "a\nb\0b\n"), "nul", 'column "text" contains a NUL character', kept=kept)
 
 
 # --- tables
@@ -140,19 +140,19 @@ def test_malformed_csv(tmp_path: Path, bad: str, what: str) -> None:
     [
         (
             ['b,"open', "c,last", "d,more"],
-            "the quote opened on line 3 is not closed; lines 4 to 5 are read anew",
+            "the quote opened on line 3 is not closed; lines 4 to 5 are read again",
             [3],
         ),
         (['b,"open'], "the quote opened on line 3 is not closed", [3]),
         (
             ['b,"open', "c,last", 'd,"quoted"', "e,more"],
-            "',' expected after '\"' on line 5, in the field of the quote opened on line 3; lines 4 to 5 are read anew",
+            "',' expected after '\"' on line 5, in the field of the quote opened on line 3; lines 4 to 5 are read",
             [3],
         ),
         # the record begins on line 3, its open quote on line 4
         (
             ['"b', 'c","open', "c,last"],
-            "the quote opened on line 4 is not closed (the row is lines 3 to 4); line 5 is read anew",
+            "the quote opened on line 4 is not closed (the row is lines 3 to 4); line 5 is read again",
             [3],
         ),
         (['b,"open', 'c,"open', "d,last", 'e,"two', 'lines"', 'f,"open', "g,last"], "line 3", [3, 4, 8]),
@@ -178,9 +178,9 @@ def test_a_record_of_csv_is_bounded_and_so_is_the_work_for_open_quotes(
     monkeypatch.setattr("indexer.corpus.readers.text.MAX_LINE_BYTES", 1000)
     rows = [f"d{number},some text" for number in range(200)]
     path = write(tmp_path, "docs.csv", "\n".join(["id,text", 'a,"open', *rows]))
-    assert "opened on line 2 is not closed; lines 3 to 79 are read anew" in refusal(path)
+    assert "opened on line 2 is not closed; lines 3 to 79 are read again" in refusal(path)
     assert without_bad_rows(path)[:2] == ([f"d{number}" for number in range(200)], {"malformed": 1})
-    # lines that leave a quote open whether they are met inside one or outside
+    # lines that leave a quote open both inside and outside of a quoted field
     hostile = write(tmp_path, "hostile.csv", "id,text\n" + 'a","b\n' * 2000 + "c,last\n")
     kept, _, entries = without_bad_rows(hostile)
     assert kept == ["c"]
@@ -233,4 +233,4 @@ def test_headers_that_cannot_be_used_are_refused_even_when_skipping(tmp_path: Pa
     message = refusal(path, on_error="skip")
     assert message.startswith(str(path))
     assert what in message
-    assert "Way out: " in message
+    assert "Fix: " in message

@@ -1,4 +1,4 @@
-"""Embeddings that come with a corpus: which files hold them, how they are told apart, and every bad one refused."""
+"""Embeddings in a corpus: their files, their formats, and an error for every bad one."""
 
 import gzip
 import json
@@ -27,7 +27,7 @@ GOOD = [[1.0, 0.5, -2.0], [0.0, 3.0, 0.25]]
 
 
 def parquet(folder: Path, column: pa.Array, ids: list[str] | None = None) -> Path:
-    """A file of ids and vectors and nothing else."""
+    """Write a file with only ids and vectors."""
     path = folder / "docs.parquet"
     names = ids or [chr(ord("a") + place) for place in range(len(column))]
     pq.write_table(pa.table({"id": pa.array(names), "vector": column}), path)
@@ -35,7 +35,7 @@ def parquet(folder: Path, column: pa.Array, ids: list[str] | None = None) -> Pat
 
 
 def array(folder: Path, rows: Any, ids: str | None = None, name: str = "X") -> Path:
-    """X.npy, and X.ids.txt with the ids given or a letter each."""
+    """Write X.npy and X.ids.txt, with the given ids or a letter each."""
     np.save(folder / f"{name}.npy", np.asarray(rows, np.float32) if isinstance(rows, list) else rows)
     letters = "".join(f"{chr(ord('a') + place)}\n" for place in range(len(rows)))
     write(folder, f"{name}.ids.txt", letters if ids is None else ids)
@@ -47,11 +47,11 @@ def read(*sources: Path, **options: Any) -> list[Document]:
 
 
 def vectors(documents: list[Document]) -> npt.NDArray[np.float32]:
-    """The vectors, one below the other."""
+    """Return the vectors of documents, stacked."""
     return np.stack([document.vector for document in documents if document.vector is not None])
 
 
-# --- what is read
+# --- good vectors
 
 
 LIST_TYPES = [
@@ -89,7 +89,7 @@ def test_tensors_of_one_axis_are_vectors(tmp_path: Path) -> None:
     assert vectors(read(parquet(tmp_path, tensors))).tolist() == GOOD
     matrices = pa.FixedShapeTensorArray.from_numpy_ndarray(np.ones((2, 3, 3), np.float32))
     message = refusal(parquet(tmp_path, matrices), config=WITH_VECTORS)
-    assert 'the column "vector" holds tensors of shape (3, 3); expected one axis' in message
+    assert 'the column "vector" contains tensors of shape (3, 3); expected one axis' in message
 
 
 @given(
@@ -100,7 +100,7 @@ def test_tensors_of_one_axis_are_vectors(tmp_path: Path) -> None:
 def test_rows_keep_their_vectors_however_the_file_is_cut(
     tmp_path_factory: pytest.TempPathFactory, rows: list[list[float]], batch: int, fixed: bool
 ) -> None:
-    """Slices of Arrow columns share one buffer of numbers, so each must find its own part of it."""
+    """Slices of Arrow columns share one buffer of numbers, of which each must read its own part."""
     path = tmp_path_factory.mktemp("cut") / "docs.arrow"
     kind = pa.list_(pa.float32(), 2) if fixed else pa.list_(pa.float32())
     table = pa.table({"id": [str(row) for row in range(len(rows))], "vector": pa.array(rows, kind)})
@@ -117,7 +117,7 @@ def test_json_lines_hold_vectors_as_lists(tmp_path: Path) -> None:
 
 def test_csv_holds_vectors_as_json(tmp_path: Path) -> None:
     path = write(tmp_path, "docs.csv", 'id,vector\na,"[1, 0.5, -2]"\nb,"[0, 3, 0.25]"\n')
-    assert 'is text; expected a list of numbers (id "a"). Way out: pass --column vector:json' in refusal(
+    assert 'is text; expected a list of numbers (id "a"). Fix: pass --column vector:json' in refusal(
         path, config=WITH_VECTORS
     )
     config = CorpusConfig(vector_column="vector", columns={"vector": "json"})
@@ -203,9 +203,7 @@ def test_a_folder_with_arrays_is_read_as_before_where_no_vectors_are_wanted(tmp_
 
 
 def test_an_array_is_refused_where_no_vectors_are_wanted(tmp_path: Path) -> None:
-    with pytest.raises(
-        CorpusError, match=r"X\.npy: an array of embeddings\. Way out: pass --set encoder\.kind=vectors"
-    ):
+    with pytest.raises(CorpusError, match=r"X\.npy: an array of embeddings\. Fix: pass --set encoder\.kind=vectors"):
         read_corpus(array(tmp_path, GOOD))
 
 
@@ -218,7 +216,7 @@ def test_blank_lines_of_a_list_stand_for_no_vector(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("on_error", ["fail", "skip"])
 def test_a_list_of_another_length_is_never_taken(tmp_path: Path, ids: str, found: str, on_error: Any) -> None:
-    with pytest.raises(CorpusError, match=f"X.npy: holds 2 vectors, but .*X.ids.txt has {found}"):
+    with pytest.raises(CorpusError, match=f"X.npy: 2 vectors, but .*X.ids.txt has {found}"):
         read(array(tmp_path, GOOD, ids), on_error=on_error)
 
 
@@ -235,10 +233,10 @@ def test_a_bad_row_of_the_list_takes_its_vector_with_it(tmp_path: Path) -> None:
 def test_a_list_is_needed_and_only_one(tmp_path: Path) -> None:
     path = array(tmp_path, GOOD)
     write(tmp_path, "X.ids.jsonl", "")
-    assert "there are X.ids.jsonl and X.ids.txt beside it; expected one" in refusal(path, config=WITH_VECTORS)
+    assert "several lists of ids (X.ids.jsonl and X.ids.txt); expected one" in refusal(path, config=WITH_VECTORS)
     (tmp_path / "X.ids.jsonl").unlink()
     (tmp_path / "X.ids.txt").unlink()
-    assert "no list of ids beside it. Way out: write X.ids.txt, an id a line" in refusal(path, config=WITH_VECTORS)
+    assert "no list of ids in its folder. Fix: write X.ids.txt with an id a line" in refusal(path, config=WITH_VECTORS)
 
 
 def test_a_list_with_vectors_of_its_own_is_refused(tmp_path: Path) -> None:
@@ -262,13 +260,13 @@ def test_a_list_with_vectors_of_its_own_is_refused(tmp_path: Path) -> None:
 def test_arrays_that_are_no_embeddings_are_refused(tmp_path: Path, rows: Any, what: str) -> None:
     message = refusal(array(tmp_path, rows), config=WITH_VECTORS)
     assert what in message
-    assert message.endswith("Way out: write it with numpy.save.")
+    assert message.endswith("Fix: write it with numpy.save.")
 
 
 @pytest.mark.parametrize(
     ("damage", "what"),
     [
-        (lambda data: data[:-4], "cut short: it says 2 vectors, and 1 are there"),
+        (lambda data: data[:-4], "truncated: the header states 2 vectors, the file has 1"),
         (lambda data: data[:20], "not a readable .npy file"),
         (lambda data: b"PK" + data, "not a readable .npy file"),
         (lambda data: b"", "not a readable .npy file"),
@@ -281,7 +279,7 @@ def test_damaged_arrays_are_broken_files(tmp_path: Path, damage: Any, what: str)
     path.write_bytes(damage(path.read_bytes()))
     message = refusal(path, config=WITH_VECTORS)
     assert message.startswith(f"{path}:1: {what}"), message
-    assert "the rest of the file is left out" in message
+    assert "the rest of the file is skipped" in message
 
 
 def test_a_pickled_array_is_never_loaded(tmp_path: Path) -> None:
@@ -292,20 +290,20 @@ def test_a_pickled_array_is_never_loaded(tmp_path: Path) -> None:
 
 def test_a_list_of_ids_is_part_of_the_corpus_and_never_written_over(tmp_path: Path) -> None:
     path = array(tmp_path, GOOD)
-    with pytest.raises(ConfigError, match="is part of the corpus; the rows left out need a file of their own"):
+    with pytest.raises(ConfigError, match="is part of the corpus; --rejects needs another file"):
         read_corpus(path, config=WITH_VECTORS, on_error="skip", rejects=tmp_path / "X.ids.txt")
     with pytest.raises(ConfigError, match="is what the result is made from; name another file"):
         check_kept(tmp_path / "X.ids.txt", corpus=read_corpus(path, config=WITH_VECTORS))
 
 
-# --- bad vectors, each in every format that can hold it
+# --- bad vectors, each in every format that can contain it
 
 JSON_ROWS = [
     ("null", 'the vector "vector" is null'),
     ("[]", 'the vector "vector" is empty'),
     ("[0, 0.0]", 'the vector "vector" is all zero, and has no direction'),
     ("[1e-60, 0]", 'the vector "vector" is all zero in float32, and has no direction'),
-    ("[1, 1e30]", 'the vector "vector" holds 1e+30 at position 2, beyond 1e+18'),
+    ("[1, 1e30]", 'the vector "vector" contains 1e+30 at position 2, beyond 1e+18'),
     ("[1, 2, 3]", "the vector has 3 numbers, but that at {path}:1 has 2"),
     ("[1]", "the vector has 1 number, but that at {path}:1 has 2"),
     ("[1, null]", 'the vector "vector" is a list with null at position 2; expected a list of numbers'),
@@ -314,7 +312,7 @@ JSON_ROWS = [
     ("[[1, 2]]", 'the vector "vector" is a list with a list at position 1; expected a list of numbers'),
     ('{"0": 1}', 'the vector "vector" is an object; expected a list of numbers'),
     ("7", 'the vector "vector" is a number; expected a list of numbers'),
-    ("[1, 1" + "0" * 400 + "]", "holds a whole number beyond the range of a 64-bit float"),
+    ("[1, 1" + "0" * 400 + "]", "contains a whole number beyond the range of a 64-bit float"),
 ]
 
 
@@ -334,16 +332,16 @@ def test_a_row_without_the_column_is_refused(tmp_path: Path) -> None:
     )
     table = parquet(tmp_path, pa.array(GOOD))
     message = refusal(table, config=CorpusConfig(vector_column="emb"))
-    assert message.endswith("Way out: pass --vector-column with the name of the column that holds the embeddings.")
+    assert message.endswith("Fix: pass --vector-column with the name of the embedding column.")
 
 
 ARROW_ROWS: list[tuple[list[float | None] | None, str]] = [
     (None, 'the vector "vector" is null'),
     ([], 'the vector "vector" is empty'),
-    ([1.0, NAN], 'the vector "vector" holds NaN at position 2'),
-    ([-INF, 0.0], 'the vector "vector" holds infinity at position 1'),
+    ([1.0, NAN], 'the vector "vector" contains NaN at position 2'),
+    ([-INF, 0.0], 'the vector "vector" contains infinity at position 1'),
     ([0.0, 0.0], 'the vector "vector" is all zero, and has no direction'),
-    ([1.0, None], 'the vector "vector" holds null at position 2'),
+    ([1.0, None], 'the vector "vector" contains null at position 2'),
     ([1.0], "the vector has 1 number, but that at {path}:1 has 2"),
 ]
 
@@ -360,10 +358,10 @@ def test_bad_vectors_in_parquet_are_refused_with_row_and_id(
 @pytest.mark.parametrize(
     ("value", "what"),
     [
-        ([1.0, NAN], "holds NaN at position 2"),
-        ([INF, 1.0], "holds infinity at position 1"),
+        ([1.0, NAN], "contains NaN at position 2"),
+        ([INF, 1.0], "contains infinity at position 1"),
         ([0.0, 0.0], "is all zero, and has no direction"),
-        ([1e300, 0.0], "holds 1e+300 at position 1, beyond 1e+18"),
+        ([1e300, 0.0], "contains 1e+300 at position 1, beyond 1e+18"),
     ],
 )
 def test_bad_vectors_in_arrays_are_refused_with_row_and_id(tmp_path: Path, value: list[float], what: str) -> None:
@@ -384,7 +382,7 @@ def test_lengths_must_agree_across_files(tmp_path: Path) -> None:
     assert f"Y.npy:1: the vector has 2 numbers, but that at {tmp_path / 'X.npy'}:1 has 3" in message
 
 
-# --- documents handed over
+# --- documents from a program
 
 
 def given_documents(*documents: Document, config: CorpusConfig = WITH_VECTORS) -> list[Document]:
@@ -405,7 +403,7 @@ def test_documents_may_hand_over_lists_and_arrays_of_any_type() -> None:
         (None, 'document 2 (id "b"): the vector "vector" is null'),
         (np.ones(3), "the vector has 3 numbers, but that at document 1 has 2"),
         (np.ones((1, 2)), "is an array of type float64 and shape (1, 2)"),
-        (np.array([1.0, NAN]), "holds NaN at position 2"),
+        (np.array([1.0, NAN]), "contains NaN at position 2"),
         (np.zeros(2), "is all zero"),
     ],
 )
@@ -416,7 +414,7 @@ def test_documents_with_bad_vectors_are_refused(vector: Any, what: str) -> None:
 
 
 def test_a_vector_is_refused_where_the_encoder_makes_its_own() -> None:
-    with pytest.raises(CorpusError, match="it comes with a vector, but the recipe's encoder makes its own"):
+    with pytest.raises(CorpusError, match="it has a vector, but the encoder of the recipe computes the vectors"):
         given_documents(Document("a", "text", vector=np.ones(2, np.float32)), config=CorpusConfig())
 
 
@@ -438,10 +436,10 @@ def test_a_file_of_query_vectors_is_read_as_it_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "what"),
     [
-        (np.ones((2, 4)), "holds vectors of 4 numbers; expected 3"),
-        (np.ones((0, 3)), "holds no query; expected at least one row"),
+        (np.ones((2, 4)), "vectors of 4 numbers; expected 3"),
+        (np.ones((0, 3)), "no query; expected at least one row"),
         (np.ones((2, 3), np.int64), "an array of type int64"),
-        (np.array([[1, 1, 1], [1, NAN, 1]]), ':2: the vector "query" holds NaN at position 2'),
+        (np.array([[1, 1, 1], [1, NAN, 1]]), ':2: the vector "query" contains NaN at position 2'),
         (np.zeros((1, 3)), ':1: the vector "query" is all zero'),
     ],
 )

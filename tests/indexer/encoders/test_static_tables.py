@@ -284,7 +284,7 @@ def test_every_row_that_is_one_word_is_found_in_a_text(
         (b"PK\x03\x04", "is a zip archive. Fix: unpack it"),
         (b"\xba\x16\x4f\x2f" + bytes(9), "is fastText's own model"),
         (b"\x80\x04\x95", "is a pickle, which can run code"),
-        (gzip.compress(as_glove(WORDS, VECTORS))[:-12], "the gzip stream is cut short. Fix: fetch the file again"),
+        (gzip.compress(as_glove(WORDS, VECTORS))[:-12], "the gzip stream is truncated. Fix: download the file again"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_said(load: Callable[[bytes], EmbeddingTable], data: bytes, message: str) -> None:
@@ -409,11 +409,7 @@ def test_damaged_files_of_a_folder_are_refused(tmp_path: Path) -> None:
     folder = make_folder(tmp_path / "model", {"embeddings": torch.ones(5, 2)})
     weights, tokenizer = folder / "model.safetensors", folder / "tokenizer.json"
     whole = weights.read_bytes()
-    for data, message in (
-        (whole[:-4], "truncated"),
-        (whole[:20], "as safetensors"),
-        (b"", "as safetensors"),
-    ):
+    for data, message in ((whole[:-4], "truncated"), (whole[:20], "as safetensors"), (b"", "as safetensors")):
         weights.write_bytes(data)
         with pytest.raises(ModelError, match=message):
             load_table(folder)

@@ -1,4 +1,4 @@
-"""Running streams of parts in this process or in several: the same results, and no worker left behind."""
+"""Streams of tasks in this process or in several: the same results, and no worker left running."""
 
 import os
 import signal
@@ -31,7 +31,7 @@ def doubling(worker: int) -> Work:
 
 
 def noting(folder: Path, worker: int) -> Work:
-    """Leaves a file each time it is called, and doubles."""
+    """Write a file at each call, and double."""
     (folder / f"{worker}-{os.getpid()}-{uuid.uuid4().hex}").touch()
     return doubling(worker)
 
@@ -75,7 +75,7 @@ def dying(worker: int) -> Work:
 
 
 def hanging(folder: Path, worker: int) -> Work:
-    """Notes its process and never ends; task 0 alone comes back, once another worker hangs."""
+    """Record its process and never end; only task 0 returns, once another worker hangs."""
 
     def work(tasks: Iterator[int]) -> Iterator[int]:
         for task in tasks:
@@ -91,7 +91,7 @@ def hanging(folder: Path, worker: int) -> Work:
 
 
 def reading_ahead(worker: int) -> Work:
-    """Gives the result of a task only once it has the two after it, as a pipeline of three stages does."""
+    """Yield the result of a task only after receiving the next two, like a pipeline of three stages."""
 
     def work(tasks: Iterator[int]) -> Iterator[int]:
         held: list[int] = []
@@ -105,7 +105,7 @@ def reading_ahead(worker: int) -> Work:
 
 
 def counting(worker: int) -> Work:
-    """Takes all that is there before it gives anything; says for each task how many it had then."""
+    """Receive all tasks before the first result; the result is their number at each task."""
 
     def work(tasks: Iterator[int]) -> Iterator[int]:
         first = list(islice(tasks, IN_FLIGHT))
@@ -117,18 +117,18 @@ def counting(worker: int) -> Work:
 
 
 def large(worker: int) -> Callable[[Iterator[bytes]], Iterator[bytes]]:
-    """Gives back more than a pipe holds before it takes the next task."""
+    """Return more than a pipe can buffer before receiving the next task."""
     return lambda tasks: (2 * task for task in tasks)
 
 
 def noted(folder: Path) -> list[int]:
-    """Processes that `hanging` runs in."""
+    """Return the processes in which `hanging` runs."""
     return [int(entry.name) for entry in folder.iterdir()]
 
 
 def has_ended(process: int) -> bool:
     try:
-        return bool(psutil.Process(process).status() == psutil.STATUS_ZOMBIE)  # nobody may be there to reap it
+        return bool(psutil.Process(process).status() == psutil.STATUS_ZOMBIE)  # it may have no parent to reap it
     except psutil.NoSuchProcess:
         return True
 
@@ -257,7 +257,7 @@ def test_an_interrupt_of_the_whole_group_is_the_parents_alone(tmp_path: Path) ->
         wait_until(lambda: len(noted(tmp_path)) == 2)
         os.killpg(parent.pid, signal.SIGINT)
         assert parent.stderr is not None
-        assert parent.stderr.read() == b""  # no worker says anything
+        assert parent.stderr.read() == b""  # no worker prints anything
         assert parent.wait() == 130
     assert all(has_ended(process) for process in noted(tmp_path))
 
@@ -298,7 +298,7 @@ print(sorted(run_tasks(doubling, [1, 2, 3], WorkerPool(2))))
 @pytest.mark.check
 @pytest.mark.parametrize("script", [UNGUARDED, UNGUARDED_TASKS])
 def test_a_script_needs_no_guard(script: str, tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
-    """Workers do not import it."""
+    """Workers do not import this script."""
     path = tmp_path / "script.py"
     path.write_text(script.format(model=tiny_model("bert"), folder=tmp_path))
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

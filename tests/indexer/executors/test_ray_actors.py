@@ -1,4 +1,4 @@
-"""Workers as Ray actors: what an actor does with calls in any order, and the same laws as processes have."""
+"""Workers as Ray actors: an actor with calls in any order, and the same laws as for processes."""
 
 import os
 import random
@@ -37,7 +37,7 @@ TWO = WorkerPool(2, "ray")
 
 
 def answers(actor: Any, calls: list[tuple[int, int]], flushes: list[int]) -> dict[int, Any]:
-    """What an actor answers to calls (number, task) that come in this order, and to flushes amid them."""
+    """Return an actor's answers to calls (number, task) in this order, and to flushes among them."""
     with ThreadPoolExecutor(len(calls) + 1) as callers:
         begun: dict[int, Future[Any]] = {}
         for number, task in calls:
@@ -61,7 +61,7 @@ def test_calls_may_overtake_each_other(work: Any, seed: int) -> None:
 
 
 def test_a_flush_gives_what_waits_for_more() -> None:
-    """And the next task begins another stream."""
+    """The next task then begins another stream."""
     actor = ray_actors._Actor(reading_ahead, 0)
     for number in (1, 2, 3):
         assert answers_one(actor, number) == (2 * number, None)
@@ -90,7 +90,7 @@ def test_without_the_package_the_way_out_is_named(monkeypatch: pytest.MonkeyPatc
 
 
 def test_who_may_have_the_wrong_token_is_told_about_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ray says no more than this of a cluster that refuses the token."""
+    """Ray's only message about a cluster that rejects the token."""
 
     def init(**_: object) -> None:
         raise ConnectionError("Failed to connect to Ray cluster at 10.0.0.5:6379")
@@ -107,7 +107,7 @@ def test_who_may_have_the_wrong_token_is_told_about_tokens(monkeypatch: pytest.M
 
 def test_nobody_listening_is_no_matter_of_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False))
-    with pytest.raises(MachineError, match=r"refused\)\. Start one with: ray start --head") as error:
+    with pytest.raises(MachineError, match=r"refused\)\. Fix: start one with ray start --head") as error:
         ray_actors.connect(f"127.0.0.1:{free_port()}")
     assert "token" not in str(error.value)
 
@@ -164,7 +164,7 @@ class TestCluster:
             list(run_tasks(doubling, [1, 2], WorkerPool(2, "ray", gpus_per_worker=100)))
 
 
-UNWANTED = "If the cluster asks for no token, set RAY_AUTH_MODE to disabled|asks for none, set RAY_AUTH_MODE=disabled"
+UNWANTED = "If the cluster requires no token, set RAY_AUTH_MODE to disabled|otherwise set RAY_AUTH_MODE=disabled"
 CLIENT = """
 import sys
 from indexer.errors import MachineError
@@ -179,7 +179,7 @@ except MachineError as error:
 
 @pytest.fixture(scope="module")
 def head() -> Iterator[tuple[str, dict[str, str]]]:
-    """A cluster as `ray start --head` makes it for a user without a token: its address, and that user's environment."""
+    """A cluster of `ray start --head` by a user without a token: its address, and that user's environment."""
     folder = Path(tempfile.mkdtemp(prefix="ray-"))  # paths of sockets are short
     home = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     home |= {"HOME": str(folder), "PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0"}
@@ -211,17 +211,17 @@ def said_by_client(address: str, environment: dict[str, str]) -> str:
 
 @pytest.mark.check  # starting Ray
 class TestAddress:
-    """A cluster that somebody else has started."""
+    """A cluster that was started by another user."""
 
     def test_a_cluster_without_tokens_is_reached_by_its_address(self, head: tuple[str, dict[str, str]]) -> None:
         address, home = head
         assert said_by_client(address, home) == "[0, 2, 4, 6]\n"
 
     def test_a_token_that_is_here_is_brought_along(self, head: tuple[str, dict[str, str]]) -> None:
-        """The same decision as `ray start` makes."""
+        """`ray start` decides in the same way."""
         address, home = head
         said = said_by_client(address, home | {"RAY_AUTH_TOKEN": "0" * 32})
-        assert re.search(UNWANTED, said), said  # this one asks for none; Ray finds out as it connects, or later
+        assert re.search(UNWANTED, said), said  # the cluster requires none; Ray notices at the connection or later
 
     def test_a_mode_that_is_not_the_clusters_is_named(self, head: tuple[str, dict[str, str]]) -> None:
         address, home = head
@@ -233,7 +233,7 @@ class TestAddress:
 
 
 def running_until_killed(worker: int) -> Work:
-    """The first result comes back, and no other."""
+    """Only the first result arrives."""
 
     def work(tasks: Iterator[int]) -> Iterator[int]:
         yield next(tasks)
@@ -242,7 +242,7 @@ def running_until_killed(worker: int) -> Work:
     return work
 
 
-TOO_BUSY = "Try again when the machine is less busy"  # Ray takes 30 seconds to start, or gives up
+TOO_BUSY = "try again when the machine is less busy"  # Ray takes 30 seconds to start, or gives up
 LOSES_ITS_NODE = """
 import sys
 import psutil

@@ -1,4 +1,4 @@
-"""Dealing out tasks: one result a task whoever dies, and what no worker survives is found."""
+"""Scheduling of tasks: one result a task even if workers die, and deadly tasks are found."""
 
 import random
 from collections import Counter
@@ -18,7 +18,7 @@ Work = Callable[[Iterator[int]], Iterator[int]]
 
 
 def squaring(deadly: set[int], worker: int) -> Work:
-    """Squares; dies of some tasks."""
+    """Square the tasks; some are deadly."""
 
     def work(tasks: Iterator[int]) -> Iterator[int]:
         for task in tasks:
@@ -48,14 +48,14 @@ def test_each_task_has_one_result_unless_it_kills_all_its_workers(
     try:
         assert sorted(run(fleet, range(count), workers, lost, tries)) == expected
         assert sorted(lost) == sorted(deadly)
-    except MachineError:  # several tasks were lost and nothing ever came back: it is the machine
+    except MachineError:  # several lost tasks and no result: a fault of the machine
         assert len(deadly) > tries > 1
     assert all(worker.is_closed for worker in fleet.started)
 
 
 @given(st.integers(1, 30), st.integers(1, 5), SEEDS)
 def test_random_deaths_cost_no_task_its_result(count: int, workers: int, seed: int) -> None:
-    """Now and then a worker dies whatever it does; three times on one task alone is not now and then."""
+    """A worker can die at any task; a task that kills three workers alone is deadly."""
     choice = random.Random(seed)
     deaths = Counter[int]()
 
@@ -108,7 +108,7 @@ def full_disk(full: set[int], error: Exception, worker: int) -> Work:
 
 def test_a_worker_whose_disk_is_full_leaves_its_tasks_to_the_others() -> None:
     fleet = LocalFleet(partial(full_disk, {1}, StoreError("/scratch: the disk is full.")), random.Random(1).randrange)
-    with pytest.warns(UserWarning, match="worker 1 has stopped, and the others do its part: /scratch"):
+    with pytest.warns(UserWarning, match="worker 1 has stopped, and the others do its tasks: /scratch"):
         assert sorted(run(fleet, range(12), 3)) == list(range(12))
 
 
@@ -128,7 +128,7 @@ def test_what_another_worker_would_raise_too_is_raised_at_once(error: Exception)
 
 @pytest.mark.parametrize(("tasks", "workers"), [(4, 2), (6, 2), (7, 3), (3, 3)])
 def test_a_few_tasks_are_spread_over_all(tasks: int, workers: int) -> None:
-    """The first that is ready does not take them all."""
+    """The first ready worker does not get all tasks."""
     done = Counter[int]()
 
     def prepare(worker: int) -> Work:

@@ -100,7 +100,7 @@ def test_one_direction_is_removed_after_sif_unless_the_recipe_says_otherwise(
 
 @pytest.mark.parametrize("changes", [{"dim": 3}, {"shrinkage": 0.5}, {"remove": 1}])
 def test_other_kinds_refuse_what_only_whitening_has(changes: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match='kind is "flow", which has nothing for'):
+    with pytest.raises(ConfigError, match='kind is "flow", which does not use'):
         WhiteningConfig(kind="flow", **changes)
 
 
@@ -204,9 +204,9 @@ def test_poolings_of_tokens_are_computed_by_torch_whatever_is_installed(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"pooling": "sbert-wk"}, "weighs layers by one another"),
-        ({"pooling": "sif", "precision": "int8"}, "not computed in int8"),
-        ({"kind": "vectors", "pooling": "latte-mix"}, "embeddings are there already"),
+        ({"pooling": "sbert-wk"}, "which compares layers"),
+        ({"pooling": "sif", "precision": "int8"}, "which int8 does not support"),
+        ({"kind": "vectors", "pooling": "latte-mix"}, "the corpus brings the embeddings"),
     ],
 )
 def test_encoders_that_cannot_be_are_refused(changes: dict[str, Any], message: str) -> None:

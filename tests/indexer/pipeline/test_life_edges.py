@@ -380,16 +380,16 @@ def test_an_addition_that_does_not_fit_names_file_and_line_and_can_be_left_out(i
     with pytest.raises(CorpusError) as caught:
         add_documents(read_corpus(path), index)
     assert str(caught.value) == (
-        f'{path}:2: metadata column "year" holds text at {path}:2, but whole numbers in the index (id "y"). Way out: '
-        "give the row as the index has the others, or build the index anew by other column rules, or pass --on-error "
-        "skip to leave such rows out and list them."
+        f'{path}:2: metadata column "year" contains text at {path}:2, but whole numbers in the index (id "y"). Fix: '
+        "give the row the columns and types of the index, or rebuild the index with other column rules, or pass "
+        "--on-error skip to skip and list such rows."
     )
     assert load_manifest(index).generation == before
     assert add_documents(read_corpus(path, on_error="skip"), index).added == 1
-    with pytest.raises(CorpusError, match=r"document 1 .* but whole numbers in the index\. Way out: give the row as"):
+    with pytest.raises(CorpusError, match=r"document 1 .* but whole numbers in the index\. Fix: give the row the"):
         add_documents([Document("z", "text", metadata={"year": "soon"})], index)
     (tmp_path / "columns.csv").write_text("id,body\nz,text\n")
-    with pytest.raises(CorpusError, match=r"columns\.csv: no text column .* Way out: give the row as the index has"):
+    with pytest.raises(CorpusError, match=r"columns\.csv: no text column .* Fix: give the row the columns"):
         add_documents(read_corpus(tmp_path / "columns.csv"), index)
 
 
@@ -410,7 +410,7 @@ def test_cells_are_read_as_the_types_that_the_index_has(tiny_config: BuildConfig
     assert documents["d"].metadata == {"n": 2.5, "price": 7.0}
     assert add_documents(read_corpus(table), index).unchanged == 3
     table.write_text("id,text,n\ne,stars,many\n")
-    with pytest.raises(CorpusError, match=r'new\.csv:2: column "n" holds "many", which cannot be read as'):
+    with pytest.raises(CorpusError, match=r'new\.csv:2: column "n" contains "many", which cannot be read as'):
         add_documents(read_corpus(table), index)
 
 

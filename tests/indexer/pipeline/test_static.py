@@ -128,9 +128,9 @@ def test_the_identity_is_the_table_and_the_settings_not_its_name(table: Path) ->
     [
         ({"pooling": "cls"}, "no [CLS] state"),
         ({"pooling": "sbert-wk", "layers": (0, 1)}, "no [CLS] state and no layers"),
-        ({"layers": (1,)}, "a static table has no layers"),
-        ({"precision": "int8"}, "looked up in float32"),
-        ({"model": EncoderConfig.model}, "does not name a table"),
+        ({"layers": (1,)}, "but static tables have none"),
+        ({"precision": "int8"}, "a static table is float32"),
+        ({"model": EncoderConfig.model}, "is not a table"),
     ],
 )
 def test_settings_that_a_table_cannot_follow_are_refused(settings: dict[str, Any], message: str) -> None:

@@ -329,8 +329,11 @@ def test_an_index_of_given_embeddings_verifies_and_damage_is_found(tmp_path: Pat
         ({"chunk": {"tokens": 64}}, "chunk.tokens is 64"),
         ({"whitening": {"query_sample": "queries.txt"}}, 'whitening.query_sample is "queries.txt"'),
         ({"index": {"queries": "queries.txt"}}, 'index.queries is "queries.txt"'),
-        ({"corpus": {"vector_column": "body", "text_column": "body"}}, 'corpus.vector_column is "body", a column'),
-        ({"corpus": {"drop": ["vector"], "vector_column": "vector"}}, 'corpus.vector_column is "vector", a column'),
+        ({"corpus": {"vector_column": "body", "text_column": "body"}}, 'corpus.vector_column is "body", which is also'),
+        (
+            {"corpus": {"drop": ["vector"], "vector_column": "vector"}},
+            'corpus.vector_column is "vector", which is also',
+        ),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(change: dict[str, dict[str, Any]], what: str) -> None:

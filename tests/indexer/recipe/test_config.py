@@ -1,4 +1,4 @@
-"""Settings: what a recipe may say, what is refused and with which words."""
+"""Settings of a recipe: the valid ones, and the errors for others."""
 
 import dataclasses
 import json
@@ -54,7 +54,7 @@ CONFIGS = st.builds(
 
 
 def refusal(section: str, key: str, value: Any) -> str:
-    """The message about one setting of a recipe."""
+    """Return the error for one setting of a recipe."""
     with pytest.raises(ConfigError) as caught:
         BuildConfig.from_dict({section: {key: value}})
     return str(caught.value)
@@ -295,14 +295,14 @@ def test_run_options_out_of_range_are_refused(option: str, value: int) -> None:
 @pytest.mark.parametrize("count", [-3.0, float("nan"), float("inf")])
 def test_a_number_of_gpus_that_there_cannot_be_is_refused(count: float) -> None:
     for options in (RunOptions, WorkerPool):
-        with pytest.raises(ConfigError, match=f"^gpus_per_worker is {count}; expected a number from 0 on"):
+        with pytest.raises(ConfigError, match=f"^gpus_per_worker is {count}; expected 0 or more"):
             options(executor="ray", gpus_per_worker=count)
 
 
 @pytest.mark.parametrize("setting", [{"ray_address": "auto"}, {"gpus_per_worker": 0.5}])
 @pytest.mark.parametrize("executor", ["auto", "processes"])
 def test_settings_of_rays_workers_are_refused_without_ray(setting: dict[str, Any], executor: Any) -> None:
-    """They would go unheeded, and so many processes of this machine start."""
+    """They would be ignored, and as many processes would start on this machine."""
     for options in (RunOptions, WorkerPool):
         with pytest.raises(ConfigError, match=rf'{next(iter(setting))} is .* executor is "{executor}".*--executor ray'):
             options(workers=16, executor=executor, **setting)
@@ -370,7 +370,7 @@ def test_files_of_queries_that_a_recipe_names_are_regular_ones(tmp_path: Path) -
 
 @pytest.mark.parametrize("setting", ["dim=8", "shrinkage=0.1"])
 def test_settings_without_effect_are_refused(setting: str) -> None:
-    with pytest.raises(ConfigError, match="nothing for whitening"):
+    with pytest.raises(ConfigError, match="does not use whitening"):
         BuildConfig().with_overrides(["whitening.strength=none", f"whitening.{setting}"])
 
 
@@ -404,7 +404,7 @@ def test_recipes_that_name_settings_of_papers_in_their_former_places_load(tmp_pa
 
 
 def test_settings_of_papers_in_an_old_manifest_are_read_where_they_are_used() -> None:
-    """Manifests had every setting of every paper."""
+    """Manifests contained every setting of every paper."""
     old = BuildConfig().to_dict()
     old["encoder"] |= {"sif_a": 0.001, "latte_mix": {"dims": 8}}
     old["whitening"] |= {"flow": {"seed": 3}}

@@ -1,4 +1,4 @@
-"""Recipes by name: those of `configs/` come with the package."""
+"""Recipes by name: the package ships those of `configs/`."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""A call in a process of its own: its result, its errors, its death, and that nothing of it stays."""
+"""A call in a child process: its result, its errors, its death, and nothing left behind."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def loaded(module: str) -> list[object]:
-    """Import a module; returns whether it is there now, and which process this is."""
+    """Import a module; return whether it is loaded, and the process id."""
     __import__(module)
     print("what a library says on its standard output")
     return [module in sys.modules, os.getpid()]
@@ -61,7 +61,7 @@ def test_any_other_failure_says_which_task_and_why() -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "why"), [(signal.SIGKILL, "SIGKILL, as .* memory runs out"), (signal.SIGTERM, "SIGTERM")]
+    ("number", "why"), [(signal.SIGKILL, "SIGKILL, probably out of memory"), (signal.SIGTERM, "SIGTERM")]
 )
 def test_a_killed_process_is_an_error_of_the_machine(number: int, why: str) -> None:
     with pytest.raises(MachineError, match=f"process for dying was ended by the signal {why}"):

@@ -10,7 +10,7 @@ from indexer.system.threads import available_cores
 
 
 def machine(root: Path, group: str, files: dict[str, str]) -> Path:
-    """A root with the control group of this process, and files below /sys/fs/cgroup."""
+    """Make a root with the control group of this process, and files below /sys/fs/cgroup."""
     for name, text in {
         "proc/self/cgroup": group,
         **{f"sys/fs/cgroup/{name}": text for name, text in files.items()},

@@ -1,4 +1,4 @@
-"""What the system tells of the processor."""
+"""The description of the processor."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Only regular files are opened by name: whatever would hang or never end is refused at once."""
+"""Only regular files are opened by name: anything that would hang or never end is an error at once."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""Work in overlapping stages: order, what is held at once, and errors as they are, whichever stage they come from."""
+"""Overlapping stages: order, items in memory, and unchanged errors of any stage."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -34,7 +34,7 @@ def test_results_come_ordered_map(count: int) -> None:
 
 
 def test_one_is_read_ahead_and_one_written_behind() -> None:
-    """While 1 is worked on, 2 is read and 0 is written: each waits for the others, so in turns it would never end."""
+    """While 1 is processed, 2 is read and 0 is written: each waits for the others, so sequential work would hang."""
     together = threading.Barrier(3, timeout=60)
 
     def read(item: int) -> int:
@@ -64,7 +64,7 @@ def test_at_most_three_items_are_under_way() -> None:
             yield item
 
     for done in pipelined(items(), nothing, work, nothing):
-        assert len(drawn) - done // 10 <= 4  # the one just finished, and three
+        assert len(drawn) - done // 10 <= 4  # the finished item, and three
 
 
 def test_work_runs_in_the_thread_that_iterates_and_items_are_drawn_there() -> None:
@@ -99,7 +99,7 @@ def test_work_that_waits_hears_of_a_failed_write() -> None:
     def waiting(item: int, check: Check) -> int:
         if item == 1:
             assert failed.wait(60)
-            for _ in range(10_000_000):  # until the failure is heard of, which takes a few turns
+            for _ in range(10_000_000):  # until the failure arrives, after a few rounds
                 check()
         return item
 

@@ -1,4 +1,4 @@
-"""What is a URL, what is a path, and what is neither: nothing mistyped becomes a path silently."""
+"""URLs, paths and neither: no mistyped URL silently becomes a path."""
 
 import errno
 import hashlib
@@ -48,14 +48,16 @@ def test_a_url_of_a_file_is_its_path() -> None:
 def test_other_schemes_are_refused_with_those_there_are(text: str) -> None:
     for path in (text, Path(text)):
         for asks in (url_of, read_corpus, lambda path: named_path(path, "the index")):
-            with pytest.raises(ConfigError, match=r"expected s3://, gs://, az:// or file:///, or a path\. Correct"):
+            with pytest.raises(
+                ConfigError, match=r"expected s3://, gs://, az:// or file:///, or a path\. Fix: correct"
+            ):
                 asks(path)
     assert os.listdir() == []
 
 
 @pytest.mark.parametrize("text", ["https://host/x.jsonl", "http:/host/x", "HTTPS://host/x"])
 def test_what_is_on_the_web_is_to_be_downloaded(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"Download the file first"):
+    with pytest.raises(ConfigError, match=r"Fix: download the file first"):
         read_corpus(text)
 
 
@@ -69,7 +71,7 @@ def test_a_folder_with_such_a_name_is_a_folder() -> None:
 
 @pytest.mark.parametrize("text", ["s3://bucket/.", "s3://bucket/a/..", "s3://bucket/../a", "gs://b/./a", "s3://.."])
 def test_dots_are_no_names_in_a_url(text: str) -> None:
-    with pytest.raises(ConfigError, match=r'has "\.\.?" for a name'):
+    with pytest.raises(ConfigError, match=r'contains "\.\.?", which has no meaning'):
         named_path(text, "the index")
 
 
@@ -84,7 +86,7 @@ def test_the_url_of_a_mirror_folder_is_written_again_where_it_was_damaged(damage
     marker = remote_folder() / hashlib.sha256(url.encode()).hexdigest()[:20] / "url"
     marker.parent.mkdir(parents=True)
     marker.write_bytes(damage)
-    with pytest.raises(StoreError, match=r"the cache of an index in object storage.*missing or damaged\. Fix: name"):
+    with pytest.raises(StoreError, match=r"the cache of an index in object storage.*missing or damaged\. Fix: use"):
         mirrored(marker.with_name("index"))  # never a local folder
     folder = named_path(url, "the index")
     assert mirrored(folder / "manifests") == (folder, url, "manifests")

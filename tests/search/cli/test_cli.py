@@ -199,7 +199,7 @@ def test_an_over_long_query_is_said(index: Path) -> None:
         (["inspect", "{tmp}"], 1, "not an index"),
         (["verify", "{tmp}"], 1, "not an index"),
         (["convert", "{tmp}/nothing", "-o", "{tmp}/new"], 1, "nothing"),
-        (["demo-corpus", "-o", "{corpus}"], 1, "is already there; name another file, or pass --force"),
+        (["demo-corpus", "-o", "{corpus}"], 1, "already exists. Fix: choose another file, or pass --force"),
         (["qeury"], 2, "No such command 'qeury'. Did you mean 'query'?"),
         (["evaluate", "recal", "{index}"], 2, "Did you mean 'recall'?"),
         (["query", "{index}", "x", "--grup-by", "year"], 2, "Did you mean '--group-by'?"),

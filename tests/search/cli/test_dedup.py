@@ -175,7 +175,7 @@ def test_ann_prints_the_recall_it_measured(index: Path) -> None:
         (["--threshold", "0.9", "--backend", "torch"], "--backend is for a corpus"),
         (["--threshold", "0.9", "--device", "mps"], "found on cpu or cuda"),
         (["--threshold", "0.9", "--against", "missing"], "missing"),
-        (["--threshold", "0.9", "-o", "."], "name a file"),
+        (["--threshold", "0.9", "-o", "."], "expected a file"),
         (["--threshold", "0.9", "--kept", "kept.xyz"], "kept.xyz"),
         (["--threshold", "0.9", "--against", "missing", "-o", "d.txt"], "expected .parquet"),  # before any work
         (["--threshold", "0.9", "--from-pairs", "missing.parquet"], "missing.parquet"),

@@ -142,9 +142,9 @@ def test_the_written_file_is_a_corpus(
 def test_a_target_that_cannot_be_written_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     make_library(monkeypatch, tmp_path, {"a.py": b'"""A."""'})
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(ConfigError, match=r"-o .* cannot be made, for .*file is a file"):
+    with pytest.raises(ConfigError, match=r"-o .* cannot be created: .*file is a file"):
         write_stdlib_corpus(tmp_path / "file" / "stdlib.jsonl")
-    with pytest.raises(ExistsError, match=r"-o .* is already there"):
+    with pytest.raises(ExistsError, match=r"-o .* already exists"):
         write_stdlib_corpus(tmp_path / "file")
     assert (tmp_path / "file").read_text() == "mine"
     assert write_stdlib_corpus(tmp_path / "file", force=True) == 1

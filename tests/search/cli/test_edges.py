@@ -44,7 +44,7 @@ def test_an_index_may_be_the_folder_one_is_in(index: Path, monkeypatch: pytest.M
     assert json.loads((index.parent / "index.add.rejects.jsonl").read_text())["id"] == "bad"
     done = isotrope("export", ".", "--to", "faiss", "-o", ".")
     assert done.returncode == 1
-    assert "is a folder; name a file" in done.stderr
+    assert "is a folder; expected a file" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def test_every_kind_says_what_it_wrote(kind: str, files: list[str] | None, index
     root = tmp_path / "out" if kind == "sentence-transformers" else tmp_path
     assert said["files"] == {name: (root / name).stat().st_size for name in said["files"]}
     assert files is None or sorted(said["files"]) == files
-    with pytest.raises(ExistsError, match="is already there"):
+    with pytest.raises(ExistsError, match="already exists"):
         CliRunner().invoke(cli, call, catch_exceptions=False)
     if kind != "sentence-transformers":  # files are replaced where that is asked for, folders never
         done = CliRunner().invoke(cli, [*call, "--force"], catch_exceptions=False)

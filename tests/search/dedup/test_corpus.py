@@ -59,7 +59,7 @@ def wrong(tmp_path: Path, source: Path) -> dict[str, tuple[DedupFiles, str]]:
         "no format": (DedupFiles(kept=tmp_path / "kept.xyz"), "unknown type of file"),
         "two to one": (DedupFiles(tmp_path / "same.jsonl", tmp_path / "same.jsonl"), "same"),
         "a floor alone": (DedupFiles(pairs=PairFiles(floor=0.5)), "--save-pairs"),
-        "a folder": (DedupFiles(duplicates=tmp_path), "name a file"),
+        "a folder": (DedupFiles(duplicates=tmp_path), "expected a file"),
     }
 
 

@@ -397,9 +397,9 @@ def test_places_that_can_be_written_are_left_as_they_are(tmp_path: Path) -> None
 def test_places_that_cannot_be_written_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "file"
     file.touch()
-    with pytest.raises(ConfigError, match=rf"-o {tmp_path} is a folder; name a file"):
+    with pytest.raises(ConfigError, match=rf"-o {tmp_path} is a folder; expected a file"):
         check_output(tmp_path)
-    with pytest.raises(ConfigError, match=rf"-o {file}/deep/r.json cannot be made, for {file} is a file"):
+    with pytest.raises(ConfigError, match=rf"-o {file}/deep/r.json cannot be created: {file} is a file"):
         check_output(file / "deep" / "r.json")
     with pytest.raises(ConfigError, match=rf"--cache {file} is a file"):
         check_cache(file)
@@ -445,11 +445,11 @@ def test_commands_refuse_a_place_before_they_read_or_encode(command: tuple[str, 
     name, source = command
     words: list[str | Path] = [*(["evaluate"] if name != "report" else []), name, index.parent / source]
     done = isotrope(*words, "-o", index.parent)
-    assert (done.returncode, done.stderr) == (1, f"error: -o {index.parent} is a folder; name a file.\n")
+    assert (done.returncode, done.stderr) == (1, f"error: -o {index.parent} is a folder; expected a file.\n")
     if name not in ("recall", "report"):
         (index.parent / "file").touch()
         done = isotrope(*words, "--cache", index.parent / "file" / "cache")
-        assert "is a file; expected a place where a folder is or can be" in done.stderr
+        assert "is a file; expected a path in a folder that exists or can be created" in done.stderr
 
 
 def test_more_directions_than_the_encoder_gives_are_refused_unless_nothing_is_fitted(tiny_config: BuildConfig) -> None:

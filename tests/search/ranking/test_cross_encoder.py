@@ -205,8 +205,8 @@ def test_an_activation_that_is_not_known_is_refused(tmp_path: Path) -> None:
         ({"model": "m", "depth": 0}, "rerank.depth is 0; expected 1 to 1,000."),
         ({"model": "m", "depth": 1001}, "rerank.depth is 1001; expected 1 to 1,000."),
         ({"model": "m", "max_length": -1}, "rerank.max_length is -1; expected 0"),
-        ({"model": "m", "sha256": "abc"}, 'rerank.sha256 is "abc"; expected 64 hexadecimal digits'),
-        ({"sha256": "0" * 64}, 'rerank.sha256 is that of a model, but rerank.model is ""'),
+        ({"model": "m", "sha256": "abc"}, 'rerank.sha256 is "abc"; expected 64 hex digits'),
+        ({"sha256": "0" * 64}, 'rerank.sha256 is set, but rerank.model is ""'),
         ({"model": "m", "precision": "int8"}, 'rerank.precision is "int8"; expected "float32" or "bfloat16".'),
     ],
 )

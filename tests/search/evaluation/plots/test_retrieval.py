@@ -357,7 +357,7 @@ def test_what_cannot_be_written_is_refused_before_anything_is_measured(
     with pytest.raises(ConfigError, match=r"expected a file that ends in \.png, \.svg, \.pdf"):
         check_plot(tmp_path / "a.jpg")
     (tmp_path / "folder.svg").mkdir()
-    with pytest.raises(ConfigError, match="is a folder; name a file"):
+    with pytest.raises(ConfigError, match="is a folder; expected a file"):
         check_plot(tmp_path / "folder.svg")
     check_plot(tmp_path / "new/a.svg")
     assert (tmp_path / "new").is_dir()

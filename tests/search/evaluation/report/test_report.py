@@ -322,7 +322,7 @@ def test_a_page_that_cannot_be_written_shows_before_measuring(
     built: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr("search.evaluation.report.page.measure_statistics")
-    with pytest.raises(ConfigError, match="is a folder; name a file"):
+    with pytest.raises(ConfigError, match="is a folder; expected a file"):
         write_report(SearchEngine(built()), tmp_path)
 
 

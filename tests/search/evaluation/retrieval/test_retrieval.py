@@ -229,11 +229,11 @@ def test_files_of_an_evaluation_are_overwritten_only_by_force(folder: Path, inde
     for task in tasks:
         evaluated(folder, index, **task)
         before = snapshot(tmp_path)
-        with pytest.raises(ExistsError, match="is already there"):
+        with pytest.raises(ExistsError, match="already exists"):
             evaluated(folder, index, **task)
         evaluated(folder, index, **task, force=True)
         assert snapshot(tmp_path) == before
-    with pytest.raises(ConfigError, match="lies inside the index"):
+    with pytest.raises(ConfigError, match="is inside the index"):
         evaluated(folder, index, run=index / "segments", force=True)
     with pytest.raises(ConfigError, match=r"is part of .*, which is read"):
         evaluated(folder, index, per_query=folder / "qrels/test.tsv", force=True)
@@ -353,7 +353,7 @@ def test_a_place_that_cannot_be_written_shows_before_encoding(
 
 
 def test_the_table_of_queries_is_a_file(cli: Cli, tmp_path: Path) -> None:
-    assert "is a folder; name a file" in cli("--per-query", tmp_path).stderr
+    assert "is a folder; expected a file" in cli("--per-query", tmp_path).stderr
 
 
 def test_a_folder_that_is_not_there_is_refused(cli: Cli) -> None:
