@@ -193,9 +193,9 @@ def test_embeddings_with_their_texts_are_asked_as_the_texts_are(engine: SearchEn
     assert engine.search_vectors(raw, 4, QUERIES, hybrid=True) == engine.search_many(QUERIES, 4, hybrid=True)
     with pytest.raises(ConfigError, match="hybrid search needs the text"):
         engine.search_vectors(raw, hybrid=True)
-    with pytest.raises(ConfigError, match="1 texts for 4 embeddings; expected one for each"):
+    with pytest.raises(ConfigError, match="1 texts for 4 embeddings; expected one per embedding"):
         engine.search_vectors(raw, texts=QUERIES[:1])
-    with pytest.raises(ConfigError, match="1 lengths for 4 embeddings; expected one for each"):
+    with pytest.raises(ConfigError, match="1 lengths for 4 embeddings; expected one per embedding"):
         engine.search_vectors(raw, texts=QUERIES, lengths=[3], hybrid=True)
     with pytest.raises(ConfigError, match="query 1 is blank"):
         engine.search_vectors(raw[:1], texts=[" "])
@@ -210,7 +210,7 @@ def test_documents_of_its_own_for_each_query_are_ranked_as_behind_a_filter(engin
             (expected,) = engine.rank([query], asked, where=f"{where} AND {asked.where or 'TRUE'}")
             assert [(one.document, one.row) for one in answer] == [(one.document, one.row) for one in expected]
             assert [one.score for one in answer] == pytest.approx([one.score for one in expected], abs=1e-5)
-    with pytest.raises(ConfigError, match="1 candidates for 4 queries; expected some for each"):
+    with pytest.raises(ConfigError, match="1 candidates for 4 queries; expected one list per query"):
         engine.rank_among(QUERIES, [["d1"]])
     with pytest.raises(
         ConfigError, match=r"candidates is one string; expected a list of strings\. Give a list for each"

@@ -45,7 +45,7 @@ ERRORS = _faults(*_FAULTS)
 _READING = _faults(401, 403, 429, 503, 504)
 _ADMIN = _faults(401, 403, 408, 413, 503)
 NOT_FOUND: dict[int | str, dict[str, Any]] = {
-    404: {"model": ErrorResponse, "description": "the index holds no document with that id"}
+    404: {"model": ErrorResponse, "description": "the index contains no document with this id"}
 }
 
 
@@ -80,7 +80,7 @@ def search_routes(service: SearchService) -> APIRouter:
     ) -> Response:
         """One document, whose id no path could hold: "..", or one with a line break.
 
-        With `optional`, the answer is null if the index holds no document with that id, instead of a 404.
+        With `optional`, the answer is null if the index contains no document with this id, instead of a 404.
         """
         try:
             return await document(id, share)

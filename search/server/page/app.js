@@ -320,7 +320,7 @@ function showSheet() {
     link: toAddress({ ...question, doc: id }),
     like,
     close: closeDocument,
-    failed: (error) => (error.status === 404 ? "The index holds no document with this id." : failureText(error)),
+    failed: (error) => (error.status === 404 ? "The index contains no document with this id." : failureText(error)),
   });
 }
 

@@ -117,7 +117,7 @@ def test_a_mistake_is_told_with_the_way_out(library: Path) -> None:
                 {"query": "bread", "filter": "x"},
                 'there is no argument "filter"; expected query, like, k, where, group_by',
             ),
-            ({"like": "bred"}, 'library: holds no document with id "bred" (did you mean "bread"?)'),
+            ({"like": "bred"}, 'library: contains no document with id "bred" (did you mean "bread"?)'),
             ({"like": "bread", "hybrid": True}, "hybrid"),
             ({"query": "bread", "fold": 2}, "fold: Input should be less than or equal to 1"),
             ({"query": "bread", "fold": 0.49}, "fold: Input should be greater than or equal to 0.5"),

@@ -116,7 +116,7 @@ def test_a_query_that_was_cut_says_so(server: LiveServer) -> None:
         ({"query": "a", "group_by": "yaer"}, 422, 'did you mean "year"?'),
         ({"query": "a", "hybrid": True, "min_score": 0.5}, 422, "do not go together"),
         ({"like": "d1", "hybrid": True}, 422, "compares words"),
-        ({"like": "d11"}, 404, 'tests: holds no document with id "d11" (did you mean "d1"?)'),
+        ({"like": "d11"}, 404, 'tests: contains no document with id "d11" (did you mean "d1"?)'),
         ({"query": "a", "fold": 0.4}, 422, "fold: "),
         ({"query": "a", "similarity": "js"}, 422, "js"),
         ({"query": "a", "similarity": "dot"}, 422, "similarity"),
@@ -219,7 +219,7 @@ def test_a_document_is_given_as_it_was(tiny_model: Any, tmp_path: Path) -> None:
                 assert body["metadata"] == json.loads(to_json(metadata))
         missing = server.client.get("/v1/documents/nothing")
         assert missing.status_code == 404
-        assert 'holds no document with id "nothing"' in missing.json()["error"]["message"]
+        assert 'contains no document with id "nothing"' in missing.json()["error"]["message"]
         assert server.client.get("/v1/documents/").status_code == 404
         assert server.client.get("/v1/documents/%00").status_code == 404
         assert server.client.get("/v1/documents/%ff%fe").status_code == 404
@@ -414,7 +414,7 @@ def test_messages_name_the_index_and_not_its_folder(
             response = server.client.post("/v1/search", json={"query": "x", "where": "yaer > 3"})
             assert 'no column "yaer" (did you mean year?)' in response.json()["error"]["message"]
             response = server.client.post("/v1/search", json={"like": "nosuch"})
-            assert response.json()["error"]["message"] == 'tests: holds no document with id "nosuch".'
+            assert response.json()["error"]["message"] == 'tests: contains no document with id "nosuch".'
 
 
 def test_what_is_wrong_with_the_next_generation_is_told_without_its_path(

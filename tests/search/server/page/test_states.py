@@ -203,11 +203,11 @@ def test_what_is_odd_about_a_question_is_remarked(page: Page, towns: LiveServer)
 
 def test_an_unknown_document_is_said_to_be_unknown(page: Page, towns: LiveServer) -> None:
     open_page(page, towns, "/?doc=nothing")
-    expect(page.get_by_role("dialog")).to_contain_text("The index holds no document with this id.")
+    expect(page.get_by_role("dialog")).to_contain_text("The index contains no document with this id.")
     page.keyboard.press("Escape")
     expect(page.get_by_role("heading", name="Search 48 documents")).to_be_visible()
     open_page(page, towns, "/?like=nothing")
-    expect(page.get_by_role("alert")).to_contain_text('holds no document with id "nothing"')
+    expect(page.get_by_role("alert")).to_contain_text('contains no document with id "nothing"')
 
 
 def test_hostile_text_stays_text(page: Page, towns: LiveServer) -> None:
