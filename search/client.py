@@ -326,7 +326,6 @@ def _seconds_to_wait(retry_after: str) -> int:
 
 
 def _shown(foreign: object) -> str:
-    """Return foreign text escaped and shortened for a message."""
     text = escape(" ".join(str(foreign).split())) or type(foreign).__name__
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 

@@ -4,11 +4,11 @@
 lengths. `DocumentIds` finds documents by id. Document and row numbers count live documents and rows only.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -253,7 +253,6 @@ def _inode(path: Path, manifest: Manifest) -> tuple[int, int, int] | None:
 
 
 def _needed(manifest: Manifest) -> list[str]:
-    """Return the names of the files that search reads."""
     state = [name for name in manifest.files if name.startswith(f"{layout.ENCODER}/")]
     segments = [entry.file for entry in manifest.segments]
     deleted = [manifest.deleted] if manifest.deleted else []
@@ -349,9 +348,7 @@ class LiveRows:
         from indexer.store.parts import read_text_hashes
 
         start = 0
-        for live, folder in self._parts():
-            hashes = read_text_hashes(folder)
-            hashes = hashes if live is None else hashes[live]
+        for hashes in self._of_parts(read_text_hashes):
             yield start, hashes
             start += len(hashes)
 
@@ -359,9 +356,7 @@ class LiveRows:
         """Yield the tokens (m,) of each row's text before truncation, part by part."""
         from indexer.store.parts import read_token_counts
 
-        for live, folder in self._parts():
-            lengths = read_token_counts(folder)
-            yield lengths if live is None else lengths[live]
+        return self._of_parts(read_token_counts)
 
     def vectors(self, rows: RowIds) -> Vectors:
         """Return vectors (n, k) of the given rows, in their order."""
@@ -379,8 +374,9 @@ class LiveRows:
             hashes[places] = read_text_hashes(self._folders[part])[stored[places] - firsts[part]]
         return hashes
 
-    def _parts(self) -> Iterator[tuple[npt.NDArray[np.bool_] | None, Path]]:
-        """Yield (mask of its live rows or None for all, folder) of each part."""
+    def _of_parts(self, read: Callable[[Path], npt.NDArray[Any]]) -> Iterator[npt.NDArray[Any]]:
+        """Yield the values of each part's live rows, by a function that reads a folder."""
         live, firsts = self._numbering.live_rows, self.index.stored_embeddings.firsts
         for part, folder in enumerate(self._folders):
-            yield (None if live is None else live[firsts[part] : firsts[part + 1]]), folder
+            values = read(folder)
+            yield values if live is None else values[live[firsts[part] : firsts[part + 1]]]

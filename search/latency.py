@@ -33,7 +33,6 @@ class Latency:
     batch_per_second: dict[int, float]  # threads -> queries per second
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON types."""
         return vars(self) | {
             "batch_per_second": {str(threads): rate for threads, rate in self.batch_per_second.items()}
         }

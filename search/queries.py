@@ -91,28 +91,24 @@ def numbered(count: int) -> tuple[str, ...]:
 
 def _of_embeddings(path: Path, dim: int) -> QuerySet:
     digest, embeddings = file_hash(path), read_query_vectors(path, dim, EvaluationError)
-    count = len(embeddings)
-    return QuerySet(numbered(count), _drawn_from_none(count), embeddings=embeddings, files={path.name: digest})
+    return _from_file(path, digest, numbered(len(embeddings)), embeddings=embeddings)
 
 
 def _of_json_lines(path: Path) -> QuerySet:
     digest, texts = file_hash(path), read_beir_queries(path)
     if not texts:
         raise EvaluationError(f"{path}: contains no queries; expected one JSON object per line.")
-    return QuerySet(tuple(texts), _drawn_from_none(len(texts)), tuple(texts.values()), files={path.name: digest})
+    return _from_file(path, digest, tuple(texts), texts=tuple(texts.values()))
 
 
 def _of_lines(path: Path) -> QuerySet:
     digest, lines = file_hash(path), read_query_file(path, EvaluationError)
-    count = len(lines.texts)
     notes = (f"{counted(lines.blank, 'blank line')} of {path.name} left out",) if lines.blank else ()
-    return QuerySet(
-        numbered(count), _drawn_from_none(count), tuple(lines.texts), files={path.name: digest}, notes=notes
-    )
+    return _from_file(path, digest, numbered(len(lines.texts)), texts=tuple(lines.texts), notes=notes)
 
 
-def _drawn_from_none(count: int) -> RowIds:
-    return np.full(count, -1, np.int64)
+def _from_file(path: Path, digest: str, ids: tuple[str, ...], **fields: Any) -> QuerySet:
+    return QuerySet(ids, np.full(len(ids), -1, np.int64), files={path.name: digest}, **fields)
 
 
 def find_beir_file(folder: Path, name: str) -> Path:

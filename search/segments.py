@@ -44,11 +44,9 @@ class Searchable(Protocol):
     @property
     def entry(self) -> SegmentEntry:
         """The segment's file, rows and index type."""
-        ...
 
     def begin(self, queries: Vectors, k: int, mask: Mask | None, vectors_of: VectorsOf, exact: bool) -> Finish:
         """Start a search that runs concurrently with other segments' searches."""
-        ...
 
 
 class SearchedSegment(Searchable, Protocol):
@@ -57,11 +55,9 @@ class SearchedSegment(Searchable, Protocol):
     @property
     def exact(self) -> bool:
         """Whether it holds the vectors as they are and compares a query with each."""
-        ...
 
     def set_search_parameters(self, parameters: dict[str, int]) -> None:
         """Set the search parameters of all later searches."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -99,7 +95,6 @@ class Segment:
         return results
 
     def set_search_parameters(self, parameters: dict[str, int]) -> None:
-        """See `SearchedSegment`."""
         ann.set_search_parameters(self.index, parameters)
 
 
@@ -265,7 +260,6 @@ def _numbers(mask: Mask | None, segment: Segment) -> RowIds:
 
 
 def _score(segment: Segment, queries: Vectors, k: int, rows: RowIds, vectors_of: VectorsOf) -> list[SearchResult]:
-    """Return the best k of some rows by exact scores."""
     return ann.search_rows(queries, k, rows, lambda some: vectors_of(some + segment.entry.first_row))
 
 

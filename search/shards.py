@@ -107,7 +107,6 @@ class HostedSegment:
 
     @property
     def exact(self) -> bool:
-        """See `SearchedSegment`."""
         return ann.is_exact(self.entry.factory)
 
     def begin(self, queries: Vectors, k: int, mask: Mask | None, vectors_of: VectorsOf, exact: bool) -> Finish:
@@ -117,7 +116,6 @@ class HostedSegment:
         return partial(self._finish, self.host.ask(question))
 
     def set_search_parameters(self, parameters: dict[str, int]) -> None:
-        """See `SearchedSegment`."""
         self.parameters.update(parameters)
 
     def _finish(self, finish: Finish) -> list[SearchResult]:

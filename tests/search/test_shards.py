@@ -228,7 +228,7 @@ def test_the_command_line_gives_segments_out_and_marks_partial_answers(
         )
 
 
-def test_what_cannot_be_asked_for_is_refused(flat: Path) -> None:
+def test_invalid_options_are_refused(flat: Path) -> None:
     with pytest.raises(ConfigError, match='shards is "spark"; expected "ray"'):
         SearchEngine(flat, shards="spark")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match='the host of shards is "spark"; expected "ray"'):
