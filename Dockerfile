@@ -1,14 +1,14 @@
-# Isotrope as a server of one index: docs/serving.md says how it is run.
+# Isotrope as a server of one index: docs/serving.md.
 #
 #   docker build -t isotrope .                                        on CPUs
 #   docker build -t isotrope:cuda --build-arg FAISS=gpu .             on one NVIDIA GPU: run with --gpus all
-#   docker build -t isotrope --build-arg TORCH_INDEX=https://... .    torch from another index, such as that of CPU wheels
+#   docker build -t isotrope --build-arg TORCH_INDEX=https://... .    torch from another index, such as CPU wheels
 #
-# PyPI's torch brings CUDA libraries of several gigabytes: for an image without them, TORCH_INDEX names the index of CPU
-# wheels that pytorch.org shows under "Get started". A private index with a password is given as a secret, which is in no
-# layer: docker build --secret id=pip,src=$HOME/.config/pip/pip.conf .
+# PyPI's torch contains several gigabytes of CUDA libraries. For an image without them, set TORCH_INDEX to the index of CPU
+# wheels from pytorch.org, "Get started". Pass a private index with a password as a secret, which is stored in no layer:
+# docker build --secret id=pip,src=$HOME/.config/pip/pip.conf .
 
-# Name a digest here (python:3.11-slim-bookworm@sha256:...) for the same image every time.
+# Set a digest (python:3.11-slim-bookworm@sha256:...) for a reproducible image.
 ARG PYTHON_IMAGE=python:3.11-slim-bookworm
 
 FROM ${PYTHON_IMAGE} AS build
@@ -17,7 +17,7 @@ ARG TORCH_INDEX=
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 RUN python -m venv /opt/isotrope
 WORKDIR /src
-# The largest by far, and in a layer of its own: a change of Isotrope does not fetch it again.
+# The largest package, in its own layer, so that changes of Isotrope do not fetch it again.
 COPY constraints.txt ./
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
     /opt/isotrope/bin/pip install --constraint constraints.txt ${TORCH_INDEX:+--index-url ${TORCH_INDEX}} torch
@@ -29,7 +29,7 @@ RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
     /opt/isotrope/bin/pip install --constraint constraints.txt ".[${FAISS},fast,hybrid,mcp,serve]"
 
 FROM ${PYTHON_IMAGE} AS isotrope
-# A number, so that Kubernetes' runAsNonRoot can tell. It owns nothing but the cache.
+# A numeric user, for Kubernetes' runAsNonRoot. It owns only the cache.
 RUN useradd --uid 10001 --user-group --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin isotrope \
     && install -d -o 10001 -g 10001 -m 0700 /cache
 COPY --from=build /opt/isotrope /opt/isotrope
@@ -44,5 +44,5 @@ STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=15s --timeout=5s --start-period=120s --retries=3 \
     CMD ["python", "-c", "from http.client import HTTPConnection; c = HTTPConnection('127.0.0.1', 8080, timeout=4); c.request('GET', '/healthz'); raise SystemExit(c.getresponse().status != 200)"]
 ENTRYPOINT ["isotrope"]
-# /index and /model are mounted, read-only; the model is the one that the index was built with. /cache may be a volume.
+# Mount /index and /model read-only; /model is the index's model. /cache can be a volume.
 CMD ["serve", "/index", "--model", "/model", "--host", "0.0.0.0", "--api-key-file", "/run/secrets/isotrope-api-keys"]

@@ -1,7 +1,7 @@
-"""Ends work that nobody waits for any more, between two of its steps.
+"""Stops work between two steps when nobody waits for its result.
 
-A server sets, for the thread that answers a question, a function that says whether a caller still waits. Without a
-server every question is answered to its end.
+A server sets, for the thread that answers a query, a function that returns whether a caller still waits. Without a
+server, every query is answered.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,7 +12,7 @@ _is_awaited: ContextVar[Callable[[], bool]] = ContextVar("is_awaited", default=l
 
 
 class AbandonedError(Exception):
-    """Nobody waits for the result of this work."""
+    """Nobody waits for this result."""
 
 
 @contextmanager

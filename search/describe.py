@@ -58,7 +58,6 @@ def _reranked(rerank: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _fitted(whitening: dict[str, Any]) -> str:
-    """Return the settings of the fit in words."""
     kind = whitening.get("kind", "whitening")
     if kind == "hellinger":
         return "nothing fitted"
@@ -152,7 +151,6 @@ def _kind(form: Any) -> str:
 
 
 def _stored_rows(facts: dict[str, Any]) -> int:
-    """Return the number of rows on disk, including deleted rows."""
     return sum(entry["rows"] for entry in facts["segments"])
 
 

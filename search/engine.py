@@ -1,4 +1,4 @@
-"""The query side: the same route from text to vector as the index was built by, then FAISS, then the documents."""
+"""The query side: encode and transform as the build did, search with FAISS, and read the documents."""
 
 import math
 import threading
@@ -37,17 +37,16 @@ if TYPE_CHECKING:
     from search.filters.facets import ColumnFacet
 
 
-_FEWEST_RERANKED = 2  # hits that can be in another order
-_FAISS_THREADS = 1  # one query on a flat index is faster with one than with many
-
+_FEWEST_RERANKED = 2  # a single hit has no order
+_FAISS_THREADS = 1  # faster than many for one query on a flat index
 
 Queries = Sequence[str] | npt.NDArray[np.floating]
-"""Texts, raw embeddings (n, d), or the `UnitVectors` (n, k) that `embed` made of queries."""
+"""Texts, raw embeddings (n, d), or the `UnitVectors` (n, k) that `embed` returns for queries."""
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def _following(method: Method) -> Method:
-    """Repeat a method with the next generation if files of this one are gone: `compact` removes them."""
+    """Repeat a method with the next generation if `compact` has removed files of this one."""
 
     @wraps(method)
     def answer(self: "SearchEngine", *given: Any, **named: Any) -> Any:
@@ -64,20 +63,20 @@ def _following(method: Method) -> Method:
 
 
 class SearchEngine:
-    """An open index that answers questions. It opens the newest generation and keeps to it. If `compact` removes the
+    """An open index that answers queries. It opens the newest generation and stays with it. If `compact` removes the
     files of that generation, the engine continues with the newest one, or raises StoreError if `follows` was set to
-    False. `newest` opens a later generation beside this one.
+    False. `newest` returns an engine of a later generation.
 
-    `model` is the model's folder if it has moved; its hashes must equal those of the index. The encoder and the
-    transform come from the index. `recall` asks for another recall@10 than the recipe's: the search reaches as far as
-    the build measured for it. Raises NotAnIndexError, CorruptIndexError, StoreError, ConfigError for a recall out of
-    reach, and on first use of the encoder ModelError or MismatchError. With `ahead` the index is loaded now and the
-    encoder meanwhile, in its own thread, so the first answer comes sooner. With `shards` each segment is opened and
-    searched by its own process, on this machine or others (`search.shards`), with the same answers. A lost process
-    raises ShardLostError, unless `SearchOptions.partial` accepts the answers of the others.
+    `model` is the model's folder if it has moved; its hashes must equal the index's. The encoder and the transform come
+    from the index. `recall` sets another recall@10 than the recipe's, by the search parameters that the build measured.
+    With `ahead` the index is loaded now and the encoder meanwhile, in its own thread, so the first answer comes sooner.
+    With `shards` each segment is opened and searched by its own process, on this machine or others (`search.shards`),
+    with the same answers. Raises NotAnIndexError, CorruptIndexError, StoreError, ConfigError for an unreachable recall,
+    and on first use of the encoder ModelError or MismatchError. A lost process raises ShardLostError, unless
+    `SearchOptions.partial` is set.
 
-    Safe to share between threads: every method, `close` included, may be called from any thread at any time, with the
-    same answers. Searches run side by side; reading documents, evaluating a filter and torch run one at a time.
+    Safe to share between threads: every method, including `close`, may be called from any thread at any time, with the
+    same answers. Searches run concurrently; reading documents, evaluating a filter and torch run one at a time.
     """
 
     def __init__(
@@ -94,7 +93,7 @@ class SearchEngine:
         self._shards = ShardOptions() if shards == "ray" else shards
         if isinstance(self._shards, str):
             raise ConfigError(f'shards is "{self._shards}"; expected "ray", ShardOptions or None.')
-        self._current = self  # or the engine of a later generation, once the files of this one are gone
+        self._current = self  # or the engine of a later generation, once the files of this one are removed
         self._encoder: Encoder | None = None
         self._loading: Future[Encoder] | None = None
         self._encoder_lock, self._opening_lock = threading.Lock(), threading.Lock()
@@ -137,7 +136,7 @@ class SearchEngine:
 
     @_following
     def check(self, options: SearchOptions | int | None = None, **fields: Any) -> None:
-        """Raises ConfigError for invalid options, filters and columns, as a search with these options would."""
+        """Raise ConfigError for options, filters or columns that a search would refuse."""
         self._allowed(SearchOptions.of(options, fields))
 
     @_following
@@ -151,28 +150,28 @@ class SearchEngine:
         return column_facets(self.index, among=among, names=columns, seconds=seconds)
 
     def rerank_by(self, reranker: RerankerChoice) -> None:
-        """Put the first hits of every question in the order of this reranker from now on, not the recipe's.
+        """Rerank with this reranker from now on instead of the recipe's.
 
-        It is the hub id or folder of a cross-encoder, or a `Reranker` that is loaded already. Raises ConfigError,
-        ModelError and MachineError.
+        `reranker` is the hub id or folder of a cross-encoder, or a loaded `Reranker`. Raises ConfigError, ModelError
+        and MachineError.
         """
         self._current._reranking.replace(reranker)
 
     @_following
     def prepare_hybrid(self, progress: Progress) -> None:
-        """Make now what the first hybrid question needs: BM25 of all documents, unless the cache holds it.
+        """Build BM25 of all documents for the first hybrid query, unless the cache contains it.
 
-        Raises MachineError when bm25s or PyStemmer is not installed.
+        Raises MachineError if bm25s or PyStemmer is not installed.
         """
         self._load_shared()
         self._ranker.hybrid(progress)
 
     def search(self, query: str, options: SearchOptions | int | None = None, **fields: Any) -> Answer[Hit]:
-        """The documents closest to the query, best first, ties by id; all of them if there are fewer than k.
+        """Return the k documents closest to the query, or all if there are fewer, best first, ties by id.
 
         `options` are `SearchOptions` or a number of hits; fields of `SearchOptions` can be given by name:
-        `search("whales", k=5, where="year > 2019")`. A query longer than the encoder's max_length is cut there, as
-        documents are. Raises ConfigError for a blank query, and for invalid options and filters.
+        `search("whales", k=5, where="year > 2019")`. Queries, like documents, are truncated at the encoder's
+        max_length. Raises ConfigError for a blank query, and for invalid options and filters.
         """
         return self.search_many([query], options, **fields)[0]
 
@@ -183,11 +182,11 @@ class SearchEngine:
         log: EncodeStats | None = None,
         **fields: Any,
     ) -> list[Answer[Hit]]:
-        """`search` for several queries in one batch; scores equal those of one by one up to the encoder's rounding."""
+        """Search for several queries in one batch. Scores equal those of `search` up to the encoder's rounding."""
         texts = require_queries(queries)
-        hits, seen = self._search(texts, SearchOptions.of(options, fields))
+        hits, stats = self._search(texts, SearchOptions.of(options, fields))
         if log is not None:
-            log.add(seen)
+            log.add(stats)
         return hits
 
     def search_vectors(
@@ -198,16 +197,16 @@ class SearchEngine:
         lengths: Sequence[int] | None = None,
         **fields: Any,
     ) -> list[Answer[Hit]]:
-        """Search as `search_many` does, by raw embeddings (n, d) of queries as the encoder gives them.
+        """Search as `search_many` does, by the encoder's raw embeddings (n, d) of queries.
 
-        `texts` (n,) are the queries, which `hybrid` needs; `lengths` (n,) their tokens, as the `EncodeStats` of their
-        encoding has them: 0 is a query without known tokens, which `hybrid` answers by words alone. The `UnitVectors`
-        that `embed` made of queries of this index are taken too. Raises ConfigError for other `UnitVectors`, for arrays
-        of another shape, not of numbers or not finite, and for another number of texts or lengths.
+        `texts` (n,) are the queries, which `hybrid` needs. `lengths` (n,) are their tokens from `EncodeStats`; 0 means
+        no known token, and `hybrid` then uses BM25 alone. `embeddings` may also be the `UnitVectors` that `embed` of
+        this index returned for queries. Raises ConfigError for other `UnitVectors`, for arrays that are not (n, d),
+        numeric and finite, and for another number of texts or lengths.
         """
-        asked = SearchOptions.of(options, fields)
+        chosen = SearchOptions.of(options, fields)
         self._require_queries(embeddings, texts, lengths)
-        return self._search(embeddings, asked, texts, lengths)[0]
+        return self._search(embeddings, chosen, texts, lengths)[0]
 
     def hits(
         self, ranked: Sequence[Answer[RankedDocument]], on_read: Callable[[int], None] | None = None
@@ -232,17 +231,17 @@ class SearchEngine:
     ) -> list[Answer[RankedDocument]]:
         """Rank documents as `search_many` or `search_vectors` does, without reading their texts.
 
-        Documents are numbers of `index` as it is after the call. `texts` and `lengths` go with embeddings. Raises as
-        those methods do.
+        Documents are numbers in `index` after the call. `texts` and `lengths` are those of embeddings. Raises the
+        errors of those methods.
         """
-        asked = SearchOptions.of(options, fields)
+        chosen = SearchOptions.of(options, fields)
         if isinstance(queries, np.ndarray):
             self._require_queries(queries, texts, lengths)
         else:
             queries = require_queries(queries)
-        ranked, seen = self._rank(queries, asked, texts, lengths)
+        ranked, stats = self._rank(queries, chosen, texts, lengths)
         if log is not None:
-            log.add(seen)
+            log.add(stats)
         return ranked
 
     @_following
@@ -253,30 +252,32 @@ class SearchEngine:
         options: SearchOptions | int | None = None,
         **fields: Any,
     ) -> list[Answer[RankedDocument]]:
-        """Rank for each query only the documents with its `candidates`, which are ids; unknown ids are ignored.
+        """Rank for each query only its `candidates`, a list of document ids; unknown ids are ignored.
 
-        The number of ids is not limited as it is in a filter. Raises the errors of `search_many`, and ConfigError for
-        candidates that are not one list of ids for each query.
+        Unlike a filter, a list can have any number of ids. Raises the errors of `search_many`, and ConfigError for
+        candidates that are not one list of ids per query.
         """
-        texts, asked = require_queries(queries), SearchOptions.of(options, fields)
+        texts, chosen = require_queries(queries), SearchOptions.of(options, fields)
         if len(candidates) != len(texts):
-            raise ConfigError(f"{len(candidates):,} candidates for {len(texts):,} queries; expected some for each.")
-        candidates = [require_texts(some, "candidates", "Give a list for each query.") for some in candidates]
-        allowed = self._allowed(asked)
-        numbers = self._index.ids.find({name for some in candidates for name in some})
-        encoded, found = self._from_texts(texts, EncodeStats()), list[Answer[RankedDocument]]()
-        for query, some in enumerate(candidates):
-            own = np.zeros(len(self._index.documents), bool)
-            own[[numbers[name] for name in some if name in numbers]] = True
-            own &= True if allowed is None else allowed
-            found += self._ranked_twice(encoded[query : query + 1], asked, own)
-        return found
+            raise ConfigError(
+                f"{len(candidates):,} candidates for {len(texts):,} queries; expected one list per query."
+            )
+        candidates = [require_texts(ids, "candidates", "Give a list for each query.") for ids in candidates]
+        allowed = self._allowed(chosen)
+        numbers = self._index.ids.find({name for ids in candidates for name in ids})
+        encoded, ranked = self._from_texts(texts, EncodeStats()), list[Answer[RankedDocument]]()
+        for query, ids in enumerate(candidates):
+            mask = np.zeros(len(self._index.documents), bool)
+            mask[[numbers[name] for name in ids if name in numbers]] = True
+            mask &= True if allowed is None else allowed
+            ranked += self._reranked(encoded[query : query + 1], chosen, mask)
+        return ranked
 
     @_following
     def neighbours(self, identity: str, options: SearchOptions | int | None = None, **fields: Any) -> Answer[Hit]:
-        """The documents closest to a stored one, which is not among them, by its own vectors; nothing is encoded.
+        """Return the documents closest to a stored document, without it, by its stored vectors; encodes nothing.
 
-        Raises UnknownDocumentError, a ConfigError, for an id that the index does not hold.
+        Raises UnknownDocumentError, a ConfigError, for an id that the index does not contain.
         """
         return fetch_hits(self._index, [self._neighbours(identity, SearchOptions.of(options, fields))])[0]
 
@@ -289,19 +290,18 @@ class SearchEngine:
 
     @_following
     def document(self, identity: str) -> Document:
-        """A stored document as it was given. Raises UnknownDocumentError for an id that the index does not hold."""
+        """Return a stored document as it was indexed. Raises UnknownDocumentError."""
         self._load_shared()
         (document,) = self._index.documents.fetch([self._number_of(identity)])
         return document
 
     @_following
     def embed(self, texts: Sequence[str], role: Role = "query", log: EncodeStats | None = None) -> UnitVectors:
-        """Texts to unit vectors (n, k) by the index's own encoder and transform.
+        """Return unit vectors (n, k) of texts by the index's encoder and transform.
 
-        They are no embeddings any more, and carry a mark that says so; see `UnitVectors`. `encoder.encode` gives raw
-        embeddings.
+        They carry a mark that tells them from raw embeddings (`UnitVectors`), which `encoder.encode` returns.
         """
-        texts = require_texts(texts, "texts", "For a single text give a list of one.")
+        texts = require_texts(texts, "texts", "For a single text give a list with it.")
         if role not in get_args(Role):
             raise ConfigError(f'role is {role!r}; expected "query" or "document".')
         vectors = np.zeros((0, self._index.transform.dim), np.float32)
@@ -311,11 +311,10 @@ class SearchEngine:
 
     @property
     def encoder(self) -> Encoder:
-        """The encoder, loaded on first use and only if it is the one the index was built with."""
+        """The encoder, loaded on first use and only if it equals the index's."""
         return self._current._opened_encoder()
 
     def _opened_encoder(self) -> Encoder:
-        """The encoder of this generation."""
         with self._encoder_lock:
             if self._encoder is None:
                 self._encoder = self._loading.result() if self._loading else self._load_encoder()
@@ -338,7 +337,7 @@ class SearchEngine:
         return newest
 
     def _follow(self, engine: "SearchEngine") -> bool:
-        """Continue with the newest generation in place of that of `engine`; return False if there is no other."""
+        """Replace `engine` by the newest generation; return False if there is no later one."""
         if not self.follows or not engine._index.is_followed:
             return False
         with self._opening_lock:
@@ -352,7 +351,6 @@ class SearchEngine:
         close_hosts(self._index)
 
     def _set_up_segments(self) -> None:
-        """Set how far the segments are searched, and on which device."""
         if self._recall is not None:
             self._index.reach_recall(self._recall)
         if self._options.device not in ("auto", "cpu") and self._shards is None:
@@ -369,7 +367,7 @@ class SearchEngine:
         texts: Sequence[str] | None = None,
         lengths: Sequence[int] | None = None,
     ) -> tuple[list[Answer[Hit]], EncodeStats]:
-        """Return the hits, and the statistics of encoding, both of the generation that gave the answer."""
+        """Return the hits and the encoding statistics, both of one generation."""
         ranked, log = self._ranked(queries, options, texts, lengths)
         return fetch_hits(self._index, ranked), log
 
@@ -380,42 +378,42 @@ class SearchEngine:
         texts: Sequence[str] | None = None,
         lengths: Sequence[int] | None = None,
     ) -> tuple[list[Answer[RankedDocument]], EncodeStats]:
-        """Documents for queries; `texts` and `lengths` are those of queries that are given as embeddings."""
+        """Rank documents; `texts` and `lengths` belong to queries given as embeddings."""
         log = EncodeStats()
         if isinstance(queries, np.ndarray):
             encoded = replace(self._from_array(queries), texts=texts, lengths=lengths)
             encoded.require_for(options)
-            return self._ranked_twice(encoded, options, self._allowed(options)), log
-        allowed = self._allowed(options)  # a faulty filter raises before the encoder is loaded
+            return self._reranked(encoded, options, self._allowed(options)), log
+        allowed = self._allowed(options)  # raises for an invalid filter before the encoder is loaded
         if not queries:
             return [], log
-        return self._ranked_twice(self._from_texts(queries, log), options, allowed), log
+        return self._reranked(self._from_texts(queries, log), options, allowed), log
 
     _rank = _following(_ranked)
 
-    def _ranked_twice(
+    def _reranked(
         self, queries: EncodedQueries, options: SearchOptions, allowed: "Mask | None"
     ) -> list[Answer[RankedDocument]]:
-        """Return ranked documents, the first of them in the order of the reranker."""
+        """Return ranked documents, the first `rerank_depth` in the reranker's order."""
         depth = self._reranking.depth(options.rerank_depth)
         if depth < _FEWEST_RERANKED:
             return self._ranker.rank(queries, options, allowed)
         if queries.texts is None:
             raise ConfigError(
-                "reranking needs the texts of queries, not their vectors alone: give those too, or ask for a "
-                "rerank_depth of 0 (--no-rerank)."
+                "reranking needs the texts of queries, not only their vectors. Give `texts`, or set rerank_depth to 0 "
+                "(--no-rerank)."
             )
-        found = self._ranker.rank(queries, replace(options, k=max(options.k, depth)), allowed)
-        reranked = self._reranking.answers(self._index, queries.texts, found, depth)
+        ranked = self._ranker.rank(queries, replace(options, k=max(options.k, depth)), allowed)
+        reranked = self._reranking.answers(self._index, queries.texts, ranked, depth)
         return [answer[: options.k] for answer in reranked]
 
-    def _neighbours(self, identity: str, asked: SearchOptions) -> Answer[RankedDocument]:
-        if asked.hybrid:
+    def _neighbours(self, identity: str, options: SearchOptions) -> Answer[RankedDocument]:
+        if options.hybrid:
             raise ConfigError("hybrid search needs the text of a query, not a document's id.")
-        if asked.rerank_depth:
+        if options.rerank_depth:
             raise ConfigError("reranking needs the text of a query, not a document's id. Leave out the depth.")
-        allowed = self._allowed(asked)
-        return self._ranker.neighbours(self._number_of(identity), asked, allowed)
+        allowed = self._allowed(options)
+        return self._ranker.neighbours(self._number_of(identity), options, allowed)
 
     def _require_queries(
         self, embeddings: npt.NDArray[np.floating], texts: Sequence[str] | None, lengths: Sequence[int] | None
@@ -426,14 +424,16 @@ class SearchEngine:
             require_queries(texts)
         for name, given in (("texts", texts), ("lengths", lengths)):
             if given is not None and len(given) != len(embeddings):
-                raise ConfigError(f"{len(given):,} {name} for {len(embeddings):,} embeddings; expected one for each.")
+                raise ConfigError(
+                    f"{len(given):,} {name} for {len(embeddings):,} embeddings; expected one per embedding."
+                )
 
     def _from_texts(self, texts: Sequence[str], log: EncodeStats) -> EncodedQueries:
         embeddings = self._opened_encoder().encode(texts, "query", log)
         return EncodedQueries(self._index.transform.transform(embeddings, "query"), embeddings, texts, log.lengths)
 
     def _from_array(self, given: npt.NDArray[np.floating]) -> EncodedQueries:
-        """Raw embeddings (n, d) and their vectors, or the vectors (n, k) that `embed` made of queries."""
+        """Return queries from raw embeddings (n, d), or from the vectors (n, k) that `embed` returned."""
         if isinstance(given, UnitVectors):
             require_mark(given, Mark(self._space, "query"), str(self._index.path))
             require_array(given, self._index.transform.dim)
@@ -446,17 +446,16 @@ class SearchEngine:
         if number is None:
             close = self._index.documents.closest_id(identity)
             hint = f' (did you mean "{close}"?)' if close else ""
-            raise UnknownDocumentError(f'{self._index.path}: holds no document with id "{identity}"{hint}.')
+            raise UnknownDocumentError(f'{self._index.path}: contains no document with id "{identity}"{hint}.')
         return number
 
     def _allowed(self, options: SearchOptions) -> "Mask | None":
-        """Which documents may be found, (documents,); None: all."""
+        """Return a mask (documents,) of the documents that may be found, None for all."""
         self._load_shared()
         self._reranking.depth(options.rerank_depth)
         return self._ranker.allowed(options)
 
     def _load_shared(self) -> None:
-        """Open the files that all searches share, once for all threads."""
         with self._opening_lock:
             _ = self._index.transform, self._index.searched, self._index.documents, self._index.stored_embeddings
             if self._leases.closed:  # the segments were opened again
@@ -470,5 +469,4 @@ class SearchEngine:
 
     @property
     def _dim(self) -> int:
-        """Length of a raw embedding."""
         return int(self._index.manifest.encoder["dim"])

@@ -1,4 +1,4 @@
-"""Files a user names: hashed as read, checked early, written whole or not at all, never over what they come from."""
+"""Files named by users: inputs are hashed, outputs checked before the run and written whole or not at all."""
 
 import glob
 import hashlib
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from indexer.corpus.sources import SourceFile
 
 Content = bytes | Path
-"""What a file is to hold: these bytes, or those of the file at this path."""
+"""Content of a file: bytes, or the path of a file to copy."""
 _BLOCK = 8 << 20
 
 
@@ -44,13 +44,12 @@ def check_outputs(
     made: Mapping[str, Path] | None = None,
     whole: Collection[str] = (),
 ) -> None:
-    """Before a run begins: every file it writes, beside all that it reads. The one check of every command.
+    """Check all outputs of a run before it begins, for every command.
 
-    `written` maps options to files, and `whole` are those of them that cannot be streams. `reads` are files and
-    folders; a folder stands for all that is in it now, and what is not there is passed over. `made` maps options or
-    arguments to folders that the run fills itself, such as an index to be built. `force` allows that files are there
-    already. Raises ConfigError for two options with one file, for a file over or inside any of these, and as
-    `check_output` does; ExistsError.
+    `written` maps options to output files; options in `whole` cannot be streams. `reads` are input files and folders
+    with all their contents; missing ones are ignored. `made` maps options or arguments to folders that the run
+    creates, such as an index. `force` allows existing files. Raises ConfigError for two options with one file, for an
+    output over or inside an input or a created folder, and the errors of `check_output`, ExistsError among them.
     """
     sources, made = [path for path in reads if mode_of(path) is not None], made or {}
     for name, folder in made.items():
@@ -63,39 +62,39 @@ def check_outputs(
         check_output(path, option, force, option not in whole)
         place = _identity(path)
         if place in taken and path != Path(os.devnull):
-            raise ConfigError(f"{taken[place]} and {option} name the same file, {path}; name two.")
+            raise ConfigError(f"{taken[place]} and {option} name the same file, {path}; expected two files.")
         taken[place] = option
 
 
 def read_by(*named: str | Path | None) -> list[Path]:
-    """What is read for some options or arguments: files and folders, the files a glob matches, what lies beside a .npy.
+    """Return the files and folders that some arguments name: by path, by glob, and the lists of ids of .npy files.
 
-    Names of no file (ids of a hub, - for stdin, nothing) are passed over.
+    Arguments that name no file (hub ids, - for stdin, empty text) are ignored.
     """
-    found: list[Path] = []
+    paths: list[Path] = []
     for name in named:
         if not name or str(name) == "-":
             continue
         matches = [str(name)] if mode_of(Path(name)) is not None else glob.glob(str(name), recursive=True)  # noqa: PTH207
-        found += map(Path, matches)
-    arrays = [path for path in found if path.suffix.lower() == ".npy"]
-    return found + [beside for path in arrays for beside in path.parent.glob(f"{glob.escape(path.stem)}.ids.*")]
+        paths += map(Path, matches)
+    arrays = [path for path in paths if path.suffix.lower() == ".npy"]
+    return paths + [ids for path in arrays for ids in path.parent.glob(f"{glob.escape(path.stem)}.ids.*")]
 
 
 def check_cache(path: Path) -> None:
-    """Raises ConfigError for a folder of --cache that could not be made or written, or lies inside an index."""
+    """Raise ConfigError for a folder of --cache that cannot be created or written, or lies inside an index."""
     refuse_inside_index(path, "--cache")
     check_writable(path, path, "--cache")
 
 
 def _refuse_read(option: str, path: Path, sources: Iterable[Path]) -> None:
-    """A file that is read, by this name or another, or lies in a folder that is read."""
+    """Raise ConfigError for an output that is an input, by this name or another, or lies in an input folder."""
     if mode_of(path) is None and not is_stream(path):
         return
     parents = behind_links(path, option).parents
     for source in sources:
         if _identity(source) == _identity(path) and not is_folder(path):
-            raise ConfigError(f"{option} {path} is what the result is made from; name another file.")
+            raise ConfigError(f"{option} {path} is an input of this run; name another file.")
         if is_folder(source) and source.resolve() in parents and not is_stream(path):
             raise ConfigError(f"{option} {path} is part of {source}, which is read; name another file.")
 
@@ -104,21 +103,21 @@ def _refuse_made(option: str, path: Path, made: Iterable[Path]) -> None:
     place = behind_links(path, option)
     for folder in made:
         if behind_links(folder, option) in (place, *place.parents):
-            raise ConfigError(f"{option} {path} lies inside {folder}, which this run makes; name a place outside it.")
+            raise ConfigError(f"{option} {path} lies inside {folder}, which this run creates; name a place outside it.")
 
 
 def _identity(path: Path) -> object:
-    """Equal for two names of one file, hard links among them."""
+    """Return an equal value for all names of one file, including hard links."""
     descriptor = descriptor_of(path)
     try:
-        found = path.stat() if descriptor is None else os.fstat(descriptor)
+        status = path.stat() if descriptor is None else os.fstat(descriptor)
     except (OSError, RuntimeError):
         return path.resolve()
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def file_hash(path: Path) -> str:
-    """sha256 of a file's bytes. Raises EvaluationError when it cannot be read."""
+    """Return the sha256 of a file. Raises EvaluationError if it cannot be read."""
     try:
         with open_regular(path) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -127,25 +126,25 @@ def file_hash(path: Path) -> str:
 
 
 def source_hashes(files: "Iterable[SourceFile]") -> dict[str, str]:
-    """sha256 of the files of a corpus as they are stored, by label; stdin has none. Raises EvaluationError."""
+    """Return label -> sha256 of the stored files of a corpus, without stdin. Raises EvaluationError."""
     from indexer.corpus.readers.streams import open_source
 
-    found = {}
+    hashes = {}
     for source in files:
         if not source.is_stdin:
             try:
                 with open_source(source) as file:
-                    found[source.label] = hashlib.file_digest(file, "sha256").hexdigest()
+                    hashes[source.label] = hashlib.file_digest(file, "sha256").hexdigest()
             except OSError as error:
                 raise EvaluationError(f"{source.display_name}: cannot be read: {error.strerror or error}.") from error
-    return found
+    return hashes
 
 
 def to_json(value: Any, indent: int | None = None) -> str:
-    """Strict JSON, on one line unless `indent` is given. A number that JSON has no word for becomes null."""
+    """Return strict JSON, on one line unless `indent` is given; NaN and infinite numbers become null."""
     try:
         text = json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False, default=_of_other_type)
-    except (ValueError, TypeError):  # NaN, or a key that is no text: looked at one by one, which takes longer
+    except (ValueError, TypeError):  # NaN, or a key that is not text: converted in Python, which is slower
         text = json.dumps(_plain(value), indent=indent, ensure_ascii=False, allow_nan=False, default=str)
     return as_shown(text)
 
@@ -156,7 +155,7 @@ def _of_other_type(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """JSON types, but for what `default` makes text."""
+    """Return JSON types, except values that `default` converts to text."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, Mapping):
@@ -171,12 +170,12 @@ def _plain(value: Any) -> Any:
 
 
 def write_json(path: Path, value: Any, force: bool = False) -> None:
-    """`write_output` of strict JSON, indented; names of files that are no UTF-8 are escaped."""
+    """Write indented strict JSON with `write_output`; file names that are not UTF-8 are escaped."""
     write_output(path, to_json(value, indent=1).encode("utf-8", "backslashreplace") + b"\n", force=force)
 
 
 def write_output(path: Path, data: bytes, option: str = "-o", force: bool = False) -> FileDigest:
-    """`open_output` for data already in memory: whole or not at all, over another file only with `force`."""
+    """Write data with `open_output`: whole or not at all, over another file only with `force`."""
     with open_output(path, option, force) as file:
         file.write(data)
     return file.digest
@@ -184,18 +183,18 @@ def write_output(path: Path, data: bytes, option: str = "-o", force: bool = Fals
 
 @contextmanager
 def open_output_folder(path: Path, option: str = "-o") -> Iterator[Path]:
-    """A folder to write into, renamed to `path` after the block.
+    """Yield a folder to write into, and rename it to `path` after the block.
 
-    Raises ConfigError as `check_output_folder`, ExistsError when `path` is there by then, and StoreError.
+    Raises the errors of `check_output_folder`, ExistsError if `path` exists by then, and StoreError.
     """
     check_output_folder(path, option)
     make_folder(path.parent)
     try:
-        beside = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+        temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
     except OSError as error:
         raise StoreError(f"{path}: cannot be written: {error.strerror or error}.") from error
     try:
-        folder = beside / path.name
+        folder = temporary / path.name
         make_folder(folder)
         yield folder
         check_output_folder(path, option)
@@ -204,13 +203,13 @@ def open_output_folder(path: Path, option: str = "-o") -> Iterator[Path]:
     except OSError as error:
         raise StoreError(f"{path}: cannot be written: {error.strerror or error}.") from error
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def write_files(folder: Path, files: Mapping[str, Content]) -> dict[str, FileDigest]:
-    """Write files, by name relative to the folder ("1_Pooling/config.json"), durably; returns their digests.
+    """Write files durably and return their digests, both by name relative to the folder ("1_Pooling/config.json").
 
-    Raises StoreError, and ModelError for a file to be copied that cannot be read.
+    Raises StoreError, and ModelError if a file to copy cannot be read.
     """
     return {name: _write(folder / name, content) for name, content in sorted(files.items())}
 

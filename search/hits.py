@@ -1,4 +1,4 @@
-"""Hits and answers of a search. They load no numerical library, because clients of a server return them too."""
+"""Hits and answers of a search. This module loads no numerical library, because `search.client` uses it."""
 
 import sys
 from collections.abc import Iterable
@@ -15,8 +15,8 @@ Found = TypeVar("Found")
 class Window:
     """The window of a document that matched: characters [start, end) of the joined text, and their text.
 
-    The joined text consists of the columns without surrounding white space (`joined_text`). `columns` is the place of
-    the window in each original column: name -> (start, end).
+    The joined text consists of the stripped columns (`joined_text`). `columns` maps each original column of the window
+    to the window's (start, end) in it.
     """
 
     start: int
@@ -27,7 +27,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class FoldedHit:
-    """A near-duplicate that is folded under a better hit; `similarity` is the inner product of their two vectors."""
+    """A near-duplicate folded under a better hit; `similarity` is the inner product of their vectors."""
 
     id: str
     score: float
@@ -37,7 +37,7 @@ class FoldedHit:
 
 @dataclass(frozen=True, slots=True)
 class HybridScores:
-    """The parts of a hybrid score: the inner product of unit vectors, and BM25, 0 without a word of the query."""
+    """The parts of a hybrid score: the inner product of unit vectors, and BM25, which is 0 without a query word."""
 
     vector: float
     bm25: float
@@ -45,12 +45,12 @@ class HybridScores:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One document of an answer. `score` is the inner product of two unit vectors: higher is closer, at most 1.
+    """A document of an answer. `score` is the inner product of two unit vectors: higher is closer, at most 1.
 
-    With `hybrid` the score is made of `parts` by the recipe's `[hybrid]`: a convex combination of both, each scaled for
-    the query (at most 1 by "minmax"), or a sum of reciprocal ranks. With `similarity="js"` it is 1 - JS / ln 2.
+    With `hybrid`, `score` fuses `parts` as the recipe's `[hybrid]` says: a convex combination of both, each scaled for
+    the query (at most 1 by "minmax"), or a sum of reciprocal ranks. With `similarity="js"`, it is 1 - JS / ln 2.
     `window` is set if documents are chunked. With `fold`, `folded` are the near-duplicates under this hit, best first:
-    the first 100 of `folded_count`. Reranked hits are in the order of `rerank_score`, which the cross-encoder gives.
+    the first 100 of `folded_count`. Reranked hits are ordered by `rerank_score`, the cross-encoder's score.
     """
 
     id: str
@@ -65,7 +65,7 @@ class Hit:
     rerank_score: float | None = None
 
     def to_dict(self, rank: int | None = None) -> dict[str, Any]:
-        """Return the hit as JSON has it, with its `rank` if given and without the fields that do not apply to it."""
+        """Return JSON types, with `rank` if given, without fields that do not apply."""
         plain: dict[str, Any] = {} if rank is None else {"rank": rank}
         plain |= {name: getattr(self, name) for name in ("id", "score", "title", "text", "metadata")}
         if self.rerank_score is not None:
@@ -75,24 +75,24 @@ class Hit:
         if self.window:
             plain["window"] = asdict(self.window)
         if self.folded:
-            plain |= {"folded": [asdict(one) for one in self.folded], "folded_count": self.folded_count}
+            plain |= {"folded": [asdict(hit) for hit in self.folded], "folded_count": self.folded_count}
         return plain
 
 
 @dataclass(frozen=True)
 class Truncated:
-    """A query of so many `tokens` was cut at the `limit`, because the encoder reads no more."""
+    """A text of `tokens` tokens, truncated at the encoder's `limit`."""
 
     tokens: int
     limit: int
 
 
 class Answer(list[Found]):
-    """The hits for one question, best first. `missing` are the segments without an answer, which could have changed it:
-    none, unless `SearchOptions.partial` allows such answers."""
+    """The hits of one query, best first. `missing` are the segments that did not answer and could have changed it: none
+    unless `SearchOptions.partial` is set."""
 
-    def __init__(self, found: Iterable[Found] = (), missing: "tuple[SegmentEntry, ...]" = ()) -> None:
-        super().__init__(found)
+    def __init__(self, hits: Iterable[Found] = (), missing: "tuple[SegmentEntry, ...]" = ()) -> None:
+        super().__init__(hits)
         self.missing = missing
 
     @overload
@@ -109,12 +109,12 @@ class Answer(list[Found]):
 
     @property
     def partial(self) -> bool:
-        """Whether something is missing."""
+        """Whether segments are missing."""
         return bool(self.missing)
 
 
 def bytes_of(value: object) -> int:
-    """Bytes of memory that a value takes, including the texts in its lists and objects."""
+    """Return the bytes of memory of a value, including the values in its lists and objects."""
     if isinstance(value, dict):
         return sum(bytes_of(name) + bytes_of(inner) for name, inner in value.items())
     if isinstance(value, list | tuple):

@@ -1,14 +1,14 @@
-"""An open index: its manifest, transform and segments, each checked before it is used.
+"""An open index: its manifest, transform and segments, each checked before use.
 
-`Index` is one generation, searched and looked up; `LiveRows` reads its live rows block by block: raw embeddings,
-vectors, text hashes and lengths; `DocumentIds` finds documents by id. Numbers of documents and rows count live ones.
+`Index` is one generation. `LiveRows` reads its live rows block by block: raw embeddings, vectors, text hashes and
+lengths. `DocumentIds` finds documents by id. Document and row numbers count live documents and rows only.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -45,19 +45,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Index:
-    """One generation of an index, as it was when it was opened. Parts are read when they are first needed."""
+    """One generation of an index. Its files are read on first use."""
 
     path: Path
     manifest: Manifest
-    hosted: tuple[SearchedSegment, ...] = ()  # held by other processes, which search them instead of this one
-    inode: tuple[int, int, int] | None = None  # that of the manifest; None in object storage
+    hosted: tuple[SearchedSegment, ...] = ()  # segments that other processes search
+    inode: tuple[int, int, int] | None = None  # the manifest's; None in object storage
 
     @classmethod
     def open(cls, path: str | Path) -> "Index":
         """Open the newest generation.
 
-        Compares all sizes, and hashes what search reads if that is at most 256 MB; larger files are compared
-        MiB by MiB as they are read. Raises NotAnIndexError, CorruptIndexError or StoreError.
+        Compares all sizes, and hashes the files that search reads if they have at most 256 MB together; larger files
+        are compared MiB by MiB as they are read. Raises NotAnIndexError, CorruptIndexError or StoreError.
         """
         index = cls.unchecked(path)
         try:
@@ -71,19 +71,19 @@ class Index:
 
     @classmethod
     def unchecked(cls, path: str | Path) -> "Index":
-        """The newest generation before its files are looked at; `load` does that. Raises as `open`, of the manifest."""
+        """Open the newest generation without checking its files (see `load`). Raises the errors of the manifest."""
         index = named_path(path, "the index")
         manifest = load_manifest(index)
         return cls(index, manifest, inode=_inode(index, manifest))
 
     def load(self) -> "Index":
-        """Check all that `open` checks and read into memory what search needs, each byte hashed once.
+        """Check what `open` checks and load the files for search into memory; each byte is hashed once.
 
-        Returns this index, or the generation that followed it if its files were removed meanwhile.
+        Returns this index, or the next generation if its files were removed meanwhile.
         """
         try:
             check_sizes(self.path, self.manifest)
-            if self._hashed_at_once:  # the files of vectors and transform are hashed as they are read
+            if self._hashed_at_once:  # files of vectors and transform are hashed as they are read
                 check_files(self.path, self.manifest, _documents(self.manifest))
             _ = self.segments, self.documents
         except StoreError:
@@ -93,10 +93,7 @@ class Index:
         return self
 
     def close(self) -> None:
-        """Close all files, also mapped segments; they are opened again when they are needed.
-
-        A running search keeps its segments.
-        """
+        """Close all files and mapped segments, which the next use opens again. Running searches keep theirs."""
         opened = vars(self)
         if "documents" in opened:
             self.documents.close()
@@ -106,28 +103,25 @@ class Index:
 
     @property
     def is_followed(self) -> bool:
-        """Whether a later generation, or another index at this path, was published since this one was opened."""
+        """Whether a later generation or another index was published at this path since this one was opened."""
         if list_generations(self.path)[-1:] != [self.manifest.generation]:
             return True
         return self.inode is not None and self.inode != _inode(self.path, self.manifest)
 
     @cached_property
     def config(self) -> BuildConfig:
-        """The recipe the index was built by."""
+        """The recipe of the index."""
         return BuildConfig.from_dict(self.manifest.config)
 
     def encoder_spec(self, model: str | Path | None = None) -> "EncoderSpec":
-        """The encoder, found and hashed; `model` is its folder if it has moved.
-
-        Raises ModelError, and MismatchError if it is another one now.
-        """
+        """Find and hash the encoder; `model` is its folder if it has moved. Raises ModelError and MismatchError."""
         from indexer.models.resolution import spec_of_index
 
         return spec_of_index(self.path, self.manifest, model)
 
     @cached_property
     def encoder(self) -> EncoderIdentity:
-        """The encoder the index was built with, as its manifest states it."""
+        """The identity of the encoder from the manifest."""
         return EncoderIdentity.from_dict(self.manifest.encoder["identity"])
 
     @cached_property
@@ -138,7 +132,7 @@ class Index:
     @cached_property
     def documents(self) -> "DocumentReader":
         """Documents by row number."""
-        from indexer.corpus.schema import schema_from_json  # here, as it takes time: the encoder is loaded meanwhile
+        from indexer.corpus.schema import schema_from_json  # here, because it takes time, while the encoder loads
         from indexer.store.documents import DocumentReader
 
         stored = self.numbering.stored_documents
@@ -146,7 +140,7 @@ class Index:
 
     @cached_property
     def numbering(self) -> LiveNumbering:
-        """Which document each row stands for. Numbers of documents and rows count only live ones."""
+        """The document of each row; numbers count live documents and rows only."""
         return LiveNumbering(self.path, self.manifest)
 
     @cached_property
@@ -156,33 +150,33 @@ class Index:
 
     @cached_property
     def ids(self) -> "DocumentIds":
-        """Ids of documents: their numbers, and their hashes."""
+        """The look-up of documents by id."""
         return DocumentIds(self.documents)
 
     def embeddings(self, rows: RowIds) -> Embeddings:
-        """Raw embeddings of some rows, (n, d)."""
+        """Return raw embeddings (n, d) of some rows."""
         stored = self.numbering.stored_rows
         return self.stored_embeddings.rows(rows if stored is None else stored[rows])
 
     def vectors(self, rows: RowIds) -> Vectors:
-        """Unit vectors of some rows, (n, k): the transform of their embeddings."""
+        """Return unit vectors (n, k) of some rows: the transform of their embeddings."""
         stored = self.numbering.stored_rows
         return self.stored_vectors(rows if stored is None else stored[rows])
 
     @cached_property
     def segments(self) -> list[Segment]:
-        """Each segment with its FAISS index, loaded or memory-mapped."""
+        """The segments with their FAISS indexes, loaded or memory-mapped."""
         return [self.open_segment(number) for number in range(len(self.manifest.segments))]
 
     def open_segment(self, number: int) -> Segment:
-        """One segment with its FAISS index, loaded or memory-mapped."""
+        """Open one segment with its FAISS index, loaded or memory-mapped."""
         entry = self.manifest.segments[number]
         digest = self.manifest.files[entry.file]
         return open_segment(self.path / entry.file, entry, digest, self.transform.dim, self._hashed_at_once)
 
     @property
     def searched(self) -> Sequence[SearchedSegment]:
-        """The segments that questions go to."""
+        """The segments to search: in other processes, or opened here."""
         return self.hosted or self.segments
 
     def search(
@@ -193,55 +187,55 @@ class Index:
         exact: bool = False,
         missing: MissingRows | None = None,
     ) -> list[SearchResult]:
-        """For each vector (n, dim) the best k rows and all that tie with the k-th, best first: (scores, rows).
+        """Return (scores, rows) for each vector (n, dim): the best k rows and all ties with the k-th, best first.
 
-        `allowed` (rows,) says which rows may be found, None all; `exact` compares with every one of them. Where a
-        process that holds a segment is lost, that is noted in `missing`; without it ShardLostError is raised.
+        `allowed` (rows,) is a mask of the rows that may be found, None for all; `exact` compares with each of them. The
+        segment of a lost process is added to `missing`; if that is None, ShardLostError is raised.
         """
         segments: Sequence[Searchable] = self.searched
         if missing is not None:
-            segments = [DispensableSegment(one, missing) for one in segments]
+            segments = [DispensableSegment(segment, missing) for segment in segments]
         numbering = self.numbering
         live, stored = numbering.live_rows, numbering.stored_rows
         mask = live if allowed is None else allowed
         if allowed is not None and live is not None and stored is not None:
             mask = np.zeros(len(live), bool)
             mask[stored[allowed]] = True
-        found = search_segments(segments, vectors, k, mask, self.stored_vectors, exact)
-        return [(scores, numbering.numbers_of(rows)) for scores, rows in found]
+        results = search_segments(segments, vectors, k, mask, self.stored_vectors, exact)
+        return [(scores, numbering.numbers_of(rows)) for scores, rows in results]
 
     def accelerate(self, device: str) -> None:
         """Search exact segments on a device ("cuda", "cuda:N" or "mps"), with the same answers.
 
-        Raises ConfigError for another name, MachineError for a device that is not there or too small.
+        Raises ConfigError for an unknown name, MachineError for a missing device or too little memory.
         """
         from indexer.encoders.device import choose_device  # here, as it imports torch
 
         choose_device(device)
-        self.segments[:] = [replace(one, index=ann.on_device(one.index, device)) for one in self.segments]
+        self.segments[:] = [replace(segment, index=ann.on_device(segment.index, device)) for segment in self.segments]
 
     def reach_recall(self, recall: float) -> None:
-        """Search as far as the build measured for a recall@10 of at least `recall`.
+        """Set the search parameters that the build measured for a recall@10 of at least `recall`.
 
-        Raises ConfigError if the build measured less. Exact indexes have recall 1 as they are.
+        Raises ConfigError if the build measured less. Exact segments have recall 1.
         """
         for number, segment in enumerate(self.searched):
             if not segment.exact:
                 segment.set_search_parameters(ann.parameters_for(self.recall_curve(number), recall))
 
     def recall_curve(self, segment: int) -> Sequence[MeasuredPoint]:
-        """Return the measured points of an approximate segment, in ascending work. Raises ConfigError without any."""
+        """Return the measured points of an approximate segment, by ascending work. Raises ConfigError for none."""
         file = self.manifest.segments[segment].file
         curve = self.manifest.measured.of_segment(file, segment == 0).recall_curve
         if not curve:
             raise ConfigError(
-                f"{self.path}: the recall of {file} was not measured. Search exactly (--exact), or measure it with "
-                "isotrope refit."
+                f"{self.path}: the recall of {file} was not measured. Fix: measure it with isotrope refit, "
+                "or search with --exact."
             )
         return curve
 
     def stored_vectors(self, rows: RowIds) -> Vectors:
-        """Unit vectors of some stored rows, (n, k), deleted ones among them."""
+        """Return unit vectors (n, k) of some stored rows, which include deleted ones."""
         return self.transform.transform(self.stored_embeddings.rows(rows), "document")
 
     @cached_property
@@ -250,16 +244,15 @@ class Index:
 
 
 def _inode(path: Path, manifest: Manifest) -> tuple[int, int, int] | None:
-    """Return the inode, time and size of a manifest, by which it differs from another one of its number."""
+    """Return the inode, time and size of a manifest, which differ from those of another index's manifest."""
     try:
-        found = (path / layout.manifest_name(manifest.generation)).stat()
+        status = (path / layout.manifest_name(manifest.generation)).stat()
     except OSError:
         return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
+    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def _needed(manifest: Manifest) -> list[str]:
-    """Files that search reads."""
     state = [name for name in manifest.files if name.startswith(f"{layout.ENCODER}/")]
     segments = [entry.file for entry in manifest.segments]
     deleted = [manifest.deleted] if manifest.deleted else []
@@ -271,28 +264,28 @@ def _documents(manifest: Manifest) -> list[str]:
 
 
 class DocumentIds:
-    """Documents of an open index by their ids. THE look-up: nothing else compares an id with all of them.
+    """The only look-up of documents by id.
 
-    The first question searches the column of ids, which costs 6 ms in 60,000 documents; the second reads it into
-    16 bytes a document (85 ms), and from then on an answer costs as much as reading the documents it finds.
+    The first call searches the column of ids, in 6 ms for 60,000 documents. The second loads the column into 16 bytes
+    per document, in 85 ms. Later calls only read the documents that they find.
     """
 
     def __init__(self, documents: "DocumentReader") -> None:
-        self._documents, self._was_asked = documents, False
+        self._documents, self._is_used = documents, False
 
     def find(self, ids: Collection[str]) -> dict[str, int]:
-        """The number of each of these ids that is there; the last where several documents have one id."""
-        if not self._was_asked:
-            self._was_asked = True
+        """Return id -> document number of the known ids; the last document if several have one id."""
+        if not self._is_used:
+            self._is_used = True
             return self._documents.find_ids(ids)
-        numbers, names = self._by_hash.candidates(ids), set(ids)  # two ids may have one hash
+        numbers, names = self._by_hash.candidates(ids), set(ids)  # two ids can have the same hash
         return {
             name: number for number, name in zip(numbers, self._documents.ids(numbers), strict=True) if name in names
         }
 
     @cached_property
     def hashes(self) -> npt.NDArray[np.uint64]:
-        """A hash for each document's id, (documents,)."""
+        """Hashes (documents,) of all ids."""
         return np.fromiter(map(hash_id, self._documents.all_ids()), np.uint64, len(self._documents))
 
     @cached_property
@@ -304,10 +297,10 @@ BLOCK_ROWS = 4096
 
 
 class LiveRows:
-    """Rows of an open index, read a block at a time; deleted ones are passed over.
+    """The live rows of an open index, read block by block.
 
-    The files behind them are hashed first if they are at most 256 MB; above that embeddings are checked as they are
-    read, the others by `isotrope verify`. Raises CorruptIndexError.
+    Their files are hashed first if they have at most 256 MB; in larger ones embeddings are checked as they are read,
+    and `isotrope verify` checks the others. Raises CorruptIndexError.
     """
 
     def __init__(self, index: Index) -> None:
@@ -323,21 +316,21 @@ class LiveRows:
 
     @property
     def id_hashes(self) -> npt.NDArray[np.uint64]:
-        """A hash for each document's id: what samples are drawn by."""
+        """Hashes (documents,) of all ids, by which samples are drawn."""
         return self.index.ids.hashes
 
     def sample(self, size: int | str) -> "RowView":
-        """The rows of the `size` documents with the smallest id hash, or of "all"."""
-        from indexer.pipeline.rows import RowView  # here, as a query needs neither it nor what it loads
+        """Return the rows of the `size` documents with the smallest id hashes, or of "all"."""
+        from indexer.pipeline.rows import RowView  # here, because a query does not need it
 
-        held, live = self.index.manifest.parts, self._numbering.live_documents
+        parts, live = self.index.manifest.parts, self._numbering.live_documents
         hashes = np.zeros(self.index.manifest.stored_documents, np.uint64)
         hashes[slice(None) if live is None else live] = self.id_hashes
-        documents, rows = [part.documents for part in held], [part.rows for part in held]
+        documents, rows = [part.documents for part in parts], [part.rows for part in parts]
         return RowView(self._folders, documents, rows, hashes, live).sample(size)
 
     def embedding_blocks(self) -> Iterator[tuple[int, Embeddings]]:
-        """(first row, raw embeddings (m, d)) for every row, block by block."""
+        """Yield (first row, raw embeddings (m, d)) of every row, block by block."""
         live, start = self._numbering.live_rows, 0
         for first, embeddings in self.index.stored_embeddings.blocks():
             kept = embeddings if live is None else embeddings[live[first : first + len(embeddings)]]
@@ -346,47 +339,44 @@ class LiveRows:
                 start += len(kept)
 
     def vector_blocks(self) -> Iterator[tuple[int, Vectors]]:
-        """(first row, vectors (m, k)) for every row: the transform of the stored embeddings, block by block."""
+        """Yield (first row, unit vectors (m, k)) of every row, block by block."""
         for first, embeddings in self.embedding_blocks():
             yield first, self.index.transform.transform(embeddings, "document")
 
     def hash_blocks(self) -> Iterator[tuple[int, TextHashes]]:
-        """(first row, text hashes (m, 2)) a part at a time."""
+        """Yield (first row, text hashes (m, 2)), part by part."""
         from indexer.store.parts import read_text_hashes
 
         start = 0
-        for live, folder in self._parts():
-            hashes = read_text_hashes(folder)
-            hashes = hashes if live is None else hashes[live]
+        for hashes in self._of_parts(read_text_hashes):
             yield start, hashes
             start += len(hashes)
 
     def length_blocks(self) -> Iterator[npt.NDArray[np.int32]]:
-        """Tokens of each row's text before truncation, (m,), a part at a time."""
+        """Yield the tokens (m,) of each row's text before truncation, part by part."""
         from indexer.store.parts import read_token_counts
 
-        for live, folder in self._parts():
-            lengths = read_token_counts(folder)
-            yield lengths if live is None else lengths[live]
+        return self._of_parts(read_token_counts)
 
     def vectors(self, rows: RowIds) -> Vectors:
-        """Vectors of the given rows, (n, k), in the order given."""
+        """Return vectors (n, k) of the given rows, in their order."""
         return self.index.vectors(rows)
 
     def text_hashes(self, rows: RowIds) -> TextHashes:
-        """Text hashes of the given rows, (n, 2), in the order given."""
+        """Return text hashes (n, 2) of the given rows, in their order."""
         from indexer.store.parts import read_text_hashes
 
         stored = rows if self._numbering.stored_rows is None else self._numbering.stored_rows[rows]
         firsts = self.index.stored_embeddings.firsts
-        found, part_of = np.zeros((len(rows), 2), np.uint64), np.searchsorted(firsts, stored, side="right") - 1
+        hashes, part_of = np.zeros((len(rows), 2), np.uint64), np.searchsorted(firsts, stored, side="right") - 1
         for part in np.unique(part_of).tolist():
             places = np.flatnonzero(part_of == part)
-            found[places] = read_text_hashes(self._folders[part])[stored[places] - firsts[part]]
-        return found
+            hashes[places] = read_text_hashes(self._folders[part])[stored[places] - firsts[part]]
+        return hashes
 
-    def _parts(self) -> Iterator[tuple[npt.NDArray[np.bool_] | None, Path]]:
-        """(which of its rows are live, folder) of each part."""
+    def _of_parts(self, read: Callable[[Path], npt.NDArray[Any]]) -> Iterator[npt.NDArray[Any]]:
+        """Yield the values of each part's live rows, by a function that reads a folder."""
         live, firsts = self._numbering.live_rows, self.index.stored_embeddings.firsts
         for part, folder in enumerate(self._folders):
-            yield (None if live is None else live[firsts[part] : firsts[part + 1]]), folder
+            values = read(folder)
+            yield values if live is None else values[live[firsts[part] : firsts[part + 1]]]

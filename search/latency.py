@@ -15,7 +15,7 @@ from indexer.system.threads import available_cores
 from search.index import Index
 
 BATCH = 256
-_SINGLE = 500  # queries searched one at a time
+_SINGLE = 500  # single queries
 _BATCHES = 8
 _WARM_UP = 10  # queries
 _PERCENTILES = (50, 90, 99)
@@ -23,19 +23,19 @@ _PERCENTILES = (50, 90, 99)
 
 @dataclass(frozen=True)
 class Latency:
-    """Queries a second, one at a time on one thread and in batches; percentiles in milliseconds."""
+    """Queries per second, one by one on one thread and in batches; percentiles in milliseconds."""
 
     k: int
     queries: int
     single_per_second: float
     single_ms: dict[str, float]
     batch: int
-    batch_per_second: dict[int, float]  # threads -> queries a second
+    batch_per_second: dict[int, float]  # threads -> queries per second
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON types."""
-        by_threads = {str(threads): rate for threads, rate in self.batch_per_second.items()}
-        return vars(self) | {"batch_per_second": by_threads}
+        return vars(self) | {
+            "batch_per_second": {str(threads): rate for threads, rate in self.batch_per_second.items()}
+        }
 
 
 def measure_latency(index: Index, k: int = 10) -> Latency:

@@ -6,9 +6,9 @@ from contextlib import contextmanager
 
 
 class Leases:
-    """Counts the calls that use some files, and calls `close` after the last one.
+    """Counts the calls that use some files, and calls `close` after the last.
 
-    `closed` is True once the files were closed; the caller that opens them again sets it to False.
+    `closed` is True once the files are closed; the caller that opens them again sets it to False.
     """
 
     def __init__(self, close: Callable[[], None]) -> None:

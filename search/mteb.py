@@ -183,7 +183,6 @@ class IsotropeModel:
         return {name: _scores_by_id(answers.get(name, ()), ids) for name in texts}
 
     def _index_folder(self, task: Mapping[str, Any]) -> Path:
-        """Return the folder for the index of a task's corpus."""
         if self._folder is None:
             temporary = tempfile.mkdtemp(prefix="isotrope-")
             self._temporary = weakref.finalize(self, shutil.rmtree, temporary, ignore_errors=True)
@@ -320,7 +319,6 @@ def _warn_of(count: int, one: str, remark: str, many: str = "") -> None:
 
 
 def _rows(vectors: Any) -> "torch.Tensor":
-    """Return vectors as float32 (n, k)."""
     import torch
 
     rows = torch.as_tensor(vectors, dtype=torch.float32)

@@ -1,12 +1,11 @@
-"""THE reader of query files: plain text, a BEIR folder or its queries.jsonl, .npy; and embeddings by query id.
+"""The only reader of query files: plain text, a BEIR folder or its queries.jsonl, .npy; and embeddings by query id.
 
-    questions.txt        one query a line, UTF-8; the ids are "1", "2", ... and blank lines are not counted
-    queries.jsonl        {"_id": ..., "text": ...} and a "title" if queries have one; .ndjson too, also compressed
+    questions.txt        one query per line, UTF-8; the ids are "1", "2", ... and blank lines are not counted
+    queries.jsonl        {"_id": ..., "text": ...}, optionally with a "title"; also .ndjson, and compressed
     folder/              a BEIR folder: its queries.jsonl
-    vectors.npy          raw embeddings (n, d), as the encoder gives them; the ids are "1", "2", ...
+    vectors.npy          raw embeddings (n, d) of the encoder; the ids are "1", "2", ...
 
-Settings that name queries for a build (`index.queries`, `whitening.query_sample`) are read by
-`indexer.corpus.query_file`, on which this stands.
+`indexer.corpus.query_file` reads the queries of a build (`index.queries`, `whitening.query_sample`).
 """
 
 import dataclasses
@@ -35,10 +34,10 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class QuerySet:
-    """Queries: `texts`, or raw `embeddings` (n, d) where those cannot be encoded, or need not be.
+    """Queries: `texts`, or raw `embeddings` (n, d).
 
-    `drawn_from` (n,) is the number of the document that each was drawn from, -1 for none; `origin` says how: "titles",
-    "sentences", "halves", "documents" as they are stored, or "file". `notes` say what was left out.
+    `drawn_from` (n,) are the numbers of the documents that the queries were drawn from, -1 for none. `origin` is
+    "titles", "sentences", "halves", "documents" (stored documents), or "file". `notes` list what was left out.
     """
 
     ids: tuple[str, ...]
@@ -53,7 +52,7 @@ class QuerySet:
         return len(self.ids)
 
     def keep(self, positions: RowIds, note: str) -> "QuerySet":
-        """Only the queries at these positions, with a note why."""
+        """Return only the queries at these positions, with a note on the reason."""
         chosen = positions.tolist()
         return dataclasses.replace(
             self,
@@ -66,79 +65,76 @@ class QuerySet:
 
 
 def read_queries(path: str | Path, dim: int) -> QuerySet:
-    """The queries of a file or a BEIR folder, as the table above says. Embeddings have `dim` numbers.
+    """Return the queries of a file or a BEIR folder in the formats above. Embeddings must have `dim` numbers.
 
-    Raises EvaluationError, naming file and line, for what cannot be read, is no such query, or holds none.
+    Raises EvaluationError with file and line for an unreadable or empty file and an invalid query.
     """
     path = Path(path)
     if path.is_dir():
         path = find_beir_file(path, QUERIES)
     elif not path.exists():
-        raise EvaluationError(f"{path}: cannot be read: there is no such file or folder.")
+        raise EvaluationError(f"{path}: cannot be read: no such file or folder.")
     if is_npy(path):
         return _of_embeddings(path, dim)
     compression = path.suffix if path.suffix in COMPRESSIONS else ""
     if path.name.removesuffix(compression).lower().endswith(_JSON_LINES):
         return _of_json_lines(path)
     if compression:
-        raise EvaluationError(f"{path}: is compressed, which only a BEIR {QUERIES}{compression} may be. Unpack it.")
+        raise EvaluationError(f"{path}: is compressed; only {QUERIES}{compression} can be. Unpack it.")
     return _of_lines(path)
 
 
 def numbered(count: int) -> tuple[str, ...]:
-    """The ids of queries that have none of their own."""
+    """Return "1", "2", ... as ids of queries without ids."""
     return tuple(str(number) for number in range(1, count + 1))
 
 
 def _of_embeddings(path: Path, dim: int) -> QuerySet:
     digest, embeddings = file_hash(path), read_query_vectors(path, dim, EvaluationError)
-    count = len(embeddings)
-    return QuerySet(numbered(count), _drawn_from_none(count), embeddings=embeddings, files={path.name: digest})
+    return _from_file(path, digest, numbered(len(embeddings)), embeddings=embeddings)
 
 
 def _of_json_lines(path: Path) -> QuerySet:
     digest, texts = file_hash(path), read_beir_queries(path)
     if not texts:
-        raise EvaluationError(f"{path}: holds no queries; expected one JSON object a line.")
-    return QuerySet(tuple(texts), _drawn_from_none(len(texts)), tuple(texts.values()), files={path.name: digest})
+        raise EvaluationError(f"{path}: contains no queries; expected one JSON object per line.")
+    return _from_file(path, digest, tuple(texts), texts=tuple(texts.values()))
 
 
 def _of_lines(path: Path) -> QuerySet:
-    digest, found = file_hash(path), read_query_file(path, EvaluationError)
-    count, blank = len(found.texts), counted(found.blank, "blank line")
-    notes = (f"{blank} of {path.name} left out",) if found.blank else ()
-    files = {path.name: digest}
-    return QuerySet(numbered(count), _drawn_from_none(count), tuple(found.texts), files=files, notes=notes)
+    digest, lines = file_hash(path), read_query_file(path, EvaluationError)
+    notes = (f"{counted(lines.blank, 'blank line')} of {path.name} left out",) if lines.blank else ()
+    return _from_file(path, digest, numbered(len(lines.texts)), texts=tuple(lines.texts), notes=notes)
 
 
-def _drawn_from_none(count: int) -> RowIds:
-    return np.full(count, -1, np.int64)
+def _from_file(path: Path, digest: str, ids: tuple[str, ...], **fields: Any) -> QuerySet:
+    return QuerySet(ids, np.full(len(ids), -1, np.int64), files={path.name: digest}, **fields)
 
 
 def find_beir_file(folder: Path, name: str) -> Path:
-    """A file of a BEIR folder, plain or compressed. Raises EvaluationError where there is none."""
+    """Return the path of a file of a BEIR folder, plain or compressed. Raises EvaluationError if it is missing."""
     for ending in ("", *COMPRESSIONS):
         if (path := folder / f"{name}{ending}").is_file():
             return path
-    what = "it has none" if folder.is_dir() else "there is no such folder"
+    what = "the file is missing" if folder.is_dir() else "there is no such folder"
     raise EvaluationError(
-        f"{folder}: expected a BEIR folder with {name}, but {what}. A BEIR folder holds corpus.jsonl, {QUERIES} "
+        f"{folder}: expected a BEIR folder with {name}, but {what}. A BEIR folder contains corpus.jsonl, {QUERIES} "
         "and qrels/test.tsv."
     )
 
 
 def read_beir_queries(path: Path) -> dict[str, str]:
-    """Query id -> text of a queries.jsonl, the title before it where there is one. Raises EvaluationError."""
+    """Return query id -> text of a queries.jsonl, with the title before the text. Raises EvaluationError."""
     texts: dict[str, str] = {}
     for row in read_items(path, read_jsonl):
         if not isinstance(row, Row):
             continue
         identity = row.values.get("_id", row.values.get("id"))
         if isinstance(identity, bool) or not isinstance(identity, str | int) or not str(identity).strip():
-            raise EvaluationError(f'{path}:{row.line}: the query has no "_id"; expected text or a whole number.')
+            raise EvaluationError(f'{path}:{row.line}: the query has no "_id"; expected text or an integer.')
         name = str(identity)
         if name in texts:
-            raise EvaluationError(f'{path}:{row.line}: the query id "{name}" was used before; give each its own.')
+            raise EvaluationError(f'{path}:{row.line}: the query id "{name}" is used twice; expected unique ids.')
         texts[name] = _text(row.values, f'{path}:{row.line}: query "{name}"')
     return texts
 
@@ -147,16 +143,16 @@ def _text(values: dict[str, Any], where: str) -> str:
     parts = {"title": values.get("title") or "", "text": values.get("text")}
     for name, part in parts.items():
         if not isinstance(part, str):
-            found = "missing or null" if part is None else f"of type {type(part).__name__}"
-            raise EvaluationError(f'{where}: "{name}" is {found}; expected text.')
+            fault = "missing or null" if part is None else f"of type {type(part).__name__}"
+            raise EvaluationError(f'{where}: "{name}" is {fault}; expected text.')
     text = " ".join(stripped for part in parts.values() if (stripped := str(part).strip()))
     if not text:
-        raise EvaluationError(f"{where} is blank; expected some text. Fill the line, or take it out.")
+        raise EvaluationError(f"{where} is blank; expected text. Fix or remove the line.")
     return text
 
 
 def read_items(path: Path, reader: Callable[[SourceFile], Iterator[Item | BadRow]]) -> Iterator[Item]:
-    """Return the items that a reader of `indexer.corpus` finds in a file. Raises EvaluationError for a bad row."""
+    """Yield the items of a file by a reader of `indexer.corpus`. Raises EvaluationError for a bad row."""
     file = SourceFile(path, str(path), path.name, "", COMPRESSIONS.get(path.suffix, ""))
     try:
         for item in reader(file):
@@ -168,11 +164,11 @@ def read_items(path: Path, reader: Callable[[SourceFile], Iterator[Item | BadRow
 
 
 def read_query_embeddings(path: Path, ids: Sequence[str], dim: int) -> Float32Array:
-    """Raw embeddings (n, dim) of the queries with these ids, in their order.
+    """Return raw embeddings (n, dim) of the queries with these ids, in their order.
 
-    The file is one that a corpus may come in, with a vector a row: FILE.npy beside a list of ids, or Parquet or JSON
-    Lines with an id and a "vector". Raises CorpusError for a bad row, and EvaluationError for vectors of another
-    length and for queries that have none.
+    The file has a corpus format with a vector per row: FILE.npy with a list of ids, or Parquet or JSON Lines with an id
+    and a "vector". Raises CorpusError for a bad row, and EvaluationError for vectors of another length and for queries
+    without a vector.
     """
     from indexer.corpus.corpus import read_corpus
 
@@ -181,12 +177,12 @@ def read_query_embeddings(path: Path, ids: Sequence[str], dim: int) -> Float32Ar
         shown = ", ".join(f'"{query}"' for query in missing[:_SHOWN])
         raise EvaluationError(
             f"{path}: has no vector for {len(missing):,} of {counted(len(ids), 'judged query', 'judged queries')} "
-            f"({shown}{', ...' if len(missing) > _SHOWN else ''}); its ids are those of {QUERIES}."
+            f"({shown}{', ...' if len(missing) > _SHOWN else ''}); expected the ids of {QUERIES}."
         )
     embeddings: Float32Array = np.stack([vector for query in ids if (vector := given[query]) is not None])
     if embeddings.shape[1] != dim:
         raise EvaluationError(
-            f"{path}: holds vectors of {embeddings.shape[1]:,} numbers, the embeddings of the index have {dim:,}. Give "
+            f"{path}: the vectors have {embeddings.shape[1]:,} numbers, the embeddings of the index {dim:,}. Give "
             "queries encoded by the same model."
         )
     return embeddings

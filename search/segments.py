@@ -1,9 +1,9 @@
-"""The segments of an index, searched as one: rows that may not be found are left out, every score is exact.
+"""Search of all segments of an index as one, with filtered rows excluded and exact scores.
 
-A segment is a FAISS index of a run of stored rows. Kinds that do not hold the vectors as they are give candidates only,
-whose scores are then taken from the stored embeddings, so a hit's score depends neither on the kind of index nor on
-which segment it lies in. Few rows are scored one by one instead of searched for, as are all allowed rows when an
-approximate search gave fewer than there are: k hits come back whenever k documents match.
+A segment is a FAISS index of consecutive stored rows. Index types that compress vectors return only candidates, which
+are scored again from the stored embeddings, so a score depends neither on the index type nor on the segment. If few
+rows are allowed, or an approximate search returns too few, all allowed rows are scored: a search returns k hits
+whenever k documents match.
 """
 
 import os
@@ -35,7 +35,7 @@ class VectorsOf(Protocol):
 
 
 Finish = Callable[[], list[SearchResult]]
-"""Waits for what was begun: for each query the best rows of a segment, counted from its first."""
+"""Waits for a search and returns for each query the best rows, numbered from the segment's first row."""
 
 
 class Searchable(Protocol):
@@ -43,30 +43,26 @@ class Searchable(Protocol):
 
     @property
     def entry(self) -> SegmentEntry:
-        """The file, rows and kind of the segment."""
-        ...
+        """The segment's file, rows and index type."""
 
     def begin(self, queries: Vectors, k: int, mask: Mask | None, vectors_of: VectorsOf, exact: bool) -> Finish:
-        """Begin to search it, beside others."""
-        ...
+        """Start a search that runs concurrently with other segments' searches."""
 
 
 class SearchedSegment(Searchable, Protocol):
-    """A segment wherever it lies: opened here (`Segment`), or held by another process (`search.shards`)."""
+    """A segment that is opened here (`Segment`) or in another process (`search.shards`)."""
 
     @property
     def exact(self) -> bool:
         """Whether it holds the vectors as they are and compares a query with each."""
-        ...
 
     def set_search_parameters(self, parameters: dict[str, int]) -> None:
-        """Search so far from now on."""
-        ...
+        """Set the search parameters of all later searches."""
 
 
 @dataclass(frozen=True)
 class Segment:
-    """An opened segment. `background` is the hashing of a file that is searched before all of it was read."""
+    """An open segment. `background` hashes a large file while it is already searched."""
 
     entry: SegmentEntry
     index: Any
@@ -78,51 +74,47 @@ class Segment:
         return ann.is_exact(self.entry.factory)
 
     def require_sound(self, wait: bool = False) -> None:
-        """Raises CorruptIndexError if the hashing in the background has found another file than was published.
-
-        `wait` for the end of it.
-        """
+        """Raise CorruptIndexError if the background hashing found a changed file; `wait` until it ends."""
         if self.background is not None:
             self.background.require_sound(wait)
 
     def begin(self, queries: Vectors, k: int, mask: Mask | None, vectors_of: VectorsOf, exact: bool) -> Finish:
-        """See `SearchedSegment`: nothing is done before its turn comes."""
+        """See `SearchedSegment`; the search itself runs when the result is requested."""
         return partial(self.search, queries, k, mask, vectors_of, exact)
 
     def search(
         self, queries: Vectors, k: int, mask: Mask | None, vectors_of: VectorsOf, exact: bool
     ) -> list[SearchResult]:
-        """For each query (n, k) the best rows, counted from the first. Raises CorruptIndexError."""
+        """Return the best rows of each query (n, k), numbered from the first row. Raises CorruptIndexError."""
         try:
-            found = _search_segment(self, queries, k, mask, vectors_of, exact)
-        except RuntimeError as error:  # FAISS's own: the file is not what it seemed when it was loaded
+            results = _search_segment(self, queries, k, mask, vectors_of, exact)
+        except RuntimeError as error:  # from FAISS: damage that loading did not detect
             reason = str(error).partition("\n")[0]
             raise CorruptIndexError(f"{self.entry.file}: cannot be searched: {reason}. Run isotrope verify.") from error
         self.require_sound()
-        return found
+        return results
 
     def set_search_parameters(self, parameters: dict[str, int]) -> None:
-        """See `SearchedSegment`."""
         ann.set_search_parameters(self.index, parameters)
 
 
 class MissingRows:
-    """The segments that gave no answer, where answers without them were asked for."""
+    """The segments without an answer, if partial answers are allowed."""
 
     def __init__(self) -> None:
         self._lost: dict[str, SegmentEntry] = {}
 
     @property
     def segments(self) -> tuple[SegmentEntry, ...]:
-        """Those lost, in row order."""
+        """The lost segments, in row order."""
         return tuple(sorted(self._lost.values(), key=lambda entry: entry.first_row))
 
     def has(self, entry: SegmentEntry) -> bool:
-        """Whether a segment is lost already."""
+        """Whether a segment is already lost."""
         return entry.file in self._lost
 
     def finish(self, finish: Finish, entry: SegmentEntry, queries: int) -> list[SearchResult]:
-        """Return the result of a search; nothing from a segment that is lost, which is noted."""
+        """Return the result of a search, or record a lost segment and return empty results."""
         try:
             return finish()
         except ShardLostError:
@@ -132,7 +124,7 @@ class MissingRows:
 
 @dataclass(frozen=True)
 class DispensableSegment:
-    """A segment whose loss is noted in `missing` instead of raised."""
+    """A segment whose loss is recorded in `missing` instead of raised."""
 
     segment: Searchable
     missing: MissingRows
@@ -143,7 +135,7 @@ class DispensableSegment:
         return self.segment.entry
 
     def begin(self, queries: Vectors, k: int, mask: Mask | None, vectors_of: VectorsOf, exact: bool) -> Finish:
-        """See `Searchable`. Skips a segment that is lost already: its timeout would pass once more."""
+        """See `Searchable`. Skips a lost segment instead of waiting for its timeout again."""
         if self.missing.has(self.entry):
             return lambda: [ann.nothing() for _ in queries]
         begun = self.segment.begin(queries, k, mask, vectors_of, exact)
@@ -151,16 +143,16 @@ class DispensableSegment:
 
 
 def open_segment(path: Path, entry: SegmentEntry, digest: FileDigest, dim: int, at_once: bool) -> Segment:
-    """Open a segment; `at_once`: hash it now, as the whole index is small. Raises CorruptIndexError."""
+    """Open a segment; `at_once` hashes it now, for a small index. Raises CorruptIndexError."""
     background = None
     small = digest.bytes <= MAPPED_BYTES
-    if at_once or (small and not holder_of(path)[0].checked_ahead):  # sha256 is twice as fast as a digest for each MiB
+    if at_once or (small and not holder_of(path)[0].checked_ahead):  # sha256 is twice as fast as the digests per MiB
         index = ann.load_index(BytesIO(read_checked(path, digest)), str(path), digest.bytes)
     elif not small:
-        with CheckedFile(path, digest) as file:  # what FAISS reads to lay out the index
+        with CheckedFile(path, digest) as file:  # parts that FAISS reads to lay out the index
             file.check((np.array([0, digest.bytes - 1]), np.array([BLOCK, digest.bytes])))
         mapped, descriptor = map_checked(path, digest)
-        if descriptor is None:  # it reads ahead of FAISS, whose pages come one by one
+        if descriptor is None:  # it reads ahead of FAISS, which faults in single pages
             background = BackgroundCheck(path, digest)
         index = _map_index(mapped, descriptor)
     else:
@@ -169,7 +161,7 @@ def open_segment(path: Path, entry: SegmentEntry, digest: FileDigest, dim: int, 
     _require_searchable(index, path)
     if index.ntotal != entry.rows or index.d != dim:
         raise CorruptIndexError(
-            f"{path}: {index.ntotal:,} vectors of {index.d} dimensions, the manifest says {entry.rows:,} of "
+            f"{path}: contains {index.ntotal:,} vectors of {index.d} dimensions; the manifest lists {entry.rows:,} of "
             f"{dim}. Build the index again."
         )
     try:
@@ -193,13 +185,13 @@ def _map_index(path: Path, descriptor: int | None) -> Any:
 
 
 def _require_searchable(index: Any, path: Path) -> None:
-    """Refuse what FAISS loads and could not search, or not end searching: an efSearch of 0 makes it go on for ever."""
+    """Raise CorruptIndexError for an index that FAISS loads but cannot search; with efSearch 0 it never returns."""
     try:
         ann.require_parameters(index, ann.search_parameters(index))
     except ConfigError as error:
         raise CorruptIndexError(f"{path}: {error} Build the index again.") from error
     if not index.is_trained:
-        raise CorruptIndexError(f"{path}: holds an index that was not trained. Build the index again.")
+        raise CorruptIndexError(f"{path}: contains an untrained index. Build the index again.")
 
 
 def search_segments(
@@ -210,23 +202,23 @@ def search_segments(
     vectors_of: VectorsOf,
     exact: bool = False,
 ) -> list[SearchResult]:
-    """For each query (n, k) the best k stored rows and all that tie with the k-th, best first: (scores, rows).
+    """Return (scores, rows) for each query (n, k): the best k stored rows and all ties with the k-th, best first.
 
-    `allowed` (stored rows,) says which rows may be found, None all; `exact` scores every one of them. Segments that
-    other processes hold are searched at the same time.
+    `allowed` (stored rows,) is a mask of the rows that may be found, None for all; `exact` scores each of them.
+    Segments in other processes are searched concurrently.
     """
     if not len(queries):
         return []
-    found: list[list[SearchResult]] = [[] for _ in queries]
-    begun = [one.begin(queries, k, _mask(allowed, one.entry), vectors_of, exact) for one in segments]
+    results: list[list[SearchResult]] = [[] for _ in queries]
+    begun = [segment.begin(queries, k, _mask(allowed, segment.entry), vectors_of, exact) for segment in segments]
     for segment, finish in zip(segments, begun, strict=True):
         for query, (scores, rows) in enumerate(finish()):
-            found[query].append((scores, rows + segment.entry.first_row))
-    return [ann.merge_top_k(pieces, k) for pieces in found]
+            results[query].append((scores, rows + segment.entry.first_row))
+    return [ann.merge_top_k(pieces, k) for pieces in results]
 
 
 def _mask(allowed: Mask | None, entry: SegmentEntry) -> Mask | None:
-    """Which rows of a segment may be found; None all."""
+    """Return the mask of a segment's rows; None if all may be found."""
     if allowed is None:
         return None
     mask = allowed[entry.first_row : entry.first_row + entry.rows]
@@ -236,7 +228,6 @@ def _mask(allowed: Mask | None, entry: SegmentEntry) -> Mask | None:
 def _search_segment(
     segment: Segment, queries: Vectors, k: int, mask: Mask | None, vectors_of: VectorsOf, exact: bool
 ) -> list[SearchResult]:
-    """Best rows of one segment, counted from its first."""
     count = segment.entry.rows if mask is None else int(np.count_nonzero(mask))
     if not count:
         return [ann.nothing() for _ in queries]
@@ -244,19 +235,19 @@ def _search_segment(
         return ann.search_index(segment.index, queries, k, mask)
     if exact or _is_cheaper_to_score(segment, len(queries), k, count):
         return _score(segment, queries, k, _numbers(mask, segment), vectors_of)
-    found = _rescored(segment, queries, ann.search_index(segment.index, queries, k, mask), vectors_of)
-    short = [query for query, best in enumerate(found) if len(best[1]) < min(k, count)]
+    results = _rescored(segment, queries, ann.search_index(segment.index, queries, k, mask), vectors_of)
+    short = [query for query, best in enumerate(results) if len(best[1]) < min(k, count)]
     if short:
         scored = _score(segment, queries[short], k, _numbers(mask, segment), vectors_of)
         for query, best in zip(short, scored, strict=True):
-            found[query] = best
-    return found
+            results[query] = best
+    return results
 
 
 def _is_cheaper_to_score(segment: Segment, queries: int, k: int, rows: int) -> bool:
-    """Whether to compute the vectors of `rows` rows and score them takes less than to search.
+    """Return whether scoring `rows` rows costs less than searching.
 
-    A vector is made of its embedding once for all queries: a read somewhere, and a product a dimension.
+    Scoring computes each vector once for all queries, by one random read and one product per dimension.
     """
     width = 4 * segment.index.d
     making = ann.QueryCost(bytes=rows * width, products=rows * segment.index.d, fetches=rows)
@@ -269,20 +260,19 @@ def _numbers(mask: Mask | None, segment: Segment) -> RowIds:
 
 
 def _score(segment: Segment, queries: Vectors, k: int, rows: RowIds, vectors_of: VectorsOf) -> list[SearchResult]:
-    """The best k of some rows by their exact scores."""
     return ann.search_rows(queries, k, rows, lambda some: vectors_of(some + segment.entry.first_row))
 
 
 def _rescored(
-    segment: Segment, queries: Vectors, found: Sequence[SearchResult], vectors_of: VectorsOf
+    segment: Segment, queries: Vectors, approximate: Sequence[SearchResult], vectors_of: VectorsOf
 ) -> list[SearchResult]:
-    """The candidates of an approximate search with the scores of their vectors, best first."""
-    counts = [len(candidates) for _, candidates in found]
-    candidates = np.concatenate([candidates for _, candidates in found])
+    """Return the candidates of an approximate search with exact scores, best first."""
+    counts = [len(rows) for _, rows in approximate]
+    candidates = np.concatenate([rows for _, rows in approximate])
     if not len(candidates):
-        return list(found)
+        return list(approximate)
     rows, places = np.unique(candidates, return_inverse=True)
-    owners = np.repeat(np.arange(len(found)), counts)
+    owners = np.repeat(np.arange(len(counts)), counts)
     vectors = vectors_of(rows + segment.entry.first_row)
     scores = ann.pair_products(queries, owners, vectors, places).astype(np.float32)
     order = np.lexsort((candidates, -scores, owners))

@@ -1,9 +1,9 @@
-"""Segments held by other processes, on this machine or others, by Ray: an index larger than one machine's memory.
+"""Segments in Ray processes, on this machine or others, for an index larger than one machine's memory.
 
 Each process opens its segment from the index's folder, which all machines must see under the same path, or from object
-storage, and does what this one would do with it: candidates, exact scores from the embeddings, ties and all. So the
-answers are the same; here they are merged. A process that dies is started again by Ray; the question that it leaves
-unanswered is an error, or goes without it if that was asked for.
+storage. It searches as this process would: candidates, exact scores from the embeddings, and ties. The answers are
+merged here and equal those of one process. Ray restarts a lost process; the query it was answering raises an error, or
+gets a partial answer if that is allowed.
 """
 
 import math
@@ -34,11 +34,10 @@ _GRACE = 0.1  # seconds to fetch an answer that has arrived, after the common ti
 
 @dataclass(frozen=True)
 class ShardOptions:
-    """Where segments are searched: each by a process of Ray's, of the cluster at `address`.
+    """Segments are searched by one Ray process each, in the cluster at `address`.
 
-    "auto" is the cluster that this machine is part of; empty: one is started here, for as long as the program runs. A
-    process that has not answered `timeout` seconds after it was asked counts as lost. All are asked at once, so a
-    question waits that long for all of them together.
+    "auto" is this machine's cluster; with an empty address one is started here, for as long as the program runs. A
+    process that does not answer within `timeout` seconds counts as lost. All processes search concurrently.
     """
 
     host: Host = "ray"
@@ -47,32 +46,32 @@ class ShardOptions:
 
     def __post_init__(self) -> None:
         if self.host not in get_args(Host):
-            raise ConfigError(f'shards are to be held by "{self.host}"; expected {describe_type(Host)}.')
+            raise ConfigError(f'the host of shards is "{self.host}"; expected {describe_type(Host)}.')
         if not 0 < self.timeout < math.inf:
-            raise ConfigError(f"the timeout of shards is {self.timeout}; expected seconds, more than 0.")
+            raise ConfigError(f"the timeout of shards is {self.timeout}; expected more than 0 seconds.")
 
 
 @dataclass(frozen=True)
 class Question:
-    """A question to a process: see `SearchedSegment.begin`. `mask` is packed, one bit a row; None for all rows."""
+    """Arguments of `SearchedSegment.begin` for a process. `mask` is packed, one bit per row; None for all rows."""
 
     queries: Vectors
     k: int
     mask: npt.NDArray[np.uint8] | None
     exact: bool
-    parameters: dict[str, int]  # to search with
+    parameters: dict[str, int]  # of the search
 
 
 class SegmentProcess:
-    """One segment in a process of its own; opened by the first question, whose errors reach the one who asked."""
+    """One segment in its own process, opened by the first search, which raises the errors of opening."""
 
     def __init__(self, index: str | Path, generation: int, number: int) -> None:
         """`index` is its path, or its URL in object storage."""
         self._place, self._generation, self._number = index, generation, number
 
     def search(self, question: Question) -> list[SearchResult]:
-        """Raises as `Segment.search`, and as opening the index does."""
-        ann.set_threads(1)  # one query on a flat index is faster so
+        """Search as `Segment.search` does. Raises its errors and those of opening the index."""
+        ann.set_threads(1)  # faster than many for one query on a flat index
         segment, rows = self._segment, self._segment.entry.rows
         mask = None if question.mask is None else np.unpackbits(question.mask, count=rows).astype(bool)
         if not segment.exact:
@@ -84,8 +83,8 @@ class SegmentProcess:
         path = published_at(self._place)
         if path is None:
             raise StoreError(
-                f"{self._place}: is no index on {platform.node()}, where Ray runs the process of a shard; expected a "
-                "folder that every machine of the cluster sees under this path, or an index in object storage."
+                f"{self._place}: is no index on {platform.node()}, where Ray runs a shard's process; expected a folder "
+                "that every machine of the cluster sees under this path, or an index in object storage."
             )
         return Index(path, load_generation(path, self._generation))
 
@@ -95,12 +94,12 @@ class SegmentProcess:
 
 
 class LostError(Exception):
-    """Why a process gives no answer."""
+    """A process gave no answer; the message is the reason."""
 
 
 @dataclass(frozen=True)
 class HostedSegment:
-    """A segment in a process of its own; a `SearchedSegment`."""
+    """A `SearchedSegment` in its own process."""
 
     entry: SegmentEntry
     host: "RayHost"
@@ -108,17 +107,15 @@ class HostedSegment:
 
     @property
     def exact(self) -> bool:
-        """See `SearchedSegment`."""
         return ann.is_exact(self.entry.factory)
 
     def begin(self, queries: Vectors, k: int, mask: Mask | None, vectors_of: VectorsOf, exact: bool) -> Finish:
-        """See `SearchedSegment`. The process has the vectors of rows from the index, as `vectors_of` has here."""
+        """See `SearchedSegment`. The process reads vectors from the index instead of calling `vectors_of`."""
         packed = None if mask is None else np.packbits(mask)
         question = Question(np.asarray(queries, np.float32), k, packed, exact, dict(self.parameters))
         return partial(self._finish, self.host.ask(question))
 
     def set_search_parameters(self, parameters: dict[str, int]) -> None:
-        """See `SearchedSegment`."""
         self.parameters.update(parameters)
 
     def _finish(self, finish: Finish) -> list[SearchResult]:
@@ -127,13 +124,13 @@ class HostedSegment:
         except LostError as error:
             first, last = self.entry.first_row, self.entry.first_row + self.entry.rows - 1
             raise ShardLostError(
-                f"{self.entry.file}: the process that holds rows {first:,} to {last:,} of the index does not answer "
-                f"({error}). Ask again: Ray starts it anew where it can; or ask for partial answers (--partial)."
+                f"{self.entry.file}: the process of rows {first:,} to {last:,} of the index does not answer ({error}). "
+                "Fix: repeat the query, because Ray restarts lost processes, or allow partial answers (--partial)."
             ) from error
 
 
 def hosted(index: Index, options: ShardOptions) -> Index:
-    """Return the same index with its segments in other processes. Raises MachineError without Ray."""
+    """Return the same index with its segments in other processes. Raises MachineError if Ray is not installed."""
     ray = connect(options.address)
     place, generation = store_at(index.path).url or index.path.resolve(), index.manifest.generation
 
@@ -141,18 +138,18 @@ def hosted(index: Index, options: ShardOptions) -> Index:
         host = RayHost(ray, (place, generation, number), options.timeout)
         return HostedSegment(entry, host, dict(entry.search_parameters))
 
-    return replace(index, hosted=tuple(segment(number, one) for number, one in enumerate(index.manifest.segments)))
+    return replace(index, hosted=tuple(segment(number, entry) for number, entry in enumerate(index.manifest.segments)))
 
 
 def close_hosts(index: Index) -> None:
-    """End the processes that hold segments of an index; a later question starts them again."""
+    """End the processes of an index's segments; a later query restarts them."""
     for segment in index.hosted:
         if isinstance(segment, HostedSegment):
             segment.host.close()
 
 
 class RayHost:
-    """The owner of a `SegmentProcess`: a Ray actor, wherever the cluster has room, started by the first question."""
+    """The owner of a `SegmentProcess`, a Ray actor anywhere in the cluster that the first query starts."""
 
     def __init__(self, ray: Any, segment: tuple[str | Path, int, int], timeout: float) -> None:
         """`segment` are the arguments of `SegmentProcess`."""
@@ -161,7 +158,7 @@ class RayHost:
         self._lock = threading.Lock()
 
     def ask(self, question: Question) -> Finish:
-        """Ask without waiting. The answer raises the errors of the process, or LostError if it is gone."""
+        """Send a question without waiting. The result raises the errors of the process, or LostError if it is lost."""
         with self._lock:
             if self._actor is None:
                 kind = self._ray.remote(SegmentProcess).options(max_restarts=-1, scheduling_strategy="SPREAD")
@@ -169,7 +166,7 @@ class RayHost:
             return partial(self._answer, self._actor.search.remote(question), time.monotonic() + self._timeout)
 
     def close(self) -> None:
-        """End the process; the next question starts another."""
+        """End the process; the next query starts another."""
         with self._lock:
             if self._actor is not None and self._ray.is_initialized():
                 self._ray.kill(self._actor)
@@ -178,9 +175,9 @@ class RayHost:
     def _answer(self, begun: Any, until: float) -> list[SearchResult]:
         errors = self._ray.exceptions
         try:
-            found: list[SearchResult] = self._ray.get(begun, timeout=max(_GRACE, until - time.monotonic()))
+            results: list[SearchResult] = self._ray.get(begun, timeout=max(_GRACE, until - time.monotonic()))
         except errors.RayTaskError as error:
             raise error.cause if isinstance(error.cause, IsotropeError) else error from None
         except errors.RayError as error:
             raise LostError(str(error).strip().partition("\n")[0] or type(error).__name__) from error
-        return found
+        return results

@@ -17,21 +17,21 @@ from indexer.recipe.config import Role
 
 @dataclass(frozen=True)
 class Mark:
-    """The encoder and transform (`space`) of vectors that can be compared, and the role of their texts."""
+    """The vector space of comparable vectors (encoder and transform), and the role of their texts."""
 
     space: str
     role: Role
 
 
 class UnitVectors(np.ndarray[tuple[int, ...], np.dtype[np.float32]]):
-    """Unit vectors (n, k), float32, made by a transform: an array with a `mark`.
+    """Unit vectors (n, k), float32, from a transform: an array with a `mark`.
 
     Views and copies keep the mark. Calculated, joined and unpickled arrays have none (`mark` is None). `numpy.asarray`
     returns the plain array; files hold plain arrays.
     """
 
     mark: Mark | None
-    __array_priority__ = 1.0  # so that they stay `UnitVectors` when they are joined
+    __array_priority__ = 1.0  # joined arrays stay `UnitVectors`
 
     def __new__(cls, vectors: npt.NDArray[np.float32], mark: Mark) -> "UnitVectors":
         marked = vectors.view(cls)
@@ -42,21 +42,21 @@ class UnitVectors(np.ndarray[tuple[int, ...], np.dtype[np.float32]]):
         self.mark = getattr(source, "mark", None)
 
     def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
-        """The result of a calculation."""
+        """Return the result of a calculation."""
         if return_scalar:
             return array[()]
         if array.ndim != self.ndim or array.shape[-1] != self.shape[-1] or array.dtype != self.dtype:
-            return np.asarray(array)  # scores, lengths: no vectors any more
+            return np.asarray(array)  # scores or lengths, not vectors
         result = array.view(type(self))
         result.mark = None
         return result
 
 
 def require_array(array: object, dim: int) -> None:
-    """Raises ConfigError for what is no array (n, dim) of finite numbers."""
+    """Raise ConfigError if `array` is not an array (n, dim) of finite numbers."""
     if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiu":
-        found = f"an array of {array.dtype}" if isinstance(array, np.ndarray) else f"of type {type(array).__name__}"
-        raise ConfigError(f"query vectors are {found}; expected a numpy array of numbers, (n, {dim}).")
+        kind = f"an array of {array.dtype}" if isinstance(array, np.ndarray) else f"of type {type(array).__name__}"
+        raise ConfigError(f"query vectors are {kind}; expected a numpy array of numbers, (n, {dim}).")
     if array.ndim != 2 or array.shape[1] != dim:
         raise ConfigError(f"query vectors have shape {array.shape}; expected (n, {dim}).")
     finite = np.isfinite(array).all(axis=1)
@@ -65,14 +65,14 @@ def require_array(array: object, dim: int) -> None:
 
 
 def require_mark(vectors: UnitVectors, mark: Mark, index: str) -> None:
-    """Raises ConfigError for vectors that do not carry this mark, which those of queries of `index` do."""
+    """Raise ConfigError for vectors without this mark, the mark of query vectors of `index`."""
     if vectors.mark == mark:
         return
-    found = "were calculated or joined from what embed gave"
+    fault = "were calculated or joined from results of embed"
     if vectors.mark is not None:
         same = vectors.mark.space == mark.space
-        found = f'have the role "{vectors.mark.role}"' if same else "were made by another encoder or transform"
+        fault = f'have the role "{vectors.mark.role}"' if same else "come from another encoder or transform"
     raise ConfigError(
-        f"the query vectors {found}; expected raw embeddings, as a plain array, or what "
-        f'embed(texts, "{mark.role}") gives for {index}.'
+        f"the query vectors {fault}; expected raw embeddings as a plain array, or the result of "
+        f'embed(texts, "{mark.role}") for {index}.'
     )

@@ -17,7 +17,7 @@ from indexer.store.integrity import damaged_files
 from indexer.store.manifest import load_manifest
 from search.index import Index
 
-_SAMPLE_ROWS = 64  # of each part, compared with a fresh transform of their embeddings
+_SAMPLE_ROWS = 64  # of each part, whose embeddings are transformed again
 
 
 @dataclass
@@ -40,8 +40,8 @@ class VerifyReport:
 def verify_index(index: str | Path, on_file: Callable[[str], None] = lambda name: None) -> VerifyReport:
     """Hash every file; if all hashes match, also check counts, vectors and self-hits.
 
-    `on_file` is called with the name of each hashed file. Raises NotAnIndexError and StoreError if there is nothing to
-    verify, and CorruptIndexError if the manifest itself is damaged. All other damage is listed in the report.
+    `on_file` is called with the name of each hashed file. Raises NotAnIndexError, StoreError, and CorruptIndexError if
+    the manifest itself is damaged. All other damage is listed in the report.
     """
     path = named_path(index, "the index")
     manifest = load_manifest(path)

@@ -1,4 +1,4 @@
-"""What tests of agents share: an index, and calls by the SDK's own client."""
+"""Shared parts of agent tests: an index, and calls by the SDK's client."""
 
 import asyncio
 import json
@@ -25,11 +25,11 @@ DOCUMENTS = [
     Document("hostile", HOSTILE, title=HOSTILE, metadata={"year": 2020, "lang": HOSTILE, "url": None}),
     Document("long", "the deep sea " * 20_000, metadata={"year": 2021, "lang": "en", "url": "http://a.b/\nc"}),
 ]  # fmt: skip
-MODES = ["legacy", "auto"]  # the revisions with a handshake, and the one without
+MODES = ["legacy", "auto"]  # protocol revisions with and without a handshake
 
 
 def build_library(place: Path) -> Path:
-    """An index of word vectors, which load quickly."""
+    """Build an index of word vectors, which load quickly."""
     vectors = np.random.default_rng(0).normal(size=(len(WORDS), 16)).round(3)
     lines = [" ".join([word, *map(str, vector)]) for word, vector in zip(WORDS, vectors.tolist(), strict=True)]
     (place / "words.txt").write_text("\n".join(lines) + "\n")
@@ -39,14 +39,14 @@ def build_library(place: Path) -> Path:
 
 
 def text_of(result: CallToolResult) -> str:
-    """The one text of an answer."""
+    """Return the only text of an answer."""
     (content,) = result.content
     assert isinstance(content, TextContent)
     return content.text
 
 
 def answer_of(result: CallToolResult) -> Any:
-    """What a tool answered; it is there twice."""
+    """Return the answer of a tool, which it contains twice."""
     assert not result.is_error, result.content
     assert result.structured_content == json.loads(text_of(result))
     assert result.meta is not None
@@ -59,7 +59,7 @@ async def call(client: Client, tool: str, **arguments: Any) -> Any:
 
 
 async def refusal(client: Client, tool: str, **arguments: Any) -> str:
-    """Why a call was refused."""
+    """Return the error of a refused call."""
     result = await client.call_tool(tool, arguments)
     assert result.is_error
     assert result.structured_content is None
@@ -67,7 +67,7 @@ async def refusal(client: Client, tool: str, **arguments: Any) -> str:
 
 
 async def each_tool(client: Client) -> None:
-    """What must hold for every transport."""
+    """Check the properties of every transport."""
     tools = {tool.name: tool for tool in (await client.list_tools()).tools}
     assert list(tools) == ["search", "fetch", "search_documents"]
     for tool in tools.values():
@@ -88,5 +88,5 @@ async def each_tool(client: Client) -> None:
 
 
 async def place_is_free(service: SearchService) -> None:
-    """Wait for it."""
+    """Wait until no request is pending."""
     await asyncio.to_thread(wait_until, lambda: not service.pending)

@@ -1,4 +1,4 @@
-"""An S3-compatible server on loopback, and in front of it a proxy that counts what goes by, and fails as it is told."""
+"""An S3-compatible server on loopback, behind a proxy that counts requests and injects faults."""
 
 import http.client
 import os
@@ -29,7 +29,7 @@ _HOP_BY_HOP = {"connection", "transfer-encoding", "content-length", "keep-alive"
 
 @dataclass(frozen=True)
 class Request:
-    """One request that came by."""
+    """A request that passed the proxy."""
 
     method: str
     path: str
@@ -38,50 +38,50 @@ class Request:
 
 @dataclass(frozen=True)
 class Fault:
-    """What the proxy does to a request. By default: nothing."""
+    """A fault that the proxy injects into a request; none by default."""
 
-    status: int = 0  # is answered, and the server is not asked
-    cut: bool = False  # half of the body, then the connection ends
-    lost: bool = False  # the server is asked, and its answer is replaced by a cut connection
-    wait: threading.Event | None = None  # in the middle of the body, until this is set
-    without: str = ""  # header that the server does not see
-    changed: bool = False  # one byte of what is sent arrives as another
+    status: int = 0  # of the answer, without calling the server
+    cut: bool = False  # send half of the body, then close the connection
+    lost: bool = False  # close the connection after the server has answered
+    wait: threading.Event | None = None  # pause in the middle of the body until this is set
+    without: str = ""  # a header to remove
+    changed: bool = False  # change one byte of the body
 
 
 @dataclass
 class Storage:
-    """The server, reached through the proxy; `faults` are asked in turn about each request."""
+    """The server behind the proxy; `fault` returns the fault of each request."""
 
     endpoint: str = ""
     upstream: str = ""
     requests: list[Request] = field(default_factory=list)
     served: dict[str, int] = field(default_factory=dict)  # path -> bytes of bodies of GET
     fault: Callable[[Request], Fault | None] = lambda _: None
-    opaque: bool = False  # ETags of what is put say nothing of the bytes, as where a store encrypts
+    opaque: bool = False  # ETags do not depend on the bytes, as in stores that encrypt
 
     def bucket(self) -> str:
-        """A new bucket; the URL of it."""
+        """Create a bucket, and return its URL."""
         name = f"test-{uuid.uuid4().hex[:12]}"
         request = urllib.request.Request(f"{self.upstream}/{name}", method="PUT")  # noqa: S310
         urllib.request.urlopen(request, timeout=PATIENCE).close()  # noqa: S310
         return f"s3://{name}"
 
     def environment(self, cache: Path) -> dict[str, str]:
-        """What a command needs to get there."""
+        """The environment of a command that uses this storage."""
         return {**CREDENTIALS, "AWS_ENDPOINT_URL": self.endpoint, "ISOTROPE_CACHE": str(cache)}
 
     def bytes_of(self, ending: str) -> int:
-        """Bytes served of objects whose names end so."""
+        """Return the bytes served of objects whose names end with this."""
         return sum(size for path, size in self.served.items() if path.endswith(ending))
 
 
 class _Proxy(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # else each body waits 40 ms for the receipt of its headers
+    disable_nagle_algorithm = True  # else each body waits 40 ms for the acknowledgement of its headers
     storage: Storage
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Say nothing."""
+        """Log nothing."""
 
     def _pass_on(self) -> None:
         storage, body = self.storage, self._body()
@@ -170,7 +170,7 @@ def _answers(url: str) -> bool:
 
 @pytest.fixture(scope="session")
 def _server() -> Iterator[str]:
-    """moto's server, once a session."""
+    """moto's server, once per session."""
     pytest.importorskip("obstore")
     port = _free_port()
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
@@ -185,8 +185,7 @@ def _server() -> Iterator[str]:
 
 @pytest.fixture
 def storage(_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Storage]:
-    """Object storage as a test sees it: this process reaches it, with an empty cache of its own, and patiently waits
-    for nothing."""
+    """Object storage for a test, with an empty cache and short pauses between retries."""
     found = Storage(upstream=_server)
     handler = type("Handler", (_Proxy,), {"storage": found})
     proxy = ThreadingHTTPServer(("127.0.0.1", 0), handler)
@@ -210,7 +209,7 @@ def storage(_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
 
 
 def first(count: int, fault: Fault, method: str, ending: str = "") -> Callable[[Request], Fault | None]:
-    """The fault for the first requests of a method, of objects whose names end so."""
+    """Return a fault for the first requests of a method to objects whose names end with this."""
     left = [count]
 
     def of(request: Request) -> Fault | None:
@@ -223,12 +222,12 @@ def first(count: int, fault: Fault, method: str, ending: str = "") -> Callable[[
 
 
 def forget() -> None:
-    """As a process that has just begun: no store is open."""
+    """Close all stores, as in a new process."""
     bucket.open_bucket.cache_clear()
     stores._object_store.cache_clear()
 
 
 def use_cache(folder: Path) -> None:
-    """From now on this process has another cache, as another machine would."""
+    """Give this process another cache, as on another machine."""
     os.environ["ISOTROPE_CACHE"] = str(folder)
     forget()

@@ -1,4 +1,4 @@
-"""A folder with every file that the examples of the README and of the helps name, small and made here."""
+"""A folder with small versions of all files in the examples of the README and of help texts."""
 
 import json
 import random
@@ -41,7 +41,7 @@ _STDLIB = {
 
 
 def demo_documents(size: int = 120) -> list[dict[str, object]]:
-    """What `isotrope demo-corpus` writes, but few of it: known names, then others that are made up."""
+    """Return a few documents of `isotrope demo-corpus`: known names, then invented ones."""
     texts = _STDLIB | {f"town{n % 5}.Town.story_{n}": str(row["text"]) for n, row in enumerate(documents(size))}
     return [
         {"id": name, "text": text, "module": name.split(".")[0], "kind": _kind(name), "line": 10 * number + 1}
@@ -54,7 +54,7 @@ def _kind(name: str) -> str:
 
 
 def documents(size: int = 120) -> list[dict[str, object]]:
-    """The first three, then others of two sentences each."""
+    """Return the first three documents, then others of two sentences each."""
     found: list[dict[str, object]] = list(FIRST)
     for number in range(len(FIRST), size):
         chance = random.Random(number)
@@ -67,7 +67,7 @@ def documents(size: int = 120) -> list[dict[str, object]]:
 
 
 def lay_out(folder: Path) -> None:
-    """Write all of it."""
+    """Write all files."""
     (folder / "demo").mkdir()
     write_rows(folder / "demo/stdlib.jsonl", demo_documents())
     write_rows(folder / "docs.jsonl", documents())
@@ -82,12 +82,12 @@ def lay_out(folder: Path) -> None:
 
 
 def write_rows(path: Path, rows: list[dict[str, object]]) -> None:
-    """JSON lines."""
+    """Write JSON Lines."""
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
 def _write_words(folder: Path) -> None:
-    """A table of word vectors and word-level data sets in their published forms; and sentences to train on."""
+    """Write word vectors and word-level data sets in their published formats, and sentences for training."""
     chance = random.Random(0)
     rows = {word: " ".join(f"{chance.gauss(0, 1):.3f}" for _ in range(8)) for word in _THINGS}
     (folder / "glove.6B.300d.txt").write_text("".join(f"{word} {row}\n" for word, row in rows.items()))

@@ -1,4 +1,4 @@
-"""What is in object storage of an index, and whether it is the one that is built on a disk."""
+"""The objects of an index in object storage, compared with an index on a disk."""
 
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ def names(url: str, ending: str = "") -> list[str]:
 
 
 def embeddings(place: str | Path) -> list[bytes]:
-    """The bytes of every part's embeddings, in order of parts."""
+    """Return the bytes of the embeddings of all parts, in order."""
     index = named_path(place, "the index")
     files = [f"{part.name}/{layout.EMBEDDINGS}" for part in load_manifest(index).parts]
     remote = str(place).startswith("s3:")
@@ -33,7 +33,7 @@ def answers(place: str | Path, **options: Any) -> list[tuple[str, float]]:
 
 
 def require_same(url: str, config: BuildConfig, tmp_path: Path, documents: list[Document] = DOCUMENTS) -> None:
-    """The index is the one that is built at once, on a disk, and nothing else is in the store."""
+    """Check that the index equals one built on a disk, and that the store contains nothing else."""
     fit_and_build(documents, tmp_path / "alone", config, RunOptions(overwrite=True))
     assert embeddings(url) == embeddings(tmp_path / "alone")
     assert answers(url) == answers(tmp_path / "alone")

@@ -1,4 +1,4 @@
-"""Servers for tests: one on a real port in a thread of this process, and one in a process of its own."""
+"""Servers for tests: on a real port in a thread of this process, or in a separate process."""
 
 import contextlib
 import json
@@ -26,8 +26,8 @@ READ_KEY, ADMIN_KEY = "read-key-of-the-tests", "admin-key-of-the-tests"
 
 @dataclass(frozen=True)
 class LiveServer:
-    """A server that listens at `url`. `client` asks it; `said` is what it told of new generations; `connections` are
-    those that are open."""
+    """A server that listens at `url`, with a `client`, its messages on new generations (`said`), and its open
+    `connections`."""
 
     url: str
     served: ServedIndex
@@ -42,14 +42,14 @@ class LiveServer:
         return host, int(port)
 
     def search(self, **asked: Any) -> Any:
-        """The body of an answer to POST /v1/search."""
+        """Return the body of the answer to POST /v1/search."""
         response = self.client.post("/v1/search", json=asked)
         assert response.status_code == 200, response.text
         return response.json()
 
 
 def keys(text: str, folder: Path, name: str = "keys.txt") -> Keys:
-    """Keys as a file holds them."""
+    """Return the keys of a file with this text."""
     (folder / name).write_text(text)
     return Keys.read(folder / name)
 
@@ -58,7 +58,7 @@ def keys(text: str, folder: Path, name: str = "keys.txt") -> Keys:
 def live_server(
     index: Path | SearchEngine, settings: ServerSettings | None = None, **limits: Any
 ) -> Iterator[LiveServer]:
-    """A server of an index, called "tests", on a free port of 127.0.0.1."""
+    """Serve an index under the name "tests" on a free port of 127.0.0.1."""
     settings = settings or ServerSettings("tests", port=0, limits=ServerLimits(**limits))
     said, ready = list[str](), threading.Event()
     engine = index if isinstance(index, SearchEngine) else SearchEngine(index)
@@ -79,13 +79,13 @@ def live_server(
 
 @dataclass(frozen=True)
 class ServerProcess:
-    """`isotrope serve` in a process of its own."""
+    """`isotrope serve` in its own process."""
 
     url: str
     process: "subprocess.Popen[str]"
 
     def ask(self, path: str, body: Any = None, **headers: str) -> Any:
-        """The JSON that a route answers; POST with a body, else GET."""
+        """Return the JSON answer of a route: POST with a body, else GET."""
         with httpx2.Client(base_url=self.url, trust_env=False, timeout=PATIENCE, headers=headers) as client:
             response = client.get(path) if body is None else client.post(path, json=body)
         assert response.status_code == 200, response.text
@@ -94,7 +94,7 @@ class ServerProcess:
 
 @contextlib.contextmanager
 def server_process(*arguments: str | Path, cwd: Path = ROOT, **environment: str) -> Iterator[ServerProcess]:
-    """`isotrope serve` with these arguments, on a free port. It is stopped at the end, and must end in order."""
+    """Run `isotrope serve` with these arguments on a free port; it must stop with exit code 0."""
     begun = "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL)"  # the tests may run under nohup
     call = [sys.executable, "-c", f"{begun}; from search.cli import main; main()", "serve", *map(str, arguments)]
     env = os.environ | {"PYTHONPATH": str(ROOT)} | environment

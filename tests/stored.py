@@ -1,4 +1,4 @@
-"""Documents of an index without encoder or vectors, for tests of how they are stored and filtered."""
+"""Documents of an index without encoder or vectors, for tests of storage and filters."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ from indexer.store.manifest import Manifest, PartEntry
 
 
 def write_index(index: Path, parts: Sequence[Sequence[Document]]) -> Manifest:
-    """The documents of an index, and the least manifest that names them."""
+    """The documents of an index, and a minimal manifest for them."""
     entries, digests, schemas = [], {}, []
     for number, documents in enumerate(parts):
         name = layout.part_name(number)
@@ -41,7 +41,7 @@ def write_index(index: Path, parts: Sequence[Sequence[Document]]) -> Manifest:
 
 
 def open_index(index: Path, manifest: Manifest, live: Sequence[int] | None = None) -> DocumentReader:
-    """`live`: stored numbers of the documents that are not deleted; None: all."""
+    """Open a reader; `live` are the stored numbers of live documents, None for all."""
     return DocumentReader(
         index, manifest, schema_from_json(manifest.schema), None if live is None else np.array(live, np.int64)
     )

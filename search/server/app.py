@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ServedIndex:
-    """An index that is served: `guard` is the ASGI application to be run."""
+    """A served index; `guard` is the ASGI application."""
 
     service: SearchService
     metrics: ServerMetrics
@@ -43,10 +43,10 @@ class ServedIndex:
 def serve_engine(
     engine: SearchEngine, settings: ServerSettings, on_change: Callable[[str], None] = lambda _: None
 ) -> ServedIndex:
-    """Return an application that answers from this engine, which it closes. `on_change` gets a sentence on reloads.
+    """Return an application that answers from an engine and closes it. `on_change` gets a sentence on each reload.
 
-    Loads everything that the first question needs. Agents are answered if the SDK of their protocol is installed.
-    Raises the errors of opening the index or its encoder.
+    Loads everything that the first query needs. Serves agents if the package mcp is installed. Raises the errors of
+    opening the index or its encoder.
     """
     prepare(engine)
     service = SearchService(engine, settings, on_change)
@@ -61,7 +61,7 @@ def serve_engine(
 def serve_agents(
     engine: SearchEngine, settings: ServerSettings, on_change: Callable[[str], None] = lambda _: None
 ) -> ServedIndex:
-    """Return an application as `serve_engine` does, for agents alone."""
+    """Return an application as `serve_engine` does, for agents only."""
     prepare(engine)
     service = SearchService(engine, settings, on_change)
     return _served(service, agents_of(service))
@@ -70,9 +70,9 @@ def serve_agents(
 def speak(
     engine: SearchEngine, settings: ServerSettings, streams: "ProtocolStreams", on_change: Callable[[str], None]
 ) -> None:
-    """Answer one agent over standard input and output, until it closes the input; then the engine is closed.
+    """Answer one agent over standard input and output until the input ends, then close the engine.
 
-    Raises as `serve_engine` does.
+    Raises the errors of `serve_engine`.
     """
     prepare(engine)
 
@@ -88,14 +88,14 @@ def speak(
 
 
 def agents_of(service: SearchService, page: bool = False) -> "Agents":
-    """Return the server of agents; `page` as there. The SDK of their protocol must be installed."""
+    """Return the server for agents, with `page` as there. Requires the package mcp."""
     from search.server.mcp.agents import Agents
 
     return Agents(service, page)
 
 
 def _served(service: SearchService, agents: "Agents | None") -> ServedIndex:
-    """The application with what every server has: health, metrics and the guard; and agents at /mcp."""
+    """Return the application with health checks, metrics, the guard, and agents at /mcp."""
     metrics, settings = ServerMetrics(), service.settings
     service.on_batch = metrics.count_batch
     metrics.observe(lambda: gauges(service))
@@ -112,10 +112,10 @@ def _served(service: SearchService, agents: "Agents | None") -> ServedIndex:
     api = FastAPI(
         title="Isotrope",
         summary="Search in one index.",
-        docs_url=None,  # they load scripts from elsewhere
+        docs_url=None,  # these pages load scripts from other sites
         redoc_url=None,
         redirect_slashes=False,
-        telemetry={"tracing": False, "metrics": False, "logs": False},  # looked for at every request
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # else each request looks them up
         lifespan=lifespan,
     )
     answer_failures(api, service)
@@ -126,17 +126,14 @@ def _served(service: SearchService, agents: "Agents | None") -> ServedIndex:
 
 
 def gauges(service: SearchService) -> dict[str, tuple[str, float]]:
-    """Return the values that are looked up whenever the metrics are read."""
+    """Return the gauges that are read with the metrics: name -> (help, value)."""
     generation = service.generations.current
     return {
-        "isotrope_pending": ("Requests that wait or are answered now.", service.pending),
-        "isotrope_waiting_to_encode": ("Pieces of requests that wait for the encoder.", len(service.encoding)),
-        "isotrope_waiting_to_rank": ("Requests that wait to be ranked.", len(service.ranking)),
-        "isotrope_generation": ("The generation that is served.", generation.stamp.generation),
-        "isotrope_documents": ("Documents that are served.", len(generation.engine)),
-        "isotrope_reloads": ("Generations that were taken up since the start.", service.generations.reloads),
-        "isotrope_failed_reloads": (
-            "Attempts since the start to take up a generation that failed.",
-            service.generations.failed_reloads,
-        ),
+        "isotrope_pending": ("Requests that are waiting or being answered.", service.pending),
+        "isotrope_waiting_to_encode": ("Pieces of requests that are waiting for the encoder.", len(service.encoding)),
+        "isotrope_waiting_to_rank": ("Requests that are waiting to be ranked.", len(service.ranking)),
+        "isotrope_generation": ("The served generation.", generation.stamp.generation),
+        "isotrope_documents": ("Served documents.", len(generation.engine)),
+        "isotrope_reloads": ("Generations loaded since the start.", service.generations.reloads),
+        "isotrope_failed_reloads": ("Failed reloads since the start.", service.generations.failed_reloads),
     }

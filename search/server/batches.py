@@ -1,6 +1,6 @@
-"""Threads that take all waiting items as one batch. There is no timer, so a single question starts at once.
+"""Threads that process all waiting items as one batch. There is no timer, so a single item starts at once.
 
-Items gather while a batch is worked on, so a busier server has larger batches.
+Items accumulate while a batch is processed, so a busier server has larger batches.
 """
 
 import asyncio
@@ -13,16 +13,11 @@ from typing import Generic, TypeVar
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Work = Callable[[Hashable, Sequence[Item]], Sequence[Result | Exception]]
-"""Returns a result for each item of one key, or an exception that concerns this item alone.
-
-Without items it only checks the key.
-"""
+"""Returns a result for each item of one key, or an exception for this item; without items, only checks the key."""
 
 
 @dataclass(eq=False)
 class _Job(Generic[Item, Result]):
-    """A waiting item, and the future of its result."""
-
     key: Hashable
     item: Item
     size: int
@@ -30,13 +25,12 @@ class _Job(Generic[Item, Result]):
 
 
 class GreedyBatches(Generic[Item, Result]):
-    """Runs `work` in `threads` threads: each takes the oldest item and all others that wait under its key.
+    """Runs `work` in `threads` threads: each takes the oldest item and all waiting items with the same key.
 
-    A batch holds items of at most `most` together, or one item that is larger. An item whose `submit` is cancelled is
-    taken out of the queue; if it is being worked on, its result is dropped. When a batch fails, `work` runs once
-    without items: if that fails too, the fault lies in the key, and all items get it. Otherwise each item whose caller
-    still waits is tried alone, because one item's fault is not the others'. If `light` says which keys are light, the
-    first thread takes only those, so they never wait for the others.
+    A batch has items of total size `most`, or one larger item. An item whose `submit` is cancelled leaves the queue; if
+    it is being processed, its result is dropped. After a failed batch, `work` runs once without items: if that fails,
+    the fault is the key's, and all items get its error. Otherwise each item whose caller still waits is tried alone.
+    With `light`, the first thread takes only keys for which it returns True, so they never wait for heavy ones.
     """
 
     def __init__(
@@ -59,11 +53,11 @@ class GreedyBatches(Generic[Item, Result]):
             thread.start()
 
     def __len__(self) -> int:
-        """Number of items that wait, without those being worked on."""
+        """Number of waiting items, without those in progress."""
         return len(self._waiting)
 
     async def submit(self, key: Hashable, item: Item, size: int = 1) -> Result:
-        """The result of one item. Raises what its work raised."""
+        """Return the result of an item. Raises the error of its work."""
         loop = asyncio.get_running_loop()
         job = _Job[Item, Result](key, item, size, loop.create_future())
         with self._changed:
@@ -80,7 +74,7 @@ class GreedyBatches(Generic[Item, Result]):
                         self._waiting.remove(job)
 
     def close(self) -> None:
-        """End the threads; nothing may wait any more."""
+        """End the threads. The queue must be empty."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -90,10 +84,10 @@ class GreedyBatches(Generic[Item, Result]):
     def _run(self, first: bool) -> None:
         while batch := self._take(self._light if first and len(self._threads) > 1 else None):
             self._deliver(batch)
-            del batch  # or an idle thread would hold on to the last question, and to its generation
+            del batch  # else an idle thread keeps the last query and its generation in memory
 
     def _take(self, wanted: Callable[[Hashable], bool] | None) -> list[_Job[Item, Result]]:
-        """The next batch, of `wanted` keys; empty once the queue is closed."""
+        """Return the next batch of `wanted` keys; empty once the queue is closed."""
         with self._changed:
             while not (oldest := next((job for job in self._waiting if wanted is None or wanted(job.key)), None)):
                 if self._closed:
@@ -113,7 +107,7 @@ class GreedyBatches(Generic[Item, Result]):
     def _deliver(self, batch: list[_Job[Item, Result]]) -> None:
         try:
             results = self._work(batch[0].key, [job.item for job in batch])
-        except BaseException as error:  # noqa: BLE001  # it is raised where the result is waited for
+        except BaseException as error:  # noqa: BLE001  # the caller that waits raises it
             if len(batch) > 1:
                 self._deliver_alone(batch)
             else:
@@ -122,25 +116,25 @@ class GreedyBatches(Generic[Item, Result]):
             _hand_over(batch, results)
 
     def _deliver_alone(self, batch: list[_Job[Item, Result]]) -> None:
-        """The items of a batch that failed: all of them get a fault of the key, which is worked out once."""
+        """Process the items of a failed batch one by one, unless the key itself fails."""
         try:
             self._work(batch[0].key, ())
         except BaseException as error:  # noqa: BLE001
             _hand_over(batch, [error] * len(batch))
             return
         for job in batch:
-            if not job.future.done():  # nobody works for callers who left
+            if not job.future.done():  # else its caller has left
                 self._deliver([job])
 
 
 def _hand_over(batch: Sequence[_Job[Item, Result]], results: Sequence[Result | BaseException]) -> None:
-    """Give each job its result, in the thread of its event loop: one call for all of them."""
+    """Pass the results to their futures by one call in the thread of the event loop."""
 
     def give() -> None:
         for job, result in zip(batch, results, strict=True):
-            if job.future.done():  # its caller has left
+            if job.future.done():
                 continue
-            if isinstance(result, StopIteration):  # which a future does not take
+            if isinstance(result, StopIteration):  # which futures reject
                 job.future.set_exception(RuntimeError("the work stopped"))
             elif isinstance(result, BaseException):
                 job.future.set_exception(result)

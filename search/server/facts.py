@@ -15,20 +15,19 @@ def facts_of(generation: OpenGeneration, settings: ServerSettings) -> dict[str, 
     """Return the description of a served index as JSON types. Models and files appear by name, without their paths."""
     facts = describe_index(generation.engine.index)
     figures = Quality.of(facts["quality"]).index
-    facts["config"]["encoder"]["model"] = facts["model"] = _last_name(facts["model"])
-    facts["config"]["index"]["queries"] = _last_name(facts["config"]["index"]["queries"])
-    facts["config"]["whitening"]["query_sample"] = _last_name(facts["config"]["whitening"]["query_sample"])
-    facts["config"]["rerank"]["model"] = _last_name(facts["config"]["rerank"]["model"])
+    recipe = facts["config"]
+    recipe["encoder"]["model"] = facts["model"] = _last_name(facts["model"])
+    for section, key in (("index", "queries"), ("whitening", "query_sample"), ("rerank", "model")):
+        recipe[section][key] = _last_name(recipe[section][key])
     kept = ("generation", "fingerprint", "created", "documents", "rows", "deleted", "model", "encoder", "transform")
-    limits = {name: getattr(settings.limits, name) for name in _LIMITS}
     return {
         "name": settings.name,
         **{name: facts[name] for name in kept},
         "index_type": figures.factory if figures else None,
         "recall_at_10": figures.recall_at_10 if figures else None,
-        "recipe": facts["config"],
+        "recipe": recipe,
         "metadata": facts["metadata"],
-        "limits": limits,
+        "limits": {name: getattr(settings.limits, name) for name in _LIMITS},
         "version": version("isotrope"),
         "examples": generation.examples(),
         "columns": [facet.to_dict() for facet in generation.facets()],
@@ -36,5 +35,5 @@ def facts_of(generation: OpenGeneration, settings: ServerSettings) -> dict[str, 
 
 
 def _last_name(path: str | None) -> str | None:
-    """Return the last part of a path, which names a file without its place."""
+    """Return the last part of a path; other text unchanged."""
     return path.rstrip("/").rpartition("/")[2] if path and path.startswith(("/", ".", "~")) else path

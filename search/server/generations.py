@@ -1,4 +1,4 @@
-"""The open generation of the index, and older ones still in use. Each question is answered by one generation."""
+"""The open generation of the index, and older ones in use. Each query is answered by one generation."""
 
 import asyncio
 import concurrent.futures
@@ -25,22 +25,22 @@ _FACET_SECONDS = 2.0  # limit for counting the values of filtered documents
 
 @dataclass(frozen=True)
 class Stamp:
-    """Which generation of which index an answer is from."""
+    """The generation and index of an answer."""
 
     generation: int
     fingerprint: str
 
 
 class OpenGeneration:
-    """An open generation, whose files are closed once it is replaced and no question uses it."""
+    """An open generation, whose files are closed once it is replaced and unused."""
 
     def __init__(self, engine: SearchEngine) -> None:
         self.engine = engine
-        engine.follows = False  # an answer would be of another generation than it says
+        engine.follows = False  # else an answer could come from another generation than its stamp
         manifest = engine.index.manifest
         self.stamp = Stamp(manifest.generation, manifest.fingerprint)
         self.leases = Leases(self._close)
-        self.hybrid = False  # whether it has answered a hybrid question
+        self.hybrid = False  # whether it has answered a hybrid query
         self.words_failure: str | None = None  # why BM25 could not be built
         self._words: asyncio.Future[None] | None = None
         self._closed = threading.Event()
@@ -49,7 +49,7 @@ class OpenGeneration:
         self._facets_lock = threading.Lock()
 
     def facets(self, where: str | None = None, columns: Collection[str] = ()) -> list[ColumnFacet]:
-        """Facets of the metadata columns: of all documents computed once, of a filter each time, within 2 s."""
+        """Return facets of metadata columns: computed once for all documents, or within 2 s for a filter."""
         if where is not None or columns:
             return self.engine.facets(where, columns, _FACET_SECONDS)
         with self._facets_lock:
@@ -58,14 +58,14 @@ class OpenGeneration:
             return self._facets
 
     def examples(self) -> list[dict[str, str]]:
-        """Example questions, computed by the first call."""
+        """Return example queries, computed by the first call."""
         with self._facets_lock:
             if self._examples is None:
                 self._examples = example_questions(self.engine.index)
             return self._examples
 
     async def words(self) -> None:
-        """Wait for BM25. The first call starts building it in a thread of its own, which may take minutes.
+        """Wait for BM25. The first call starts building it in a thread, which can take minutes.
 
         Raises the error of a failed build until `prepare_words` succeeds.
         """
@@ -75,7 +75,7 @@ class OpenGeneration:
             await asyncio.shield(self._words)
 
     def prepare_words(self) -> None:
-        """Start building BM25, unless it is being built or ready, or its packages are not installed."""
+        """Start building BM25 unless it is in progress, ready, or its packages are missing."""
         failed = self._words is not None and self._words.done() and self.words_failure is not None
         if (self._words is not None and not failed) or not all(map(find_spec, ("bm25s", "Stemmer"))):
             return
@@ -96,7 +96,7 @@ class OpenGeneration:
 
 
 def _in_daemon_thread(work: Callable[[], None]) -> "asyncio.Future[None]":
-    """`asyncio.to_thread` for work that cannot be interrupted: neither the loop nor the process waits for its end."""
+    """Run uninterruptible work in a thread that neither the loop nor the process waits for at its end."""
     done = concurrent.futures.Future[None]()
     done.set_running_or_notify_cancel()
 
@@ -113,8 +113,6 @@ def _in_daemon_thread(work: Callable[[], None]) -> "asyncio.Future[None]":
 
 
 class _UntilClosed(NoProgress):
-    """Progress that raises AbandonedError once the generation is closed."""
-
     def __init__(self, closed: threading.Event) -> None:
         self._closed = closed
 
@@ -124,7 +122,7 @@ class _UntilClosed(NoProgress):
 
 
 class Generations:
-    """The newest generation that is loaded; `lease` gives it to one question from beginning to end.
+    """The newest loaded generation; `lease` keeps it open for one query.
 
     `on_change` gets a sentence on each change. Call all methods in the thread of the event loop.
     """
@@ -134,28 +132,28 @@ class Generations:
         self._on_change = on_change
         self._loading: asyncio.Future[bool] | None = None
         self.failure: str | None = None  # why the next generation cannot be served
-        self.unreadable = False  # the last question met files that could not be read
+        self.unreadable = False  # the last query could not read the files
         self.reloads = self.failed_reloads = 0
-        self._words_told: str | None = None
+        self._words_reported: str | None = None
         self._words_tried = 0.0
 
     @contextlib.contextmanager
     def lease(self) -> Iterator[OpenGeneration]:
-        """Return the newest generation, which stays open until the block ends."""
+        """Yield the newest generation, open until the block ends."""
         generation = self.current
         with generation.leases.lease():
             yield generation
 
     async def reload(self) -> bool:
-        """Serve the newest generation from now on; return False if it is open already.
+        """Serve the newest generation from now on; return False if it is already open.
 
-        It is loaded, and has answered a question, before it replaces the open one; after an error the open one stays.
-        Concurrent calls share one loading, which goes on when they are cancelled. Raises StoreError and the other
-        errors of opening an index.
+        It is loaded and has answered a query before it replaces the open one, which stays after an error. Concurrent
+        calls share one load, which continues if they are cancelled. Raises StoreError and other errors of opening an
+        index.
         """
         if self._loading is None or self._loading.done():
             self._loading = asyncio.ensure_future(self._load())
-            self._loading.add_done_callback(lambda done: done.cancelled() or done.exception())  # it may have no reader
+            self._loading.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody may read it
         return await asyncio.shield(self._loading)
 
     async def _load(self) -> bool:
@@ -166,21 +164,21 @@ class Generations:
             self.failed_reloads += 1
             raise
         if self.failure:
-            self._on_change("the newest generation can be served again")
+            self._on_change("the newest generation can be loaded again")
         self.failure = None
         if newest is None:
             return False
         self.current = newest
         self.reloads += 1
         before.leases.close(for_good=True)
-        self._on_change(f"generation {newest.stamp.generation} is served, after {before.stamp.generation}")
+        self._on_change(f"generation {newest.stamp.generation} replaces {before.stamp.generation}")
         return True
 
     async def watch(self, seconds: float) -> None:
-        """Look for a new generation every so many seconds and `reload` it, until cancelled.
+        """Check for a new generation at this interval and `reload` it, until cancelled.
 
-        A generation that cannot be opened is tried again, less and less often, and reported once. BM25 of the first
-        generation is built meanwhile; after a failure it is tried again as well.
+        A generation that fails to open is reported once and tried again at growing intervals. BM25 of the first
+        generation is built meanwhile, and tried again after a failure.
         """
         pause, self._words_tried = seconds, time.monotonic()
         self.current.prepare_words()
@@ -191,28 +189,28 @@ class Generations:
                 replaced: bool = await asyncio.to_thread(lambda: self.current.engine.index.is_followed)
                 if self.failure or replaced:
                     await self.reload()
-                if self.unreadable:  # a health check may be its only caller
+                if self.unreadable:  # perhaps only health checks call
                     await asyncio.to_thread(prepare, self.current.engine)
                     self.unreadable = False
                 pause = seconds
-            except Exception as error:  # noqa: BLE001  # the open generation goes on
+            except Exception as error:  # noqa: BLE001  # the open generation stays
                 pause = min(2 * pause, _LONGEST_PAUSE)
                 if self.failure != str(error):
                     self.failure = str(error)
-                    self._on_change(f"the next generation cannot be served: {error}")
+                    self._on_change(f"the next generation cannot be loaded: {error}")
 
     def _look_after_words(self) -> None:
-        """Report once why BM25 could not be built, and try again after a while."""
+        """Report a failed build of BM25 once, and try again later."""
         failure = self.current.words_failure
-        if failure and self._words_told != failure:
-            self._on_change(f"hybrid questions cannot be answered: {failure}")
-        self._words_told = failure
+        if failure and self._words_reported != failure:
+            self._on_change(f"hybrid search is unavailable: {failure}")
+        self._words_reported = failure
         if failure and time.monotonic() >= self._words_tried + _WORDS_AGAIN:
             self._words_tried = time.monotonic()
             self.current.prepare_words()
 
     def _newest(self, before: OpenGeneration) -> OpenGeneration | None:
-        """Return the newest generation, ready to answer; None if it is the open one."""
+        """Return the newest generation, loaded; None if it is already open."""
         if not before.engine.index.is_followed:
             return None
         engine = before.engine.newest()
@@ -222,14 +220,14 @@ class Generations:
             try:
                 generation.make_words()
                 generation.hybrid = True
-            except MachineError as error:  # hybrid questions try again; all others are answered
-                self._on_change(f"BM25 of the next generation was not made: {error}")
+            except MachineError as error:  # only hybrid queries need it, and try again
+                self._on_change(f"BM25 of the next generation was not built: {error}")
         return generation
 
 
 def prepare(engine: SearchEngine) -> None:
-    """Load all that the first question needs. Raises what opening an index or its encoder raises."""
+    """Load everything that the first query needs. Raises the errors of opening the index or its encoder."""
     if KIND_TRAITS[engine.index.config.encoder.kind].encodes_texts:
-        engine.search("a first question", 1)
+        engine.search("a first query", 1)
     else:
         engine.check()

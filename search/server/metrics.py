@@ -1,4 +1,4 @@
-"""The counts that Prometheus reads at /metrics."""
+"""The metrics that Prometheus reads at /metrics."""
 
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
@@ -13,7 +13,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class ServerMetrics:
-    """Counts of one server."""
+    """Metrics of one server."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -21,23 +21,25 @@ class ServerMetrics:
             "isotrope_requests", "Requests by route and status.", ["route", "status"], registry=self.registry
         )
         self.seconds = Histogram(
-            "isotrope_request_seconds", "From a request's head to the end of its answer.", ["route"],
+            "isotrope_request_seconds", "Time from the head of a request to the end of its answer.", ["route"],
             buckets=_SECONDS, registry=self.registry,
         )  # fmt: skip
         self.batch = Histogram(
-            "isotrope_batch_texts", "Texts that were encoded or ranked together.", ["stage"], buckets=_TEXTS,
+            "isotrope_batch_texts", "Texts encoded or ranked together.", ["stage"], buckets=_TEXTS,
             registry=self.registry,
         )  # fmt: skip
         self.refused = Counter(
-            "isotrope_refused", "Requests that were refused before their route, by reason.", ["reason"],
+            "isotrope_refused", "Requests refused before routing, by reason.", ["reason"],
             registry=self.registry,
         )  # fmt: skip
-        self.left = Counter("isotrope_clients_left", "Clients that left before the answer.", registry=self.registry)
+        self.left = Counter(
+            "isotrope_clients_left", "Clients that disconnected before the answer.", registry=self.registry
+        )
         Info("isotrope", "The version of Isotrope.", registry=self.registry).info({"version": version("isotrope")})
         ProcessCollector(registry=self.registry)  # memory, descriptors, processor time
 
     def count_batch(self, stage: str, texts: int) -> None:
-        """Count a batch of so many texts that was encoded or ranked."""
+        """Count a batch of `texts` texts that was encoded or ranked."""
         self.batch.labels(stage).observe(texts)
 
     def observe(self, gauges: Callable[[], dict[str, tuple[str, float]]]) -> None:
@@ -45,7 +47,7 @@ class ServerMetrics:
         self.registry.register(_Gauges(gauges))
 
     def text(self) -> bytes:
-        """Return all counts in Prometheus' text format."""
+        """Return all metrics in Prometheus' text format."""
         return generate_latest(self.registry)
 
 
@@ -54,5 +56,5 @@ class _Gauges(Collector):
         self._values = values
 
     def collect(self) -> Iterator[Metric]:
-        for name, (what, value) in self._values().items():
-            yield GaugeMetricFamily(name, what, value)
+        for name, (help_text, value) in self._values().items():
+            yield GaugeMetricFamily(name, help_text, value)

@@ -18,7 +18,7 @@ _TYPES = {
 
 @dataclass(frozen=True)
 class PageFile:
-    """A file of the page, and the tag by which browsers know whether theirs is the same."""
+    """A file of the page, and its ETag."""
 
     content: bytes
     media_type: str
@@ -26,41 +26,41 @@ class PageFile:
 
     @property
     def cache(self) -> str:
-        """Browsers ask each time, so that a new version is not mixed with an old one; but not for the icon, which they
-        would at every change of the address."""
+        """Cache-Control: browsers validate every file, so that versions do not mix, except the icon, which they would
+        request at every change of the address."""
         return "max-age=3600" if self.media_type == _TYPES["svg"] else "no-cache"
 
 
 def page_files() -> dict[str, PageFile]:
-    """Every file of the page by its name: these are served, and nothing else."""
-    found = {}
+    """Return the served files of the page by name."""
+    served = {}
     for file in files("search.server").joinpath("page").iterdir():
         media_type = _TYPES.get(file.name.rpartition(".")[2])
         if media_type:
             content = file.read_bytes()
-            found[file.name] = PageFile(content, media_type, f'"{hashlib.sha256(content).hexdigest()[:16]}"')
-    return found
+            served[file.name] = PageFile(content, media_type, f'"{hashlib.sha256(content).hexdigest()[:16]}"')
+    return served
 
 
 def page_routes() -> APIRouter:
-    """GET / and GET /assets/{name}: open to all."""
-    router, held = APIRouter(include_in_schema=False), page_files()
+    """Return GET / and GET /assets/{name}, which need no key."""
+    router, pages = APIRouter(include_in_schema=False), page_files()
 
     @router.api_route("/", methods=["GET", "HEAD"])
     async def shell(request: Request) -> Response:
-        return _answer(request, held[SHELL])
+        return _answer(request, pages[SHELL])
 
     @router.api_route("/assets/{name}", methods=["GET", "HEAD"])
     async def asset(request: Request, name: str) -> Response:
-        if name == SHELL or name not in held:
+        if name == SHELL or name not in pages:
             raise HTTPException(404)
-        return _answer(request, held[name])
+        return _answer(request, pages[name])
 
     return router
 
 
 def _answer(request: Request, file: PageFile) -> Response:
-    """The file, or 304 where the browser has it."""
+    """Return the file, or 304 if the browser has it."""
     headers = {"ETag": file.tag, "Cache-Control": file.cache}
     tags = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
     if file.tag in tags:

@@ -1,4 +1,4 @@
-"""THE count of the memory that callers take: bodies while they arrive, documents and vectors until they are sent."""
+"""Limits of the memory of requests: bodies while they arrive, documents and vectors until they are sent."""
 
 import threading
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from indexer.errors import ConfigError
 
 
 class BusyError(Exception):
-    """The server has no room for a request now; `retry_after` is in whole seconds."""
+    """The server is too busy for a request; `retry_after` is in whole seconds."""
 
     def __init__(self, message: str, retry_after: int) -> None:
         super().__init__(message)
@@ -16,7 +16,7 @@ class BusyError(Exception):
 
 
 class Room:
-    """Memory for callers: `held` bytes, at most `most`, of which one share has at most `most_of_one`."""
+    """Memory of callers: `held` bytes, at most `most` in total and `most_of_one` per share."""
 
     def __init__(self, most: int, most_of_one: int) -> None:
         self.most, self.most_of_one, self.held = most, most_of_one, 0
@@ -24,7 +24,7 @@ class Room:
 
     @contextmanager
     def share(self) -> Iterator["RoomShare"]:
-        """Return the share of one caller; the end of the block gives it back."""
+        """Yield the share of one caller, released at the end of the block."""
         share = RoomShare(self)
         try:
             yield share
@@ -33,32 +33,34 @@ class Room:
 
 
 class RoomShare:
-    """The bytes that one caller has `taken` of the room. Safe to share between threads."""
+    """The `taken` bytes of one caller. Safe to share between threads."""
 
     def __init__(self, room: Room) -> None:
         self._room, self.taken, self._over = room, 0, False
 
     def reach(self, size: int) -> None:
-        """Take bytes until this share has `size` of them.
+        """Grow this share to `size` bytes.
 
-        Raises ConfigError for more than one share may have, and BusyError if the room is full or nobody waits for this
-        caller's answer any more.
+        Raises ConfigError for more than the limit of a share, and BusyError if the room is full or the share was given
+        back.
         """
         room = self._room
         if size > room.most_of_one:
             raise ConfigError(
-                f"The answer is longer than {room.most_of_one:,} bytes, as its documents are long. Ask for fewer hits, "
-                "or fewer queries at once."
+                f"The answer is longer than {room.most_of_one:,} bytes, because its documents are long. Ask for fewer "
+                "hits or queries at once."
             )
         with room.lock:
             more = max(0, size - self.taken)
             if self._over or room.held + more > room.most:
-                raise BusyError("Too many long answers are under way; try again in 1 s, or ask for less at once.", 1)
+                raise BusyError(
+                    "The server is sending too many long answers; try again in 1 s, or ask for less at once.", 1
+                )
             room.held += more
             self.taken += more
 
     def give_back(self) -> None:
-        """Free the bytes: the body was handed on, the answer was sent, or neither will happen."""
+        """Free the bytes for good."""
         with self._room.lock:
             self._room.held -= self.taken
             self.taken, self._over = 0, True

@@ -1,4 +1,4 @@
-"""The options of a search as fields of pydantic models, made from their declaration in `search.ranking.options`."""
+"""Search options as fields of pydantic models, from their declarations in `search.ranking.options`."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from search.server.settings import ServerLimits
 
 
 class Question(BaseModel):
-    """The base of models that hold a question: text (`query`) or the id of a document (`like`), and search options."""
+    """Base of models of a search: text (`query`) or the id of a document (`like`), and search options."""
 
     query: Any = None
     like: Any = None
@@ -19,14 +19,14 @@ class Question(BaseModel):
     @model_validator(mode="after")
     def _one_question(self) -> "Question":
         if (self.query is None) == (self.like is None):
-            raise ValueError('expected "query" or "like": one of the two')
+            raise ValueError('expected either "query" or "like"')
         if self.like is not None and getattr(self, "hybrid", False):
-            raise ValueError('"hybrid" compares words, and there are none with "like"')
+            raise ValueError('"hybrid" needs the words of a query, and "like" has none')
         return self
 
     @property
     def options(self) -> SearchOptions:
-        """The search options. Raises ConfigError for options that contradict one another."""
+        """The search options. Raises ConfigError for contradictory options."""
         return SearchOptions(**{name: getattr(self, name) for name in self.model_fields_set - {"query", "like"}})
 
 
@@ -35,7 +35,7 @@ Model = TypeVar("Model", bound=Question)
 
 @dataclass(frozen=True)
 class Protocol:
-    """The types by which a protocol writes search options: `text` of a greatest length, numbers, and no value."""
+    """Types of a protocol's fields: `text` of at most some length, numbers, and an absent value."""
 
     text: Callable[[int], Any]
     number: Any
@@ -44,7 +44,7 @@ class Protocol:
 
 
 def with_search_options(protocol: Protocol) -> Callable[[type[Model]], type[Model]]:
-    """Return a class decorator that adds the search options that are served by a protocol."""
+    """Return a class decorator that adds a protocol's search options."""
 
     def add(model: type[Model]) -> type[Model]:
         fields: Any = dict(_fields(protocol))
@@ -63,7 +63,7 @@ def _fields(protocol: Protocol) -> Iterator[tuple[str, tuple[Any, Any]]]:
 
 
 def _type(option: Option, protocol: Protocol) -> Any:
-    """The type of a field with its bounds. Those of `ServerLimits` are checked by the routes."""
+    """Return the type of a field with its bounds, without bounds of `ServerLimits`, which the routes check."""
     kind = option.kind
     if kind is str:
         kind = protocol.text(option.longest)

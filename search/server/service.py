@@ -1,7 +1,7 @@
-"""Questions to answers: THE way in which every protocol asks the open index.
+"""Queries to answers, for every protocol of the server.
 
-A question passes two queues: one thread encodes, others rank, and each takes all waiting questions as one batch. The
-service limits the number and the duration of requests for all protocols.
+A query passes two queues: one thread encodes, others rank, and each takes all waiting queries as one batch. The
+service limits the number and duration of requests of all protocols.
 """
 
 import asyncio
@@ -37,12 +37,12 @@ from search.server.room import Room, RoomShare
 from search.server.settings import ServerSettings
 
 MOST_TEXTS = 64  # encoded together
-PIECE = 16  # texts of a large request that wait together: others come in between
+PIECE = 16  # texts that a large request queues at once, so that other requests come in between
 _MOST_HITS = 4096  # ranked together
-_RANKERS = 2  # threads, of which one takes light questions alone
-_LIGHT_K, _LIGHT_FOLD = 100, 0.9  # more hits, or folding at less, is no light question
+_RANKERS = 2  # threads, of which one takes light queries only
+_LIGHT_K, _LIGHT_FOLD = 100, 0.9  # a light query has at most this k, and folds at this or more
 _READERS = 4  # threads that read documents and transform vectors
-_LOOK = 2.0  # seconds between two looks for a new generation
+_CHECK_SECONDS = 2.0  # between two checks for a new generation
 Answered = TypeVar("Answered")
 Texts = tuple[str, ...]
 Hits = list[Answer[Hit]]
@@ -54,7 +54,7 @@ class DeadlineError(Exception):
 
 @dataclass(frozen=True)
 class EncodedTexts:
-    """Raw embeddings (n, d), and tokens of each text before it was cut."""
+    """Raw embeddings (n, d), and tokens of each text before truncation."""
 
     embeddings: Embeddings
     lengths: tuple[int, ...]
@@ -62,7 +62,7 @@ class EncodedTexts:
 
 @dataclass(frozen=True)
 class TextVectors:
-    """Unit vectors (n, k) of texts, tokens of each text before it was cut at `max_length`, and the index's stamp."""
+    """Unit vectors (n, k), tokens of each text before truncation at `max_length`, and the stamp of the generation."""
 
     vectors: Vectors
     lengths: tuple[int, ...]
@@ -72,7 +72,7 @@ class TextVectors:
 
 @dataclass(frozen=True)
 class SearchReply:
-    """An answer to each query, tokens of each before it was cut at `max_length`, and the stamp of ONE generation."""
+    """An answer per query, tokens of each query before truncation at `max_length`, and the stamp of one generation."""
 
     answers: list[Answer[Hit]]
     lengths: tuple[int, ...]
@@ -81,10 +81,10 @@ class SearchReply:
 
 
 class SearchService:
-    """The open index, for questions of many callers at once. All methods are for the thread of the event loop.
+    """The open index for many concurrent callers. Call all methods in the thread of the event loop.
 
-    Methods raise the engine's errors, BusyError if the server is full, and DeadlineError. A cancelled caller gives its
-    place back, and its question is not computed unless that has begun.
+    Methods raise the engine's errors, BusyError if the server is full, and DeadlineError. A cancelled request frees its
+    place, and its query is not computed unless that has begun.
     """
 
     def __init__(self, engine: SearchEngine, settings: ServerSettings, on_change: Callable[[str], None]) -> None:
@@ -98,15 +98,15 @@ class SearchService:
         self.room = Room(settings.limits.answering_bytes, settings.limits.answer_bytes)
         self.pending = 0
         self.draining = False
-        self._seconds = 0.05  # that a request takes, lately
+        self._seconds = 0.05  # moving average of a request
         self._watcher: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Watch for new generations from now on."""
-        self._watcher = asyncio.create_task(self.generations.watch(_LOOK))
+        """Start watching for new generations."""
+        self._watcher = asyncio.create_task(self.generations.watch(_CHECK_SECONDS))
 
     async def stop(self) -> None:
-        """End the threads and close the index. Ask nothing afterwards."""
+        """End the threads and close the index."""
         self.draining = True
         if self._watcher:
             self._watcher.cancel()
@@ -121,10 +121,10 @@ class SearchService:
     async def search(
         self, queries: Sequence[str], options: SearchOptions, share: RoomShare | None = None
     ) -> SearchReply:
-        """The best documents for each query: `SearchEngine.search_many`.
+        """Return the best documents for each query, as `SearchEngine.search_many` does.
 
-        The memory of the documents counts against `share`, which the caller gives back once the answer was sent;
-        without a share it counts until this returns. Raises ConfigError and BusyError if it is too much.
+        The memory of the documents counts against `share`, which the caller gives back once the answer is sent; without
+        a share it counts until this returns. Raises ConfigError and BusyError if it is too much.
         """
 
         async def ask(generation: OpenGeneration) -> SearchReply:
@@ -134,26 +134,26 @@ class SearchService:
             each = max(options.k, _reranked(key))
             if options.hybrid:
                 await generation.words()
-            found = await self._ranked(key, _Question(held, texts, encoded), each * len(texts))
+            answers = await self._ranked(key, _Question(room, texts, encoded), each * len(texts))
             generation.hybrid |= options.hybrid
-            return SearchReply(found, encoded.lengths, _max_length(generation), generation.stamp)
+            return SearchReply(answers, encoded.lengths, _max_length(generation), generation.stamp)
 
-        with self._share(share) as held:
+        with self._share(share) as room:
             return await self._ask(ask)
 
     async def neighbours(self, identity: str, options: SearchOptions, share: RoomShare | None = None) -> SearchReply:
-        """The documents closest to a stored one: `SearchEngine.neighbours`. `share` is as for `search`."""
+        """Return the documents closest to a stored document; `share` as for `search`."""
 
         async def ask(generation: OpenGeneration) -> SearchReply:
             key = _RankKey(generation, options, like=True)
-            found = await self._ranked(key, _Question(held, like=identity), options.k)
-            return SearchReply(found, (), _max_length(generation), generation.stamp)
+            answers = await self._ranked(key, _Question(room, like=identity), options.k)
+            return SearchReply(answers, (), _max_length(generation), generation.stamp)
 
-        with self._share(share) as held:
+        with self._share(share) as room:
             return await self._ask(ask)
 
     async def embed(self, texts: Sequence[str], role: Role) -> TextVectors:
-        """Unit vectors of texts, any number of them: `SearchEngine.embed`."""
+        """Return unit vectors of any number of texts, as `SearchEngine.embed` does."""
 
         async def ask(generation: OpenGeneration) -> TextVectors:
             encoded = await self._encoded(generation, tuple(texts), role)
@@ -164,20 +164,20 @@ class SearchService:
         return await self._ask(ask)
 
     async def document(self, identity: str) -> tuple[Document, Stamp]:
-        """A stored document. Raises UnknownDocumentError."""
+        """Return a stored document. Raises UnknownDocumentError."""
         return await self._read(self._readers, lambda generation: generation.engine.document(identity))
 
     async def facets(self, where: str | None = None, columns: Collection[str] = ()) -> tuple[list[ColumnFacet], Stamp]:
-        """Facets of the metadata columns. Those of all documents and columns are computed once a generation."""
+        """Return facets of metadata columns; without arguments they are computed once per generation."""
         return await self._read(self._counter, lambda generation: generation.facets(where, columns))
 
     async def info(self) -> dict[str, Any]:
-        """Return the description of the index: `facts_of`, of one generation."""
+        """Return the description of one generation: `facts_of`."""
         facts, _ = await self._read(self._describer, lambda generation: facts_of(generation, self.settings))
         return facts
 
-    def told(self, error: IsotropeError) -> str:
-        """Return the message of an error with the name of the index in place of its folder."""
+    def message_of(self, error: IsotropeError) -> str:
+        """Return the message of an error, with the name of the index instead of its folder."""
         folder, message = as_shown(str(self.generations.current.engine.index.path)), str(error)
         if Path(folder).is_absolute() or "://" in folder:
             return message.replace(folder, self.settings.name)
@@ -215,12 +215,12 @@ class SearchService:
 
     @contextlib.asynccontextmanager
     async def _place(self) -> AsyncIterator[None]:
-        """Hold one of the places for requests, for as long as the deadline."""
         limits = self.settings.limits
         if self.pending >= limits.pending:
             after = self.retry_after
             raise BusyError(
-                f"{self.pending:,} requests are under way, as many as are taken; try again in {after} s.", after
+                f"{self.pending:,} requests are in progress, the limit of this server; try again in {after} s.",
+                after,
             )
         self.pending += 1
         began = time.monotonic()
@@ -228,29 +228,29 @@ class SearchService:
             async with asyncio.timeout(limits.deadline):
                 yield
         except TimeoutError as error:
-            raise DeadlineError(f"not answered in {limits.deadline:g} s, which is the limit here.") from error
+            raise DeadlineError(f"not answered within {limits.deadline:g} s, the limit of this server.") from error
         finally:
             self.pending -= 1
             self._seconds += 0.1 * (time.monotonic() - began - self._seconds)
 
     @property
     def retry_after(self) -> int:
-        """Whole seconds after which half of the waiting requests should have been answered."""
+        """Expected whole seconds until half of the waiting requests are answered."""
         return min(max(round(self._seconds), 1), 60)
 
     async def _encoded(self, generation: OpenGeneration, texts: tuple[str, ...], role: Role) -> EncodedTexts:
-        """Embeddings of texts, piece by piece, so that a large request does not keep a small one waiting."""
+        """Encode texts piece by piece, so that a large request does not delay small ones."""
         key = (generation, role)
         pieces = [texts[start : start + PIECE] for start in range(0, len(texts), PIECE)]
         done = [await self.encoding.submit(key, piece, len(piece)) for piece in pieces]
         if len(done) == 1:
             return done[0]
         dim = int(generation.engine.index.manifest.encoder["dim"])
-        rows = np.concatenate([np.zeros((0, dim), np.float32), *(one.embeddings for one in done)])
-        return EncodedTexts(rows, tuple(length for one in done for length in one.lengths))
+        rows = np.concatenate([np.zeros((0, dim), np.float32), *(piece.embeddings for piece in done)])
+        return EncodedTexts(rows, tuple(length for piece in done for length in piece.lengths))
 
     async def _ranked(self, key: "_RankKey", question: "_Question", size: int) -> Hits:
-        """Answers from the queue of the rankers, which stop between two steps once all callers have left."""
+        """Return answers from the rankers, which stop between two steps once all callers have left."""
         try:
             return await self.ranking.submit(key, question, size)
         finally:
@@ -259,21 +259,21 @@ class SearchService:
     # --- in the threads of the queues
 
     def _encode(self, key: Hashable, items: Sequence[Texts]) -> list[EncodedTexts]:
-        """The texts of several requests, encoded together. `key` is the generation and the role."""
+        """Encode the texts of several requests together. `key` is the generation and the role."""
         generation, role = cast(tuple[OpenGeneration, Role], key)
-        texts, log = [text for some in items for text in some], EncodeStats()
+        texts, log = [text for item in items for text in item], EncodeStats()
         if not items:
             return []
         self.on_batch("encode", len(texts))
-        rows, start, found = generation.engine.encoder.encode(texts, role, log), 0, []
-        for some in items:
-            end = start + len(some)
-            found.append(EncodedTexts(rows[start:end], tuple(log.lengths[start:end])))
+        rows, start, encoded = generation.engine.encoder.encode(texts, role, log), 0, []
+        for item in items:
+            end = start + len(item)
+            encoded.append(EncodedTexts(rows[start:end], tuple(log.lengths[start:end])))
             start = end
-        return found
+        return encoded
 
     def _rank(self, key: Hashable, questions: "Sequence[_Question]") -> list[Hits | Exception]:
-        """`_answers`, abandoned once all callers have left."""
+        """Return `_answers`; stop once all callers have left."""
         try:
             with awaited_while(lambda: not questions or any(question.is_awaited for question in questions)):
                 return self._answers(cast(_RankKey, key), questions)
@@ -281,8 +281,8 @@ class SearchService:
             return [[] for _ in questions]
 
     def _answers(self, key: "_RankKey", items: "Sequence[_Question]") -> list[Hits | Exception]:
-        """The queries of several requests, or the neighbours of documents, all asked for with the same options."""
-        ann.set_threads(1)  # of this thread: threads that each take all cores wait for one another
+        """Rank the queries of several requests, or neighbours of documents, with the same options."""
+        ann.set_threads(1)  # in this thread: concurrent threads that use all cores slow each other down
         engine, options = key.generation.engine, key.options
         if not items:
             engine.check(options)
@@ -305,7 +305,7 @@ _NOTHING = EncodedTexts(np.zeros((0, 0), np.float32), ())
 
 @dataclass(eq=False)
 class _Question:
-    """The texts of one request, or the document whose neighbours it wants (`like`), and its share of the room."""
+    """The texts of a request, or the document of its neighbours (`like`), and its share of the room."""
 
     share: RoomShare
     texts: Texts = ()
@@ -315,7 +315,7 @@ class _Question:
 
 
 def _hits(engine: SearchEngine, ranked: Sequence[Answer[RankedDocument]], share: RoomShare) -> Hits | Exception:
-    """Return the documents of one request, or the error of that request alone: the rest of its batch is answered."""
+    """Return the documents of a request, or its error, so that the rest of the batch is answered."""
     try:
         return engine.hits(ranked, share.reach)
     except (ConfigError, BusyError) as error:
@@ -324,7 +324,7 @@ def _hits(engine: SearchEngine, ranked: Sequence[Answer[RankedDocument]], share:
 
 @dataclass(frozen=True)
 class _RankKey:
-    """The key of questions that are ranked together: one generation, the same options, all texts or all documents."""
+    """Key of requests that are ranked together: generation, options, and texts or documents."""
 
     generation: OpenGeneration
     options: SearchOptions
@@ -332,23 +332,19 @@ class _RankKey:
 
 
 def _is_light(key: Hashable) -> bool:
-    """Whether a question is answered in milliseconds: one thread takes only these.
-
-    The neighbours of a document of many windows are searched by each window.
-    """
+    """Return whether a request takes milliseconds; one thread takes only such requests."""
     key = cast(_RankKey, key)
-    asked, one_to_one = key.options, key.generation.engine.index.numbering.one_to_one
-    slow = asked.where or asked.exact or asked.hybrid or asked.similarity != "cosine" or _reranked(key)
-    slow = slow or (key.like and not one_to_one)
-    return not slow and asked.k <= _LIGHT_K and (asked.fold is None or asked.fold >= _LIGHT_FOLD)
+    options, one_to_one = key.options, key.generation.engine.index.numbering.one_to_one
+    slow = options.where or options.exact or options.hybrid or options.similarity != "cosine" or _reranked(key)
+    slow = slow or (key.like and not one_to_one)  # neighbours of a chunked document: a search per window
+    return not slow and options.k <= _LIGHT_K and (options.fold is None or options.fold >= _LIGHT_FOLD)
 
 
 def _reranked(key: _RankKey) -> int:
-    """How many hits of a question a cross-encoder reads."""
-    recipe, asked = key.generation.engine.index.config.rerank, key.options.rerank_depth
+    recipe, depth = key.generation.engine.index.config.rerank, key.options.rerank_depth
     if key.like or not recipe.model:
         return 0
-    return recipe.depth if asked is None else asked
+    return recipe.depth if depth is None else depth
 
 
 def _max_length(generation: OpenGeneration) -> int:

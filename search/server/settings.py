@@ -18,32 +18,32 @@ _LARGEST_FILE = 1 << 20
 
 @dataclass(frozen=True)
 class Keys:
-    """Keys that open some routes; only their hashes are held. Without any, `are_needed` is False."""
+    """The hashes of keys for some routes."""
 
     hashes: tuple[bytes, ...] = ()
 
     @classmethod
     def read(cls, path: Path) -> "Keys":
-        """The keys of a file: `read_keys`."""
+        """Return the keys of a file (see `read_keys`)."""
         return cls(tuple(_hash(key.encode()) for key in read_keys(path)))
 
     @property
     def are_needed(self) -> bool:
-        """Whether there are any."""
+        """Whether there are keys."""
         return bool(self.hashes)
 
     def admit(self, key: bytes) -> bool:
-        """Whether this is one of the keys. Takes the same time for every key, right or wrong."""
-        given, found = _hash(key), False
+        """Return whether this is one of the keys, in the same time for every key."""
+        given, is_known = _hash(key), False
         for known in self.hashes:
-            found |= hmac.compare_digest(given, known)
-        return found
+            is_known |= hmac.compare_digest(given, known)
+        return is_known
 
 
 def read_keys(path: Path) -> list[str]:
-    """The keys of a file, one a line; blank lines and lines that begin with # are no keys.
+    """Return the keys of a file, one per line; blank lines and lines that begin with # are skipped.
 
-    Raises ConfigError for a file that cannot be read or holds no key, and for a key that is short or no plain text.
+    Raises ConfigError for a file that is unreadable or without keys, and for a short or invalid key.
     """
     try:
         with open_regular(path) as file:
@@ -51,17 +51,17 @@ def read_keys(path: Path) -> list[str]:
     except OSError as error:
         raise ConfigError(f"{path}: the keys cannot be read: {error.strerror or error}.") from error
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: is no UTF-8 text; expected one key a line.") from error
+        raise ConfigError(f"{path}: is not UTF-8 text; expected one key per line.") from error
     keys = [(number, line.strip()) for number, line in enumerate(lines, start=1)]
     keys = [(number, key) for number, key in keys if key and not key.startswith("#")]
     for number, key in keys:
         if len(key) < _SHORTEST_KEY or not key.isascii() or not key.isprintable() or " " in key:
             raise ConfigError(
-                f"{path}:{number}: is no key; expected at least {_SHORTEST_KEY} letters, digits and signs without "
-                "spaces. Make one: python -c 'import secrets; print(secrets.token_urlsafe(32))'"
+                f"{path}:{number}: invalid key; expected {_SHORTEST_KEY} or more ASCII letters, digits and punctuation "
+                "without spaces. Create one: python -c 'import secrets; print(secrets.token_urlsafe(32))'"
             )
     if not keys:
-        raise ConfigError(f"{path}: holds no key; expected one a line.")
+        raise ConfigError(f"{path}: contains no key; expected one per line.")
     return [key for _, key in keys]
 
 
@@ -70,7 +70,7 @@ def _hash(key: bytes) -> bytes:
 
 
 def is_readable_by_others(path: Path) -> bool:
-    """Whether other users of the machine may read a file of keys."""
+    """Return whether other users of the machine can read a file of keys."""
     mode = mode_of(path)
     return mode is not None and bool(mode & 0o044)
 
@@ -79,13 +79,12 @@ def is_readable_by_others(path: Path) -> bool:
 class ServerLimits:
     """Limits of a server. Raises ConfigError for a limit that is not positive and finite.
 
-    `pending` requests are answered at once or wait; one more is refused with 429. `deadline` and `drain` are the
-    seconds that a request may take, and that those under way are given when the server is stopped. `body_bytes` is the
-    longest body, `reading_bytes` the most that bodies hold together while they arrive, `reading_seconds` how long one
-    may take. `connections` are open at once. One request has at most `queries` of `characters` each, and asks for `k`
-    hits of each, of all of them `hits`; of each the first `rerank_depth` are reranked at most, of all of them
-    `reranked`. `answer_bytes` is the longest answer with documents or vectors, `answering_bytes` the most that answers
-    hold together until they are sent.
+    At most `pending` requests are answered or wait; the next gets 429. `deadline` is the seconds of a request, `drain`
+    the seconds for open requests when the server stops. `body_bytes` is the longest body, `reading_bytes` the memory
+    of all arriving bodies, `reading_seconds` the time to receive one. `connections` can be open at once. A request has
+    at most `queries` of `characters` each, `k` hits per query and `hits` in total, of which `rerank_depth` per query
+    and `reranked` in total are reranked. `answer_bytes` is the longest answer with documents or vectors,
+    `answering_bytes` the memory of all answers until they are sent.
     """
 
     pending: int = 256
@@ -107,13 +106,13 @@ class ServerLimits:
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if not 0 < value < math.inf:
-                raise ConfigError(f"{name} is {value}; expected more than 0, and a finite number.")
+                raise ConfigError(f"{name} is {value}; expected a finite number above 0.")
 
 
 def open_connections(most: int) -> int:
-    """Return how many connections, at most `most`, fit into half of the files that this process may open.
+    """Return the number of connections, at most `most`, that fit into half of this process's open file limit.
 
-    The other half is for the index and the model. Raises the process's own soft limit as far as the system allows.
+    The other half is for the index and the model. Increases the soft limit as far as the system allows.
     """
     limit, highest = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 2 * most
@@ -125,10 +124,10 @@ def open_connections(most: int) -> int:
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """`name` is what clients call the index. `read_keys` open all routes but the admin's, `admin_keys` those alone.
-    With `access_log`, the logger "uvicorn.access" gets a line for each request.
+    """Settings of a server. `name` is the index's name for clients. `read_keys` are for all routes except the admin
+    routes, which need `admin_keys`. With `access_log`, the logger "uvicorn.access" gets a line per request.
 
-    Raises ConfigError for an address that others reach where no key is needed, and for a port that is none.
+    Raises ConfigError for a public address without keys, and for an invalid name or port.
     """
 
     name: str
@@ -141,14 +140,14 @@ class ServerSettings:
 
     def __post_init__(self) -> None:
         if not self.name.strip() or "/" in self.name or not self.name.isprintable():
-            raise ConfigError(f'name is "{self.name}"; expected a word without "/", which clients call the index by.')
+            raise ConfigError(f'name is "{self.name}"; expected a name of the index for clients, without "/".')
         if not 0 <= self.port <= 65535:
-            raise ConfigError(f"port is {self.port}; expected 0 (any that is free) to 65535.")
+            raise ConfigError(f"port is {self.port}; expected 0 (any free port) to 65535.")
         if not self.read_keys.are_needed and not is_loopback(self.host):
             raise ConfigError(
-                f'"{self.host}" can be reached from other machines, so callers need a key: give --api-key-file, or '
-                "leave out --host to listen on this machine alone (127.0.0.1)."
+                f'"{self.host}" can be reached from other machines, so a key is required. Give --api-key-file, or '
+                "leave out --host to listen on this machine only (127.0.0.1)."
             )
         both = set(self.read_keys.hashes) & set(self.admin_keys.hashes)
         if both:
-            raise ConfigError("a key is in --api-key-file and in --admin-key-file; give each its own.")
+            raise ConfigError("a key is in both --api-key-file and --admin-key-file; expected different keys.")

@@ -1,4 +1,4 @@
-"""A client of a server gives what the engine gives, and says what is wrong with the server, the way or the question."""
+"""The client returns what the engine returns, and reports faults of the server, the connection and the request."""
 
 import json
 import threading
@@ -47,12 +47,12 @@ def url(index: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def engine(index: Path) -> Iterator[SearchEngine]:
-    with SearchEngine(index) as found:
-        yield found
+    with SearchEngine(index) as opened:
+        yield opened
 
 
 def plain(answers: Any) -> Any:
-    """Answers as JSON has them: dates are text there."""
+    """Return answers as JSON types, with dates as text."""
     return json.loads(json.dumps([[hit.to_dict() for hit in answer] for answer in answers], default=str))
 
 
@@ -95,7 +95,7 @@ def test_a_request_holds_as_much_as_a_server_takes(queries: list[str], k: int, s
     assert [len(piece) for piece in search.client._pieces(queries, k)] == sizes
 
 
-def test_what_is_served_is_told(url: str) -> None:
+def test_info_describes_the_served_index(url: str) -> None:
     with SearchClient(url + "/") as client:
         facts = client.info()
     assert (facts["documents"], facts["generation"], facts["name"]) == (30, 1, "index")
@@ -105,7 +105,7 @@ def test_what_is_served_is_told(url: str) -> None:
     ("asked", "error", "said"),
     [
         ({"queries": [" "]}, ConfigError, "query 1 is blank"),
-        ({"queries": ["x", "\udc80"]}, ConfigError, "query 2 holds bytes that are no text"),
+        ({"queries": ["x", "\udc80"]}, ConfigError, "query 2 is not valid text"),
         ({"queries": ["x"], "k": 0}, ConfigError, "k is 0"),
         ({"queries": ["x"], "k": 5000}, ConfigError, "expected at most 1,000"),
         ({"queries": ["x"], "where": "yaer = 1"}, ConfigError, "did you mean"),
@@ -113,12 +113,12 @@ def test_what_is_served_is_told(url: str) -> None:
         ({"queries": ["x" * 200_000]}, ConfigError, "200,000 characters"),
     ],
 )
-def test_what_cannot_be_asked_is_refused_in_words(url: str, asked: Any, error: type[Exception], said: str) -> None:
+def test_invalid_requests_are_refused_with_a_message(url: str, asked: Any, error: type[Exception], said: str) -> None:
     with SearchClient(url) as client, pytest.raises(error, match=said):
         client.search_many(**asked)
 
 
-def test_an_unknown_document_is_told_with_one_that_it_could_be(url: str) -> None:
+def test_an_unknown_document_raises_an_error(url: str) -> None:
     with SearchClient(url) as client, pytest.raises(UnknownDocumentError, match='no document with id "d88"'):
         client.neighbours("d88")
 
@@ -186,7 +186,7 @@ def test_a_key_is_sent_from_its_file_and_never_shown(index: Path, tmp_path: Path
         url = server.url
         refused = isotrope("query", "--url", url, "thing 3")
         assert (refused.returncode, refused.stdout) == (1, "")
-        assert "wants a key, or another one: give --api-key-file" in refused.stderr
+        assert "the key is missing or wrong. Give --api-key-file" in refused.stderr
         assert isotrope("query", "--url", url, "x", "--api-key-file", tmp_path / "wrong").returncode == 1
         done = isotrope("query", "--url", url, "thing 3", "--api-key-file", tmp_path / "keys")
         assert (done.returncode, done.stderr) == (0, "")
@@ -199,27 +199,27 @@ def test_a_key_is_sent_from_its_file_and_never_shown(index: Path, tmp_path: Path
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        ("", "is no URL"),
-        ("127.0.0.1:8080", "is no URL"),
-        ("ftp://127.0.0.1", "is no URL"),
-        ("http://", "is no URL"),
-        ("http://[::1", "is no URL"),
-        ("http://127.0.0.1:99999", "is no URL"),
-        ("http://127.0.0.1/a b", "is no URL"),
-        ("http://127.0.0.1/\x1b", "is no URL"),
-        ("http://user:secret@127.0.0.1", "holds a user or a password"),
-        ("http://127.0.0.1/?key=secret", "has a \\? or # in it"),
+        ("", "is not the URL of a server"),
+        ("127.0.0.1:8080", "is not the URL of a server"),
+        ("ftp://127.0.0.1", "is not the URL of a server"),
+        ("http://", "is not the URL of a server"),
+        ("http://[::1", "is not a URL"),
+        ("http://127.0.0.1:99999", "is not a URL"),
+        ("http://127.0.0.1/a b", "is not the URL of a server"),
+        ("http://127.0.0.1/\x1b", "is not the URL of a server"),
+        ("http://user:secret@127.0.0.1", "contains a user or a password"),
+        ("http://127.0.0.1/?key=secret", "contains \\? or #"),
     ],
 )
-def test_what_is_no_address_of_a_server_is_refused(url: str, said: str) -> None:
+def test_invalid_urls_are_refused(url: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         SearchClient(url)
     assert isotrope("query", "--url", url, "x").returncode == 1
 
 
 @pytest.mark.parametrize("key", ["", "two words", "tab\t", "schl\u00fcssel"])
-def test_what_is_no_key_is_refused(key: str) -> None:
-    with pytest.raises(ConfigError, match="the key is none"):
+def test_invalid_keys_are_refused(key: str) -> None:
+    with pytest.raises(ConfigError, match="the key is invalid"):
         SearchClient("http://127.0.0.1:8080", key)
 
 
@@ -251,13 +251,13 @@ def test_a_proxy_is_not_asked_about_this_machine(url: str, monkeypatch: pytest.M
     with SearchClient(url) as client:
         assert client.search("thing 3", 1)
     for other in ("http://a.invalid", "http://127.0.0.1.a.invalid"):
-        with SearchClient(other) as client, pytest.raises(MachineError, match=r"no server can be reached.*refused"):
+        with SearchClient(other) as client, pytest.raises(MachineError, match=r"the server cannot be reached.*refused"):
             client.search("thing 3", 1)
 
 
 @pytest.fixture
 def stranger() -> Iterator[Callable[..., str]]:
-    """The URL of a server that gives these replies, the last one again and again."""
+    """Start a server that sends these replies, the last one repeatedly, and return its URL."""
     servers = []
 
     def serve(*replies: Reply) -> str:
@@ -299,13 +299,13 @@ GOOD = json.dumps({"results": [{"query": "x", "hits": []}], "index": {"generatio
     [
         ((200, {}, b"<html>"), ConfigError, "no Isotrope server"),
         ((200, {}, b'{"results": 3}'), ConfigError, r"no Isotrope server.*\$\.results"),
-        ((200, {}, b'{"results": []}'), ConfigError, "0 answers to 1 questions"),
+        ((200, {}, b'{"results": []}'), ConfigError, "0 answers to 1 queries"),
         ((200, {}, b"[" * 100_000), ConfigError, "nested"),
         ((200, {}, b"\xff"), ConfigError, "no Isotrope server"),
         ((404, {}, b"not here"), ConfigError, "it answers 404"),
-        ((404, {}, error_body("Not Found")), ConfigError, "knows no /v1/search"),
-        ((301, {"Location": "https://b.example/"}, b""), ConfigError, "points to https://b.example/, which is not"),
-        ((502, {}, b"<html>"), MachineError, "answers 502, not in the words of Isotrope"),
+        ((404, {}, error_body("Not Found")), ConfigError, "it has no /v1/search"),
+        ((301, {"Location": "https://b.example/"}, b""), ConfigError, "redirects to https://b.example/"),
+        ((502, {}, b"<html>"), MachineError, "answers 502, but not as Isotrope does"),
         ((503, {}, error_body("The index cannot be read.")), MachineError, "The index cannot be read"),
         ((504, {}, error_body("not answered in 30 s")), MachineError, "not answered in 30 s"),
         ((403, {}, error_body("The Host is \x1b[31m none")), ConfigError, r"The Host is \\x1b\[31m none"),
@@ -313,7 +313,7 @@ GOOD = json.dumps({"results": [{"query": "x", "hits": []}], "index": {"generatio
         ((200, {"Content-Length": "9"}, b"{}"), MachineError, "the connection broke"),
     ],
 )
-def test_answers_of_strangers_and_failures_are_told_in_words(
+def test_foreign_answers_and_failures_raise_errors_with_a_message(
     stranger: Callable[..., str], reply: Reply, error: type[Exception], said: str
 ) -> None:
     with SearchClient(stranger(reply), seconds=5) as client, pytest.raises(error, match=said):
@@ -327,10 +327,10 @@ def test_a_busy_server_is_asked_again_after_what_it_says(
     monkeypatch.setattr("search.client.time.sleep", slept.append)
     busy: Reply = (429, {"Retry-After": "7"}, error_body("256 requests are under way."))
     never: Reply = (429, {"Retry-After": "86400"}, error_body("256 requests are under way."))
-    told = list[float]()
-    with SearchClient(stranger(busy, busy, (200, {}, GOOD)), on_wait=told.append) as client:
+    waits = list[float]()
+    with SearchClient(stranger(busy, busy, (200, {}, GOOD)), on_wait=waits.append) as client:
         assert client.search("x") == []
-    assert slept == told == [7, 7]
+    assert slept == waits == [7, 7]
     with (
         SearchClient(stranger(never)) as client,
         pytest.raises(MachineError, match=r"still busy after 5 .*256 requests"),
@@ -339,7 +339,7 @@ def test_a_busy_server_is_asked_again_after_what_it_says(
     assert slept[2:] == [60] * 4
 
 
-def test_what_is_too_much_together_is_asked_by_halves(index: Path) -> None:
+def test_requests_that_are_too_large_are_split_into_halves(index: Path) -> None:
     with live_server(index, queries=3, hits=12, characters=1000) as server, SearchClient(server.url) as client:
         together = client.search_many(TEXTS[:10], 5)
         assert plain(together) == plain(client.search(text, 5) for text in TEXTS[:10])
@@ -349,10 +349,10 @@ def test_what_is_too_much_together_is_asked_by_halves(index: Path) -> None:
             client.search_many(["x" * 1001, "y"], 1)
 
 
-def test_what_a_server_takes_less_of_than_an_index_is_told(url: str, index: Path) -> None:
+def test_limits_of_the_server_are_reported(url: str, index: Path) -> None:
     refused = isotrope("query", "--url", url, "thing", "--fold", "0.3")
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert "fold: a server takes what is greater than or equal to 0.5; an index that is opened here folds at less" in (
+    assert "fold: a server accepts values greater than or equal to 0.5; an index that is opened locally" in (
         " ".join(refused.stderr.split())
     )
     assert isotrope("query", index, "thing", "--fold", "0.3").returncode == 0
@@ -363,13 +363,16 @@ def test_an_answer_without_end_is_cut(stranger: Callable[..., str], monkeypatch:
     monkeypatch.setattr(search.client, "_LARGEST_ANSWER", 1000)
     with (
         SearchClient(stranger((200, {}, b" " * 5000))) as client,
-        pytest.raises(MachineError, match="longer than 1,000"),
+        pytest.raises(MachineError, match="over 1,000 bytes"),
     ):
         client.search("x")
 
 
-def test_a_server_that_is_not_there_or_silent_is_told(stranger: Callable[..., str]) -> None:
-    with SearchClient("http://127.0.0.1:1") as client, pytest.raises(MachineError, match="no server can be reached"):
+def test_a_missing_or_silent_server_raises_an_error(stranger: Callable[..., str]) -> None:
+    with (
+        SearchClient("http://127.0.0.1:1") as client,
+        pytest.raises(MachineError, match="cannot be reached"),
+    ):
         client.search("x")
     silent = stranger((200, {"Content-Length": "9"}, b""))
     with (
@@ -378,5 +381,5 @@ def test_a_server_that_is_not_there_or_silent_is_told(stranger: Callable[..., st
     ):
         client.search("x")
     https = silent.replace("http:", "https:")
-    with SearchClient(https) as client, pytest.raises(MachineError, match="no TLS there"):
+    with SearchClient(https) as client, pytest.raises(MachineError, match="the server speaks no TLS"):
         client.search("x")

@@ -1,4 +1,4 @@
-"""The query side: the answers equal brute force, one by one or in a batch, and edge cases are defined."""
+"""Answers of the engine equal brute force, singly and in batches; edge cases are defined."""
 
 import json
 import shutil
@@ -22,7 +22,7 @@ QUERIES = ["how do whales sing", "bread", "what are bridges made of", "a map of 
 
 @pytest.fixture(scope="module")
 def folder(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An index in float32, so that rounding does not hide mistakes."""
+    """An index in float32, in which rounding hides no errors."""
     encoder = EncoderConfig(model=str(tiny_model("bert")), max_length=32, precision="float32")
     folder = tmp_path_factory.mktemp("engine") / "index"
     build_index(DOCUMENTS, folder, BuildConfig(encoder=encoder, store=StoreConfig(part_documents=4)))
@@ -51,7 +51,7 @@ def test_hits_carry_the_document_as_it_was(engine: SearchEngine) -> None:
 
 
 def test_a_batch_gives_the_same_hits_as_one_by_one(engine: SearchEngine) -> None:
-    """Scores up to the encoder's rounding, which depends on what shares a batch."""
+    """Compare scores up to the encoder's rounding, which depends on the batch."""
     for query, hits in zip(QUERIES, engine.search_many(QUERIES, k=4), strict=True):
         alone = engine.search(query, k=4)
         assert [hit.id for hit in hits] == [hit.id for hit in alone]
@@ -87,7 +87,7 @@ def test_documents_are_found_by_id_the_first_time_and_ever_after(engine: SearchE
     first = ids.find(asked)
     assert first == {"d0": 0, "d3": 3}
     scan, documents.find_ids = documents.find_ids, None  # type: ignore[method-assign, assignment]
-    assert ids.find(asked) == first  # by their hashes: the column of ids is not searched again
+    assert ids.find(asked) == first  # by hashes, without another search of the column of ids
     assert ids.find([document.id for document in DOCUMENTS]) == {f"d{number}": number for number in range(9)}
     assert ids.find([]) == {}
     documents.find_ids = scan  # type: ignore[method-assign]
@@ -175,7 +175,7 @@ def test_metadata_of_a_column_that_is_float_anywhere_is_float(tiny_config: Build
     assert all(type(hit.metadata["x"]) is float for hit in found)
 
 
-def test_what_is_no_index_is_said(tmp_path: Path) -> None:
+def test_other_folders_raise_an_error(tmp_path: Path) -> None:
     with pytest.raises(NotAnIndexError, match="no such index"):
         SearchEngine(tmp_path / "missing")
     (tmp_path / "parts").mkdir()
@@ -193,9 +193,9 @@ def test_embeddings_with_their_texts_are_asked_as_the_texts_are(engine: SearchEn
     assert engine.search_vectors(raw, 4, QUERIES, hybrid=True) == engine.search_many(QUERIES, 4, hybrid=True)
     with pytest.raises(ConfigError, match="hybrid search needs the text"):
         engine.search_vectors(raw, hybrid=True)
-    with pytest.raises(ConfigError, match="1 texts for 4 embeddings; expected one for each"):
+    with pytest.raises(ConfigError, match="1 texts for 4 embeddings; expected one per embedding"):
         engine.search_vectors(raw, texts=QUERIES[:1])
-    with pytest.raises(ConfigError, match="1 lengths for 4 embeddings; expected one for each"):
+    with pytest.raises(ConfigError, match="1 lengths for 4 embeddings; expected one per embedding"):
         engine.search_vectors(raw, texts=QUERIES, lengths=[3], hybrid=True)
     with pytest.raises(ConfigError, match="query 1 is blank"):
         engine.search_vectors(raw[:1], texts=[" "])
@@ -210,7 +210,7 @@ def test_documents_of_its_own_for_each_query_are_ranked_as_behind_a_filter(engin
             (expected,) = engine.rank([query], asked, where=f"{where} AND {asked.where or 'TRUE'}")
             assert [(one.document, one.row) for one in answer] == [(one.document, one.row) for one in expected]
             assert [one.score for one in answer] == pytest.approx([one.score for one in expected], abs=1e-5)
-    with pytest.raises(ConfigError, match="1 candidates for 4 queries; expected some for each"):
+    with pytest.raises(ConfigError, match="1 candidates for 4 queries; expected one list per query"):
         engine.rank_among(QUERIES, [["d1"]])
     with pytest.raises(
         ConfigError, match=r"candidates is one string; expected a list of strings\. Give a list for each"
@@ -218,7 +218,7 @@ def test_documents_of_its_own_for_each_query_are_ranked_as_behind_a_filter(engin
         engine.rank_among(QUERIES[:1], ["d1"])
 
 
-def test_an_engine_of_the_newest_generation_stands_beside_that_of_the_one_before(folder: Path, tmp_path: Path) -> None:
+def test_engines_of_two_generations_are_open_together(folder: Path, tmp_path: Path) -> None:
     index = shutil.copytree(folder, tmp_path / "index")
     old = SearchEngine(index)
     old.follows = False

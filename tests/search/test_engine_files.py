@@ -1,4 +1,4 @@
-"""What an engine holds open: the files of one generation, and none once it is closed."""
+"""Open files of an engine: those of one generation, and none after it is closed."""
 
 import os
 import threading
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="re
 
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Candidates of mapped segments are scored by the embeddings of several parts."""
+    """An index whose mapped segments score candidates by the embeddings of several parts."""
     monkeypatch.setattr(segments_module, "MAPPED_BYTES", 0)
     monkeypatch.setattr(integrity, "OPEN_HASH_BYTES", 0)
     corpus = [Document(f"d{number}", f"text {number}", vector=row) for number, row in enumerate(ROWS)]
@@ -35,7 +35,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def held(index: Path) -> set[str]:
-    """Names of the files of an index that this process has open or mapped; removed ones end with "(deleted)"."""
+    """Return the names of open or mapped files of an index; removed files end with "(deleted)"."""
     links = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
     paths = [os.readlink(link) for link in links if os.path.lexists(link)]
     paths += [line.split(maxsplit=5)[-1] for line in Path("/proc/self/maps").read_text().splitlines()]
@@ -51,7 +51,7 @@ def test_a_generation_whose_files_are_gone_is_let_go_of_when_it_is_replaced(inde
     delete_documents(index, ["d35"])
     compact_index(index, RunOptions(allow_low_recall=True), keep=1, grace=0)
     assert {name for name in held(index) if name.endswith("(deleted)")}
-    engine.index.documents.close()  # so that the next question meets a file that is gone
+    engine.index.documents.close()  # so that the next query needs a removed file
     assert engine.document("d30").text == "text 30"
     assert engine.index.manifest.generation > 1
     after = engine.search_vectors(ROWS[:5], 3)
@@ -69,7 +69,7 @@ def test_hits_are_read_from_the_generation_that_was_ranked(index: Path) -> None:
     delete_documents(index, ["d35", "d1"])
     compact_index(index, RunOptions(allow_low_recall=True), keep=1, grace=0)
     engine.index.documents.close()
-    assert engine.document("d30").text == "text 30"  # from here on the new generation answers
+    assert engine.document("d30").text == "text 30"  # now the new generation answers
     expected = engine.search_vectors(ROWS[:5], 3)
     assert engine.hits(engine.rank(ROWS[:5], 3)) == expected
     engine.close()

@@ -1,4 +1,4 @@
-"""One engine, many threads: every answer is the one that a single thread gets."""
+"""Many threads of one engine get the answers of a single thread."""
 
 import importlib.util
 import random
@@ -42,7 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def flat(folder: Path, tiny_model: Callable[[str], Path]) -> Path:
-    """Nine small parts, with deleted documents among them."""
+    """Nine small parts, with deleted documents."""
     encoder = EncoderConfig(model=str(tiny_model("bert")), max_length=32, precision="float32")
     build_index(CORPUS[:50], folder / "flat", BuildConfig(encoder=encoder, store=StoreConfig(part_documents=7)))
     add_documents([*CORPUS[50:], Document("gone", "text about whales")], folder / "flat")
@@ -52,7 +52,7 @@ def flat(folder: Path, tiny_model: Callable[[str], Path]) -> Path:
 
 @pytest.fixture(scope="module")
 def approximate(folder: Path, tiny_model: Callable[[str], Path]) -> Path:
-    """Overlapping windows behind inverted lists of short codes: candidates are scored by the stored embeddings."""
+    """Overlapping windows in inverted lists of short codes; candidates are scored by the stored embeddings."""
     encoder = EncoderConfig(model=str(tiny_model("bert")), max_length=32, precision="float32")
     config = BuildConfig(encoder=encoder, store=StoreConfig(part_documents=16)).with_overrides(
         ["chunk.tokens=8", "chunk.overlap=2"]
@@ -64,7 +64,7 @@ def approximate(folder: Path, tiny_model: Callable[[str], Path]) -> Path:
 
 @pytest.fixture(autouse=True)
 def races(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Threads take turns all the time, and hardly a file or row group stays open."""
+    """Switch threads often, and keep few files and row groups open."""
     monkeypatch.setattr(documents_module, "OPEN_PARTS", 2)
     monkeypatch.setattr(documents_module, "HELD_BYTES", 1)
     monkeypatch.setattr(embeddings_module, "OPEN_PARTS", 2)
@@ -78,7 +78,7 @@ def races(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def calls(raw: np.ndarray[Any, Any]) -> list[Call]:
-    """Questions of every kind; `raw` are the embeddings of `QUERIES`."""
+    """Return calls of every kind; `raw` are the embeddings of `QUERIES`."""
     years = [f"year > {year}" for year in range(1990, 2009, 2)]
     asked: list[Call] = [lambda engine, where=where: engine.search("stars", 5, where=where) for where in years]  # type: ignore[misc]
     asked += [lambda engine, query=query: engine.search(query, 7) for query in QUERIES]  # type: ignore[misc]
@@ -101,21 +101,21 @@ def calls(raw: np.ndarray[Any, Any]) -> list[Call]:
 
 
 def outcome(call: Call, engine: SearchEngine) -> object:
-    """What a call gives, or how it fails."""
+    """Return the result or the error of a call."""
     try:
         return call(engine)
-    except Exception as error:  # noqa: BLE001  # a test of what comes out
+    except Exception as error:  # noqa: BLE001  # compared as a result
         return f"{type(error).__name__}: {error}"
 
 
 def asked_by_threads(engine: SearchEngine, questions: list[Call], times: int = 1) -> list[list[object]]:
-    """The answers that each thread got, in the order of the questions; each asked them in an order of its own."""
+    """Return the answers of each thread in the order of the calls; each thread has its own random order."""
     start = threading.Barrier(THREADS)
 
     def ask(number: int) -> list[object]:
         order, answers = list(range(len(questions))) * times, list[object]([None] * len(questions))
         random.Random(number).shuffle(order)
-        start.wait(60)  # the very first question is asked by all at once
+        start.wait(60)  # all threads make the first call at once
         for place in order:
             answers[place] = outcome(questions[place], engine)
         return answers
@@ -145,7 +145,7 @@ def test_threads_get_the_answers_of_one(
         assert answers == expected
 
 
-def test_what_threads_share_is_loaded_once(flat: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shared_files_are_loaded_once(flat: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded: list[str] = []
 
     def counted(module: object, name: str) -> None:
@@ -204,7 +204,7 @@ def test_a_filter_that_fails_fails_for_those_who_asked_it(flat: Path) -> None:
 
 
 def beginning(answer: object) -> object:
-    """Of a message: DuckDB names the value that one of its threads came upon first."""
+    """Return a message without its value: DuckDB names the value that a thread finds first."""
     return answer[:70] if isinstance(answer, str) else answer
 
 

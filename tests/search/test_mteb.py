@@ -1,4 +1,4 @@
-"""mteb's own evaluation of an `IsotropeModel`: it judges what `isotrope evaluate retrieval` judges, offline."""
+"""mteb's evaluation of an `IsotropeModel` equals `isotrope evaluate retrieval`, offline."""
 
 import dataclasses
 import json
@@ -52,7 +52,7 @@ def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class LocalTask(AbsTaskRetrieval):
-    """A retrieval task of mteb whose data are at hand."""
+    """A retrieval task of mteb with local data."""
 
     metadata = TaskMetadata(
         name="LocalTask",
@@ -75,7 +75,7 @@ def rows(documents: list[Document]) -> list[dict[str, Any]]:
 
 
 def scores(model: IsotropeModel, task: Any, cache: Any = None) -> dict[str, Any]:
-    """What mteb measures, of the first subset."""
+    """Return mteb's scores of the first subset."""
     (result,) = mteb.evaluate(model, task, cache=cache, show_progress_bar=False).task_results
     return dict(next(iter(result.scores.values()))[0])
 
@@ -106,7 +106,7 @@ def beir_folder(folder: Path, corpus: list[dict[str, Any]]) -> Path:
 
 @pytest.fixture
 def config(tiny_config: BuildConfig) -> BuildConfig:
-    """A recipe that centres by role: a query's vector is not a document's."""
+    """A recipe that centres by role, so query and document vectors differ."""
     assert tiny_config.whitening.centre == "role"
     return tiny_config
 
@@ -118,7 +118,7 @@ def model(config: BuildConfig) -> Iterator[IsotropeModel]:
 
 
 def of_measures(measured: Mapping[str, Any]) -> dict[str, float]:
-    """mteb's names for what `evaluate retrieval` measures, to the same depth."""
+    """Map mteb's names of metrics to those of `evaluate retrieval`, at the same depth."""
     names = {"nDCG@10": "ndcg_at_10", "nDCG@100": "ndcg_at_100", "MAP": "map_at_1000", "R@10": "recall_at_10",
              "R@100": "recall_at_100", "MRR": "mrr_at_1000"}  # fmt: skip
     return {ours: measured[theirs] for ours, theirs in names.items()}
@@ -130,7 +130,7 @@ def our_measures(config: BuildConfig, folder: Path) -> dict[str, float]:
     return {name: row["measure"][name]["value"] for name in row["measure"]}
 
 
-def test_it_is_a_search_and_an_encoder_to_mteb(model: IsotropeModel) -> None:
+def test_mteb_accepts_the_model_as_search_and_as_encoder(model: IsotropeModel) -> None:
     as_search: SearchProtocol = model
     assert isinstance(as_search, SearchProtocol)
     assert isinstance(model, EncoderProtocol)
@@ -294,7 +294,7 @@ def test_blank_documents_and_queries_are_counted_and_find_nothing(model: Isotrop
     assert set(answers["q1"]) == {one.id for one in DOCUMENTS}
 
 
-def test_what_is_wrong_with_a_corpus_is_said(model: IsotropeModel) -> None:
+def test_faults_of_a_corpus_are_reported(model: IsotropeModel) -> None:
     with pytest.raises(CorpusError, match=r'document 2 \(id "a"\): document 1 has the same id'):
         indexed(model, [{"id": "a", "text": "one"}, {"id": "a", "text": "another"}])
 
@@ -394,16 +394,16 @@ def test_a_cross_encoder_counts_by_its_content_and_not_by_its_folder(config: Bui
     moved = shutil.copytree(one, tmp_path / "moved")
     kept = revision(str(one))
     assert kept == revision(str(moved))
-    recipe = with_recorded_hash(config.with_overrides([f"rerank.model={moved}"]))  # as an index has it
+    recipe = with_recorded_hash(config.with_overrides([f"rerank.model={moved}"]))  # as in an index
     assert IsotropeModel(recipe).mteb_model_meta.revision == kept
     settings = moved / "tokenizer_config.json"
     settings.write_text(settings.read_text().replace("128", "64"))
     assert len({kept, revision(str(moved)), revision("")}) == 3
-    off = SearchOptions(rerank_depth=0)  # which needs no model
+    off = SearchOptions(rerank_depth=0)  # without a model
     assert revision("./nowhere", off) == revision(str(one), off) != kept
 
 
-def test_mteb_is_told_what_is_known(config: BuildConfig, tmp_path: Path) -> None:
+def test_the_metadata_for_mteb_are_complete(config: BuildConfig, tmp_path: Path) -> None:
     build_index(DOCUMENTS, tmp_path / "index", config, TORCH)
     meta = IsotropeModel.of_index(tmp_path / "index").mteb_model_meta
     assert (meta.name, meta.max_tokens, meta.model_type) == ("isotrope/index", 32, ["dense"])
@@ -412,7 +412,7 @@ def test_mteb_is_told_what_is_known(config: BuildConfig, tmp_path: Path) -> None
     assert IsotropeModel(config, SearchOptions(hybrid=True)).mteb_model_meta.model_type == ["hybrid"]
 
 
-def test_what_cannot_be_done_is_refused(model: IsotropeModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsupported_requests_are_refused(model: IsotropeModel, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="search was called before index"):
         found(model, QUERIES)
     with pytest.raises(ConfigError, match='precision "int8"; expected none'):

@@ -1,4 +1,4 @@
-"""`isotrope plan`: its laws, its formulas, and its predictions beside the stored figures of builds that were run."""
+"""`isotrope plan`: its properties, formulas, and predictions, compared with figures of real builds."""
 
 import json
 from dataclasses import replace
@@ -20,7 +20,7 @@ from search.plan.settings import MOST, Hardware, PlanSettings, Prices, parse_cou
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks/results"
 RUNS: dict[str, dict[str, Any]] = json.loads((RESULTS / "builds.json").read_text(encoding="utf-8"))["runs"]
-# The constants were calibrated on these; no figure of the others went into them.
+# The constants were calibrated on these builds only.
 CALIBRATED = {
     *("minilm-debian", "minilm-cacm", "minilm-scifact"),
     *("static-debian", "static-scifact", "static-debian-20k", "static-flat", "static-auto"),
@@ -31,14 +31,14 @@ CALIBRATED = {
 BUILDS = [name for name, run in RUNS.items() if run["what"] == "build"]
 JOINS = [name for name, run in RUNS.items() if run["what"] == "join"]
 WITHIN = 0.15
-_BY_THE_TEXT = 0.25  # documents.parquet: how well texts compress differs from corpus to corpus
+_BY_THE_TEXT = 0.25  # documents.parquet: the compression of texts depends on the corpus
 _LAYERS = {"documents.parquet": "documents", "windows.parquet": "windows", "embeddings.npy": "embeddings",
            "moments.npz": "moments", "part.json": "records", "manifest.json": "manifest", "transforms": "transforms",
            "segments": "segments"}  # fmt: skip
 
 
 def plan_of(run: dict[str, Any]) -> Plan:
-    """The plan of a stored build."""
+    """Return the plan of a stored build."""
     asked = run["asked"]
     static = run["shape"] == "static"
     model = "potion-base-4M" if static else run["shape"]
@@ -163,7 +163,7 @@ def test_shards_fit_their_hosts() -> None:
 
 
 def segmented(documents: int, rows: int, memory: int = 0, **store: int) -> Plan:
-    """A plan of segments of so many rows."""
+    """Return a plan with segments of this many rows."""
     given = [f"index.segment_rows={rows}", *(f"store.{name}={value}" for name, value in store.items())]
     return plan(documents, config=BuildConfig().with_overrides(given), hardware=Hardware(memory=memory))
 
@@ -206,7 +206,7 @@ def test_a_manifest_that_could_not_be_opened_is_noted_with_the_way_out() -> None
     assert "manifest" not in first_note(10**9)
 
 
-def test_what_a_recipe_has_and_a_plan_does_not_count_is_noted() -> None:
+def test_parts_of_a_recipe_that_a_plan_does_not_count_are_noted() -> None:
     cut = "of the 1,000,000 tokens of a document only 256 are encoded and counted"
     assert cut in plan(1000, tokens=10**6).notes[0]
     assert not any("encoder.max_length" in note for note in plan(1000, tokens=256).notes)
@@ -286,7 +286,7 @@ def test_half_the_bytes_of_embeddings_with_float16_and_windows_for_chunks() -> N
     assert plan(1000, config=BuildConfig()).value("storage.embeddings") == 1000 * 384 * 4 + 128
 
 
-def test_what_is_extrapolated_says_so() -> None:
+def test_extrapolations_are_marked() -> None:
     found = {line.key: line for line in plan(10**9, hardware=Hardware(8)).ledger.lines}
     assert found["encode.gpu_seconds"].extrapolated
     assert found["dedup.exact"].extrapolated
@@ -333,7 +333,7 @@ def test_numbers_of_documents(written: str, meant: int) -> None:
 
 
 @pytest.mark.parametrize("written", ["", "many", "-5", "1e", "1e999", "5X"])
-def test_what_is_no_number_of_documents_is_refused(written: str) -> None:
+def test_invalid_numbers_of_documents_are_refused(written: str) -> None:
     with pytest.raises(ConfigError, match="--documents is"):
         parse_count(written)
 

@@ -1,4 +1,4 @@
-"""Filtered search fills k whatever the kind of index, with exact scores, and finds what brute force finds."""
+"""Filtered search of every index type returns k hits with exact scores, and finds what brute force finds."""
 
 import json
 import subprocess
@@ -29,7 +29,7 @@ KINDS = [
     "IVF64,SQ8",
     "SQ8",
 ]
-USUAL = ("Flat", "IVF64,Flat", "IVF1,PQ16x4fs,RFlat")  # one that is exact, one of lists, one of short codes
+USUAL = ("Flat", "IVF64,Flat", "IVF1,PQ16x4fs,RFlat")  # exact, inverted lists, short codes
 SOME_OR_ALL = [kind if kind in USUAL else pytest.param(kind, marks=pytest.mark.check) for kind in KINDS]
 SHARES = {"10 rows": 10, "1 %": ROWS // 100, "50 %": ROWS // 2}
 Vectors = npt.NDArray[np.float32]
@@ -37,7 +37,7 @@ Vectors = npt.NDArray[np.float32]
 
 @cache
 def vectors() -> Vectors:
-    """Unit vectors with clusters, as documents have them."""
+    """Clustered unit vectors, like those of documents."""
     draw = np.random.default_rng(7)
     centres = draw.normal(size=(200, DIM))
     raw = centres[draw.integers(0, 200, ROWS)] + 0.7 * draw.normal(size=(ROWS, DIM))
@@ -116,7 +116,7 @@ def test_segments_of_different_kinds_answer_as_one() -> None:
 
 
 def test_rows_far_from_the_query_fill_k_where_an_index_cannot_filter() -> None:
-    """The index finds only the three nearest of them, because it looks at no more rows than are allowed."""
+    """The index finds only the three nearest, because it visits no more rows than are allowed."""
     kind, query = "PQ16x4fs", queries()[:1]
     order = np.argsort(vectors() @ query[0])
     mask = np.zeros(ROWS, bool)
@@ -131,7 +131,7 @@ def test_rows_far_from_the_query_fill_k_where_an_index_cannot_filter() -> None:
 
 def test_a_segment_whose_file_turns_out_damaged_gives_no_answer() -> None:
     class Damaged:
-        """A check in the background that has found another file than was published."""
+        """A background check that has found a changed file."""
 
         def require_sound(self, wait: bool) -> None:
             raise CorruptIndexError("not the file that was published")
@@ -162,7 +162,7 @@ def test_no_query_has_no_answer(kind: str) -> None:
 @pytest.mark.check
 @pytest.mark.parametrize("kind", ["Flat", "IVF64,Flat", "IVF1,PQ16x4fs,RFlat"])
 def test_an_index_larger_than_the_memory_it_is_given_is_searched(kind: str, tmp_path: Path) -> None:
-    """A file of 320 MB, opened and searched by a process that may have 100 MB of its own for it."""
+    """A process with 100 MB of memory opens and searches a file of 320 MB."""
     index = ann.make_index(kind, DIM)
     ann.train_index(index, vectors()[:5000])
     draw = np.random.default_rng(3)
@@ -179,7 +179,7 @@ def test_an_index_larger_than_the_memory_it_is_given_is_searched(kind: str, tmp_
     assert json.loads(done.stdout) == expected
 
 
-# RLIMIT_DATA counts what a process allocates, and no pages of files.
+# RLIMIT_DATA counts allocations, not mapped pages of files.
 SEARCH_IN_LITTLE = """
 import json, resource, sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Segments that other processes hold: the answers of one process, a lost one named or, when asked for, marked."""
+"""Segments in other processes: same answers as one process; a lost one raises an error or marks partial answers."""
 
 import dataclasses
 import json
@@ -29,7 +29,7 @@ from tests.waiting import PATIENCE
 
 
 class FakeHost:
-    """A process that is none: what goes in and out is pickled, and it can be lost."""
+    """A fake process: its input and output are pickled, and it can be lost."""
 
     lost = False
 
@@ -89,7 +89,7 @@ def plain(answers: list[Answer[Any]]) -> list[list[tuple[Any, ...]]]:
 ASKED: list[dict[str, Any]] = [
     {},
     {"k": 1},
-    {"k": 900},  # more than any segment has
+    {"k": 900},  # more rows than any segment has
     {"k": COUNT + 5},
     {"where": "n % 7 = 3"},
     {"where": "n < 5", "k": 20},  # all in one segment
@@ -215,7 +215,7 @@ def test_the_command_line_gives_segments_out_and_marks_partial_answers(
     monkeypatch.setattr(FakeHost, "lost", True)
     done = isotrope(*like, "--shards", "ray")
     assert (done.returncode, done.stdout) == (1, "")
-    assert "error: segments/0001-00.faiss: the process that holds rows 0 to 699 of the index does not" in done.stderr
+    assert "error: segments/0001-00.faiss: the process of rows 0 to 699 of the index does not" in done.stderr
     done = isotrope(*like, *gone)
     assert (done.returncode, json.loads(done.stdout)["partial"], json.loads(done.stdout)["hits"]) == (0, True, [])
     assert json.loads(done.stdout)["missing"][1] == {"segment": "segments/0001-01.faiss", "first_row": 700, "rows": 700}
@@ -228,10 +228,10 @@ def test_the_command_line_gives_segments_out_and_marks_partial_answers(
         )
 
 
-def test_what_cannot_be_asked_for_is_refused(flat: Path) -> None:
+def test_invalid_options_are_refused(flat: Path) -> None:
     with pytest.raises(ConfigError, match='shards is "spark"; expected "ray"'):
         SearchEngine(flat, shards="spark")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match='held by "spark"; expected "ray"'):
+    with pytest.raises(ConfigError, match='the host of shards is "spark"; expected "ray"'):
         ShardOptions("spark")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="timeout of shards is 0"):
         ShardOptions(timeout=0)
@@ -277,11 +277,11 @@ def test_with_ray(ray: Any, flat: Path, coded: Path) -> None:
     with pytest.raises(ShardLostError, match=r"segments/0001-01\.faiss"):
         engine.search_vectors(questions())
     assert [one.first_row for one in engine.search_vectors(questions(), partial=True)[0].missing] == [700]
-    engine.close()  # the next question starts all of them
+    engine.close()  # the next query restarts all of them
     assert plain(engine.search_vectors(questions())) == expected
     ray.kill(host._actor, no_restart=False)
     until, found = time.monotonic() + PATIENCE, engine.search_vectors(questions(), partial=True)
-    while found[0].partial and time.monotonic() < until:  # Ray starts it again
+    while found[0].partial and time.monotonic() < until:  # until Ray has restarted it
         found = engine.search_vectors(questions(), partial=True)
     assert plain(found) == expected
     question = Question(np.zeros((1, 16), np.float32), 1, None, False, {})

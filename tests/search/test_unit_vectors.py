@@ -1,4 +1,4 @@
-"""Vectors of the engine are never taken for raw embeddings, though they may be as long."""
+"""Unit vectors from the engine are never mistaken for raw embeddings of the same length."""
 
 import copy
 import pickle
@@ -21,7 +21,7 @@ QUERIES = ["how do whales sing", "bread", "a map of the stars"]
 
 @pytest.fixture(scope="module")
 def engine(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> SearchEngine:
-    """An index whose vectors are as long as its embeddings."""
+    """An index whose vectors have the length of its embeddings."""
     more = [Document(f"m{number}", f"{number} {number * 7919} and {number % 9}") for number in range(60)]
     encoder = EncoderConfig(model=str(tiny_model("bert")), max_length=32, precision="float32", pooling="max")
     folder = tmp_path_factory.mktemp("unit") / "index"
@@ -31,7 +31,7 @@ def engine(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathF
     return index
 
 
-def test_what_embed_gives_for_queries_is_searched_as_it_is(engine: SearchEngine) -> None:
+def test_query_vectors_of_embed_are_searched_unchanged(engine: SearchEngine) -> None:
     vectors, expected = engine.embed(QUERIES), engine.search_many(QUERIES, 5)
     assert engine.search_vectors(vectors, 5) == expected
     assert engine.search_vectors(engine.encoder.encode(QUERIES, "query"), 5) == expected
@@ -48,7 +48,7 @@ def test_vectors_of_documents_and_of_other_indexes_are_refused(engine: SearchEng
         engine.search_vectors(engine.embed(QUERIES, "document"))
     before, refitted = engine.embed(QUERIES), shutil.copytree(engine.index.path, tmp_path / "index")
     refit_index(refitted, ["whitening.strength=1.0"])
-    with pytest.raises(ConfigError, match="made by another encoder or transform"):
+    with pytest.raises(ConfigError, match="come from another encoder or transform"):
         SearchEngine(refitted).search_vectors(before)
     with pytest.raises(ConfigError, match=r'similarity "js" compares raw embeddings'):
         engine.search_vectors(before, similarity="js")
@@ -66,12 +66,12 @@ def test_vectors_of_documents_and_of_other_indexes_are_refused(engine: SearchEng
         lambda vectors: vectors @ np.eye(vectors.shape[1], dtype=np.float32),
     ],
 )
-def test_what_is_made_of_them_is_refused(derive: Callable[[UnitVectors], UnitVectors], engine: SearchEngine) -> None:
-    with pytest.raises(ConfigError, match="were calculated or joined from what embed gave; expected raw embeddings"):
+def test_derived_vectors_are_refused(derive: Callable[[UnitVectors], UnitVectors], engine: SearchEngine) -> None:
+    with pytest.raises(ConfigError, match="were calculated or joined from results of embed; expected raw embeddings"):
         engine.search_vectors(derive(engine.embed(QUERIES)))
 
 
-def test_they_are_arrays_like_any_other(engine: SearchEngine) -> None:
+def test_unit_vectors_behave_like_arrays(engine: SearchEngine) -> None:
     vectors = engine.embed(QUERIES)
     plain = np.asarray(vectors)
     assert type(plain) is np.ndarray
@@ -96,6 +96,6 @@ def test_they_are_arrays_like_any_other(engine: SearchEngine) -> None:
         (np.full((1, 32), np.inf), "query vector 1 is not finite"),
     ],
 )
-def test_what_is_no_array_of_embeddings_is_refused(wrong: object, message: str, engine: SearchEngine) -> None:
+def test_other_arrays_are_refused(wrong: object, message: str, engine: SearchEngine) -> None:
     with pytest.raises(ConfigError, match=message):
         engine.search_vectors(wrong)  # type: ignore[arg-type]

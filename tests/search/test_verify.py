@@ -1,4 +1,4 @@
-"""`isotrope verify`: what has a right checksum all the same says something else, seen by counting and transforming."""
+"""`isotrope verify`: files with correct checksums and wrong contents, found by counts and transforms."""
 
 import shutil
 from collections.abc import Callable
@@ -35,7 +35,7 @@ def test_a_whole_index_passes_with_what_was_looked_at(index: Path) -> None:
     assert (found.problems, found.passed, found.vectors_compared, found.self_hits) == ([], True, 10, 1.0)
 
 
-def test_an_id_that_two_documents_have_is_told(index: Path) -> None:
+def test_duplicate_ids_are_reported(index: Path) -> None:
     path = index / PART / "documents.parquet"
     table = pq.read_table(path)
     ids = pa.array(["d0", "d1", "d0", "d3"], pa.string())
@@ -44,7 +44,7 @@ def test_an_id_that_two_documents_have_is_told(index: Path) -> None:
     assert "documents: 1 ids occur more than once" in verify_index(index).problems
 
 
-def test_vectors_that_are_not_those_of_the_embeddings_are_told(index: Path) -> None:
+def test_vectors_that_differ_from_the_embeddings_are_reported(index: Path) -> None:
     stored = faiss.read_index(str(index / SEGMENT))
     vectors = stored.reconstruct_n(0, stored.ntotal)
     swapped = faiss.IndexFlatIP(stored.d)
@@ -55,7 +55,7 @@ def test_vectors_that_are_not_those_of_the_embeddings_are_told(index: Path) -> N
     assert problem.startswith(f"{SEGMENT}: vectors differ from the transformed embeddings by ")
 
 
-def test_vectors_that_do_not_find_themselves_are_told(index: Path) -> None:
+def test_vectors_that_do_not_find_themselves_are_reported(index: Path) -> None:
     stored = faiss.read_index(str(index / SEGMENT))
     other = faiss.IndexFlatIP(stored.d)
     other.add(-stored.reconstruct_n(0, stored.ntotal))
@@ -64,7 +64,7 @@ def test_vectors_that_do_not_find_themselves_are_told(index: Path) -> None:
     assert "self-hit: 0.1111 of the sampled rows find themselves, expected 1.0" in verify_index(index).problems
 
 
-def test_embeddings_of_other_rows_than_the_part_has_are_told(index: Path) -> None:
+def test_a_wrong_number_of_embeddings_is_reported(index: Path) -> None:
     name = f"{PART}/embeddings.npy"
     np.save(index / name, np.load(index / name)[:3])
     reseal(index, name)

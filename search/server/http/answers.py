@@ -1,4 +1,4 @@
-"""Answers as bytes: limited singly and together, and written outside the event loop if they are long."""
+"""Answers as JSON bytes, within limits; long ones are written outside the event loop."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator
@@ -12,23 +12,23 @@ from search.server.http.messages import notes_of
 from search.server.room import Room, RoomShare
 from search.server.service import SearchReply
 
-_SHORT = 100_000  # bytes of documents; writing longer answers would delay other requests
+_SHORT = 100_000  # bytes of documents; longer answers would delay other requests
 
 
 def share_of(room: Room) -> Any:
-    """Return a dependency of routes: a share of the room, until the answer was sent or the client has left."""
+    """Return a route dependency: a share of the room until the answer is sent or the client has left."""
 
     async def share() -> AsyncIterator[RoomShare]:
-        with room.share() as one:
-            yield one
+        with room.share() as taken:
+            yield taken
 
     return Depends(share, scope="request")
 
 
 async def written(pieces: Iterable[str], share: RoomShare) -> Response:
-    """Return an answer from pieces of its JSON, made one at a time; `share` counts its documents already.
+    """Return an answer from pieces of its JSON; `share` already counts its documents.
 
-    Raises as `RoomShare.reach`.
+    Raises the errors of `RoomShare.reach`.
     """
     body = await asyncio.to_thread(_body, pieces, share) if share.taken > _SHORT else _body(pieces, share)
     return Response(body, media_type="application/json")
@@ -44,7 +44,7 @@ def _body(pieces: Iterable[str], share: RoomShare) -> bytes:
 
 
 def search_pieces(reply: SearchReply, names: list[str]) -> Iterator[str]:
-    """The JSON of an answer, a hit at a time; `names` are shown as the queries. Hits have the command line's form."""
+    """Yield the JSON of an answer hit by hit, in the format of `isotrope query`; `names` are shown as the queries."""
     yield '{"results": ['
     for place, (name, answer) in enumerate(zip(names, reply.answers, strict=True)):
         head = to_json({"query": name, **notes_of(reply, place)})

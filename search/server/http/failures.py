@@ -1,6 +1,6 @@
-"""Answers to faulty requests, in one shape: `{"error": {"message", "type", "param", "code"}}`.
+"""Error responses: `{"error": {"message", "type", "param", "code"}}`, without tracebacks.
 
-It is the shape of OpenAI's API, so that its clients show the message. It never holds a traceback.
+This is the format of OpenAI's API, so its clients show the message.
 """
 
 import logging
@@ -28,7 +28,7 @@ _TYPES = {
 
 
 class RequestError(Exception):
-    """A request cannot be answered as it stands; `status` and a message that says why, and `param` which field."""
+    """An invalid request: `status`, a message, and the field `param`."""
 
     def __init__(self, status: int, message: str, param: str | None = None) -> None:
         super().__init__(message)
@@ -36,7 +36,7 @@ class RequestError(Exception):
 
 
 class JsonResponse(Response):
-    """Strict JSON, as the command line writes it: dates as text, a number that JSON has no word for as null."""
+    """Strict JSON, as the command line writes it: dates as text, NaN and infinite numbers as null."""
 
     media_type = "application/json"
 
@@ -47,98 +47,92 @@ class JsonResponse(Response):
 def error_response(
     status: int, message: str, param: str | None = None, headers: Mapping[str, str] | None = None
 ) -> JsonResponse:
-    """Return an answer that is no success."""
     kind = _TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
     body = {"error": {"message": message, "type": kind, "param": param, "code": None}}
     return JsonResponse(body, status, dict(headers or {}))
 
 
 def answer_failures(app: FastAPI, service: SearchService) -> None:
-    """Every exception of a route becomes an answer."""
+    """Register a handler that turns every exception of a route into a response."""
 
-    @app.exception_handler(RequestValidationError)
-    async def invalid(request: Request, error: RequestValidationError) -> Response:
-        kind = request.headers.get("content-type", "")
-        if request.method == "POST" and "json" not in kind:
-            given = f'is "{kind[:60]}"' if kind else "is missing"
-            return error_response(422, f"The body is not taken for JSON: Content-Type {given}; send application/json.")
-        return error_response(422, *_told(error))
-
-    @app.exception_handler(RequestError)
-    async def refused(_: Request, error: RequestError) -> Response:
-        return error_response(error.status, str(error), error.param)
-
-    @app.exception_handler(HTTPException)
-    async def unknown(_: Request, error: HTTPException) -> Response:
-        return error_response(error.status_code, _of_http(error), headers=error.headers)
-
-    @app.exception_handler(BusyError)
-    async def busy(_: Request, error: BusyError) -> Response:
-        return error_response(429, str(error), headers={"Retry-After": str(error.retry_after)})
-
-    @app.exception_handler(DeadlineError)
-    async def late(_: Request, error: DeadlineError) -> Response:
-        return error_response(504, str(error))
-
-    @app.exception_handler(IsotropeError)
-    async def known(_: Request, error: IsotropeError) -> Response:
-        status, message = said_of(error, service)
-        passes = status == 503 and not isinstance(error, MachineError)
-        return error_response(status, message, headers={"Retry-After": "5"} if passes else None)
-
-    @app.exception_handler(Exception)
-    async def unforeseen(_: Request, error: Exception) -> Response:
+    async def answer(request: Request, error: Exception) -> Response:
+        match error:
+            case RequestValidationError():
+                return _invalid(request, error)
+            case RequestError():
+                return error_response(error.status, str(error), error.param)
+            case HTTPException():
+                return error_response(error.status_code, _of_http(error), headers=error.headers)
+            case BusyError():
+                return error_response(429, str(error), headers={"Retry-After": str(error.retry_after)})
+            case DeadlineError():
+                return error_response(504, str(error))
+            case IsotropeError():
+                status, message = status_and_message(error, service)
+                is_temporary = status == 503 and not isinstance(error, MachineError)
+                return error_response(status, message, headers={"Retry-After": "5"} if is_temporary else None)
         LOG.error("a request failed unexpectedly", exc_info=error)
-        return error_response(500, "The server failed at this request; its log says where.")
+        return error_response(500, "The server failed at this request; see its log.")
+
+    known = (RequestValidationError, RequestError, HTTPException, BusyError, DeadlineError, IsotropeError)
+    for kind in (*known, Exception):
+        app.add_exception_handler(kind, answer)
+
+
+def _invalid(request: Request, error: RequestValidationError) -> Response:
+    kind = request.headers.get("content-type", "")
+    if request.method != "POST" or "json" in kind:
+        return error_response(422, *_first_fault(error))
+    given = f'is "{kind[:60]}"' if kind else "is missing"
+    return error_response(422, f"The body is not read as JSON: Content-Type {given}; expected application/json.")
 
 
 def _of_http(error: HTTPException) -> str:
-    """Return the fault of a path, a method or the bytes of a body, and the fix."""
     if error.status_code == 404:
-        return "There is no such route; /openapi.json lists those of the API."
+        return "There is no such route; /openapi.json lists the routes of the API."
     if error.status_code == 405:
         allowed = (error.headers or {}).get("Allow", "another")
-        return f"The method is not allowed here; this route takes {allowed}."
+        return f"The method is not allowed; this route accepts {allowed}."
     cause = error.__cause__
     if isinstance(cause, UnicodeDecodeError):
         return f"The body is not {cause.encoding.upper()}: {cause.reason} at byte {cause.start}. Send JSON in UTF-8."
     if isinstance(cause, RecursionError):
         return "The body nests lists or objects too deeply."
-    if isinstance(cause, ValueError):  # Python converts no number of thousands of digits
-        return "The body holds a number with too many digits."
+    if isinstance(cause, ValueError):  # Python limits the digits of numbers
+        return "The body contains a number with too many digits."
     return str(error.detail)
 
 
 def _place(error: RequestValidationError, character: int) -> str:
-    """Where a body stops being JSON, as editors count."""
-    read = str(error.body)[:character]
-    line, column = read.count("\n") + 1, character - (read.rfind("\n") + 1) + 1
+    """Return the line and column of a character of a body, counted from 1."""
+    before = str(error.body)[:character]
+    line, column = before.count("\n") + 1, character - before.rfind("\n")
     return f"line {line}, column {column} (character {character})"
 
 
-def said_of(error: IsotropeError, service: SearchService) -> tuple[int, str]:
-    """Return a status, and a message on the caller's mistake. Faults of the server's machine go to its log alone."""
+def status_and_message(error: IsotropeError, service: SearchService) -> tuple[int, str]:
+    """Return the status and message of an error. Faults of the server's machine are only logged."""
     if isinstance(error, ConfigError):
-        return 404 if isinstance(error, UnknownDocumentError) else 422, service.told(error)
+        return 404 if isinstance(error, UnknownDocumentError) else 422, service.message_of(error)
     LOG.error("a request could not be answered: %s", error)
     if isinstance(error, MachineError):
-        return 503, "The server's machine lacks what this takes; its log says what."
-    return 503, "The index cannot be read now; the server's log says why."
+        return 503, "The server's machine cannot do this; see its log."
+    return 503, "The index cannot be read now; see the server's log."
 
 
-def _told(error: RequestValidationError) -> tuple[str, str | None]:
-    """Return the fault of the first wrong field, and its name. The value is not repeated: it may be NaN, or huge.
+def _first_fault(error: RequestValidationError) -> tuple[str, str | None]:
+    """Return the fault and name of the first invalid field, without its value, which can be NaN or huge.
 
-    For a field of several types the message has the fault by each of them.
+    For a field of several types, the message lists the fault for each type.
     """
     first = error.errors()[0]
     if first["type"] == "json_invalid":
-        return f"The body is no JSON: {first['ctx']['error']} at {_place(error, first['loc'][-1])}.", None
-    found = [(one["loc"][1:], str(one["msg"]).removeprefix("Value error, ")) for one in error.errors()]
-    if not found[0][0]:
-        return ("The body is empty; expected a JSON object." if first["type"] == "missing" else found[0][1]), None
-    field = str(found[0][0][0])
-    of_field = [(place, what) for place, what in found if place and str(place[0]) == field]
-    what = ", or: ".join(dict.fromkeys(what for _, what in of_field))
+        return f"The body is not JSON: {first['ctx']['error']} at {_place(error, first['loc'][-1])}.", None
+    faults = [(fault["loc"][1:], str(fault["msg"]).removeprefix("Value error, ")) for fault in error.errors()]
+    if not faults[0][0]:
+        return ("The body is empty; expected a JSON object." if first["type"] == "missing" else faults[0][1]), None
+    field = str(faults[0][0][0])
+    of_field = [(place, message) for place, message in faults if place and str(place[0]) == field]
+    message = ", or: ".join(dict.fromkeys(message for _, message in of_field))
     place = ".".join(map(str, of_field[0][0])) if len(of_field) == 1 else field
-    return f"{place}: {what}", field
+    return f"{place}: {message}", field

@@ -1,6 +1,6 @@
-"""Checks before all routes: hosts and origins, keys, bodies counted as they arrive, clients that leave.
+"""Checks before all routes: hosts and origins, keys, sizes of bodies, disconnects.
 
-Pure ASGI, cheapest checks first: a body is read only after its sender is known.
+Pure ASGI, cheapest checks first: a body is read only after its sender is authorized.
 """
 
 import asyncio
@@ -30,11 +30,11 @@ HEALTH = "/healthz"
 PAGE = "/"
 ASSETS = "/assets/"
 ADMIN = "/admin/"
-ABORT = "isotrope.abort"  # the scope's extension whose "call" cuts the connection, and "is_closed" tells of it
+ABORT = "isotrope.abort"  # extension of the scope: "call" aborts the connection, "is_closed" returns whether it is
 _KEY_HEADERS = ("authorization", "x-api-key")
-_LEFT = 499  # what servers note where the client left before the answer
-_AFTER = 5.0  # seconds beyond the deadline for an answer to be sent
-_DRAIN_SECONDS = 2.0  # for reading on after a body was refused
+_LEFT = 499  # the usual status in logs if the client disconnects before the answer
+_AFTER = 5.0  # seconds after the deadline to send an answer
+_DRAIN_SECONDS = 2.0  # for reading the rest of a refused body
 _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9.-]+))(?::[0-9]{0,5})?", re.ASCII | re.IGNORECASE)
 _HEADERS = [
     (
@@ -83,18 +83,18 @@ class Guard:
     def _refusal(self, scope: Scope) -> tuple[int, str, str] | None:
         """Return (status, reason, message) of a refusal, None if the request is allowed."""
         headers, path = Headers(scope=scope), scope["path"]
-        if not self._settings.read_keys.are_needed and (found := _foreign(headers, path, scope["method"])):
-            return 403, "host", found
+        if not self._settings.read_keys.are_needed and (fault := _foreign(headers, path, scope["method"])):
+            return 403, "host", fault
         if path in (HEALTH, PAGE) or path.startswith(ASSETS):
             return None
         admin, key, readers = path.startswith(ADMIN), _key_of(headers), self._settings.read_keys
         keys = self._settings.admin_keys if admin else readers
         if admin and not keys.are_needed and (readers.admit(key) or not readers.are_needed):
-            return 403, "key", "This server takes no administration: it was started without --admin-key-file."
+            return 403, "key", "The admin routes are disabled: the server was started without --admin-key-file."
         if (admin or keys.are_needed) and any(len(headers.getlist(name)) > 1 for name in _KEY_HEADERS):
-            return 401, "key", "More than one key. Send one alone, as: Authorization: Bearer KEY"
+            return 401, "key", "More than one key. Send one, as: Authorization: Bearer KEY"
         if (admin or keys.are_needed) and not keys.admit(key):
-            return 401, "key", "No key, or a wrong one. Send it as: Authorization: Bearer KEY"
+            return 401, "key", "The key is missing or wrong. Send it as: Authorization: Bearer KEY"
         return None
 
     async def _refuse(
@@ -102,8 +102,8 @@ class Guard:
     ) -> None:
         """Send a refusal, and close the connection after `rest` has read more of the body.
 
-        Many clients read the answer only after they have sent their body. Closing the connection earlier would reset
-        it, and such a client would never see the answer.
+        Many clients read the answer only after sending their body. Closing earlier would reset the connection, and
+        they would never see the answer.
         """
         status, reason, message = refusal
         self._metrics.refused.labels(reason).inc()
@@ -121,18 +121,18 @@ class Guard:
 
     async def _answer(self, scope: Scope, receive: Receive, answer: "_Answer") -> None:
         with self.bodies.share() as share:
-            held = _Body(share)
-            if refusal := await self._read(scope, receive, held):
-                await self._refuse(refusal, answer, lambda: self._drain(receive, held))
-            elif not held.left:
-                await self._run(scope, receive, held, answer)
+            body = _Body(share)
+            if refusal := await self._read(scope, receive, body):
+                await self._refuse(refusal, answer, lambda: self._drain(receive, body))
+            elif not body.left:
+                await self._run(scope, receive, body, answer)
             else:
                 self._metrics.left.inc()
 
-    async def _read(self, scope: Scope, receive: Receive, held: "_Body") -> tuple[int, str, str] | None:
-        """Read the body into `held`. A stated length counts only if it is too long."""
+    async def _read(self, scope: Scope, receive: Receive, body: "_Body") -> tuple[int, str, str] | None:
+        """Read a body. A stated length is used only if it is too long."""
         limits = self._settings.limits
-        too_long = (413, "body", f"The body is longer than {limits.body_bytes:,} bytes, the most that is taken here.")
+        too_long = (413, "body", f"The body is longer than {limits.body_bytes:,} bytes, the limit of this server.")
         stated = Headers(scope=scope).get("content-length", "")
         if stated.isdigit() and (len(stated) > 18 or int(stated) > limits.body_bytes):
             return too_long
@@ -141,22 +141,22 @@ class Guard:
                 while True:
                     message = await receive()
                     if message["type"] == "http.disconnect":
-                        held.left = True
+                        body.left = True
                         return None
-                    held.take(message.get("body", b""))
+                    body.take(message.get("body", b""))
                     if not message.get("more_body", False):
                         return None
         except ConfigError:
             return too_long
         except BusyError:
-            return 503, "bodies", "Too many long bodies at once; try again."
+            return 503, "bodies", "The server is receiving too many long bodies; try again."
         except TimeoutError:
-            return 408, "body", f"The body did not arrive in {limits.reading_seconds:g} s."
+            return 408, "body", f"The body did not arrive within {limits.reading_seconds:g} s."
 
-    async def _drain(self, receive: Receive, held: "_Body") -> None:
+    async def _drain(self, receive: Receive, body: "_Body") -> None:
         """Read and discard more of a body: at most twice `body_bytes`, for at most two seconds."""
-        held.share.give_back()
-        held.pieces.clear()
+        body.share.give_back()
+        body.pieces.clear()
         left = 2 * self._settings.limits.body_bytes
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_DRAIN_SECONDS):
@@ -166,11 +166,11 @@ class Guard:
                     if not message.get("more_body", False):
                         return
 
-    async def _run(self, scope: Scope, receive: Receive, held: "_Body", answer: "_Answer") -> None:
-        """The application, in this task, which is cancelled when the client leaves or does not read."""
-        caller = _Caller(receive, held.whole())
+    async def _run(self, scope: Scope, receive: Receive, body: "_Body", answer: "_Answer") -> None:
+        """Run the application in this task, which is cancelled if the client leaves or does not read."""
+        caller = _Caller(receive, body.whole())
         try:
-            # A new generation takes as long as it takes to be loaded.
+            # Loading a new generation has no deadline.
             async with asyncio.timeout(None if scope["path"].startswith(ADMIN) else self._limit):
                 await self._app(scope, caller.receive, answer.send)
         except TimeoutError:
@@ -179,23 +179,23 @@ class Guard:
         except asyncio.CancelledError:
             if caller.gone.is_set():
                 self._metrics.left.inc()
-            elif answer.status == _LEFT:  # the server stops, and this took longer than it waits
-                await error_response(503, "The server stopped before this was answered.")(scope, _nothing, answer.send)
+            elif answer.status == _LEFT:  # the server stops before this request ends
+                await error_response(503, "The server stopped before it answered this request.")(
+                    scope, _nothing, answer.send
+                )
             else:
                 answer.abort()
-        except Exception:  # noqa: BLE001  # the last that a fault of ours passes
-            if answer.status != _LEFT:  # the log knows already, and the client was told
+        except Exception:  # noqa: BLE001  # the last handler
+            if answer.status != _LEFT:  # already logged and answered
                 return
             LOG.exception("a request failed unexpectedly")
-            await error_response(500, "The server failed at this request; its log says where.")(
-                scope, _nothing, answer.send
-            )
+            await error_response(500, "The server failed at this request; see its log.")(scope, _nothing, answer.send)
         finally:
             caller.close()
 
 
 class _Caller:
-    """The sender of a request: passes the body on, and cancels the task that answers when the client leaves."""
+    """The client of a request: passes the body on, and cancels the answering task if the client leaves."""
 
     def __init__(self, receive: Receive, body: bytes) -> None:
         self._receive, self._task = receive, asyncio.current_task()
@@ -212,7 +212,7 @@ class _Caller:
         return {"type": "http.disconnect"}
 
     def close(self) -> None:
-        """Stop watching the client: its answer is there."""
+        """Stop watching the client."""
         self._task = None
         self._watcher.cancel()
 
@@ -225,25 +225,25 @@ class _Caller:
 
 
 class _Body:
-    """A body as it arrives, counted in its `share` of the room for bodies."""
+    """An arriving body, counted in its `share` of the room for bodies."""
 
     def __init__(self, share: RoomShare) -> None:
         self.share, self.pieces = share, list[bytes]()
-        self.left = False  # the client has gone
+        self.left = False  # whether the client has left
 
     def take(self, piece: bytes) -> None:
-        """Add a piece. Raises ConfigError for a body that is too long, and BusyError if all bodies together are."""
+        """Add a piece. Raises ConfigError for a body that is too long, BusyError if all bodies together are."""
         self.share.reach(self.share.taken + len(piece))
         self.pieces.append(piece)
 
     def whole(self) -> bytes:
-        """Return the whole body, and release it here."""
+        """Return the whole body, and forget it."""
         pieces, self.pieces = self.pieces, []
         return b"".join(pieces)
 
 
 class _Answer:
-    """Sends an answer with the headers that all have, and keeps its status."""
+    """Sends an answer with the common headers, and records its status."""
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self._send, self._api = send, scope["path"] != PAGE and not scope["path"].startswith(ASSETS)
@@ -262,39 +262,38 @@ class _Answer:
         try:
             await self._send(message)
         except RuntimeError:
-            if not self._is_closed():  # by the client, which uvicorn has not been told yet
+            if not self._is_closed():  # closed by the client, which uvicorn does not know yet
                 raise
 
     def abort(self) -> None:
-        """Cut the connection: its client does not read."""
+        """Abort the connection."""
         if self._abort:
             self._abort()
 
 
 def _foreign(headers: Headers, path: str, method: str) -> str | None:
-    """Return why a request to an open server on the loopback may come from a page of another site; None if it cannot.
+    """Return the reason to refuse a request that may come from a page of another site; None if it cannot.
 
-    Such a page can send anything to 127.0.0.1, and read the answers through a name of its own that points there (DNS
+    Such a page can send requests to 127.0.0.1, and read the answers under a domain name that resolves to it (DNS
     rebinding). Browsers reveal both by Origin, Sec-Fetch-Site and Host.
     """
     hosts = headers.getlist("host")
     if len(hosts) != 1 or not _is_this_machine(hosts[0]):
-        return "The Host is no name of this machine; ask for 127.0.0.1 or localhost, or serve with --api-key-file."
-    own = (f"http://{hosts[0].lower()}", f"https://{hosts[0].lower()}")
+        return "The Host does not name this machine. Use 127.0.0.1 or localhost, or serve with --api-key-file."
+    allowed = (f"http://{hosts[0].lower()}", f"https://{hosts[0].lower()}")
     for origin in headers.getlist("origin"):
-        if origin.lower() not in own:
-            return "The Origin is another site, which may not ask here."
+        if origin.lower() not in allowed:
+            return "The Origin is another site, which is not allowed."
     site = headers.get("sec-fetch-site", "none")
     if site not in ("none", "same-origin") and not (path == PAGE and method in ("GET", "HEAD")):
-        return "The request comes from a page of another site, which may not ask here."
+        return "The request comes from a page of another site, which is not allowed."
     return None
 
 
 @lru_cache(maxsize=64)
 def _is_this_machine(host: str) -> bool:
-    """Whether a Host header names this machine, with or without a port."""
-    found = _HOST.fullmatch(host)
-    return found is not None and is_loopback((found[1] or found[2]).lower())
+    match = _HOST.fullmatch(host)
+    return match is not None and is_loopback((match[1] or match[2]).lower())
 
 
 def _key_of(headers: Headers) -> bytes:

@@ -1,4 +1,4 @@
-"""uvicorn as the listener, with an end that loses no answer."""
+"""uvicorn as the listener, which finishes open requests when it stops."""
 
 import asyncio
 import contextlib
@@ -21,15 +21,12 @@ _BACKLOG = 512
 
 
 class Listener(uvicorn.Server):
-    """A server of one index, bound to its address when it is created, so that no other process takes the port.
-
-    Raises ConfigError for an address that cannot be listened on.
-    """
+    """A server of one index, bound to its address on creation. Raises ConfigError for an unusable address."""
 
     def __init__(self, served: ServedIndex, settings: ServerSettings) -> None:
         self._served, self._socket = served, _bound(settings)
         self._on_ready: Callable[[str], None] = lambda url: None
-        self._cut = 0  # requests that were open at the end
+        self._cut = 0  # aborted requests
         super().__init__(
             uvicorn.Config(
                 served.guard,
@@ -39,7 +36,7 @@ class Listener(uvicorn.Server):
                 log_config=None,
                 access_log=settings.access_log,
                 server_header=False,
-                proxy_headers=False,  # any caller could send such headers
+                proxy_headers=False,  # any client could send such headers
                 timeout_keep_alive=_KEEP_ALIVE,
                 timeout_graceful_shutdown=math.ceil(max(settings.limits.drain, settings.limits.deadline)),
                 backlog=_BACKLOG,
@@ -48,7 +45,7 @@ class Listener(uvicorn.Server):
 
     @property
     def url(self) -> str:
-        """The URL for clients on this machine. A server on all addresses is named by the loopback address."""
+        """The URL for clients on this machine, with the loopback address for a server on all addresses."""
         host, port = self._socket.getsockname()[:2]
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
@@ -59,10 +56,9 @@ class Listener(uvicorn.Server):
         return self._socket.getsockname()[0] in ("0.0.0.0", "::")  # noqa: S104
 
     def listen(self, on_ready: Callable[[str], None]) -> int:
-        """Answer until SIGINT, SIGTERM, SIGHUP or `stop`. `on_ready` is called with the URL.
+        """Answer until SIGINT, SIGTERM, SIGHUP or `stop`, then finish open requests. `on_ready` gets the URL.
 
-        Open requests are then finished. Returns the number of requests that were cut off, by a second SIGINT or
-        because they took longer than the server waits.
+        Returns the number of aborted requests, by a second SIGINT or because they took too long.
         """
         self._on_ready = on_ready
         with self._socket:
@@ -82,7 +78,7 @@ class Listener(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._served.drain()
         await super().shutdown(sockets)
-        if self.force_exit:  # uvicorn would end the event loop before its tasks, and log each task
+        if self.force_exit:  # uvicorn would end the loop before its tasks, and log each task
             for connection in list(self.server_state.connections):
                 connection.transport.abort()
             if self.server_state.tasks:
@@ -97,24 +93,24 @@ class Listener(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         super().handle_exit(sig, frame)
-        if self.force_exit:  # a thread cannot be stopped; a third SIGINT ends the process without waiting for it
+        if self.force_exit:  # a third SIGINT ends the process without waiting for threads
             signal.signal(signal.SIGINT, signal.SIG_DFL)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """As uvicorn's, but a signal is not raised again at the end: it is an end in good order."""
+        """Handle signals as uvicorn does, without raising them again: stopping is a normal end."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
         signals = [signal.SIGINT, signal.SIGTERM]
-        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # under nohup the server outlives its terminal
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # under nohup the server survives its terminal
             signals.append(signal.SIGHUP)
-        before = {one: signal.signal(one, self.handle_exit) for one in signals}
+        before = {number: signal.signal(number, self.handle_exit) for number in signals}
         try:
             yield
         finally:
-            for one, handler in before.items():
-                signal.signal(one, handler)
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
 
 def _bound(settings: ServerSettings) -> socket.socket:
@@ -123,8 +119,7 @@ def _bound(settings: ServerSettings) -> socket.socket:
         return socket.create_server((settings.host, settings.port), family=family, backlog=_BACKLOG)
     except OSError as error:
         why = str(error.strerror or error).partition(" (while")[0]
-        where = f"{settings.host}:{settings.port}"
         raise ConfigError(
-            f"{where}: cannot be listened on: {why}. Name another --port (0 takes any that is free), or an address of "
-            "this machine as --host."
+            f"{settings.host}:{settings.port}: cannot listen on this address: {why}. Choose another --port (0: any "
+            "free port), or an address of this machine as --host."
         ) from error

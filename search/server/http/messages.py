@@ -16,20 +16,20 @@ from search.server.http.failures import RequestError
 from search.server.search_fields import Protocol, Question, with_search_options
 from search.server.service import SearchReply
 
-_SHOWN = 60  # characters of what was given
+_SHOWN = 60  # characters of an input in a message
 
 
 def _whole(text: str) -> str:
-    """Return a text that UTF-8 can hold, which half a surrogate pair is not."""
+    """Return a text. Raise ValueError if it cannot be encoded as UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise ValueError("holds half a surrogate pair, which is no text") from None
+        raise ValueError("contains half a surrogate pair, which is not valid text") from None
     return text
 
 
 def _require_whole(name: str) -> None:
-    """Raise RequestError for a field name that is not valid Unicode: pydantic's messages must be UTF-8."""
+    """Raise RequestError for a field name that is not valid Unicode, which pydantic cannot report."""
     try:
         _whole(name)
     except ValueError as error:
@@ -38,7 +38,7 @@ def _require_whole(name: str) -> None:
 
 def not_blank(text: str) -> str:
     if not text.strip():
-        raise ValueError("is blank; expected some text")
+        raise ValueError("is blank; expected text")
     return _whole(text)
 
 
@@ -47,10 +47,10 @@ def _queries(given: Any) -> str | list[str] | None:
     if given is None or isinstance(given, str):
         return None if given is None else not_blank(given)
     if not isinstance(given, list) or not given:
-        raise ValueError("expected a text, or a list of texts that is not empty")
+        raise ValueError("expected a text, or a list of at least one text")
     for number, text in enumerate(given, start=1):
         if not isinstance(text, str):
-            raise ValueError(f"number {number} is no text; expected a list of texts")
+            raise ValueError(f"element {number} is not text; expected a list of texts")
         try:
             not_blank(text)
         except ValueError as error:
@@ -64,7 +64,7 @@ def _finite(value: float) -> float:
     return value
 
 
-_NOT_BLANK: dict[str, Any] = {"type": "string", "pattern": r"\S"}  # what the schema says of `not_blank`
+_NOT_BLANK: dict[str, Any] = {"type": "string", "pattern": r"\S"}  # the schema of `not_blank`
 Queries = Annotated[
     str | list[str] | None,
     PlainValidator(_queries),
@@ -74,7 +74,7 @@ Queries = Annotated[
 
 @dataclass(frozen=True)
 class Filled(GroupedMetadata):
-    """The metadata of a text that is not blank, of at most so many characters."""
+    """Metadata of a text that is not blank, of at most `most` characters."""
 
     most: int
 
@@ -85,7 +85,7 @@ class Filled(GroupedMetadata):
 
 
 def text_of(most: int) -> Any:
-    """Return the type of a text that is not blank, of at most so many characters."""
+    """Return the type of a text that is not blank, of at most `most` characters."""
     return Annotated[str, Filled(most)]
 
 
@@ -96,7 +96,7 @@ Finite = Annotated[float, Field(strict=True), AfterValidator(_finite)]
 
 
 class Request(BaseModel):
-    """A body: the first unknown field is refused by name, and text is not read as a number."""
+    """A body. The first unknown field is refused by name, and text is not converted to numbers."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -109,31 +109,33 @@ class Request(BaseModel):
                 if name not in cls.model_fields:
                     _require_whole(name)
                     close = difflib.get_close_matches(name[:_SHOWN], cls.model_fields, n=1)
-                    hint = f'did you mean "{close[0]}"?' if close else f"there are {', '.join(cls.model_fields)}"
-                    raise ValueError(f"{name[:_SHOWN]}: is no field; {hint}")
+                    hint = f'did you mean "{close[0]}"?' if close else f"expected {', '.join(cls.model_fields)}"
+                    raise ValueError(f"{name[:_SHOWN]}: unknown field; {hint}")
         return given
 
 
 @with_search_options(Protocol(text_of, Finite))
 class SearchRequest(Request, Question):
-    """One question or several, of texts or of a stored document (`like`)."""
+    """One or several queries, or a stored document (`like`)."""
 
-    query: Queries = Field(None, description="A text, or several; left out where `like` is given.")
-    like: Name | None = Field(None, description="The id of a stored document: its neighbours are found.")
+    query: Queries = Field(None, description="A text, or a list of texts; omit it with `like`.")
+    like: Name | None = Field(None, description="The id of a stored document; returns its neighbours.")
 
     @property
     def queries(self) -> list[str]:
-        """The texts."""
+        """The texts of the queries."""
         if self.query is None:
             return []
         return [self.query] if isinstance(self.query, str) else self.query
 
 
 class FacetsRequest(Request):
-    """Selects the documents to count and the columns."""
+    """The documents to count, and the columns."""
 
-    where: Condition | None = Field(None, description='A condition in SQL, such as "year > 2019"; null: all documents.')
-    columns: list[Name] = Field([], max_length=1000, description="Names of columns as /v1/info has them; empty: all.")
+    where: Condition | None = Field(
+        None, description='A condition in SQL, such as "year > 2019"; null for all documents.'
+    )
+    columns: list[Name] = Field([], max_length=1000, description="Names of columns from /v1/info; empty for all.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,18 +151,18 @@ class Result(BaseModel):
     query: str
     hits: list[Hit]
     truncated: Truncated | None = None
-    unknown: bool | None = Field(None, description="True: nothing of the query is known to the encoder.")
+    unknown: bool | None = Field(None, description="True if the encoder knows no token of the query.")
 
 
 class SearchResponse(BaseModel):
-    """An answer to each query, in their order."""
+    """The answers to the queries, in order."""
 
     results: list[Result]
     index: Stamp
 
 
 class FacetsResponse(BaseModel):
-    """For each column its values with counts, the least and the greatest."""
+    """The columns with their values and counts, minimum and maximum."""
 
     columns: list[dict[str, Any]]
     index: Stamp
@@ -193,7 +195,7 @@ class InfoResponse(BaseModel):
 
 
 class Fault(BaseModel):
-    """The fault of a request."""
+    """An error."""
 
     message: str
     type: str
@@ -202,13 +204,13 @@ class Fault(BaseModel):
 
 
 class ErrorResponse(BaseModel):
-    """An answer that is no success."""
+    """An error response."""
 
     error: Fault
 
 
 def notes_of(reply: SearchReply, place: int) -> dict[str, Any]:
-    """Return notes on a query: that it was cut, or that the encoder knows none of it."""
+    """Return notes on a query: truncated, or unknown to the encoder."""
     if not reply.lengths:
         return {}
     tokens = reply.lengths[place]

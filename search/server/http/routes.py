@@ -1,4 +1,4 @@
-"""The routes of Isotrope's own API: questions, documents, the index, health, reloading."""
+"""The routes of Isotrope's API: search, documents, the index, health, reload."""
 
 from typing import Any
 
@@ -25,15 +25,15 @@ from search.server.service import SearchService
 from search.server.settings import ServerLimits
 
 _FAULTS = {
-    400: "the body is no text in UTF-8, or lists are nested too deeply",
-    401: "no key, or a wrong one",
+    400: "the body is not UTF-8, or lists are nested too deeply",
+    401: "the key is missing or wrong",
     403: "the wrong host, origin or key",
     408: "the body took too long to arrive",
     413: "the body is too long",
-    422: "a field is not as described",
-    429: "all places are taken",
+    422: "a field is invalid",
+    429: "the server is busy",
     503: "the index cannot be read, or the server is full",
-    504: "not answered in time",
+    504: "the deadline has passed",
 }
 
 
@@ -45,42 +45,42 @@ ERRORS = _faults(*_FAULTS)
 _READING = _faults(401, 403, 429, 503, 504)
 _ADMIN = _faults(401, 403, 408, 413, 503)
 NOT_FOUND: dict[int | str, dict[str, Any]] = {
-    404: {"model": ErrorResponse, "description": "the index holds no document with that id"}
+    404: {"model": ErrorResponse, "description": "the index contains no document with this id"}
 }
 
 
 def search_routes(service: SearchService) -> APIRouter:
-    """POST /v1/search, POST /v1/facets, GET /v1/documents/{id}, GET /v1/info."""
+    """Return POST /v1/search and /v1/facets, GET /v1/documents/{id} and /v1/info."""
     router, limits = APIRouter(prefix="/v1", responses=ERRORS, tags=["search"]), service.settings.limits
     shares = share_of(service.room)
 
     @router.post("/search", response_model=SearchResponse, response_model_exclude_none=True, responses=NOT_FOUND)
-    async def search(asked: SearchRequest, share: RoomShare = shares) -> Response:
-        """Find the documents closest to a text, or to a stored document."""
-        options = asked.options
-        require_within(limits, asked.queries, options.k)
-        if asked.like is not None:
-            reply = await service.neighbours(asked.like, options, share)
-            return await written(search_pieces(reply, [f"like {asked.like}"]), share)
-        require_rerankable(service, asked.queries, options.rerank_depth)
-        reply = await service.search(asked.queries, options, share)
-        return await written(search_pieces(reply, asked.queries), share)
+    async def search(request: SearchRequest, share: RoomShare = shares) -> Response:
+        """Find the documents closest to a text or to a stored document."""
+        options = request.options
+        require_within(limits, request.queries, options.k)
+        if request.like is not None:
+            reply = await service.neighbours(request.like, options, share)
+            return await written(search_pieces(reply, [f"like {request.like}"]), share)
+        require_rerankable(service, request.queries, options.rerank_depth)
+        reply = await service.search(request.queries, options, share)
+        return await written(search_pieces(reply, request.queries), share)
 
     @router.post("/facets", response_model=FacetsResponse)
-    async def facets(asked: FacetsRequest) -> Response:
-        """Count the values of metadata columns, and find their range, over the documents that meet a condition."""
-        found, stamp = await service.facets(asked.where, asked.columns)
-        return JsonResponse({"columns": [one.to_dict() for one in found], "index": vars(stamp)})
+    async def facets(request: FacetsRequest) -> Response:
+        """Count the values of metadata columns and find their range over the documents that meet a condition."""
+        columns, stamp = await service.facets(request.where, request.columns)
+        return JsonResponse({"columns": [column.to_dict() for column in columns], "index": vars(stamp)})
 
     @router.get("/documents", response_model=DocumentResponse | None, responses=NOT_FOUND)
     async def document_by_query(
-        id: Name,  # noqa: A002  # as the route has it
+        id: Name,  # noqa: A002
         optional: bool = False,
         share: RoomShare = shares,
     ) -> Response:
-        """One document, whose id no path could hold: "..", or one with a line break.
+        """Return one document, also by an id that a path cannot contain: "..", or one with a line break.
 
-        With `optional`, the answer is null if the index holds no document with that id, instead of a 404.
+        With `optional`, the answer is null instead of a 404 if there is no such document.
         """
         try:
             return await document(id, share)
@@ -91,46 +91,46 @@ def search_routes(service: SearchService) -> APIRouter:
 
     @router.get("/documents/{id:path}", response_model=DocumentResponse, responses=NOT_FOUND)
     async def document(id: str, share: RoomShare = shares) -> Response:  # noqa: A002
-        """One document as it was given."""
-        found, stamp = await service.document(id)
-        fields = {"id": found.id, "title": found.title, "text": found.text, "metadata": found.metadata}
+        """Return one document as it was indexed."""
+        stored, stamp = await service.document(id)
+        fields = {"id": stored.id, "title": stored.title, "text": stored.text, "metadata": stored.metadata}
         share.reach(bytes_of(fields))
-        return await written((to_json(one) for one in [fields | {"index": vars(stamp)}]), share)
+        return await written(map(to_json, [fields | {"index": vars(stamp)}]), share)
 
     @router.get("/info", response_model=InfoResponse)
     async def info() -> Response:
-        """The index, how it was built, its measured quality, and the values of its metadata columns."""
+        """Describe the index: its build, measured quality, and the values of its metadata columns."""
         return JsonResponse(await service.info())
 
     return router
 
 
 def health_routes(service: SearchService, metrics: ServerMetrics) -> APIRouter:
-    """GET /healthz, /readyz and /metrics, and POST /admin/reload."""
+    """Return GET /healthz, /readyz and /metrics, and POST /admin/reload."""
     router = APIRouter(tags=["server"])
 
     @router.head("/healthz", include_in_schema=False)
     @router.get("/healthz", responses=_faults(403))
     async def healthz() -> dict[str, str]:
-        """Whether the process answers. Open to all."""
+        """Return ok if the process answers. Needs no key."""
         return {"status": "ok"}
 
     @router.get("/readyz", responses=_READING)
     async def readyz() -> Response:
-        """Whether questions are answered: 503 while the server stops, when the last one met files it cannot read, and
-        while BM25, which hybrid questions need, cannot be made."""
-        failed = {"reload": "failed"} if service.generations.failure else {}  # the log has the reason, and paths
+        """Return 200 if queries are answered. 503: the server is stopping, the last query could not read the index, or
+        BM25 for hybrid search cannot be built."""
+        failed = {"reload": "failed"} if service.generations.failure else {}  # the log has the reason
         states = {
             "stopping": service.draining,
             "index unreadable": service.generations.unreadable,
             "hybrid search unavailable": service.generations.current.words_failure,
         }
-        status = next((name for name, holds in states.items() if holds), "ready")
+        status = next((name for name, applies in states.items() if applies), "ready")
         return JsonResponse({"status": status} | failed, 200 if status == "ready" else 503)
 
     @router.get("/metrics", response_class=Response, responses=_READING)
     async def read_metrics() -> Response:
-        """Counts, in Prometheus' text format."""
+        """Return metrics in Prometheus' text format."""
         return Response(metrics.text(), media_type=CONTENT_TYPE)
 
     @router.post("/admin/reload", responses=_ADMIN)
@@ -143,7 +143,7 @@ def health_routes(service: SearchService, metrics: ServerMetrics) -> APIRouter:
 
 
 def require_within(limits: ServerLimits, texts: list[str], k: int) -> None:
-    """Raises RequestError for a request beyond the limits."""
+    """Raise RequestError for a request beyond the limits."""
     if len(texts) > limits.queries:
         raise RequestError(422, f"query: {len(texts):,} texts; expected at most {limits.queries:,}.", "query")
     if k > limits.k:
@@ -159,18 +159,19 @@ def require_within(limits: ServerLimits, texts: list[str], k: int) -> None:
             )
 
 
-def require_rerankable(service: SearchService, texts: list[str], asked: int | None) -> None:
-    """Raises RequestError for more hits than a request may have reranked; `asked` None: as many as the recipe says."""
+def require_rerankable(service: SearchService, texts: list[str], depth: int | None) -> None:
+    """Raise RequestError for more reranked hits than the limits; `depth` None is the recipe's depth."""
     limits, recipe = service.settings.limits, service.generations.current.engine.index.config.rerank
-    depth = asked if asked is not None else recipe.depth if recipe.model else 0
-    if asked is not None and asked > limits.rerank_depth:
+    if depth is None:
+        depth = recipe.depth if recipe.model else 0
+    elif depth > limits.rerank_depth:
         raise RequestError(
-            422, f"rerank_depth: is {asked:,}; expected at most {limits.rerank_depth:,}.", "rerank_depth"
+            422, f"rerank_depth: is {depth:,}; expected at most {limits.rerank_depth:,}.", "rerank_depth"
         )
     if len(texts) > 1 and depth * len(texts) > limits.reranked:
         raise RequestError(
             422,
-            f"query: {len(texts):,} texts, of which {depth:,} hits each would be reranked; expected at most "
-            f"{limits.reranked:,} in all. Send fewer, or less rerank_depth.",
+            f"query: {len(texts):,} texts with {depth:,} reranked hits each; expected {limits.reranked:,} in all. "
+            "Send fewer texts, or a lower rerank_depth.",
             "query",
         )

@@ -1,6 +1,6 @@
-"""The index for agents, by the Model Context Protocol: tools over standard input and output, or over HTTP at /mcp.
+"""Tools for agents by the Model Context Protocol, over standard input and output, or over HTTP at /mcp.
 
-Over HTTP every request stands alone: there are no sessions and no streams, so nothing is kept between two calls.
+HTTP requests are independent: there are no sessions and no streams, so nothing is stored between two calls.
 """
 
 import contextlib
@@ -51,7 +51,7 @@ from starlette.types import Message, Receive, Scope, Send
 from indexer.errors import IsotropeError
 from search.files import to_json
 from search.filters.expressions import shortened
-from search.server.http.failures import RequestError, said_of
+from search.server.http.failures import RequestError, status_and_message
 from search.server.mcp.standard_streams import ProtocolStreams
 from search.server.mcp.tools import INFO, NOTE, TOOLS, Link, columns_in_words, fault_of, parsed
 from search.server.service import BusyError, DeadlineError, SearchService
@@ -59,7 +59,7 @@ from search.text import counted
 
 LOG = logging.getLogger("isotrope.server")
 PATH = "/mcp"
-_MOST_SAID = 2500  # characters of an error message
+_MESSAGE = 2500  # characters of an error message
 _META = {"isotrope/note": NOTE}
 _READS = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
 _BASE = re.compile(r"https?://[\w.:\[\]-]+/", re.ASCII)
@@ -69,7 +69,7 @@ Context = ServerRequestContext[Any, Any]
 
 
 class _Endpoint(StreamableHTTPASGIApp):
-    """The SDK's application, which the metrics know by its path, and whose faults of the protocol are one line each."""
+    """The SDK's application, with a path for the metrics, and protocol errors of one line."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["route"] = _AT_PATH
@@ -77,7 +77,7 @@ class _Endpoint(StreamableHTTPASGIApp):
 
 
 def _in_one_line(send: Send) -> Send:
-    """Sends answers; of a fault of the protocol the first line: pydantic's further ones repeat what was given."""
+    """Return a `send` that keeps the first line of protocol errors; pydantic's other lines repeat the input."""
     starts: list[Message] = []
 
     async def sent(message: Message) -> None:
@@ -87,7 +87,7 @@ def _in_one_line(send: Send) -> Send:
             await send(message)
         else:
             fault = json.loads(message["body"])
-            fault["error"]["message"] = shortened(fault["error"]["message"].partition("\n")[0], _MOST_SAID)
+            fault["error"]["message"] = shortened(fault["error"]["message"].partition("\n")[0], _MESSAGE)
             answer = Response(to_json(fault), 400, media_type="application/json")
             await send({"type": "http.response.start", "status": 400, "headers": answer.raw_headers})
             await send({"type": "http.response.body", "body": answer.body})
@@ -100,18 +100,18 @@ async def _answer_faults(
     write: Callable[[SessionMessage], Awaitable[None]],
     heard: MemoryObjectSendStream[SessionMessage | Exception],
 ) -> None:
-    """Pass messages on, and answer lines that are no messages, which the SDK ignores."""
+    """Pass messages on, and answer invalid lines, which the SDK ignores."""
     async with heard:
-        async for one in read:
-            if not isinstance(one, Exception):
-                await heard.send(one)
+        async for message in read:
+            if not isinstance(message, Exception):
+                await heard.send(message)
             elif (
-                not isinstance(one, ValidationError)
-                or one.errors(include_url=False, include_input=False)[0]["type"] == "json_invalid"
+                not isinstance(message, ValidationError)
+                or message.errors(include_url=False, include_input=False)[0]["type"] == "json_invalid"
             ):
-                await write(_fault(PARSE_ERROR, "The line is no JSON in UTF-8."))
+                await write(_fault(PARSE_ERROR, "The line is not JSON in UTF-8."))
             else:
-                await write(_fault(INVALID_REQUEST, "The line is no message of JSON-RPC 2.0."))
+                await write(_fault(INVALID_REQUEST, "The line is not a message of JSON-RPC 2.0."))
 
 
 def _fault(code: int, message: str) -> SessionMessage:
@@ -119,7 +119,7 @@ def _fault(code: int, message: str) -> SessionMessage:
 
 
 class Agents:
-    """The server of agents. With `page`, documents without an address get one on the server's page."""
+    """The server for agents. With `page`, documents without a URL get one on the search page."""
 
     def __init__(self, service: SearchService, page: bool = False) -> None:
         self._service, self._page = service, page
@@ -128,7 +128,7 @@ class Agents:
             "isotrope",
             title=f"Isotrope: {name}",
             version=version("isotrope"),
-            instructions=f'Search in the index "{name}" by meaning; fetch gives whole documents. {NOTE}',
+            instructions=f'Search in the index "{name}" by meaning; fetch returns whole documents. {NOTE}',
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
             on_list_resources=self._list_resources,
@@ -138,15 +138,15 @@ class Agents:
             self.server,
             json_response=True,
             stateless=True,
-            security_settings=TransportSecuritySettings(enable_dns_rebinding_protection=False),  # that is the guard's
+            security_settings=TransportSecuritySettings(enable_dns_rebinding_protection=False),  # the guard does this
             max_request_body_size=service.settings.limits.body_bytes,
         )
-        # No GET: it would open a stream on which nothing is ever said.
+        # No GET, which would open a stream without messages.
         self.route = Route(PATH, _Endpoint(self._calls), methods=["POST"])
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """While the block runs, `route` answers."""
+        """Answer at `route` until the block ends."""
         async with self._calls.run():
             yield
 
@@ -161,19 +161,19 @@ class Agents:
                     await self.server.run(heard, write, self.server.create_initialization_options())
                     tasks.cancel_scope.cancel()
         except* BrokenPipeError:
-            LOG.info("the agent's program has left")
+            LOG.info("the agent has disconnected")
 
     # --- tools
 
     async def _list_tools(self, _: Context, __: PaginatedRequestParams | None) -> ListToolsResult:
-        holds, columns = await self._holdings()
+        summary, columns = await self._summary()
         return ListToolsResult(
             tools=[
                 ListedTool(
                     name=tool.name,
                     title=tool.title,
                     description="\n".join(
-                        [f"{tool.purpose} {holds}", *([columns] if tool.name == "search_documents" else []), NOTE]
+                        [f"{tool.purpose} {summary}", *([columns] if tool.name == "search_documents" else []), NOTE]
                     ),
                     input_schema=tool.takes,
                     output_schema=tool.gives,
@@ -183,48 +183,45 @@ class Agents:
             ]
         )
 
-    async def _holdings(self) -> tuple[str, str]:
-        """Return a sentence on the contents of the index, and its metadata columns, both of one generation."""
+    async def _summary(self) -> tuple[str, str]:
+        """Return a sentence on the index, and its metadata columns, both of one generation."""
         with self._failures():
             while True:
                 facets, stamp = await self._service.facets()
                 with self._service.generations.lease() as generation:
                     if generation.stamp == stamp:
                         documents = counted(len(generation.engine), "document")
-                        return f'The index "{self._service.settings.name}" holds {documents}.', columns_in_words(facets)
+                        name = self._service.settings.name
+                        return f'The index "{name}" contains {documents}.', columns_in_words(facets)
 
     @contextlib.contextmanager
     def _failures(self) -> Iterator[None]:
-        """Turn errors of the service into those of the protocol."""
         try:
             yield
         except (IsotropeError, BusyError, DeadlineError) as error:
-            raise MCPError(INTERNAL_ERROR, self._told(error)) from error
+            raise MCPError(INTERNAL_ERROR, self._message(error)) from error
 
-    async def _call_tool(self, context: Context, asked: CallToolRequestParams) -> CallToolResult:
-        tool = next((tool for tool in TOOLS if tool.name == asked.name), None)
+    async def _call_tool(self, context: Context, params: CallToolRequestParams) -> CallToolResult:
+        tool = next((tool for tool in TOOLS if tool.name == params.name), None)
         if tool is None:
             names = ", ".join(tool.name for tool in TOOLS)
-            raise MCPError(INVALID_PARAMS, f'there is no tool "{asked.name[:100]}"; the tools are {names}.')
+            raise MCPError(INVALID_PARAMS, f'unknown tool "{params.name[:100]}"; the tools are {names}.')
         try:
-            text = await tool.answer(self._service, asked.arguments or {}, self._link(context))
-        except Exception as error:  # noqa: BLE001  # `_told` makes a message of it
-            return CallToolResult(content=[TextContent(text=self._told(error))], is_error=True)
+            text = await tool.answer(self._service, params.arguments or {}, self._link(context))
+        except Exception as error:  # noqa: BLE001  # the agent gets its message
+            return CallToolResult(content=[TextContent(text=self._message(error))], is_error=True)
         return CallToolResult(content=[TextContent(text=text)], structured_content=parsed(text), _meta=_META)
 
-    def _told(self, error: Exception) -> str:
-        """Return a message on an error that helps an agent, of limited length."""
-        return shortened(self._said_of(error), _MOST_SAID)
-
-    def _said_of(self, error: Exception) -> str:
+    def _message(self, error: Exception) -> str:
+        message = str(error)
         if isinstance(error, ValidationError):
-            return fault_of(error)
-        if isinstance(error, RequestError | BusyError | DeadlineError):
-            return str(error)
-        if isinstance(error, IsotropeError):
-            return said_of(error, self._service)[1]
-        LOG.error("a tool failed unexpectedly", exc_info=error)
-        return "The server failed at this call; its log says where."
+            message = fault_of(error)
+        elif isinstance(error, IsotropeError):
+            message = status_and_message(error, self._service)[1]
+        elif not isinstance(error, RequestError | BusyError | DeadlineError):
+            LOG.error("a tool failed unexpectedly", exc_info=error)
+            message = "The server failed at this call; see its log."
+        return shortened(message, _MESSAGE)
 
     def _link(self, context: Context) -> Link:
         base = str(context.request.base_url) if self._page and isinstance(context.request, Request) else ""
@@ -235,14 +232,14 @@ class Agents:
     # --- resources
 
     async def _list_resources(self, _: Context, __: PaginatedRequestParams | None) -> ListResourcesResult:
-        what = "What the index holds, how it was built and what was measured of it."
+        about = "The contents of the index, its build, and its measured quality."
         return ListResourcesResult(
-            resources=[Resource(name="index", uri=INFO, description=what, mime_type="application/json")]
+            resources=[Resource(name="index", uri=INFO, description=about, mime_type="application/json")]
         )
 
-    async def _read_resource(self, _: Context, asked: ReadResourceRequestParams) -> ReadResourceResult:
-        if asked.uri != INFO:
-            raise MCPError(INVALID_PARAMS, f"there is no such resource; expected {INFO}. fetch gives documents.")
+    async def _read_resource(self, _: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
+        if params.uri != INFO:
+            raise MCPError(INVALID_PARAMS, f"unknown resource; expected {INFO}. fetch returns documents.")
         with self._failures():
             text = to_json(await self._service.info())
         text = text.encode("utf-8", "replace").decode()

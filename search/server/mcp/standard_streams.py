@@ -1,4 +1,4 @@
-"""Standard input and output for a protocol alone."""
+"""Standard input and output, reserved for a protocol."""
 
 import os
 import signal
@@ -16,11 +16,11 @@ class ProtocolStreams:
 
 
 def take_standard_streams() -> ProtocolStreams:
-    """Return standard input and output for the caller alone, until the process ends.
+    """Return standard input and output, reserved for the caller until the process ends.
 
-    From now on the output of libraries and child processes goes to standard error, and their standard input is empty.
-    Ctrl-C ends the process at once: a thread that waits for input cannot be woken. If another program runs the command
-    with streams of its own, these are returned as they are.
+    The output of libraries and child processes then goes to standard error, and their standard input is empty. Ctrl-C
+    ends the process at once, because a thread that waits for input cannot be woken. Streams that another program has
+    replaced are returned unchanged.
     """
     if not (_is_descriptor(sys.stdin, 0) and _is_descriptor(sys.stdout, 1)):
         return ProtocolStreams(sys.stdin, sys.stdout)

@@ -1,9 +1,8 @@
-"""Filters of OpenAI's vector stores, written as the conditions in SQL that `search.filters` takes.
+"""Filters of OpenAI's vector stores as SQL conditions for `search.filters`.
 
-An attribute is a metadata column, `id`, `title` or `text`, or a field of a column's objects: author.name. That API
-leaves some cases open. Here `ne` and `nin` are the opposites of `eq` and `in`, so they also match documents without the
-attribute; a list equals each value that it holds; a value of another kind than the attribute's, such as true for a
-column of numbers, is an error.
+An attribute is a metadata column, `id`, `title` or `text`, or a field of a column's objects: author.name. OpenAI's API
+leaves some cases open. Here `ne` and `nin` negate `eq` and `in`, so they also match documents without the attribute. A
+list equals each of its values. A value of another type than the attribute's, such as true for numbers, is an error.
 """
 
 import difflib
@@ -33,13 +32,13 @@ from search.filters.expressions import (
 from search.server.http.failures import RequestError
 from search.server.http.messages import Name, Request
 
-DEEPEST = 10  # filters within filters
+DEEPEST = 10  # levels of nested filters
 MOST = 64  # comparisons of a filter
 LONGEST = 20_000  # characters of a filter, written as SQL
-_MOST_VALUES = LONGEST // 3  # in SQL each has one character at least, a comma and a space
+_MOST_VALUES = LONGEST // 3  # each has at least one character, a comma and a space in SQL
 _COMPARISON, _COMPOUND = ("type", "key", "value"), ("type", "filters")
 _INT64 = range(-(2**63), 2**63)
-_HUGE = 2**100  # whole numbers below it are compared exactly
+_HUGE = 2**100  # integers below are compared exactly
 _LISTED = 30  # attributes named in a message
 _SIGNS = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 _TYPES = ("eq", "ne", "gt", "gte", "lt", "lte", "in", "nin", "and", "or")
@@ -56,30 +55,30 @@ Scalar = str | int | float | bool
 
 
 def _checked(value: Any) -> Scalar | list[Scalar]:
-    """A value, or several. Raises ValueError at the first that is none."""
+    """Return a value or a list of values. Raises ValueError for the first invalid one."""
     if isinstance(value, list) and len(value) > _MOST_VALUES:
-        raise ValueError(f"holds {len(value):,} values; expected at most {_MOST_VALUES:,}")
-    for one in value if isinstance(value, list) else [value]:
-        if not isinstance(one, str | int | float):
-            found = "null" if one is None else f"of type {type(one).__name__}"
-            raise ValueError(f"is {found}; expected text, a number, true or false, or for in and nin a list of those")
-        if isinstance(one, str) and any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in one):
-            raise ValueError("holds a null character or half a surrogate pair, which no document does")
-        if not isinstance(one, str) and not _is_finite(one):
+        raise ValueError(f"contains {len(value):,} values; expected at most {_MOST_VALUES:,}")
+    for item in value if isinstance(value, list) else [value]:
+        if not isinstance(item, str | int | float):
+            kind = "null" if item is None else f"of type {type(item).__name__}"
+            raise ValueError(f"is {kind}; expected text, a number, true or false, or a list of these for in and nin")
+        if isinstance(item, str) and any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in item):
+            raise ValueError("contains a null character or half a surrogate pair, which no document does")
+        if not isinstance(item, str) and not _is_finite(item):
             raise ValueError("expected a finite number")
-    found_value: Scalar | list[Scalar] = value
-    return found_value
+    checked: Scalar | list[Scalar] = value
+    return checked
 
 
 def _is_finite(number: float) -> bool:
     try:
         return math.isfinite(number)
-    except OverflowError:  # a whole number that is longer than a float64 reaches
+    except OverflowError:  # an integer beyond float64
         return False
 
 
 class ComparisonFilter(Request):
-    """An attribute compared with a value."""
+    """A comparison of an attribute with a value."""
 
     type: Literal["eq", "ne", "gt", "gte", "lt", "lte", "in", "nin"]
     key: Name
@@ -91,111 +90,112 @@ class ComparisonFilter(Request):
     def _as_many_as_the_type_takes(self) -> "ComparisonFilter":
         if isinstance(self.value, list) != (self.type in ("in", "nin")):
             expected = "a list of values" if self.type in ("in", "nin") else "one value, not a list"
-            raise ValueError(f'"{self.type}" takes {expected}')
+            raise ValueError(f'"{self.type}" needs {expected}')
         return self
 
     @property
     def values(self) -> list[Scalar]:
-        """The value as a list, or the list."""
+        """The values as a list."""
         return self.value if isinstance(self.value, list) else [self.value]
 
 
 class CompoundFilter(Request):
-    """Filters of which all, or any, must be met."""
+    """Filters of which all or any must match."""
 
     type: Literal["and", "or"]
     filters: list["AttributeFilter"] = Field(min_length=1)
 
 
 AttributeFilter = Annotated[
-    Union[ComparisonFilter, CompoundFilter],  # noqa: UP007  # a name in quotes cannot be joined with |
+    Union[ComparisonFilter, CompoundFilter],  # noqa: UP007  # a quoted name cannot be joined with |
     Field(discriminator="type"),
 ]
 CompoundFilter.model_rebuild()
 
 
 def _refuse_outline(value: Any) -> None:
-    """Raises RequestError for filters that lie too deep, are too many or lack a part, at the first that is found.
+    """Raise RequestError for the first filter that is nested too deeply, one too many, or without a part.
 
-    Pydantic would look at each, however many, make an error of each, and repeat what was given.
+    Pydantic would check all, report an error for each, and repeat the input.
     """
     level, comparisons = [value], 0
     for _ in range(DEEPEST):
         inner: list[Any] = []
-        for one in level:
-            _refuse_parts(one)
-            within = one.get("filters", [])
-            comparisons += "key" in one
-            if comparisons + len(inner) + len(within) > MOST:  # each of them holds one at least
-                raise _refusal(f"more than {MOST} comparisons; expected at most {MOST}. Many values go in one, with in")
-            inner += within
+        for part in level:
+            _refuse_parts(part)
+            nested = part.get("filters", [])
+            comparisons += "key" in part
+            if comparisons + len(inner) + len(nested) > MOST:  # each contains at least one
+                raise _refusal(f"more than {MOST} comparisons; expected at most {MOST}. Use in for several values")
+            inner += nested
         level = inner
     if level:
-        raise _refusal(f"they lie more than {DEEPEST} deep in one another")
+        raise _refusal(f"nested more than {DEEPEST} deep")
 
 
 def _refuse_parts(one: Any) -> None:
-    """Raises RequestError for an object that is no filter, or has a missing or unknown part."""
+    """Raise RequestError for an object that is not a filter, or has a missing or unknown part."""
     if not isinstance(one, dict) or one.get("type") not in _TYPES:
         raise _refusal(f'expected objects, each with a "type" of {", ".join(_TYPES)}')
     kind = one["type"]
     parts = _COMPOUND if kind in ("and", "or") else _COMPARISON
     if missing := next((part for part in parts if part not in one), None):
-        raise _refusal(f'"{kind}" takes {" and ".join(parts[1:])}, and there is no "{missing}"')
+        raise _refusal(f'"{kind}" needs {" and ".join(parts[1:])}, but "{missing}" is missing')
     if unknown := next((part for part in one if part not in parts), None):
-        raise _refusal(f'"{kind}" takes {" and ".join(parts[1:])}, and no "{shortened(unknown)}"')
+        raise _refusal(f'"{kind}" needs {" and ".join(parts[1:])}; "{shortened(unknown)}" is unknown')
     if parts == _COMPOUND and not (isinstance(one["filters"], list) and one["filters"]):
-        raise _refusal(f'"{kind}" takes a list of filters, one at least')
+        raise _refusal(f'"{kind}" needs a list of at least one filter')
 
 
 def _outlined(value: Any, validated: Callable[[Any], Any]) -> Any:
-    """The filter that was given. Raises RequestError, which pydantic lets through: all faults of filters are alike."""
+    """Return the filter. Raises RequestError, which pydantic passes through, for every fault."""
     _refuse_outline(value)
     try:
         return validated(value)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        what = str(first["msg"]).removeprefix("Value error, ")
+        message = str(first["msg"]).removeprefix("Value error, ")
         place = ".".join(map(str, ("filters", *first["loc"])))
-        raise RequestError(400, f"{place}: {what}", "filters") from None
+        raise RequestError(400, f"{place}: {message}", "filters") from None
 
 
 OutlinedFilter = Annotated[AttributeFilter, WrapValidator(_outlined)]
 
 
-def condition_of(asked: ComparisonFilter | CompoundFilter, schema: pa.Schema) -> str:
-    """A filter as SQL, for documents of a schema. Raises RequestError."""
-    sql = _condition(asked, schema)
+def condition_of(given: ComparisonFilter | CompoundFilter, schema: pa.Schema) -> str:
+    """Return a filter as SQL for documents of a schema. Raises RequestError."""
+    sql = _condition(given, schema)
     if len(sql) > LONGEST:
-        raise _refusal(f"{len(sql):,} characters, written as SQL; expected at most {LONGEST:,}")
+        raise _refusal(f"{len(sql):,} characters as SQL; expected at most {LONGEST:,}")
     return sql
 
 
-def _condition(asked: ComparisonFilter | CompoundFilter, schema: pa.Schema) -> str:
-    if isinstance(asked, ComparisonFilter):
-        return _comparison(asked, schema)
-    return f"({f' {asked.type.upper()} '.join(_condition(inner, schema) for inner in asked.filters)})"
+def _condition(given: ComparisonFilter | CompoundFilter, schema: pa.Schema) -> str:
+    if isinstance(given, ComparisonFilter):
+        return _comparison(given, schema)
+    return f"({f' {given.type.upper()} '.join(_condition(inner, schema) for inner in given.filters)})"
 
 
-def _comparison(asked: ComparisonFilter, schema: pa.Schema) -> str:
-    path, held = _column(asked.key, schema)
+def _comparison(given: ComparisonFilter, schema: pa.Schema) -> str:
+    path, data_type = _column(given.key, schema)
     name = ".".join('"' + part.replace('"', '""') + '"' for part in path)
-    kind, item = kind_of(held), held.value_type if kind_of(held) == LISTS else held
+    kind = kind_of(data_type)
+    item = data_type.value_type if kind == LISTS else data_type
     if kind_of(item) == NULLS:
-        return str(asked.type in ("ne", "nin")).upper()
+        return str(given.type in ("ne", "nin")).upper()
     if kind_of(item) not in _EXPECTED or (kind == LISTS and kind_of(item) not in (TEXT, NUMBERS, TRUTH)):
         inner = f" of {kind_of(item)}" if kind == LISTS else ""
-        raise _refusal(f'"{asked.key}" holds {kind}{inner}, which filters do not compare')
-    if asked.type in _SIGNS:
+        raise _refusal(f'"{given.key}" contains {kind}{inner}, which filters cannot compare')
+    if given.type in _SIGNS:
         if kind in (LISTS, TRUTH):
-            raise _refusal(f'"{asked.key}" holds {kind}, which have no order; expected eq, ne, in or nin')
-        return f"{name} {_SIGNS[asked.type]} {_literal(asked, asked.value, item)}"
-    literals = [_literal(asked, value, item) for value in asked.values if _may_equal(value, item)]
-    return _membership(name, literals, kind == LISTS, asked.type in ("eq", "in"))
+            raise _refusal(f'"{given.key}" contains {kind}, which have no order; expected eq, ne, in or nin')
+        return f"{name} {_SIGNS[given.type]} {_literal(given, given.value, item)}"
+    literals = [_literal(given, value, item) for value in given.values if _may_equal(value, item)]
+    return _membership(name, literals, kind == LISTS, given.type in ("eq", "in"))
 
 
 def _membership(name: str, literals: Sequence[str], is_list: bool, wanted: bool) -> str:
-    """That a column is one of some values, or holds one; or, not `wanted`, that it does not."""
+    """Return SQL for a column that equals or contains one of some values, or if not `wanted`, does not."""
     if not literals:
         return str(not wanted).upper()
     listed = ", ".join(literals)
@@ -211,54 +211,54 @@ def _column(key: str, schema: pa.Schema) -> tuple[ColumnPath, pa.DataType]:
         return path, type_at(schema, path)
     except KeyError:
         close = difflib.get_close_matches(key, schema.names, n=1)
-        hint = f'did you mean "{close[0]}"?' if close else f"there are {', '.join(schema.names[:_LISTED])}."
+        hint = f'did you mean "{close[0]}"?' if close else f"expected one of {', '.join(schema.names[:_LISTED])}."
         raise RequestError(400, f'filters: no document has an attribute "{key}"; {hint}', "filters") from None
 
 
-def _may_equal(value: Scalar, held: pa.DataType) -> bool:
-    """False for a number that no whole number of 64 bits equals: beside it DuckDB would compare all as float64."""
-    if not pa.types.is_integer(held) or isinstance(value, str | bool):
+def _may_equal(value: Scalar, data_type: pa.DataType) -> bool:
+    """Return False for a number that no int64 equals; DuckDB would compare all as float64 with it."""
+    if not pa.types.is_integer(data_type) or isinstance(value, str | bool):
         return True
     return value == int(value) and int(value) in _INT64
 
 
-def _literal(asked: ComparisonFilter, value: Scalar, held: pa.DataType) -> str:
-    """A value in SQL, to be compared with values of type `held`. Raises RequestError where it is of another kind."""
-    kind = kind_of(held)
+def _literal(given: ComparisonFilter, value: Scalar, data_type: pa.DataType) -> str:
+    """Return a value as SQL for a comparison with `data_type`. Raises RequestError for a value of another type."""
+    kind = kind_of(data_type)
     try:
         if kind == TRUTH and isinstance(value, bool):
             return str(value).upper()
         if kind == NUMBERS and not isinstance(value, str | bool):
-            return _number(value, held)
+            return _number(value, data_type)
         if isinstance(value, str) and kind not in (TRUTH, NUMBERS):
             return quote(_text(value, kind))
     except (ValueError, OverflowError):
         pass
     found = "text" if isinstance(value, str) else "true or false" if isinstance(value, bool) else "a number"
-    found = f"text that is none: {value!r:.60}" if found == "text" and kind in (DATES, MOMENTS, TIMES) else found
-    raise _refusal(f'"{asked.key}" holds {kind}; expected {_EXPECTED[kind]}, found {found}')
+    found = f"text that is invalid: {value!r:.60}" if found == "text" and kind in (DATES, MOMENTS, TIMES) else found
+    raise _refusal(f'"{given.key}" contains {kind}; expected {_EXPECTED[kind]}, found {found}')
 
 
-def _number(value: float, held: pa.DataType) -> str:
-    """A number as it is: with an exponent DuckDB reads a float64, without one a whole number or a decimal."""
-    if pa.types.is_decimal(held):
+def _number(value: float, data_type: pa.DataType) -> str:
+    """Return a number as SQL: DuckDB reads a float64 with an exponent, an integer or a decimal without one."""
+    if pa.types.is_decimal(data_type):
         plain = format(Decimal(repr(value)), "f")
         if len(plain.strip("-").replace(".", "")) <= 38:
             return plain
-    elif not pa.types.is_floating(held) and value == int(value) and abs(value) < _HUGE:
+    elif not pa.types.is_floating(data_type) and value == int(value) and abs(value) < _HUGE:
         return str(int(value))
     text = repr(float(value))
     return text if "e" in text else f"{text}e0"
 
 
 def _text(value: str, kind: str) -> str:
-    """Text as DuckDB reads it; dates as ISO 8601 has them, with a time in UTC. Raises ValueError, OverflowError."""
+    """Return text for DuckDB; dates in ISO 8601, with times in UTC. Raises ValueError and OverflowError."""
     if kind == DATES:
         return date.fromisoformat(value).isoformat()
     if kind == TIMES:
         hour = time.fromisoformat(value)
         if hour.tzinfo:
-            raise ValueError(value)  # without a day it is no moment
+            raise ValueError(value)  # without a day the zone means nothing
         return hour.isoformat()
     if kind == MOMENTS:
         moment = datetime.fromisoformat(value)

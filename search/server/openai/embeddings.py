@@ -1,11 +1,11 @@
-"""POST /v1/embeddings and GET /v1/models, in the shapes of OpenAI's API: texts to the unit vectors of the index.
+"""POST /v1/embeddings and GET /v1/models as in OpenAI's API: texts to unit vectors of the index.
 
-That API knows no roles, but here the vector of a query may differ from that of a document with the same words (their
-means differ, and some models put a prefix before one of them). So there are three models: NAME and NAME/document give
-vectors of documents, NAME/query those of queries. With NAME, `input_type` can state the role, as in other APIs.
+OpenAI's API has no roles, but here a query and a document with the same words can have different vectors (their means
+differ, and some models add a prefix to one of them). So there are three models: NAME and NAME/document return vectors
+of documents, NAME/query vectors of queries. With NAME, `input_type` can set the role, as in other APIs.
 
-Unknown fields are refused, since most of those that other servers take would change the vectors (a prompt, another
-pooling, where to cut); of the fields that change nothing, those of OpenAI's API are taken and not looked at.
+Unknown fields are refused, because most extra fields of other servers would change the vectors (a prompt, another
+pooling, a truncation). Fields of OpenAI's API that change nothing are accepted and ignored.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ from search.server.room import RoomShare
 from search.server.service import SearchService, TextVectors
 from search.server.settings import ServerLimits
 
-_PIECE_BYTES = 256 << 10  # of vectors that are written as JSON together
+_PIECE_BYTES = 256 << 10  # of vectors, written as JSON at once
 _ROLES: dict[str, Role] = {
     "query": "query",
     "search_query": "query",
@@ -45,8 +45,7 @@ _ROLES: dict[str, Role] = {
 }
 _JSON = "application/json"
 _NO_TOKENS = (
-    "tokens, numbers of a model's own vocabulary, are not taken here; expected text. In LangChain say "
-    "OpenAIEmbeddings(..., check_embedding_ctx_length=False)"
+    "tokens are not supported; expected text. In LangChain use OpenAIEmbeddings(..., check_embedding_ctx_length=False)"
 )
 TEXTS_SCHEMA: dict[str, Any] = {
     "anyOf": [{"type": "string", "minLength": 1}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]
@@ -58,25 +57,25 @@ _ERRORS = ERRORS | {
 
 
 class EmbeddingRequest(Request):
-    """Texts, and the model that says what they are."""
+    """Texts, and the model, which sets their role."""
 
     input: Annotated[Any, WithJsonSchema(TEXTS_SCHEMA)] = Field(
-        description="A text, or several: any number that fits into a body. Tokens are refused."
+        description="A text, or a list of any number that fits into a body. Tokens are refused."
     )
-    model: Name = Field(description="One of GET /v1/models: the index's name, or that with /query or /document.")
+    model: Name = Field(description="A model of GET /v1/models: the index's name, optionally with /query or /document.")
     encoding_format: Literal["float", "base64"] | None = Field(
-        None, description='"base64": float32, little-endian. Left out: "float".'
+        None, description='"base64": float32, little-endian. Default: "float".'
     )
-    dimensions: int | None = Field(None, description="Only what the index has.")
+    dimensions: int | None = Field(None, description="Only the dimensions of the index.")
     input_type: Literal["query", "document", "search_query", "search_document", "passage"] | None = Field(
-        None, description="What the texts are, where the model leaves it open."
+        None, description="The role of the texts, if the model does not set it."
     )
-    user: Any = Field(None, description="Not looked at.")
-    safety_identifier: Any = Field(None, description="Not looked at.")
+    user: Any = Field(None, description="Ignored.")
+    safety_identifier: Any = Field(None, description="Ignored.")
 
 
 class EmbeddingUsage(BaseModel):
-    """Tokens that were read: what was cut off is not counted."""
+    """Encoded tokens, without truncated ones."""
 
     prompt_tokens: int
     total_tokens: int
@@ -84,13 +83,13 @@ class EmbeddingUsage(BaseModel):
 
 @dataclass(frozen=True, kw_only=True)
 class TruncatedText(Truncated):
-    """The place of a text that was cut, because the encoder reads no more."""
+    """A truncated text, by its place in the input."""
 
     index: int
 
 
 class EmbeddingRow(BaseModel):
-    """The unit vector of a text: numbers, or base64 of them."""
+    """The unit vector of a text: numbers or base64."""
 
     object: Literal["embedding"]
     index: int
@@ -98,20 +97,20 @@ class EmbeddingRow(BaseModel):
 
 
 class EmbeddingResponse(BaseModel):
-    """The vectors of some texts, in their order."""
+    """The vectors of the texts, in order."""
 
     object: Literal["list"]
     model: str
-    role: Role = Field(description="What the texts were taken for.")
+    role: Role = Field(description="The role of the texts.")
     usage: EmbeddingUsage
     index: Stamp
     truncated: list[TruncatedText] | None = None
-    unknown: list[int] | None = Field(None, description="Texts of which the encoder knows nothing.")
+    unknown: list[int] | None = Field(None, description="Texts without a token that the encoder knows.")
     data: list[EmbeddingRow]
 
 
 class ModelResponse(BaseModel):
-    """A name for `model`, and what its vectors are."""
+    """A model name, and its vectors."""
 
     id: str
     object: Literal["model"]
@@ -119,12 +118,12 @@ class ModelResponse(BaseModel):
     owned_by: str
     role: Role
     dimensions: int
-    max_length: int | None = Field(description="Tokens of a text that are read; null: all.")
+    max_length: int | None = Field(description="Most tokens of a text that are encoded; null: all.")
     description: str
 
 
 class ModelsResponse(BaseModel):
-    """All names for `model`."""
+    """All model names."""
 
     object: Literal["list"]
     data: list[ModelResponse]
@@ -132,7 +131,7 @@ class ModelsResponse(BaseModel):
 
 @dataclass(frozen=True)
 class EmbeddingModel:
-    """A name for `model`; `fixed`: it says the role, and `input_type` can only repeat it."""
+    """A model name. If it is `fixed`, it sets the role, and `input_type` can only repeat it."""
 
     id: str
     role: Role
@@ -141,35 +140,35 @@ class EmbeddingModel:
 
 
 def embedding_routes(service: SearchService) -> APIRouter:
-    """POST /v1/embeddings, GET /v1/models, GET /v1/models/{id}."""
+    """Return POST /v1/embeddings, GET /v1/models, GET /v1/models/{id}."""
     router = APIRouter(prefix="/v1", responses=_ERRORS, tags=["openai"])
     models, shares = embedding_models(service.settings.name), share_of(service.room)
 
     @router.post("/embeddings", response_model=EmbeddingResponse, response_model_exclude_none=True)
-    async def embed(asked: EmbeddingRequest, share: RoomShare = shares) -> Response:
-        """Unit vectors of texts, as OpenAI's clients ask for them."""
-        role = _role(asked, models)
+    async def embed(request: EmbeddingRequest, share: RoomShare = shares) -> Response:
+        """Return unit vectors of texts in OpenAI's format."""
+        role = _role(request, models)
         with service.generations.lease() as generation:
             require_encoder(generation, service.settings.name)
             dimensions = generation.engine.index.transform.dim
-        _require_dimensions(asked, dimensions)
-        _require_room(asked.input, dimensions, service.room.most_of_one)
-        texts = await asyncio.to_thread(_texts, asked.input, service.settings.limits)
+        _require_dimensions(request, dimensions)
+        _require_room(request.input, dimensions, service.room.most_of_one)
+        texts = await asyncio.to_thread(_texts, request.input, service.settings.limits)
         share.reach(4 * dimensions * len(texts))
-        found = await service.embed(texts, role)
-        _require_dimensions(asked, found.vectors.shape[1])  # a new generation may have another number
-        return await asyncio.to_thread(embedding_answer, asked, role, found)
+        embedded = await service.embed(texts, role)
+        _require_dimensions(request, embedded.vectors.shape[1])  # a new generation can have other dimensions
+        return await asyncio.to_thread(embedding_answer, request, role, embedded)
 
     @router.get("/models", response_model=ModelsResponse)
     async def list_models() -> Response:
-        """The names that `model` may have; none where the vectors came with the corpus."""
+        """List the model names; none if the vectors came with the corpus."""
         with service.generations.lease() as generation:
-            there = [_facts(model, generation) for model in models.values()] if _encodes(generation) else []
-        return JsonResponse({"object": "list", "data": there})
+            data = [_facts(model, generation) for model in models.values()] if _encodes(generation) else []
+        return JsonResponse({"object": "list", "data": data})
 
     @router.get("/models/{id:path}", response_model=ModelResponse)
-    async def model(id: str) -> Response:  # noqa: A002  # what the route calls it
-        """One of these names."""
+    async def model(id: str) -> Response:  # noqa: A002
+        """Describe one model name."""
         with service.generations.lease() as generation:
             require_encoder(generation, service.settings.name)
             return JsonResponse(_facts(_model(id, models), generation))
@@ -178,21 +177,21 @@ def embedding_routes(service: SearchService) -> APIRouter:
 
 
 def embedding_models(name: str) -> dict[str, EmbeddingModel]:
-    """The models of an index, by id."""
+    """Return the models of an index by id."""
     models = [
-        EmbeddingModel(name, "document", f"Vectors of documents; of queries with {name}/query or input_type.", False),
-        EmbeddingModel(f"{name}/query", "query", "Vectors of queries: compare them with those of documents."),
-        EmbeddingModel(f"{name}/document", "document", "Vectors of documents, as the index holds them."),
+        EmbeddingModel(name, "document", f"Vectors of documents; use {name}/query or input_type for queries.", False),
+        EmbeddingModel(f"{name}/query", "query", "Vectors of queries, to be compared with vectors of documents."),
+        EmbeddingModel(f"{name}/document", "document", "Vectors of documents, as in the index."),
     ]
     return {model.id: model for model in models}
 
 
 def texts_of(given: Any, field: str, limits: ServerLimits) -> list[str]:
-    """The texts of a field: one, or a list. Raises RequestError with the place of the first that is none."""
+    """Return the text or texts of a field. Raises RequestError with the place of the first invalid one."""
     texts = [given] if isinstance(given, str) else given
     if not isinstance(texts, list) or not texts:
-        what = "an empty list" if texts == [] else f"of type {type(given).__name__}"
-        raise RequestError(400, f"{field}: is {what}; expected a text, or a list of texts.", field)
+        kind = "an empty list" if texts == [] else f"of type {type(given).__name__}"
+        raise RequestError(400, f"{field}: is {kind}; expected a text, or a list of texts.", field)
     for number, text in enumerate(texts):
         if fault := _fault(text, limits):
             place = field if isinstance(given, str) else f"{field}.{number}"
@@ -200,35 +199,33 @@ def texts_of(given: Any, field: str, limits: ServerLimits) -> list[str]:
     return texts
 
 
-def embedding_answer(asked: EmbeddingRequest, role: Role, found: TextVectors) -> Response:
-    """The answer: sent in pieces where it is long, so that little of it is in memory beside the vectors."""
-    read = sum(min(length, found.max_length) for length in found.lengths)
+def embedding_answer(request: EmbeddingRequest, role: Role, embedded: TextVectors) -> Response:
+    """Return the answer, sent in pieces if it is long, to use little memory besides the vectors."""
+    read = sum(min(length, embedded.max_length) for length in embedded.lengths)
     facts: dict[str, Any] = {
         "object": "list",
-        "model": asked.model,
+        "model": request.model,
         "role": role,
         "usage": {"prompt_tokens": read, "total_tokens": read},
-        "index": vars(found.stamp),
+        "index": vars(embedded.stamp),
     }
-    facts |= notes_on_texts(found.lengths, found.max_length)
+    facts |= notes_on_texts(embedded.lengths, embedded.max_length)
     head = f'{to_json(facts)[:-1]},"data":['.encode()
-    vectors = np.ascontiguousarray(found.vectors, dtype="<f4")
+    vectors = np.ascontiguousarray(embedded.vectors, dtype="<f4")
     count = max(1, _PIECE_BYTES // max(1, vectors[:1].nbytes))
     if len(vectors) <= count:
-        return Response(head + rows_as_json(vectors, 0, asked.encoding_format) + b"]}", media_type=_JSON)
-    return StreamingResponse(_pieces(head, vectors, count, asked.encoding_format), media_type=_JSON)
+        return Response(head + rows_as_json(vectors, 0, request.encoding_format) + b"]}", media_type=_JSON)
+    return StreamingResponse(_pieces(head, vectors, count, request.encoding_format), media_type=_JSON)
 
 
 def notes_on_texts(lengths: Sequence[int], limit: int) -> dict[str, Any]:
-    """Return the fields of an answer on texts that were cut, and on texts without known tokens: JSON types."""
-    numbered = list(enumerate(lengths))
-    cut = [{"index": number, "tokens": length, "limit": limit} for number, length in numbered if length > limit]
-    unknown = [number for number, length in numbered if not length]
-    return {name: found for name, found in (("truncated", cut), ("unknown", unknown)) if found}
+    """Return the fields of an answer on truncated texts, and texts without known tokens: JSON types."""
+    cut = [{"index": place, "tokens": length, "limit": limit} for place, length in enumerate(lengths) if length > limit]
+    unknown = [place for place, length in enumerate(lengths) if not length]
+    return {name: texts for name, texts in (("truncated", cut), ("unknown", unknown)) if texts}
 
 
 async def _pieces(head: bytes, vectors: Vectors, count: int, form: str | None) -> AsyncIterator[bytes]:
-    """A body; each piece of it is written in a thread."""
     yield head
     for start in range(0, len(vectors), count):
         piece = await asyncio.to_thread(rows_as_json, vectors[start : start + count], start, form)
@@ -237,9 +234,9 @@ async def _pieces(head: bytes, vectors: Vectors, count: int, form: str | None) -
 
 
 def rows_as_json(vectors: Vectors, first: int, form: str | None) -> bytes:
-    """The objects of some vectors (n, k), float32, with commas between them; `first` is the index of the first.
+    """Return the JSON objects of vectors (n, k), float32, separated by commas; the first has index `first`.
 
-    Numbers are written so that they are read as the very float32 that they are.
+    Numbers are written so that reading them gives the same float32.
     """
     if form == "base64":
         written = [b'"%b"' % b2a_base64(row, newline=False) for row in vectors]
@@ -252,7 +249,6 @@ def rows_as_json(vectors: Vectors, first: int, form: str | None) -> bytes:
 
 
 def _fault(text: Any, limits: ServerLimits) -> str | None:
-    """Return the fault of a text; None if it has none."""
     if not isinstance(text, str):
         return f"is of type {type(text).__name__}; expected text"
     if len(text) > limits.characters:
@@ -265,9 +261,9 @@ def _fault(text: Any, limits: ServerLimits) -> str | None:
 
 
 def _texts(given: Any, limits: ServerLimits) -> list[str]:
-    """Return the texts. Raises RequestError for the first item that is no text; LangChain sends tokens by default."""
+    """Return the texts. Raises RequestError for the first other item; LangChain sends tokens by default."""
     if isinstance(given, list):
-        number = next((number for number, one in enumerate(given) if type(one) is not str), None)
+        number = next((number for number, text in enumerate(given) if type(text) is not str), None)
         if number is not None and type(given[number]) in (int, list):
             raise RequestError(400, f"input.{number}: {_NO_TOKENS}.", f"input.{number}")
     return texts_of(given, "input", limits)
@@ -275,30 +271,30 @@ def _texts(given: Any, limits: ServerLimits) -> list[str]:
 
 def _model(name: str, models: dict[str, EmbeddingModel]) -> EmbeddingModel:
     if name not in models:
-        there = ", ".join(f'"{model}"' for model in models)
-        raise RequestError(404, f'there is no model "{name}"; there are {there}.', "model")
+        known = ", ".join(f'"{model}"' for model in models)
+        raise RequestError(404, f'unknown model "{name}"; expected one of {known}.', "model")
     return models[name]
 
 
-def _role(asked: EmbeddingRequest, models: dict[str, EmbeddingModel]) -> Role:
-    """Return the role of the texts. Raises RequestError for an unknown model, and one that contradicts `input_type`."""
-    model = _model(asked.model, models)
-    role = model.role if asked.input_type is None else _ROLES[asked.input_type]
+def _role(request: EmbeddingRequest, models: dict[str, EmbeddingModel]) -> Role:
+    """Return the role of the texts. Raises RequestError for an unknown model, or one that contradicts `input_type`."""
+    model = _model(request.model, models)
+    role = model.role if request.input_type is None else _ROLES[request.input_type]
     if model.fixed and role != model.role:
         raise RequestError(
             400,
-            f'input_type is "{asked.input_type}", but the model "{model.id}" is for texts of the other role; leave one '
-            "of the two out.",
+            f'input_type is "{request.input_type}", but the model "{model.id}" is for the other role; leave out one of '
+            "them.",
             "input_type",
         )
     return role
 
 
-def _require_dimensions(asked: EmbeddingRequest, dimensions: int) -> None:
-    if asked.dimensions not in (None, dimensions):
+def _require_dimensions(request: EmbeddingRequest, dimensions: int) -> None:
+    if request.dimensions not in (None, dimensions):
         raise RequestError(
             400,
-            f"dimensions: is {asked.dimensions}; the index has {dimensions}, and its vectors cannot be shortened.",
+            f"dimensions: is {request.dimensions}; the index has {dimensions}, and its vectors cannot be shortened.",
             "dimensions",
         )
 
@@ -308,8 +304,8 @@ def _require_room(given: Any, dimensions: int, most_bytes: int) -> None:
     if isinstance(given, list) and len(given) > most:
         raise RequestError(
             400,
-            f"input: {len(given):,} texts; their vectors of {dimensions} numbers are too much for one answer, which "
-            f"has at most {most:,}. Send several requests.",
+            f"input: {len(given):,} texts; an answer has at most {most:,} vectors of {dimensions} dimensions. Send "
+            "several requests.",
             "input",
         )
 
@@ -319,12 +315,12 @@ def _encodes(generation: OpenGeneration) -> bool:
 
 
 def require_encoder(generation: OpenGeneration, name: str) -> None:
-    """Raises RequestError for an index that makes no vectors of texts."""
+    """Raise RequestError for an index that cannot encode texts."""
     if not _encodes(generation):
         raise RequestError(
             400,
-            f'The vectors of "{name}" came with its corpus: there is no model here that makes one of a text. What is '
-            'close to a stored document can be asked for: POST /v1/search with "like".',
+            f'The vectors of "{name}" came with its corpus, so there is no model to encode texts. To find documents '
+            'close to a stored one, use POST /v1/search with "like".',
         )
 
 

@@ -1,8 +1,8 @@
-"""POST /v1/vector_stores/{index}/search in the shape of OpenAI's API, over the same engine as /v1/search.
+"""POST /v1/vector_stores/{index}/search as in OpenAI's API, by the same engine as /v1/search.
 
-The index is the one store, its documents are the files. Several queries are answered as one: a document counts by its
-best score over them. Scores are those of /v1/search: inner products of unit vectors, from -1 to 1, or with
-`hybrid_search` what the recipe's `[hybrid]` makes of both.
+The index is the only store, and its documents are the files. Several queries get one answer, in which a document has
+its best score. Scores are those of /v1/search: inner products of unit vectors, -1 to 1, or with `hybrid_search` the
+fused scores of the recipe's `[hybrid]`.
 """
 
 import re
@@ -38,36 +38,36 @@ _ERRORS = ERRORS | {
 
 
 class HybridSearch(Request):
-    """How vectors and words are weighed; where neither is given, as the recipe weighs them."""
+    """The weights of vectors and words; without both, the recipe's."""
 
     embedding_weight: Finite = Field(1.0, ge=0)
     text_weight: Finite = Field(1.0, ge=0)
 
 
 class RankingOptions(Request):
-    """How documents are ranked."""
+    """The ranking of documents."""
 
     ranker: str | None = Field(
-        default=None, description='"none", "auto" or "default-2024-11-15": all mean the ranking of the index.'
+        default=None, description='"none", "auto" or "default-2024-11-15": all use the ranking of the index.'
     )
     score_threshold: Finite | None = Field(default=None, description="The lowest score.")
     hybrid_search: HybridSearch | None = Field(default=None, description="Fuse with BM25.")
 
 
 class StoreSearchRequest(Request):
-    """A question to a store."""
+    """A search in a store."""
 
     query: Annotated[Any, WithJsonSchema(TEXTS_SCHEMA)] = Field(
-        description="A text, or several: a document counts by its best score over them."
+        description="A text, or a list of texts; a document has its best score over them."
     )
-    max_num_results: int | None = Field(None, ge=1, le=50, description="Documents at most; left out: 10.")
+    max_num_results: int | None = Field(None, ge=1, le=50, description="Most documents; default: 10.")
     filters: OutlinedFilter | None = None
     ranking_options: RankingOptions | None = None
-    rewrite_query: bool | None = Field(None, description="Only false: queries are not rewritten here.")
+    rewrite_query: bool | None = Field(None, description="Only false: queries are never rewritten.")
 
     @property
     def most(self) -> int:
-        """Documents that are asked for."""
+        """The number of requested documents."""
         return self.max_num_results or 10
 
 
@@ -79,17 +79,17 @@ class FoundText(BaseModel):
 
 
 class FoundFile(BaseModel):
-    """A document: `filename` is its title, or without one its id."""
+    """A document; `filename` is its title, or its id without a title."""
 
     file_id: str
     filename: str
     score: float
     attributes: dict[str, str | float | bool]
-    content: list[FoundText] = Field(description="Its text, or where documents are chunked the window that was found.")
+    content: list[FoundText] = Field(description="The text, or the window that matched if documents are chunked.")
 
 
 class StoreSearchResponse(BaseModel):
-    """The documents that answer, best first. There is no further page: ask for more of them at once."""
+    """The documents, best first. There are no further pages."""
 
     object: Literal["vector_store.search_results.page"]
     search_query: list[str]
@@ -98,11 +98,11 @@ class StoreSearchResponse(BaseModel):
     next_page: None
     index: Stamp
     truncated: list[TruncatedText] | None = None
-    unknown: list[int] | None = Field(None, description="Queries of which the encoder knows nothing.")
+    unknown: list[int] | None = Field(None, description="Queries without a token that the encoder knows.")
 
 
 class FileCounts(BaseModel):
-    """How many documents there are."""
+    """The numbers of documents."""
 
     in_progress: int
     completed: int
@@ -125,7 +125,7 @@ class StoreResponse(BaseModel):
 
 
 class StoresResponse(BaseModel):
-    """All stores: the one index."""
+    """All stores: the index."""
 
     object: Literal["list"]
     data: list[StoreResponse]
@@ -135,32 +135,34 @@ class StoresResponse(BaseModel):
 
 
 def vector_store_routes(service: SearchService) -> APIRouter:
-    """POST /v1/vector_stores/{index}/search, GET /v1/vector_stores and /v1/vector_stores/{index}."""
+    """Return POST /v1/vector_stores/{index}/search, GET /v1/vector_stores and /v1/vector_stores/{index}."""
     router = APIRouter(prefix="/v1/vector_stores", responses=_ERRORS, tags=["openai"])
     name, shares = service.settings.name, share_of(service.room)
 
     @router.post("/{index:path}/search", response_model=StoreSearchResponse, response_model_exclude_none=True)
-    async def search(index: str, asked: StoreSearchRequest, share: RoomShare = shares) -> Response:
-        """Find the documents closest to a text, as OpenAI's clients ask for them."""
+    async def search(index: str, request: StoreSearchRequest, share: RoomShare = shares) -> Response:
+        """Find the documents closest to a text, in OpenAI's format."""
         _require_store(index, name)
         limits = service.settings.limits
-        if isinstance(asked.query, list) and len(asked.query) > limits.queries:  # before each is looked at
-            raise RequestError(422, f"query: {len(asked.query):,} texts; expected at most {limits.queries:,}.", "query")
-        queries = texts_of(asked.query, "query", limits)
-        require_within(limits, queries, asked.most)
-        return await written(_pieces(queries, asked.most, await _found(service, queries, asked, share)), share)
+        if isinstance(request.query, list) and len(request.query) > limits.queries:  # before each is checked
+            raise RequestError(
+                422, f"query: {len(request.query):,} texts; expected at most {limits.queries:,}.", "query"
+            )
+        queries = texts_of(request.query, "query", limits)
+        require_within(limits, queries, request.most)
+        return await written(_pieces(queries, request.most, await _search(service, queries, request, share)), share)
 
     @router.get("", response_model=StoresResponse)
     async def stores(after: str | None = None, before: str | None = None) -> Response:
-        """The stores there are: the one index."""
+        """List the stores: the index."""
         with service.generations.lease() as generation:
-            there = [] if name in (after, before) else [_facts(generation, name)]
-        ends = dict.fromkeys(("first_id", "last_id"), name if there else None)
-        return JsonResponse({"object": "list", "data": there, **ends, "has_more": False})
+            data = [] if name in (after, before) else [_facts(generation, name)]
+        ends = dict.fromkeys(("first_id", "last_id"), name if data else None)
+        return JsonResponse({"object": "list", "data": data, **ends, "has_more": False})
 
     @router.get("/{index:path}", response_model=StoreResponse)
     async def store(index: str) -> Response:
-        """The index as a store."""
+        """Describe the index as a store."""
         _require_store(index, name)
         with service.generations.lease() as generation:
             return JsonResponse(_facts(generation, name))
@@ -168,30 +170,32 @@ def vector_store_routes(service: SearchService) -> APIRouter:
     return router
 
 
-def options_of(asked: StoreSearchRequest, index: Index) -> SearchOptions:
+def options_of(request: StoreSearchRequest, index: Index) -> SearchOptions:
     """Return the options of a request. Raises RequestError for unsupported options, ConfigError for a bad filter."""
-    if asked.rewrite_query:
-        raise RequestError(400, "rewrite_query: queries are not rewritten here; leave it out.", "rewrite_query")
-    ranking = asked.ranking_options or RankingOptions()
+    if request.rewrite_query:
+        raise RequestError(400, "rewrite_query: queries are never rewritten; leave it out.", "rewrite_query")
+    ranking = request.ranking_options or RankingOptions()
     if ranking.ranker is not None and not _RANKER.fullmatch(ranking.ranker):
         raise RequestError(
             400,
-            'ranking_options.ranker: expected "none", "auto" or "default-2024-11-15": nothing is ranked again here.',
+            'ranking_options.ranker: expected "none", "auto" or "default-2024-11-15"; there is no reranking here.',
             "ranking_options.ranker",
         )
     hybrid, weight = _weighed(ranking.hybrid_search, index.config.hybrid.fusion)
     least = ranking.score_threshold
     if hybrid and least is not None and least <= 0:
-        least = None  # some clients always send 0, and it would leave out nothing that was found by its words
-    where = None if asked.filters is None else condition_of(asked.filters, index.documents.schema)
-    # Answers to several queries are merged by score, which is not the order of reranked hits.
-    return SearchOptions(asked.most, where=where, min_score=least, hybrid=hybrid, hybrid_weight=weight, rerank_depth=0)
+        least = None  # some clients always send 0, which would drop no hit found by its words
+    where = None if request.filters is None else condition_of(request.filters, index.documents.schema)
+    # Answers are merged by score, which is not the order of reranked hits.
+    return SearchOptions(
+        request.most, where=where, min_score=least, hybrid=hybrid, hybrid_weight=weight, rerank_depth=0
+    )
 
 
 def best_of(answers: Sequence[Answer[Hit]], most: int) -> list[Hit]:
-    """The best documents over several queries, each with its best score, ties by id.
+    """Return the best documents over several queries, each with its best score, ties by id.
 
-    Answers of `most` hits are enough: each of the best documents is among the hits of the query where it scores best.
+    Answers of `most` hits suffice: each of the best documents is among the hits of the query where it scores best.
     """
     best: dict[str, Hit] = {}
     for hit in (hit for answer in answers for hit in answer):
@@ -201,36 +205,34 @@ def best_of(answers: Sequence[Answer[Hit]], most: int) -> list[Hit]:
 
 
 def attributes_of(metadata: dict[str, Any]) -> dict[str, str | float | bool]:
-    """Metadata as attributes: texts, numbers, true and false as they are, dates as ISO 8601, the rest as JSON."""
-    found: dict[str, str | float | bool] = {}
+    """Return metadata as attributes: text, numbers and booleans unchanged, dates as ISO 8601, the rest as JSON."""
+    attributes: dict[str, str | float | bool] = {}
     for name, value in metadata.items():
         if isinstance(value, str | int | float):
-            found[name] = value
+            attributes[name] = value
         elif isinstance(value, Decimal):
-            found[name] = float(value)
+            attributes[name] = float(value)
         elif isinstance(value, date | time):  # a datetime is a date
-            found[name] = value.isoformat()
+            attributes[name] = value.isoformat()
         elif value is not None:
-            found[name] = to_json(value)
-    return found
+            attributes[name] = to_json(value)
+    return attributes
 
 
-async def _found(
-    service: SearchService, queries: list[str], asked: StoreSearchRequest, share: RoomShare
+async def _search(
+    service: SearchService, queries: list[str], request: StoreSearchRequest, share: RoomShare
 ) -> SearchReply:
-    """The engine's answer, by a filter and weights that were written for the columns and the recipe of the same
-    generation."""
+    """Return an answer of the same generation as the columns and the recipe of its filter and weights."""
     while True:
         with service.generations.lease() as generation:
             require_encoder(generation, service.settings.name)
-            options, stamp = options_of(asked, generation.engine.index), generation.stamp
+            options, stamp = options_of(request, generation.engine.index), generation.stamp
         reply = await service.search(queries, options, share)
         if reply.stamp == stamp or (options.where is None and not options.hybrid):
             return reply
 
 
 def _pieces(queries: list[str], most: int, reply: SearchReply) -> Iterator[str]:
-    """The JSON of an answer, a document at a time."""
     body: dict[str, Any] = {
         "object": "vector_store.search_results.page",
         "search_query": queries,
@@ -256,9 +258,9 @@ def _file(hit: Hit) -> dict[str, Any]:
 
 
 def _weighed(weights: HybridSearch | None, fusion: Fusion) -> tuple[bool, float | None]:
-    """Whether words are asked for, and the share of the vectors; None: the recipe's. Raises RequestError for none.
+    """Return whether to search hybrid, and the share of the vectors, None for the recipe's. Raises RequestError.
 
-    Reciprocal ranks know no share: equal weights are what they are, and any others are refused by the engine.
+    Reciprocal ranks have no share: equal weights are the default, and the engine refuses others.
     """
     if weights is None:
         return False, None
@@ -269,22 +271,21 @@ def _weighed(weights: HybridSearch | None, fusion: Fusion) -> tuple[bool, float 
     if not most:
         raise RequestError(
             400,
-            "ranking_options.hybrid_search: embedding_weight and text_weight are both 0; expected one above it.",
+            "ranking_options.hybrid_search: embedding_weight and text_weight are both 0; expected one above 0.",
             "ranking_options.hybrid_search",
         )
     if not words:
         return False, None
     if near == words and fusion == "rrf":
         return True, None
-    return True, near / most / (near / most + words / most)  # as a sum of both may be infinite
+    return True, near / most / (near / most + words / most)  # the sum of both can be infinite
 
 
 def _require_store(index: str, name: str) -> None:
     if index != name:
         raise RequestError(
             404,
-            f'there is no vector store "{shortened(index)}"; there is "{name}", which is searched by '
-            f"POST /v1/vector_stores/{name}/search.",
+            f'unknown vector store "{shortened(index)}"; expected "{name}": POST /v1/vector_stores/{name}/search.',
             "vector_store_id",
         )
 

@@ -1,10 +1,10 @@
-// The server's API, asked with the key where there is one. All failures are `ApiError`.
+// The server's API, called with the key if there is one. All failures are `ApiError`.
 
 const KEY = "isotrope-key";
 let key = storages().map((storage) => storage.getItem(KEY) ?? "").find(isKey) ?? "";
-let lasting = false; // whether the key that was given is to be kept on this device
+let lasting = false; // whether to store the key on this device
 
-/** This tab's storage and the device's; none in a browser that keeps nothing: there a key lasts until the page is left. */
+/** The storage of the tab and of the device; none if the browser blocks it, and then a key lasts until the page is left. */
 function storages() {
   try {
     return [sessionStorage, localStorage];
@@ -13,12 +13,12 @@ function storages() {
   }
 }
 
-/** Whether a server can have such a key: visible ASCII characters, as only those can be sent. */
+/** Whether a text can be a key: visible ASCII characters, because no others can be sent. */
 export function isKey(text) {
   return /^[!-~]+$/.test(text);
 }
 
-/** An answer that is none; `status` 0: the server was not reached. `after`: seconds to wait, where it said so. */
+/** An error response; `status` 0 if the server is unreachable. `after`: seconds to wait, from Retry-After. */
 export class ApiError extends Error {
   constructor(status, message, after = null) {
     super(message);
@@ -26,7 +26,7 @@ export class ApiError extends Error {
     this.after = after;
   }
 
-  /** Whether the same may well be answered a little later. */
+  /** Whether a retry may succeed. */
   get passes() {
     return [0, 429, 502, 503].includes(this.status);
   }
@@ -36,26 +36,26 @@ export function hasKey() {
   return key !== "";
 }
 
-/** Send this key from now on. Once the server has accepted it, it is kept: on this device, or until the tab is closed. */
+/** Send this key from now on. Once the server accepts it, it is stored on this device, or until the tab is closed. */
 export function setKey(value, onDevice) {
   key = value;
   lasting = onDevice;
   for (const storage of storages()) storage.removeItem(KEY);
 }
 
-/** Send no key any more, neither from here nor from other tabs that share the one of the device. */
+/** Stop sending a key, here and in other tabs with the key of the device. */
 export function forgetKey() {
   setKey("", false);
 }
 
-/** Keep the key that the server has accepted, where it was given in this tab. */
+/** Store a key that was entered in this tab, after the server has accepted it. */
 function keep() {
   const [tab, device] = storages();
   if (!tab || tab.getItem(KEY) === key || device.getItem(KEY) === key) return;
   try {
     (lasting ? device : tab).setItem(KEY, key);
   } catch {
-    // no room, or a browser that keeps nothing
+    // no space, or blocked by the browser
   }
 }
 
@@ -63,24 +63,24 @@ addEventListener("storage", (event) => {
   if (event.key === KEY && event.oldValue === key && !event.newValue) key = ""; // forgotten in another tab
 });
 
-/** POST /v1/search for one question: its result, and the index it is from. */
+/** POST /v1/search for one query: its result and index. */
 export async function search(body, signal) {
   const answer = await post("v1/search", body, signal);
   return { ...answer.results[0], index: answer.index };
 }
 
-/** POST /v1/facets: what columns hold of the documents that meet a condition. */
+/** POST /v1/facets: the facets of columns over the documents that meet a condition. */
 export async function countValues(body, signal) {
   return (await post("v1/facets", body, signal)).columns;
 }
 
 /** GET /v1/documents/{id}. */
 export function getDocument(id, signal) {
-  // Encoded whole: with its slashes as they are, an id such as a/../b would be resolved to another one.
+  // Slashes are encoded too, else an id such as a/../b would be resolved to another id.
   return request(`v1/documents/${encodeURIComponent(wellFormed(id))}`, { signal });
 }
 
-/** GET /v1/documents?id=: the same, of an id that may be none; then null. */
+/** GET /v1/documents?id=: the document, or null for an unknown id. */
 export function findDocument(id, signal) {
   return request(`v1/documents?id=${encodeURIComponent(wellFormed(id))}&optional=true`, { signal });
 }
@@ -91,22 +91,22 @@ export function getInfo() {
 }
 
 function wellFormed(text) {
-  return text.toWellFormed?.() ?? text; // half a surrogate pair has no place in an address
+  return text.toWellFormed?.() ?? text; // a URL cannot contain half a surrogate pair
 }
 
 function post(path, body, signal) {
   return request(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body), signal });
 }
 
-async function request(path, given) {
+async function request(path, options) {
   const sent = key;
-  const headers = { ...given.headers, ...(sent ? { Authorization: `Bearer ${sent}` } : {}) };
+  const headers = { ...options.headers, ...(sent ? { Authorization: `Bearer ${sent}` } : {}) };
   let answer;
   let body = null;
   try {
-    answer = await fetch(path, { ...given, headers, cache: "no-store" });
+    answer = await fetch(path, { ...options, headers, cache: "no-store" });
     body = await answer.json().catch((error) => {
-      if (error instanceof SyntaxError) return null; // from something that stands before the server
+      if (error instanceof SyntaxError) return null; // from a proxy
       throw error;
     });
   } catch (error) {

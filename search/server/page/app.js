@@ -1,4 +1,4 @@
-// The page: one question at a time, the address that holds it, and the answer to it.
+// The page: one query at a time, its address, and its answer.
 
 import { ApiError, forgetKey, getInfo, hasKey, search, setKey } from "./api.js";
 import { askKey } from "./dialogs.js";
@@ -15,36 +15,36 @@ import { STEP, fromAddress, isAsked, isFiltered, toAddress, toRequest, unfiltere
 import { Side } from "./side.js";
 import { hideDocument, showDocument } from "./sheet.js";
 
-const PAUSE = 150; // milliseconds without a key before it is asked
-const SETTLED = 1500; // without a key before the next one begins a new entry of the history
-const WAITS = [2, 3, 5]; // seconds before a server that is away is asked again; then the last of them
+const PAUSE = 150; // milliseconds after the last key before a search
+const SETTLED = 1500; // milliseconds after the last key before the next key begins a new entry of the history
+const WAITS = [2, 3, 5]; // seconds before each retry at an unreachable server; the last one repeats
 
 let question = fromAddress(location.search);
 let info = null;
-let answer = null; // to the question that was answered last, which hits are shown of
-let asked = null; // the request that an answer is awaited of: { key, stop }
-let opened = new Set(); // ids of hits whose whole text is shown
+let answer = null; // the last answer, whose hits are shown
+let asked = null; // the pending request: { key, stop }
+let opened = new Set(); // ids of hits that show their whole text
 let typing = null; // the timer that ends a stretch of typing
 let pause = null; // the timer that ends a pause before asking
 let retry = null; // the timer of the next attempt
 let attempts = 0;
-let reveal = 0; // how many hits were there before more were asked for
+let reveal = 0; // number of hits before more were requested
 
 const panel = new FilterPanel((next, isTyping, rebuild) => {
   change({ ...next, k: STEP }, { isTyping });
   if (rebuild) panel.show(question, columns());
 });
 
-const counts = new Counts((found) => panel.count(found));
+const counts = new Counts((facets) => panel.count(facets));
 const named = new Named(() => asked || showNamed());
 const side = new Side(panel);
 const columns = () => info?.columns ?? [];
 const most = () => info?.limits?.k ?? 1000;
-const keyOf = (one) => JSON.stringify(toRequest(one, columns(), most()));
+const keyOf = (query) => JSON.stringify(toRequest(query, columns(), most()));
 
-// --- the question and its address
+// --- the query and its address
 
-/** Another question: its address, what shows it, and the answer. A stretch of typing is one entry of the history. */
+/** Change the query, its address, its display, and the answer. Continuous typing is one entry of the history. */
 function change(next, { isTyping = false, stay = false } = {}) {
   const before = question;
   question = next;
@@ -54,7 +54,7 @@ function change(next, { isTyping = false, stay = false } = {}) {
       if (stay || (isTyping && typing)) history.replaceState(history.state, "", address);
       else history.pushState({ within: true }, "", address);
     } catch {
-      // a browser that takes no more entries for now: only the address stays behind
+      // a browser that limits entries: only the address is not updated
     }
   }
   clearTimeout(typing);
@@ -63,7 +63,7 @@ function change(next, { isTyping = false, stay = false } = {}) {
   askSoon(isTyping ? PAUSE : 0);
 }
 
-/** Everything that shows the question itself. */
+/** Show the query. */
 function reflect() {
   const box = byId("query");
   if (box.value !== question.query && box.value.trim() !== question.query) box.value = question.query;
@@ -86,7 +86,7 @@ function likeChip() {
   return chip;
 }
 
-/** The options of the question as it is, and the filters that are on. The control that has the focus keeps it. */
+/** Show the options and active filters of the query. The focused control keeps the focus. */
 function showOptions() {
   const options = byId("options");
   options.hidden = !info || !isAsked(question);
@@ -113,7 +113,7 @@ function askSoon(wait) {
   pause = setTimeout(ask, wait);
 }
 
-/** Ask, unless this is answered or being answered already. What was asked before is given up. */
+/** Search, unless the answer is shown or pending. Aborts an earlier request. */
 async function ask(again = false) {
   clearTimeout(pause);
   clearTimeout(retry);
@@ -124,7 +124,7 @@ async function ask(again = false) {
     return;
   }
   named.ask(question.like ? "" : question.query.trim());
-  if (!info && Object.keys(question.picks).length) return; // the columns must be known; `learn` asks then
+  if (!info && Object.keys(question.picks).length) return; // the columns are needed; `learn` calls again
   const key = keyOf(question);
   if (!again && (asked?.key === key || (!asked && answer?.key === key && !byId("notice").querySelector(".bad")))) return;
   giveUp();
@@ -132,10 +132,10 @@ async function ask(again = false) {
   byId("main").setAttribute("aria-busy", "true");
   const began = performance.now();
   try {
-    const found = await search(JSON.parse(key), mine.stop.signal);
+    const result = await search(JSON.parse(key), mine.stop.signal);
     if (mine !== asked) return;
     attempts = 0;
-    show({ ...found, key, question: mine.question, took: performance.now() - began });
+    show({ ...result, key, question: mine.question, took: performance.now() - began });
   } catch (error) {
     if (mine === asked && error.name !== "AbortError") await fail(error, mine);
   } finally {
@@ -165,29 +165,29 @@ function showNothingAsked() {
   side.place(isChoice(columns()));
 }
 
-function show(found) {
-  if (answer?.question.query !== found.question.query || answer?.question.like !== found.question.like) opened = new Set();
-  answer = found;
+function show(next) {
+  if (answer?.question.query !== next.question.query || answer?.question.like !== next.question.like) opened = new Set();
+  answer = next;
   panel.complain("");
-  counts.ask(found.question, columns());
-  const notes = remarks(found, found.question.hybrid);
-  byId("notice").replaceChildren(...notes, ...(found.hits.length ? [] : [nothing(waysOut(found.question))]));
+  counts.ask(answer.question, columns());
+  const notes = remarks(answer, answer.question.hybrid);
+  byId("notice").replaceChildren(...notes, ...(answer.hits.length ? [] : [nothing(fixes(answer.question))]));
   layHits();
   if (reveal) byId("hits").querySelectorAll("a.open")[reveal]?.focus({ preventScroll: true });
   reveal = 0;
-  const full = found.hits.length === found.question.k && found.question.k < most();
+  const full = answer.hits.length === answer.question.k && answer.question.k < most();
   byId("after").replaceChildren(...(full ? [button("More results", more, { class: "more" })] : []));
   side.place(isChoice(columns()));
-  if (info && (found.index.generation !== info.generation || found.index.fingerprint !== info.fingerprint)) learn(); // the columns may be others
+  if (info && (answer.index.generation !== info.generation || answer.index.fingerprint !== info.fingerprint)) learn(); // for new columns
 }
 
-/** The document that has the question for its id, where the hits do not begin with it. */
+/** Show the document whose id is the query, unless it is the first hit. */
 function showNamed() {
   const hits = answer?.key === keyOf(question) ? answer.hits : [];
   named.show(question.like ? "" : question.query.trim(), hits, { link: (doc) => toAddress({ ...question, doc }), open: openDocument });
 }
 
-/** Ask for further hits; the first of them gets the focus, as the button goes. */
+/** Request more hits. The first new hit gets the focus, because the button disappears. */
 function more() {
   reveal = answer.hits.length;
   change({ ...question, k: Math.min(question.k + STEP, most()) }, { stay: true });
@@ -210,12 +210,12 @@ function viewOf(of) {
   };
 }
 
-/** What would let more be found: [what it says, do it]. */
-function waysOut(of) {
+/** Changes that would find more: [label, action]. */
+function fixes(of) {
   return isFiltered(of) ? [["Remove the filters", () => (change({ ...unfiltered(question), k: STEP }), panel.show(question, columns()))]] : [];
 }
 
-// --- what went wrong
+// --- failures
 
 async function fail(error, mine) {
   byId("status").textContent = "";
@@ -224,11 +224,11 @@ async function fail(error, mine) {
     return;
   }
   if (error.status === 422 && /^filter \[/.test(error.message) && mine.question.where.trim()) {
-    const told = await complaint(error, mine);
+    const reason = await complaint(error, mine);
     if (mine !== asked) return;
     answer = answer && { ...answer, key: "" };
-    panel.complain(told);
-    byId("notice").replaceChildren(refused(told, () => (change({ ...question, where: "", k: STEP }), panel.show(question, columns()))));
+    panel.complain(reason);
+    byId("notice").replaceChildren(refused(reason, () => (change({ ...question, where: "", k: STEP }), panel.show(question, columns()))));
     byId("after").replaceChildren();
     return;
   }
@@ -242,24 +242,24 @@ async function fail(error, mine) {
   if (wait !== null) retry = setTimeout(recover, 1000 * wait);
 }
 
-/** Ask again; and for what is served, which may be another index by now. */
+/** Search again, and load the description of the index if it is missing. */
 function recover() {
   if (!info) learn();
   ask(true);
 }
 
-/** What is wrong with the condition that was written: its places are those in the box only where it is asked alone. */
+/** The fault of the written condition. It is sent alone, because the positions of a combined one differ from the box. */
 async function complaint(error, mine) {
-  let told = error;
+  let fault = error;
   if (toRequest(mine.question, columns(), most()).where !== mine.question.where.trim()) {
     try {
       await search({ ...JSON.parse(mine.key), k: 1, where: mine.question.where.trim() }, mine.stop.signal);
     } catch (alone) {
-      if (alone instanceof ApiError && alone.status === 422) told = alone;
+      if (alone instanceof ApiError && alone.status === 422) fault = alone;
     }
   }
-  const bare = told.message.replace(/^filter \[.*?\]: (?=\S)/s, "");
-  const reason = bare.replace(/; a filter is one condition such as .*$/s, "."); // of columns of some other index
+  const bare = fault.message.replace(/^filter \[.*?\]: (?=\S)/s, "");
+  const reason = bare.replace(/; a filter is one condition such as .*$/s, "."); // example with columns of another index
   return reason.charAt(0).toUpperCase() + reason.slice(1);
 }
 
@@ -274,9 +274,9 @@ function needKey(error) {
   if (!byId("key").open) enter();
 }
 
-// --- what is searched
+// --- the index
 
-/** Ask what is served here, and lay out what depends on it. */
+/** Load the description of the index, and show what depends on it. */
 async function learn() {
   try {
     info = await getInfo();
@@ -320,11 +320,11 @@ function showSheet() {
     link: toAddress({ ...question, doc: id }),
     like,
     close: closeDocument,
-    failed: (error) => (error.status === 404 ? "The index holds no document with this id." : failureText(error)),
+    failed: (error) => (error.status === 404 ? "The index contains no document with this id." : failureText(error)),
   });
 }
 
-/** Take the sheet away: back to where it was opened, or on without it where the address brought it here. */
+/** Close the sheet: go back in the history if it was opened here, else remove it from the address. */
 function closeDocument() {
   if (!question.doc) return;
   if (history.state?.within) history.back();
@@ -336,7 +336,7 @@ function like(id) {
   hideDocument();
   change({ ...question, query: "", like: id, doc: "", k: STEP });
   byId("query").value = "";
-  byId("hits").focus({ preventScroll: true }); // what had it goes; the arrows go on from here
+  byId("hits").focus({ preventScroll: true }); // the focused element disappears; the arrow keys continue here
   scrollTo({ top: 0 });
 }
 
@@ -345,7 +345,7 @@ function clearQuestion() {
   change({ ...question, query: "", like: "", k: STEP });
 }
 
-// --- what people do
+// --- events
 
 byId("search").addEventListener("submit", (event) => {
   event.preventDefault();
@@ -373,7 +373,7 @@ byId("brand").addEventListener("click", (event) => {
 byId("document").addEventListener("cancel", (event) => (event.preventDefault(), closeDocument()));
 for (const name of ["document", "drawer", "help"]) {
   byId(name).addEventListener("click", (event) => {
-    if (event.target !== byId(name)) return; // only what lies behind the dialog
+    if (event.target !== byId(name)) return; // only the backdrop
     if (name === "document") closeDocument();
     else byId(name).close();
   });

@@ -1,22 +1,22 @@
-// From what was chosen to a condition in SQL. What does not fit its column's kind is left out: addresses can be written
-// by anybody, and the server would refuse them as a whole.
+// From choices to a condition in SQL. Values that do not fit the type of their column are dropped, because anybody can
+// write an address, and the server would refuse the whole condition.
 
 const NUMBER = /^-?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i;
 const DATE = /^\d{4,6}-\d\d-\d\d$/;
 const TIME = /^\d\d:\d\d(:\d\d(\.\d+)?)?$/;
-const FEW = 8; // different numbers that are listed one by one
+const FEW = 8; // distinct numbers that are listed as values
 
-/** How a column can be chosen from: "values", "range", or null where neither would help. */
+/** The control of a column: "values", "range", or null if neither helps. */
 export function choiceOf(column) {
   const values = column.values?.length ?? 0;
   if (column.kind === "numbers" && (!values || column.distinct > FEW)) return isSpread(column) ? "range" : null;
   if (["dates", "dates with a time of day", "times of day"].includes(column.kind)) return isSpread(column) ? "range" : null;
   if (!values || (column.distinct === 1 && column.values[0].count === column.documents && column.kind !== "lists")) return null;
-  const tells = values <= FEW || column.values[0].count > 1; // not where every document has another value
-  return tells ? "values" : null;
+  const isUseful = values <= FEW || column.values[0].count > 1; // not if every document has its own value
+  return isUseful ? "values" : null;
 }
 
-/** Whether there is anything to choose from; else a condition can only be written. */
+/** Whether any column has a control; else conditions can only be written. */
 export function isChoice(columns) {
   return columns.some((column) => choiceOf(column));
 }
@@ -25,7 +25,7 @@ function isSpread(column) {
   return column.least !== null && column.least !== undefined && column.least !== column.most;
 }
 
-/** The columns that a result can be grouped by. */
+/** The columns for grouping. */
 export function groupable(columns) {
   const kinds = ["text", "numbers", "true or false", "dates"];
   return columns.filter(
@@ -33,7 +33,7 @@ export function groupable(columns) {
   );
 }
 
-/** The condition of all picks and of the filter that was written; "" for none. */
+/** The condition of all picks and the written filter; "" for none. */
 export function conditionOf(question, columns) {
   const parts = columns.map((column) => pickedOf(question.picks[column.name], column)).filter(Boolean);
   const written = question.where.trim();
@@ -63,7 +63,7 @@ function rangeOf(pick, column) {
   return parts;
 }
 
-/** A value as SQL writes it; "" where it is none of this kind. */
+/** A value as an SQL literal; "" if it is not of this type. */
 export function literalOf(value, kind) {
   if (value === "") return "";
   if (kind === "text") return `'${value.replaceAll("'", "''")}'`;
@@ -73,7 +73,7 @@ export function literalOf(value, kind) {
   return form?.test(value) && (form !== DATE || dayAfter(value)) ? `'${value}'` : "";
 }
 
-/** The day after an ISO date: a moment of a day comes before it, whatever its time. "" where there is no such day. */
+/** The day after an ISO date, the exclusive end of that day. "" if there is no such day. */
 function dayAfter(day) {
   const date = new Date(`${day}T00:00:00Z`);
   if (Number.isNaN(date.getTime())) return "";

@@ -1,4 +1,4 @@
-// How many documents have each value of a column, among those that meet the other filters: what choosing it would leave.
+// Counts of the values of a column among the documents that meet the other filters.
 
 import { countValues } from "./api.js";
 import { choiceOf, conditionOf } from "./conditions.js";
@@ -6,43 +6,43 @@ import { isFiltered, withPick } from "./question.js";
 
 const NOTHING = { values: [], least: "", most: "" };
 
-/** Asks for the counts beside the filters. `show(facets)` gets those of the columns by name, null: those of all documents. */
+/** Requests the counts next to the filters. `show` gets facets by column name, or null for those of all documents. */
 export class Counts {
   constructor(show) {
     this.show = show;
     this.stop = new AbortController();
-    this.key = "[]"; // of what was asked for last
+    this.key = "[]"; // of the last requests
   }
 
-  /** Ask for the counts under this question's filters, unless they are shown. What was asked before is given up. */
+  /** Request the counts under this query's filters, unless they are shown. Aborts earlier requests. */
   async ask(question, columns) {
-    const asked = isFiltered(question) ? requests(question, columns) : [];
-    const key = JSON.stringify(asked);
+    const bodies = isFiltered(question) ? requests(question, columns) : [];
+    const key = JSON.stringify(bodies);
     if (key === this.key) return;
     this.key = key;
     this.stop.abort();
     const mine = (this.stop = new AbortController());
-    let found = null;
+    let facets = null;
     try {
-      if (asked.length) found = (await Promise.all(asked.map((one) => countValues(one, mine.signal)))).flat();
+      if (bodies.length) facets = (await Promise.all(bodies.map((body) => countValues(body, mine.signal)))).flat();
     } catch {
-      found = []; // counts that are not known are not shown
+      facets = []; // unknown counts are hidden
     }
-    if (mine === this.stop) this.show(found && new Map(found.map((facet) => [facet.name, facet])));
+    if (mine === this.stop) this.show(facets && new Map(facets.map((facet) => [facet.name, facet])));
   }
 
-  /** The columns are others now: what was asked for is no longer known. */
+  /** Forget the last requests, because the columns have changed. */
   reset() {
     this.stop.abort();
     this.key = "[]";
   }
 }
 
-/** One request for all columns without a pick, and one for each with a pick, whose own does not count. */
+/** One request for all columns without a pick, and one per column with a pick, without that pick. */
 function requests(question, columns) {
   const names = columns.filter((column) => choiceOf(column)).map((column) => column.name);
   const free = names.filter((name) => !question.picks[name]);
-  const asked = names.filter((name) => question.picks[name]).map((name) => [[name], withPick(question, name, NOTHING)]);
-  if (free.length) asked.unshift([free, question]);
-  return asked.map(([some, of]) => ({ columns: some, where: conditionOf(of, columns) || null }));
+  const pairs = names.filter((name) => question.picks[name]).map((name) => [[name], withPick(question, name, NOTHING)]);
+  if (free.length) pairs.unshift([free, question]);
+  return pairs.map(([group, filtered]) => ({ columns: group, where: conditionOf(filtered, columns) || null }));
 }

@@ -1,4 +1,4 @@
-// The two small dialogs: which keys do what, and the key that the server asks for.
+// The two small dialogs: keyboard shortcuts, and the key for the server.
 
 import { isKey } from "./api.js";
 import { button, byId, cross, element } from "./dom.js";
@@ -8,15 +8,15 @@ const KEYS = [
   [["↓", "↑"], "from hit to hit; also j and k"],
   [["Enter"], "open the document"],
   [["m"], "more like the hit"],
-  [["Esc"], "close, go back to the box, clear it"],
-  [["?"], "these keys"],
+  [["Esc"], "close, return to the search box, clear it"],
+  [["?"], "this list"],
 ];
 
 function closeButton(dialog) {
   return element("button", { type: "button", class: "tool", "aria-label": "Close", on: { click: () => dialog.close() } }, cross());
 }
 
-/** Show which keys do what. */
+/** Show the keyboard shortcuts. */
 export function showHelp() {
   const dialog = byId("help");
   const rows = KEYS.map(([keys, what]) => element("div", {}, element("dt", {}, ...keys.map((key) => element("kbd", {}, key))), element("dd", {}, what)));
@@ -25,7 +25,7 @@ export function showHelp() {
   if (!dialog.open) dialog.showModal();
 }
 
-/** Ask for a key; `rejected`: the server refused the one that was sent. `give(key, onDevice)` gets another. */
+/** Ask for a key. `rejected`: the server refused the last one. `give(key, onDevice)` gets the key. */
 export function askKey(rejected, give) {
   const dialog = byId("key");
   const input = element("input", { type: "password", name: "key", autocomplete: "off", spellcheck: "false", "aria-label": "Key", "aria-describedby": "key-said", required: true, autofocus: true });
@@ -39,20 +39,20 @@ export function askKey(rejected, give) {
   const form = element(
     "form",
     { method: "dialog" },
-    element("h2", { id: "key-title" }, "This index needs a key"),
+    element("h2", { id: "key-title" }, "This index requires a key"),
     said,
     input,
     element("label", { class: "lasting" }, lasting, "Remember the key on this device"),
-    element("p", { class: "remark" }, "Links then open without asking again. Otherwise the key lasts until you close this tab."),
+    element("p", { class: "remark" }, "Links then open without asking for the key. Otherwise the key is kept until you close this tab."),
     element("div", { class: "ways" }, element("button", { type: "submit", class: "main" }, "Continue"), button("Cancel", () => dialog.close(), { class: "action" })),
   );
-  say(rejected ? "That key is not accepted. Check it, or ask whoever runs this server." : "Whoever runs this server can give you one.", rejected);
+  say(rejected ? "This key was rejected. Check it, or ask the server's administrator." : "Ask the server's administrator for a key.", rejected);
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     const key = input.value.trim();
     if (!key) return;
     if (!isKey(key)) {
-      say(`${strange(key)}, which no key contains. Paste the key alone, without quotation marks.`, true);
+      say(`${strange(key)}, which keys cannot contain. Paste only the key, without quotation marks.`, true);
       input.select();
       return;
     }
@@ -64,10 +64,10 @@ export function askKey(rejected, give) {
   input.focus();
 }
 
-/** The first character of a key that cannot be sent, and its place. */
+/** The first invalid character of a key, and its place. */
 function strange(key) {
   const all = [...key];
-  const place = all.findIndex((one) => !isKey(one));
+  const place = all.findIndex((character) => !isKey(character));
   const code = `U+${all[place].codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
   return `Character ${place + 1} is ${/[\p{Z}\p{C}]/u.test(all[place]) ? `invisible (${code})` : all[place]}`;
 }

@@ -1,8 +1,8 @@
-// Elements from plain values. Text is only ever set as text: there is no way here to make markup of it.
+// Elements from plain values. Text is always set as text, never as markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** An element. `given` are attributes; false and null leave one out; `on` are listeners. Children: nodes or text. */
+/** An element. `given` are attributes, without false and null; `on` are listeners. Children: nodes or text. */
 export function element(name, given = {}, ...children) {
   const made = document.createElement(name);
   for (const [key, value] of Object.entries(given)) {
@@ -13,12 +13,12 @@ export function element(name, given = {}, ...children) {
   return made;
 }
 
-/** A button that does something. */
+/** A button. */
 export function button(text, click, given = {}) {
   return element("button", { type: "button", on: { click }, ...given }, text);
 }
 
-/** A click that is not meant to open a tab or a window, which a link does by itself. */
+/** A listener for plain clicks on a link, not those that open a tab or a window. */
 export function plainly(act) {
   return (event) => {
     if (event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
@@ -27,7 +27,7 @@ export function plainly(act) {
   };
 }
 
-/** A cross, for what can be closed or removed. */
+/** A cross icon. */
 export function cross() {
   const icon = document.createElementNS(SVG, "svg");
   const path = document.createElementNS(SVG, "path");
@@ -37,7 +37,7 @@ export function cross() {
   return icon;
 }
 
-/** The element with this id, which the page always has. */
+/** The element with this id. */
 export function byId(id) {
   return document.getElementById(id);
 }

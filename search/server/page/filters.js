@@ -1,25 +1,25 @@
-// The panel of filters, made from what the columns hold, and the chips of those that are on.
+// The panel of filters, built from the facets of columns, and the chips of active filters.
 
 import { choiceOf, groupable } from "./conditions.js";
 import { button, cross, element, number } from "./dom.js";
 import { isFiltered, unfiltered, withPick, withoutPick } from "./question.js";
 
-const FIRST = 6; // values shown before all are asked for
+const FIRST = 6; // values shown before the rest is unfolded
 const INPUTS = { numbers: "number", dates: "date", "dates with a time of day": "date", "times of day": "time" };
 
-/** The panel. `change(question, typing)` is told of every choice. */
+/** The panel. `change(question, typing)` is called for every choice. */
 export class FilterPanel {
   constructor(change) {
     this.root = element("div", { class: "panel" });
     this.change = change;
-    this.unfolded = new Set(); // columns of which all values are shown
-    this.counted = null; // what the columns hold under the filters, by name; null: as of all documents
+    this.unfolded = new Set(); // columns that show all values
+    this.counted = null; // facets under the filters, by name; null: of all documents
   }
 
-  /** Lay out the filters of these columns as the question has them. */
+  /** Build the filters of these columns for a query. */
   show(question, columns) {
     this.question = question;
-    this.figures = []; // what changes with the filters: [node, column, the value it counts or null for a range]
+    this.figures = []; // nodes that change with the filters: [node, column, its value or null for a range]
     const useful = columns.filter((column) => choiceOf(column));
     if (!useful.length) {
       const open = Boolean(question.where || this.root.querySelector("details")?.open);
@@ -31,7 +31,7 @@ export class FilterPanel {
     this.count(this.counted);
   }
 
-  /** Show what the columns hold under the filters: by name, null for what they hold of all documents. */
+  /** Show facets under the filters, by name; null for those of all documents. */
   count(counted) {
     this.counted = counted;
     for (const [node, column, value] of this.figures) {
@@ -40,14 +40,14 @@ export class FilterPanel {
     }
   }
 
-  /** Take up a question that came from elsewhere, without building anything anew. */
+  /** Follow a query from elsewhere without rebuilding the panel. */
   follow(question) {
     this.question = question;
     const clear = this.root.querySelector(".clear");
     if (clear) clear.hidden = !isFiltered(question);
   }
 
-  /** What the server says about the condition that was written; "" for nothing. */
+  /** Show the fault of the written condition; "" for none. */
   complain(message) {
     const place = this.root.querySelector(".sql-error");
     if (!place) return false;
@@ -95,7 +95,7 @@ export class FilterPanel {
     const box = element("input", { type: "checkbox", checked });
     box.addEventListener("change", () => {
       const pick = this.#pick(column.name);
-      const values = box.checked ? [...pick.values, value] : pick.values.filter((one) => one !== value);
+      const values = box.checked ? [...pick.values, value] : pick.values.filter((other) => other !== value);
       this.#choose(column.name, { ...pick, values });
     });
     const label = value === "" ? element("i", {}, "empty") : element("bdi", {}, value);
@@ -160,14 +160,14 @@ export class FilterPanel {
   }
 }
 
-/** How many documents have a value: nothing where that is not known, as only the most frequent values are listed. */
+/** The count of a value; "" if unknown, because only the most frequent values are listed. */
 function countOf(facet, value) {
-  const found = facet?.values.find((one) => String(one.value) === value);
-  if (found) return number(found.count);
+  const listed = facet?.values.find((entry) => String(entry.value) === value);
+  if (listed) return number(listed.count);
   return facet && facet.distinct === facet.values.length ? "0" : "";
 }
 
-/** From where to where a column goes. */
+/** The range of a column. */
 function spread(facet) {
   if (!facet || facet.least === null) return "";
   return `${shownEnd(facet.least)} to ${shownEnd(facet.most)}${facet.kind === "dates with a time of day" ? ", UTC" : ""}`;
@@ -177,7 +177,7 @@ function shownEnd(value) {
   return typeof value === "number" ? String(value) : String(value ?? "").replace("T", " ").slice(0, 16);
 }
 
-/** A condition on the first column that has values: what one looks like. */
+/** An example of a condition, on the first column with values. */
 function example(columns) {
   const ranged = columns.find((column) => column.kind === "numbers" && column.least !== null);
   if (ranged) return `${ranged.sql} > ${ranged.least}`;
@@ -185,15 +185,15 @@ function example(columns) {
   return listed ? `${listed.sql} = '${String(listed.values[0].value).replaceAll("'", "''").slice(0, 30)}'` : "title LIKE '%word%'";
 }
 
-/** Each filter that is on: [what it says, the question without it]. */
+/** Active filters: [label, the query without it]. */
 function chipsOf(question) {
-  const found = [];
+  const chips = [];
   for (const [name, pick] of Object.entries(question.picks)) {
-    for (const value of pick.values) found.push([`${name}: ${value}`, withoutPick(question, name, value)]);
-    if (pick.least || pick.most) found.push([`${name}: ${rangeText(pick)}`, withoutPick(question, name, null)]);
+    for (const value of pick.values) chips.push([`${name}: ${value}`, withoutPick(question, name, value)]);
+    if (pick.least || pick.most) chips.push([`${name}: ${rangeText(pick)}`, withoutPick(question, name, null)]);
   }
-  if (question.where.trim()) found.push([question.where.trim(), { ...question, where: "" }]);
-  return found;
+  if (question.where.trim()) chips.push([question.where.trim(), { ...question, where: "" }]);
+  return chips;
 }
 
 function rangeText({ least, most }) {
@@ -201,7 +201,7 @@ function rangeText({ least, most }) {
   return most ? `${least} to ${most}` : `from ${least}`;
 }
 
-/** A chip for each filter that is on, which removes it. */
+/** A chip for each active filter, which removes it. */
 export function activeChips(question, change) {
   return chipsOf(question).map(([text, without]) => {
     const given = { type: "button", class: "chip", "aria-label": `Remove the filter ${text}`, on: { click: () => change(without) } };
@@ -209,13 +209,13 @@ export function activeChips(question, change) {
   });
 }
 
-/** A switch of the question; `change` is told whether it is on. */
+/** A switch; `change` gets its state. */
 export function toggle(text, title, checked, change, disabled = false) {
   const box = element("input", { type: "checkbox", role: "switch", checked, disabled, on: { change: () => change(box.checked) } });
   return element("label", { class: "switch", title }, box, text);
 }
 
-/** The choice of a column that results are grouped by; null where no column is of use. */
+/** The choice of a column to group by; null if no column is suitable. */
 export function groupChoice(question, columns, change) {
   const names = groupable(columns).map((column) => column.name);
   if (question.group && !names.includes(question.group)) names.push(question.group);

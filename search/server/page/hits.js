@@ -35,21 +35,21 @@ function heading(hit, view) {
   return element("h2", { dir: "auto" }, link);
 }
 
-/** The score and its bar; opened, what the score is made of. A hybrid score only compares hits of one question. */
+/** The score and its bar; when open, its parts. Hybrid scores are comparable only within a query. */
 function score({ score: value, parts, rerank_score: reranked }, best) {
   const bar = element("span", { class: "fill" });
   bar.style.width = `${Math.round(100 * Math.min(1, Math.max(0, (parts ? value / best : value) || 0)))}%`;
   const figure = element("span", { class: "figure" }, element("span", { class: "hidden" }, "Score "), value.toFixed(parts && value < 0.1 ? 4 : 3));
   const rows = parts
     ? [["meaning", parts.vector.toFixed(3), "cosine similarity"], ["words", parts.bm25.toFixed(1), "BM25"]]
-    : [["meaning", value.toFixed(3), "cosine similarity, 1 is the same"]];
+    : [["meaning", value.toFixed(3), "cosine similarity, 1 is identical"]];
   if (typeof reranked === "number") rows.push(["order", reranked.toFixed(3), "by a cross-encoder"]);
   const said = rows.map(([name, part, what]) => element("div", {}, element("dt", {}, name), element("dd", {}, element("span", { class: "figure" }, part), ` ${what}`)));
   const track = element("span", { class: "track", "aria-hidden": "true" }, bar);
-  return element("details", { class: "score", name: "score" }, element("summary", { title: "What the score is made of" }, figure, track), element("dl", {}, ...said));
+  return element("details", { class: "score", name: "score" }, element("summary", { title: "Parts of the score" }, figure, track), element("dl", {}, ...said));
 }
 
-/** The stretch of the text that answers best, and among the actions a way to see all of it. */
+/** The best passage of the text, and an action that shows all of it. */
 function layPassage(article, hit, view) {
   const text = hit.text ?? "";
   const place = article.querySelector(".passage");
@@ -80,14 +80,14 @@ function stretch(hit, marks) {
   return [start + first, start + last];
 }
 
-/** Where the window that was found stands in the text: units of JavaScript; null where there is none. */
+/** The range of the matching window in the text, in UTF-16 units; null without one. */
 export function windowOf(hit) {
   const span = hit.window?.columns?.text;
   return span ? [unitsUpTo(hit.text, span[0]), unitsUpTo(hit.text, span[1])] : null;
 }
 
 function cutOut(text, marks, start, end) {
-  const dots = (said, there) => (there ? [element("span", { class: "cut" }, said)] : []);
+  const dots = (text, isCut) => (isCut ? [element("span", { class: "cut" }, text)] : []);
   return [...dots("… ", start > 0), ...marked(text, marks, start, end), ...dots(" …", end < text.length)];
 }
 
@@ -97,15 +97,15 @@ function actions(hit, view) {
   return [like, folded(hit, view)].filter(Boolean);
 }
 
-/** The near-duplicates that took no place of their own. */
+/** The near-duplicates folded under a hit. */
 function folded(hit, view) {
   if (!hit.folded?.length) return null;
   const count = hit.folded_count ?? hit.folded.length;
-  const rows = hit.folded.map((one) => {
-    const link = element("a", { href: view.links.document(one.id) }, element("bdi", {}, ...breakable((one.title || one.id).slice(0, LONGEST_TITLE))));
-    link.addEventListener("click", plainly(() => view.open(one)));
-    const id = one.title ? element("span", { class: "id" }, element("bdi", {}, ...breakable(one.id))) : null;
-    return element("li", {}, link, id, element("span", { class: "figure", title: "Cosine similarity with the hit above: 1 is the same" }, one.similarity === undefined || one.similarity === null ? "" : `${one.similarity.toFixed(3)} alike`));
+  const rows = hit.folded.map((near) => {
+    const link = element("a", { href: view.links.document(near.id) }, element("bdi", {}, ...breakable((near.title || near.id).slice(0, LONGEST_TITLE))));
+    link.addEventListener("click", plainly(() => view.open(near)));
+    const id = near.title ? element("span", { class: "id" }, element("bdi", {}, ...breakable(near.id))) : null;
+    return element("li", {}, link, id, element("span", { class: "figure", title: "Cosine similarity to the hit above: 1 is identical" }, near.similarity === undefined || near.similarity === null ? "" : `${near.similarity.toFixed(3)} alike`));
   });
   if (count > rows.length) rows.push(element("li", {}, `and ${number(count - rows.length)} more`));
   return element("details", { class: "folded" }, element("summary", {}, counted(count, "near-duplicate")), element("ul", {}, ...rows));

@@ -1,4 +1,4 @@
-// The keyboard: to the box, from hit to hit, and out again.
+// Keyboard shortcuts: to the search box, from hit to hit, and back.
 
 import { showHelp } from "./dialogs.js";
 import { byId } from "./dom.js";
@@ -11,7 +11,7 @@ function links() {
   return [...byId("hits").querySelectorAll("a.open")];
 }
 
-/** Focus the hit after the focused one, or before it; before the first is the box. False where there is nowhere to go. */
+/** Focus the next or previous hit; the search box is before the first. False without hits. */
 function step(by) {
   const all = links();
   const at = all.findIndex((link) => link.closest("article").contains(document.activeElement));
@@ -21,7 +21,7 @@ function step(by) {
   return next < 0 || all.length > 0;
 }
 
-/** The first of these that is to be seen below the bar: where one goes on from when no hit has the focus. */
+/** The first link visible below the bar, to start from when no hit has the focus. */
 function inView(all) {
   const bar = document.querySelector(".top").getBoundingClientRect().bottom;
   const at = all.findIndex((link) => link.getBoundingClientRect().top >= bar);

@@ -1,5 +1,5 @@
-// Which words of a text are those of the question, and the stretch of a long text that has most of them.
-// Search is by meaning, so marks explain only a part of why something was found: they help the eye.
+// The words of a query in a text, and the passage of a long text with most of them.
+// Search is by meaning, so marks only partly explain a hit; they guide the eye.
 
 const WORD = /[\p{L}\p{N}][\p{L}\p{M}\p{N}]*/gu;
 const SPACELESS = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}\p{Script=Lao}\p{Script=Khmer}\p{Script=Myanmar}]/u;
@@ -8,65 +8,65 @@ const COMMON = new Set(
   "a an and are as at be by can do does for from had has have how i in is it its of on or than that the their this to was were what when where which who why will with you".split(" "),
 );
 const ENDINGS = new Set(["", "s", "e", "es", "d", "ed", "r", "er", "ers", "rs", "ing", "ings", "y", "ies", "ly"]);
-const LONGEST_TEXT = 400_000; // characters in which words are looked for
-const MOST_WORDS = 200; // of a question
+const LONGEST_TEXT = 400_000; // characters that are searched for words
+const MOST_WORDS = 200; // of a query
 
-/** A word without its case and accents: what is compared. */
+/** A word without case and accents, for comparisons. */
 export function folded(word) {
   return word.normalize("NFKD").replace(/\p{M}/gu, "").toLowerCase();
 }
 
-/** The words of a question that are marked. The last may be unfinished, so it also stands for longer ones. */
+/** The marked words of a query. The last word may be incomplete, so it also matches longer words. */
 export function termsOf(query) {
-  const words = [...query.matchAll(WORD)].slice(0, MOST_WORDS).flatMap((found) => split(found[0])).slice(0, MOST_WORDS);
-  const telling = words.filter((word) => !COMMON.has(word));
-  const terms = [...new Set(telling.length ? telling : words)];
+  const words = [...query.matchAll(WORD)].slice(0, MOST_WORDS).flatMap((match) => split(match[0])).slice(0, MOST_WORDS);
+  const rare = words.filter((word) => !COMMON.has(word));
+  const terms = [...new Set(rare.length ? rare : words)];
   const last = /[\p{L}\p{N}]$/u.test(query) ? (words.at(-1) ?? "") : "";
   return { terms, open: last.length >= 3 && terms.includes(last) ? last : "" };
 }
 
-/** One word; several where a script writes them without spaces. */
+/** The words of a run of letters; several in scripts without spaces. */
 function split(word) {
   if (!SPACELESS.test(word) || !Intl.Segmenter) return [folded(word)];
   const segments = new Intl.Segmenter(undefined, { granularity: "word" }).segment(word);
-  return [...segments].filter((one) => one.isWordLike).map((one) => folded(one.segment));
+  return [...segments].filter((segment) => segment.isWordLike).map(({ segment }) => folded(segment));
 }
 
-/** Stretches of a text to be marked: [start, end, number of the term], in their order, none over another. */
+/** Marks of a text: [start, end, number of the term], in order, without overlap. */
 export function marksOf(text, { terms, open }) {
   if (!terms.length) return [];
   const known = new Map();
-  const found = [];
+  const marks = [];
   const piece = text.slice(0, LONGEST_TEXT);
   for (const match of piece.matchAll(WORD)) {
     const word = folded(match[0]);
     if (!known.has(word)) known.set(word, terms.findIndex((term) => isSame(word, term) || (term === open && word.startsWith(term))));
-    if (known.get(word) >= 0) found.push([match.index, match.index + match[0].length, known.get(word)]);
-    else if (SPACELESS.test(match[0])) found.push(...within(match[0], match.index, terms));
+    if (known.get(word) >= 0) marks.push([match.index, match.index + match[0].length, known.get(word)]);
+    else if (SPACELESS.test(match[0])) marks.push(...within(match[0], match.index, terms));
   }
-  return found;
+  return marks;
 }
 
 /** Terms inside a run of a script without spaces. */
 function within(run, start, terms) {
-  const found = [];
+  const marks = [];
   const small = run.toLowerCase();
   for (const [number, term] of terms.entries()) {
     if (!SPACELESS.test(term)) continue;
     for (let at = small.indexOf(term); at >= 0; at = small.indexOf(term, at + term.length)) {
-      found.push([start + at, start + at + term.length, number]);
+      marks.push([start + at, start + at + term.length, number]);
     }
   }
-  found.sort((one, other) => one[0] - other[0] || other[1] - one[1]);
-  let reach = 0; // the end of the last mark that is kept: a run may have as many marks as characters
-  return found.filter(([first, last]) => {
+  marks.sort((first, second) => first[0] - second[0] || second[1] - first[1]);
+  let reach = 0; // the end of the last kept mark, because marks can overlap
+  return marks.filter(([first, last]) => {
     if (first < reach) return false;
     reach = last;
     return true;
   });
 }
 
-/** Whether two folded words are forms of one: the same beginning, and endings that words of one stem have. */
+/** Whether two folded words are forms of one word: the same beginning, and endings of one stem. */
 export function isSame(one, other) {
   if (one === other) return true;
   let shared = 0;
@@ -80,7 +80,7 @@ export function isSame(one, other) {
   return rests.every((rest) => ENDINGS.has(rest) || (rest.length > 2 && rest[0] === doubled && ENDINGS.has(rest.slice(1))));
 }
 
-/** The stretch [start, end) of about `length` characters that has most of the question's words. */
+/** The passage [start, end) of about `length` characters with most words of the query. */
 export function passageOf(text, marks, length) {
   if (text.length <= length * 1.3) return [0, text.length];
   const [first, last] = densest(marks, length);
@@ -91,7 +91,7 @@ export function passageOf(text, marks, length) {
   return [start === 0 || /\s/.test(text[start - 1]) ? start : afterSpace(text, start, first), end === text.length ? end : cutAt(text, end, Math.max(last, end - 40))];
 }
 
-/** From the first to the last mark of the best group: of most different terms, then of most marks. */
+/** The range of the best group of marks: most distinct terms, then most marks. */
 function densest(marks, length) {
   let best = [0, 0];
   let most = 0;
@@ -113,30 +113,30 @@ function densest(marks, length) {
   return best;
 }
 
-/** The beginning of the last sentence that begins in [low, high]; null where none does. */
+/** The start of the last sentence that begins in [low, high]; null if none does. */
 function sentenceStart(text, low, high) {
-  const found = [...text.slice(low, high).matchAll(/[.!?。]["')\]]?\s+|\n\s*\n\s*/g)].at(-1);
-  return found ? low + found.index + found[0].length : null;
+  const end = [...text.slice(low, high).matchAll(/[.!?。]["')\]]?\s+|\n\s*\n\s*/g)].at(-1);
+  return end ? low + end.index + end[0].length : null;
 }
 
-/** The end of the last word that is whole before `end`, but not before `least`. */
+/** The end of the last whole word before `end`, but not before `least`. */
 function cutAt(text, end, least) {
   for (let at = end; at > least; at -= 1) if (/\s/.test(text[at])) return at;
   return whole(text, end);
 }
 
-/** The beginning of the first word that is whole after `start`, but not after `most`. */
+/** The start of the first whole word after `start`, but not after `most`. */
 function afterSpace(text, start, most) {
   for (let at = start; at < Math.min(most, start + 40); at += 1) if (/\s/.test(text[at])) return at + 1;
   return whole(text, start);
 }
 
-/** A place that is not inside a character of two units. */
+/** A place outside of characters of two units. */
 function whole(text, at) {
   return /[\uDC00-\uDFFF]/.test(text[at] ?? "") && /[\uD800-\uDBFF]/.test(text[at - 1] ?? "") ? at + 1 : at;
 }
 
-/** Units of JavaScript's text up to so many characters as Python counts them. */
+/** The UTF-16 units of a number of code points, by which Python counts. */
 export function unitsUpTo(text, characters) {
   if (!/[\uD800-\uDBFF]/.test(text)) return Math.min(characters, text.length);
   let at = 0;

@@ -1,22 +1,22 @@
-// The document whose id is just what was typed: names are found by typing them, whatever they mean to the model.
+// The document whose id is the query, so that typing an id finds its document.
 
 import { findDocument } from "./api.js";
 import { byId, element, plainly } from "./dom.js";
 import { breakable } from "./text.js";
 
-const LONGEST = 200; // characters of what may be an id
+const LONGEST = 200; // characters of a possible id
 const LONGEST_TITLE = 200;
 
-/** Asks for the document of each question, beside the search. `settled` is called when it is known whether there is one. */
+/** Requests the document of each query, in parallel to the search. `settled` is called with each result. */
 export class Named {
   constructor(settled) {
     this.settled = settled;
     this.stop = new AbortController();
-    this.id = null; // that was asked for last
-    this.found = null; // the document that has it
+    this.id = null; // the last requested id
+    this.found = null; // its document
   }
 
-  /** Ask for the document with this id, unless that is known or asked already. What was asked before is given up. */
+  /** Request the document with this id, unless it is known or pending. Aborts an earlier request. */
   async ask(id) {
     if (id === this.id) return;
     this.stop.abort();
@@ -26,14 +26,14 @@ export class Named {
     try {
       if (id && id.length <= LONGEST) found = await findDocument(id, mine.signal);
     } catch (error) {
-      if (mine === this.stop && error.status !== 404) this.id = null; // not known: asked with the next question
+      if (mine === this.stop && error.status !== 404) this.id = null; // unknown: the next query requests it again
     }
     if (mine !== this.stop) return;
     this.found = found;
     this.settled();
   }
 
-  /** Show it above the hits of an answer, unless it is the first of them or not what is asked now. */
+  /** Show the document above the hits, unless it is the first hit or of an earlier query. */
   show(id, hits, view) {
     const there = this.found && this.found.id === id && hits[0]?.id !== id;
     byId("named").replaceChildren(...(there ? [line(this.found, view)] : []));

@@ -1,18 +1,18 @@
-// What is said where there are no hits, or something beside them: what is the case, and what can be done.
+// Notices in place of hits or next to them: the situation, and possible actions.
 
 import { choiceOf } from "./conditions.js";
 import { button, counted, element, number } from "./dom.js";
 import { isFiltered } from "./question.js";
 
-/** Before anything is asked: what is searched here, and how. `link(patch)` is the address of a changed question. */
+/** The notice before the first query: the index, and how to search it. `link(patch)` is the address of a changed query. */
 export function welcome(info, link) {
   if (!info) return element("div", { class: "welcome" });
   const what = info.documents ? `Search ${counted(info.documents, "document")}` : "No documents yet";
-  const words = info.encoder?.kind !== "vectors"; // else the documents came with vectors, and there is no model
+  const words = info.encoder?.kind !== "vectors"; // else the corpus contained vectors, and there is no model
   const ask = words
     ? "Ask in your own words. Results are ordered by meaning, so they need not contain the words you type."
-    : "This index has no model for words. Ask for what is like a document, by its id: ?like=ID in the address.";
-  const how = info.documents ? ask : "Documents that are added to the index appear here by themselves.";
+    : "This index has no model for text. Find documents like another one by its id: ?like=ID in the address.";
+  const how = info.documents ? ask : "Documents appear here once they are added to the index.";
   return element(
     "div",
     { class: "welcome" },
@@ -23,7 +23,7 @@ export function welcome(info, link) {
   );
 }
 
-/** Questions to click on; where there is no model for words, documents to start from. */
+/** Example queries; without a model for text, example documents. */
 function examples(all, words, link) {
   const links = all.map(({ id, text }) => element("a", { class: "action", href: link(words ? { query: text } : { like: id }) }, element("bdi", {}, text)));
   return element("div", { class: "examples", role: "group", "aria-label": "Examples" }, element("span", {}, words ? "Try" : "Start from"), ...links);
@@ -32,9 +32,9 @@ function examples(all, words, link) {
 function hints(info) {
   const names = (info.columns ?? []).filter(choiceOf).map((column) => column.name);
   const rows = [
-    ["A question, a sentence or a few words", "each finds what is closest in meaning"],
+    ["A question, a sentence or a few words", "finds the documents closest in meaning"],
     ["More like this", "starts from a document instead of words"],
-    ["Match words too", "also counts the words themselves: good for names and codes"],
+    ["Match words too", "also ranks by the words themselves: good for names and codes"],
     ...(names.length ? [["Filters", `narrow it down by ${listed(names)}`]] : []),
   ];
   return element("dl", { class: "hints" }, ...rows.map(([name, what]) => element("div", {}, element("dt", {}, name), element("dd", {}, what))));
@@ -45,42 +45,42 @@ function listed(names) {
   return names.length > 1 ? `${names.slice(0, -1).join(", ")} or ${names.at(-1)}` : names[0];
 }
 
-/** Filters are on, and nothing is asked. */
+/** The notice for filters without a query. */
 export function waiting() {
-  return element("p", { class: "notice" }, "Type a question: the filters will apply to its answers.");
+  return element("p", { class: "notice" }, "Type a query: the filters will apply to its results.");
 }
 
-/** The condition that was written cannot be used: why, and a way to go on without it. */
+/** The notice for an invalid condition: the reason, and a button to remove it. */
 export function refused(why, remove) {
-  const said = element("p", {}, element("strong", {}, "The condition in SQL cannot be used. "), why);
+  const said = element("p", {}, element("strong", {}, "The condition in SQL is invalid. "), why);
   return element("div", { class: "notice bad", role: "alert" }, said, element("div", { class: "ways" }, button("Remove the condition", remove, { class: "action" })));
 }
 
-/** Nothing was found. `loosen`: [what can be done, do it]. */
+/** The notice for no hits. `loosen`: [label, action]. */
 export function nothing(loosen) {
   const ways = loosen.map(([text, act]) => button(text, act, { class: "action" }));
-  const advice = ways.length ? "No document meets all the filters." : "There is no document to be found.";
+  const advice = ways.length ? "No document meets all the filters." : "The index contains no matching document.";
   return element("div", { class: "notice" }, element("p", {}, element("strong", {}, "Nothing found. "), advice), ways.length ? element("div", { class: "ways" }, ...ways) : null);
 }
 
-/** What the reader should know of an answer that has come. */
+/** Notes on an answer. */
 export function remarks(answer, hybrid) {
   const said = [];
   if (answer.unknown) {
     said.push(
       hybrid
-        ? "None of these words is known to the model, so only the words themselves were compared."
-        : "None of these words is known to the model, so this order means nothing. Try other words.",
+        ? "The model knows none of these words, so only the words themselves were compared."
+        : "The model knows none of these words, so this order is meaningless. Try other words.",
     );
   }
   if (answer.truncated) {
     const { tokens, limit } = answer.truncated;
-    said.push(`The question is long: the model read the first ${number(limit)} of its ${number(tokens)} tokens.`);
+    said.push(`The query is too long: the model read the first ${number(limit)} of its ${number(tokens)} tokens.`);
   }
   return said.map((text) => element("p", { class: "notice" }, text));
 }
 
-/** How many were found, of how many, and how long it took. */
+/** The number of hits and documents, and the time. */
 export function statusOf({ hits, question, took }, info) {
   const filtered = isFiltered(question) ? " that meet the filters" : "";
   const time = `${number(Math.max(1, Math.round(took)))} ms`;
@@ -88,16 +88,16 @@ export function statusOf({ hits, question, took }, info) {
   return `The ${number(hits.length)} closest${filtered || (info ? ` of ${number(info.documents)}` : "")} · ${time}`;
 }
 
-/** What went wrong, in words for whoever asked. */
+/** The message of a failure, for users. */
 export function failureText(error) {
   if (error.status === 0) return "The server does not answer.";
   if (error.status === 429) return "The server is busy.";
   if (error.status === 504) return "The answer took too long.";
-  if (error.status === 401) return "This index needs a key.";
+  if (error.status === 401) return "This index requires a key.";
   return sentence(error.message);
 }
 
-/** A failure as a notice; `again` seconds until it is tried again by itself, null if it is not. */
+/** A failure as a notice; `again`: seconds until the automatic retry, null without one. */
 export function failure(error, again, act) {
   const label = error.status === 401 ? "Enter a key" : "Try now";
   const after = again === null ? "" : ` Trying again ${again > 1 ? `in ${again} seconds` : "now"}.`;
@@ -110,7 +110,7 @@ function sentence(text) {
   return /[.!?]$/.test(first) ? first : `${first}.`;
 }
 
-/** How what is searched was built; `forget` lets go of the key, null where none is needed. */
+/** The build of the index; `forget` removes the key, null without one. */
 export function about(info, forget) {
   const { encoder = {}, transform = {} } = info;
   const facts = [

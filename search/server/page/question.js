@@ -1,13 +1,13 @@
-// What is asked, as one plain value; the address of the page that holds it; the request it becomes.
+// The query as one plain value, its address, and its request.
 
 import { conditionOf } from "./conditions.js";
 
-export const STEP = 10; // hits that come at a time
-const FOLD = 0.95; // inner product from which two documents are near-duplicates
-const LONGEST_PART = 20_000; // characters of one part of an address: servers refuse long ones
+export const STEP = 10; // hits per step
+const FOLD = 0.95; // inner product above which two documents are near-duplicates
+const LONGEST_PART = 20_000; // characters of one part of an address, because servers refuse long ones
 const LONGEST = 100_000; // characters of a text taken from an address
 
-/** No question, and every option as it is at first. `picks`: by column name, { values, least, most } that were chosen. */
+/** The empty query with default options. `picks`: column name -> chosen { values, least, most }. */
 export const BLANK = Object.freeze({
   query: "",
   like: "",
@@ -16,19 +16,19 @@ export const BLANK = Object.freeze({
   hybrid: false,
   fold: true,
   k: STEP,
-  picks: Object.freeze(Object.create(null)), // a column may be named "constructor"
+  picks: Object.freeze(Object.create(null)), // a column can be named "constructor"
   doc: "",
 });
 
-/** The question in the search part of an address; whatever is in there is only ever data. */
+/** The query in the search part of an address, which is treated as data only. */
 export function fromAddress(search) {
   const given = new URLSearchParams(search);
   const text = (name) => (given.get(name) ?? "").slice(0, LONGEST);
   const picks = Object.create(null);
   for (const [key, value] of given) {
-    const found = /^(is|min|max)\.(.+)$/s.exec(key);
-    if (!found || !value) continue;
-    const [, kind, name] = found;
+    const match = /^(is|min|max)\.(.+)$/s.exec(key);
+    if (!match || !value) continue;
+    const [, kind, name] = match;
     const pick = (picks[name] ??= { values: [], least: "", most: "" });
     if (kind === "min") pick.least = value;
     else if (kind === "max") pick.most = value;
@@ -48,7 +48,7 @@ export function fromAddress(search) {
   };
 }
 
-/** The address of a question, relative to the page: what is as at first is left out. */
+/** The address of a query, relative to the page, without defaults. */
 export function toAddress(question) {
   const made = new URLSearchParams();
   const add = (name, value) => value && encodeURIComponent(whole(value)).length <= LONGEST_PART && made.append(name, whole(value));
@@ -69,27 +69,27 @@ export function toAddress(question) {
   return text ? `?${text}` : "./";
 }
 
-/** Text without halves of surrogate pairs, which no address can hold. */
+/** Text without halves of surrogate pairs, which no address can contain. */
 function whole(text) {
   return text.toWellFormed?.() ?? text;
 }
 
-/** Whether anything is asked. */
+/** Whether there is a query. */
 export function isAsked(question) {
   return question.like !== "" || question.query.trim() !== "";
 }
 
-/** Whether filters are on. */
+/** Whether filters are active. */
 export function isFiltered(question) {
   return question.where.trim() !== "" || Object.keys(question.picks).length > 0;
 }
 
-/** The same question without any filter. */
+/** The query without filters. */
 export function unfiltered(question) {
   return { ...question, picks: BLANK.picks, where: "" };
 }
 
-/** The body of POST /v1/search. `columns` are the facets of /v1/info, which say how filters write each column. */
+/** The body of POST /v1/search. `columns` are the facets of /v1/info, with their names in SQL. */
 export function toRequest(question, columns, most) {
   const body = { k: Math.min(question.k, most) };
   if (question.like) body.like = question.like;
@@ -102,14 +102,14 @@ export function toRequest(question, columns, most) {
   return body;
 }
 
-/** The same question without a pick: of one value, or (null) of the range. */
+/** The query without a pick: of one value, or (null) of the range. */
 export function withoutPick(question, name, value) {
   const pick = question.picks[name];
-  const left = value === null ? { ...pick, least: "", most: "" } : { ...pick, values: pick.values.filter((one) => one !== value) };
+  const left = value === null ? { ...pick, least: "", most: "" } : { ...pick, values: pick.values.filter((other) => other !== value) };
   return withPick(question, name, left);
 }
 
-/** The same question with another pick of a column. */
+/** The query with another pick of a column. */
 export function withPick(question, name, pick) {
   const picks = Object.assign(Object.create(null), question.picks);
   delete picks[name];

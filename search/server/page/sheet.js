@@ -1,4 +1,4 @@
-// One document in full, in a sheet at the side.
+// A whole document in a side sheet.
 
 import { getDocument } from "./api.js";
 import { button, byId, cross, element } from "./dom.js";
@@ -6,9 +6,9 @@ import { windowOf } from "./hits.js";
 import { marksOf } from "./marks.js";
 import { breakable, factList, marked } from "./text.js";
 
-let asked = null; // the AbortController of the document that is being fetched
+let asked = null; // the AbortController of the pending document
 
-/** Show a document. `view`: the hit that it is (null: another), the question's terms, a `link`, and `like`, `close`, `failed`. */
+/** Show a document. `view`: its hit (null if it is none), the query's terms, a `link`, and `like`, `close`, `failed`. */
 export async function showDocument(id, view) {
   const sheet = byId("document");
   asked?.abort();
@@ -17,9 +17,9 @@ export async function showDocument(id, view) {
   lay(sheet, view.hit ?? { id, title: null, text: "", metadata: {} }, view);
   if (!sheet.open) sheet.showModal();
   try {
-    const found = await getDocument(id, mine.signal);
+    const stored = await getDocument(id, mine.signal);
     if (mine !== asked || !sheet.open) return;
-    lay(sheet, view.hit?.text === found.text ? { ...found, window: view.hit.window } : found, view);
+    lay(sheet, view.hit?.text === stored.text ? { ...stored, window: view.hit.window } : stored, view);
   } catch (error) {
     if (error.name === "AbortError" || mine !== asked) return;
     if (!view.hit) body(sheet).replaceChildren(element("p", { class: "notice bad", role: "alert" }, view.failed(error)));
@@ -28,7 +28,7 @@ export async function showDocument(id, view) {
   }
 }
 
-/** Take the sheet away. */
+/** Close the sheet. */
 export function hideDocument() {
   asked?.abort();
   asked = null;
@@ -63,7 +63,7 @@ function lay(sheet, found, view) {
   requestAnimationFrame(() => showWindow(content, kept));
 }
 
-/** Copies the address of the document: to be had where the browser lets a page do so. */
+/** A button that copies the address of the document. */
 function copyButton(address) {
   const copy = button("Copy link", async () => {
     await navigator.clipboard.writeText(address).then(() => (copy.textContent = "Copied"), () => (copy.textContent = "Not copied"));
@@ -71,18 +71,18 @@ function copyButton(address) {
   return copy;
 }
 
-/** The whole text; the window that was found stands out. */
+/** The whole text, with the matching window highlighted. */
 function text(found, view) {
   const whole = found.text ?? "";
   if (!whole.trim()) return null;
   const marks = marksOf(whole, view.terms);
   const [start, end] = (found.window && windowOf(found)) || [0, 0];
   if (end <= start || (start === 0 && end === whole.length)) return element("div", { class: "text", dir: "auto" }, ...marked(whole, marks));
-  const best = element("span", { class: "window", title: "What was found" }, ...marked(whole, marks, start, end));
+  const best = element("span", { class: "window", title: "The part that matched" }, ...marked(whole, marks, start, end));
   return element("div", { class: "text", dir: "auto" }, ...marked(whole, marks, 0, start), best, ...marked(whole, marks, end));
 }
 
-/** Bring the window into view, if it is not, when a document is opened. */
+/** Scroll the window into view when a document is opened. */
 function showWindow(content, scrolled) {
   const best = content.querySelector(".window");
   if (!best || scrolled) return;

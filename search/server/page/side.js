@@ -1,4 +1,4 @@
-// Where the filters are: beside the hits where there is room, else in a drawer.
+// The place of the filters: next to the hits on wide screens, else in a drawer.
 
 import { button, byId, cross, element } from "./dom.js";
 
@@ -15,13 +15,13 @@ export class Side {
     WIDE.addEventListener("change", () => (drawer.close(), this.place(this.used)));
   }
 
-  /** With nothing to choose from (not `used`) the panel is one small line among the options. */
+  /** Place the panel. If not `used`, because no column has a control, it is a small line among the options. */
   place(used) {
-    const beside = used && WIDE.matches;
+    const isWide = used && WIDE.matches;
     this.used = used;
-    byId("side").hidden = !beside;
-    document.body.classList.toggle("with-side", beside);
-    byId("open-filters").hidden = !used || beside;
+    byId("side").hidden = !isWide;
+    document.body.classList.toggle("with-side", isWide);
+    byId("open-filters").hidden = !used || isWide;
     const home = byId("drawer").open ? byId("drawer").querySelector(".sheet-body") : byId(used ? "side" : "options");
     if (this.panel.parentElement !== home) home.append(this.panel);
   }

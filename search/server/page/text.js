@@ -1,15 +1,15 @@
-// Text of documents as nodes: the question's words marked, metadata in rows and chips.
+// Text of documents as nodes: words of the query marked, metadata in rows and chips.
 
 import { element } from "./dom.js";
 
 const LONGEST_VALUE = 64; // characters of a value in a chip
 const MOST_CHIPS = 6;
-const MOST_NODES = 10_000; // of one text: browsers lay out more slowly, and the rest is shown without marks
+const MOST_NODES = 10_000; // of one text, for speed; the rest is shown without marks
 const LONGEST_STRETCH = 1000; // characters of a stretch whose long names may break
 const LONG_NAME = /\S{16,}/g;
 const JOINT = /(?<=[._:/])(?=[\p{L}\p{N}])/gu;
 
-/** The stretch [start, end) of a text as nodes, with <mark> around what is in `marks`; marks that touch are one. */
+/** The text from start to end as nodes, with <mark> around `marks`; adjacent marks are merged. */
 export function marked(text, marks, start = 0, end = text.length) {
   const joints = end - start > LONGEST_STRETCH ? [] : jointsOf(text.slice(start, end)).map((joint) => start + joint);
   const nodes = [];
@@ -31,12 +31,12 @@ export function marked(text, marks, start = 0, end = text.length) {
   return nodes;
 }
 
-/** A text in which long names may break between their parts. */
+/** A text whose long names may break between their parts. */
 export function breakable(text) {
   return marked(text, []);
 }
 
-/** The places in a text where a long name may break: after its dots, underscores and the like, not inside its words. */
+/** The places where a long name may break: after dots, underscores and the like, not inside words. */
 function jointsOf(text) {
   return [...text.matchAll(LONG_NAME)].flatMap((name) => [...name[0].matchAll(JOINT)].map((joint) => name.index + joint.index));
 }
@@ -53,7 +53,7 @@ function pieces(text, start, end, joints) {
   return nodes;
 }
 
-/** Metadata as [label, value] pairs; fields inside objects as column.field. Empty ones are left out. */
+/** Metadata as [label, value] pairs, without empty values; fields of objects as column.field. */
 export function factsOf(metadata, before = "") {
   return Object.entries(metadata ?? {}).flatMap(([name, value]) => {
     const label = before + name;
@@ -64,11 +64,11 @@ export function factsOf(metadata, before = "") {
 }
 
 function shown(value) {
-  if (Array.isArray(value)) return value.map((one) => (one !== null && typeof one === "object" ? JSON.stringify(one) : String(one))).join(", ");
+  if (Array.isArray(value)) return value.map((item) => (item !== null && typeof item === "object" ? JSON.stringify(item) : String(item))).join(", ");
   return String(value);
 }
 
-/** Small labelled values, but for columns that say the same of all documents; null where there are none. */
+/** Small labelled values, except of constant columns; null if there are none. */
 export function chips(metadata, constant) {
   const facts = factsOf(metadata).filter(([label]) => !constant.has(label));
   if (!facts.length) return null;
@@ -82,7 +82,7 @@ export function chips(metadata, constant) {
   return element("ul", { class: "chips", "aria-label": "Metadata" }, ...made);
 }
 
-/** Names and values, all of them in full; null where there are none. */
+/** All names and values in full; null if there are none. */
 export function factList(metadata) {
   const facts = factsOf(metadata);
   if (!facts.length) return null;
@@ -90,7 +90,7 @@ export function factList(metadata) {
   return element("dl", { class: "facts" }, ...rows);
 }
 
-/** A value; a link where it is an address of the web, and of nothing else. */
+/** A value; a link if it is a web address and nothing else. */
 function valueNode(value, text) {
   const address = /^https?:\/\/\S+$/i.test(value) ? webAddress(value) : null;
   if (!address) return element("bdi", {}, ...breakable(text));
@@ -99,8 +99,8 @@ function valueNode(value, text) {
 
 function webAddress(value) {
   try {
-    const found = new URL(value);
-    return ["http:", "https:"].includes(found.protocol) ? found.href : null;
+    const url = new URL(value);
+    return ["http:", "https:"].includes(url.protocol) ? url.href : null;
   } catch {
     return null;
   }

@@ -1,5 +1,5 @@
-// Dark or light, set before the first paint; a choice that differs from the system's is kept in this browser.
-// No module: those run after the page was painted.
+// The dark or light theme, set before the first paint. A choice other than the system's is stored in this browser.
+// Not a module, because modules run after the first paint.
 (() => {
   const NAME = "isotrope-theme";
   const root = document.documentElement;
@@ -9,7 +9,7 @@
     try {
       return localStorage.getItem(NAME);
     } catch {
-      return null; // a browser that keeps nothing
+      return null; // storage is blocked
     }
   }
 
@@ -18,7 +18,7 @@
       if (theme === (system.matches ? "dark" : "light")) localStorage.removeItem(NAME);
       else localStorage.setItem(NAME, theme);
     } catch {
-      // it lasts until the page is left
+      // the choice lasts until the page is left
     }
   }
 

@@ -87,7 +87,7 @@ READ = [
 def test_no_output_overwrites_what_the_run_reads(call: str, place: Path) -> None:
     said = refused(f"{call} --force")
     assert isinstance(said, ConfigError)
-    assert "is what the result is made from" in str(said) or "is part of" in str(said)
+    assert "is an input of this run" in str(said) or "is part of" in str(said)
 
 
 WRITING = {
@@ -135,9 +135,9 @@ def test_nothing_is_written_inside_an_index(call: str, place: Path) -> None:
 
 def test_nothing_is_written_into_an_index_that_the_run_makes(place: Path) -> None:
     said = refused("build bad.jsonl new --on-error skip --rejects new/r.jsonl")
-    assert "new, which this run makes" in str(said)
+    assert "new, which this run creates" in str(said)
     said = refused("dedup docs.jsonl --threshold 1 --keep-index new -o new/d.parquet")
-    assert "new, which this run makes" in str(said)
+    assert "new, which this run creates" in str(said)
     assert not Path("new").exists()
 
 

@@ -321,10 +321,10 @@ def test_files_that_cannot_be_meant_are_refused(config: BuildConfig, tmp_path: P
     corpus = read_corpus(source)
     index = opened(corpus, config, tmp_path / "index")
     cases: list[tuple[Path, Corpus | None, str]] = [
-        (source, corpus, "is what the result is made from"),
-        (tmp_path / "index" / ".." / "corpus.jsonl", corpus, "is what the result is made from"),
-        (tmp_path / "link.jsonl", corpus, "is what the result is made from"),
-        (tmp_path / "hard.jsonl", corpus, "is what the result is made from"),
+        (source, corpus, "is an input of this run"),
+        (tmp_path / "index" / ".." / "corpus.jsonl", corpus, "is an input of this run"),
+        (tmp_path / "link.jsonl", corpus, "is an input of this run"),
+        (tmp_path / "hard.jsonl", corpus, "is an input of this run"),
         (tmp_path / "index" / "kept.jsonl", None, "is inside the index"),
         (tmp_path / "index" / "parts" / "kept.jsonl", corpus, "is inside the index"),
         (tmp_path / "kept.xml", corpus, r"unknown type of file; expected one of \.jsonl"),

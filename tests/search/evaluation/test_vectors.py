@@ -135,7 +135,7 @@ def test_queries_that_cannot_be_asked_are_refused(setup: Setup, tmp_path: Path) 
         evaluate_retrieval(subject, dataclasses.replace(task, query_vectors=few))
     np.save(few, np.load(setup.queries)[:9, :3])
     one = RetrievalOptions(only(setup.folder, tmp_path / "one", "q0"), query_vectors=few, bm25=False)
-    with pytest.raises(EvaluationError, match="holds vectors of 3 numbers, the embeddings of the index have"):
+    with pytest.raises(EvaluationError, match="the vectors have 3 numbers, the embeddings of the index"):
         evaluate_retrieval(subject, one)
 
 

@@ -144,7 +144,7 @@ def test_the_neighbours_of_no_document_are_none(index: Path) -> None:
     for name in ("", " "):
         done = isotrope("query", index, "--like", name)
         assert (done.returncode, done.stdout) == (1, "")
-        assert f'holds no document with id "{name}"' in done.stderr
+        assert f'contains no document with id "{name}"' in done.stderr
 
 
 @pytest.mark.parametrize("where", ["", " \n"])

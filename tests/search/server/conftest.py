@@ -19,7 +19,7 @@ Serve = Callable[..., str]
 
 @pytest.fixture(scope="session")
 def served_folder(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Not to be changed: copy it."""
+    """A built index. Copy it before changing it."""
     encoder = EncoderConfig(model=str(tiny_model("bert")), max_length=32, precision="float32")
     folder = tmp_path_factory.mktemp("served") / "index"
     build_index(DOCUMENTS, folder, BuildConfig(encoder=encoder, store=StoreConfig(part_documents=4)))
@@ -28,13 +28,13 @@ def served_folder(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.Te
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An index of five documents for agents, one of them hostile; not to be changed."""
+    """An index of five documents for agents, one of them hostile. Copy it before changing it."""
     return build_library(tmp_path_factory.mktemp("agents"))
 
 
 @pytest.fixture(scope="module")
 def serve() -> Iterator[Serve]:
-    """Serves an index and gives its URL: `serve(index, name="docs", limits=...)`, until the end of the module.
+    """Serve indexes and return their URLs: `serve(index, name="docs", limits=...)`, until the end of the module.
 
     What is named are fields of ServerSettings; the name is "index" unless given.
     """

@@ -1,4 +1,4 @@
-"""Filters of OpenAI's vector stores against a slow reading of them, and what is refused."""
+"""Filters of OpenAI's vector stores, compared with a slow interpreter, and their errors."""
 
 import json
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ NUMBERS = [-3, 0, 1, 2, 7, 2.0, 2.5, -0.5, 0.1, 1e300, 2**53, 2**53 + 1, 2**63 -
 
 
 class Endless(list[Any]):
-    """A list of so many that none of them may be looked at one by one."""
+    """A list too long to check element by element."""
 
     def __init__(self, one: Any) -> None:
         super().__init__([one] * 300_000)
@@ -35,7 +35,7 @@ class Endless(list[Any]):
             yield one
 
 
-# --- filters against a slow reading of them
+# --- filters compared with a slow interpreter
 
 
 def corpus() -> list[list[Document]]:
@@ -85,7 +85,7 @@ def value_at(row: Row, key: str) -> Any:
 
 
 def is_met(asked: dict[str, Any], row: Row) -> bool:
-    """A filter read slowly. In a column of floats a number counts as the float that it is."""
+    """Evaluate a filter slowly. In a column of floats, numbers are compared as floats."""
     if asked["type"] in ("and", "or"):
         return (all if asked["type"] == "and" else any)(is_met(inner, row) for inner in asked["filters"])
     held = value_at(row, asked["key"])
@@ -132,7 +132,7 @@ def filters(tmp_path_factory: pytest.TempPathFactory) -> MetadataFilter:
 
 
 def found_by(filters: MetadataFilter, asked: dict[str, Any]) -> list[int]:
-    """The numbers of the documents, by way of JSON as a request's filter."""
+    """Return the numbers of the matching documents of a filter that passes through JSON."""
     parsed = FILTERS.validate_json(json.dumps(asked))
     found: list[int] = filters.documents(condition_of(parsed, filters._documents.schema)).tolist()
     return found
@@ -172,7 +172,7 @@ DATED: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def dated(tmp_path_factory: pytest.TempPathFactory) -> MetadataFilter:
-    """One document with a value of each of the rarer kinds, and one without."""
+    """One document with a value of every rare type, and one without."""
     return open_filters(tmp_path_factory.mktemp("dated"), [[Document("a", "t", metadata=DATED), Document("b", "t")]])
 
 
@@ -220,13 +220,13 @@ def test_attributes_are_what_filters_take(dated: MetadataFilter) -> None:
 @pytest.mark.parametrize(
     ("sign", "key", "value", "message"),
     [
-        ("eq", "select", True, '"select" holds numbers; expected a number, found true or false.'),
-        ("eq", "select", "1", '"select" holds numbers; expected a number, found text.'),
-        ("in", "ok", [True, 1], '"ok" holds true or false; expected true or false, found a number.'),
-        ("eq", "lang", 1, '"lang" holds text; expected text, found a number.'),
-        ("gt", "ok", True, '"ok" holds true or false, which have no order'),
-        ("gt", "tags", "a", '"tags" holds lists, which have no order'),
-        ("eq", "author", "x", '"author" holds objects, which filters do not compare'),
+        ("eq", "select", True, '"select" contains numbers; expected a number, found true or false.'),
+        ("eq", "select", "1", '"select" contains numbers; expected a number, found text.'),
+        ("in", "ok", [True, 1], '"ok" contains true or false; expected true or false, found a number.'),
+        ("eq", "lang", 1, '"lang" contains text; expected text, found a number.'),
+        ("gt", "ok", True, '"ok" contains true or false, which have no order'),
+        ("gt", "tags", "a", '"tags" contains lists, which have no order'),
+        ("eq", "author", "x", '"author" contains objects, which filters cannot compare'),
         ("eq", "lnag", "en", 'no document has an attribute "lnag"; did you mean "lang"?'),
         ("eq", "author.nmae", "en", 'no document has an attribute "author.nmae"'),
     ],
@@ -242,12 +242,12 @@ def test_a_filter_that_fits_nothing_is_a_mistake(
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("day", "yesterday", "expected a date as text: \"2020-12-31\", found text that is none: 'yesterday'."),
-        ("day", 20200101, '"day" holds dates; expected a date as text'),
+        ("day", "yesterday", "expected a date as text: \"2020-12-31\", found text that is invalid: 'yesterday'."),
+        ("day", 20200101, '"day" contains dates; expected a date as text'),
         ("moment", "0001-01-01T00:00:00+10:00", "expected a date with a time as text"),
         ("hour", "01:02:03+01:00", "expected a time as text"),
-        ("raw", "01", '"raw" holds bytes, which filters do not compare'),
-        ("days", "2020-01-01", '"days" holds lists of dates, which filters do not compare'),
+        ("raw", "01", '"raw" contains bytes, which filters cannot compare'),
+        ("days", "2020-01-01", '"days" contains lists of dates, which filters cannot compare'),
     ],
 )
 def test_values_of_rarer_kinds_are_checked(dated: MetadataFilter, key: str, value: Any, message: str) -> None:
@@ -264,7 +264,7 @@ def test_large_filters_are_taken_up_to_a_limit(filters: MetadataFilter) -> None:
         found_by(filters, {"type": "and", "filters": [one] * 65})
     ids = [f"d{number:02}" for number in range(1000)]
     assert found_by(filters, {"type": "in", "key": "id", "value": ids}) == list(range(40))
-    with pytest.raises(RequestError, match="written as SQL; expected at most"):
+    with pytest.raises(RequestError, match="characters as SQL; expected at most"):
         found_by(filters, {"type": "in", "key": "id", "value": ids * 4})
     deep = one
     for _ in range(9):
@@ -285,13 +285,13 @@ COMPARISON = {"type": "eq", "key": "select", "value": 1}
         ({"type": "or", "filters": Endless({"type": "eq"})}, "more than 64 comparisons"),
         ({"type": "or", "filters": [{"type": "and", "filters": Endless({})}]}, "more than 64 comparisons"),
         ({"type": "or", "filters": [{"type": "and", "filters": [COMPARISON] * 9}] * 9}, "more than 64 comparisons"),
-        ({"type": "or", "filters": [COMPARISON, *[{"type": "eq"}] * 60]}, '"eq" takes key and value, and there is no'),
-        (COMPARISON | {f"no{n}": n for n in range(300_000)}, '"eq" takes key and value, and no "no0"'),
-        ({"type": "in", "key": "select", "value": Endless(None)}, "holds 300,000 values; expected at most 6,666"),
+        ({"type": "or", "filters": [COMPARISON, *[{"type": "eq"}] * 60]}, '"eq" needs key and value, but'),
+        (COMPARISON | {f"no{n}": n for n in range(300_000)}, '"eq" needs key and value; "no0" is unknown'),
+        ({"type": "in", "key": "select", "value": Endless(None)}, "contains 300,000 values; expected at most 6,666"),
     ],
 )  # fmt: skip
 def test_filters_are_refused_at_the_first_fault(asked: dict[str, Any], message: str) -> None:
-    """Few of them are looked at, however many there are."""
+    """Only a few parts are checked, however many there are."""
     with pytest.raises(RequestError) as caught:
         FILTERS.validate_python(asked)
     assert message in str(caught.value)

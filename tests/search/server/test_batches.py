@@ -1,4 +1,4 @@
-"""A queue that takes all that waits as one batch: nobody waits for a timer, nobody gets another's result."""
+"""A queue that processes all waiting items as one batch, without a timer, and never mixes results."""
 
 import asyncio
 import threading
@@ -14,7 +14,7 @@ from tests.waiting import PATIENCE
 
 
 class Press:
-    """Work that notes its batches, and waits at each while it is held."""
+    """Work that records its batches, and blocks in each until released."""
 
     def __init__(self) -> None:
         self.batches: list[tuple[Hashable, list[int]]] = []
@@ -48,7 +48,7 @@ async def held(press: Press, batches: GreedyBatches[int, int]) -> "asyncio.Task[
     return task
 
 
-def test_what_waits_is_one_batch_and_a_lone_item_waits_for_nothing() -> None:
+def test_waiting_items_are_one_batch_and_a_single_item_starts_at_once() -> None:
     press = Press()
 
     async def ask() -> list[int]:
@@ -95,7 +95,7 @@ def test_a_batch_has_a_largest_size_and_an_item_that_is_larger_goes_alone() -> N
     assert [items for _, items in press.batches[1:]] == [[1, 3], [2], [4]]
 
 
-def test_who_leaves_frees_the_place_and_is_not_worked_for() -> None:
+def test_a_cancelled_item_leaves_the_queue_and_is_not_processed() -> None:
     press = Press()
 
     async def ask() -> None:
@@ -103,7 +103,7 @@ def test_who_leaves_frees_the_place_and_is_not_worked_for() -> None:
         leaver, stayer = (asyncio.create_task(batches.submit("a", item)) for item in (1, 2))
         await asyncio.sleep(0)
         leaver.cancel()
-        first.cancel()  # it is being worked on: its result is dropped
+        first.cancel()  # in progress: its result is dropped
         await asyncio.sleep(0)
         assert len(batches) == 1
         press.go.set()
@@ -135,7 +135,7 @@ def test_the_fault_of_one_item_is_not_that_of_the_others() -> None:
 
 
 def test_a_fault_of_the_key_is_worked_out_once_for_all() -> None:
-    """And not once for each item: 250 filters that are stopped after a second would take minutes."""
+    """Once, not per item: 250 filters that time out after a second would take minutes."""
     press = Press()
 
     async def ask() -> list[int | BaseException]:

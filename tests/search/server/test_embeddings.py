@@ -1,4 +1,4 @@
-"""Embeddings as OpenAI's clients ask for them: what comes is what the engine gives, or an error with the way out."""
+"""Embeddings in OpenAI's API: the engine's vectors, or an error with a fix."""
 
 import asyncio
 import base64
@@ -55,7 +55,7 @@ def client(url: str) -> Iterator[OpenAI]:
 
 
 def post(url: str, **fields: Any) -> httpx2.Response:
-    """The answer to a body, which may be one that the real client would not send."""
+    """Return the answer to any body, including those that the real client would not send."""
     return httpx2.post(f"{url}/embeddings", json={"model": "docs", "input": "bread"} | fields, timeout=PATIENCE)
 
 
@@ -75,7 +75,7 @@ def test_vectors_are_those_of_the_engine_bit_for_bit(
     expected = np.asarray(engine.embed(TEXTS, role))
     plain = client.embeddings.create(model=model, input=TEXTS, encoding_format="float")
     packed = client.embeddings.create(model=model, input=TEXTS, encoding_format="base64")
-    usual = client.embeddings.create(model=model, input=TEXTS)  # the client asks for base64 and reads it
+    usual = client.embeddings.create(model=model, input=TEXTS)  # the client requests and decodes base64
     assert [row.index for row in plain.data] == [0, 1, 2, 3]
     for answer in (plain, usual):
         assert np.array_equal(np.array([row.embedding for row in answer.data]), expected)  # as float64
@@ -124,7 +124,7 @@ def test_thousands_of_texts_come_in_order(client: OpenAI, engine: SearchEngine) 
 
 @pytest.mark.parametrize("form", ["float", "base64"])
 def test_an_answer_in_pieces_is_the_answer_at_once(url: str, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    texts = [f"bread {number}" for number in range(16)]  # one batch: the encoder rounds the same
+    texts = [f"bread {number}" for number in range(16)]  # one batch, so the encoder rounds the same
     whole = post(url, input=texts, encoding_format=form)
     assert "content-length" in whole.headers
     monkeypatch.setattr(embeddings, "_PIECE_BYTES", 100)
@@ -146,10 +146,10 @@ def test_numbers_are_read_as_the_float32_that_they_were(rows: list[list[float]])
     assert b"".join(base64.b64decode(row["embedding"]) for row in packed) == vectors.tobytes()
 
 
-# --- what is told beside
+# --- notes on texts
 
 
-def test_usage_counts_what_was_read_and_cuts_are_told(client: OpenAI, engine: SearchEngine, url: str) -> None:
+def test_usage_counts_what_was_read_and_truncation_is_reported(client: OpenAI, engine: SearchEngine, url: str) -> None:
     log = EncodeStats()
     engine.embed([*TEXTS, LONG], "document", log)
     answer = client.embeddings.create(model="docs", input=[*TEXTS, LONG])
@@ -171,7 +171,7 @@ def test_models_say_their_role(client: OpenAI, engine: SearchEngine) -> None:
     for name, model in models.items():
         assert (model["dimensions"], model["max_length"]) == (engine.index.transform.dim, 32)
         assert client.models.retrieve(name).to_dict() == model
-    with pytest.raises(openai.NotFoundError, match='no model "other"'):
+    with pytest.raises(openai.NotFoundError, match='unknown model "other"'):
         client.models.retrieve("other")
 
 
@@ -193,22 +193,22 @@ def test_the_role_can_be_said_in_the_words_of_other_apis(
         assert np.array_equal(np.array([row.embedding]), np.asarray(engine.embed(["bread"], role)))
 
 
-# --- what is refused
+# --- refused requests
 
 
 def test_a_role_that_contradicts_the_model_is_refused(url: str) -> None:
     status, message = fault(post(url, model="docs/query", input_type="passage"))
     assert status == 400
-    assert message.startswith('input_type is "passage", but the model "docs/query" is for texts of the other role')
+    assert message.startswith('input_type is "passage", but the model "docs/query" is for the other role')
     assert fault(post(url, model="docs/document", input_type="query"))[0] == 400
     assert fault(post(url, input_type="clustering"))[0] == 422
 
 
-def test_a_model_that_is_not_there_is_told_with_those_that_are(client: OpenAI) -> None:
+def test_an_unknown_model_raises_an_error_with_the_known_models(client: OpenAI) -> None:
     for model in ("text-embedding-3-small", "docs/", "docs/query/x", "/etc/passwd"):
         with pytest.raises(openai.NotFoundError) as caught:
             client.embeddings.create(model=model, input="bread")
-        assert f'there is no model "{model}"; there are "docs", "docs/query", "docs/document".' in str(caught.value)
+        assert f'unknown model "{model}"; expected one of "docs", "docs/query", "docs/document".' in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_a_model_that_is_not_there_is_told_with_those_that_are(client: OpenAI) -
         (["bread", [4]], "input.1", "check_embedding_ctx_length=False"),
     ],
 )
-def test_what_is_no_text_is_refused_with_its_place(url: str, given: Any, place: str, message: str) -> None:
+def test_other_values_than_text_are_refused_with_their_place(url: str, given: Any, place: str, message: str) -> None:
     answer = post(url, input=given)
     assert answer.status_code == 400
     error = answer.json()["error"]
@@ -243,7 +243,7 @@ def test_half_a_surrogate_pair_is_refused(url: str) -> None:
     answer = httpx2.post(
         f"{url}/embeddings", content=body, headers={"Content-Type": "application/json"}, timeout=PATIENCE
     )
-    assert fault(answer) == (400, "input.1: holds half a surrogate pair, which is no text.")
+    assert fault(answer) == (400, "input.1: contains half a surrogate pair, which is not valid text.")
 
 
 def test_tokens_are_refused_as_the_client_sends_them(client: OpenAI) -> None:
@@ -270,13 +270,13 @@ def test_more_vectors_than_one_answer_holds_are_refused(folder: Path, serve: Ser
     url = serve(folder, "docs", limits=ServerLimits(answer_bytes=10_000))
     status, message = fault(post(f"{url}/v1", input=["a"] * 1000))
     assert status == 400
-    assert message.startswith("input: 1,000 texts; their vectors")
+    assert message.startswith("input: 1,000 texts; an answer has at most")
 
 
 @pytest.mark.parametrize(
     ("one", "place", "message"),
     [(None, "input.1", "is of type NoneType"), (True, "input.1", "is of type bool"), (7, "input.1", "tokens"),
-     (" ", "input.1", "is blank"), ("bread", "input", "300,001 texts; their vectors of 8 numbers are too much")],
+     (" ", "input.1", "is blank"), ("bread", "input", "300,001 texts; an answer has at most")],
 )  # fmt: skip
 def test_many_that_are_no_texts_are_one_error(
     folder: Path, url: str, serve: Serve, one: Any, place: str, message: str
@@ -284,23 +284,23 @@ def test_many_that_are_no_texts_are_one_error(
     if one == "bread":
         url = serve(folder, "docs", limits=ServerLimits(answer_bytes=1 << 20)) + "/v1"
     given = ["bread"] + [one] * 300_000
-    assert EmbeddingRequest.model_validate({"model": "docs", "input": given}).input is given  # pydantic looks at none
+    assert EmbeddingRequest.model_validate({"model": "docs", "input": given}).input is given  # pydantic checks none
     error = post(url, input=given).json()["error"]
     assert (error["param"], error["message"].startswith(f"{place}: ")) == (place, True)
     assert message in error["message"]
 
 
-# --- how much there may be at once
+# --- memory limits
 
 
 class LeftError(Exception):
-    """The client has gone."""
+    """The client has left."""
 
 
 async def ask(
     served: ServedIndex, texts: list[str], after: int | None = None, stuck: asyncio.Event | None = None
 ) -> tuple[int, dict[str, str]]:
-    """Status and headers. The client leaves at the message `after`; with `stuck` it reads no vectors, and says so."""
+    """Return status and headers. The client leaves at the message `after`; with `stuck` it reads no vectors."""
     body = json.dumps({"model": "docs", "input": texts}).encode()
     bodies = iter([{"type": "http.request", "body": body, "more_body": False}])
     sent: list[Any] = []
@@ -329,7 +329,7 @@ async def ask(
 
 @contextlib.asynccontextmanager
 async def with_room_for_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ServedIndex]:
-    """A server with room for the vectors of one request of 16 texts, which are sent in pieces."""
+    """A server with memory for the vectors of one request of 16 texts, sent in pieces."""
     engine = SearchEngine(folder)
     monkeypatch.setattr(embeddings, "_PIECE_BYTES", 100)
     limits = ServerLimits(answering_bytes=16 * 4 * engine.index.transform.dim)
@@ -363,7 +363,7 @@ def test_vectors_of_all_answers_under_way_have_so_much_room(folder: Path, monkey
 
 @pytest.mark.parametrize("after", [0, 1, 3])
 def test_a_client_that_leaves_gives_the_room_back(folder: Path, monkeypatch: pytest.MonkeyPatch, after: int) -> None:
-    """At 0 nothing of the answer was sent, nor begun to be written."""
+    """At 0, neither sending nor writing of the answer has begun."""
 
     async def run() -> None:
         async with with_room_for_one(folder, monkeypatch) as served:
@@ -402,4 +402,4 @@ def test_vectors_that_came_with_the_corpus_have_no_models(serve: Serve, tmp_path
     for answer in (post(url), httpx2.get(f"{url}/models/docs", timeout=PATIENCE), search):
         status, message = fault(answer)
         assert status == 400
-        assert message.startswith('The vectors of "docs" came with its corpus: there is no model here')
+        assert message.startswith('The vectors of "docs" came with its corpus, so there is no model')

@@ -1,4 +1,4 @@
-"""What stands before all routes: who may ask, what is read of whom, and what becomes of those who leave."""
+"""Checks before all routes: access, limits of bodies, and disconnects."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ LOCAL = {"host": "127.0.0.1:8080"}
 
 
 class Application:
-    """Answers with the body it was given; waits for `go` first, and notes what became of it."""
+    """An application that waits for `go`, answers with its body, and records how it ended."""
 
     def __init__(self) -> None:
         self.bodies, self.cancelled, self.go = list[bytes](), 0, asyncio.Event()
@@ -41,7 +41,7 @@ class Application:
 
 
 class Client:
-    """Sends a request piece by piece, and keeps the answer."""
+    """A client that sends a request piece by piece, and records the answer."""
 
     def __init__(self, path: str, headers: dict[str, str] | None = None, method: str = "POST") -> None:
         self.aborted = False
@@ -93,7 +93,7 @@ def guarded(
     settings: ServerSettings | None = None,
     **limits: Any,
 ) -> ServerMetrics:
-    """Run `use` with a guard; what it counted."""
+    """Run `use` with a guard, and return its metrics."""
     metrics = ServerMetrics()
 
     async def run() -> None:
@@ -107,7 +107,7 @@ def guarded(
 
 
 def asked(clients: Iterable[Client], settings: ServerSettings | None = None, **limits: Any) -> list[int]:
-    """The statuses that clients get who send "{}"."""
+    """Return the statuses for clients that send "{}"."""
     given = list(clients)
 
     async def use(guard: Guard, app: Application) -> None:
@@ -171,7 +171,7 @@ def closed(tmp_path: Path) -> ServerSettings:
     ],
 )
 def test_pages_of_other_sites_may_not_ask_an_open_server(headers: dict[str, str], status: int) -> None:
-    """By whatever name they made the browser come (DNS rebinding), on every route: also on those open to all."""
+    """Under any host name (DNS rebinding), on every route, including those without keys."""
     paths = ["/v1/search", "/healthz", "/assets/app.js", "/mcp", "/metrics"]
     assert set(asked(Client(path, headers) for path in paths)) == {status}
 
@@ -196,7 +196,7 @@ def test_keys_open_what_they_are_for(name: str, closed: ServerSettings) -> None:
     assert {status(path, "") for path in ("/healthz", "/", "/assets/app.js")} == {200}
 
 
-def test_without_a_key_nothing_is_read_and_nothing_told(closed: ServerSettings) -> None:
+def test_without_a_key_no_body_is_read_and_nothing_revealed(closed: ServerSettings) -> None:
     client = Client("/v1/search", {"host": "any.example"}).send(b"x" * 100)
 
     async def use(guard: Guard, app: Application) -> None:
@@ -206,18 +206,18 @@ def test_without_a_key_nothing_is_read_and_nothing_told(closed: ServerSettings) 
     guarded(use, closed)
     assert (client.status, client.read) == (401, 0)
     assert client.headers["www-authenticate"] == "Bearer"
-    assert client.message == "No key, or a wrong one. Send it as: Authorization: Bearer KEY"
+    assert client.message == "The key is missing or wrong. Send it as: Authorization: Bearer KEY"
 
 
 def test_of_several_keys_none_counts(closed: ServerSettings, tmp_path: Path) -> None:
-    """Proxies in front may look at another one of them."""
+    """A proxy in front may check another of the keys."""
     for name in ("authorization", "x-api-key"):
         value = f"Bearer {READ_KEY}" if name == "authorization" else READ_KEY
         for second in (value, "another"):
             client = Client("/v1/search", {"host": "any.example", name: value})
             client.scope["headers"].append((name.encode(), second.encode()))  # type: ignore[attr-defined]
             assert asked([client], closed) == [401]
-            assert client.message == "More than one key. Send one alone, as: Authorization: Bearer KEY"
+            assert client.message == "More than one key. Send one, as: Authorization: Bearer KEY"
     both = {"host": "any.example", "authorization": f"Bearer {READ_KEY}", "x-api-key": "another"}
     assert asked([Client("/v1/search", both)], closed) == [200]
 
@@ -236,7 +236,7 @@ def test_a_fault_of_the_application_is_answered_and_counted() -> None:
         await guard(client.scope, client.receive, client.answer)
 
     metrics = guarded(use)
-    assert (client.status, client.message) == (500, "The server failed at this request; its log says where.")
+    assert (client.status, client.message) == (500, "The server failed at this request; see its log.")
     assert b'isotrope_requests_total{route="none",status="500"} 1.0' in metrics.text()
 
 
@@ -270,7 +270,7 @@ def test_a_body_is_counted_as_it_arrives() -> None:
 
 
 def test_a_body_that_was_refused_is_read_on_a_little() -> None:
-    """A client that is cut off while it sends never sees the answer."""
+    """A client whose connection closes while it sends never sees the answer."""
     short = Client("/v1/search", LOCAL | {"content-length": "30"})
     long = Client("/v1/search", LOCAL | {"content-length": "300"})
 
@@ -311,7 +311,7 @@ def test_a_body_must_arrive_in_time() -> None:
     assert client.status == 408
 
 
-def test_who_leaves_is_not_worked_for() -> None:
+def test_requests_of_clients_that_left_are_cancelled() -> None:
     client = Client("/v1/search").send(b"{}")
 
     async def use(guard: Guard, app: Application) -> None:
@@ -328,7 +328,7 @@ def test_who_leaves_is_not_worked_for() -> None:
     assert b'isotrope_requests_total{route="none",status="499"} 1.0' in metrics.text()
 
 
-def test_a_request_that_is_open_when_the_server_has_waited_long_enough_is_told_so() -> None:
+def test_a_request_that_is_open_when_the_server_stops_gets_an_error() -> None:
     client = Client("/v1/search").send(b"{}")
 
     async def use(guard: Guard, app: Application) -> None:
@@ -339,10 +339,10 @@ def test_a_request_that_is_open_when_the_server_has_waited_long_enough_is_told_s
         await task
 
     guarded(use)
-    assert (client.status, client.message) == (503, "The server stopped before this was answered.")
+    assert (client.status, client.message) == (503, "The server stopped before it answered this request.")
 
 
-def test_who_does_not_read_the_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_does_not_read_is_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("search.server.http.guard._AFTER", 0.01)
     client = Client("/v1/search").send(b"{}")
 

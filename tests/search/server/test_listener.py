@@ -1,4 +1,4 @@
-"""The server on a real socket: what it does with clients that are slow, silent or endless, and how it ends."""
+"""The server on a real socket: slow, silent and endless clients, and shutdown."""
 
 import contextlib
 import http.client
@@ -28,7 +28,7 @@ from tests.search.cli.test_cli import isotrope
 from tests.servers import READ_KEY, ROOT, LiveServer, keys, live_server, server_process
 from tests.waiting import PATIENCE, wait_until
 
-TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}"  # as the log begins each line
+TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}"  # start of a line of the log
 QUESTION = b'{"query": "whales"}'
 HEAD = b"POST /v1/search HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
 ENDLESS = {
@@ -48,7 +48,7 @@ def connection(server: LiveServer) -> Iterator[socket.socket]:
 
 
 def status_of_answer(taken: socket.socket) -> int:
-    """Its status, once all of it has come."""
+    """Return the status, once the whole answer has arrived."""
     answer = http.client.HTTPResponse(taken)
     answer.begin()
     answer.read()
@@ -56,7 +56,7 @@ def status_of_answer(taken: socket.socket) -> int:
 
 
 def until_closed(taken: socket.socket) -> bytes:
-    """All that still comes."""
+    """Return the rest of the bytes."""
     received = b""
     with contextlib.suppress(ConnectionError):
         while piece := taken.recv(1 << 16):
@@ -92,8 +92,8 @@ def test_a_request_in_pieces_is_a_request(served_folder: Path, monkeypatch: pyte
         assert until_closed(taken).startswith(b"HTTP/1.1 200")
 
 
-def test_who_is_silent_is_cut_off(served_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the first request, and at the next one of a connection."""
+def test_silent_clients_are_aborted(served_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the first request, and at later requests of a connection."""
     monkeypatch.setattr(connection_module, "_SILENCE", 0.2)
     with live_server(served_folder) as server:
         for said in (b"", b"GET /heal", b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\nGET /hea"):
@@ -105,7 +105,7 @@ def test_who_is_silent_is_cut_off(served_folder: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("what", list(ENDLESS))
-def test_what_has_no_end_is_cut_off(what: str, served_folder: Path) -> None:
+def test_endless_input_is_aborted(what: str, served_folder: Path) -> None:
     with live_server(served_folder, body_bytes=100_000) as server:
         with connection(server) as taken:
             taken.sendall(ENDLESS[what])
@@ -125,7 +125,7 @@ def test_more_connections_than_there_may_be_are_closed(served_folder: Path) -> N
         held[0].close()
         wait_until(lambda: len(server.connections) == 2)
         cut = [Mock(transport=Mock(is_closing=lambda: True)) for _ in range(9)]
-        server.connections.update(cut)  # a loop may accept many before it lets go of those that were cut
+        server.connections.update(cut)  # the loop may accept many before it forgets aborted ones
         assert server.client.get("/healthz").status_code == 200
         server.connections.difference_update(cut)
 
@@ -138,12 +138,12 @@ def test_a_server_on_all_addresses_tells_one_that_can_be_opened(served_folder: P
 
 
 def has_answered(server: LiveServer, number: int) -> bool:
-    """Whether so many connections wait for another request. A client sees an answer a little earlier."""
+    """Return whether `number` connections are idle; clients see their answers a little earlier."""
     return sum(one.is_idle for one in server.connections if isinstance(one, connection_module.Connection)) == number
 
 
 def test_a_new_client_takes_the_place_of_one_that_has_had_its_answer(served_folder: Path) -> None:
-    """The one that asked for nothing for longest; who has not asked yet keeps the place."""
+    """The longest idle connection; a connection before its first request stays."""
     asked = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
     with live_server(served_folder, connections=3) as server, contextlib.ExitStack() as stack:
         first, second, silent = (stack.enter_context(connection(server)) for _ in range(3))
@@ -172,7 +172,7 @@ def test_half_closed_and_broken_connections_do_no_harm(served_folder: Path) -> N
         assert server.served.service.pending == 0
 
 
-def test_who_does_not_read_is_cut_off(
+def test_clients_that_do_not_read_are_aborted(
     tiny_config: BuildConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended, lost = threading.Event(), connection_module.Connection.connection_lost
@@ -190,8 +190,8 @@ def test_who_does_not_read_is_cut_off(
             taken.sendall(post(QUESTION))
             assert ended.wait(PATIENCE)
             assert len(until_closed(taken)) < 12_000_000
-        monkeypatch.setattr(connection_module, "_READER_PAUSE", 3600.0)  # it is the test that has the server look
-        with connection(server) as taken:  # slowly, but it reads
+        monkeypatch.setattr(connection_module, "_READER_PAUSE", 3600.0)  # the test triggers the check
+        with connection(server) as taken:  # it reads slowly
             taken.sendall(post(QUESTION))
             wait_until(lambda: any(one._reader for one in server.connections))
             (reader,) = server.connections
@@ -209,7 +209,9 @@ def test_a_port_that_is_taken_is_an_error(served_folder: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         settings = ServerSettings("tests", port=port)
-        with pytest.raises(ConfigError, match=r"listened on: Address already in use\. Name another --port \(0"):
+        with pytest.raises(
+            ConfigError, match=r"cannot listen on this address: Address already in use\. Choose another --port \(0"
+        ):
             Listener(serve_engine(SearchEngine(served_folder), settings), settings)
 
 
@@ -222,7 +224,7 @@ def test_a_blank_line_after_an_answer_keeps_no_place(served_folder: Path, monkey
         assert until_closed(taken) == b""
 
 
-def test_a_body_that_is_too_long_is_told_so_also_to_who_reads_no_answer_while_sending(
+def test_a_client_that_reads_after_sending_sees_that_its_body_is_too_long(
     served_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("search.server.http.guard._DRAIN_SECONDS", 30)
@@ -236,7 +238,7 @@ def test_a_body_that_is_too_long_is_told_so_also_to_who_reads_no_answer_while_se
 def test_a_second_interrupt_cuts_open_requests_off(
     served_folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Without a word of theirs in the log, and without saying that they were answered."""
+    """The log contains nothing that they sent, and no answer."""
     begun, go, ready, cut = threading.Event(), threading.Event(), threading.Event(), list[int]()
     engine, settings = SearchEngine(served_folder), ServerSettings("tests", port=0)
     served = serve_engine(engine, settings)
@@ -292,8 +294,8 @@ note("two")
     assert "INFO two" in done.stderr
 
 
-def test_who_reads_the_log_may_leave(served_folder: Path) -> None:
-    """A remark that nobody reads changes neither what the server does nor its exit code."""
+def test_the_reader_of_the_log_may_leave(served_folder: Path) -> None:
+    """A closed log changes neither the answers nor the exit code."""
     said = "from search.cli.serve import log_to_stderr, note; import os; log_to_stderr()\n"
     said += "read, write = os.pipe(); os.dup2(write, 2); os.close(read)\n"
     said += "os.close(write); note('one'); note('two'); print('done')"
@@ -336,7 +338,7 @@ def test_a_server_follows_its_index_and_says_so(served_folder: Path, tmp_path: P
         assert hits[0]["id"] == "new"
         server.process.terminate()
         _, err = server.process.communicate(timeout=PATIENCE)
-    assert re.search(rf"^{TIME} INFO generation 2 is served, after 1$", err, re.MULTILINE)
+    assert re.search(rf"^{TIME} INFO generation 2 replaces 1$", err, re.MULTILINE)
     assert re.search(rf'^{TIME} INFO 127\.0\.0\.1:\d+ - "POST /v1/search HTTP/1\.1" 200$', err, re.MULTILINE)
     assert f"chmod 600 {key_file}" in err
 
@@ -344,19 +346,19 @@ def test_a_server_follows_its_index_and_says_so(served_folder: Path, tmp_path: P
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--host", "0.0.0.0"], "give --api-key-file"),  # noqa: S104
-        (["--host", "no such host", "--api-key-file", "keys"], "cannot be listened on"),
+        (["--host", "0.0.0.0"], "Give --api-key-file"),  # noqa: S104
+        (["--host", "no such host", "--api-key-file", "keys"], "cannot listen on this address"),
         (["--api-key-file", "missing"], "missing: the keys cannot be read"),
-        (["--admin-key-file", "keys", "--api-key-file", "keys"], "give each its own"),
+        (["--admin-key-file", "keys", "--api-key-file", "keys"], "expected different keys"),
         (["--port", "70000"], "port is 70000"),
-        (["--max-pending", "0"], "pending is 0; expected more than 0"),
-        (["--deadline", "inf"], "deadline is inf; expected more than 0, and a finite number"),
+        (["--max-pending", "0"], "pending is 0; expected a finite number above 0"),
+        (["--deadline", "inf"], "deadline is inf; expected a finite number above 0"),
         (["--recall", "2"], "recall is 2"),
         (["--name", "a/query"], 'name is "a/query"'),
         (["--name", ""], 'name is ""'),
     ],
 )
-def test_what_cannot_be_served_is_said_before(
+def test_invalid_settings_are_refused_at_the_start(
     options: list[str], message: str, served_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -367,7 +369,7 @@ def test_what_cannot_be_served_is_said_before(
     assert "Traceback" not in done.stderr
 
 
-def test_what_is_no_index_is_not_served(tmp_path: Path) -> None:
+def test_other_folders_are_not_served(tmp_path: Path) -> None:
     done = isotrope("serve", str(tmp_path))
     assert done.returncode == 1
     assert "Traceback" not in done.stderr

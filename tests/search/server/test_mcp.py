@@ -1,4 +1,4 @@
-"""The tools for agents: what they answer to the SDK's own client, and how mistakes and hostile texts are told."""
+"""The tools for agents, called by the SDK's client: answers, errors, and hostile texts."""
 
 import asyncio
 import contextlib
@@ -61,7 +61,7 @@ def test_every_tool_answers_in_both_revisions_of_the_protocol(library: Path, mod
 
 
 def test_search_and_fetch_take_one_text_each(library: Path) -> None:
-    """As ChatGPT's connectors ask."""
+    """The calls of ChatGPT's connectors."""
 
     async def use(client: Client, _: SearchService) -> None:
         tools = {tool.name: tool.input_schema for tool in (await client.list_tools()).tools}
@@ -103,21 +103,21 @@ def test_a_search_gives_what_the_engine_does(library: Path) -> None:
     with_client(library, use)
 
 
-def test_a_mistake_is_told_with_the_way_out(library: Path) -> None:
+def test_errors_contain_a_fix(library: Path) -> None:
     async def use(client: Client, _: SearchService) -> None:
         for arguments, told in (
             ({"query": "bread", "where": "yaer > 3"}, "did you mean year?"),
             ({"query": "bread", "where": "year >"}, "filter [year >]"),
             ({"query": "bread", "group_by": "langg"}, 'did you mean "lang"'),
             ({"query": "bread", "k": 51}, "k: Input should be less than or equal to 50"),
-            ({"query": "bread", "like": "bread"}, 'expected "query" or "like": one of the two'),
-            ({}, 'expected "query" or "like": one of the two'),
+            ({"query": "bread", "like": "bread"}, 'expected either "query" or "like"'),
+            ({}, 'expected either "query" or "like"'),
             ({"query": "  "}, "query: is blank"),
             (
                 {"query": "bread", "filter": "x"},
-                'there is no argument "filter"; expected query, like, k, where, group_by',
+                'unknown argument "filter"; expected query, like, k, where, group_by',
             ),
-            ({"like": "bred"}, 'library: holds no document with id "bred" (did you mean "bread"?)'),
+            ({"like": "bred"}, 'library: contains no document with id "bred" (did you mean "bread"?)'),
             ({"like": "bread", "hybrid": True}, "hybrid"),
             ({"query": "bread", "fold": 2}, "fold: Input should be less than or equal to 1"),
             ({"query": "bread", "fold": 0.49}, "fold: Input should be greater than or equal to 0.5"),
@@ -136,7 +136,7 @@ def test_a_mistake_is_told_with_the_way_out(library: Path) -> None:
     with_client(library, use)
 
 
-def test_what_was_given_is_not_repeated_at_length(library: Path) -> None:
+def test_errors_do_not_repeat_long_input(library: Path) -> None:
     long = "b" * 2_000_000
 
     async def use(client: Client, _: SearchService) -> None:
@@ -148,7 +148,7 @@ def test_what_was_given_is_not_repeated_at_length(library: Path) -> None:
             ({"query": "bread", "where": "b" * 20_000}, "no column"),
             ({"query": "bread", "where": f"lang = '{long[:19_000]}' + 1"}, "filter ["),
             ({"query": long}, "expected at most 100,000"),
-            ({"query": "bread", long: 1}, 'there is no argument "bbb'),
+            ({"query": "bread", long: 1}, 'unknown argument "bbb'),
         ):
             said = await refusal(client, "search_documents", **arguments)
             assert told in said
@@ -164,12 +164,12 @@ def test_what_was_given_is_not_repeated_at_length(library: Path) -> None:
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
 def test_the_first_unknown_argument_is_the_only_one_that_is_looked_at(tool: Tool[Any]) -> None:
     given = {f"no{number}": number for number in range(300_000)}
-    with pytest.raises(ValidationError, match='there is no argument "no0"') as caught:
+    with pytest.raises(ValidationError, match='unknown argument "no0"') as caught:
         tool.arguments.model_validate(given)
     assert caught.value.error_count() == 1
 
 
-def test_a_fault_of_the_server_is_told_to_its_log(
+def test_a_fault_of_the_server_is_logged(
     library: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def use(client: Client, service: SearchService) -> None:
@@ -177,7 +177,7 @@ def test_a_fault_of_the_server_is_told_to_its_log(
             raise ZeroDivisionError("a secret of the machine")
 
         monkeypatch.setattr(service.generations.current.engine, "document", broken)
-        assert await refusal(client, "fetch", id="bread") == "The server failed at this call; its log says where."
+        assert await refusal(client, "fetch", id="bread") == "The server failed at this call; see its log."
 
     with_client(library, use)
     assert "a secret of the machine" in caplog.text
@@ -188,7 +188,7 @@ def test_a_busy_and_a_slow_server_say_so(library: Path) -> None:
         slow = Slow(service)
         held = await slow.held(client.call_tool("search", {"query": "bread"}))
         assert "try again in" in await refusal(client, "search", query="whales")
-        assert "which is the limit here" in text_of(await held)
+        assert "the limit of this server" in text_of(await held)
         slow.go.set()
 
     with_client(library, use, pending=1, deadline=1)
@@ -213,7 +213,7 @@ def test_a_document_has_its_own_address_or_one_of_the_index(library: Path) -> No
         results = (await call(client, "search", query="whales"))["results"]
         assert {result["id"]: result["url"] for result in results} == {
             "sea/1 ü": "https://example.org/whales",
-            "bread": "isotrope:///bread",  # no address that a browser should open
+            "bread": "isotrope:///bread",  # not an address for browsers
             "bridge": "isotrope:///bridge",
             "hostile": "isotrope:///hostile",
             "long": "isotrope:///long",
@@ -222,7 +222,7 @@ def test_a_document_has_its_own_address_or_one_of_the_index(library: Path) -> No
     with_client(library, use)
 
 
-def test_what_stands_in_a_document_is_data_and_marked_as_such(library: Path) -> None:
+def test_text_of_documents_is_marked_as_data(library: Path) -> None:
     async def use(client: Client, service: SearchService) -> None:
         document = await call(client, "fetch", id="hostile")
         assert (document["title"], document["text"]) == (HOSTILE, HOSTILE)
@@ -233,7 +233,7 @@ def test_what_stands_in_a_document_is_data_and_marked_as_such(library: Path) -> 
         for tool in (await client.list_tools()).tools:
             assert tool.description is not None
             assert tool.description.endswith(NOTE)
-            assert "delete_everything" not in tool.description  # nor as a value of a column
+            assert "delete_everything" not in tool.description  # not even as a value of a column
 
     with_client(library, use)
 
@@ -272,7 +272,7 @@ def test_a_hit_shows_the_window_that_it_was_found_by(tmp_path: Path, tiny_config
 def test_the_description_names_the_columns_so_that_filters_can_be_written(library: Path) -> None:
     async def use(client: Client, _: SearchService) -> None:
         tools = {tool.name: tool.description or "" for tool in (await client.list_tools()).tools}
-        assert all('The index "library" holds 5 documents.' in text for text in tools.values())
+        assert all('The index "library" contains 5 documents.' in text for text in tools.values())
         lines = tools["search_documents"].splitlines()
         assert "- year: numbers, 1000, 1883, 1970, 2020, 2021" in lines
         assert "- lang: text, 'en', 'it''s' and others" in lines
@@ -300,7 +300,7 @@ def test_a_description_is_of_one_generation(tmp_path: Path) -> None:
 
         service.facets = before_a_change  # type: ignore[method-assign, assignment]
         tools = {tool.name: tool.description or "" for tool in (await client.list_tools()).tools}
-        assert "holds 6 documents" in tools["search_documents"]
+        assert "contains 6 documents" in tools["search_documents"]
         assert "- colour: text, 'red'" in tools["search_documents"]
         assert asked[:2] == [1, 2]
 
@@ -311,9 +311,9 @@ def test_a_description_shows_only_short_names_and_values() -> None:
     many = [ColumnFacet(f"c{n}", f"c{n}", "numbers", 3, least=n, most=n + 1) for n in range(60)]
     lines = columns_in_words([ColumnFacet("x" * 50, "x" * 50, "text", 1), *many]).splitlines()
     assert lines[1] == "- c0: numbers, 0 to 1"
-    assert lines[-1] == f"- and 21 more, which {INFO} lists"
+    assert lines[-1] == f"- and 21 more, listed in {INFO}"
     values = (("a\nb", 3), ("y" * 50, 2), ("z", 1))
     assert columns_in_words([ColumnFacet("t", "t", "lists", 3, "text", 3, values)]).endswith(
         "- t: lists of text, 'a\\nb', 'z' and others"
     )
-    assert columns_in_words([]) == "It has no metadata columns."
+    assert columns_in_words([]) == "The index has no metadata columns."

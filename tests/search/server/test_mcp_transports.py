@@ -1,4 +1,4 @@
-"""The index for agents over HTTP and over standard streams: who is answered, what is left behind, what ends it."""
+"""Agents over HTTP and over standard streams: access, clean-up, and the end."""
 
 import asyncio
 import contextlib
@@ -77,7 +77,7 @@ def test_a_caller_that_leaves_gives_its_place_back(library: Path, mode: str) -> 
         slow.go.set()
 
 
-def test_who_may_not_ask_is_refused_at_mcp_too(library: Path, tmp_path: Path) -> None:
+def test_mcp_checks_keys_too(library: Path, tmp_path: Path) -> None:
     with live_server(library) as server:
         for headers in (
             {"host": "evil.example"},
@@ -96,7 +96,7 @@ def test_who_may_not_ask_is_refused_at_mcp_too(library: Path, tmp_path: Path) ->
         for headers in ({}, {"authorization": "Bearer wrong"}, {"x-api-key": READ_KEY[:-1]}):
             refused = server.client.post("/mcp", json=PING, headers=POST | headers)
             assert (refused.status_code, refused.headers["www-authenticate"]) == (401, "Bearer")
-        named = POST | {"host": "search.example.org", "x-api-key": READ_KEY}  # a key is asked for, whatever the name
+        named = POST | {"host": "search.example.org", "x-api-key": READ_KEY}  # any host name needs a key
         assert server.client.post("/mcp", json=PING, headers=named).json()["result"] == {}
 
 
@@ -209,7 +209,7 @@ main()
 
 
 def test_standard_output_holds_protocol_lines_alone(library: Path) -> None:
-    """Whatever the index, a library or a child process prints; and the end of the input ends the process."""
+    """Output of the index, libraries or child processes changes nothing; the end of the input ends the process."""
     messages: list[dict[str, Any]] = [
         {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
             "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}},
@@ -242,7 +242,7 @@ def test_standard_output_holds_protocol_lines_alone(library: Path) -> None:
 
 @pytest.mark.check
 def test_a_line_that_is_no_message_is_answered(library: Path) -> None:
-    """By an error without an id, since there is none that can be read; and the next one is answered as ever."""
+    """The error has no id, because none can be read; the next message is answered as usual."""
     halves = json.dumps(PING | {"params": {"half": "\ud800"}})
     lines = ["no JSON", halves, "[]", '{"a": 1}', "[" * 10_000, json.dumps(PING), halves, json.dumps(PING | {"id": 2})]
     process = subprocess.Popen(
@@ -291,7 +291,9 @@ def test_ctrl_c_ends_a_server_that_waits(library: Path) -> None:
     process.communicate()
 
 
-def test_what_cannot_be_served_is_told(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_cannot_start_prints_an_error(
+    library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     done = isotrope("mcp", tmp_path / "nowhere")
     assert (done.returncode, done.stdout) == (1, "")
     assert "nowhere" in done.stderr

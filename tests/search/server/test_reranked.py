@@ -1,4 +1,4 @@
-"""A server reranks as the recipe of its index says, unless a request asks for less."""
+"""A server reranks as the index's recipe says, unless a request sets a lower depth."""
 
 import asyncio
 import json
@@ -67,7 +67,7 @@ def test_a_request_may_ask_for_so_much_and_no_more(server: LiveServer) -> None:
     assert "expected at most 8" in body["error"]["message"]
     status, body = posted(server, "/v1/search", {"query": ["whales"] * 4})  # of six hits each
     assert (status, body["error"]["param"]) == (422, "query")
-    assert "4 texts, of which 6 hits each would be reranked; expected at most 20 in all" in body["error"]["message"]
+    assert "4 texts with 6 reranked hits each; expected 20 in all" in body["error"]["message"]
     assert posted(server, "/v1/search", {"query": ["whales"] * 4, "rerank_depth": 0})[0] == 200
     assert posted(server, "/v1/search", {"query": "whales", "rerank_depth": -1})[0] == 422
 

@@ -1,4 +1,4 @@
-"""Isotrope's own API, over a real connection: its answers are those of the command line."""
+"""Isotrope's API over a real connection returns the answers of the command line."""
 
 import asyncio
 import errno
@@ -34,7 +34,7 @@ from tests.servers import ADMIN_KEY, LiveServer, keys, live_server
 from tests.waiting import PATIENCE, wait_until
 
 ODD_IDS = ["a/b", "a%2Fb", "..", "../x", "a b", "ä\u0301", "#?&", "%", "\\", "'\"", "v1/search", "x\ny"]
-NOT_IN_A_PATH = ("..", "x\ny")  # clients take the one for the folder above
+NOT_IN_A_PATH = ("..", "x\ny")  # clients resolve .. as the parent folder
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def test_hits_are_those_of_the_command_line(
     assert body["index"] == {"generation": 1, "fingerprint": manifest.fingerprint}
 
 
-def test_one_query_is_text_or_a_list_and_a_document_may_stand_for_it(server: LiveServer, served_folder: Path) -> None:
+def test_a_query_is_text_or_a_list_or_a_document(server: LiveServer, served_folder: Path) -> None:
     one, listed = server.search(query="whales", k=4), server.search(query=["whales"], k=4)
     assert one == listed
     (like,) = server.search(like="d3", k=4)["results"]
@@ -91,10 +91,10 @@ def test_a_query_that_was_cut_says_so(server: LiveServer) -> None:
 @pytest.mark.parametrize(
     ("body", "status", "message"),
     [
-        ({}, 422, 'expected "query" or "like": one of the two'),
-        ({"query": "a", "like": "d1"}, 422, "one of the two"),
+        ({}, 422, 'expected either "query" or "like"'),
+        ({"query": "a", "like": "d1"}, 422, "either"),
         ({"query": ""}, 422, "query"),
-        ({"query": " \n"}, 422, "is blank; expected some text"),
+        ({"query": " \n"}, 422, "is blank; expected text"),
         ({"query": []}, 422, "query"),
         ({"query": ["a", " "]}, 422, "is blank"),
         ({"query": 3}, 422, "query"),
@@ -115,25 +115,25 @@ def test_a_query_that_was_cut_says_so(server: LiveServer) -> None:
         ({"query": "a", "where": "read_text('/etc/passwd') = ''"}, 422, ""),
         ({"query": "a", "group_by": "yaer"}, 422, 'did you mean "year"?'),
         ({"query": "a", "hybrid": True, "min_score": 0.5}, 422, "min_score cannot be combined with hybrid"),
-        ({"like": "d1", "hybrid": True}, 422, "compares words"),
-        ({"like": "d11"}, 404, 'tests: holds no document with id "d11" (did you mean "d1"?)'),
+        ({"like": "d1", "hybrid": True}, 422, "needs the words"),
+        ({"like": "d11"}, 404, 'tests: contains no document with id "d11" (did you mean "d1"?)'),
         ({"query": "a", "fold": 0.4}, 422, "fold: "),
         ({"query": "a", "similarity": "js"}, 422, "js"),
         ({"query": "a", "similarity": "dot"}, 422, "similarity"),
         ({"query": "a", "model": "/etc"}, 422, "model: "),
         ({"query": "a", "index": "../other"}, 422, "index: "),
         ({"query": "a", "partial": True}, 422, "partial: "),
-        ({"query": "a", "hybird": True}, 422, 'hybird: is no field; did you mean "hybrid"?'),
-        ({"q": "a"}, 422, "q: is no field; there are query, like, k,"),
-        ({"query": ["a", 3]}, 422, "query: number 2 is no text"),
-        ({"query": [1] * 300_000}, 422, "query: number 1 is no text"),
-        ({f"a{n}": n for n in range(100_000)}, 422, "a0: is no field"),
+        ({"query": "a", "hybird": True}, 422, 'hybird: unknown field; did you mean "hybrid"?'),
+        ({"q": "a"}, 422, "q: unknown field; expected query, like, k,"),
+        ({"query": ["a", 3]}, 422, "query: element 2 is not text"),
+        ({"query": [1] * 300_000}, 422, "query: element 1 is not text"),
+        ({f"a{n}": n for n in range(100_000)}, 422, "a0: unknown field"),
         ("text", 422, ""),
         ([], 422, ""),
         (None, 422, ""),
     ],
 )
-def test_what_cannot_be_asked_is_refused_in_words(body: Any, status: int, message: str, server: LiveServer) -> None:
+def test_invalid_requests_are_refused_with_a_message(body: Any, status: int, message: str, server: LiveServer) -> None:
     response = server.client.post("/v1/search", json=body)
     assert response.status_code == status, response.text
     fault = response.json()["error"]
@@ -183,7 +183,7 @@ def test_the_name_of_a_field_that_is_no_text_is_refused(
 ) -> None:
     response = server.client.post(f"/v1/{route}", content=body % name, headers={"content-type": "application/json"})
     assert response.status_code == 400
-    assert "the name of this field holds half a surrogate pair" in response.json()["error"]["message"]
+    assert "the name of this field contains half a surrogate pair" in response.json()["error"]["message"]
 
 
 json_values = st.recursive(
@@ -194,7 +194,7 @@ json_values = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(["query", "like", "k", "where", "group_by", "min_score", "exact"]), json_values))
-def test_whatever_is_sent_gets_an_answer(server: LiveServer, body: dict[str, Any]) -> None:
+def test_every_body_gets_an_answer(server: LiveServer, body: dict[str, Any]) -> None:
     content = json.dumps(body).encode("utf-8", "surrogatepass")
     response = server.client.post("/v1/search", content=content, headers={"content-type": "application/json"})
     assert response.status_code in (200, 400, 404, 422), (response.text, body)
@@ -202,7 +202,7 @@ def test_whatever_is_sent_gets_an_answer(server: LiveServer, body: dict[str, Any
 
 
 def test_a_document_is_given_as_it_was(tiny_model: Any, tmp_path: Path) -> None:
-    """Whatever its id is."""
+    """With any id."""
     metadata = {"day": date(2020, 2, 3), "tags": ["x", "y"], "by": {"name": "Ann"}}
     rows = [Document(name, f"text {number}", None, metadata) for number, name in enumerate(ODD_IDS)]
     encoder = EncoderConfig(model=str(tiny_model("bert")), max_length=32, precision="float32")
@@ -219,14 +219,14 @@ def test_a_document_is_given_as_it_was(tiny_model: Any, tmp_path: Path) -> None:
                 assert body["metadata"] == json.loads(to_json(metadata))
         missing = server.client.get("/v1/documents/nothing")
         assert missing.status_code == 404
-        assert 'holds no document with id "nothing"' in missing.json()["error"]["message"]
+        assert 'contains no document with id "nothing"' in missing.json()["error"]["message"]
         assert server.client.get("/v1/documents/").status_code == 404
         assert server.client.get("/v1/documents/%00").status_code == 404
         assert server.client.get("/v1/documents/%ff%fe").status_code == 404
 
 
 def test_a_document_that_may_be_none_is_asked_for_without_a_fault(server: LiveServer) -> None:
-    """As the page does with every question, which could be a name."""
+    """As the page does for every query, because it can be an id."""
     found = server.client.get("/v1/documents", params={"id": "d1", "optional": "true"})
     assert found.json() == server.client.get("/v1/documents/d1").json()
     absent = server.client.get("/v1/documents", params={"id": "whales", "optional": "true"})
@@ -234,7 +234,7 @@ def test_a_document_that_may_be_none_is_asked_for_without_a_fault(server: LiveSe
     assert server.client.get("/v1/documents", params={"id": "whales"}).status_code == 404
 
 
-def test_what_is_served_is_told_but_not_where_it_is(server: LiveServer, served_folder: Path) -> None:
+def test_info_describes_the_index_without_its_path(server: LiveServer, served_folder: Path) -> None:
     response = server.client.get("/v1/info")
     facts = response.json()
     assert (facts["name"], facts["documents"], facts["generation"]) == ("tests", len(DOCUMENTS), 1)
@@ -294,9 +294,9 @@ def test_health_metrics_and_description(server: LiveServer) -> None:
             b'{"query": "a"}',
             "text/plain",
             422,
-            'Content-Type is "text/plain"; send application/json',
+            'Content-Type is "text/plain"; expected application/json',
         ),
-        ("POST", "/v1/search", b'{"query": "a"}', "", 422, "Content-Type is missing; send application/json"),
+        ("POST", "/v1/search", b'{"query": "a"}', "", 422, "Content-Type is missing; expected application/json"),
         ("POST", "/v1/search", b"", "application/json", 422, "The body is empty; expected a JSON object."),
         (
             "POST",
@@ -304,7 +304,7 @@ def test_health_metrics_and_description(server: LiveServer) -> None:
             b'{"query": }',
             "application/json",
             422,
-            "is no JSON: Expecting value at line 1, column 11 (character 10).",
+            "is not JSON: Expecting value at line 1, column 11 (character 10).",
         ),
         (
             "POST",
@@ -324,11 +324,11 @@ def test_health_metrics_and_description(server: LiveServer) -> None:
         ),
         ("POST", "/v1/search", b"[" * 100_000, "application/json", 400, "nests lists or objects too deeply"),
         ("POST", "/v1/search", b'{"k": ' + b"9" * 5000 + b"}", "application/json", 400, "number with too many digits"),
-        ("GET", "/v1/search", b"", "", 405, "this route takes POST"),
+        ("GET", "/v1/search", b"", "", 405, "this route accepts POST"),
         ("GET", "/v1/serach", b"", "", 404, "There is no such route; /openapi.json lists"),
     ],
 )
-def test_first_mistakes_are_told_the_way_out(
+def test_common_mistakes_get_a_fix(
     method: str, path: str, content: bytes, kind: str, status: int, message: str, server: LiveServer
 ) -> None:
     headers = {"content-type": kind} if kind else {}
@@ -337,8 +337,8 @@ def test_first_mistakes_are_told_the_way_out(
     assert message in response.json()["error"]["message"]
 
 
-def test_one_fault_of_many_is_looked_for() -> None:
-    """Each would take memory and time: a body of eight million bytes had millions."""
+def test_only_the_first_of_many_faults_is_reported() -> None:
+    """Errors for all would take memory and time: a body of 8 MB had millions."""
     for body in ({"query": [1] * 100_000}, {f"a{n}": n for n in range(100_000)}):
         with pytest.raises(ValidationError) as caught:
             SearchRequest.model_validate(body)
@@ -353,23 +353,23 @@ def test_answers_have_a_limit_alone_and_together(tiny_config: BuildConfig, tmp_p
         assert len(body["results"][0]["hits"]) == 3
         response = server.client.post("/v1/search", json={"query": "text", "k": 4})
         assert response.status_code == 422
-        assert "longer than 1,000,000 bytes, as its documents are long. Ask for fewer hits" in response.text
+        assert "longer than 1,000,000 bytes, because its documents are long. Ask for fewer hits" in response.text
         reader = socket.create_connection(server.served_at, timeout=PATIENCE)
         question = b'{"query": "text", "k": 3}'
         head = b"POST /v1/search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         head += b"Content-Length: %d\r\n\r\n"
         with reader:
-            for _ in range(40):  # answers that nobody reads stay with the server
+            for _ in range(40):  # unread answers stay in the server's memory
                 reader.sendall(head % len(question) + question)
             wait_until(lambda: any(one.flow.write_paused for one in server.connections))
-        wait_until(lambda: len(server.connections) == 1)  # the reader's is gone, and its answers follow
+        wait_until(lambda: len(server.connections) == 1)  # the reader's connection is closed, and its answers are freed
         wait_until(lambda: server.client.post("/v1/search", json={"query": "text", "k": 3}).status_code == 200)
 
 
 def test_an_answer_that_is_too_long_is_not_read_to_its_end(
     tiny_config: BuildConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And not written in the event loop, whichever route it is of."""
+    """On every route, outside the event loop."""
     read, wrote = list[int](), list[str]()
     fetch, encoded = DocumentReader.fetch, answers._body
 
@@ -394,19 +394,19 @@ def test_an_answer_that_is_too_long_is_not_read_to_its_end(
             read.clear()
             response = server.client.post(path, json=body)
             assert response.status_code == 422
-            assert "longer than 1,000,000 bytes, as its documents are long. Ask for fewer hits" in response.text
+            assert "longer than 1,000,000 bytes, because its documents are long. Ask for fewer hits" in response.text
             assert sum(read) <= 32
         assert wrote == []
         assert server.search(query="text", k=3)
         assert server.client.post(store, json={"query": "text", "max_num_results": 3}).status_code == 200
         assert server.client.get("/v1/documents/d1").status_code == 200
-        assert wrote == ["thread", "thread", "loop"]  # the last is short
+        assert wrote == ["thread", "thread", "loop"]  # the last answer is short
 
 
 def test_messages_name_the_index_and_not_its_folder(
     served_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the folder's name is a letter, which other words have."""
+    """Even if the name of the folder is a single letter."""
     shutil.copytree(served_folder, tmp_path / "a")
     monkeypatch.chdir(tmp_path)
     for folder in (Path("a"), tmp_path / "a"):
@@ -414,13 +414,13 @@ def test_messages_name_the_index_and_not_its_folder(
             response = server.client.post("/v1/search", json={"query": "x", "where": "yaer > 3"})
             assert 'no column "yaer" (did you mean year?)' in response.json()["error"]["message"]
             response = server.client.post("/v1/search", json={"like": "nosuch"})
-            assert response.json()["error"]["message"] == 'tests: holds no document with id "nosuch".'
+            assert response.json()["error"]["message"] == 'tests: contains no document with id "nosuch".'
 
 
-def test_what_is_wrong_with_the_next_generation_is_told_without_its_path(
+def test_a_fault_of_the_next_generation_is_reported_without_its_path(
     served_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("search.server.service._LOOK", 0.01)
+    monkeypatch.setattr("search.server.service._CHECK_SECONDS", 0.01)
     index = shutil.copytree(served_folder, tmp_path / "index")
     with live_server(index) as server:
         (index / layout.manifest_name(2)).write_text("{}")
@@ -442,7 +442,7 @@ def test_a_full_disk_fails_hybrid_questions_until_there_is_room(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setenv("ISOTROPE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("search.server.service._LOOK", 0.01)
+    monkeypatch.setattr("search.server.service._CHECK_SECONDS", 0.01)
     monkeypatch.setattr("search.server.generations._WORDS_AGAIN", 0.0)
     with pytest.MonkeyPatch.context() as disk:
         disk.setattr("search.ranking.bm25.BM25.save", full)
@@ -469,7 +469,7 @@ def test_the_administrator_reloads(served_folder: Path, tmp_path: Path) -> None:
         assert response.json() == {"reloaded": False, "generation": 1}
 
 
-def test_a_fault_of_ours_is_told_to_the_log_alone(
+def test_a_bug_is_only_logged(
     served_folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     engine = SearchEngine(served_folder)
@@ -477,7 +477,7 @@ def test_a_fault_of_ours_is_told_to_the_log_alone(
         monkeypatch.setattr(engine, "document", lambda _: 1 / 0)
         response = server.client.get("/v1/documents/d1")
         assert response.status_code == 500
-        assert response.json()["error"]["message"] == "The server failed at this request; its log says where."
+        assert response.json()["error"]["message"] == "The server failed at this request; see its log."
         assert "ZeroDivisionError" in caplog.text
         monkeypatch.undo()
         assert server.client.get("/v1/documents/d1").status_code == 200

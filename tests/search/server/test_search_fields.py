@@ -1,4 +1,4 @@
-"""Every search option is declared once, and is there for every client that it is declared for."""
+"""Every search option is declared once, and available to each client that it is declared for."""
 
 from typing import Any
 

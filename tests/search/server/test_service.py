@@ -1,4 +1,4 @@
-"""Many callers, one open index: places, deadlines, batches, and generations that are never mixed."""
+"""Many callers of one open index: limits, deadlines, batches, and answers of a single generation."""
 
 import asyncio
 import contextlib
@@ -35,7 +35,7 @@ FIVE = SearchOptions(5)
 def with_service(
     index: Path, use: Callable[[SearchService], Coroutine[Any, Any, Any]], watched: bool = False, **limits: Any
 ) -> list[str]:
-    """Run `use` with a service of this index; what it said of generations."""
+    """Run `use` with a service of this index, and return its messages on generations."""
     said = list[str]()
     engine = SearchEngine(index)
     prepare(engine)
@@ -59,7 +59,7 @@ def ids(reply: SearchReply) -> list[list[str]]:
 
 
 class Slow:
-    """The encoder of a service, which waits until it is let go, but not where a new generation is tried out."""
+    """The encoder of a service, blocked until released, except while a new generation is tested."""
 
     def __init__(self, service: SearchService) -> None:
         self.encoder = service.generations.current.engine.encoder
@@ -146,7 +146,7 @@ def test_a_large_request_lets_small_ones_in_between(served_folder: Path) -> None
     with_service(served_folder, use)
 
 
-def test_one_more_than_there_are_places_is_refused_and_who_leaves_frees_one(served_folder: Path) -> None:
+def test_requests_beyond_the_limit_are_refused_and_a_client_that_leaves_frees_a_place(served_folder: Path) -> None:
     async def use(service: SearchService) -> None:
         slow = Slow(service)
         tasks = [await slow.held(service.search(["whales"], FIVE))]
@@ -182,7 +182,7 @@ def test_a_request_has_a_deadline(served_folder: Path) -> None:
 
 
 def test_no_answer_mixes_generations_and_none_fails_while_they_change(served_folder: Path, tmp_path: Path) -> None:
-    """Documents come and go, old generations are removed at once: each answer is one of its stamp's generation."""
+    """While documents change and old generations are removed, each answer is of its stamp's generation."""
     index = shutil.copytree(served_folder, tmp_path / "index")
     options = [FIVE, SearchOptions(5, hybrid=True), SearchOptions(5, where="year > 1990")]
     expected = dict[int, list[list[list[str]]]]()
@@ -218,7 +218,7 @@ def test_no_answer_mixes_generations_and_none_fails_while_they_change(served_fol
     note()
     found = list[tuple[int, int, list[list[str]]]]()
     generations_watched = pytest.MonkeyPatch()
-    generations_watched.setattr(service_module, "_LOOK", 0.01)
+    generations_watched.setattr(service_module, "_CHECK_SECONDS", 0.01)
     try:
         said = with_service(index, use, watched=True)
     finally:
@@ -249,7 +249,7 @@ def test_an_old_generation_is_let_go_with_its_last_question(served_folder: Path,
         gc.collect()
         assert old() is None
 
-    assert with_service(index, use) == ["generation 2 is served, after 1"]
+    assert with_service(index, use) == ["generation 2 replaces 1"]
 
 
 def test_a_replaced_generation_is_closed_with_its_last_lease_and_at_once_without_one(
@@ -292,7 +292,7 @@ def test_a_replaced_generation_is_closed_with_its_last_lease_and_at_once_without
 def test_a_generation_that_cannot_be_opened_leaves_the_one_before(
     served_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service_module, "_LOOK", 0.01)
+    monkeypatch.setattr(service_module, "_CHECK_SECONDS", 0.01)
     index = shutil.copytree(served_folder, tmp_path / "index")
 
     async def use(service: SearchService) -> None:
@@ -309,11 +309,11 @@ def test_a_generation_that_cannot_be_opened_leaves_the_one_before(
         assert service.generations.failure is None
 
     said = with_service(index, use, watched=True)
-    assert said[0].startswith("the next generation cannot be served: ")
-    assert said[1:] == ["the newest generation can be served again", "generation 2 is served, after 1"]
+    assert said[0].startswith("the next generation cannot be loaded: ")
+    assert said[1:] == ["the newest generation can be loaded again", "generation 2 replaces 1"]
 
 
-def test_what_was_used_is_there_before_a_generation_is_taken_up(
+def test_what_was_used_is_loaded_before_a_generation_is_served(
     served_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index = shutil.copytree(served_folder, tmp_path / "index")
@@ -337,7 +337,7 @@ def test_what_was_used_is_there_before_a_generation_is_taken_up(
         assert service.generations.current.engine.encoder is encoder
 
     with_service(index, use)
-    assert prepared == [2, 3, 4]  # by two questions, and before the last is taken up
+    assert prepared == [2, 3, 4]  # by two queries, and before the last is loaded
 
 
 def test_bm25_that_cannot_be_made_keeps_no_generation_away(
@@ -355,16 +355,16 @@ def test_bm25_that_cannot_be_made_keeps_no_generation_away(
         assert await service.generations.reload()
 
     assert with_service(index, use) == [
-        "BM25 of the next generation was not made: bm25s is not installed",
-        "generation 2 is served, after 1",
+        "BM25 of the next generation was not built: bm25s is not installed",
+        "generation 2 replaces 1",
     ]
 
 
 def test_another_index_in_its_place_is_taken_up(
     served_folder: Path, tmp_path: Path, tiny_config: BuildConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also with the same number of generation, as where indexes are swapped; and a link that leads elsewhere."""
-    monkeypatch.setattr(service_module, "_LOOK", 0.01)
+    """Also with the same generation number, as after swapping indexes, and for a changed link."""
+    monkeypatch.setattr(service_module, "_CHECK_SECONDS", 0.01)
     index = shutil.copytree(served_folder, tmp_path / "index")
     build_index([Document("other", "how do whales sing")], tmp_path / "other", tiny_config)
 
@@ -406,10 +406,10 @@ def test_a_generation_is_loaded_once_however_many_ask_for_it(
     assert opened == [True]
 
 
-def test_files_that_cannot_be_read_are_told_until_they_can(
+def test_unreadable_files_are_reported_until_they_are_readable(
     served_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service_module, "_LOOK", 0.01)
+    monkeypatch.setattr(service_module, "_CHECK_SECONDS", 0.01)
     index = shutil.copytree(served_folder, tmp_path / "index")
 
     async def use(service: SearchService) -> None:
@@ -470,7 +470,7 @@ def test_a_filter_that_cannot_be_used_is_worked_out_once_for_all_who_ask(
             options = SearchOptions(5, where=where)
             return service.neighbours("d3", options) if like else service.search(["whales"], options)
 
-        tasks = [asyncio.create_task(ask("year > 3"))]  # the thread that takes such questions is busy
+        tasks = [asyncio.create_task(ask("year > 3"))]  # the thread for such queries is busy
         await until(lambda: len(worked_out) == 1)
         tasks += [asyncio.create_task(ask("yaer > 3")) for _ in range(50)]
         await until(lambda: len(service.ranking) == 50)

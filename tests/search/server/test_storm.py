@@ -1,4 +1,4 @@
-"""A storm of clients of every bad kind: memory stays flat, and the server answers. All of it on the loopback."""
+"""Many bad clients on loopback: memory stays flat, and the server answers."""
 
 import contextlib
 import json
@@ -16,9 +16,9 @@ import pytest
 from tests.servers import ServerProcess, server_process
 from tests.waiting import PATIENCE
 
-CLIENTS, EACH = 24, 25  # threads, and what each of them does in one round
+CLIENTS, EACH = 24, 25  # threads, and requests of each per round
 GROWTH = 24 << 20  # bytes from one round to the next
-PEAK = 400 << 20  # bytes over what it has at rest
+PEAK = 400 << 20  # bytes above the idle server
 HEAD = b"POST /v1/search HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
 QUESTION = json.dumps({"query": "how do whales sing", "k": 9}).encode()
 
@@ -30,7 +30,7 @@ def question(taken: socket.socket, chance: random.Random) -> None:
 
 
 def huge_body(taken: socket.socket, chance: random.Random) -> None:
-    """Longer than it may be, with its length stated or not."""
+    """Send a body that is too long, with or without a stated length."""
     stated = chance.random() < 0.5
     taken.sendall(HEAD + (b"Content-Length: 99999999\r\n\r\n" if stated else b"Transfer-Encoding: chunked\r\n\r\n"))
     piece = b"x" * (1 << 18)
@@ -39,7 +39,7 @@ def huge_body(taken: socket.socket, chance: random.Random) -> None:
 
 
 def large_body(taken: socket.socket, chance: random.Random) -> None:
-    """As long as it may be, and of no use: deep, or of elements and fields of which each is wrong."""
+    """Send an invalid body of the allowed length: deeply nested, or with only wrong elements and fields."""
     size = chance.randrange(1 << 20, 4 << 20)
     listed = b'{"query": [%s]}' % b",".join([b"1"] * (size // 2))
     named = b"{%s}" % b",".join(b'"a%d":1' % number for number in range(size // 12))
@@ -61,7 +61,7 @@ def half_closed(taken: socket.socket, chance: random.Random) -> None:
 
 
 def leaver(taken: socket.socket, chance: random.Random) -> None:
-    """Asks, and does not stay for the answer."""
+    """Send a request, and leave before the answer."""
     body = json.dumps({"query": [f"whales {chance.random()}"] * 100, "k": 9}).encode()
     taken.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
 
@@ -94,7 +94,7 @@ def watch(process: psutil.Process, peak: list[int], done: threading.Event) -> No
 
 
 def storm(server: ServerProcess, seed: int) -> tuple[int, int]:
-    """A round of it: bytes that the server holds afterwards, and at most."""
+    """Run one round; return the bytes of the server afterwards, and the peak."""
     process, peak, done = psutil.Process(server.process.pid), list[int](), threading.Event()
     watcher = threading.Thread(target=watch, args=(process, peak, done))
     watcher.start()

@@ -1,4 +1,4 @@
-"""Words alone answer a hybrid question of which the encoder knows nothing, whoever is asked."""
+"""BM25 alone answers a hybrid query without tokens that the encoder knows, on every interface."""
 
 import asyncio
 import shutil
@@ -15,12 +15,12 @@ from tests.search.cli.test_cli import isotrope
 from tests.servers import live_server
 
 WORDS = ["whale", "sea", "sand", "bread", "bees", "glass"]
-HEAVY = SearchOptions(3, hybrid=True, hybrid_weight=0.9)  # so that a vector that counted would decide
+HEAVY = SearchOptions(3, hybrid=True, hybrid_weight=0.9)  # a vector that counted would decide the order
 
 
 @pytest.fixture(scope="module")
 def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A table that does not know one word, which a single document holds."""
+    """A table without one word, which a single document contains."""
     root = tmp_path_factory.mktemp("unread")
     table = root / "table.txt"
     table.write_text("".join(f"{word} {number} {number % 3} 1\n" for number, word in enumerate(WORDS)))
@@ -31,7 +31,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_service_answers_as_the_engine_does(index: Path) -> None:
-    """Whatever else is ranked in the same batch."""
+    """With any other queries in the same batch."""
     queries = ["whale", "zyzzyva", "sea zyzzyva"]
     expected = SearchEngine(index).search_many(queries, HEAVY)
     assert [hit.id for hit in expected[1]] == ["odd"]

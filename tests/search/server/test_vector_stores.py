@@ -1,4 +1,4 @@
-"""The index as one of OpenAI's vector stores: the same hits as /v1/search, and what it refuses."""
+"""The index as a vector store of OpenAI's API: the hits of /v1/search, and errors."""
 
 import asyncio
 import shutil
@@ -31,12 +31,12 @@ QUERY = "how do whales sing"
 
 @pytest.mark.parametrize("model", [StoreSearchRequest, RankingOptions, HybridSearch, EmbeddingRequest])
 def test_many_unknown_fields_are_one_error(model: type[BaseModel]) -> None:
-    with pytest.raises(ValidationError, match="no0: is no field") as caught:
+    with pytest.raises(ValidationError, match="no0: unknown field") as caught:
         model.model_validate({f"no{number}": 1 for number in range(300_000)})
     assert caught.value.error_count() == 1
 
 
-# --- the route, asked by the real client
+# --- the route, called by the real client
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def client(url: str) -> Iterator[OpenAI]:
 
 
 def post(url: str, **fields: Any) -> dict[str, Any]:
-    """The answer to a body, which may be one that the real client would not send."""
+    """Return the answer to any body, including those that the real client would not send."""
     answer = httpx2.post(f"{url}/vector_stores/docs/search", json={"query": QUERY} | fields, timeout=PATIENCE)
     body: dict[str, Any] = answer.json()
     return body | {"status": answer.status_code}
@@ -192,12 +192,12 @@ def test_a_filter_is_of_the_generation_that_answers(tiny_config: BuildConfig, tm
     async def ask() -> SearchReply:
         service.search = after_a_change  # type: ignore[method-assign]
         with service.room.share() as share:
-            reply = await vector_stores._found(service, ["x"], asked, share)
+            reply = await vector_stores._search(service, ["x"], asked, share)
         await service.stop()
         return reply
 
     reply = asyncio.run(ask())
-    assert conditions == ['"year" IN (1995)', '"year" IN (1995.0e0)']  # whole numbers, then floats
+    assert conditions == ['"year" IN (1995)', '"year" IN (1995.0e0)']  # integers, then floats
     assert (reply.stamp.generation, [hit.id for hit in reply.answers[0]]) == (2, ["d5"])
 
 
@@ -210,7 +210,7 @@ def test_a_filter_is_of_the_generation_that_answers(tiny_config: BuildConfig, tm
         ({"query": ["bread"] * 300}, 422, "query: 300 texts; expected at most 256"),
         ({"max_num_results": 0}, 422, "max_num_results: "),
         ({"max_num_results": 51}, 422, "max_num_results: "),
-        ({"rewrite_query": True}, 400, "rewrite_query: queries are not rewritten here; leave it out."),
+        ({"rewrite_query": True}, 400, "rewrite_query: queries are never rewritten; leave it out."),
         ({"ranking_options": {"ranker": "colbert"}}, 400, 'ranking_options.ranker: expected "none", "auto"'),
         (
             {"ranking_options": {"hybrid_search": {"embedding_weight": 0, "text_weight": 0}}},
@@ -219,32 +219,32 @@ def test_a_filter_is_of_the_generation_that_answers(tiny_config: BuildConfig, tm
         ),
         ({"ranking_options": {"hybrid_search": {}, "score_threshold": 0.5}}, 422, "a lowest score and hybrid"),
         ({"filters": {"type": "like", "key": "year", "value": 1}}, 400, "filters: expected objects, each with a"),
-        ({"filters": {"type": "and", "filters": []}}, 400, 'filters: "and" takes a list of filters, one at least.'),
-        ({"filters": {"type": "or", "filters": None}}, 400, 'filters: "or" takes a list of filters, one at least.'),
-        ({"filters": {"type": "eq", "key": "year"}}, 400, 'filters: "eq" takes key and value, and there is no "value"'),
+        ({"filters": {"type": "and", "filters": []}}, 400, 'filters: "and" needs a list of at least one filter.'),
+        ({"filters": {"type": "or", "filters": None}}, 400, 'filters: "or" needs a list of at least one filter.'),
+        ({"filters": {"type": "eq", "key": "year"}}, 400, 'filters: "eq" needs key and value, but "value" is missing'),
         ({"filters": {"type": "eq", "key": 7, "value": 1}}, 400, "filters.eq.key: Input should be a valid string"),
-        ({"filters": {"type": "eq", "key": "year", "value": 1, "k": 1}}, 400, 'takes key and value, and no "k".'),
+        ({"filters": {"type": "eq", "key": "year", "value": 1, "k": 1}}, 400, 'needs key and value; "k" is unknown.'),
         ({"filters": "year"}, 400, "filters: expected objects, each with a"),
         ({"query": [7] * 300_000}, 422, "query: 300,000 texts; expected at most 256"),
         ({"filters": {"type": "and", "filters": [1]}}, 400, "filters: expected objects, each with a"),
         ({"filters": {"type": "eq", "key": "year", "value": None}}, 400, "filters.eq.value: is null; expected text"),
-        ({"filters": {"type": "eq", "key": "year", "value": [1]}}, 400, 'filters.eq: "eq" takes one value, not a list'),
-        ({"filters": {"type": "in", "key": "year", "value": 1}}, 400, 'filters.in: "in" takes a list of values'),
+        ({"filters": {"type": "eq", "key": "year", "value": [1]}}, 400, 'filters.eq: "eq" needs one value, not a list'),
+        ({"filters": {"type": "in", "key": "year", "value": 1}}, 400, 'filters.in: "in" needs a list of values'),
         ({"filters": {"type": "eq", "key": "year", "value": 10**400}}, 400, "filters.eq.value: expected a finite"),
         ({"filters": {"type": "eq", "key": " ", "value": 1}}, 400, "filters.eq.key: is blank"),
-        ({"filters": {"type": "eq", "key": "year", "value": "\0"}}, 400, "filters.eq.value: holds a null character"),
+        ({"filters": {"type": "eq", "key": "year", "value": "\0"}}, 400, "filters.eq.value: contains a null character"),
         ({"filters": {"type": "eq", "key": "yaer", "value": 1}}, 400, 'an attribute "yaer"; did you mean "year"?'),
         ({"k": 3}, 422, "k: "),
     ],
 )
-def test_what_cannot_be_asked_is_refused(url: str, fields: dict[str, Any], status: int, message: str) -> None:
+def test_invalid_requests_are_refused(url: str, fields: dict[str, Any], status: int, message: str) -> None:
     found = post(url, **fields)
     assert found["status"] == status
     assert message in found["error"]["message"]
 
 
 @pytest.mark.parametrize("fields", [{"rewrite_query": False}, {"filters": None}, {"ranking_options": None}])
-def test_what_changes_nothing_is_taken(url: str, fields: dict[str, Any]) -> None:
+def test_fields_without_effect_are_accepted(url: str, fields: dict[str, Any]) -> None:
     assert post(url, **fields) == post(url)
 
 
@@ -260,5 +260,5 @@ def test_there_is_one_store(client: OpenAI, engine: SearchEngine) -> None:
     assert store.metadata == {"generation": "1", "fingerprint": engine.index.manifest.fingerprint}
     assert list(client.vector_stores.list(after="docs")) == []
     for ask in (client.vector_stores.retrieve, lambda name: client.vector_stores.search(name, query=QUERY)):
-        with pytest.raises(openai.NotFoundError, match='no vector store "other"; there is "docs"'):
+        with pytest.raises(openai.NotFoundError, match='unknown vector store "other"; expected "docs"'):
             ask("other")

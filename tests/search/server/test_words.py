@@ -1,4 +1,4 @@
-"""BM25 of a served index is made ready beside the questions, and slow questions keep nobody from an answer."""
+"""BM25 of a served index is built in the background, and slow queries delay no others."""
 
 import asyncio
 import threading
@@ -33,7 +33,7 @@ def test_hybrid_questions_wait_for_bm25_and_hold_up_nobody(
     monkeypatch.setattr(SearchEngine, "prepare_hybrid", slowly)
 
     async def use(service: SearchService) -> None:
-        await asyncio.to_thread(begun.wait, PATIENCE)  # without a question
+        await asyncio.to_thread(begun.wait, PATIENCE)  # without a query
         hybrid = [asyncio.create_task(service.search(["whales"], SearchOptions(k, hybrid=True))) for k in (1, 2, 3)]
         for options in (FIVE, SearchOptions(5, where="year > 1990"), SearchOptions(5, exact=True)):
             assert (await service.search(["whales"], options)).answers[0]
@@ -83,7 +83,7 @@ def test_a_server_that_stops_waits_for_no_step_of_bm25(served_folder: Path, monk
     assert ended.wait(PATIENCE)
 
 
-def test_what_is_served_is_told_while_filtered_values_are_counted(
+def test_info_is_returned_while_filtered_values_are_counted(
     served_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go, real = threading.Event(), SearchEngine.facets
@@ -105,7 +105,7 @@ def test_what_is_served_is_told_while_filtered_values_are_counted(
     with_service(served_folder, use)
 
 
-def test_what_nobody_waits_for_ends_between_two_steps(served_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_abandoned_work_ends_between_two_steps(served_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, go, fused = threading.Event(), threading.Event(), list[int]()
     real = HybridRanking.fused
 
@@ -131,7 +131,7 @@ def test_what_nobody_waits_for_ends_between_two_steps(served_folder: Path, monke
 
 
 def test_only_what_takes_little_counts_as_light(served_folder: Path, tiny_config: BuildConfig, tmp_path: Path) -> None:
-    """A book asks for its neighbours by thousands of windows."""
+    """The neighbours of a book are searched by thousands of windows."""
     chunked = tiny_config.with_overrides(["chunk.tokens=8", "chunk.overlap=0"])
     build_index([Document("book", "whales sing in the deep sea " * 20), *DOCUMENTS], tmp_path / "index", chunked)
     for index, is_light in ((served_folder, True), (tmp_path / "index", False)):

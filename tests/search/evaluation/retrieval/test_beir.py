@@ -157,7 +157,7 @@ def test_a_missing_split_names_those_that_are_there(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_none_or_not_beirs_is_refused(tmp_path: Path) -> None:
     assert "there is no such folder" in refusal(tmp_path / "absent")
-    assert "expected a BEIR folder with queries.jsonl, but it has none" in refusal(tmp_path)
+    assert "expected a BEIR folder with queries.jsonl, but the file is missing" in refusal(tmp_path)
     (tmp_path / "queries.jsonl").write_text('{"_id": "q1", "text": "a"}\n')
     assert "the folder has no qrels" in refusal(tmp_path)
 

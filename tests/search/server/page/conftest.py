@@ -1,4 +1,4 @@
-"""A browser, Debian's Chromium driven by Playwright, and an index whose documents a page must be able to show."""
+"""A browser (Debian's Chromium, driven by Playwright), and an index of documents for the page."""
 
 import os
 import random
@@ -38,7 +38,7 @@ HOSTILE = [
 
 
 def page_documents() -> list[Document]:
-    """Forty about towns, with metadata of many kinds, three that say the same, and the hostile ones."""
+    """Forty documents about towns with metadata of many types, three near-duplicates, and hostile documents."""
     found = []
     for number, row in enumerate(documents(40)):
         metadata: dict[str, Any] = {name: row[name] for name in ("year", "lang", "source") if name in row}
@@ -50,7 +50,7 @@ def page_documents() -> list[Document]:
 
 
 def chunked_documents() -> list[Document]:
-    """Long ones: of each the words that tell are in the middle."""
+    """Long documents with their significant words in the middle."""
     filler = "The weather was neither good nor bad that day. "
     return [
         Document(
@@ -62,7 +62,7 @@ def chunked_documents() -> list[Document]:
 
 @pytest.fixture(scope="session")
 def page_config(tmp_path_factory: pytest.TempPathFactory) -> BuildConfig:
-    """A table of the words of all documents with vectors by chance: texts are close when they share words."""
+    """A table of random vectors for the words of all documents: texts are close if they share words."""
     texts = " ".join(f"{one.title} {one.text}" for one in (*page_documents(), *chunked_documents()))
     table, chance = tmp_path_factory.mktemp("table") / "words.txt", random.Random(0)
     words = sorted(set(re.findall("[a-z]{1,20}", texts.lower())))
@@ -103,7 +103,7 @@ def stories(chunked_folder: Path) -> Iterator[LiveServer]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """One a module: while it runs, this thread has an event loop, which other tests must not find."""
+    """One per module, because its thread has an event loop, which other tests must not find."""
     path = next(filter(None, map(shutil.which, _NAMES)), None)
     if path is None:
         missing = "needs a browser: apt-get install chromium fonts-dejavu-core"
@@ -115,7 +115,7 @@ def browser() -> Iterator[Browser]:
 
 
 class Watch:
-    """What a page said that it should not: errors of scripts, and violations of its policy."""
+    """Return the errors of scripts and violations of the policy of a page."""
 
     def __init__(self) -> None:
         self.said: list[str] = []
@@ -131,7 +131,7 @@ class Watch:
 
 @pytest.fixture
 def context(browser: Browser) -> Iterator[BrowserContext]:
-    """A browser of one's own, 1280 pixels wide. No page of it may say what it should not."""
+    """A separate browser, 1280 pixels wide, whose pages must have no errors."""
     watch = Watch()
     with browser.new_context(viewport={"width": 1280, "height": 900}, locale="en-GB") as made:
         made.set_default_timeout(15_000)

@@ -1,4 +1,4 @@
-"""The files of the page: what they are served as, and what they never hold."""
+"""The files of the page: their types, and content that they never have."""
 
 import re
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ READ = "a-key-that-opens-it"
 
 @pytest.fixture(scope="module")
 def locked(served_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
-    """A server that needs a key, which nobody here sends."""
+    """A server that requires a key, which no test here sends."""
     held = keys(f"{READ}\n", tmp_path_factory.mktemp("keys"))
     with live_server(served_folder, ServerSettings("whale-songs", port=0, read_keys=held)) as server:
         yield server
@@ -29,7 +29,7 @@ def text_of(name: str) -> str:
 
 
 @pytest.mark.parametrize("name", sorted(FILES))
-def test_each_file_is_served_as_what_it_is(name: str, locked: LiveServer) -> None:
+def test_each_file_is_served_with_its_type(name: str, locked: LiveServer) -> None:
     response = locked.client.get("/" if name == SHELL else f"/assets/{name}")
     assert response.status_code == 200
     assert response.content == FILES[name].content

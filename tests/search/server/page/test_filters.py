@@ -1,4 +1,4 @@
-"""The filters of the search page in a browser: what is chosen, what is counted, what is wrong with a condition."""
+"""The filters of the search page in a browser: choices, counts, and faults of conditions."""
 
 import re
 
@@ -65,8 +65,8 @@ def test_counts_are_those_of_the_documents_that_meet_the_other_filters(page: Pag
     expect(count("t0")).to_have_text(str(whole))
 
 
-def test_a_mistake_in_a_condition_is_told_beside_it(page: Page, towns: LiveServer) -> None:
-    """With its place in what was written, whatever other filters are on."""
+def test_a_fault_of_a_condition_is_shown_next_to_it(page: Page, towns: LiveServer) -> None:
+    """With its place in the written condition, under any other filters."""
     open_page(page, towns, "/?q=river&is.lang=en")
     sql = page.get_by_label("Condition in SQL")
     sql.fill("lang = 'en' AND yaer > 3")
@@ -87,7 +87,7 @@ def test_a_mistake_in_a_condition_is_told_beside_it(page: Page, towns: LiveServe
     expect(sql).to_have_value("")
 
 
-def test_no_hits_says_what_can_be_loosened(page: Page, towns: LiveServer) -> None:
+def test_no_hits_suggest_removing_filters(page: Page, towns: LiveServer) -> None:
     open_page(page, towns, "/?q=river&min.year=5000")
     expect(page.locator("#notice")).to_contain_text("Nothing found. No document meets all the filters.")
     page.get_by_role("button", name="Remove the filters").click()
@@ -122,12 +122,12 @@ def test_an_index_without_metadata_is_filtered_by_sql(page: Page, stories: LiveS
     expect(sql).to_be_visible()
 
 
-def test_filters_without_a_question_say_what_they_wait_for(page: Page, towns: LiveServer) -> None:
+def test_filters_without_a_query_show_a_notice(page: Page, towns: LiveServer) -> None:
     open_page(page, towns, "/?is.lang=la")
-    expect(page.locator("#notice")).to_have_text("Type a question: the filters will apply to its answers.")
+    expect(page.locator("#notice")).to_have_text("Type a query: the filters will apply to its results.")
 
 
-def test_a_range_that_is_upside_down_is_told(page: Page, towns: LiveServer) -> None:
+def test_a_reversed_range_is_reported(page: Page, towns: LiveServer) -> None:
     open_page(page, towns, "/?q=river&min.year=1600&max.year=1510")
     said = page.locator("fieldset[data-column=year] .range-error")
     expect(said).to_contain_text("from is above to")

@@ -1,4 +1,4 @@
-"""The parts of the page that only compute, asked in a browser: marks, passages, conditions, addresses."""
+"""The pure functions of the page, run in a browser: marks, passages, conditions, addresses."""
 
 from typing import Any
 
@@ -15,14 +15,14 @@ PICK: dict[str, Any] = {"values": [], "least": "", "most": ""}
 
 @pytest.fixture(scope="module")
 def module_page(browser: Any, towns: LiveServer) -> Any:
-    """One tab for all that is computed."""
+    """One tab for all computations."""
     page = browser.new_page()
     page.goto(towns.url)
     return page
 
 
 def call(page: Page, module: str, name: str, *arguments: Any) -> Any:
-    """What a function of one of the page's modules returns."""
+    """Return the result of a function of the page's modules."""
     script = "([module, name, given]) => import(`/assets/${module}.js`).then((found) => found[name](...given))"
     return page.evaluate(script, [module, name, list(arguments)])
 
@@ -75,7 +75,7 @@ def test_marks_are_the_words_of_the_question(query: str, text: str, marked: list
 
 
 def test_marking_takes_steps_in_proportion_to_the_text(browser: Browser, towns: LiveServer) -> None:
-    """Of a text without a space that is nothing but words of the question, too: the browser counts what was run."""
+    """Also for a text without spaces of only query words: the browser counts the steps."""
 
     def steps(repeated: int) -> int:
         page = browser.new_page()
@@ -142,7 +142,7 @@ def test_places_of_python_become_places_of_javascript(characters: int, module_pa
         ({"name": "other"}, {"values": ["a"]}, ""),
     ],
 )  # fmt: skip
-def test_what_is_picked_becomes_a_condition(
+def test_picks_become_a_condition(
     column: dict[str, Any], pick: dict[str, Any], condition: str, module_page: Page
 ) -> None:
     question = {"where": "", "picks": {"c": PICK | pick}}

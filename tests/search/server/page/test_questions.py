@@ -1,4 +1,4 @@
-"""The search page in a browser: questions, hits, filters, documents, and the address that holds them."""
+"""The search page in a browser: queries, hits, filters, documents, and their address."""
 
 import re
 from typing import Any
@@ -15,7 +15,7 @@ BRIDGES = "A bridge hangs from cables."
 
 
 def asked(page: Page) -> dict[str, list[str]]:
-    """What the address of the page holds."""
+    """Return the parameters of the page's address."""
     return parse_qs(urlsplit(page.url).query)
 
 
@@ -32,14 +32,14 @@ def ids(page: Page) -> list[str | None]:
 
 
 def open_page(page: Page, server: LiveServer, address: str = "/") -> None:
-    """Open an address; what it asks has been answered."""
+    """Open an address, and wait for its answer."""
     page.goto(server.url + address)
     expect(page.locator("footer#about")).to_contain_text("generation")
     settle(page)
 
 
 def settle(page: Page) -> None:
-    """Wait until nothing is asked any more."""
+    """Wait until no request is pending."""
     page.wait_for_timeout(200)
     expect(page.locator("main[aria-busy]")).to_have_count(0)
 
@@ -230,7 +230,7 @@ def test_an_address_shows_the_same_again(page: Page, towns: LiveServer) -> None:
 
 
 def test_a_question_that_is_too_long_for_an_address_is_answered(page: Page, towns: LiveServer) -> None:
-    """An address that holds all of it could not be opened again: servers take no such head."""
+    """Servers refuse the head of a request with such a long address."""
     open_page(page, towns)
     ask(page, f"{BRIDGES} " * 3000)
     expect(hits(page).first).to_have_attribute("data-id", "doc2")
@@ -239,7 +239,7 @@ def test_a_question_that_is_too_long_for_an_address_is_answered(page: Page, town
 
 
 def test_an_address_that_means_harm_is_only_data(page: Page, towns: LiveServer) -> None:
-    """Neither markup, nor SQL, nor the prototype of objects can be reached by it."""
+    """It reaches neither markup, nor SQL, nor the prototype of objects."""
     harm = "min.year=1);DROP&max.day=%27--&is.lang=%27%20OR%201=1--&is.__proto__=x&is.open=maybe&k=-5&q=<img+src=x>"
     open_page(page, towns, f"/?{harm}")
     expect(page.locator("#notice")).to_contain_text("Nothing found")
@@ -306,7 +306,7 @@ def test_a_document_that_is_the_first_hit_is_not_offered_as_well(page: Page, tow
 
 
 def first_is_long(route: Route) -> dict[str, Any]:
-    """The answer with this document before its hits: those by vectors alone, as the table does not know the word."""
+    """The document is shown above the hits, which are by vectors alone, as the table does not know the word."""
     asked: dict[str, Any] = route.request.post_data_json or {}
     answer: dict[str, Any] = route.fetch(post_data=asked | {"hybrid": False}).json()
     found = answer["results"][0]["hits"]
@@ -337,7 +337,7 @@ def test_a_name_that_is_slow_or_fails_holds_nothing_up(page: Page, towns: LiveSe
 
 
 def focused_hit(page: Page) -> str | None:
-    """The id of the hit that has the focus."""
+    """Return the id of the focused hit."""
     found: str | None = page.evaluate("document.activeElement?.closest('article.hit')?.dataset.id ?? null")
     return found
 
@@ -363,7 +363,7 @@ def test_arrows_go_on_after_more_like_this(way: str, page: Page, towns: LiveServ
     expect(box(page)).to_be_focused()
 
 
-def test_arrows_go_on_from_what_is_seen_after_a_click_on_nothing(page: Page, towns: LiveServer) -> None:
+def test_arrows_continue_at_the_visible_hits_after_a_click_elsewhere(page: Page, towns: LiveServer) -> None:
     open_page(page, towns, "/?q=river&k=30")
     page.locator("#status").click()
     expect(page.locator("body")).to_be_focused()
@@ -385,7 +385,7 @@ def test_arrows_go_on_from_what_is_seen_after_a_click_on_nothing(page: Page, tow
     expect(group).to_be_focused()
 
 
-def test_a_long_document_shows_what_was_found_of_it(page: Page, stories: LiveServer) -> None:
+def test_a_long_document_shows_its_matching_window(page: Page, stories: LiveServer) -> None:
     open_page(page, stories, "/?q=Suddenly+a+comet+appeared.")
     expect(page.locator("#side")).to_be_hidden()  # nothing to choose from
     expect(page.get_by_label("Group by")).to_have_count(0)

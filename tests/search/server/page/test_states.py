@@ -1,4 +1,4 @@
-"""The search page in a browser when something is not as usual: no server, no key, hostile text, a phone, the dark."""
+"""The search page in unusual states: no server, no key, hostile text, a phone, the dark theme."""
 
 import dataclasses
 from contextlib import AbstractContextManager
@@ -78,7 +78,7 @@ def test_a_page_that_is_loaded_before_its_server_answers(page: Page, towns: Live
 
 
 def locked(index: Path, folder: Path) -> AbstractContextManager[LiveServer]:
-    """A server that needs the key READ."""
+    """A server that requires the key READ."""
     return live_server(index, ServerSettings("tests", port=0, read_keys=keys(f"{READ}\n", folder)))
 
 
@@ -86,7 +86,7 @@ def test_only_a_key_that_was_accepted_is_kept(page: Page, page_folder: Path, tmp
     stored = "sessionStorage.length + localStorage.length"
     with locked(page_folder, tmp_path) as server:
         page.goto(f"{server.url}/?q=Bridges+{quote(BRIDGES)}")
-        dialog = page.get_by_role("dialog", name="This index needs a key")
+        dialog = page.get_by_role("dialog", name="This index requires a key")
         key = dialog.get_by_label("Key", exact=True)
         for typed, said in ((f"\u201c{READ}\u201d", "Character 1 is \u201c,"), (f"{READ}\u200b", "invisible (U+200B)")):
             key.fill(typed)
@@ -94,7 +94,7 @@ def test_only_a_key_that_was_accepted_is_kept(page: Page, page_folder: Path, tmp
             expect(dialog.get_by_role("alert")).to_contain_text(said)
         key.fill("no-such-key-is-here")
         page.keyboard.press("Enter")
-        expect(dialog.get_by_role("alert")).to_contain_text("That key is not accepted.")
+        expect(dialog.get_by_role("alert")).to_contain_text("This key was rejected.")
         assert page.evaluate(stored) == 0
         page.evaluate("key => sessionStorage.setItem('isotrope-key', key)", f"\u201c{READ}\u201d")  # of an older page
         page.reload()
@@ -117,23 +117,23 @@ def test_a_key_that_is_remembered_opens_links_in_other_tabs(
         open_page(second, server, "/?q=river")
         expect(hits(second)).to_have_count(10)
         first.get_by_role("button", name="Forget the key").click()
-        expect(first.get_by_role("dialog", name="This index needs a key")).to_be_visible()
+        expect(first.get_by_role("dialog", name="This index requires a key")).to_be_visible()
         assert first.evaluate("sessionStorage.length + localStorage.length") == 0
         box(second).fill("town")
-        expect(second.get_by_role("dialog", name="This index needs a key")).to_be_visible()
+        expect(second.get_by_role("dialog", name="This index requires a key")).to_be_visible()
 
 
 def test_a_key_is_asked_for_and_kept_in_the_tab(page: Page, page_folder: Path, tmp_path: Path) -> None:
     held = keys(f"{READ}\n", tmp_path)
     with live_server(page_folder, ServerSettings("tests", port=0, read_keys=held)) as server:
         page.goto(f"{server.url}/?q=Bridges+{quote(BRIDGES)}")
-        dialog = page.get_by_role("dialog", name="This index needs a key")
+        dialog = page.get_by_role("dialog", name="This index requires a key")
         expect(dialog).to_be_visible()
         assert page.get_by_text("documents").count() == 0
         expect(dialog.get_by_label("Key", exact=True)).to_be_focused()
         page.keyboard.type("no-such-key-is-here")
         page.keyboard.press("Enter")
-        expect(dialog.get_by_role("alert")).to_contain_text("That key is not accepted.")
+        expect(dialog.get_by_role("alert")).to_contain_text("This key was rejected.")
         page.keyboard.type(READ)
         page.keyboard.press("Enter")
         expect(dialog).to_be_hidden()
@@ -150,7 +150,7 @@ def test_a_key_that_is_not_given_can_be_given_later(page: Page, page_folder: Pat
     with live_server(page_folder, ServerSettings("tests", port=0, read_keys=held)) as server:
         page.goto(server.url)
         page.get_by_role("button", name="Cancel").click()
-        expect(page.get_by_role("alert")).to_contain_text("This index needs a key.")
+        expect(page.get_by_role("alert")).to_contain_text("This index requires a key.")
         page.get_by_role("button", name="Enter a key").click()
         page.get_by_label("Key", exact=True).fill(READ)
         page.get_by_role("button", name="Continue").click()
@@ -184,17 +184,17 @@ def test_a_busy_server_is_asked_again_when_it_said_so(page: Page, towns: LiveSer
         (200, "<html>a proxy</html>", "The server answered 200 OK."),
     ],
 )
-def test_a_failure_is_told_in_words(status: int, body: str, said: str, page: Page, towns: LiveServer) -> None:
+def test_failures_are_shown_as_a_message(status: int, body: str, said: str, page: Page, towns: LiveServer) -> None:
     open_page(page, towns)
     page.route("**/v1/search", lambda route: route.fulfill(status=status, body=body))
     box(page).fill("river")
     expect(page.get_by_role("alert")).to_contain_text(said)
 
 
-def test_what_is_odd_about_a_question_is_remarked(page: Page, towns: LiveServer) -> None:
+def test_unknown_words_and_truncation_are_noted(page: Page, towns: LiveServer) -> None:
     open_page(page, towns)
     ask(page, "qqqqq zzzzz")
-    expect(page.locator("#notice")).to_contain_text("None of these words is known to the model")
+    expect(page.locator("#notice")).to_contain_text("The model knows none of these words")
     ask(page, "river " * 150)
     expect(page.locator("#notice")).to_contain_text("the model read the first 100 of its 150 tokens")
     ask(page, "river")
@@ -203,15 +203,15 @@ def test_what_is_odd_about_a_question_is_remarked(page: Page, towns: LiveServer)
 
 def test_an_unknown_document_is_said_to_be_unknown(page: Page, towns: LiveServer) -> None:
     open_page(page, towns, "/?doc=nothing")
-    expect(page.get_by_role("dialog")).to_contain_text("The index holds no document with this id.")
+    expect(page.get_by_role("dialog")).to_contain_text("The index contains no document with this id.")
     page.keyboard.press("Escape")
     expect(page.get_by_role("heading", name="Search 48 documents")).to_be_visible()
     open_page(page, towns, "/?like=nothing")
-    expect(page.get_by_role("alert")).to_contain_text('holds no document with id "nothing"')
+    expect(page.get_by_role("alert")).to_contain_text('contains no document with id "nothing"')
 
 
 def test_hostile_text_stays_text(page: Page, towns: LiveServer) -> None:
-    """No script of a document runs, and its markup is read as it stands; `context` looks for violations of the CSP."""
+    """No script of a document runs, and its markup is shown as text; `context` checks for violations of the CSP."""
     open_page(page, towns, "/?q=bait&k=50&fold=0")
     hostile = page.locator('article[data-id="<b>id</b>"]')
     expect(hostile.locator("h2")).to_have_text("<script>window.hacked=3</script> bait")
@@ -299,8 +299,8 @@ def test_a_long_name_breaks_between_its_words(browser: Browser, towns: LiveServe
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-def test_what_is_pressed_is_large_enough(width: int, browser: Browser, towns: LiveServer) -> None:
-    """24 pixels high at least, as WCAG 2.2 asks of level AA; links in a line of text are exempt."""
+def test_controls_are_large_enough(width: int, browser: Browser, towns: LiveServer) -> None:
+    """At least 24 pixels high, as WCAG 2.2 requires for level AA; links in a line of text are exempt."""
     small = """() => [...document.querySelectorAll("button, summary, select, label:has(input), .action")]
         .filter((node) => node.checkVisibility() && !node.closest("p"))
         .map((node) => [node.getBoundingClientRect().height, node.outerHTML.slice(0, 80)])
@@ -334,7 +334,7 @@ def test_the_dark_is_chosen_and_kept(browser: Browser, towns: LiveServer) -> Non
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_all_text_can_be_read(scheme: str, browser: Browser, towns: LiveServer) -> None:
-    """A contrast of 4.5 at least, as WCAG 2 asks of level AA."""
+    """A contrast of at least 4.5, as WCAG 2 requires for level AA."""
     with browser.new_context(viewport={"width": 1280, "height": 900}) as context:
         page = context.new_page()
         page.emulate_media(color_scheme="dark" if scheme == "dark" else "light", reduced_motion="reduce")
@@ -361,7 +361,7 @@ def test_controls_have_names(page: Page, towns: LiveServer) -> None:
 
 
 def test_a_new_generation_is_taken_up(context: BrowserContext, towns: LiveServer) -> None:
-    """Answers say which generation they are of: with another one, what is known of the index is asked anew."""
+    """An answer of another generation makes the page reload the description of the index."""
     page = context.new_page()
     known: list[Request] = []
     page.on("request", lambda request: known.append(request) if request.url.endswith("/v1/info") else None)
