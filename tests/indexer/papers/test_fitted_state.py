@@ -98,7 +98,7 @@ def test_a_published_state_is_kept_over_another_corpus_and_the_command_line_says
     index, more = tmp_path / "index", [*DOCUMENTS, *OTHERS]
     fit_and_build(DOCUMENTS, index, sif)
     before = load_manifest(index).fingerprint
-    assert "keeps the state of the generation before" in train_for_index(more, index, sif, OVER)
+    assert "keeps the state of the previous generation" in train_for_index(more, index, sif, OVER)
     build_index(more, index, sif, OVER)
     assert load_manifest(index).fingerprint == before
 
@@ -175,7 +175,7 @@ def test_another_trained_state_is_another_recipe(latte: BuildConfig, tmp_path: P
     fit_and_build(DOCUMENTS, tmp_path / "index", recipes[0])
     assert fit_and_build(DOCUMENTS, tmp_path / "index", recipes[0]).up_to_date
     for other in (recipes[1], latte):
-        with pytest.raises(ConfigError, match="another fitted encoder than the recipe asks for"):
+        with pytest.raises(ConfigError, match="holds embeddings of another fitted encoder"):
             fit_and_build(DOCUMENTS, tmp_path / "index", other)
 
 

@@ -239,7 +239,7 @@ def test_a_document_without_direction_fails_the_build(
         return projected
 
     monkeypatch.setattr(Whitening, "project", first_at_the_mean)
-    with pytest.raises(QualityError, match="zero_vectors is 3, allowed is at most 0"):
+    with pytest.raises(QualityError, match="zero_vectors is 3, expected at most 0"):
         build_index(DOCUMENTS, tmp_path / "index", tiny_config)
 
 

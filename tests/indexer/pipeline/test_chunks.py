@@ -300,5 +300,5 @@ def test_windows_that_are_cut_otherwise_are_not_compacted(
     build_index(corpus(), tmp_path / "index", config)
     delete_documents(tmp_path / "index", ["d0"])
     monkeypatch.setattr(chunking._Places, "best", lambda _, place: place - 1)
-    with pytest.raises(MismatchError, match="not cut into the windows that are stored"):
+    with pytest.raises(MismatchError, match="no longer cut into the stored windows"):
         compact_index(tmp_path / "index", keep=1, grace=0)

@@ -40,7 +40,7 @@ class DeadlySetup(WorkerSetup):
         def work(tasks: Iterator[EncodeTask]) -> Iterator[EncodedPart | None]:
             for task in tasks:
                 texts = enumerate(read_texts(task.folder, ("title", "text")))
-                if any(POISON in text for document, text in texts if document not in task.set_aside):
+                if any(POISON in text for document, text in texts if document not in task.quarantined):
                     self.die()
                 yield from encode(iter([task]))
 
@@ -99,7 +99,9 @@ def test_documents_that_kill_the_encoder_are_set_aside(
 def test_without_leave_they_are_an_error_that_names_them_and_all_else_is_kept(
     tiny_config: BuildConfig, tmp_path: Path
 ) -> None:
-    with pytest.raises(CorpusError, match=rf'dies of "{DOCUMENTS[5].id}".*Everything else is encoded.*--on-error skip'):
+    with pytest.raises(
+        CorpusError, match=rf'"{DOCUMENTS[5].id}" crashed the encoder.*Everything else is encoded.*--on-error skip'
+    ):
         build_index(poisoned(5), tmp_path / "index", tiny_config, replace(SKIP, set_aside=False))
     report = build_index(poisoned(5), tmp_path / "index", tiny_config, SKIP)
     assert (report.parts_encoded, report.documents) == (0, len(DOCUMENTS) - 1)
@@ -152,7 +154,7 @@ def test_what_stands_for_them_is_never_taken_for_their_embedding(tiny_config: Bu
     index = tmp_path / "index"
     build_index(poisoned(5), index, tiny_config, SKIP)
     again = [replace(poisoned(5)[5], id="again")]
-    with pytest.raises(CorpusError, match='dies of "again"'):
+    with pytest.raises(CorpusError, match='"again" crashed the encoder'):
         add_documents(again, index, replace(SKIP, set_aside=False))
     inserted = [Document("first", "A line at the top."), *poisoned(5)]
     report = build_index(inserted, index, tiny_config, replace(SKIP, overwrite=True))

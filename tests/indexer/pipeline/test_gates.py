@@ -83,16 +83,16 @@ def test_every_gate_that_failed_is_named_and_none_that_passed() -> None:
         require_all(gates)
     message = str(caught.value)
     assert "not published" in message
-    assert "lost is 3, allowed is at most 0 (rows that are lost)" in message
-    assert "found is 0.9, allowed is at least 0.95 (share found)" in message
-    assert "broken is nan, allowed is at most 1 (no figure)" in message
+    assert "lost is 3, expected at most 0 (rows that are lost)" in message
+    assert "found is 0.9, expected at least 0.95 (share found)" in message
+    assert "broken is nan, expected at most 1 (no figure)" in message
     assert "fine" not in message
 
 
 @pytest.mark.parametrize(("not_finite", "zero"), [(1, 0), (0, 1), (1200, 3)])
 def test_embeddings_that_cannot_be_used_are_counted(not_finite: int, zero: int) -> None:
     require_nonzero_finite(0, 0)
-    with pytest.raises(QualityError, match=f"{not_finite:,} embeddings hold NaN or infinity and {zero} are all zero"):
+    with pytest.raises(QualityError, match=f"{not_finite:,} embeddings contain NaN or infinity and {zero} are all zero"):
         require_nonzero_finite(not_finite, zero)
 
 

@@ -257,7 +257,7 @@ def test_a_segment_with_another_number_of_rows_than_the_parts_is_refused(
     records: list[Any] = [SimpleNamespace(rows=ROWS, documents=ROWS, **record)]
     assert judge_segment(filled, request_of(source, IndexConfig()), records, BuildConfig())["missing_rows"]["passed"]
     other = dataclasses.replace(filled, rows=ROWS + more)
-    with pytest.raises(QualityError, match="missing_rows is 1, allowed is at most 0"):
+    with pytest.raises(QualityError, match="missing_rows is 1, expected at most 0"):
         judge_segment(other, request_of(source, IndexConfig()), records, BuildConfig())
 
 
@@ -275,7 +275,7 @@ def test_an_exact_segment_that_lost_a_vector_is_refused_and_one_in_another_order
     stored(one)[:], stored(other)[:] = vectors[other], vectors[one]
     assert judge_segment(filled, request, records, BuildConfig())["self_hit"]["value"] == 1
     stored(one)[:] = -vectors[one]
-    with pytest.raises(QualityError, match=r"self_hit is 0\.999, allowed is at least 1"):
+    with pytest.raises(QualityError, match=r"self_hit is 0\.999, expected at least 1"):
         judge_segment(filled, request, records, BuildConfig())
 
 

@@ -333,7 +333,7 @@ def test_a_transform_is_taken_only_from_an_index_of_the_same_encoder(
     first = build_index(DOCUMENTS[:5], tmp_path / "taken", tiny_config, transform_from=index)
     assert not first.up_to_date
     assert build_index(DOCUMENTS[:5], tmp_path / "taken", tiny_config, transform_from=index).up_to_date
-    with pytest.raises(ExistsError, match="its transform was fitted there and is another index's here"):
+    with pytest.raises(ExistsError, match="its transform was fitted there and is reused from another index here"):
         build_index(DOCUMENTS[:5], tmp_path / "taken", tiny_config)
 
 

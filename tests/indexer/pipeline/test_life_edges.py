@@ -202,7 +202,7 @@ def test_additions_compactions_and_refits_do_without_query_files_that_went(
     assert load_manifest(index).quality["index"]["query_origin"] == "index.queries"
     (tmp_path / "queries.txt").unlink()
     report = add_documents(numbered(120, 80), index, LOW)
-    assert "queries.txt is not there; documents of the corpus" in report.notes[0]
+    assert "queries.txt is missing; documents of the corpus" in report.notes[0]
     assert "queries.txt is not there" in compact_index(index, LOW).notes[0]
     assert "documents of the corpus, moved" in load_manifest(index).quality["index"]["query_origin"]
     assert any("queries.txt is not there" in note for note in refit_index(index, options=LOW).notes)
@@ -291,7 +291,7 @@ def test_an_index_whose_parts_were_cut_by_count_alone_goes_on(
     request.getfixturevalue("short_parts")
     assert [part.documents for part in load_manifest(index).parts] == [4, 3]
     assert build_index(documents, index, tiny_config).up_to_date
-    with pytest.raises(ExistsError, match=r"goes on after 8 documents, that of the index ends after 7"):
+    with pytest.raises(ExistsError, match=r"continues after 8 documents, the index ends after 7"):
         build_index(long_documents(0, 9), index, tiny_config)
     add_documents(long_documents(7, 2), index)
     refit_index(index, ["whitening.strength=0"])
@@ -369,7 +369,7 @@ def test_vectors_of_another_length_do_not_take_a_transform(tmp_path: Path) -> No
         config = BuildConfig().with_overrides(["encoder.kind=vectors", f"whitening.strength={strength}"])
         donor = tmp_path / f"donor-{strength}"
         build_index(corpus(8), donor, config)
-        with pytest.raises((CorpusError, MismatchError), match=r"12 numbers.*whose transform is taken over have 8"):
+        with pytest.raises((CorpusError, MismatchError), match=r"12 numbers.*whose transform is reused have 8"):
             build_index(corpus(12), tmp_path / f"other-{strength}", config, transform_from=donor)
 
 

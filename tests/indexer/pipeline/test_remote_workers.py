@@ -128,7 +128,7 @@ def test_a_worker_whose_part_does_not_arrive_is_an_error(
     url: str, tiny_config: BuildConfig, workers_elsewhere: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(part_encoder, "send_written", lambda index, name, record: record)
-    with pytest.raises(StoreError, match=rf"^{url}/parts/\d+: a worker wrote this part, and it is not here"):
+    with pytest.raises(StoreError, match=rf"^{url}/parts/\d+: a worker wrote this part, but it is not visible here"):
         build_index(DOCUMENTS, url, tiny_config, ON_RAY)
 
 

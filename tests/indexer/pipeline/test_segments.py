@@ -114,7 +114,7 @@ def test_a_bad_segment_leaves_none(tmp_path: Path) -> None:
 def test_a_budget_is_shared_out(tmp_path: Path) -> None:
     build_index(documents(), tmp_path / "index", recipe(700, type="SQ8", memory="40K", recall=0.5))
     assert sum(path.stat().st_size for path in (tmp_path / "index" / "segments").iterdir()) < 40 << 10
-    with pytest.raises(ConfigError, match=r"index.memory is 20K, of which 35\.0% are for these rows, but SQ8 takes"):
+    with pytest.raises(ConfigError, match=r"index.memory is 20K \(35\.0% of it for these rows\), but SQ8 needs"):
         build_index(documents(), tmp_path / "other", recipe(700, type="SQ8", memory="20K", recall=0.5))
 
 

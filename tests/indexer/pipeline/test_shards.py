@@ -117,7 +117,7 @@ def test_a_graph_is_filled_by_one_and_a_note_says_so(fill: Fill) -> None:
     assert fill("HNSW8", 1).notes == ()
     segment = fill("HNSW8", 2)
     assert segment.digest.bytes == segment.path.stat().st_size
-    assert segment.notes == ("HNSW8 was filled by one process: such an index cannot be made of shards",)
+    assert segment.notes == ("HNSW8 was filled by one process: this kind cannot be merged from shards",)
 
 
 @pytest.mark.check

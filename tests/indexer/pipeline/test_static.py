@@ -240,7 +240,7 @@ def test_the_command_line_builds_queries_and_measures_a_table(
     (tmp_path / "docs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"id": "x", "text": "☃"}]))
     settings = ["--set", "encoder.kind=static", "--set", f"encoder.model={table}"]
     run("build", str(tmp_path / "docs.jsonl"), str(tmp_path / "index"), *settings, "--quiet")
-    assert "1 texts hold nothing that the table knows" in capsys.readouterr().err
+    assert "1 texts have no known tokens" in capsys.readouterr().err
     run("inspect", str(tmp_path / "index"))
     shown = capsys.readouterr().out
     assert "kind static" in shown

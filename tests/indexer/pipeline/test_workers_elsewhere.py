@@ -62,7 +62,7 @@ def test_a_part_that_is_not_seen_here_is_named_and_the_next_run_makes_it(
     lose: Any, tiny_config: BuildConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(encode, "run_tasks", partial(run_here, lose))
-    with pytest.raises(StoreError, match=r"parts/0000\d: a worker wrote this part, and it is not here.*shared"):
+    with pytest.raises(StoreError, match=r"parts/0000\d: a worker wrote this part, but it is not visible here.*shared"):
         build_index(DOCUMENTS, tmp_path / "index", tiny_config, RAY)
     monkeypatch.setattr(encode, "run_tasks", partial(run_here, nothing))
     build_index(DOCUMENTS, tmp_path / "index", tiny_config, RAY)
