@@ -58,7 +58,7 @@ def require_nonzero_finite(not_finite: int, zero: int) -> None:
     if not_finite or zero:
         raise QualityError(
             f"the build was not published, because {not_finite:,} embeddings contain NaN or infinity and {zero:,} are "
-            "all zeros. The model overflows or is damaged. Fix: try --set encoder.precision=float32, or another model."
+            "all zero. The model overflows or is damaged. Fix: try --set encoder.precision=float32, or another model."
         )
 
 

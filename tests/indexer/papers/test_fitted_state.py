@@ -212,4 +212,4 @@ def test_tokens_of_zeros_are_as_good_as_unknown(table: Path, tmp_path: Path) -> 
     report = fit_and_build(
         [*DOCUMENTS, Document("z", "nought nought")], tmp_path / "index", BuildConfig(encoder=encoder)
     )
-    assert any(note.startswith("1 texts hold nothing") for note in report.notes)
+    assert any(note.startswith("1 texts have no known tokens") for note in report.notes)

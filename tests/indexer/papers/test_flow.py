@@ -185,7 +185,7 @@ def test_file_round_trip_is_exact_and_deterministic() -> None:
 
 def test_arrays_of_other_settings_are_refused() -> None:
     flow = trained()
-    with pytest.raises(ValueError, match="not those of a flow"):
+    with pytest.raises(ValueError, match="its arrays do not fit its settings"):
         Flow.from_arrays(flow.arrays(), flow.settings() | {"depth": 1})
     with pytest.raises(KeyError):
         Flow.from_arrays({"mean": flow.mean}, flow.settings())

@@ -92,7 +92,9 @@ def test_every_gate_that_failed_is_named_and_none_that_passed() -> None:
 @pytest.mark.parametrize(("not_finite", "zero"), [(1, 0), (0, 1), (1200, 3)])
 def test_embeddings_that_cannot_be_used_are_counted(not_finite: int, zero: int) -> None:
     require_nonzero_finite(0, 0)
-    with pytest.raises(QualityError, match=f"{not_finite:,} embeddings contain NaN or infinity and {zero} are all zero"):
+    with pytest.raises(
+        QualityError, match=f"{not_finite:,} embeddings contain NaN or infinity and {zero} are all zero"
+    ):
         require_nonzero_finite(not_finite, zero)
 
 

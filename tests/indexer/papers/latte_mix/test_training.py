@@ -152,8 +152,8 @@ def broken(rows: Rows) -> Group:
 @pytest.mark.parametrize(
     ("stream", "error", "message"),
     [
-        (stream_of(made_texts(19)), ConfigError, "19 texts; expected the 20"),
-        (stream_of(made_texts(30)), ConfigError, "30 texts; expected the 20"),
+        (stream_of(made_texts(19)), ConfigError, "19 texts; expected 20"),
+        (stream_of(made_texts(30)), ConfigError, "30 texts; expected 20"),
         (stream_of(), CorpusError, "no tokens"),
         (stream_of((np.zeros((0, SIZE), np.float32), np.zeros(21, np.int64))), CorpusError, "no tokens"),
         (stream_of(broken(np.ones((20, SIZE), np.float32))), ModelError, r"standard deviation of 0\.0"),
