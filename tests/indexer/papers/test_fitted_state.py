@@ -1,4 +1,4 @@
-"""What an encoder is fitted with belongs to the corpus it was fitted on: an index never mixes two of them."""
+"""A fitted encoder state belongs to its corpus: an index never mixes two states."""
 
 import dataclasses
 from pathlib import Path
@@ -104,7 +104,7 @@ def test_a_published_state_is_kept_over_another_corpus_and_the_command_line_says
 
 
 def test_the_state_that_the_command_line_fits_is_that_of_training(sif: BuildConfig, tmp_path: Path) -> None:
-    """With the same sample; an interrupted build finds it again, and another corpus fits another one."""
+    """With the same sample; an interrupted build reuses the state, and another corpus fits another state."""
     index = tmp_path / "index"
     assert "trained on 5 texts" in train_for_index(DOCUMENTS[:5], index, sif)
     assert train_for_index(DOCUMENTS[:5], index, sif) == ""
@@ -199,7 +199,7 @@ def test_a_wrong_table_is_named_and_not_the_state(sif: BuildConfig, table: Path,
 
 def test_drift_is_a_number_after_removal(sif: BuildConfig, tmp_path: Path) -> None:
     config = dataclasses.replace(sif, whitening=WhiteningConfig(strength="none"))
-    fit_and_build(DOCUMENTS[:5], tmp_path / "index", config)  # five rows of seven numbers: two directions do not vary
+    fit_and_build(DOCUMENTS[:5], tmp_path / "index", config)  # five rows of seven numbers: two directions are constant
     add_documents(OTHERS, tmp_path / "index")
     drift = load_manifest(tmp_path / "index").quality["drift"]
     assert all(np.isfinite(drift[name]) for name in ("mean_shift", "covariance"))

@@ -1,4 +1,4 @@
-"""A build in two halves: whoever encodes which parts, in whatever order and however often, the index is the same."""
+"""A build in two halves gives the same index for any assignment, order and repetition of encoded parts."""
 
 import json
 import shutil
@@ -238,4 +238,4 @@ def test_a_list_of_parts_that_could_not_be_read_back_is_not_written(
     size = (index / layout.PENDING).stat().st_size
     monkeypatch.setattr(pending_parts, "_MOST_BYTES", size)
     prepare_parts(DOCUMENTS, index, tiny_config)
-    assert encode_pending(index).left == 0  # what may be written can be read
+    assert encode_pending(index).left == 0  # a list within the limit can be read

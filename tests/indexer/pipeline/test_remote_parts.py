@@ -1,4 +1,4 @@
-"""An index in object storage whose parts are encoded by machines that share nothing but the store."""
+"""An index in object storage whose parts are encoded by machines that share only the store."""
 
 import json
 import signal

@@ -1,4 +1,4 @@
-"""An index of several segments: cut by the recipe, the answers of one segment, through its whole life."""
+"""An index of several segments answers like an index of one segment, through its whole life."""
 
 import dataclasses
 from pathlib import Path
@@ -30,7 +30,7 @@ def recipe(segment_rows: int, **index: object) -> BuildConfig:
 
 
 def documents(count: int = COUNT, seed: int = 0) -> list[Document]:
-    """With copies, so that there are ties within segments and between them."""
+    """Documents with copies, so that there are ties within and between segments."""
     made = random_documents(count, DIM, seed)
     return [
         dataclasses.replace(one, vector=made[number % 3].vector) if number % 50 == 7 else one

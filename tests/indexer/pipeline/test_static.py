@@ -1,4 +1,4 @@
-"""`encoder.kind = "static"`: indexes of word vectors for their whole life, and what SIF makes of them."""
+"""`encoder.kind = "static"`: indexes of word vectors through their whole life, also with SIF."""
 
 import dataclasses
 import json
@@ -37,7 +37,7 @@ DIM = 7
 
 
 def vectors() -> Rows:
-    """A vector for each word, rounded so that text says it exactly."""
+    """A vector for each word, rounded so that text represents it exactly."""
     return np.random.default_rng(3).integers(-40, 41, (len(WORDS), DIM)).astype(np.float32) / 8 + np.float32(0.5)
 
 
@@ -47,7 +47,7 @@ def table(tmp_path: Path) -> Path:
 
 
 def write_table(path: Path) -> Path:
-    """The words and their vectors as GloVe writes them."""
+    """The words and their vectors in GloVe's format."""
     lines = [" ".join([word, *(f"{value:g}" for value in row)]) for word, row in zip(WORDS, vectors(), strict=True)]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
@@ -59,7 +59,7 @@ def static(table: Path, **settings: Any) -> BuildConfig:
 
 
 def known(text: str) -> list[str]:
-    """The words of a text that have a vector, by the plainest rule that fits these texts."""
+    """Return the words of a text that have a vector, by the simplest rule for these texts."""
     return [word for word in text.lower().replace(".", " ").split() if word in WORDS]
 
 

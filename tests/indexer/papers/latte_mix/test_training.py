@@ -1,4 +1,4 @@
-"""Training: what it learns, what it counts, that a seed gives the same bits, and what cannot be trained on."""
+"""Training: learning, counts, reproducibility by seed, and rejected input."""
 
 import dataclasses
 import json
@@ -168,7 +168,7 @@ def test_texts_that_cannot_be_trained_on_are_refused(
 
 
 def test_a_loss_that_is_no_number_stops_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("indexer.papers.latte_mix.training.SCALE_TOKENS", 10)  # so that the scale does not meet it
+    monkeypatch.setattr("indexer.papers.latte_mix.training.SCALE_TOKENS", 10)  # so that the scale does not depend on it
     rows, starts = made_texts(60)
     rows[-1, 0] = np.nan
     with pytest.raises(ModelError, match=r"at step \d of 8 the loss is nan"):
