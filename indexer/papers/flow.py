@@ -52,8 +52,7 @@ _FIRST_ROWS = 32  # minimum rows that initialise an actnorm: the published batch
 
 @dataclass(frozen=True)
 class FlowConfig:
-    """The section [papers.flow] of a recipe; levels, depth, width and learning rate as in BERT-flow's code
-    (config_l3_d3_w32)."""
+    """[papers.flow] of a recipe: levels, depth, width and learning rate of BERT-flow's code (config_l3_d3_w32)."""
 
     levels: int = 3
     depth: int = 3  # steps in a level
@@ -210,11 +209,9 @@ class Flow:
         return nats
 
     def with_query_mean(self, mean: Float64Array) -> "Flow":
-        """Return the transform with queries centred by `mean` (d,)."""
         return dataclasses.replace(self, query_mean=mean)
 
     def with_note(self, note: str) -> "Flow":
-        """Return the transform with another note."""
         return dataclasses.replace(self, note=note)
 
     def affine_layers(self, role: Role) -> None:

@@ -47,7 +47,6 @@ class SifConfig:
 
 
 def identity_value(settings: SifConfig) -> float:
-    """Return the settings as part of an encoder's identity."""
     return settings.a
 
 
@@ -76,7 +75,7 @@ def token_weights(spec: EncoderSpec) -> Weights:
 
 
 class SifPooler:
-    """The mean of a model's token states, averaged over layers and weighted."""
+    """The weighted mean of a model's token states, averaged over layers."""
 
     def __init__(self, weights: "Tensor") -> None:
         self._weights = weights
@@ -137,7 +136,6 @@ def sif_weights(counts: Counts, a: float) -> Weights:
 
 
 def write_counts(folder: Path, counts: Counts) -> None:
-    """Write the counts of a corpus into a folder."""
     seen = np.flatnonzero(counts)
     arrays = {"tokens": seen.astype(np.int64), "counts": counts[seen], "vocabulary": np.array([len(counts)])}
     (folder / FILE).write_bytes(save_tensors(arrays))

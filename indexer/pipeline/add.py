@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from indexer.arrays import RowIds
 from indexer.corpus.columns import way_out_of
@@ -84,13 +83,21 @@ def add_documents(
                 "the corpus was read with other column rules than the index. Fix: pass "
                 "read_corpus(..., config=the index's recipe.corpus)."
             )
-        upserts = Upserts(published, _validated(corpus, published))
+        known = schema_from_json(published.manifest.schema)
+        documents = (
+            corpus.documents(known)
+            if isinstance(corpus, Corpus)
+            else validated_documents(corpus, published.config.corpus, known)
+        )
+        upserts = Upserts(published, documents)
         encoder = LazyEncoder(generation.config, options, generation.spec)
         arriving = Arriving(upserts, generation.config.store.part_documents)
-        if not arriving.held and upserts.unchanged:
-            return _up_to_date(published, upserts)
-        if not arriving.held:
+        if not arriving.held and not upserts.unchanged:
             raise empty_corpus(corpus)
+        if not arriving.held:
+            newest = published.manifest
+            counts = newest.documents, newest.rows
+            return AddReport(generation.index, newest.generation, *counts, unchanged=upserts.unchanged)
         tail = tail_to_fold(published, arriving)
         ingested = ingest(chain(tail.documents, arriving), generation, progress, adding=True)
         require_same_types(published, ingested.parts)
@@ -105,13 +112,6 @@ def add_documents(
         manifest = generation.publish(_quality(published.manifest, tail, written) | figures)
         notes = (*encoded.notes, *unknown_note(written.figures), *written.notes, generation.sweep())
         return _report(manifest, upserts, tail, encoded, drift, notes)
-
-
-def _validated(corpus: Iterable[Document], published: PublishedIndex) -> Iterator[Document]:
-    known = schema_from_json(published.manifest.schema)
-    if isinstance(corpus, Corpus):
-        return corpus.documents(known)
-    return validated_documents(corpus, published.config.corpus, known)
 
 
 class Upserts:
@@ -142,8 +142,13 @@ class Upserts:
                 elif _is_same(document, known[document.id][1], store):
                     self.unchanged += 1
                     continue
+                elif has_content_id(document):  # a content id never replaces other content
+                    raise CorpusError(
+                        f'document "{document.id}" came without an id; the id made of its content is in the index, but '
+                        "that document was replaced and has other content. Fix: give the new document an id, or delete "
+                        "the document in the index."
+                    )
                 else:
-                    _require_given_id(document)
                     self._replaced.append(known[document.id][0])
                 yield document
 
@@ -155,16 +160,6 @@ def _is_same(document: Document, stored: Document, store: StoreConfig) -> bool:
     with np.errstate(over="ignore"):
         rounded = document.vector.astype(store.embeddings).astype(np.float32)
     return np.array_equal(rounded, stored.vector)
-
-
-def _require_given_id(document: Document) -> None:
-    """Raise CorpusError if an id made of content would replace a document with other content."""
-    if has_content_id(document):
-        raise CorpusError(
-            f'document "{document.id}" came without an id; the id made of its content is in the index, but that '
-            "document was replaced and has other content. Fix: give the new document an id, or delete the document "
-            "in the index."
-        )
 
 
 def _quality(published: Manifest, tail: Tail, written: WrittenSegments) -> dict[str, Any]:
@@ -181,13 +176,6 @@ def _quality(published: Manifest, tail: Tail, written: WrittenSegments) -> dict[
     return kept
 
 
-def _up_to_date(published: PublishedIndex, upserts: Upserts) -> AddReport:
-    manifest = published.manifest
-    return AddReport(
-        published.index, manifest.generation, manifest.documents, manifest.rows, unchanged=upserts.unchanged
-    )
-
-
 def _report(
     manifest: Manifest,
     upserts: Upserts,
@@ -197,6 +185,9 @@ def _report(
     notes: tuple[str, ...],
 ) -> AddReport:
     """Report an addition. Excludes the rewritten tail; a part from an interrupted run counts only its tokens."""
+    work = encoded.work()
+    work |= {name: max(0, work[name] - tail.rows) for name in ("rows_reused", "rows_given")}
+    work |= {name: work[name] - tail.counts[name] for name in ("tokens", "truncated")}
     return AddReport(
         index=upserts.published.index,
         generation=manifest.generation,
@@ -205,13 +196,7 @@ def _report(
         added=upserts.new,
         replaced=upserts.replaced,
         unchanged=upserts.unchanged,
-        rows_encoded=encoded.fresh,
-        rows_reused=max(0, encoded.reused - tail.rows),
-        rows_given=max(0, encoded.given - tail.rows),
-        tokens=sum(record.tokens for record in encoded.records) - tail.counts["tokens"],
-        truncated=sum(record.truncated for record in encoded.records) - tail.counts["truncated"],
-        retries=encoded.retries,
-        backend=encoded.backend,
+        **work,
         drift=drift,
         notes=tuple(filter(None, notes)),
         quality=manifest.quality,
@@ -231,16 +216,11 @@ def require_same_types(published: PublishedIndex, pending: Sequence[PendingPart]
         raise CorpusError(f"{_CLASH}{bad.what}. Fix: {way_out_of(bad.way_out, for_index=True)}.") from bad
     schemas = chain(((part.name, known) for part in published.manifest.parts),
                     zip((part.name for part in pending), arriving, strict=True))  # fmt: skip
-    for name, schema in schemas:
-        _require_digits(published.index / name, schema, merged)
-
-
-def _require_digits(folder: Path, schema: pa.Schema, merged: pa.Schema) -> None:
-    for column in schema:
+    for name, column in ((name, column) for name, schema in schemas for column in schema):
         kind = merged.field(column.name).type
         if column.type == kind:
             continue
-        values = read_column(folder, column.name)
+        values = read_column(published.index / name, column.name)
         if values is not None and loses_precision(values, kind):
             raise CorpusError(
                 f'{_CLASH}together they make column "{column.name}" {kind}, which rounds integers beyond 2**53. '

@@ -179,13 +179,7 @@ def _report(index: Path, manifest: Manifest, encoded: EncodedParts, notes: tuple
         dim=manifest.transform["dim"],
         parts_encoded=len(encoded.encoded),
         parts_kept=len(manifest.parts) - len(encoded.encoded),
-        rows_encoded=encoded.fresh,
-        rows_reused=encoded.reused,
-        rows_given=encoded.given,
-        tokens=manifest.quality["tokens"],
-        truncated=manifest.quality["truncated"],
-        retries=encoded.retries,
-        backend=encoded.backend,
+        **encoded.work(),
         notes=notes,
         quality=manifest.quality,
     )
@@ -249,7 +243,6 @@ def _recipe_differences(generation: Generation) -> Iterator[str]:
 
 
 def _input_differences(generation: Generation) -> Iterator[str]:
-    """Yield the differences in inputs other than recipe and corpus: the transform's source and the query files."""
     published, config = generation.previous.manifest, generation.config
     reused = generation.transform_source.transform_digest.sha256 if generation.transform_source else ""
     if published.transform.get("taken_from", "") != reused:

@@ -96,15 +96,12 @@ def _is_scattered(published: PublishedIndex) -> bool:
         return True
     most = config.store.part_documents
     ends = accumulate(part.documents for part in manifest.parts[:-1])
-    return any(
-        manifest.parts[part].documents != most and not _is_full(published, part, end) for part, end in enumerate(ends)
-    )
-
-
-def _is_full(published: PublishedIndex, part: int, follower: int) -> bool:
-    """Return whether a part of `PART_BYTES` has no room for the next document."""
-    (document,) = published.documents.fetch([follower])
-    return published.documents.uncompressed_bytes(part) + text_bytes(document) > PART_BYTES
+    for part, end in enumerate(ends):
+        if manifest.parts[part].documents != most:
+            (following,) = published.documents.fetch([end])
+            if published.documents.uncompressed_bytes(part) + text_bytes(following) <= PART_BYTES:
+                return True
+    return False
 
 
 def _fold(generation: Generation, options: RunOptions, progress: Progress) -> tuple[Manifest, tuple[str, ...]]:

@@ -81,7 +81,7 @@ class Generation:
         self.model: str | Path | None = None  # the folder of the published model, if it has moved
         self.fitted: FittedTransform | None = None  # if this generation fits the transform
         self.segments: list[SegmentEntry] = []
-        self._kept: frozenset[str] = frozenset()  # files of published segments
+        self._kept_segments = 0
         self.parts: list[PartEntry] = []
         self.files: dict[str, FileDigest] = {}  # of the manifest
         self._schemas: list[dict[str, Any]] = []
@@ -103,7 +103,6 @@ class Generation:
         return self._spec
 
     def set_spec(self, spec: EncoderSpec) -> None:
-        """Replace the encoder."""
         self._spec, self._chunker = spec, None
 
     @property
@@ -132,7 +131,6 @@ class Generation:
         return Path(self._scratch.name)
 
     def close(self) -> None:
-        """Close files and remove scratch files."""
         try:
             self.sender.close()
             if self.published is not None:
@@ -155,24 +153,21 @@ class Generation:
         self.keep_transform()
         self.keep_segments(segments)
 
-    # --- the encoder
-
     def keep_encoder(self) -> None:
-        """Keep the published encoder."""
         manifest = self.previous.manifest
-        state = _inside(manifest.files, f"{layout.ENCODER}/")
-        self._encoder, self._fingerprint, self._has_state = manifest.encoder, manifest.fingerprint, bool(state)
-        self.files |= state
+        state = {name: digest for name, digest in manifest.files.items() if name.startswith(f"{layout.ENCODER}/")}
+        self._set_encoder(manifest.encoder, manifest.fingerprint, state)
 
     def set_encoder(self, dim: int, state: Mapping[str, FileDigest]) -> None:
         """Record the encoder of `spec`, the embedding dimension and the files of the fitted state."""
         # Readers resolve a hub id themselves; only the path of a local folder must be stored.
         spec, folder = self.spec, self.spec.folder if self.spec.local else ""
-        self._encoder = {"model": spec.model, "folder": folder, "dim": dim, "identity": spec.identity.to_dict()}
-        self._fingerprint, self._has_state = spec.fingerprint, bool(state)
-        self.files |= state
+        entry = {"model": spec.model, "folder": folder, "dim": dim, "identity": spec.identity.to_dict()}
+        self._set_encoder(entry, spec.fingerprint, state)
 
-    # --- parts
+    def _set_encoder(self, entry: dict[str, Any], fingerprint: str, state: Mapping[str, FileDigest]) -> None:
+        self._encoder, self._fingerprint, self._has_state = entry, fingerprint, bool(state)
+        self.files |= state
 
     def keep_parts(self, count: int | None = None) -> None:
         """Keep the first published parts, by default all.
@@ -180,9 +175,8 @@ class Generation:
         All deletions stay, so rewritten later parts must keep their document numbers.
         """
         manifest = self.previous.manifest
-        kept = manifest.parts[:count]
-        names = {part.name for part in kept}
-        self.parts += kept
+        self.parts += manifest.parts[:count]
+        names = {part.name for part in self.parts}
         self.files |= {name: digest for name, digest in manifest.files.items() if name.rpartition("/")[0] in names}
         self._schemas.append(manifest.schema)
         self.delete(np.flatnonzero(~self.previous.live))
@@ -208,21 +202,16 @@ class Generation:
         """Append a complete part. Its quarantined documents are deleted."""
         first = sum(part.documents for part in self.parts)
         self.delete(np.array(record.set_aside, np.int64) + first)
-        self.parts.append(
-            PartEntry(name, documents.documents, record.rows, documents.document_key, documents.embedding_key)
-        )
+        keys = documents.document_key, documents.embedding_key
+        self.parts.append(PartEntry(name, documents.documents, record.rows, *keys))
         self.files |= {f"{name}/{file}": digest for file, digest in record.files.items()}
         self.files[f"{name}/{layout.PART}"] = digest_file(self.index / name / layout.PART, open_stored)
         self._schemas.append(record.schema)
 
     def delete(self, stored_documents: RowIds) -> None:
-        """Delete documents by their stored numbers."""
         self._deleted.append(stored_documents)
 
-    # --- the transform
-
     def keep_transform(self) -> None:
-        """Keep the published transform."""
         published = self.previous
         self._note_transform(published.transform, published.manifest.transform, published.transform_digest)
 
@@ -247,21 +236,16 @@ class Generation:
         self._transform, self._transform_entry = transform, entry
         self.files[entry["file"]] = digest
 
-    # --- segments
-
     def keep_segments(self, count: int | None = None) -> None:
-        """Keep the first published segments, by default all."""
         manifest = self.previous.manifest
-        kept = manifest.segments[:count]
-        self.segments += kept
-        self._kept = frozenset(entry.file for entry in kept)
-        self.files |= {entry.file: manifest.files[entry.file] for entry in kept}
+        self.segments += manifest.segments[:count]
+        self._kept_segments = len(self.segments)
+        self.files |= {entry.file: manifest.files[entry.file] for entry in self.segments}
 
     @property
     def next_segment(self) -> str:
         """The file name of the next new segment."""
-        number = sum(entry.file not in self._kept for entry in self.segments)
-        return layout.segment_name(self._file_number, number)
+        return layout.segment_name(self._file_number, len(self.segments) - self._kept_segments)
 
     def add_segment(self, entry: SegmentEntry, digest: FileDigest) -> None:
         """Append a segment of the rows that follow the earlier segments."""
@@ -269,16 +253,9 @@ class Generation:
         self.files[entry.file] = digest
 
     @property
-    def indexed_rows(self) -> int:
-        """Rows of all segments."""
-        return sum(entry.rows for entry in self.segments)
-
-    @property
     def _file_number(self) -> int:
         """The number in new file names: the generation, in object storage combined with the writer."""
         return self.sender.file_number(self.number)
-
-    # --- the end
 
     def publish(self, quality: dict[str, Any]) -> Manifest:
         """Write the list of deleted documents, if any, then create the manifest."""
@@ -289,9 +266,10 @@ class Generation:
             documents, rows = int(np.count_nonzero(live)), self._live_rows(live)
         chunked = self.config.chunk.tokens > 0 or any(part.rows != part.documents for part in self.parts)
         features = {ENCODER_STATE: self._has_state, DELETED: deleted is not None, WINDOWS: chunked}
+        kept = self.published if self.published and self.config is self.published.config else None
         manifest = Manifest(
             generation=self.number,
-            config=self._recipe(),
+            config=self.config.to_dict() if kept is None else kept.manifest.config,  # as its version wrote it
             encoder=self._encoder,
             fingerprint=self._fingerprint,
             transform=self._transform_entry,
@@ -310,12 +288,6 @@ class Generation:
         self.sender.send_all(self.files, self.number)
         publish(self.index, manifest)
         return manifest
-
-    def _recipe(self) -> dict[str, Any]:
-        """Return the recipe; an unchanged one as the version that wrote it stored it."""
-        if self.published is not None and self.config is self.published.config:
-            return self.published.manifest.config
-        return self.config.to_dict()
 
     def live_of_last(self, documents: int) -> Mask | None:
         """Return which of the last documents of the parts are live, (documents,); None if all are."""
@@ -337,14 +309,11 @@ class Generation:
         count = first = 0
         for part in self.parts:
             alive, first = live[first : first + part.documents], first + part.documents
-            if alive.all():
-                count += part.rows
-                continue
-            if part.rows != part.documents:
+            if part.rows != part.documents and not alive.all():
                 name = f"{part.name}/{layout.WINDOWS}"
                 check_file(self.index / name, self.files[name])
                 alive = alive[parts.read_window_documents(self.index / part.name)]
-            count += int(np.count_nonzero(alive))
+            count += part.rows if alive.all() else int(np.count_nonzero(alive))
         return count
 
     def sweep_before(self, fingerprint: str) -> None:
@@ -439,19 +408,16 @@ def open_generation(index: Path, overwrite: bool = False, create: bool = False) 
             if published and not (create and overwrite):
                 check_sizes(index, published.manifest)
             if published and not create:
-                _require_nothing_prepared(index)
+                if store_at(index).has(layout.PENDING):
+                    raise ExistsError(
+                        f"{index}: a build was prepared here, and this change would drop its encoded parts. Fix: "
+                        "finish that build (isotrope encode-parts, then isotrope build), or cancel it: isotrope "
+                        f"encode-parts {index} --cancel"
+                    )
                 generation.sweep_before(published.manifest.fingerprint)
             yield generation
         finally:
             generation.close()
-
-
-def _require_nothing_prepared(index: Path) -> None:
-    if store_at(index).has(layout.PENDING):
-        raise ExistsError(
-            f"{index}: a build was prepared here, and this change would drop its encoded parts. Fix: finish that build "
-            f"(isotrope encode-parts, then isotrope build), or cancel it: isotrope encode-parts {index} --cancel"
-        )
 
 
 def require_index_folder(index: Path) -> None:
@@ -479,7 +445,3 @@ def _published(index: Path, overwrite: bool) -> PublishedIndex | None:
         if overwrite:
             return None
         raise
-
-
-def _inside(files: Mapping[str, FileDigest], folder: str) -> dict[str, FileDigest]:
-    return {name: digest for name, digest in files.items() if name.startswith(folder)}

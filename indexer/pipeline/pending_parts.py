@@ -6,8 +6,8 @@ a common folder or object storage. `build_index` then uses these parts, encodes 
 """
 
 from collections.abc import Iterable, Sequence
-from contextlib import closing
-from dataclasses import dataclass, replace
+from contextlib import closing, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -19,7 +19,7 @@ from indexer.models.encoder_spec import EncoderSpec
 from indexer.models.resolution import resolve_spec
 from indexer.pipeline.build import ingested_corpus, is_up_to_date
 from indexer.pipeline.generation import Generation
-from indexer.pipeline.steps.encode import encode_tasks, share_inputs
+from indexer.pipeline.steps.encode import EncodedParts, encode_tasks, share_inputs
 from indexer.pipeline.steps.index_encoder import LazyEncoder, stored_state
 from indexer.pipeline.steps.ingest import PendingPart
 from indexer.pipeline.steps.part_encoder import EncodedPart, EncodeTask
@@ -129,8 +129,13 @@ def encode_pending(
             _read_pending(folder)  # raises NotAnIndexError if another machine has published and swept the documents
             raise
         complete = store_at(folder).complete_parts()
-        report = _report(folder, encoded, len(chosen), sum(part.name not in complete for part in pending))
-        return replace(report, notes=(*beyond, *report.notes))
+        left = sum(part.name not in complete for part in pending)
+        fatal = sum(len(part.record.set_aside) for part in encoded)
+        note = f"{fatal:,} documents crashed the encoder; `isotrope build` lists them with possible fixes"
+        work = EncodedParts([part.record for part in encoded], encoded).work()
+        work = {name: work[name] for name in ("rows_encoded", "tokens", "retries", "backend")}
+        notes = (*beyond, note) if fatal else beyond
+        return EncodedPending(folder, len(encoded), len(chosen) - len(encoded), left, **work, notes=notes)
 
 
 def cancel_pending(index: str | Path) -> int:
@@ -144,7 +149,9 @@ def cancel_pending(index: str | Path) -> int:
     with writer_lock(folder), closing(open_sender(folder)) as sender:
         named = {name for number in list_generations(folder) for name in load_generation(folder, number).files}
         kept = {name.rpartition("/")[0] for name in named}
-        gone = _listed_names(folder) - kept
+        gone = set[str]()
+        with suppress(CorruptIndexError):  # the next publication removes the parts of a damaged list
+            gone = {part.name for part in _read_pending(folder)[2]} - kept
         sender.end_pending(kept)
         for name in gone:
             if (folder / name).is_dir():
@@ -167,30 +174,6 @@ def _check_numbers(folder: Path, numbers: slice, pending: int) -> tuple[str, ...
         )
     beyond = pending and end is not None and end > pending
     return (f"--parts {written} ends beyond the last part: {listed}",) if beyond else ()
-
-
-def _listed_names(folder: Path) -> set[str]:
-    """Return the listed parts; none for a damaged list, whose parts the next publication removes."""
-    try:
-        return {part.name for part in _read_pending(folder)[2]}
-    except CorruptIndexError:
-        return set()
-
-
-def _report(folder: Path, encoded: Sequence[EncodedPart], chosen: int, left: int) -> EncodedPending:
-    fatal = sum(len(part.record.set_aside) for part in encoded)
-    note = f"{fatal:,} documents crashed the encoder; `isotrope build` lists them with possible fixes"
-    return EncodedPending(
-        index=folder,
-        parts_encoded=len(encoded),
-        parts_kept=chosen - len(encoded),
-        left=left,
-        rows_encoded=sum(part.record.rows - part.reused for part in encoded),
-        tokens=sum(part.record.tokens for part in encoded),
-        retries=sum(part.retries for part in encoded),
-        backend="; ".join(sorted({part.backend for part in encoded if part.backend})),
-        notes=(note,) if fatal else (),
-    )
 
 
 def _spec(folder: Path, config: BuildConfig, fingerprint: str, model: str | Path | None) -> EncoderSpec:

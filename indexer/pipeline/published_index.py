@@ -42,14 +42,12 @@ class PublishedIndex:
         self._has_looked_up = False  # ids
 
     def close(self) -> None:
-        """Close the open files."""
         for name in ("documents", "_embeddings"):
             if name in self.__dict__:
                 self.__dict__[name].close()
 
     @cached_property
     def config(self) -> BuildConfig:
-        """The recipe."""
         return BuildConfig.from_dict(self.manifest.config)
 
     def spec(self, model: str | Path | None = None) -> EncoderSpec:
@@ -81,14 +79,12 @@ class PublishedIndex:
         return self.manifest.files[self.manifest.transform["file"]]
 
     def records(self) -> list[parts.PartRecord]:
-        """Return the records of all parts."""
         return [parts.published_record(self.index, self.manifest, part.name) for part in self.manifest.parts]
 
     # --- rows
 
     @cached_property
     def numbering(self) -> LiveNumbering:
-        """Numbers of live documents and rows."""
         return LiveNumbering(self.index, self.manifest)
 
     @property
@@ -103,7 +99,6 @@ class PublishedIndex:
         return numbers if stored is None else stored[numbers]
 
     def rows(self) -> RowView:
-        """Return all stored rows."""
         entries, live = self.manifest.parts, self.numbering.live_documents
         hashes = np.zeros(self.manifest.stored_documents, np.uint64)
         hashes[slice(None) if live is None else live] = self._id_hashes()

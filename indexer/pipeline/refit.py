@@ -91,7 +91,6 @@ def refit_index(
 
 
 def _report(generation: Generation, manifest: Manifest, *notes: str) -> RefitReport:
-    """Report the published generation, and sweep leftovers."""
     return RefitReport(
         index=generation.index,
         generation=manifest.generation,
@@ -148,7 +147,6 @@ def changed_recipe(config: BuildConfig, assignments: Sequence[str], recipe: Buil
 
 
 def _known_query_mean(published: PublishedIndex) -> KnownQueryMean | None:
-    """Return the mean of query-like texts in the present transform, if it holds one."""
     texts, stored = published.manifest.transform["query_texts"], published.transform
     if stored.query_mean is None or "texts_sha256" not in texts or texts["source"] == "none":
         return None

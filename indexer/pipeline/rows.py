@@ -4,7 +4,7 @@ Samples do not depend on the order of the corpus: they are the live documents wi
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -48,7 +48,6 @@ class RowView:
 
     @property
     def stored(self) -> int:
-        """Rows of all parts."""
         return sum(self.rows)
 
     @cached_property
@@ -144,7 +143,6 @@ class RowView:
         return tree_sum(map(Moments.of, self._blocks()))
 
     def fit_data(self) -> FitData:
-        """Return the data that a transform is fitted on."""
         return FitData(self.moments, self._blocks)
 
     def _blocks(self) -> Iterator[Embeddings]:
@@ -164,11 +162,7 @@ class RowView:
 
     def blocks(self, transform: Transform, threads: int, progress: Progress) -> "VectorBlocks":
         """Return the vectors of all stored rows, one part at a time, computed on some threads."""
-
-        def vectors(folder: Path) -> Vectors:
-            return transform.transform(open_embeddings(folder), "document")
-
-        return VectorBlocks(vectors, self, threads, progress)
+        return VectorBlocks(transform, self, threads, progress)
 
     def run(self, of_parts: slice) -> "RowView":
         """Return the rows of some consecutive parts."""
@@ -195,9 +189,12 @@ def even_runs(rows: Sequence[int], most: int) -> list[slice]:
 class VectorBlocks:
     """Iterable of (first row, vectors (m, k)) of every part in order; counts rows and zero vectors on the way."""
 
-    def __init__(self, vectors: Callable[[Path], Vectors], view: RowView, threads: int, progress: Progress) -> None:
-        self._vectors, self._view, self._threads, self._progress = vectors, view, threads, progress
+    def __init__(self, transform: Transform, view: RowView, threads: int, progress: Progress) -> None:
+        self._transform, self._view, self._threads, self._progress = transform, view, threads, progress
         self.count = self.zero = 0
+
+    def _vectors(self, folder: Path) -> Vectors:
+        return self._transform.transform(open_embeddings(folder), "document")
 
     def __iter__(self) -> Iterator[tuple[int, Vectors]]:
         self.count = self.zero = 0

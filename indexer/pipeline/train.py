@@ -16,7 +16,7 @@ from typing import Any
 from indexer.corpus.corpus import Corpus
 from indexer.corpus.document import Document, joined_text
 from indexer.encoders.chunker import DocumentChunker
-from indexer.encoders.fitted_state import FITTED, RECIPE, Texts, fit_state, fitted_record, require_fittable
+from indexer.encoders.fitted_state import FITTED, RECIPE, fit_state, fitted_record, require_fittable
 from indexer.encoders.int8 import CALIBRATION_TEXTS
 from indexer.errors import ConfigError, CorpusError
 from indexer.hashing import hash_id
@@ -136,17 +136,15 @@ def train_for_index(
 def _fitted(
     spec: EncoderSpec, texts: Sequence[str], options: RunOptions, progress: Progress
 ) -> Iterator[tuple[Mapping[str, bytes], dict[str, Any]]]:
-    """Fit a state; yield its files and facts about the fit."""
+    def blocks() -> Iterator[list[str]]:
+        return (list(texts[start : start + _BLOCK]) for start in range(0, len(texts), _BLOCK))
+
     progress.phase("fitting the encoder", None)
     with tempfile.TemporaryDirectory(prefix="isotrope-") as scratch:
         folder = Path(scratch)
-        facts = fit_state(spec, _blocks(texts), folder, options, step_callback(progress, "training"))
+        facts = fit_state(spec, blocks, folder, options, step_callback(progress, "training"))
         files = {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
         yield {**files, FITTED: fitted_record(spec, folder)}, facts
-
-
-def _blocks(texts: Sequence[str]) -> Texts:
-    return lambda: (list(texts[start : start + _BLOCK]) for start in range(0, len(texts), _BLOCK))
 
 
 def _texts_of_build(corpus: Iterable[Document], config: BuildConfig, spec: EncoderSpec) -> list[str]:

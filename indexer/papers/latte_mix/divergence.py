@@ -112,7 +112,6 @@ def _js_similarity(between: Float64Array, left: Float64Array, right: Float64Arra
 
 
 def _entropy(rows: Float64Array) -> Float64Array:
-    """Return the sum over all classes of -p ln p, (n,); 0 for p = 0."""
     logs = np.maximum(rows, _TINY)
     np.log(logs, out=logs)
     entropy: Float64Array = -np.einsum("ij,ij->i", rows, logs)

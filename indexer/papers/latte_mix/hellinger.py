@@ -39,5 +39,4 @@ TRANSFORM = Hellinger
 
 
 def fit(data: FitData, settings: Any, on_step: OnStep | None = None) -> Hellinger:
-    """Return the transform for embeddings of the size in `data`."""
     return Hellinger(int(next(data.blocks()).shape[1]))

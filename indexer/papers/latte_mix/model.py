@@ -99,7 +99,10 @@ class LatteMix:
             else:
                 state = state @ weight.T + bias
         if self.config.latent == "categorical":
-            _softmax(into.reshape(len(into), self.config.dims, self.config.classes))
+            logits = into.reshape(len(into), self.config.dims, self.config.classes)  # a view: softmax in place
+            logits -= logits.max(axis=-1, keepdims=True)
+            np.exp(logits, out=logits)
+            logits /= logits.sum(axis=-1, keepdims=True)
 
 
 def layer_shapes(config: LatteMixConfig, size: int) -> dict[str, tuple[int, ...]]:
@@ -120,13 +123,6 @@ def layer_shapes(config: LatteMixConfig, size: int) -> dict[str, tuple[int, ...]
             shapes[f"{part}.{layer}.weight"] = (after, before)
             shapes[f"{part}.{layer}.bias"] = (after,)
     return shapes
-
-
-def _softmax(logits: Float32Array) -> None:
-    """Apply softmax over the last axis, in place."""
-    logits -= logits.max(axis=-1, keepdims=True)
-    np.exp(logits, out=logits)
-    logits /= logits.sum(axis=-1, keepdims=True)
 
 
 @dataclass(frozen=True)
@@ -175,19 +171,15 @@ def load_latte_mix(folder: Path) -> LatteMix:
         raise ModelError(f"{folder / FACTS}: the scale is {facts.scale}; expected a number above 0.")
     if config.decoder_layers > len(tensors):
         raise ModelError(f"{folder / FACTS}: has {config.decoder_layers:,} layers, {WEIGHTS} {len(tensors)} arrays.")
-    _check_shapes(latte, folder / WEIGHTS)
-    return latte
-
-
-def _check_shapes(latte: LatteMix, path: Path) -> None:
-    shapes = {name: array.shape for name, array in latte.parameters.items()}
-    expected = layer_shapes(latte.config, latte.size)
+    shapes = {name: array.shape for name, array in tensors.items()}
+    expected = layer_shapes(config, facts.size)
     for name in sorted(shapes.keys() | expected.keys()):
         if shapes.get(name) != expected.get(name):
             raise ModelError(
-                f"{path}: {name} has shape {shapes.get(name)}; expected {expected.get(name)} by {FACTS} "
+                f"{folder / WEIGHTS}: {name} has shape {shapes.get(name)}; expected {expected.get(name)} by {FACTS} "
                 "(None: no such array)."
             )
+    return latte
 
 
 def _facts(path: Path) -> _Facts:

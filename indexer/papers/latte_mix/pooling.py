@@ -24,7 +24,6 @@ STATE_FILES = FILES
 
 
 def identity_value(settings: LatteMixConfig) -> dict[str, Any]:
-    """Return the settings as part of an encoder's identity."""
     return asdict(settings)
 
 
@@ -90,7 +89,6 @@ class LatteMixPooler:
 
 
 def open_pooler(spec: EncoderSpec, vocabulary: int) -> LatteMixPooler:
-    """Return the pooler of a model."""
     return LatteMixPooler(load_latte_mix(spec.fitted_folder("latte-mix")))
 
 
@@ -116,5 +114,4 @@ class LatteMixTablePooler:
 
 
 def open_table_pooler(spec: EncoderSpec) -> LatteMixTablePooler:
-    """Return the pooler of a table."""
     return LatteMixTablePooler(load_latte_mix(spec.fitted_folder("latte-mix")))

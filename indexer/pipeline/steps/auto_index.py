@@ -40,12 +40,10 @@ class FilledIndex:
 
     @property
     def recall(self) -> float:
-        """recall@10 at the operating point."""
         return self.point.recall
 
     @property
     def cost(self) -> int:
-        """Work of a query at the operating point."""
         return self.point.work.cost
 
 
@@ -128,12 +126,10 @@ class IndexRequest:
 
     @property
     def wanted(self) -> ann.IndexRequirements:
-        """The requirements that the index must meet."""
         dim, memory = self.transform.dim, int(self.config.memory_bytes * self.share)
         return ann.IndexRequirements(self.rows.stored, dim, self.config.recall, memory)
 
     def blocks(self) -> VectorBlocks:
-        """Return the vectors of all rows, one part at a time."""
         return self.rows.blocks(self.transform, part_threads(self.options.threads), self.progress)
 
     @property
@@ -175,9 +171,7 @@ def build_named(request: IndexRequest, factory: str) -> BuiltIndex:
     filled = builder.fill(factory, builder.trainer.trained(factory))
     if not request.wanted.fits(filled.bytes_per_vector):
         raise ConfigError(too_large(request, factory, filled.bytes_per_vector))
-    if filled.recall < request.config.recall:
-        _refuse_low(request, filled.recall, factory)
-    return builder.finish(filled, "asked for by index.type")
+    return builder.finish(filled, {"why": "asked for by index.type"})
 
 
 def choose_index(request: IndexRequest) -> BuiltIndex:
@@ -191,14 +185,12 @@ def choose_index(request: IndexRequest) -> BuiltIndex:
     finalists = Finalists(_worth_filling(request, considered), request.config.recall)
     for kind in finalists:
         if ann.is_exact(kind.factory):
-            figures = _compared(considered, finalists)
-            return BuiltIndex("Flat", figures={"index": {"why": _why(request, considered, finalists), **figures}})
+            return BuiltIndex("Flat", figures={"index": _about(request, considered, finalists)})
         finalists.take(builder.fill(kind.factory, ann.copy_of(kind.trained)))  # the candidate itself stays empty
-    best, why = finalists.best, _why(request, considered, finalists)
-    if best.recall < request.config.recall:
-        _refuse_low(request, best.recall, best.factory)
-        why = "the highest recall of those that fit index.memory"
-    return builder.finish(best, why, _compared(considered, finalists))
+    about = _about(request, considered, finalists)
+    if finalists.best.recall < request.config.recall:
+        about["why"] = "the highest recall of those that fit index.memory"
+    return builder.finish(finalists.best, about)
 
 
 def too_large(request: IndexRequest, factory: str, bytes_per_vector: float) -> str:
@@ -277,21 +269,19 @@ class _IndexBuilder:
                 best.update(first, vectors, None if live is None else live[first : first + len(vectors)])
         self._zero = self._blocks.zero
 
-    def finish(self, filled: FilledIndex, why: str, compared: dict[str, Any] | None = None) -> BuiltIndex:
-        """Return an index with all its figures, including the whole recall curve."""
+    def finish(self, filled: FilledIndex, about: dict[str, Any]) -> BuiltIndex:
+        """Return an index with all its figures, including the whole recall curve. Raises QualityError."""
+        request = self._request
+        notes = _note_low(request, filled.recall, filled.factory)
         figures = {
             "recall_at_10": filled.recall,
             "queries": len(self._measured_by),
             "query_origin": self._queries.described,
             "bytes_per_vector": filled.bytes_per_vector,
-            "why": why,
-            **(compared or {}),
+            **about,
         }
-        request = self._request
         request.progress.phase("measuring recall", None)
         curve = ann.recall_curve(filled.index, self._measured_by, request.rows.live_rows, begun=filled.curve)
-        low = filled.recall < request.config.recall
-        notes = (_low(filled.recall, request.config.recall, filled.factory),) if low else ()
         if request.workers is not None and not ann.is_mergeable(filled.index):
             notes = (*notes, f"{filled.factory} was filled by one process: this kind cannot be merged from shards")
         whole = {"index": figures, "recall_curve": [point.to_dict() for point in curve]}
@@ -315,36 +305,32 @@ def _worth_filling(request: IndexRequest, considered: Sequence[ann.Candidate]) -
         raise ConfigError(too_large(request, f"the smallest kind considered ({least.factory})", least.bytes_per_vector))
     good = [kind for kind in fitting if kind.recall >= request.config.recall]
     if not good:
-        _refuse_low(request, fitting[0].recall, f"{fitting[0].factory}, the best that fits index.memory, on a sample")
+        _note_low(request, fitting[0].recall, f"{fitting[0].factory}, the best that fits index.memory, on a sample")
     return good or fitting[:1]
 
 
-def _refuse_low(request: IndexRequest, recall: float, factory: str) -> None:
+def _note_low(request: IndexRequest, recall: float, factory: str) -> tuple[str, ...]:
+    """Return a note on a missed recall. Raises QualityError for it unless `options.allow_low_recall`."""
+    if recall >= request.config.recall:
+        return ()
+    low = f"recall_at_10 is {recall:.4f} ({factory}), below index.recall {request.config.recall:g}"
     if not request.options.allow_low_recall:
         raise QualityError(
-            f"the index was not published, because {_low(recall, request.config.recall, factory)}. Fix: choose another "
-            'index.type ("auto", "flat"), more index.memory or a lower index.recall, or publish it anyway with '
-            "--allow-low-recall."
+            f'the index was not published, because {low}. Fix: choose another index.type ("auto", "flat"), more '
+            "index.memory or a lower index.recall, or publish it anyway with --allow-low-recall."
         )
+    return (low,)
 
 
-def _low(recall: float, target: float, factory: str) -> str:
-    return f"recall_at_10 is {recall:.4f} ({factory}), below index.recall {target:g}"
-
-
-def _why(request: IndexRequest, considered: Sequence[ann.Candidate], finalists: Finalists) -> str:
+def _about(request: IndexRequest, considered: Sequence[ann.Candidate], finalists: Finalists) -> dict[str, Any]:
+    """Return the reason for the choice, and the figures of all kinds on the sample and of the filled kinds."""
     wanted = request.wanted
     good = sum(kind.fits and kind.recall >= wanted.recall for kind in considered)
-    budget = " and fit index.memory" if wanted.memory else ""
-    why = (
-        f"least work a query of the {good} among {len(considered)} kinds that reach recall@10 {wanted.recall:g}{budget}"
-    )
+    reached = f"reach recall@10 {wanted.recall:g}{' and fit index.memory' if wanted.memory else ''}"
     filled = len(finalists.figures)
     again = f"{filled} of them compared with all rows" if filled > 1 else ""
-    about = "; ".join(filter(None, (again, finalists.missed)))
-    return f"{why} ({about})" if about else why
-
-
-def _compared(considered: Sequence[ann.Candidate], finalists: Finalists) -> dict[str, Any]:
-    """Return the figures of all kinds on the sample, and of the filled kinds with all rows."""
-    return {"candidates": [kind.to_dict() for kind in considered], "filled": finalists.figures}
+    more = "; ".join(filter(None, (again, finalists.missed)))
+    why = f"least work a query of the {good} among {len(considered)} kinds that {reached}" + (
+        f" ({more})" if more else ""
+    )
+    return {"why": why, "candidates": [kind.to_dict() for kind in considered], "filled": finalists.figures}

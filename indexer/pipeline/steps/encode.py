@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -42,30 +43,18 @@ class EncodedParts:
             return None
         return np.concatenate([~np.isin(np.arange(each.documents), each.set_aside) for each in self.records])
 
-    @property
-    def reused(self) -> int:
-        """Rows whose embedding an earlier generation had."""
-        return sum(part.reused for part in self.encoded)
-
-    @property
-    def given(self) -> int:
-        """Rows whose embedding came with the corpus."""
-        return sum(part.given for part in self.encoded)
-
-    @property
-    def fresh(self) -> int:
-        """Rows that were encoded."""
-        return sum(part.record.rows for part in self.encoded) - self.reused - self.given
-
-    @property
-    def retries(self) -> int:
-        """Batches halved after running out of memory."""
-        return sum(part.retries for part in self.encoded)
-
-    @property
-    def backend(self) -> str:
-        """The backends of the encoder, such as "openvino, bf16"; empty if nothing was encoded."""
-        return "; ".join(sorted({part.backend for part in self.encoded if part.backend}))
+    def work(self) -> dict[str, Any]:
+        """Return the counts of this run, and the backends of the encoder, as fields of a report."""
+        reused, given = (sum(getattr(part, name) for part in self.encoded) for name in ("reused", "given"))
+        return {
+            "rows_encoded": sum(part.record.rows for part in self.encoded) - reused - given,
+            "rows_reused": reused,
+            "rows_given": given,
+            "tokens": sum(record.tokens for record in self.records),
+            "truncated": sum(record.truncated for record in self.records),
+            "retries": sum(part.retries for part in self.encoded),
+            "backend": "; ".join(sorted({part.backend for part in self.encoded if part.backend})),
+        }
 
 
 def encode_parts(
@@ -127,7 +116,6 @@ def share_inputs(generation: Generation, pending: Sequence[PendingPart]) -> None
 def _crash_notes(
     generation: Generation, pending: Sequence[PendingPart], records: Sequence[PartRecord]
 ) -> tuple[str, ...]:
-    """Return one note a part on its quarantined documents."""
     notes = []
     for part, record in zip(pending, records, strict=True):
         if record.set_aside:

@@ -183,7 +183,6 @@ class LazyEncoder:
 
     @property
     def spec(self) -> EncoderSpec:
-        """The encoder's spec. Raises as resolving it does."""
         if not isinstance(self._spec, EncoderSpec):
             self._spec = self._spec()
         return self._spec

@@ -56,7 +56,6 @@ class Segment:
 
     @property
     def measured(self) -> dict[str, Any]:
-        """The figures of the index only."""
         return {name: self.figures[name] for name in ("index", "recall_curve") if name in self.figures}
 
 
@@ -101,7 +100,11 @@ def write_segments(
         for parts in even_runs(rows.rows, settings.segment_rows):
             small = bool(before) and rows.stored <= SMALL_ROWS
             written.append(_write_segment(generation, request, parts, records[parts], small))
-        figures = _figures_of_fit(generation, request)
+        figures: dict[str, Any] = {}
+        if generation.fitted is not None:
+            threads = part_threads(options.threads)
+            figures, gates = judge_fit(generation.fitted, rows, generation.config.whitening, threads)
+            figures |= require_all(gates)
     except QualityError:
         for entry in generation.segments[before:]:
             remove_file(generation.index, entry.file)
@@ -116,26 +119,17 @@ def write_segments(
 def _write_segment(
     generation: Generation, request: IndexRequest, parts: slice, records: Sequence[PartRecord], small: bool
 ) -> Segment:
-    """Write and check the segment of some parts, and add it to the generation."""
     name, rows = generation.next_segment, request.rows.run(parts)
     path, share = generation.index / name, rows.stored / request.rows.stored
     make_folder(path.parent)
     request = replace(request, rows=rows, path=path, share=share)
     segment = fill_segment(request, path, small)
     request.progress.phase("checking", None)
-    entry = SegmentEntry(name, generation.indexed_rows, segment.rows, segment.factory, segment.search_parameters)
+    first_row = sum(entry.rows for entry in generation.segments)
+    entry = SegmentEntry(name, first_row, segment.rows, segment.factory, segment.search_parameters)
     generation.add_segment(entry, segment.digest)
     figures = judge_segment(segment, request, records, generation.config)
     return replace(segment, figures=figures, index=None)
-
-
-def _figures_of_fit(generation: Generation, request: IndexRequest) -> dict[str, Any]:
-    """Return the figures of the transform and its gate, if this generation fitted it. Raises QualityError."""
-    if generation.fitted is None:
-        return {}
-    threads = part_threads(request.options.threads)
-    figures, gates = judge_fit(generation.fitted, request.rows, generation.config.whitening, threads)
-    return figures | require_all(gates)
 
 
 def _joined(figures: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -224,29 +218,23 @@ def judge_segment(
     segment: Segment, request: IndexRequest, records: Sequence[PartRecord], config: BuildConfig
 ) -> dict[str, Any]:
     """Return all gates and figures of a new segment, for the manifest. Raises QualityError if a gate fails."""
-    gates = _gates(segment, request, records, config)
-    counts = {count: sum(getattr(record, count) for record in records) for count in COUNTS}
-    return counts | segment.figures | require_all(gates)
-
-
-def _gates(segment: Segment, request: IndexRequest, records: Sequence[PartRecord], config: BuildConfig) -> list[Gate]:
-    """Return the gates of a segment and its parts; `options.allow_low_recall` makes the recall gates optional."""
-    not_finite, zero, rows, documents = (
-        sum(getattr(record, name) for record in records) for name in ("not_finite", "zero", "rows", "documents")
-    )
-    without_row = max(0, documents - rows) if config.chunk.tokens else abs(rows - documents)
+    names = (*COUNTS, "not_finite", "zero", "rows", "documents")
+    total = {name: sum(getattr(record, name) for record in records) for name in names}
+    without_row = total["documents"] - total["rows"]
+    without_row = max(0, without_row) if config.chunk.tokens else abs(without_row)
     missing = abs(request.rows.stored - segment.rows) + without_row
     hits = 0.0 if missing else _self_hits(segment, request.rows, request.transform)
     gates = [
-        Gate("not_finite", not_finite, 0, meaning="NaN or infinity"),
-        Gate("zero_embeddings", zero, 0, meaning="embeddings of zeros"),
+        Gate("not_finite", total["not_finite"], 0, meaning="NaN or infinity"),
+        Gate("zero_embeddings", total["zero"], 0, meaning="embeddings of zeros"),
         Gate("zero_vectors", segment.zero, 0, meaning="documents that equal the mean exactly"),
         Gate("missing_rows", missing, 0, meaning="lost rows"),
     ]
     if segment.recall is None:
-        meaning = "share of documents found by their own vector"
-        return [*gates, Gate("self_hit", hits, 1.0, True, meaning)]
-    return [*gates, *recall_gates(segment.recall, hits, config.index.recall, request.options.allow_low_recall)]
+        gates.append(Gate("self_hit", hits, 1.0, True, "share of documents found by their own vector"))
+    else:
+        gates += recall_gates(segment.recall, hits, config.index.recall, request.options.allow_low_recall)
+    return {count: total[count] for count in COUNTS} | segment.figures | require_all(gates)
 
 
 def _self_hits(segment: Segment, rows: RowView, transform: Transform) -> float:

@@ -8,7 +8,7 @@ up to a limit and then in scratch files. A part whose embeddings came with the c
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from itertools import count
+from itertools import count, filterfalse
 from pathlib import Path
 from typing import Protocol
 
@@ -47,7 +47,6 @@ class CutTexts:
 
     @property
     def bytes(self) -> int:
-        """Size in memory."""
         return self.hashes.nbytes + (3 * self.windows.start.nbytes if self.windows is not None else 0)
 
     def save(self, path: Path) -> None:
@@ -77,7 +76,6 @@ class PendingPart:
 
     @property
     def documents(self) -> int:
-        """Documents of the part."""
         return self.written.documents
 
     @property
@@ -95,7 +93,6 @@ class Ingested:
 
     @property
     def documents(self) -> int:
-        """Documents of all parts."""
         return len(self.id_hashes)
 
     def rows(self, index: Path, live: Mask | None = None) -> RowView:
@@ -128,27 +125,29 @@ def ingest(
     place = _Placing(generation, known or ReuseByText(generation), adding)
     pending: list[PendingPart] = []
     hashes: list[npt.NDArray[np.uint64]] = []
-    for documents, part in place_while_reading(place, _cut(corpus, generation)):
+    entries = generation.previous.manifest.parts if generation.continues else ()
+    most = generation.config.store.part_documents
+    # earlier versions ended parts by document count only
+    by_count = {number for number, entry in enumerate(entries) if entry.documents == most or entry is entries[-1]}
+    for documents, part in place_while_reading(place, cut_into_parts(corpus, most, by_count)):
         pending.append(part)
         hashes.append(np.array([hash_id(document.id) for document in documents], np.uint64))
         progress.advance(len(documents))
     if not pending:
         raise empty_corpus(corpus)
-    if generation.continues and len(pending) < len((published := generation.previous.manifest).parts):
-        raise corpus_differs(generation, f"{sum(map(len, hashes)):,} documents instead of {published.documents:,}")
+    if len(pending) < len(entries):
+        published = generation.previous.manifest.documents
+        raise corpus_differs(generation, f"{sum(map(len, hashes)):,} documents instead of {published:,}")
     return Ingested(pending, np.concatenate(hashes))
 
 
 def empty_corpus(corpus: Iterable[Document]) -> CorpusError:
     """Return the error for a corpus without documents, with the counts of rejected rows."""
-    return CorpusError(f"the corpus holds no documents{_rejected(corpus)}; there is nothing to index.")
-
-
-def _rejected(corpus: Iterable[Document]) -> str:
-    if not isinstance(corpus, Corpus) or not corpus.report.rejected:
-        return ""
-    reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(corpus.report.rejected.items()))
-    return f", because all rows were left out ({reasons}), see {corpus.report.rejects_file}"
+    rejected = ""
+    if isinstance(corpus, Corpus) and corpus.report.rejected:
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(corpus.report.rejected.items()))
+        rejected = f", because all rows were left out ({reasons}), see {corpus.report.rejects_file}"
+    return CorpusError(f"the corpus holds no documents{rejected}; there is nothing to index.")
 
 
 def corpus_differs(generation: Generation, how: str) -> ExistsError:
@@ -157,14 +156,6 @@ def corpus_differs(generation: Generation, how: str) -> ExistsError:
         f"{generation.index}: holds a complete index of another corpus: {how}. "
         "Fix: pass --overwrite to publish this corpus as the next generation, or build at another path."
     )
-
-
-def _cut(corpus: Iterable[Document], generation: Generation) -> Iterator[list[Document]]:
-    """Cut the corpus into parts, as a continued index was cut: earlier versions ended parts by document count only."""
-    most = generation.config.store.part_documents
-    entries = generation.previous.manifest.parts if generation.continues else ()
-    by_count = {number for number, entry in enumerate(entries) if entry.documents == most or entry is entries[-1]}
-    return cut_into_parts(corpus, most, by_count)
 
 
 def cut_into_parts(
@@ -223,8 +214,12 @@ class _Placing:
         numbers = generation.store.part_numbers()
         self._complete = _complete_parts(generation, numbers, adding)
         self._sent = generation.store.sent_sizes(layout.PARTS)
-        self._free = _free_names(numbers, generation.first_part)
-        self._size, self._held = _embedding_size(generation, adding), 0
+        # Existing folders hold complete parts (see `sweep_before`).
+        self._free = map(layout.part_name, filterfalse(set(numbers).__contains__, count(generation.first_part)))
+        self._size = int(generation.previous.manifest.encoder["dim"]) if adding else 0  # 0: any
+        if generation.transform_source is not None:
+            self._size = generation.transform_source.transform.input_dim
+        self._held = 0
         self._rules = asdict(self._config.corpus) | {"embeddings": self._config.store.embeddings}
         del self._rules["vector_column"]  # the vectors themselves are hashed
         if self._config.chunk.tokens:
@@ -284,7 +279,6 @@ class _Placing:
     def _complete_given(
         self, name: str, written: PartDocuments, hashes: TextHashes, embeddings: Embeddings
     ) -> PendingPart:
-        """Complete a part whose documents are written."""
         rows = PartRows(hashes, np.zeros(len(embeddings), np.int32), embeddings)
         record = write_part(self._index / name, written, rows, self._generation.spec.fingerprint)
         self._generation.sender.send_part(name, record)
@@ -336,24 +330,15 @@ def _complete_parts(generation: Generation, numbers: Sequence[int], adding: bool
     return complete
 
 
-def _embedding_size(generation: Generation, adding: bool) -> int:
-    """Return the required embedding dimension; 0 for any."""
-    if generation.transform_source is not None:
-        return generation.transform_source.transform.input_dim
-    return int(generation.previous.manifest.encoder["dim"]) if adding else 0
-
-
-def _free_names(numbers: Sequence[int], first: int) -> Iterator[str]:
-    """Yield names for new parts, lowest number first. Existing folders hold complete parts (see `sweep_before`)."""
-    taken = set(numbers)
-    return (layout.part_name(number) for number in count(first) if number not in taken)
-
-
 def given_embeddings(documents: Sequence[Document], store: StoreConfig) -> Embeddings:
     """Return the vectors of some documents in their stored type, (n, d). Raises CorpusError for one out of range."""
-    vectors = np.stack([_vector(document) for document in documents])
+    vectors = []
+    for document in documents:
+        if document.vector is None:
+            raise CorpusError(f'document "{document.id}" has no vector, but the recipe expects one.')
+        vectors.append(document.vector)
     with np.errstate(over="ignore"):
-        stored: Embeddings = vectors.astype(store.embeddings)
+        stored: Embeddings = np.stack(vectors).astype(store.embeddings)
     unfit = np.flatnonzero(~np.isfinite(stored).all(axis=1) | ~stored.any(axis=1))
     if len(unfit):
         limits = np.finfo(store.embeddings)
@@ -363,9 +348,3 @@ def given_embeddings(documents: Sequence[Document], store: StoreConfig) -> Embed
             'Fix: set store.embeddings = "float32", or scale the vectors.'
         )
     return stored
-
-
-def _vector(document: Document) -> npt.NDArray[np.float32]:
-    if document.vector is None:
-        raise CorpusError(f'document "{document.id}" has no vector, but the recipe expects one.')
-    return document.vector

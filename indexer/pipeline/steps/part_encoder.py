@@ -58,7 +58,6 @@ class EncodeTask:
 
     @property
     def folder(self) -> Path:
-        """Folder of the part."""
         return self.index / self.part.name
 
 
@@ -185,7 +184,6 @@ def _handed_over(part: PendingPart) -> CutTexts | None:
 
 
 def _rows_of(documents: tuple[int, ...], cut: CutTexts) -> npt.NDArray[np.int64]:
-    """Return the rows of some documents of a part."""
     wanted = np.array(documents, np.int64)
     return wanted if cut.windows is None else np.flatnonzero(np.isin(cut.windows.document, wanted))
 

@@ -78,20 +78,16 @@ def recall_queries(
         documents = view.vectors(transform, held_out)
         nonzero = documents.any(axis=1)
         return replace(perturbed(documents[nonzero], training), own=view.rows_of_same_document(held_out[nonzero]))
-    embeddings = _query_embeddings(view, config, encode)
+    if is_npy(config.queries):
+        dim = open_embeddings(view.folders[0]).shape[1]
+        embeddings: npt.NDArray[np.floating] = read_query_vectors(config.queries, dim, ConfigError, _SETTING)
+    elif encode is None:
+        raise ConfigError(f"{_SETTING}no encoder is available to encode {config.queries}. Fix: leave it empty.")
+    else:
+        embeddings = encode(read_query_file(Path(config.queries), ConfigError, _SETTING).texts)
     with single_blas_thread():
         vectors = transform.transform(embeddings, "query")
     return RecallQueries(vectors[vectors.any(axis=1)], sha256=query_file_sha256(config.queries, "index.queries"))
-
-
-def _query_embeddings(view: RowView, config: IndexConfig, encode: Encode | None) -> npt.NDArray[np.floating]:
-    """Return the embeddings (n, d) of the user's queries, read from a .npy file or encoded."""
-    if is_npy(config.queries):
-        dim = open_embeddings(view.folders[0]).shape[1]
-        return read_query_vectors(config.queries, dim, ConfigError, _SETTING)
-    if encode is None:
-        raise ConfigError(f"{_SETTING}no encoder is available to encode {config.queries}. Fix: leave it empty.")
-    return encode(read_query_file(Path(config.queries), ConfigError, _SETTING).texts)
 
 
 def perturbed(documents: Vectors, others: Vectors) -> RecallQueries:

@@ -184,7 +184,7 @@ def test_an_encoder_that_kills_whoever_loads_it_is_not_laid_at_documents_doors(
         raise Death
 
     monkeypatch.setattr(LazyEncoder, "get", die)
-    with pytest.raises(MachineError, match="die as they load the encoder"):
+    with pytest.raises(MachineError, match="crash while they load the encoder"):
         build_index(DOCUMENTS[:4], tmp_path / "index", tiny_config, replace(SKIP, executor="processes"))
 
 

@@ -220,7 +220,7 @@ def test_embeddings_that_cannot_be_vectors_fail_the_gate_and_nothing_is_publishe
         0,
     ):  # one part is ahead and the last one is not begun; a part that is found again is refused first
         before = counting.texts
-        with pytest.raises(QualityError, match="1 are all zero" if poison == 0 else "1 embeddings hold NaN"):
+        with pytest.raises(QualityError, match="1 are all zero" if poison == 0 else "1 embeddings contain NaN"):
             build_index(DOCUMENTS, tmp_path / "index", tiny_config)
         assert counting.texts - before == encoded
         with pytest.raises(NotAnIndexError):

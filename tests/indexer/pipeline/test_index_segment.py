@@ -110,7 +110,7 @@ def test_exact_indexes_say_why_they_are(
 
 
 def test_an_exact_index_larger_than_the_budget_is_refused(fill: Fill) -> None:
-    with pytest.raises(ConfigError, match=r"index\.memory is 100K, but an exact index takes"):
+    with pytest.raises(ConfigError, match=r"index\.memory is 100K, but an exact index needs"):
         fill(type="flat", memory="100K")
 
 

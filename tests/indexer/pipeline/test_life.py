@@ -315,7 +315,7 @@ def test_compaction_evens_out_the_parts_that_a_refit_left_in_one_segment(
 
 def test_a_build_on_an_index_that_has_changed_says_how(index: Path, tiny_config: BuildConfig) -> None:
     delete_documents(index, ["d1"])
-    with pytest.raises(ExistsError, match="1 of the documents it was built from were deleted"):
+    with pytest.raises(ExistsError, match="1 of its documents were deleted"):
         build_index(DOCUMENTS, index, tiny_config)
     assert build_index(DOCUMENTS, index, tiny_config, RunOptions(overwrite=True)).documents == len(DOCUMENTS)
 

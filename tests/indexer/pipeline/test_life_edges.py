@@ -203,9 +203,9 @@ def test_additions_compactions_and_refits_do_without_query_files_that_went(
     (tmp_path / "queries.txt").unlink()
     report = add_documents(numbered(120, 80), index, LOW)
     assert "queries.txt is missing; documents of the corpus" in report.notes[0]
-    assert "queries.txt is not there" in compact_index(index, LOW).notes[0]
+    assert "queries.txt is missing" in compact_index(index, LOW).notes[0]
     assert "documents of the corpus, moved" in load_manifest(index).quality["index"]["query_origin"]
-    assert any("queries.txt is not there" in note for note in refit_index(index, options=LOW).notes)
+    assert any("queries.txt is missing" in note for note in refit_index(index, options=LOW).notes)
     with pytest.raises(ConfigError, match=r"index\.queries: .*other\.txt cannot be read"):
         refit_index(index, [f"index.queries={tmp_path / 'other.txt'}"], LOW)
 
@@ -347,7 +347,7 @@ def test_whole_numbers_are_not_rounded_by_documents_with_fractions(
     )
     first, second = (whole, fraction) if wide_first else (fraction, whole)
     build_index([*DOCUMENTS, first], tmp_path / "index", tiny_config)
-    with pytest.raises(CorpusError, match=r'"n.*(would round whole numbers|a whole number) beyond 2\*\*53'):
+    with pytest.raises(CorpusError, match=r'"n.*(which rounds integers|a whole number) beyond 2\*\*53'):
         add_documents([second], tmp_path / "index")
     assert load_manifest(tmp_path / "index").generation == 1
 

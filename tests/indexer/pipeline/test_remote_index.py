@@ -207,7 +207,7 @@ def test_what_the_store_lost_is_encoded_again_with_overwrite(
 
 def test_a_folder_of_other_files_is_not_built_into(corpus: Path, url: str, tiny_config: BuildConfig) -> None:
     open_bucket(url).put("notes.txt", b"mine")
-    with pytest.raises(StoreError, match=rf"^{url}: holds files that are not an index's \(notes.txt\)"):
+    with pytest.raises(StoreError, match=rf"^{url}: contains files that do not belong to an index \(notes.txt\)"):
         build_index(read_corpus(corpus), url, tiny_config)
 
 
