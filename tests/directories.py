@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def snapshot(index: Path) -> dict[str, str]:
-    """Hash of every file, the manifests' `created` and `checksum` (the only bytes that may differ) left out."""
+    """Return the hash of every file, without the manifests' `created` and `checksum`, which may differ."""
     return {
         str(path.relative_to(index)): _hash(path)
         for path in sorted(index.rglob("*"))

@@ -1,4 +1,4 @@
-"""A file system that fails or stops dead at a chosen operation; it stands in for `os` in `indexer.store.files`."""
+"""A replacement for `os` in `indexer.store.files` that fails, or stops the process, at a chosen operation."""
 
 import errno
 import os
@@ -11,21 +11,20 @@ from indexer.store.layout import TOP_LEVEL
 
 OPERATIONS = ("open", "write", "fsync", "replace", "link", "mkdir", "unlink", "rmdir")
 FAILURES = [errno.EIO, errno.ENOSPC]
-Kind = tuple[str, str]  # an operation, and the folder of an index that it is done in
+Kind = tuple[str, str]  # an operation, and the folder of the index
 
 
 class Dead(BaseException):
-    """The process stopped here. Not an Exception: no code of ours may handle it."""
+    """The process stopped here. A BaseException, so that product code does not handle it."""
 
 
 def every(kinds: list[Kind]) -> list[int]:
-    """The number of each operation."""
+    """Return the number of each operation."""
     return list(range(len(kinds)))
 
 
 def one_of_each(kinds: list[Kind]) -> list[int]:
-    """The number of one operation of each kind: of those alike the one in the middle, before and after which is some
-    work."""
+    """Return the number of the middle operation of each kind."""
     alike: dict[Kind, list[int]] = {}
     for number, kind in enumerate(kinds):
         alike.setdefault(kind, []).append(number)
@@ -33,18 +32,17 @@ def one_of_each(kinds: list[Kind]) -> list[int]:
 
 
 def one_of_each_operation(kinds: list[Kind]) -> list[int]:
-    """The number of one operation of each name, whatever the folder."""
+    """Return the number of one operation of each name, in any folder."""
     return one_of_each([(name, "") for name, _ in kinds])
 
 
 class FaultyOs:
-    """Counts every changing operation; at number `at` it fails.
+    """Counts every changing operation, and fails at number `at`.
 
-    `error` is an errno for an operation that reports failure once, or None for a process that stops dead: that
-    operation and all later ones do nothing any more, so no clean-up runs either. A write that fails has written
-    half of its bytes. With `power_cut`, dying also takes back bytes of files, and names in folders, that were
-    never synced. Nothing is really synced (that would only cost time). `watch` is called before operation `at` and all
-    later ones; before every one where none fails.
+    `error` is the errno of a single failure, or None for a process that stops: that operation and all later ones do
+    nothing, so no clean-up runs either. A write that fails has written half of its bytes. With `power_cut`, stopping
+    also loses unsynced bytes and names. `fsync` itself does nothing, to save time. `watch` is called before operation
+    `at` and all later ones, or without a failure before every operation.
     """
 
     def __init__(
@@ -59,8 +57,8 @@ class FaultyOs:
         self._at, self._error, self._power_cut, self._watch = at, error, power_cut, watch
         self._dead = False
         self._paths: dict[int, str] = {}  # open file -> path
-        self._synced: dict[str, int] = {}  # path -> bytes that a power cut leaves
-        self._names: dict[str, list[Callable[[], object]]] = {}  # folder -> how to take back its unsynced names
+        self._synced: dict[str, int] = {}  # path -> bytes that survive a power cut
+        self._names: dict[str, list[Callable[[], object]]] = {}  # folder -> undo functions of its unsynced names
 
     def __getattr__(self, name: str) -> Any:
         real = getattr(os, name)
@@ -71,7 +69,7 @@ class FaultyOs:
     def _call(self, name: str, real: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
         if self._dead:
             raise Dead
-        if self.count >= self._at:  # what was there before an earlier operation, the run that fails at it has watched
+        if self.count >= self._at:  # earlier states were watched by the runs that fail earlier
             self._watch()
         self.count += 1
         self.kinds.append((name, self._place(name, arguments)))
@@ -92,7 +90,7 @@ class FaultyOs:
         return next((part for part in Path(path).parts if part in TOP_LEVEL), "")
 
     def _note(self, name: str, paths: list[str], arguments: tuple[Any, ...], result: Any) -> None:
-        """Follow what has reached the disk."""
+        """Record the data that has reached the disk."""
         if name == "open":
             self._paths[result] = paths[0]
             if arguments[1] & os.O_CREAT:

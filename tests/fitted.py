@@ -1,4 +1,4 @@
-"""Builds of encoders that are fitted to a corpus first, as the command line does it."""
+"""Builds with encoders that are fitted to the corpus first, as the command line does."""
 
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -16,7 +16,7 @@ def fit_and_build(
     options: RunOptions | None = None,
     transform_from: Path | None = None,
 ) -> BuildReport:
-    """Fit the recipe's encoder to the corpus, unless a state is there or reused, and build."""
+    """Fit the recipe's encoder to the corpus, unless a state exists or is reused, and build."""
     documents = list(corpus)
     if transform_from is None:
         train_for_index(documents, index, config, options)
@@ -24,5 +24,5 @@ def fit_and_build(
 
 
 def papers(**settings: Any) -> dict[str, dict[str, Any]]:
-    """Sections of [papers], given the dataclass of each."""
+    """Return the sections of [papers], given the dataclass of each."""
     return {name: asdict(value) for name, value in settings.items()}

@@ -1,4 +1,4 @@
-"""A fleet of workers in this very process, whose deaths a test decides."""
+"""A fleet of workers in this process, whose crashes a test controls."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -8,11 +8,11 @@ from indexer.executors.scheduler import READY, Prepare, WorkerDiedError
 
 
 class Death(BaseException):
-    """Raised by work that kills the process it runs in."""
+    """Raised by work that crashes its process."""
 
 
 class LocalFleet:
-    """Workers that do their work when their result is taken; `chooses` says who answers first, `kills` who dies."""
+    """Workers that work when their result is taken; `chooses` picks the next to answer, `kills` the ones that crash."""
 
     has_machines = True
 
@@ -36,7 +36,7 @@ class LocalFleet:
 
 
 class LocalWorker:
-    """Answers once it has as many tasks as a pipeline of three stages reads ahead, or was told that no more come."""
+    """Answers once it has the tasks that a pipeline of three stages reads ahead, or no more tasks come."""
 
     def __init__(self, fleet: LocalFleet, number: int) -> None:
         self.fleet, self.number = fleet, number

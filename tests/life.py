@@ -1,4 +1,4 @@
-"""The life of an index in tests: every verb as a function of an index, and the documents it should leave."""
+"""The life of an index in tests: every verb as a function of an index, and the expected documents."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,12 +13,12 @@ NEW = [
     Document("n0", "Owls turn their heads to see behind.", "Owls", {"year": 2001}),
     Document("n1", "Salt lowers the freezing point of water.", "Salt", {"year": 2002}),
     Document("d3", "A star ends as a white dwarf or a black hole.", "Stars", {"year": 1993}),  # replaces
-    Document("d4", "Rivers carry sand and silt to the coast.", "Rivers", {"year": 1994}),  # is there as it is
+    Document("d4", "Rivers carry sand and silt to the coast.", "Rivers", {"year": 1994}),  # unchanged
 ]
 
 
 def expected_after_add(before: Sequence[Document], new: Sequence[Document]) -> list[Document]:
-    """Documents in the order of their numbers: a replaced one leaves its place."""
+    """Return the documents in the order of their numbers: a replaced document moves to the end."""
     same = {document.id for document in new for old in before if old == document}
     changed = [document for document in new if document.id not in same]
     gone = {document.id for document in changed}
@@ -28,7 +28,7 @@ def expected_after_add(before: Sequence[Document], new: Sequence[Document]) -> l
 def assert_equals_fresh_build(
     index: Path, documents: Sequence[Document], fresh: Path, config: BuildConfig, tolerance: float = 1e-6
 ) -> None:
-    """The same hits, ties by id, as a build of these documents with the index's own transform."""
+    """Assert the same hits, ties by id, as a build of these documents with the index's own transform."""
     build_index(documents, fresh, config, transform_from=index)
     grown, built = SearchEngine(index), SearchEngine(fresh)
     assert len(grown) == len(built) == len(documents)
@@ -52,7 +52,7 @@ VERBS: dict[str, Callable[[Path], object]] = {
 
 
 def grown(index: Path, config: BuildConfig) -> list[Document]:
-    """An index with a history: built, added to, deleted from. Returns what it holds."""
+    """Build an index, add to it and delete from it; return its documents."""
     build_index(DOCUMENTS, index, config)
     add_documents(NEW[:2], index)
     delete_documents(index, ["d0", "n1"])

@@ -1,14 +1,14 @@
-"""Waiting for what another thread or process does. How long it takes is for no test to say."""
+"""Waiting for another thread or process, with a limit that only a hang reaches."""
 
 import asyncio
 import time
 from collections.abc import Callable
 
-PATIENCE = 300  # seconds; only a hang takes as long
+PATIENCE = 300  # seconds
 
 
 def wait_until(holds: Callable[[], object]) -> None:
-    """Return once this holds; fail where it never does."""
+    """Return once `holds()` is true; fail if it never is."""
     end = time.monotonic() + PATIENCE
     while not holds():
         assert time.monotonic() < end, "waited in vain"
@@ -16,7 +16,7 @@ def wait_until(holds: Callable[[], object]) -> None:
 
 
 async def until(holds: Callable[[], object]) -> None:
-    """`wait_until` that lets the event loop run meanwhile."""
+    """Do as `wait_until` while the event loop runs."""
     async with asyncio.timeout(PATIENCE):
         while not holds():
             await asyncio.sleep(0.005)

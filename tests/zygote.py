@@ -1,8 +1,8 @@
-"""Builds and changes in processes that can be killed: does everything once, then forks a child a line on stdin.
+"""Builds and changes in processes that can be killed: runs everything once, then forks a child per line on stdin.
 
-Run as `python -m tests.zygote MODEL FOLDER` (a model as `config` takes it); the first build, into FOLDER, imports and
-warms up all that a child would spend seconds on. A line names a verb and an index. Prints the child's pid, reads
-another line, and prints the child's exit status; until that line comes, the pid stays the child's even if it has ended.
+Run as `python -m tests.zygote MODEL FOLDER` (MODEL as in `config`); the first build, into FOLDER, imports and
+warms up everything that would cost a child seconds. A line names a verb and an index. Prints the child's pid, reads
+another line, and prints the child's exit status; until then the pid stays reserved even if the child has ended.
 """
 
 import os
@@ -10,7 +10,7 @@ import shutil
 import sys
 from pathlib import Path
 
-os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads are not there in a child
+os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a forked child lacks its threads
 
 from indexer import BuildConfig, Document, add_documents, build_index, compact_index, delete_documents, refit_index
 from indexer.recipe.config import EncoderConfig, StoreConfig
@@ -24,7 +24,7 @@ DOCUMENTS = [
 
 
 def config(model: str) -> BuildConfig:
-    """A recipe with a model's folder, or with a file of word vectors, which takes no torch."""
+    """Return a recipe with a model's folder, or with a file of word vectors, which needs no torch."""
     if Path(model).is_file():
         encoder = EncoderConfig(kind="static", model=model)
     else:
@@ -36,7 +36,7 @@ NEW = [Document(f"n{number}", f"New sentence {number} about owls and lamps.") fo
 
 
 def run(verb: str, index: Path, model: str) -> None:
-    """One verb on an index."""
+    """Run one verb on an index."""
     if verb == "build":
         build_index(DOCUMENTS, index, config(model))
     elif verb == "add":

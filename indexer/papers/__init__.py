@@ -1,1 +1,1 @@
-"""The methods of papers: poolings and transforms, each imported when a recipe or an index names it."""
+"""Poolings and transforms from papers, each imported only when a recipe or an index names it."""

@@ -8,13 +8,13 @@ the channels reversed where Glow has an invertible 1x1 convolution. It has `leve
     reversal    x_i <- x_(d-1-i)
     coupling    x = (a, b) <- (a, b + N(a)); N is dense, actnorm, relu twice, then dense (x W + centre) exp(3 log_scale)
 
-After each level but the last, x = (a, b): a goes on, and b leaves as (b - mean) exp(-s), where mean and s are a dense
-function of a. z is what left, level by level, then what came through the last. Of an odd number of channels the first
-half, a, is the smaller. z is N(0, I), so that log p(x) = log N(z; 0, I) + log |det dz/dx|.
+After each level but the last, x = (a, b): a continues, and (b - mean) exp(-s) is output, where mean and s are a dense
+function of a. z concatenates the outputs of the levels and the result of the last level. For an odd number of channels
+the first half, a, is the smaller. z is N(0, I), so that log p(x) = log N(z; 0, I) + log |det dz/dx|.
 
-The fit is Adam on the log-likelihood of a sample, on the CPU, in float64; it alone needs torch. Its start is Glow's:
-weights of the hidden layers are normal with a standard deviation of 0.05, what ends a coupling or a prior is zero, and
-each actnorm gives a first batch zero mean and unit variance. Everything random comes from one generator of the
+The fit uses Adam on the log-likelihood of a sample, on the CPU, in float64; only the fit needs torch. The initial state
+is Glow's: hidden weights are normal with a standard deviation of 0.05, the last layer of a coupling or a prior is zero,
+and each actnorm gives a first batch zero mean and unit variance. All random numbers come from one generator of the
 configured seed, and every operation runs on one thread, so that equal input gives equal bytes.
 """
 
@@ -41,21 +41,18 @@ if TYPE_CHECKING:
 
 Values = Any  # an array of numpy, or a tensor of torch
 OnStep = Callable[[int, int], None]  # steps done, steps in all
-FACTOR = 3.0  # of every log-scale: Glow's, so that scales learn faster than weights
-_LARGEST = 20.0  # |s|; an embedding unlike all of the sample must not overflow exp(-s)
+FACTOR = 3.0  # of every log-scale, as in Glow: scales learn faster than weights
+_LARGEST = 20.0  # |s|; an outlier must not overflow exp(-s)
 _FEW_STEPS = 100
 _COMPARED = 4096  # rows whose log-likelihood is compared before and after training
 _WEIGHTS = 0.05  # standard deviation
-_TINY = 1e-6  # added to a standard deviation before it is divided by
-_FIRST_ROWS = 32  # at least so many, the published batch, say where an actnorm starts
+_TINY = 1e-6  # added to a standard deviation before the division
+_FIRST_ROWS = 32  # minimum rows that initialise an actnorm: the published batch size
 
 
 @dataclass(frozen=True)
 class FlowConfig:
-    """The section [papers.flow] of a recipe.
-
-    Published: depth, levels, width and learning rate are those of BERT-flow's own code (config_l3_d3_w32).
-    """
+    """[papers.flow] of a recipe: levels, depth, width and learning rate of BERT-flow's code (config_l3_d3_w32)."""
 
     levels: int = 3
     depth: int = 3  # steps in a level
@@ -75,9 +72,9 @@ class FlowConfig:
 
 @dataclass(frozen=True)
 class Glow:
-    """The network f: `parameters` by name as in `shapes`, float64, all of numpy or all of torch (`module` is which).
+    """The network f. `parameters` are float64 by the names of `parameter_shapes`, of numpy or torch (`module`).
 
-    `watch` is shown the name of each actnorm and its input (n, c) just before it is applied.
+    `watch` is called with the name and the input (n, c) of each actnorm before the actnorm is applied.
     """
 
     parameters: Mapping[str, Values]
@@ -87,7 +84,7 @@ class Glow:
     watch: Callable[[str, Values], None] = lambda name, x: None
 
     def forward(self, rows: Values) -> tuple[Values, Values]:
-        """Rows (n, d) to z (n, d) and log |det dz/dx| (n,)."""
+        """Map rows (n, d) to z (n, d) and log |det dz/dx| (n,)."""
         x, parts, log_determinant = rows, [], self.module.zeros_like(rows[:, 0])
         for level in range(self.levels):
             for step in range(self.depth):
@@ -101,7 +98,7 @@ class Glow:
         return self.module.concatenate([*parts, x], 1), log_determinant
 
     def inverse(self, z: Values) -> Values:
-        """z (n, d) to the rows (n, d) that give it."""
+        """Map z (n, d) back to rows (n, d)."""
         dim = z.shape[1]
         x = z[:, dim - (dim >> (self.levels - 1)) :]
         for level in reversed(range(self.levels)):
@@ -118,7 +115,7 @@ class Glow:
         return x
 
     def log_likelihood(self, rows: Values) -> Values:
-        """log p of rows (n, d) in nats, (n,)."""
+        """Return log p of rows (n, d) in nats, (n,)."""
         z, log_determinant = self.forward(rows)
         return log_determinant - 0.5 * (z * z).sum(1) - 0.5 * math.log(2 * math.pi) * z.shape[1]
 
@@ -154,8 +151,8 @@ class Glow:
 class Flow:
     """A fitted flow: `parameters` of a `Glow`, `mean` and `query_mean` (d,), float64.
 
-    Queries are moved by mean - query_mean, so that both roles enter the flow about one centre. `note` says in words
-    what the fit could not do as asked ("" when all is well).
+    Queries are shifted by mean - query_mean, so that both roles enter the flow with the same mean. `note` describes
+    problems of the fit ("" without any).
     """
 
     parameters: Mapping[str, Float64Array]
@@ -168,61 +165,57 @@ class Flow:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Float64Array], settings: Mapping[str, Any]) -> "Flow":
-        """What `arrays` and `settings` describe. Raises KeyError or ValueError for other arrays."""
+        """Build a flow from `arrays` and `settings`. Raises KeyError or ValueError for arrays that do not fit."""
         parameters = {name: np.asarray(array) for name, array in arrays.items()}
         mean, query_mean = parameters.pop("mean"), parameters.pop("query_mean")
         levels, depth = settings["levels"], settings["depth"]
         if not (1 <= levels <= len(arrays) and 1 <= depth <= len(arrays)):
-            raise ValueError(f"it states {levels} levels of depth {depth} and has {len(arrays)} arrays")
+            raise ValueError(f"it has {len(arrays)} arrays for {levels} levels of depth {depth}")
         expected = parameter_shapes(settings["dim"], levels, depth, parameters["0.0.hidden1.weight"].shape[1])
         shapes_fit = {name: array.shape for name, array in parameters.items()} == expected
         if not shapes_fit or not mean.shape == query_mean.shape == (settings["dim"],):
-            raise ValueError("its arrays are not those of a flow of its settings")
+            raise ValueError("its arrays do not fit its settings")
         return cls(parameters, mean, query_mean, levels, depth, settings["note"])
 
     @property
     def dim(self) -> int:
-        """Vector size, which is that of the embeddings."""
+        """Vector size, equal to the embedding size."""
         return len(self.mean)
 
-    @property
-    def input_dim(self) -> int:
-        """Embedding size."""
-        return len(self.mean)
+    input_dim = dim
 
     def transform(self, embeddings: Embeddings, role: Role) -> Vectors:
-        """Embeddings (n, d) to unit vectors (n, d), float32. The role selects the mean."""
+        """Map embeddings (n, d) to unit vectors (n, d), float32. The role selects the mean."""
         return unit_rows(embeddings, lambda block: self.project(block, role))
 
     def project(self, embeddings: Embeddings, role: Role) -> Float64Array:
-        """The transform before normalisation: z, float64 (n, d)."""
+        """Return the transform before normalisation: z, float64 (n, d)."""
         with single_blas_thread():
-            projected: Float64Array = self._glow.forward(np.asarray(embeddings, dtype=np.float64) + self._move(role))[0]
+            projected: Float64Array = self._glow.forward(np.asarray(embeddings, dtype=np.float64) + self._shift(role))[
+                0
+            ]
         return projected
 
     def invert(self, z: Embeddings, role: Role = "document") -> Float64Array:
-        """The embeddings, float64 (n, d), that `project` takes to z (n, d)."""
+        """Return the embeddings, float64 (n, d), that `project` maps to z (n, d)."""
         with single_blas_thread():
-            embeddings: Float64Array = self._glow.inverse(np.asarray(z, dtype=np.float64)) - self._move(role)
+            embeddings: Float64Array = self._glow.inverse(np.asarray(z, dtype=np.float64)) - self._shift(role)
         return embeddings
 
     def log_likelihood(self, embeddings: Embeddings) -> Float64Array:
-        """log p of document embeddings (n, d) in nats, float64 (n,)."""
+        """Return log p of document embeddings (n, d) in nats, float64 (n,)."""
         with single_blas_thread():
             nats: Float64Array = self._glow.log_likelihood(np.asarray(embeddings, dtype=np.float64))
         return nats
 
     def with_query_mean(self, mean: Float64Array) -> "Flow":
-        """The same transform with queries centred by `mean` (d,)."""
         return dataclasses.replace(self, query_mean=mean)
 
     def with_note(self, note: str) -> "Flow":
-        """The same transform with another note."""
         return dataclasses.replace(self, note=note)
 
     def affine_layers(self, role: Role) -> None:
-        """No affine maps give what a flow does."""
-        return
+        """Return None: a flow is not affine."""
 
     def arrays(self) -> dict[str, Float64Array]:
         return {"mean": self.mean, "query_mean": self.query_mean, **self.parameters}
@@ -234,20 +227,19 @@ class Flow:
     def _glow(self) -> Glow:
         return Glow(self.parameters, self.levels, self.depth)
 
-    def _move(self, role: Role) -> Float64Array | float:
+    def _shift(self, role: Role) -> Float64Array | float:
         return self.mean - self.query_mean if role == "query" else 0.0
 
 
 def fit_flow(
     blocks: Callable[[], Iterator[Embeddings]], count: int, config: FlowConfig, on_step: OnStep | None = None
 ) -> Flow | Normalisation:
-    """Fit on the `count` document embeddings of a sample, which `blocks()` gives block by block: at least one block, if
-    need be of no rows. They are held in memory as float32.
+    """Fit on the `count` document embeddings of a sample, given by `blocks()`: at least one block, possibly empty.
 
-    The query mean equals the document mean until `Flow.with_query_mean` sets another. Fewer than two distinct rows have
-    no spread: the result is then a `Normalisation` that says so in its note. Equal rows, settings and versions of torch
-    give equal bytes on one machine, whatever the blocks and the threads.
-    Raises ConfigError when training ends in numbers that are not finite.
+    The rows are kept in memory as float32. The query mean equals the document mean until `Flow.with_query_mean` sets
+    another. For fewer than two distinct rows the result is a `Normalisation` with a note. Equal rows, settings and
+    versions of torch give equal bytes on one machine, whatever the blocks and the threads.
+    Raises ConfigError if training ends in numbers that are not finite.
     """
     rows = _gathered(blocks(), count)
     size = rows.shape[1]
@@ -262,7 +254,7 @@ def fit_flow(
     before, after = (float(flow.log_likelihood(rows[:_COMPARED]).mean()) for flow in (untrained, trained))
     if not math.isfinite(after):
         raise ConfigError(
-            f"the flow's log-likelihood of the sample is {after} after training; expected a finite number. Lower "
+            f"the flow's log-likelihood of the sample is {after} after training; expected a finite number. Fix: lower "
             f"papers.flow.learning_rate, which is {config.learning_rate}."
         )
     return dataclasses.replace(trained, note=_note(len(rows), levels, config, before, after))
@@ -277,26 +269,25 @@ TRANSFORM = Flow
 
 
 def parameter_shapes(dim: int, levels: int, depth: int, width: int) -> dict[str, tuple[int, ...]]:
-    """Name and shape of every parameter of a `Glow`; "0.2.shift.weight" is of the first level's third step."""
-    found: dict[str, tuple[int, ...]] = {}
+    """Return the shape of every parameter of a `Glow`; "0.2.shift.weight" belongs to the first level's third step."""
+    shapes: dict[str, tuple[int, ...]] = {}
     for level in range(levels):
         channels = dim >> level
         half = channels // 2
         for step in range(depth):
             name = f"{level}.{step}"
-            found |= _affine_shapes(f"{name}.actnorm", channels)
-            found |= {f"{name}.hidden1.weight": (half, width)} | _affine_shapes(f"{name}.hidden1", width)
-            found |= {f"{name}.hidden2.weight": (width, width)} | _affine_shapes(f"{name}.hidden2", width)
-            found |= {f"{name}.shift.weight": (width, channels - half)}
-            found |= _affine_shapes(f"{name}.shift", channels - half)
+            shapes |= _affine_shapes(f"{name}.actnorm", channels)
+            shapes |= _affine_shapes(f"{name}.hidden1", width, half)
+            shapes |= _affine_shapes(f"{name}.hidden2", width, width)
+            shapes |= _affine_shapes(f"{name}.shift", channels - half, width)
         if level < levels - 1:
-            both = 2 * (channels - half)  # mean, then log-scale
-            found |= {f"{level}.prior.weight": (half, both)} | _affine_shapes(f"{level}.prior", both)
-    return found
+            shapes |= _affine_shapes(f"{level}.prior", 2 * (channels - half), half)  # mean, then log-scale
+    return shapes
 
 
-def _affine_shapes(name: str, channels: int) -> dict[str, tuple[int, ...]]:
-    return {f"{name}.centre": (channels,), f"{name}.log_scale": (channels,)}
+def _affine_shapes(name: str, channels: int, inputs: int | None = None) -> dict[str, tuple[int, ...]]:
+    weight = {} if inputs is None else {f"{name}.weight": (inputs, channels)}
+    return {**weight, f"{name}.centre": (channels,), f"{name}.log_scale": (channels,)}
 
 
 def _halves(x: Values) -> tuple[Values, Values]:
@@ -305,9 +296,8 @@ def _halves(x: Values) -> tuple[Values, Values]:
 
 
 def _gathered(blocks: Iterator[Embeddings], count: int) -> Float32Array:
-    first = next(blocks)
+    first, done = next(blocks), 0
     rows = np.empty((count, first.shape[1]), dtype=np.float32)
-    done = 0
     for block in itertools.chain([first], blocks):
         rows[done : done + len(block)] = block
         done += len(block)
@@ -340,10 +330,9 @@ def _note(count: int, levels: int, config: FlowConfig, before: float, after: flo
 def fit_glow(
     rows: Float32Array, levels: int, config: FlowConfig, on_step: OnStep | None = None
 ) -> tuple[dict[str, Float64Array], dict[str, Float64Array]]:
-    """Parameters of a `Glow` fitted on rows (n, d), n > 0: as they start, and after training.
+    """Fit a `Glow` on rows (n, d), n > 0; return its parameters before and after training.
 
-    Each epoch goes through the rows in an order of its own; its last batch may be smaller. The loss is the negative
-    log-likelihood a dimension.
+    Each epoch shuffles the rows; its last batch may be smaller. The loss is the negative log-likelihood per dimension.
     """
     import torch
 
@@ -386,10 +375,10 @@ def _start(rows: Float32Array, levels: int, config: FlowConfig, generator: "torc
 
 
 def _standardising(x: "Tensor") -> "tuple[Tensor, Tensor]":
-    """Centre and log-scale (c,) of the actnorm that gives x (n, c) zero mean and unit variance.
+    """Return the centre and log-scale (c,) of the actnorm that gives x (n, c) zero mean and unit variance.
 
-    A channel that does not vary is scaled as the one that varies most is: rounding noise must not be amplified, nor
-    what another text has there.
+    A constant channel is scaled like the channel of largest variance, so that neither rounding noise nor other texts'
+    values are amplified.
     """
     import torch
 

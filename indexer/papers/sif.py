@@ -1,8 +1,8 @@
 """SIF weights: a token of probability p in the corpus weighs a / (a + p).
 
 After Arora, Liang and Ma (A Simple but Tough-to-Beat Baseline for Sentence Embeddings, ICLR 2017), algorithm 1. The
-probabilities are the corpus's own, counted in the encoder's tokens, special ones included where it has some. The
-paper's second step, the removal of the first principal direction, is part of the transform (`whitening.remove`).
+probabilities are estimated from the corpus, in the encoder's tokens including special tokens. The paper's second step,
+the removal of the first principal direction, is part of the transform (`whitening.remove`).
 """
 
 from collections.abc import Iterable, Sequence
@@ -47,36 +47,35 @@ class SifConfig:
 
 
 def identity_value(settings: SifConfig) -> float:
-    """Return what an encoder's identity states of the settings."""
     return settings.a
 
 
 def fit(request: FitRequest) -> dict[str, Any]:
-    """Count the tokens of a corpus and write the counts; return facts. Raises ConfigError where there is no text."""
+    """Count the tokens of a corpus and write the counts; return facts. Raises ConfigError for a corpus without text."""
     outputs, tokens = TokenEmbeddings(request.spec, request.options), 0
 
     def ids() -> Iterable[Int32Array]:
         nonlocal tokens
         for block in request.texts():
-            found = outputs.tokens(block).ids
-            tokens += len(found)
-            yield found
+            token_ids = outputs.tokens(block).ids
+            tokens += len(token_ids)
+            yield token_ids
 
     write_counts(request.folder, count_tokens(ids(), outputs.vocabulary))
     return {"tokens": tokens}
 
 
 def check_state(spec: EncoderSpec, folder: Path) -> None:
-    """Counts fit every value of `a`: there is nothing to compare."""
+    """Accept any state: counts fit every value of `a`."""
 
 
 def token_weights(spec: EncoderSpec) -> Weights:
-    """Return the weight of each token, (vocabulary,), by the fitted counts. Raises ModelError, ConfigError."""
+    """Return the weight of each token, (vocabulary,), from the fitted counts. Raises ModelError, ConfigError."""
     return sif_weights(read_counts(spec.fitted_folder("sif")), spec.identity.of_pooling["sif_a"])
 
 
 class SifPooler:
-    """The mean of a model's token states, averaged over layers and weighted."""
+    """The weighted mean of a model's token states, averaged over layers."""
 
     def __init__(self, weights: "Tensor") -> None:
         self._weights = weights
@@ -89,7 +88,7 @@ class SifPooler:
 
 
 def open_pooler(spec: EncoderSpec, vocabulary: int) -> SifPooler:
-    """Return the pooler of a model of so many tokens. Raises ModelError for counts of another number."""
+    """Return the pooler of a model with `vocabulary` tokens. Raises ModelError for counts of another size."""
     import torch
 
     weights = token_weights(spec)
@@ -99,14 +98,14 @@ def open_pooler(spec: EncoderSpec, vocabulary: int) -> SifPooler:
 
 
 class SifTablePooler:
-    """The same for a table of token vectors; a text without known tokens gets their mean, with weight 1."""
+    """The weighted mean of table vectors; a text without known tokens gets the table's mean with weight 1."""
 
     def __init__(self, weights: Weights) -> None:
         self._weights = np.append(weights, np.float32(1))
 
     def __call__(self, ids: Int32Array, starts: Int64Array, vectors: TokenVectors) -> Float32Array:
-        def weighted(some: Int32Array) -> Float32Array:
-            rows: Float32Array = np.multiply(vectors(some), self._weights[some][:, None], dtype=np.float32)
+        def weighted(tokens: Int32Array) -> Float32Array:
+            rows: Float32Array = np.multiply(vectors(tokens), self._weights[tokens][:, None], dtype=np.float32)
             return rows
 
         return pool_table(ids, starts, weighted, "mean")
@@ -121,38 +120,37 @@ def open_table_pooler(spec: EncoderSpec) -> SifTablePooler:
 
 
 def count_tokens(ids: Iterable[npt.NDArray[np.integer]], vocabulary: int) -> Counts:
-    """How often each token occurs in arrays of ids, (vocabulary,). Raises ConfigError where there is none."""
+    """Count each token in arrays of ids, (vocabulary,). Raises ConfigError if there are no tokens."""
     counts = np.zeros(vocabulary, np.int64)
-    for some in ids:
-        counts += np.bincount(some, minlength=vocabulary)[:vocabulary]
+    for tokens in ids:
+        counts += np.bincount(tokens, minlength=vocabulary)[:vocabulary]
     if not counts.any():
-        raise ConfigError('encoder.pooling is "sif", but there is no text whose tokens could be counted.')
+        raise ConfigError('encoder.pooling is "sif", but the corpus has no tokens to count.')
     return counts
 
 
 def sif_weights(counts: Counts, a: float) -> Weights:
-    """The weight of each token, (vocabulary,); 1 for one that does not occur."""
+    """Return the weight of each token, (vocabulary,); 1 for a token that does not occur."""
     weights: Weights = (a / (a + counts / counts.sum())).astype(np.float32)
     return weights
 
 
 def write_counts(folder: Path, counts: Counts) -> None:
-    """Keep the counts of a corpus in a folder."""
     seen = np.flatnonzero(counts)
     arrays = {"tokens": seen.astype(np.int64), "counts": counts[seen], "vocabulary": np.array([len(counts)])}
     (folder / FILE).write_bytes(save_tensors(arrays))
 
 
 def read_counts(folder: Path) -> Counts:
-    """What `write_counts` kept, (vocabulary,). Raises ModelError."""
+    """Read the counts of `write_counts`, (vocabulary,). Raises ModelError."""
     path = folder / FILE
     try:
         arrays = load_tensors(read_regular(path))
-        vocabulary, tokens, found = int(arrays["vocabulary"][0]), arrays["tokens"], arrays["counts"]
-        if not 0 < vocabulary <= _MOST_TOKENS or tokens.min() < 0 or found.min() < 1:
+        vocabulary, tokens, stored = int(arrays["vocabulary"][0]), arrays["tokens"], arrays["counts"]
+        if not 0 < vocabulary <= _MOST_TOKENS or tokens.min() < 0 or stored.min() < 1:
             raise ValueError(f"a vocabulary of {vocabulary:,}, or counts below 1")
         counts = np.zeros(vocabulary, np.int64)
-        counts[tokens] = found
+        counts[tokens] = stored
     except (OSError, SafetensorError, KeyError, IndexError, TypeError, ValueError) as error:
         raise ModelError(f"{path}: not the token counts of a corpus: {error}.") from error
     return counts

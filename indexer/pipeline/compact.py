@@ -1,7 +1,7 @@
-"""`compact_index`: deleted documents leave the disk, segments become one, old generations go.
+"""`compact_index`: remove deleted documents from disk, merge segments, remove old generations.
 
-The index is rebuilt from its own live documents, in their order: parts that are as a build would cut them stay, the
-others are written anew with the embeddings they have. The transform is kept. Nothing is encoded.
+The index is rebuilt from its live documents in their order: parts that a build would cut in the same way stay, the
+others are rewritten with their stored embeddings. The transform is kept. Nothing is encoded.
 """
 
 import time
@@ -30,19 +30,19 @@ from indexer.store import layout
 from indexer.store.manifest import Manifest, list_generations, load_generation
 
 KEPT_GENERATIONS = 2
-GRACE_SECONDS = 3600.0  # readers may still be at work on a generation published so lately
+GRACE_SECONDS = 3600.0  # readers may still use a generation that was superseded more recently
 
 
 @dataclass(frozen=True)
 class CompactReport:
-    """What a compaction did. `bytes_freed` counts what is not on disk any more."""
+    """Result of a compaction. `bytes_freed` is the decrease in size on disk."""
 
     index: Path
     generation: int
     documents: int
     rows: int
     folded: bool  # a new generation was published
-    dropped: int = 0  # deleted documents that are gone from it
+    dropped: int = 0  # deleted documents that were removed from disk
     segments_before: int = 1
     generations_removed: int = 0
     generations_kept: int = 1
@@ -59,18 +59,18 @@ def compact_index(
     keep: int = KEPT_GENERATIONS,
     grace: float = GRACE_SECONDS,
 ) -> CompactReport:
-    """Fold an index, if there is anything to fold, and remove generations beyond the newest `keep`.
+    """Compact an index, if needed, and remove generations beyond the newest `keep`.
 
-    A generation that was followed by another less than `grace` seconds ago stays, for readers that have it open.
+    A generation that was superseded less than `grace` seconds ago stays, because readers may have it open.
     Raises QualityError, ModelError, MismatchError, LockedError, StoreError and MachineError as `build_index`.
     """
     options, progress = options or RunOptions(), progress or NoProgress()
     with open_generation(named_path(index, "the index")) as generation:
-        index, published, generation.model = generation.index, generation.followed.manifest, model
-        before, folds = generation.store.size(), _is_scattered(generation.followed)
+        index, published, generation.model = generation.index, generation.previous.manifest, model
+        before, folds = generation.store.size(), _is_scattered(generation.previous)
         manifest, notes = _fold(generation, options, progress) if folds else (published, ())
-        removed, forgotten = _forget(generation, max(keep, 1), grace)
-        left = generation.sweep(forgotten)
+        removed, files = _remove_generations(generation, max(keep, 1), grace)
+        note = generation.sweep(files)
         return CompactReport(
             index=index,
             generation=manifest.generation,
@@ -82,13 +82,13 @@ def compact_index(
             generations_removed=removed,
             generations_kept=len(list_generations(index)),
             bytes_freed=before - generation.store.size(),
-            notes=tuple(note for note in (*notes, left) if note),
+            notes=tuple(filter(None, (*notes, note))),
             quality=manifest.quality,
         )
 
 
 def _is_scattered(published: PublishedIndex) -> bool:
-    """Whether a build of the same documents would cut parts or segments in another way."""
+    """Return whether a build of the same documents would cut parts or segments differently."""
     manifest, config = published.manifest, published.config
     rows = [part.rows for part in manifest.parts]
     cut = [sum(rows[parts]) for parts in even_runs(rows, config.index.segment_rows)]
@@ -96,46 +96,39 @@ def _is_scattered(published: PublishedIndex) -> bool:
         return True
     most = config.store.part_documents
     ends = accumulate(part.documents for part in manifest.parts[:-1])
-    return any(
-        manifest.parts[part].documents != most and not _is_full(published, part, end) for part, end in enumerate(ends)
-    )
-
-
-def _is_full(published: PublishedIndex, part: int, follower: int) -> bool:
-    """Whether a part of `PART_BYTES` has no room for the document that follows."""
-    (document,) = published.documents.fetch([follower])
-    return published.documents.uncompressed_bytes(part) + text_bytes(document) > PART_BYTES
+    for part, end in enumerate(ends):
+        if manifest.parts[part].documents != most:
+            (following,) = published.documents.fetch([end])
+            if published.documents.uncompressed_bytes(part) + text_bytes(following) <= PART_BYTES:
+                return True
+    return False
 
 
 def _fold(generation: Generation, options: RunOptions, progress: Progress) -> tuple[Manifest, tuple[str, ...]]:
-    published, config = generation.followed, generation.config
+    published, config = generation.previous, generation.config
     queries = LazyEncoder(config, options, lambda: published.spec(generation.model))
     if not config.chunk.tokens:
-        # Only where documents are chunked is the tokenizer needed; elsewhere a model that is gone is not in the way.
+        # Only chunking needs the tokenizer; without it the model may be missing.
         generation.set_spec(published.spec_without_files())
     ingested = ingest(published.all_documents(), generation, progress, ReuseInOrder(published))
     stored = LazyEncoder(config, options, generation.spec)
     records = encode_parts(ingested.parts, generation, stored, options, progress).records
     generation.keep_encoder()
     generation.keep_transform()
-    rows = ingested.rows(generation.index)
+    rows, figures = ingested.rows(generation.index), published.manifest.quality
     written = write_segments(generation, rows, records, queries, options, progress)
-    figures, of_the_fit = published.manifest.quality, ("sample", "held_out", "covariance", "drift")
-    kept: dict[str, Any] = {name: figures[name] for name in of_the_fit if name in figures}
-    since = AddedSince.of(published.manifest)
-    kept |= since.compacted(published.manifest, published.numbering, rows.rows).figures()
-    return generation.publish(kept | written.figures), written.notes
+    names = "sample", "held_out", "covariance", "drift"  # of the fit
+    kept: dict[str, Any] = {name: figures[name] for name in names if name in figures}
+    since = AddedSince.of(published.manifest).compacted(published.manifest, published.numbering, rows.rows)
+    return generation.publish({**kept, **since.figures(), **written.figures}), written.notes
 
 
-def _forget(generation: Generation, keep: int, grace: float) -> tuple[int, set[str]]:
-    """Remove manifests of old generations; the next sweep removes the files that only they name.
-
-    Returns the number of manifests, and the files that the readable ones named."""
+def _remove_generations(generation: Generation, keep: int, grace: float) -> tuple[int, set[str]]:
+    """Remove manifests of old generations; return their number, and the files that the readable ones named."""
     index, removed, named = generation.index, 0, set[str]()
     numbers = list_generations(index)
-    for number, follower in pairwise(numbers[: max(0, len(numbers) - keep + 1)]):
-        age = time.time() - generation.store.published_time(follower)
-        if age >= grace:
+    for number, successor in pairwise(numbers[: max(0, len(numbers) - keep + 1)]):
+        if time.time() - generation.store.published_time(successor) >= grace:
             with suppress(StoreError):
                 named |= {*load_generation(index, number).files}
             generation.store.remove(layout.manifest_name(number))

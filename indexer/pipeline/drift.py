@@ -1,10 +1,10 @@
-"""Drift: how far documents added to an index lie from those its whitening was fitted on.
+"""Drift: the distance of added documents from the documents that the whitening was fitted on.
 
-In the directions the whitening keeps, scaled so that the fitted sample has mean 0 and variance 1 in each, the added
-documents have some mean m (k,) and variances v (k,). `mean_shift` is the root mean square of m, `covariance` that of
-v - 1, the whitened covariance's deviation from the identity on its diagonal. n documents of the very same kind give
-about sqrt(1 / n) and sqrt(2 / n) by chance alone (Gaussian data), which are given beside them. A manifest says with
-which stored row the documents begin that were added after the fit.
+In the directions that the whitening keeps, scaled so that the fitted sample has mean 0 and variance 1 in each, the
+added documents have a mean m (k,) and variances v (k,). `mean_shift` is the root mean square of m, `covariance` that of
+v - 1, the whitened covariance's deviation from the identity on its diagonal. n documents of the same distribution give
+about sqrt(1 / n) and sqrt(2 / n) by chance (Gaussian data), reported as the expected values. A manifest stores the
+first row of the documents that were added after the fit.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ from indexer.transforms.whitening import EIGENVALUE_FLOOR
 def measure_drift(whitening: Whitening, added: Moments, mean: npt.NDArray[np.float64] | None = None) -> Drift | None:
     """Compare the moments of added embeddings with the fit; None for fewer than two rows.
 
-    `mean` (d,) is the mean of the fitted sample where the whitening does not hold it (`centre = "none"`).
+    `mean` (d,) is the mean of the fitted sample, given if the whitening does not store it (`centre = "none"`).
     """
     if added.count < 2:
         return None
@@ -50,22 +50,22 @@ def measure_drift(whitening: Whitening, added: Moments, mean: npt.NDArray[np.flo
 
 
 class AddedSince(StoredRow, frozen=True):
-    """The stored row at which the documents begin that were added after the fit."""
+    """The first stored row of the documents that were added after the fit."""
 
     @classmethod
     def of(cls, published: Manifest) -> "AddedSince":
-        """Return the row in a manifest; without one, all documents were there when the whitening was fitted."""
+        """Return the row in a manifest; without one, the whitening was fitted to all documents."""
         since, drift = published.measured.added_since, published.measured.drift
         if since is not None:
             return cls(since.part, since.row)
         return cls(len(published.parts) if drift is None or drift.since_part is None else drift.since_part)
 
     def figures(self) -> dict[str, Any]:
-        """For a manifest, JSON types."""
+        """Return the figures for a manifest, JSON types."""
         return {"added_since": msgspec.structs.asdict(self)}
 
     def compacted(self, published: Manifest, numbering: LiveNumbering, rows: Sequence[int]) -> "AddedSince":
-        """The same place once the live rows have been put into parts of `rows` rows each, in their order."""
+        """Return the same place after the live rows were rewritten into parts of `rows` rows each."""
         first = sum(part.rows for part in published.parts[: self.part]) + self.row
         before = first if numbering.stored_rows is None else int(np.searchsorted(numbering.stored_rows, first))
         ends = np.cumsum(rows)
@@ -76,14 +76,16 @@ class AddedSince(StoredRow, frozen=True):
 def drift_since(
     since: AddedSince, transform: Transform, index: Path, held: Sequence[PartEntry], files: Mapping[str, FileDigest]
 ) -> Drift | None:
-    """Drift of the rows from `since` on among all parts held; None without whitening, or where they are fewer than two.
+    """Return the drift of the rows from `since` on; None without whitening, or for fewer than two rows.
 
-    `files` has what the parts' files must be.
-    Raises CorruptIndexError for a damaged file.
+    `held` are all parts of the index, and `files` the digests of their files. Raises CorruptIndexError for a damaged
+    file.
     """
     if not isinstance(transform, Whitening):
         return None
     folders = [part.name for part in held]
+    if since.part >= len(folders):
+        return None
 
     def checked(part: int, name: str) -> Path:
         check_file(index / folders[part] / name, files[f"{folders[part]}/{name}"])
@@ -92,17 +94,15 @@ def drift_since(
     def moments(part: int) -> Moments:
         return parts.load_moments(checked(part, layout.MOMENTS))
 
-    def split(some: slice) -> Iterator[Moments]:
-        """Those of some rows of the part that the place lies in."""
+    def split(rows: slice) -> Iterator[Moments]:
+        """Yield the moments of some rows of the part that contains `since`."""
         if since.row:
-            yield Moments.of(open_embeddings(checked(since.part, layout.EMBEDDINGS))[some])
+            yield Moments.of(open_embeddings(checked(since.part, layout.EMBEDDINGS))[rows])
 
-    whole = since.part + bool(since.row)  # the first part that was added as a whole
-    if since.part >= len(folders):
-        return None
+    whole = since.part + bool(since.row)  # the first part of only added documents
     fitted = None
     if not transform.mean.any() and (since.part or since.row):
-        # centre = "none": the whitening does not know where the fitted documents lay
+        # centre = "none": the whitening does not store the mean of the fitted documents
         fitted = tree_sum(chain(map(moments, range(since.part)), split(slice(since.row)))).mean
     added = tree_sum(chain(split(slice(since.row, None)), map(moments, range(whole, len(folders)))))
     return measure_drift(transform, added, fitted)

@@ -1,8 +1,8 @@
-"""What an addition folds into the part it writes: the small parts at the end of an index, as merging logs do.
+"""The small parts at the end of an index, which an addition rewrites into its own part, as a log-structured merge does.
 
-Each of them is no larger than what is written already, so that n documents that come one at a time lie in about log n
-parts and segments, and each is written about log n times. Documents keep their stored numbers, and deleted ones stay
-among them, so that lists of deleted documents stay true. The generation before keeps the parts that it names.
+A rewritten part is at most as large as the documents already collected, so n documents that arrive one at a time lie in
+about log n parts and segments, and each is written about log n times. Documents, also deleted ones, keep their stored
+numbers, so lists of deleted documents stay valid. The previous generation keeps its own parts.
 """
 
 from collections import deque
@@ -20,20 +20,20 @@ from indexer.store.parts import PartRecord
 
 
 class Arriving:
-    """Documents on their way into an index: those `held` in memory, at most a part of them, then the others.
+    """New documents: those `held` in memory, about one part, then the rest of the stream.
 
-    `is_whole` says that no others follow. Iterating lets go of each document.
+    `is_whole` means that all are held. Iterating releases each document.
     """
 
     def __init__(self, documents: Iterable[Document], most: int) -> None:
         self._others, self.held, self.bytes = iter(documents), deque[Document](), 0
-        while not (len(self.held) > most or self.bytes > PART_BYTES):
-            document = next(self._others, None)
-            if document is None:
-                break
+        self.is_whole = True
+        for document in self._others:
             self.held.append(document)
             self.bytes += text_bytes(document)
-        self.is_whole = len(self.held) <= most and self.bytes <= PART_BYTES
+            if len(self.held) > most or self.bytes > PART_BYTES:
+                self.is_whole = False
+                break
 
     def __iter__(self) -> Iterator[Document]:
         while self.held:
@@ -43,19 +43,19 @@ class Arriving:
 
 @dataclass(frozen=True)
 class Tail:
-    """The last parts and segments of an index, to be written anew: `parts` and `segments` are those before them."""
+    """The last parts and segments of an index, to be rewritten; `parts` and `segments` count the earlier ones."""
 
     parts: int
     segments: int
-    documents: list[Document] = field(default_factory=list)  # deleted ones among them
+    documents: list[Document] = field(default_factory=list)  # including deleted ones
     rows: int = 0
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
 
 
 def tail_to_fold(published: PublishedIndex, arriving: Arriving) -> Tail:
-    """The parts that an addition folds into its own: together they are one part, in one exact segment.
+    """Return the parts that an addition rewrites into its own: together one part, in one exact segment.
 
-    Parts of the fit and parts of the documents added since then stay apart, as drift is measured between them.
+    Parts of the fitted documents are never merged with parts added later, because drift is measured between them.
     """
     manifest, since = published.manifest, AddedSince.of(published.manifest)
     entries, segments = manifest.parts, manifest.segments
@@ -86,7 +86,7 @@ def tail_to_fold(published: PublishedIndex, arriving: Arriving) -> Tail:
 
 
 def _sound_record(published: PublishedIndex, name: str) -> PartRecord | None:
-    """The record of a part that can be written anew: one that is not damaged, all of whose documents were encoded."""
+    """Return the record of a part that can be rewritten: intact, and without quarantined documents."""
     record = parts.read_record(published.index / name)
     sound = record is not None and not record.set_aside and parts.is_intact(published.index / name, record)
     return record if sound else None

@@ -1,4 +1,4 @@
-"""Files of an index that an interrupted change may have left, by their names."""
+"""Files of an index that an interrupted change may have left, found by name."""
 
 import os
 from pathlib import Path
@@ -14,26 +14,26 @@ SWEPT = {
 
 
 def swept_files(index: Path) -> list[str]:
-    """Transforms, segments and lists of deleted documents."""
+    """Return the transforms, segments and lists of deleted documents."""
     return [
         f"{folder}/{name}" for folder, kind in SWEPT.items() for name in _names(index / folder) if kind.fullmatch(name)
     ]
 
 
 def state_folders(index: Path) -> list[str]:
-    """Folders of fitted encoder state."""
+    """Return the folders of fitted encoder state."""
     return [f"{layout.ENCODER}/{name}" for name in _names(index / layout.ENCODER) if layout.STATE_NAME.fullmatch(name)]
 
 
 def remove_temporary(index: Path, folder: str) -> None:
-    """Remove files of a folder that were being written."""
+    """Remove the temporary files of a folder."""
     for name in _names(index / folder):
         if name.endswith(layout.TEMPORARY):
             remove_file(index, f"{folder}/{name}")
 
 
 def _names(folder: Path) -> list[str]:
-    """The names in a folder, sorted; none where it cannot be read. A folder may have thousands of them."""
+    """Return the sorted names in a folder; none if it cannot be read."""
     try:
         with os.scandir(folder) as entries:
             return sorted(entry.name for entry in entries)

@@ -1,14 +1,13 @@
-"""A build in two halves, for batch queues: documents written and listed here, encoded anywhere, published by `build`.
+"""A build in two halves, for batch queues: documents are written and listed here, encoded anywhere, then published.
 
 `prepare_parts` writes the documents of every part and `pending.json`, which lists the parts without embeddings.
-`encode_pending` encodes some of them, as many processes as there are on as many machines, with nothing but the index
-between them: a folder that all of them see, or object storage, where all of this is sent. `build_index` then finds the
-parts, encodes what is missing, and goes on as it always does.
+`encode_pending` encodes some of them, in any number of processes on any number of machines that share only the index:
+a common folder or object storage. `build_index` then uses these parts, encodes missing ones, and continues as usual.
 """
 
 from collections.abc import Iterable, Sequence
-from contextlib import closing
-from dataclasses import dataclass, replace
+from contextlib import closing, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -20,7 +19,7 @@ from indexer.models.encoder_spec import EncoderSpec
 from indexer.models.resolution import resolve_spec
 from indexer.pipeline.build import ingested_corpus, is_up_to_date
 from indexer.pipeline.generation import Generation
-from indexer.pipeline.steps.encode import encode_tasks, share_inputs
+from indexer.pipeline.steps.encode import EncodedParts, encode_tasks, share_inputs
 from indexer.pipeline.steps.index_encoder import LazyEncoder, stored_state
 from indexer.pipeline.steps.ingest import PendingPart
 from indexer.pipeline.steps.part_encoder import EncodedPart, EncodeTask
@@ -43,7 +42,7 @@ _MOST_BYTES = 1 << 30  # of pending.json
 
 @dataclass(frozen=True)
 class PreparedParts:
-    """What `prepare_parts` left to do. `pending` parts are numbered from 0 for `encode_pending`."""
+    """Result of `prepare_parts`. `pending` counts the parts to encode, numbered from 0 for `encode_pending`."""
 
     index: Path
     up_to_date: bool
@@ -55,11 +54,11 @@ class PreparedParts:
 
 @dataclass(frozen=True)
 class EncodedPending:
-    """What `encode_pending` did. `left` counts parts, of all that are pending, that have no embeddings yet."""
+    """Result of `encode_pending`. `left` counts all pending parts without embeddings."""
 
     index: Path
     parts_encoded: int
-    parts_kept: int  # complete already
+    parts_kept: int  # already complete
     left: int
     rows_encoded: int = 0
     tokens: int = 0
@@ -75,9 +74,9 @@ def prepare_parts(
     options: RunOptions | None = None,
     progress: Progress | None = None,
 ) -> PreparedParts:
-    """The first half of `build_index`: read the corpus, write its documents, list the parts that are to be encoded.
+    """Run the first half of `build_index`: read the corpus, write its documents, list the parts to encode.
 
-    Raises what `build_index` raises of the recipe and the corpus, and StoreError for a list too large to be read back.
+    Raises as `build_index` for the recipe and the corpus, and StoreError for a list too large to be read back.
     """
     options, progress = options or RunOptions(), progress or NoProgress()
     with ingested_corpus(corpus, index, config or BuildConfig(), options, progress) as (generation, ingested):
@@ -98,12 +97,12 @@ def encode_pending(
     progress: Progress | None = None,
     model: str | Path | None = None,
 ) -> EncodedPending:
-    """Encode some of the parts that `prepare_parts` listed, those whose `numbers` a slice takes, unless they are whole.
+    """Encode the incomplete parts among the slice `numbers` of the parts that `prepare_parts` listed.
 
-    Any number of these may run at once, on any machine that sees the folder or reaches the object storage; two that
-    encode the same part write the same bytes. `model` is the model's folder if it lies elsewhere here. Raises
-    NotAnIndexError where nothing was prepared, ConfigError for numbers that none of the parts has, MismatchError for
-    another encoder than the one it was prepared for, ModelError, MachineError, StoreError.
+    Any number of calls may run at once, on any machine that sees the folder or reaches the object storage; two that
+    encode the same part write the same bytes. `model` is the model's folder if it differs on this machine. Raises
+    NotAnIndexError if nothing was prepared, ConfigError for numbers without a part, MismatchError for another encoder
+    than the prepared one, ModelError, MachineError, StoreError.
     """
     options, progress = options or RunOptions(), progress or NoProgress()
     folder = named_path(index, "the index")
@@ -113,33 +112,36 @@ def encode_pending(
         config, fingerprint, pending = _read_pending(folder)
         beyond = _check_numbers(folder, numbers, len(pending))
         spec = _spec(folder, config, fingerprint, model)
-        chosen = pending[numbers]
-        tasks = []
+        chosen, tasks, encoded = pending[numbers], list[EncodeTask](), list[EncodedPart]()
         for part in chosen:
             if (record := _whole_record(folder, part, fingerprint, sender)) is None:
                 tasks.append(EncodeTask(folder.absolute(), part))
             else:
-                sender.send_part(part.name, record)  # a process that was killed may not have come to it
+                sender.send_part(part.name, record)  # a killed process may not have sent it
         for task in tasks if store_at(folder).checked_ahead else ():
             check_file(task.folder / layout.DOCUMENTS, task.part.written.digest)
-        encoded = []
         try:
-            for one in encode_tasks(tasks, LazyEncoder(config, options, spec), options, progress):
-                sender.send_part(one.name, one.record)
-                encoded.append(one)
+            for result in encode_tasks(tasks, LazyEncoder(config, options, spec), options, progress):
+                sender.send_part(result.name, result.record)
+                encoded.append(result)
             sender.wait()
         except CorruptIndexError:
-            _read_pending(folder)  # says so where another machine has published meanwhile, and swept the documents
+            _read_pending(folder)  # raises NotAnIndexError if another machine has published and swept the documents
             raise
         complete = store_at(folder).complete_parts()
-        report = _report(folder, encoded, len(chosen), sum(part.name not in complete for part in pending))
-        return replace(report, notes=(*beyond, *report.notes))
+        left = sum(part.name not in complete for part in pending)
+        fatal = sum(len(part.record.set_aside) for part in encoded)
+        note = f"{fatal:,} documents crashed the encoder; `isotrope build` lists them with possible fixes"
+        work = EncodedParts([part.record for part in encoded], encoded).work()
+        work = {name: work[name] for name in ("rows_encoded", "tokens", "retries", "backend")}
+        notes = (*beyond, note) if fatal else beyond
+        return EncodedPending(folder, len(encoded), len(chosen) - len(encoded), left, **work, notes=notes)
 
 
 def cancel_pending(index: str | Path) -> int:
-    """Give up what `prepare_parts` prepared: the list, and its parts, encoded or not. What is published stays.
+    """Remove the list of `prepare_parts` and its parts, encoded or not. Published generations stay.
 
-    Returns how many parts were removed. Raises NotAnIndexError where nothing was prepared, LockedError, StoreError.
+    Returns the number of removed parts. Raises NotAnIndexError if nothing was prepared, LockedError, StoreError.
     """
     folder = named_path(index, "the index")
     if not folder.is_dir() or not store_at(folder).has(layout.PENDING):
@@ -147,7 +149,9 @@ def cancel_pending(index: str | Path) -> int:
     with writer_lock(folder), closing(open_sender(folder)) as sender:
         named = {name for number in list_generations(folder) for name in load_generation(folder, number).files}
         kept = {name.rpartition("/")[0] for name in named}
-        gone = _listed_names(folder) - kept
+        gone = set[str]()
+        with suppress(CorruptIndexError):  # the next publication removes the parts of a damaged list
+            gone = {part.name for part in _read_pending(folder)[2]} - kept
         sender.end_pending(kept)
         for name in gone:
             if (folder / name).is_dir():
@@ -156,44 +160,20 @@ def cancel_pending(index: str | Path) -> int:
 
 
 def _check_numbers(folder: Path, numbers: slice, pending: int) -> tuple[str, ...]:
-    """A note on a range that ends beyond the parts that are listed. Raises ConfigError for one that takes none of them.
+    """Return a note on a range that ends beyond the listed parts. Raises ConfigError for a range without any part.
 
-    Of no parts, where all were encoded before, every range takes all.
+    Without pending parts every range is valid.
     """
     first, end = numbers.start or 0, numbers.stop
     written = f"{first}" if end == first + 1 else f"{first}:{'' if end is None else end}"
-    listed = f"parts are numbered 0 to {pending - 1}" if pending > 1 else "the one part has the number 0"
+    listed = f"parts are numbered 0 to {pending - 1}" if pending > 1 else "the only part has the number 0"
     if pending and not range(pending)[numbers]:
         raise ConfigError(
-            f"{folder}: --parts {written} takes no part: {listed}. Correct the range; in a job array, the "
-            "numbers of its jobs."
+            f"{folder}: --parts {written} contains no part: {listed}. Fix: correct the range, or in a job array the "
+            "job numbers."
         )
     beyond = pending and end is not None and end > pending
     return (f"--parts {written} ends beyond the last part: {listed}",) if beyond else ()
-
-
-def _listed_names(folder: Path) -> set[str]:
-    """The parts in the list; of a damaged one none, and the next publication removes them."""
-    try:
-        return {part.name for part in _read_pending(folder)[2]}
-    except CorruptIndexError:
-        return set()
-
-
-def _report(folder: Path, encoded: Sequence[EncodedPart], chosen: int, left: int) -> EncodedPending:
-    aside = sum(len(part.record.set_aside) for part in encoded)
-    said = f"the encoder's process died of {aside:,} documents; `isotrope build` names them, and says what to do"
-    return EncodedPending(
-        index=folder,
-        parts_encoded=len(encoded),
-        parts_kept=chosen - len(encoded),
-        left=left,
-        rows_encoded=sum(part.record.rows - part.reused for part in encoded),
-        tokens=sum(part.record.tokens for part in encoded),
-        retries=sum(part.retries for part in encoded),
-        backend="; ".join(sorted({part.backend for part in encoded if part.backend})),
-        notes=(said,) if aside else (),
-    )
 
 
 def _spec(folder: Path, config: BuildConfig, fingerprint: str, model: str | Path | None) -> EncoderSpec:
@@ -202,14 +182,14 @@ def _spec(folder: Path, config: BuildConfig, fingerprint: str, model: str | Path
         spec = state.of(folder, spec)
     if spec.fingerprint != fingerprint:
         raise MismatchError(
-            f"{folder}: prepared for another encoder than the one found here ({spec.folder}). The model's files, or "
-            "the state fitted to the corpus, have changed since: put them back, or prepare the build again."
+            f"{folder}: prepared for another encoder than {spec.folder}. The model's files, or the state fitted to the "
+            "corpus, have changed since. Fix: restore them, or prepare the build again."
         )
     return spec
 
 
 def _whole_record(folder: Path, part: PendingPart, fingerprint: str, sender: Sender) -> PartRecord | None:
-    """The record of a part whose files are all there already. What has a record and is not whole is withdrawn."""
+    """Return the record of a complete part; withdraw an incomplete one."""
     record = parts.read_record(folder / part.name)
     expected = part.written.document_key, fingerprint
     if record and (record.document_key, record.fingerprint) == expected and parts.is_intact(folder / part.name, record):
@@ -228,9 +208,9 @@ def _pending_to_json(generation: Generation, pending: Sequence[PendingPart]) -> 
     )
     if len(data) > _MOST_BYTES:
         raise StoreError(
-            f"{generation.index / layout.PENDING}: would have {len(data):,} bytes for {len(pending):,} parts; at most "
-            f"{_MOST_BYTES:,} can be read back. Nothing was listed. Fix: use parts of more documents "
-            "(store.part_documents), or build without --prepare."
+            f"{generation.index / layout.PENDING}: would have {len(data):,} bytes for {len(pending):,} parts; the "
+            f"limit is {_MOST_BYTES:,}. Nothing was listed. Fix: use more documents a part (store.part_documents), or "
+            "build without --prepare."
         )
     return data
 
@@ -244,42 +224,41 @@ def _pending(part: ListedPart) -> PendingPart:
     known = part.known
     if not known:
         return PendingPart(part.name, part.written, part.rows, None)
-    names = [name for name, _, _ in known]
-    of = np.concatenate([np.full(len(here), number, np.int32) for number, (_, here, _) in enumerate(known)])
-    here, there = (np.concatenate([np.array(one[place], np.int32) for one in known]) for place in (1, 2))
+    names, here_of, there_of = zip(*known, strict=True)
+    of = np.concatenate([np.full(len(here), number, np.int32) for number, here in enumerate(here_of)])
+    here, there = (np.concatenate([np.array(rows, np.int32) for rows in of_part]) for of_part in (here_of, there_of))
     order = np.argsort(here, kind="stable")
     if len(here) != len(there) or len(np.unique(here)) != len(here) or here.max() >= part.rows:
-        raise ValueError(f"{part.name}: its known rows do not go together")
-    return PendingPart(
-        part.name, part.written, part.rows, None, ReusedRows(here[order], of[order], there[order], names)
-    )
+        raise ValueError(f"{part.name}: its known rows are inconsistent")
+    reused = ReusedRows(here[order], of[order], there[order], list(names))
+    return PendingPart(part.name, part.written, part.rows, None, reused)
 
 
 def _read_pending(folder: Path) -> tuple[BuildConfig, str, list[PendingPart]]:
-    """Recipe, fingerprint of the encoder, and parts."""
+    """Return the recipe, the fingerprint of the encoder, and the parts."""
     path = folder / layout.PENDING
     try:
         pending = decode_json(read_stored(path, _MOST_BYTES), PendingList)
         if pending.format != layout.FORMAT:
-            raise ValueError(f"it is of format {pending.format}, expected {layout.FORMAT}")
+            raise ValueError(f"its format is {pending.format}, expected {layout.FORMAT}")
         return BuildConfig.from_dict(pending.config), pending.fingerprint, list(map(_pending, pending.parts))
     except FileNotFoundError:
         raise _not_prepared(folder) from None
     except OSError as error:
         raise StoreError(f"{path}: cannot be read: {error.strerror or error}.") from error
     except (ValueError, OverflowError, ConfigError) as error:
-        raise CorruptIndexError(f"{path}: damaged ({str(error).rstrip('.')}). Prepare the build again.") from error
+        raise CorruptIndexError(f"{path}: damaged ({str(error).rstrip('.')}). Fix: prepare the build again.") from error
 
 
 def _not_prepared(folder: Path) -> NotAnIndexError:
-    nothing, prepare = f"{folder}: no parts wait here to be encoded", f"isotrope build SOURCE {folder} --prepare"
+    nothing, prepare = f"{folder}: has no pending parts to encode", f"isotrope build SOURCE {folder} --prepare"
     if generations := list_generations(folder):
         return NotAnIndexError(
-            f"{nothing}: the index is published (generation {generations[-1]}), and nothing was prepared since. If "
-            f"that is the index you want, nothing is left to do; else prepare another build with: {prepare} --overwrite"
+            f"{nothing}: the index is published (generation {generations[-1]}), and no build was prepared since. "
+            f"Fix: use that index, or prepare another build with: {prepare} --overwrite"
         )
     if not store_at(folder).has(layout.PARTS):
         return NotAnIndexError(
-            f"{nothing}: there is no such index. Correct the name, or prepare a build with: {prepare}"
+            f"{nothing}: the index does not exist. Fix: correct the name, or prepare with: {prepare}"
         )
-    return NotAnIndexError(f"{nothing}: a build was begun and not prepared. List its parts with: {prepare}")
+    return NotAnIndexError(f"{nothing}: a build was begun without --prepare. Fix: list its parts with: {prepare}")

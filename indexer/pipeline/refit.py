@@ -1,4 +1,4 @@
-"""`refit_index`: a new transform, or another kind of index, from the stored embeddings; no document is encoded."""
+"""`refit_index`: fit a new transform or build another kind of index from the stored embeddings."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -22,20 +22,20 @@ from indexer.recipe.run_options import RunOptions
 from indexer.store.integrity import verify_parts
 from indexer.store.manifest import Manifest
 
-FITTED = ("whitening", "index")  # sections of the recipe that need no encoding, and what is written anew
-ASKED = ("hybrid", "rerank")  # those of how questions are answered: the recipe is published anew, and nothing else
-CHANGEABLE = FITTED + ASKED
+FITTED = ("whitening", "index")  # recipe sections that change vectors or segments, and need no encoding
+RANKING = ("hybrid", "rerank")  # recipe sections that only change how queries are answered
+CHANGEABLE = FITTED + RANKING
 _ONLY = (
-    f"refit changes {', '.join(CHANGEABLE[:-1])} and {CHANGEABLE[-1]} only; anything else needs the texts to be read "
-    "or encoded again. Build at another path, or with --overwrite."
+    f"refit changes {', '.join(CHANGEABLE[:-1])} and {CHANGEABLE[-1]} only; other settings need the texts to be read "
+    "or encoded again. Fix: build at another path, or with --overwrite."
 )
-_OF_TRANSFORMS = {method.section for method in TRANSFORMS.values() if method.section}  # of [papers]
-_HASHED = ("rerank.model", "rerank.max_length", "rerank.precision")  # settings that another hash goes with
+_OF_TRANSFORMS = {method.section for method in TRANSFORMS.values() if method.section}  # sections of [papers]
+_HASHED = ("rerank.model", "rerank.max_length", "rerank.precision")  # settings that change rerank.sha256
 
 
 @dataclass(frozen=True)
 class RefitReport:
-    """What a refit did."""
+    """Result of a refit."""
 
     index: Path
     generation: int
@@ -54,30 +54,31 @@ def refit_index(
     model: str | Path | None = None,
     recipe: BuildConfig | None = None,
 ) -> RefitReport:
-    """Fit the transform anew on the documents that are live now, and write their vectors anew.
+    """Fit the transform again on the live documents, and rewrite their vectors.
 
-    `recipe` replaces the `CHANGEABLE` sections, and must otherwise be the index's own; its `encoder.model` may be
-    another place of the same model. `assignments` ("whitening.strength=0.5") then change settings of these sections;
-    ConfigError for any other. Where only sections in `ASKED` change, vectors and segments stay as they are: a new
-    recipe is published. The encoder is needed only for query-like texts, where those are not the ones the present
-    transform knows. Raises CorruptIndexError for a damaged part, QualityError, ModelError, MismatchError, LockedError,
-    StoreError and MachineError as `build_index`.
+    `recipe` replaces the `CHANGEABLE` sections and must otherwise equal the index's recipe; its `encoder.model` may be
+    another location of the same model. `assignments` ("whitening.strength=0.5") then change settings of these sections;
+    ConfigError for any other. If only sections in `RANKING` change, vectors and segments stay and only the recipe is
+    published. The encoder is needed only for query-like texts whose mean the present transform does not hold.
+
+    Raises CorruptIndexError for a damaged part, QualityError, ModelError, MismatchError, LockedError, StoreError and
+    MachineError as `build_index`.
     """
     options, progress = options or RunOptions(), progress or NoProgress()
     with open_generation(named_path(index, "the index")) as generation:
-        published, generation.model = generation.followed, model
+        published, generation.model = generation.previous, model
         config = generation.config = changed_recipe(published.config, assignments, recipe)
         if recipe and not model and recipe.encoder.model != published.config.encoder.model:
             generation.model = recipe.encoder.model
             _ = generation.spec  # raises MismatchError for another model
-        changed = {_section(one) for one in assignments} | _changed_sections(published.config, recipe)
-        if changed and changed <= set(ASKED):
+        changed = {*map(_section, assignments)} | _changed_sections(published.config, recipe)
+        if changed and changed <= set(RANKING):
             generation.keep_everything()
             return _report(generation, generation.publish(published.manifest.quality))
         ann.check_factory(ann.factory_of(config.index.type), config.whitening.dim)
         query_file_sha256(config.whitening.query_sample, "whitening.query_sample")
         queries = config.index.queries
-        if queries != published.config.index.queries or Path(queries).exists():  # else one that went is done without
+        if queries != published.config.index.queries or Path(queries).exists():  # a file that was removed is not used
             query_file_sha256(queries, "index.queries")
         verify_parts(generation.index, published.manifest, {part.name for part in published.manifest.parts})
         encoder, rows = LazyEncoder(config, options, lambda: generation.spec), published.rows()
@@ -90,23 +91,21 @@ def refit_index(
 
 
 def _report(generation: Generation, manifest: Manifest, *notes: str) -> RefitReport:
-    """What was published; what no generation needs any longer is swept."""
-    said = (*notes, generation.sweep())
     return RefitReport(
         index=generation.index,
         generation=manifest.generation,
         documents=manifest.documents,
         rows=manifest.rows,
         dim=manifest.transform["dim"],
-        notes=tuple(note for note in said if note),
+        notes=tuple(filter(None, (*notes, generation.sweep()))),
         quality=manifest.quality,
     )
 
 
 def _section(assignment: str) -> str:
-    """Return the section that an assignment changes; the one of the transform's paper counts as whitening."""
-    name = current_name(assignment.partition("=")[0].strip())
-    return "whitening" if any(name.startswith(f"papers.{one}.") for one in _OF_TRANSFORMS) else name.partition(".")[0]
+    """Return the section that an assignment changes; settings of a transform's paper count as whitening."""
+    section, _, rest = current_name(assignment.partition("=")[0].strip()).partition(".")
+    return "whitening" if section == "papers" and rest.partition(".")[0] in _OF_TRANSFORMS else section
 
 
 def _changed_sections(config: BuildConfig, recipe: BuildConfig | None) -> set[str]:
@@ -117,8 +116,8 @@ def _changed_sections(config: BuildConfig, recipe: BuildConfig | None) -> set[st
 
 
 def _with_sections_of(config: BuildConfig, recipe: BuildConfig) -> BuildConfig:
-    """The index's recipe with the changeable sections of another. Raises ConfigError where the others differ."""
-    ours, theirs = ({"papers": {}} | one.to_dict() for one in (config, recipe))
+    """Return the index's recipe with the changeable sections of `recipe`. Raises ConfigError if others differ."""
+    ours, theirs = ({"papers": {}} | each.to_dict() for each in (config, recipe))
     for section in ours.keys() - set(CHANGEABLE):
         for key in ours[section].keys() | theirs[section].keys():
             here, there = theirs[section].get(key), ours[section].get(key)
@@ -130,9 +129,9 @@ def _with_sections_of(config: BuildConfig, recipe: BuildConfig) -> BuildConfig:
 
 
 def changed_recipe(config: BuildConfig, assignments: Sequence[str], recipe: BuildConfig | None = None) -> BuildConfig:
-    """The recipe with some settings changed. Raises ConfigError for one that vectors or texts depend on.
+    """Return the recipe with some settings changed. Raises ConfigError for a setting that refit cannot change.
 
-    A cross-encoder that is named has its hash recorded: raises as `resolve_cross_encoder` does.
+    Records the hash of a named cross-encoder, and raises as `resolve_cross_encoder` does.
     """
     for assignment in assignments:
         if _section(assignment) not in CHANGEABLE:
@@ -148,7 +147,6 @@ def changed_recipe(config: BuildConfig, assignments: Sequence[str], recipe: Buil
 
 
 def _known_query_mean(published: PublishedIndex) -> KnownQueryMean | None:
-    """The mean of query-like texts that the present transform holds, if it does."""
     texts, stored = published.manifest.transform["query_texts"], published.transform
     if stored.query_mean is None or "texts_sha256" not in texts or texts["source"] == "none":
         return None

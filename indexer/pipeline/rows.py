@@ -1,10 +1,10 @@
-"""The rows of some parts, as every step of a build sees them: sampled, as embeddings, as vectors block by block.
+"""`RowView`: the rows of some parts, as samples, as embeddings, or as vectors block by block.
 
-Samples do not depend on the order of the corpus: they are the live documents with the smallest hashes of their ids.
+Samples do not depend on the order of the corpus: they are the live documents with the smallest id hashes.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -27,12 +27,12 @@ from indexer.transforms import FitData, Transform
 
 @dataclass(frozen=True)
 class RowView:
-    """Rows of some parts, in order. Deleted ones are stored, and nothing is measured with them.
+    """Rows of some parts, in order. Deleted rows are stored, but never sampled or measured.
 
-    `documents` and `rows` count what each of the `folders` stores. `id_hashes` (stored documents,) are those of ids, by
-    which samples are drawn; those of deleted documents are never looked at. `live` (stored documents,) is None where
-    no document is deleted. `chosen` holds the rows of each part that are seen, ascending, counted from its start; None
-    for all: a sample is a view too.
+    `documents` and `rows` count the contents of each of the `folders`. `id_hashes` (stored documents,) determine the
+    samples; the hashes of deleted documents are not used. `live` (stored documents,) is None if no document is deleted.
+    `chosen` lists the rows of each part in the view, ascending, counted from its start; None means all rows. A sample
+    is a view with chosen rows.
     """
 
     folders: Sequence[Path]
@@ -43,22 +43,21 @@ class RowView:
     chosen: Sequence[RowIds] | None = None
 
     def __len__(self) -> int:
-        """Rows seen, deleted ones among them unless they were chosen."""
+        """Rows of the view; without `chosen`, deleted rows count too."""
         return self.stored if self.chosen is None else sum(map(len, self.chosen))
 
     @property
     def stored(self) -> int:
-        """Rows of all parts."""
         return sum(self.rows)
 
     @cached_property
     def firsts(self) -> list[int]:
-        """The first row of each part, and the number of rows at the end."""
+        """The first row of each part, and at the end the number of rows."""
         return [0, *accumulate(self.rows)]
 
     @property
     def row_ids(self) -> RowIds:
-        """The rows seen, counted through all parts, (rows,)."""
+        """The rows of the view, counted through all parts, (rows,)."""
         if self.chosen is None:
             return np.arange(self.stored)
         return np.concatenate([rows + first for rows, first in zip(self.chosen, self.firsts, strict=False)])
@@ -66,16 +65,16 @@ class RowView:
     @cached_property
     def document_of(self) -> RowIds:
         """The stored document of each stored row, (stored rows,)."""
-        found, first = [np.zeros(0, np.int64)], 0
+        numbers, first = [np.zeros(0, np.int64)], 0
         for folder, documents, rows in zip(self.folders, self.documents, self.rows, strict=True):
             inside = np.arange(rows) if documents == rows else parts.read_window_documents(folder)
-            found.append(inside.astype(np.int64) + first)
+            numbers.append(inside.astype(np.int64) + first)
             first += documents
-        return np.concatenate(found)
+        return np.concatenate(numbers)
 
     @cached_property
     def live_rows(self) -> Mask | None:
-        """Which stored rows are live, (stored rows,); None when all are."""
+        """Which stored rows are live, (stored rows,); None if all are."""
         if self.live is None:
             return None
         live: Mask = self.live[self.document_of]
@@ -84,7 +83,7 @@ class RowView:
     # --- samples
 
     def sample(self, count: int | str) -> "RowView":
-        """The rows of the `count` live documents with the smallest id hash, or of "all" live ones."""
+        """Return the rows of the `count` live documents with the smallest id hashes, or of "all" live documents."""
         drawn = self._draw(count)
         chosen = [
             inside if documents == rows else np.flatnonzero(np.isin(parts.read_window_documents(folder), inside))
@@ -93,35 +92,32 @@ class RowView:
         return replace(self, chosen=chosen)
 
     def sampled_documents(self, count: int | str) -> Iterator[Document]:
-        """The documents of `sample(count)`, in order. Nothing has to be encoded yet."""
+        """Yield the documents of `sample(count)` in order. Needs no embeddings."""
         for folder, documents in zip(self.folders, self._draw(count), strict=True):
             if len(documents):
                 yield from read_documents_at(folder, documents.tolist())
 
     def count_documents(self, count: int | str) -> int:
-        """How many documents `sample(count)` holds."""
+        """Return the number of documents in `sample(count)`."""
         live = sum(self.documents) if self.live is None else int(np.count_nonzero(self.live))
         return live if count == "all" else min(int(count), live)
 
     def _draw(self, count: int | str) -> list[RowIds]:
-        """The stored documents of a sample, of each part, counted from its start."""
-        if self.live is None:
-            drawn = bottom_k(self.id_hashes, count)
-        else:
-            live = np.flatnonzero(self.live)
-            drawn = live[bottom_k(self.id_hashes[live], count)]
+        """Return the stored documents of a sample for each part, counted from its start."""
+        live = np.arange(len(self.id_hashes)) if self.live is None else np.flatnonzero(self.live)
+        drawn = live[bottom_k(self.id_hashes[live], count)]
         ends = np.cumsum([0, *self.documents])
         cuts = np.searchsorted(drawn, ends)
         return [drawn[low:high] - end for low, high, end in zip(cuts, cuts[1:], ends, strict=False)]
 
     @cached_property
     def sampling_order(self) -> RowIds:
-        """Live rows by the hash of their document's id: any stretch is a sample, whatever the order of the corpus."""
+        """Live rows sorted by the id hash of their document: any slice is a sample independent of the corpus order."""
         order = np.argsort(self._row_hashes, kind="stable")
         return order if self.live_rows is None else order[self.live_rows[order]]
 
     def rows_of_same_document(self, rows: RowIds) -> tuple[RowIds, ...]:
-        """For each of some rows, all live rows of its document: more than itself where documents have windows."""
+        """Return for each of some rows all live rows (windows) of its document."""
         hashes = self._row_hashes[self.sampling_order]
         starts, ends = (np.searchsorted(hashes, self._row_hashes[rows], side=side) for side in ("left", "right"))
         return tuple(np.sort(self.sampling_order[start:end]) for start, end in zip(starts, ends, strict=True))
@@ -134,47 +130,42 @@ class RowView:
     # --- embeddings and vectors
 
     def embeddings(self, part: int) -> Embeddings:
-        """Embeddings of the rows seen of a part, (n, d), mapped where they are all of it."""
+        """Return the embeddings of the view's rows in a part, (n, d), memory-mapped if it has the whole part."""
         embeddings = open_embeddings(self.folders[part])
         if self.chosen is None or len(self.chosen[part]) == len(embeddings):
             return embeddings
         return embeddings[self.chosen[part]]
 
     def moments(self) -> Moments:
-        """Moments of the rows seen, summed in one fixed tree over the parts."""
+        """Return the moments of the view's rows, summed in one fixed tree over the parts."""
         if len(self) == self.stored:
             return tree_sum(parts.load_moments(folder) for folder in self.folders)
         return tree_sum(map(Moments.of, self._blocks()))
 
     def fit_data(self) -> FitData:
-        """What a transform is fitted on."""
         return FitData(self.moments, self._blocks)
 
     def _blocks(self) -> Iterator[Embeddings]:
         return map(self.embeddings, range(len(self.folders)))
 
     def vectors(self, transform: Transform, rows: RowIds) -> Vectors:
-        """Unit vectors (n, k) of some stored rows, in the order given."""
-        found = np.zeros((len(rows), transform.dim), np.float32)
+        """Return the unit vectors (n, k) of some stored rows, in the order given."""
+        vectors = np.zeros((len(rows), transform.dim), np.float32)
         part_of = np.searchsorted(self.firsts, rows, side="right") - 1
         with single_blas_thread():
             for part in np.unique(part_of).tolist():
                 places = np.flatnonzero(part_of == part)
-                order = places[np.argsort(rows[places], kind="stable")]  # a file is read from front to back
+                order = places[np.argsort(rows[places], kind="stable")]  # read each file from front to back
                 embeddings = open_embeddings(self.folders[part])[rows[order] - self.firsts[part]]
-                found[order] = transform.transform(embeddings, "document")
-        return found
+                vectors[order] = transform.transform(embeddings, "document")
+        return vectors
 
     def blocks(self, transform: Transform, threads: int, progress: Progress) -> "VectorBlocks":
-        """The vectors of all stored rows, a part at a time on some threads."""
-
-        def vectors(folder: Path) -> Vectors:
-            return transform.transform(open_embeddings(folder), "document")
-
-        return VectorBlocks(vectors, self, threads, progress)
+        """Return the vectors of all stored rows, one part at a time, computed on some threads."""
+        return VectorBlocks(transform, self, threads, progress)
 
     def run(self, of_parts: slice) -> "RowView":
-        """The rows of some parts that follow each other."""
+        """Return the rows of some consecutive parts."""
         first = sum(self.documents[: of_parts.start])
         documents = slice(first, first + sum(self.documents[of_parts]))
         return RowView(
@@ -188,7 +179,7 @@ class RowView:
 
 
 def even_runs(rows: Sequence[int], most: int) -> list[slice]:
-    """Parts, given their rows, in runs of about as many rows each: as few as have about `most` or fewer; 0: one run."""
+    """Split parts, given their rows, into the fewest even runs of about `most` rows or fewer; 0: one run."""
     total, ends = sum(rows), list(accumulate(rows))
     count = -(-total // most) if most else 1
     cuts = {bisect_left(ends, number * total / count) + 1 for number in range(1, count)}
@@ -196,16 +187,19 @@ def even_runs(rows: Sequence[int], most: int) -> list[slice]:
 
 
 class VectorBlocks:
-    """(first row, vectors (m, k)) of every part, in order; counts rows and vectors that are zero as they go by."""
+    """Iterable of (first row, vectors (m, k)) of every part in order; counts rows and zero vectors on the way."""
 
-    def __init__(self, vectors: Callable[[Path], Vectors], view: RowView, threads: int, progress: Progress) -> None:
-        self._vectors, self._view, self._threads, self._progress = vectors, view, threads, progress
+    def __init__(self, transform: Transform, view: RowView, threads: int, progress: Progress) -> None:
+        self._transform, self._view, self._threads, self._progress = transform, view, threads, progress
         self.count = self.zero = 0
+
+    def _vectors(self, folder: Path) -> Vectors:
+        return self._transform.transform(open_embeddings(folder), "document")
 
     def __iter__(self) -> Iterator[tuple[int, Vectors]]:
         self.count = self.zero = 0
         self._progress.phase("indexing", self._view.stored)
-        with single_blas_thread():  # around all threads, so that none of them lets the others have more
+        with single_blas_thread():  # around all threads: the limit is global, so no thread may lift it
             for vectors in ordered_map(self._vectors, self._view.folders, self._threads):
                 yield self.count, vectors
                 self.count += len(vectors)

@@ -1,7 +1,7 @@
 """Encoders fitted to a corpus before a build.
 
-`train_encoder` writes a folder that any number of indexes are built with. `train_for_index` fits an encoder for one
-build of the command line, into the index directory, where an interrupted build finds it again.
+`train_encoder` writes a folder for any number of indexes. `train_for_index` fits an encoder for one build of the
+command line, into the index directory, where a resumed build finds it again.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from typing import Any
 from indexer.corpus.corpus import Corpus
 from indexer.corpus.document import Document, joined_text
 from indexer.encoders.chunker import DocumentChunker
-from indexer.encoders.fitted_state import FITTED, RECIPE, Texts, fit_state, fitted_record, require_fittable
+from indexer.encoders.fitted_state import FITTED, RECIPE, fit_state, fitted_record, require_fittable
 from indexer.encoders.int8 import CALIBRATION_TEXTS
 from indexer.errors import ConfigError, CorpusError
 from indexer.hashing import hash_id
@@ -35,12 +35,12 @@ from indexer.store.manifest import list_generations, load_manifest
 from indexer.store.sending import open_sender
 from indexer.system.output_files import check_output_folder
 
-_BLOCK = 1024  # texts handed on together
+_BLOCK = 1024  # texts fitted together
 
 
 @dataclass(frozen=True)
 class TrainReport:
-    """What a training did. `losses` are rows [step, reconstruction, KL], the means since the row before."""
+    """Result of a training. `losses` are rows [step, reconstruction, KL]: means since the previous row."""
 
     folder: Path
     documents: int
@@ -58,17 +58,17 @@ def train_encoder(
     progress: Progress | None = None,
     documents: int = 0,
 ) -> TrainReport:
-    """Fit the recipe's encoder to a corpus and write its state, with a recipe to build with, into a new folder.
+    """Fit the recipe's encoder to a corpus; write its state and a recipe that uses it into a new folder.
 
-    `documents` are those with the smallest hash of id, 0 for all (for int8: for 300); with chunking their windows are
-    the texts. Raises ConfigError (also for an encoder that needs no training, and a folder inside an index),
-    ExistsError where the folder holds anything, CorpusError, and what loading and training raise.
+    `documents` limits the sample to the documents with the smallest id hashes; 0 means all (int8: 300). With chunking
+    the texts are their windows. Raises ConfigError (also for an encoder that needs no training and for a folder inside
+    an index), ExistsError if the folder is not empty, CorpusError, and as loading and training do.
     """
     options, progress, folder = options or RunOptions(), progress or NoProgress(), Path(folder)
     if documents < 0:
         raise ConfigError(f"the number of documents is {documents}; expected 0 (all) or more.")
     check_output_folder(folder, or_empty=True)
-    require_text(str(folder.resolve()), "the folder")  # the recipe names it
+    require_text(str(folder.resolve()), "the folder")  # its name is written to the recipe
     config = replace(config, encoder=replace(config.encoder, fitted=""))
     spec = resolve_spec(config)
     if not spec.needs_state:
@@ -98,10 +98,10 @@ def train_for_index(
     options: RunOptions | None = None,
     progress: Progress | None = None,
 ) -> str:
-    """Fit the encoder of a build that is to follow, unless it is finished; return what is to be said, "" for nothing.
+    """Fit the encoder of a build, unless it is fitted; return a note for the user, or "".
 
-    The state goes into the index directory. It is kept from an earlier run if that fitted it on the same texts, and
-    from a published generation always. Raises as `build_index` and `train_encoder` do.
+    The state is written into the index directory. A state that an interrupted run fitted to the same texts is reused,
+    and the state of a published generation is always kept. Raises as `build_index` and `train_encoder` do.
     """
     options, progress, index = options or RunOptions(), progress or NoProgress(), named_path(index, "the index")
     if not config.encoder.needs_fitting or config.encoder.fitted:
@@ -113,23 +113,22 @@ def train_for_index(
     if list_generations(index):
         published = PublishedIndex(index, load_manifest(index))
         if is_published(published, spec) or not options.overwrite:
-            kept = "the encoder keeps the state of the generation before; build at another path to fit it anew"
+            kept = "the encoder keeps the state of the previous generation; build at another path to fit it again"
             return kept if options.overwrite else ""
     require_index_folder(index)
     make_folder(index)
     with writer_lock(index), closing(open_sender(index)) as sender:
         progress.phase("reading for the encoder", None)
         texts = _texts_of_build(corpus, config, spec)
-        key = _key(texts)
-        there = stored_state(index, spec)
-        if there is not None and there.key == key:
+        key, state = _key(texts), stored_state(index, spec)
+        if state is not None and state.key == key:
             return ""
         with _fitted(spec, texts, options, progress) as (files, _):
             write_state(index, spec, {name: data for name, data in files.items() if name != FITTED}, key)
         sender.share({}, state_files(index, spec))
-    what = "calibrated" if spec.identity.precision == "int8" else "trained"
+    verb = "calibrated" if spec.identity.precision == "int8" else "trained"
     return (
-        f"the encoder was {what} on {len(texts):,} texts of this corpus first, because encoder.fitted names no folder"
+        f"the encoder was first {verb} on {len(texts):,} texts of this corpus, because encoder.fitted names no folder"
     )
 
 
@@ -137,25 +136,23 @@ def train_for_index(
 def _fitted(
     spec: EncoderSpec, texts: Sequence[str], options: RunOptions, progress: Progress
 ) -> Iterator[tuple[Mapping[str, bytes], dict[str, Any]]]:
-    """Fit a state; yield its files and facts about the fit."""
+    def blocks() -> Iterator[list[str]]:
+        return (list(texts[start : start + _BLOCK]) for start in range(0, len(texts), _BLOCK))
+
     progress.phase("fitting the encoder", None)
-    with tempfile.TemporaryDirectory(prefix="isotrope-") as beside:
-        facts = fit_state(spec, _blocks(texts), Path(beside), options, step_callback(progress, "training"))
-        record = fitted_record(spec, Path(beside))
-        files = {path.name: path.read_bytes() for path in sorted(Path(beside).iterdir())}
-        yield {**files, FITTED: record}, facts
-
-
-def _blocks(texts: Sequence[str]) -> Texts:
-    return lambda: (list(texts[start : start + _BLOCK]) for start in range(0, len(texts), _BLOCK))
+    with tempfile.TemporaryDirectory(prefix="isotrope-") as scratch:
+        folder = Path(scratch)
+        facts = fit_state(spec, blocks, folder, options, step_callback(progress, "training"))
+        files = {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+        yield {**files, FITTED: fitted_record(spec, folder)}, facts
 
 
 def _texts_of_build(corpus: Iterable[Document], config: BuildConfig, spec: EncoderSpec) -> list[str]:
-    """Return the texts of the sample that whitening is fitted on, for int8 of a smaller one."""
+    """Return the texts of the sample that whitening is fitted on, for int8 of a smaller sample."""
     if isinstance(corpus, Iterator) or (isinstance(corpus, Corpus) and any(file.is_stdin for file in corpus.files)):
         raise ConfigError(
-            "the encoder is fitted to the corpus before the build, and a stream can be read only once. Fix: write the "
-            "corpus to a file, or run isotrope train first and name its folder as encoder.fitted."
+            "the encoder is fitted to the corpus before the build, but a stream can be read only once. Fix: write the "
+            "corpus to a file, or run isotrope train first and set encoder.fitted to its folder."
         )
     int8 = spec.identity.precision == "int8"
     sample = CALIBRATION_TEXTS if int8 else config.whitening.sample
@@ -165,9 +162,9 @@ def _texts_of_build(corpus: Iterable[Document], config: BuildConfig, spec: Encod
 
 
 def sampled_texts(corpus: Iterable[Document], config: BuildConfig, size: int) -> list[str]:
-    """Return the joined texts of the `size` documents with the smallest hash of id, 0 for all, in their order.
+    """Return the joined texts of the `size` documents with the smallest id hashes (0: all), in corpus order.
 
-    Raises CorpusError where there are none.
+    Raises CorpusError for an empty corpus.
     """
     rows = (
         (hash_id(document.id), number, joined_text(document, config.corpus.text))
@@ -175,12 +172,12 @@ def sampled_texts(corpus: Iterable[Document], config: BuildConfig, size: int) ->
     )
     chosen = heapq.nsmallest(size, rows) if size else list(rows)
     if not chosen:
-        raise CorpusError("the corpus holds no documents to train on; expected at least one.")
+        raise CorpusError("the corpus has no documents to train on; expected at least one.")
     return [text for _, _, text in sorted(chosen, key=lambda row: row[1])]
 
 
 def _key(texts: Sequence[str]) -> str:
-    """Return the hash of the texts that a state is fitted on."""
+    """Return a hash of the texts that a state is fitted on."""
     digest = hashlib.sha256()
     for text in texts:
         digest.update(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest())

@@ -8,8 +8,8 @@ the mean of its tokens' posteriors: `dims` categorical distributions, compared b
     network     the same auto-encoder in torch: first weights, noise, losses, the fitted encoder as a module
     training    the loop
     pooling     the pooling that `indexer.recipe.paper_methods` names
-    divergence  how alike two texts are
+    divergence  similarity of two texts
     hellinger   square roots of probabilities as a transform
 
-Reading a fitted state loads no torch; `network` and `training` do.
+Only `network` and `training` import torch; reading a fitted state does not.
 """

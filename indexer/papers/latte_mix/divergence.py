@@ -1,12 +1,11 @@
-"""How alike two texts are: closed forms between the latent mixtures of Latte-Mix, in float64.
+"""Similarity of two texts: closed forms between the latent mixtures of Latte-Mix, in float64.
 
-A row (width,) is a text: of each of `dims` dimensions the probabilities of its classes, side by side. Rows are taken
-as they are; the means that float32 gives sum to 1 within about 1e-6, and what is said below of distributions holds
-to that.
+A row (width,) is a text: the concatenated class probabilities of `dims` dimensions. Rows are not normalised again:
+means in float32 sum to 1 within about 1e-6, and the statements below hold within that error.
 
 With s the inner product of two rows' `hellinger_roots`, the mean Bhattacharyya coefficient of the dimensions, and JS
-the mean Jensen-Shannon divergence in nats:  ln 2 (1 - s) <= JS <= 1 - s.  It holds class by class, between
-(sqrt p - sqrt q)^2 / 2 and the terms of JS, whose ratio falls from 1 at p = q to ln 2 where one of them is 0.
+the mean Jensen-Shannon divergence in nats:  ln 2 (1 - s) <= JS <= 1 - s.  This holds for each class, between
+(sqrt p - sqrt q)^2 / 2 and the terms of JS: their ratio falls from 1 at p = q to ln 2 where p or q is 0.
 """
 
 import numpy as np
@@ -16,13 +15,13 @@ from indexer.errors import ConfigError, EvaluationError
 
 Normals = tuple[Embeddings, Embeddings]  # mean and standard deviation of a text's tokens, (tokens, dims) each
 LN2 = float(np.log(2))
-_BLOCK_ROWS = 64  # so that the rows at work stay in the processor's cache
+_BLOCK_ROWS = 64  # a block of rows stays in the processor's cache
 _TINY = np.finfo(np.float64).tiny
 
 
 def js_similarity(left: Embeddings, right: Embeddings, dims: int) -> Float64Array:
-    """1 - JS / ln 2 of rows (n, width) and (n, width), one by one: (n,). 1 for equal texts, 0 for those that share no
-    class in any dimension. JS is the mean over the dimensions. Raises ConfigError for rows that do not fit."""
+    """Return 1 - JS / ln 2 of paired rows (n, width) and (n, width): (n,). 1 for equal texts, 0 for texts without a
+    common class in any dimension. JS is the mean over the dimensions. Raises ConfigError for rows that do not fit."""
     _check(left, right, dims, paired=True)
     similarities = np.empty(len(left))
     for start in range(0, len(left), _BLOCK_ROWS):
@@ -33,7 +32,7 @@ def js_similarity(left: Embeddings, right: Embeddings, dims: int) -> Float64Arra
 
 
 def js_similarities(left: Embeddings, right: Embeddings, dims: int) -> Float64Array:
-    """`js_similarity` of every row of `left` (n, width) with every row of `right` (m, width): (n, m)."""
+    """Return the `js_similarity` of every row of `left` (n, width) with every row of `right` (m, width): (n, m)."""
     _check(left, right, dims)
     rows = np.asarray(left, np.float64)
     entropies = _entropy(rows)
@@ -48,14 +47,14 @@ def js_similarities(left: Embeddings, right: Embeddings, dims: int) -> Float64Ar
 
 
 def negative_l2(left: Embeddings, right: Embeddings) -> Float64Array:
-    """Minus the Euclidean distance of rows (n, width) and (n, width), one by one: (n,)."""
+    """Return minus the Euclidean distance of paired rows (n, width) and (n, width): (n,)."""
     _check(left, right, paired=True)
     distances: Float64Array = np.linalg.norm(np.asarray(left, np.float64) - right, axis=1)
     return -distances
 
 
 def hellinger_roots(rows: Embeddings, dims: int) -> Float64Array:
-    """sqrt(p) / sqrt(dims) of rows (n, width): unit vectors, whose inner product is the mean Bhattacharyya
+    """Return sqrt(p) / sqrt(dims) of rows (n, width): unit vectors, whose inner product is the mean Bhattacharyya
     coefficient of the dimensions, and whose distance is sqrt(2) times the Hellinger distance."""
     _check(rows, rows, dims)
     roots: Float64Array = np.sqrt(np.asarray(rows, np.float64) / dims)
@@ -63,42 +62,41 @@ def hellinger_roots(rows: Embeddings, dims: int) -> Float64Array:
 
 
 def js_similarity_upper_bound(inner: Float64Array) -> Float64Array:
-    """The largest `js_similarity` that two texts can have whose `hellinger_roots` have the inner product s: s itself.
+    """Return the largest possible `js_similarity` of two texts whose `hellinger_roots` have the inner product s: s.
 
-    By JS >= ln 2 (1 - s), see above; reached where each class either has the same probability in both texts or none
-    in one. So the inner products of an index of roots bound the divergence of what it did not return. Inner products
-    in float32 need a margin: of unit vectors of w numbers >= 0, summed in 8 lanes, w / 8 * 2^-24 (2.4e-5 of 3,200) and
-    1e-6 for the rounding of the rows.
+    By JS >= ln 2 (1 - s), see above; reached if each class either has the same probability in both texts or is absent
+    in one. So the inner products of an index of roots bound the divergence of documents that it did not return. Inner
+    products in float32 need a margin: for unit vectors of w numbers >= 0, summed in 8 lanes, w / 8 * 2^-24 (2.4e-5 for
+    3,200 numbers), and 1e-6 for the rounding of the rows.
     """
     return np.asarray(inner, np.float64)
 
 
 def js_similarity_lower_bound(inner: Float64Array) -> Float64Array:
-    """The smallest `js_similarity` at the inner product s: 1 - (1 - s) / ln 2, or 0."""
+    """Return the smallest possible `js_similarity` at the inner product s: 1 - (1 - s) / ln 2, or 0."""
     return np.maximum(1 - (1 - np.asarray(inner, np.float64)) / LN2, 0)
 
 
 def mixture_l2(left: Normals, right: Normals) -> float:
-    """The L2 distance of two texts' mixtures of normal distributions, 0 or more.
+    """Return the L2 distance of two texts' mixtures of normal distributions, 0 or more.
 
     `left` and `right` are mean and standard deviation (tokens, dims) of their tokens; a text's density in a dimension
-    is the mean of its tokens'. Each dimension is compared by itself, and the result is the root of the mean over
-    the dimensions of the integral of (f - g)^2: one mixture over all dimensions at once would multiply the densities of
-    `dims` numbers, and its distances vanish. The integral of N(x; a, s^2) N(x; b, t^2) is N(a - b; 0, s^2 + t^2).
-    Raises EvaluationError for a text without tokens.
+    is the mean of its tokens' densities. The result is the root of the mean over the dimensions of the integral of
+    (f - g)^2: a joint mixture over all dimensions would multiply `dims` densities, and its distances vanish. The
+    integral of N(x; a, s^2) N(x; b, t^2) is N(a - b; 0, s^2 + t^2). Raises EvaluationError for a text without tokens.
     """
     for mean, deviation in (left, right):
         if not len(mean) or mean.shape != deviation.shape or mean.shape[1] != left[0].shape[1]:
             raise EvaluationError(
-                f"a text has means of shape {mean.shape} and deviations of shape {deviation.shape}; expected the same, "
-                f"(tokens, {left[0].shape[1]}), with at least one token."
+                f"a text has means of shape {mean.shape} and deviations of shape {deviation.shape}; expected "
+                f"(tokens, {left[0].shape[1]}) for both, with at least one token."
             )
     squared = _overlap(left, left) - 2 * _overlap(left, right) + _overlap(right, right)
     return float(np.sqrt(np.maximum(squared, 0).mean()))
 
 
 def _overlap(left: Normals, right: Normals) -> Float64Array:
-    """Integral of the product of two mixtures, (dims,)."""
+    """Return the integral of the product of two mixtures, (dims,)."""
     (means, deviations), (other_means, other_deviations) = left, right
     apart = np.asarray(means, np.float64)[:, None] - other_means
     variance = np.square(deviations, dtype=np.float64)[:, None] + np.square(other_deviations, dtype=np.float64)
@@ -108,13 +106,12 @@ def _overlap(left: Normals, right: Normals) -> Float64Array:
 
 
 def _js_similarity(between: Float64Array, left: Float64Array, right: Float64Array, dims: int) -> Float64Array:
-    """Of entropies: JS = H((p + q) / 2) - (H(p) + H(q)) / 2, which is exactly 0 for equal rows."""
+    """Return the similarity from entropies: JS = H((p + q) / 2) - (H(p) + H(q)) / 2, exactly 0 for equal rows."""
     similarity: Float64Array = np.clip(1 - (between - (left + right) / 2) / (dims * LN2), 0, 1)
     return similarity
 
 
 def _entropy(rows: Float64Array) -> Float64Array:
-    """Sum over all classes of -p ln p, (n,); 0 for p = 0."""
     logs = np.maximum(rows, _TINY)
     np.log(logs, out=logs)
     entropy: Float64Array = -np.einsum("ij,ij->i", rows, logs)
@@ -126,5 +123,5 @@ def _check(left: Embeddings, right: Embeddings, dims: int = 1, paired: bool = Fa
     if not fits or (paired and len(left) != len(right)):
         raise ConfigError(
             f"rows of shape {left.shape} and {right.shape} cannot be compared in {dims} dimensions; expected rows of "
-            f"one width that {dims} divides{', and as many of each' if paired else ''}."
+            f"the same width, divisible by {dims}{', and equally many' if paired else ''}."
         )

@@ -1,10 +1,10 @@
-"""A fitted Latte-Mix in numpy: token vectors to posteriors; and its two files.
+"""A fitted Latte-Mix in numpy, which maps token vectors to posteriors, and its two files.
 
-q(z|u) at test time is the softmax of the logits as they are: the noise and the temperature of training belong to the
-relaxed sample, not to the distribution that is sampled. Between layers stands a ReLU (the paper names none).
+At test time q(z|u) is the softmax of the unchanged logits: the noise and temperature of training belong to the relaxed
+sample, not to the distribution. Layers are separated by a ReLU (the paper names no activation).
 
-latte-mix.safetensors holds the weights, latte-mix.json the settings, the scale and how it was made. The second has the
-sha256 of the first, so that files of two trainings are never taken for one.
+latte-mix.safetensors contains the weights, latte-mix.json the settings, the scale, facts about the training, and the
+sha256 of the weights, so that files of two trainings are never combined.
 """
 
 import dataclasses
@@ -34,15 +34,15 @@ WEIGHTS, FACTS = "latte-mix.safetensors", "latte-mix.json"
 FILES = (WEIGHTS, FACTS)
 _FORMAT = 1
 
-BLOCK_TOKENS = 256  # so that a block of logits stays in the processor's cache
+BLOCK_TOKENS = 256  # a block of logits stays in the processor's cache
 
 
 @dataclass(frozen=True)
 class LatteMix:
-    """Encoder and decoder, fitted or (`epochs = 0`) as initialised.
+    """Encoder and decoder, fitted or (`epochs = 0`) initialised.
 
     `parameters`: float32 arrays by the names and shapes of `layer_shapes`. `scale`: the standard deviation that token
-    vectors are divided by. `about`: how training went, JSON types; see `training.train_latte_mix`.
+    vectors are divided by. `about`: facts about the training, JSON types; see `training.train_latte_mix`.
     """
 
     config: LatteMixConfig
@@ -53,19 +53,19 @@ class LatteMix:
 
     @property
     def width(self) -> int:
-        """Numbers in a posterior."""
+        """Size of a posterior."""
         return self.config.width
 
     def posterior(self, tokens: Embeddings) -> Float32Array:
-        """q(z|u) of token vectors (n, d), float32 (n, width): of each dimension the probabilities of its classes,
-        for a normal latent its mean, without a latent the code. Not finite where the tokens are not.
+        """Return q(z|u) of token vectors (n, d), float32 (n, width): the class probabilities of each dimension, for a
+        normal latent its mean, without a latent the code. Not finite for tokens that are not finite.
 
-        A row depends on the others only by the rounding of float32. Raises ModelError for vectors of another size.
+        A row depends on the others only by float32 rounding. Raises ModelError for vectors of another size.
         """
         return self._encoded(tokens, self.width)
 
     def normal(self, tokens: Embeddings) -> tuple[Float32Array, Float32Array]:
-        """Mean and standard deviation of q(z|u), float32 (n, dims) each. Raises ConfigError for another latent."""
+        """Return mean and deviation of q(z|u), float32 (n, dims) each. Raises ConfigError for another latent."""
         if self.config.latent != "normal":
             raise ConfigError(
                 f'papers.latte_mix.latent is "{self.config.latent}", which has no mean and standard deviation; '
@@ -75,11 +75,11 @@ class LatteMix:
         return encoded[:, :dims], np.exp(encoded[:, dims:] / 2)
 
     def _encoded(self, tokens: Embeddings, width: int) -> Float32Array:
-        """The first `width` outputs of the encoder, block by block; logits are turned into probabilities."""
+        """Return the first `width` outputs of the encoder; logits become probabilities."""
         if tokens.ndim != 2 or tokens.shape[1] != self.size:
             raise ModelError(
-                f"token vectors of shape {tokens.shape} were given to a Latte-Mix that was trained on vectors of "
-                f"{self.size} numbers; expected (tokens, {self.size}). It belongs to another encoder."
+                f"token vectors have shape {tokens.shape}, but this Latte-Mix was trained on vectors of {self.size} "
+                f"numbers; expected (tokens, {self.size}). It belongs to another encoder."
             )
         encoded = np.empty((len(tokens), width), dtype=np.float32)
         with single_blas_thread(), np.errstate(invalid="ignore", over="ignore"):
@@ -99,14 +99,17 @@ class LatteMix:
             else:
                 state = state @ weight.T + bias
         if self.config.latent == "categorical":
-            _softmax(into.reshape(len(into), self.config.dims, self.config.classes))
+            logits = into.reshape(len(into), self.config.dims, self.config.classes)  # a view: softmax in place
+            logits -= logits.max(axis=-1, keepdims=True)
+            np.exp(logits, out=logits)
+            logits /= logits.sum(axis=-1, keepdims=True)
 
 
 def layer_shapes(config: LatteMixConfig, size: int) -> dict[str, tuple[int, ...]]:
-    """Shapes of the parameters by name, `encoder.0.weight` (outputs, inputs), `encoder.0.bias` (outputs,) and so on.
+    """Return the shapes of the parameters: `encoder.0.weight` (outputs, inputs), `encoder.0.bias` (outputs,) and so on.
 
-    The encoder ends in the logits of every class; in `dims` means and then `dims` logarithms of the variance; or in
-    `dims` numbers. The decoder takes `width` numbers back to `size`.
+    The encoder returns the logits of every class; or `dims` means, then `dims` logarithms of the variance; or `dims`
+    numbers. The decoder maps `width` numbers to `size`.
     """
     hidden = config.hidden or size
     outputs = 2 * config.dims if config.latent == "normal" else config.width
@@ -122,16 +125,9 @@ def layer_shapes(config: LatteMixConfig, size: int) -> dict[str, tuple[int, ...]
     return shapes
 
 
-def _softmax(logits: Float32Array) -> None:
-    """Over the last axis, in place."""
-    logits -= logits.max(axis=-1, keepdims=True)
-    np.exp(logits, out=logits)
-    logits /= logits.sum(axis=-1, keepdims=True)
-
-
 @dataclass(frozen=True)
 class _Facts:
-    """What latte-mix.json holds."""
+    """The contents of latte-mix.json."""
 
     format: int
     sha256: str
@@ -142,9 +138,9 @@ class _Facts:
 
 
 def save_latte_mix(latte: LatteMix, folder: Path) -> None:
-    """Write both files into the folder, which is made where it does not exist. The same state gives the same bytes.
+    """Write both files into the folder, which is created if missing. The same state gives the same bytes.
 
-    Raises ModelError where the folder cannot be written.
+    Raises ModelError if the folder cannot be written.
     """
     weights = save_tensors({name: np.ascontiguousarray(latte.parameters[name]) for name in sorted(latte.parameters)})
     digest, config = hashlib.sha256(weights).hexdigest(), dataclasses.asdict(latte.config)
@@ -158,15 +154,12 @@ def save_latte_mix(latte: LatteMix, folder: Path) -> None:
 
 
 def load_latte_mix(folder: Path) -> LatteMix:
-    """What `save_latte_mix` wrote.
-
-    Raises ModelError for files that are missing, damaged, of two trainings, or something else.
-    """
+    """Load the files of `save_latte_mix`. Raises ModelError for missing, damaged, mixed or foreign files."""
     facts, data = _facts(folder / FACTS), _bytes(folder / WEIGHTS)
     if facts.sha256 != hashlib.sha256(data).hexdigest():
         raise ModelError(
-            f"{folder / WEIGHTS}: its sha256 is not the one in {FACTS}; the file was changed, or the two are of "
-            "different trainings. Train again."
+            f"{folder / WEIGHTS}: its sha256 differs from the sha256 in {FACTS}: the file was changed, or the files "
+            "belong to different trainings. Fix: train again."
         )
     tensors = _tensors(data, folder / WEIGHTS)
     try:
@@ -178,19 +171,15 @@ def load_latte_mix(folder: Path) -> LatteMix:
         raise ModelError(f"{folder / FACTS}: the scale is {facts.scale}; expected a number above 0.")
     if config.decoder_layers > len(tensors):
         raise ModelError(f"{folder / FACTS}: has {config.decoder_layers:,} layers, {WEIGHTS} {len(tensors)} arrays.")
-    _check_shapes(latte, folder / WEIGHTS)
-    return latte
-
-
-def _check_shapes(latte: LatteMix, path: Path) -> None:
-    found = {name: array.shape for name, array in latte.parameters.items()}
-    expected = layer_shapes(latte.config, latte.size)
-    for name in sorted(found.keys() | expected.keys()):
-        if found.get(name) != expected.get(name):
+    shapes = {name: array.shape for name, array in tensors.items()}
+    expected = layer_shapes(config, facts.size)
+    for name in sorted(shapes.keys() | expected.keys()):
+        if shapes.get(name) != expected.get(name):
             raise ModelError(
-                f"{path}: {name} has the shape {found.get(name)}; expected {expected.get(name)} by {FACTS} "
+                f"{folder / WEIGHTS}: {name} has shape {shapes.get(name)}; expected {expected.get(name)} by {FACTS} "
                 "(None: no such array)."
             )
+    return latte
 
 
 def _facts(path: Path) -> _Facts:
@@ -209,7 +198,7 @@ def _tensors(data: bytes, path: Path) -> Mapping[str, Float32Array]:
     except (SafetensorError, KeyError) as error:  # KeyError: a type that numpy does not have
         raise ModelError(f"{path}: not a safetensors file of float32 numbers: {error}.") from error
     if any(array.dtype != np.float32 or not np.isfinite(array).all() for array in tensors.values()):
-        raise ModelError(f"{path}: holds something else than finite float32 numbers.")
+        raise ModelError(f"{path}: contains numbers that are not finite float32.")
     return tensors
 
 
@@ -221,6 +210,6 @@ def _bytes(path: Path) -> bytes:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_bytes(data)
-    beside.replace(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_bytes(data)
+    temporary.replace(path)

@@ -1,10 +1,10 @@
-"""The auto-encoder in torch: first weights, noise, losses, and the fitted encoder as a module.
+"""The auto-encoder in torch: initial weights, noise, losses, and the fitted encoder as a module.
 
 Per token, in units of the scaled vector u:
     reconstruction = |u - decoder(z)|^2, z one relaxed sample of q(z|u)
     KL             = sum over dimensions of KL(q || prior); the prior is uniform, or standard normal
     loss           = reconstruction + weight * max(KL, threshold), a mean over the tokens
-The paper does not say what its threshold is of: by default of each token's KL, else of each dimension's.
+The paper does not specify the threshold's scope: by default each token's KL, optionally each dimension's KL.
 """
 
 import math
@@ -19,17 +19,17 @@ from indexer.arrays import Float32Array
 from indexer.papers.latte_mix.model import LatteMix, layer_shapes
 from indexer.papers.latte_mix.settings import LatteMixConfig
 
-_USES = ("weights", "order", "noise", "held out")  # of the seed; each has a stream of its own
+_USES = ("weights", "order", "noise", "held out")  # of the seed; each has a separate stream
 
 
 def generator(seed: int, use: str, device: str = "cpu") -> torch.Generator:
-    """Random numbers for one use of the seed, apart from those for the others and from torch's own."""
+    """Return a generator for one use of the seed, independent of the other uses and of torch's global generator."""
     state = np.random.SeedSequence([seed, _USES.index(use)]).generate_state(1, np.uint64)
     return torch.Generator(device).manual_seed(int(state[0]))
 
 
 def initial_weights(config: LatteMixConfig, size: int) -> dict[str, Tensor]:
-    """Parameters by the names of `layer_shapes`, each uniform within +-1 / sqrt(inputs), as torch's own layers are."""
+    """Return parameters by the names of `layer_shapes`, uniform within +-1 / sqrt(inputs), as torch's layers are."""
     random, parameters = generator(config.seed, "weights"), {}
     shapes = layer_shapes(config, size)
     for name, shape in shapes.items():
@@ -39,23 +39,23 @@ def initial_weights(config: LatteMixConfig, size: int) -> dict[str, Tensor]:
 
 
 def to_numpy(parameters: Mapping[str, Tensor]) -> dict[str, Float32Array]:
-    """Parameters as numpy arrays of their own memory."""
+    """Return the parameters copied to numpy arrays."""
     return {name: tensor.detach().cpu().numpy().copy() for name, tensor in parameters.items()}
 
 
 def losses(
     parameters: Mapping[str, Tensor], tokens: Tensor, config: LatteMixConfig, random: torch.Generator
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Of scaled tokens (n, d), means over the tokens: reconstruction, KL, and KL with the threshold applied."""
+    """Return reconstruction, KL, and KL with the threshold, as means over the scaled tokens (n, d)."""
     sample, kl = _LATENTS[config.latent](_layers(parameters, "encoder", tokens), config, random)
     rebuilt = _layers(parameters, "decoder", sample)
     reconstruction = (rebuilt - tokens).square().sum(dim=1).mean()
-    of_token = kl.sum(dim=1)
+    token_kl = kl.sum(dim=1)
     if config.latent == "none":
-        return reconstruction, of_token.mean(), of_token.mean()
+        return reconstruction, token_kl.mean(), token_kl.mean()
     if config.threshold_per == "dimension":
-        return reconstruction, of_token.mean(), kl.clamp_min(config.threshold).sum(dim=1).mean()
-    return reconstruction, of_token.mean(), of_token.clamp_min(config.threshold).mean()
+        return reconstruction, token_kl.mean(), kl.clamp_min(config.threshold).sum(dim=1).mean()
+    return reconstruction, token_kl.mean(), token_kl.clamp_min(config.threshold).mean()
 
 
 def _layers(parameters: Mapping[str, Tensor], part: str, state: Tensor) -> Tensor:
@@ -66,7 +66,8 @@ def _layers(parameters: Mapping[str, Tensor], part: str, state: Tensor) -> Tenso
 
 
 def categorical_sample(encoded: Tensor, config: LatteMixConfig, random: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Gumbel-softmax (Jang et al.; Maddison et al., both ICLR 2017) of logits (n, dims * classes), and KL (n, dims)."""
+    """Return a Gumbel-softmax sample (Jang et al.; Maddison et al., both ICLR 2017) of logits (n, dims * classes), and
+    KL (n, dims)."""
     logits = encoded.view(-1, config.dims, config.classes)
     sample = (logits + _gumbel(logits, random)).mul_(1 / config.temperature).softmax(dim=-1)
     log_q = logits.log_softmax(dim=-1)
@@ -75,7 +76,7 @@ def categorical_sample(encoded: Tensor, config: LatteMixConfig, random: torch.Ge
 
 
 def normal_sample(encoded: Tensor, config: LatteMixConfig, random: torch.Generator) -> tuple[Tensor, Tensor]:
-    """A sample by the reparameterisation of Kingma and Welling (2014) of means and log-variances, and KL (n, dims)."""
+    """Return a reparameterised sample (Kingma and Welling, 2014) of means and log-variances, and KL (n, dims)."""
     mean, log_variance = encoded[:, : config.dims], encoded[:, config.dims :]
     noise = torch.empty_like(mean).normal_(generator=random)
     kl = (mean.square() + log_variance.exp() - 1 - log_variance) / 2
@@ -87,8 +88,8 @@ def _code(encoded: Tensor, config: LatteMixConfig, random: torch.Generator) -> t
 
 
 def _gumbel(like: Tensor, random: torch.Generator) -> Tensor:
-    """-log(-log U). On a CPU torch draws U four times as fast as its exponential_; U = 0 gives -inf, a class that the
-    sample leaves out, and U = 1 does not occur."""
+    """Return -log(-log U). On a CPU torch draws U four times as fast as with `exponential_`. U = 0 gives -inf, which
+    excludes the class from the sample; U = 1 does not occur."""
     return torch.empty_like(like).uniform_(generator=random).log_().neg_().log_().neg_()
 
 
@@ -96,10 +97,9 @@ _LATENTS = {"categorical": categorical_sample, "normal": normal_sample, "none": 
 
 
 class LatteMixHead(torch.nn.Module):
-    """Token states (..., d) to posteriors (..., width), float32, as `LatteMix.posterior` gives them.
+    """Maps token states (..., d) to posteriors (..., width), float32, as `LatteMix.posterior` does.
 
-    It goes into a transformer's pooling. The weights are buffers, frozen. They belong in float32 also where the model
-    is in half precision.
+    Used in a transformer's pooling. The weights are frozen buffers, in float32 even if the model is in half precision.
     """
 
     def __init__(self, latte: LatteMix) -> None:
@@ -110,7 +110,7 @@ class LatteMixHead(torch.nn.Module):
             last = layer == latte.config.encoder_layers - 1
             for kind in ("weight", "bias"):
                 array = latte.parameters[f"encoder.{layer}.{kind}"]
-                kept = array[: latte.width] if last else array  # a normal latent's variances have no part in it
+                kept = array[: latte.width] if last else array  # without a normal latent's variances
                 self.register_buffer(f"{kind}{layer}", torch.from_numpy(np.array(kept)))
 
     def forward(self, states: Tensor) -> Tensor:

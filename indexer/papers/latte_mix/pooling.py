@@ -1,4 +1,4 @@
-"""Latte-Mix as a pooling: what `indexer.recipe.paper_methods` asks of a module."""
+"""Latte-Mix as a pooling: the functions that `indexer.recipe.paper_methods` expects of a module."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
@@ -24,12 +24,11 @@ STATE_FILES = FILES
 
 
 def identity_value(settings: LatteMixConfig) -> dict[str, Any]:
-    """Return what an encoder's identity states of the settings."""
     return asdict(settings)
 
 
 def fit(request: FitRequest) -> dict[str, Any]:
-    """Train Latte-Mix and write its two files; return what is kept about it. Raises what `training` raises."""
+    """Train Latte-Mix and write its two files; return facts about the training. Raises as `training` does."""
     from indexer.papers.latte_mix.training import train_latte_mix
 
     spec = request.spec
@@ -42,18 +41,14 @@ def fit(request: FitRequest) -> dict[str, Any]:
 
     config = LatteMixConfig(**spec.identity.of_pooling["latte_mix"])
     latte = train_latte_mix(stream, count, config, request.on_step, device=_device(request.options.device))
-    known = {
-        "encoder": spec.identity.token_fingerprint,
-        "model": spec.model,
-        "layers": list(spec.identity.layers),
-    }
-    latte = replace(latte, about={**latte.about, **known})
-    save_latte_mix(latte, request.folder)
-    return dict(latte.about)
+    identity = spec.identity
+    known = {"encoder": identity.token_fingerprint, "model": spec.model, "layers": list(identity.layers)}
+    save_latte_mix(replace(latte, about=latte.about | known), request.folder)
+    return latte.about | known
 
 
 def _device(device: str) -> str:
-    """Return where torch trains: "auto" is a CUDA device if there is one, else the CPU. Raises MachineError."""
+    """Return the training device: "auto" is a CUDA device if there is one, else the CPU. Raises MachineError."""
     from indexer.encoders.device import choose_device
 
     chosen = choose_device(device)
@@ -61,23 +56,20 @@ def _device(device: str) -> str:
 
 
 def check_state(spec: EncoderSpec, folder: Path) -> None:
-    """Raise MismatchError for a folder that was trained on other token vectors or by other settings."""
+    """Raise MismatchError for a folder that was trained on other token vectors or with other settings."""
     latte = load_latte_mix(folder)
     if latte.about.get("encoder") != spec.identity.token_fingerprint:
         raise MismatchError(
             f"encoder.fitted: {folder} was trained on the token vectors of another encoder "
-            f"({latte.about.get('model', 'unknown')}, layers {latte.about.get('layers')}); train one with this recipe."
+            f"({latte.about.get('model', 'unknown')}, layers {latte.about.get('layers')}). Fix: train with this recipe."
         )
     wanted = spec.identity.of_pooling["latte_mix"]
-    other = [
-        f"{name} is {value} there and {wanted[name]} here"
-        for name, value in asdict(latte.config).items()
-        if value != wanted[name]
-    ]
+    settings = asdict(latte.config).items()
+    other = [f"{name} is {value} there and {wanted[name]} here" for name, value in settings if value != wanted[name]]
     if other:
         raise MismatchError(
-            f"encoder.fitted: {folder} was trained by other settings than papers.latte_mix: {', '.join(other)}. Take "
-            f"its own recipe: --config {folder / 'recipe.toml'}"
+            f"encoder.fitted: {folder} was trained with other settings than papers.latte_mix: {', '.join(other)}. "
+            f"Fix: use its recipe: --config {folder / 'recipe.toml'}"
         )
 
 
@@ -97,12 +89,11 @@ class LatteMixPooler:
 
 
 def open_pooler(spec: EncoderSpec, vocabulary: int) -> LatteMixPooler:
-    """Return the pooler of a model."""
     return LatteMixPooler(load_latte_mix(spec.fitted_folder("latte-mix")))
 
 
 class LatteMixTablePooler:
-    """The same for a table. Each distinct token of some texts passes through the auto-encoder once."""
+    """The mean of the posteriors of table vectors; each distinct token is encoded once."""
 
     def __init__(self, latte: LatteMix) -> None:
         self._latte = latte
@@ -112,8 +103,8 @@ class LatteMixTablePooler:
         posteriors = self._latte.posterior(vectors(distinct))
         rows = np.empty((len(starts) - 1, posteriors.shape[1]), np.float32)
         for text, (start, stop) in enumerate(pairwise(starts.tolist())):
-            tokens, times = np.unique(places[start:stop], return_counts=True)
-            shares = (times / (stop - start)).astype(np.float32)
+            tokens, counts = np.unique(places[start:stop], return_counts=True)
+            shares = (counts / (stop - start)).astype(np.float32)
             with single_blas_thread():
                 rows[text] = shares @ posteriors[tokens]
         return rows
@@ -123,5 +114,4 @@ class LatteMixTablePooler:
 
 
 def open_table_pooler(spec: EncoderSpec) -> LatteMixTablePooler:
-    """Return the pooler of a table."""
     return LatteMixTablePooler(load_latte_mix(spec.fitted_folder("latte-mix")))

@@ -1,8 +1,8 @@
 """Training of a Latte-Mix: Adam on batches of texts, beta rising from 0, the learning rate rising and falling.
 
-The same seed and texts give the same bits on one machine and device: noise, order and weights have generators of their
-own, torch's and numpy's global ones are neither read nor changed, and an operation runs on one thread, since products
-cut over threads round differently and steps add that up.
+The same seed and texts give the same bits on one machine and device: noise, order and weights have separate generators,
+the global generators of torch and numpy are not used, and each operation runs on one thread, because products split
+over threads round differently and the differences accumulate.
 """
 
 from collections import deque
@@ -23,15 +23,15 @@ from indexer.papers.latte_mix.settings import LatteMixConfig
 from indexer.system.threads import single_torch_thread
 
 Group = tuple[Float32Array, Int64Array]
-SCALE_TOKENS = 16_384  # the scale is one number: the first of the tokens tell it
-LOGGED = 50  # entries in the log of losses, about
+SCALE_TOKENS = 16_384  # the first tokens, which determine the scale
+LOGGED = 50  # approximate number of entries in the log of losses
 
 
 class TokenStream(Protocol):
-    """Texts as token vectors. Each call starts again and gives the same groups in the same order."""
+    """Texts as token vectors. Each call returns the same groups in the same order."""
 
     def __call__(self) -> Iterable[Group]:
-        """Groups of texts: token vectors float32 (tokens, d), and where each text starts (texts + 1,)."""
+        """Yield groups of texts: token vectors float32 (tokens, d), and the start of each text (texts + 1,)."""
         ...
 
 
@@ -46,15 +46,15 @@ def train_latte_mix(
     """Fit on the `texts` texts of the stream. `on_step(step, steps)` is called after each step, from 1.
 
     Texts are shuffled within their group. The `about` of the result: "texts", "tokens" and "steps" trained on;
-    "empty", texts without a token, which no step sees; "losses", rows [step, reconstruction, KL] with the means since
-    the row before; and with `held_out` token vectors (n, d) "held_out", the same of them at that step.
+    "empty", the number of texts without tokens, which are skipped; "losses", rows [step, reconstruction, KL] with means
+    since the previous row; and with `held_out` token vectors (n, d) "held_out", their losses at these steps.
     With `epochs = 0` only the scale is fitted.
 
-    Raises CorpusError where there are no tokens, ModelError for vectors or losses that are not finite, ConfigError
-    where the stream has another number of texts, MachineError for a device that is not there.
+    Raises CorpusError without tokens, ModelError for vectors or losses that are not finite, ConfigError for a stream
+    with another number of texts, MachineError for a missing device.
     """
     if device.startswith("cuda") and not torch.cuda.is_available():
-        raise MachineError(f'training on "{device}" was asked for, but torch finds no CUDA device. Use "cpu".')
+        raise MachineError(f'cannot train on "{device}": torch finds no CUDA device. Fix: use "cpu".')
     groups = iter(stream())
     seen = _first_groups(groups)
     scale, size = _scale(seen), seen[0][0].shape[1]
@@ -68,15 +68,15 @@ def train_latte_mix(
 
 
 def evaluate(latte: LatteMix, tokens: Float32Array) -> tuple[float, float]:
-    """Reconstruction error and KL of token vectors (n, d), in the units of training: one sample a token, of a fixed
-    seed. For looking at a training; needs the memory of one batch of all the tokens."""
+    """Return reconstruction error and KL of token vectors (n, d), in the units of training: one sample per token, with
+    a fixed seed. Needs the memory of one batch of all tokens."""
     parameters = {name: torch.from_numpy(np.array(array)) for name, array in latte.parameters.items()}
     return _evaluate(parameters, tokens / np.float32(latte.scale), latte.config, "cpu")
 
 
 @dataclass
 class _Run:
-    """A training under way."""
+    """The state of a training."""
 
     config: LatteMixConfig
     texts: int
@@ -121,7 +121,7 @@ def _train(run: _Run, epochs: Iterable[Iterable[Group]], on_step: Callable[[int,
 
 
 def _step(run: _Run, optimiser: torch.optim.Optimizer, batch: Float32Array, noise: torch.Generator) -> Tensor:
-    """One step of Adam; reconstruction and KL before it, (2,)."""
+    """Run one step of Adam; return reconstruction and KL before it, (2,)."""
     scaled = torch.from_numpy(batch).to(run.device, torch.float32) / run.scale
     reconstruction, kl, costed = losses(run.parameters, scaled, run.config, noise)
     optimiser.zero_grad()
@@ -132,13 +132,13 @@ def _step(run: _Run, optimiser: torch.optim.Optimizer, batch: Float32Array, nois
 
 
 def learning_rate_factor(step: int, steps: int, config: LatteMixConfig) -> float:
-    """Share of the peak learning rate at a step, from 0: rising over the warm-up, then falling to 0 after the last."""
+    """Return the share of the peak learning rate at a step (from 0): rises in the warm-up, then falls to 0."""
     rising = round(config.warmup * steps)
     return (step + 1) / (rising + 1) if step < rising else (steps - step) / (steps - rising)
 
 
 def kl_weight(step: int, steps: int, config: LatteMixConfig) -> float:
-    """The KL term's weight at a step, from 0: 0 at the first, `config.beta` at the last."""
+    """Return the KL term's weight at a step: 0 at the first step (0), `config.beta` at the last."""
     return config.beta * step / max(steps - 1, 1)
 
 
@@ -164,8 +164,10 @@ def _evaluate(
 
 
 def _batches(groups: Iterable[Group], run: _Run, order: torch.Generator) -> Iterator[Float32Array]:
-    """Tokens of `config.batch` texts at a time; a batch may reach over the end of a group, only the last is short.
-    A batch of texts without tokens has none."""
+    """Yield the tokens of `config.batch` texts at a time; a batch may span groups, and only the last is smaller.
+
+    A batch may be empty, if its texts have no tokens.
+    """
     waiting: list[Float32Array] = []
     count = 0
     for rows, starts in groups:
@@ -178,13 +180,13 @@ def _batches(groups: Iterable[Group], run: _Run, order: torch.Generator) -> Iter
                 yield np.concatenate(waiting)
                 waiting = []
     if count != run.texts:
-        raise ConfigError(f"the stream gave {count:,} texts; expected the {run.texts:,} that training was planned for.")
+        raise ConfigError(f"the stream has {count:,} texts; expected {run.texts:,}, for which training was planned.")
     if waiting:
         yield np.concatenate(waiting)
 
 
 def _first_groups(groups: Iterator[Group]) -> deque[Group]:
-    """Groups up to `SCALE_TOKENS` tokens. They are kept, for they may have been dear to make."""
+    """Return the first groups, about `SCALE_TOKENS` tokens. They are kept because encoding them is expensive."""
     seen: deque[Group] = deque()
     tokens = 0
     while tokens < SCALE_TOKENS and (group := next(groups, None)) is not None:
@@ -202,13 +204,13 @@ def _again(seen: deque[Group], rest: Iterator[Group]) -> Iterator[Group]:
 
 
 def _scale(groups: Iterable[Group]) -> float:
-    """Standard deviation of all numbers of the first tokens, about their one mean."""
+    """Return the standard deviation of all numbers of the first tokens, about their common mean."""
     rows = np.concatenate([rows[:SCALE_TOKENS] for rows, _ in groups])[:SCALE_TOKENS]
     with np.errstate(invalid="ignore", over="ignore"):
         scale = float(rows.std(dtype=np.float64))
     if not 0 < scale < float("inf"):
         raise ModelError(
             f"the token vectors to train Latte-Mix on have a standard deviation of {scale}; expected a number above 0. "
-            "The encoder gives vectors that are all alike or not finite."
+            "The encoder's vectors are all equal or not finite."
         )
     return scale

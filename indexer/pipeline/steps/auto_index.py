@@ -1,10 +1,10 @@
-"""Kinds of index compared on a sample; the promising ones filled with every row, tuned, and measured again.
+"""The automatic choice of an index: kinds compared on a sample, the best ones filled with all rows and measured again.
 
-A sample misleads about inverted lists: it puts a handful of rows into each, so that a query seems to need more of them
-than it does. (IVF4096 on a million embeddings: half of its lists for 99.5 % of the ten best by 30,000 of the rows.)
-So kinds with lists that are within reach of the best are compared again with every row. Others are filled only if they
-promise less work than what was measured so far: among more rows they need as many candidates or more. A graph takes
-twenty times as long to fill as codes do, and comes last.
+A sample overestimates the cost of inverted lists: with few rows in each list, a query seems to need more lists than it
+does. (IVF4096 on a million embeddings: half of its lists for 99.5 % of the ten best by 30,000 of the rows.) So kinds
+with lists that are close to the best are compared again with all rows. Other kinds are filled only if their predicted
+work is less than the measured work of the best so far: with more rows they need as many candidates or more. Graphs are
+filled last, because that takes twenty times as long as filling codes.
 """
 
 import math
@@ -24,13 +24,13 @@ from indexer.recipe.run_options import RunOptions
 from indexer.system.threads import part_threads, single_blas_thread
 from indexer.transforms import Transform
 
-_ALIKE = 1.05  # times the work predicted for the same scan with other codes to score again: as good as the same
-_NEAR_LISTS = 4  # times the least predicted work: what a prediction may be wrong by where there are inverted lists
+_ALIKE = 1.05  # a kind with the same scan within this factor of predicted work counts as equal
+_NEAR_LISTS = 4  # factor by which the predicted work of inverted lists may be wrong
 
 
 @dataclass(frozen=True)
 class FilledIndex:
-    """An index of all rows, its curve up to the recall asked for, and the point that it is set to."""
+    """An index of all rows, its recall curve up to the requested recall, and its operating point."""
 
     factory: str
     index: Any
@@ -40,46 +40,41 @@ class FilledIndex:
 
     @property
     def recall(self) -> float:
-        """recall@10 at the point."""
         return self.point.recall
 
     @property
     def cost(self) -> int:
-        """Work of a query at the point."""
         return self.point.work.cost
 
 
 class Finalists:
-    """Kinds that are worth filling, in the order in which to do it, and what they turned out to be.
+    """The kinds of index to fill, in order, and the results of filling them.
 
-    `figures` tell of all of them, JSON types. Only the best index is kept in memory.
+    `figures` has the results of all filled kinds, JSON types. Only the best index is kept in memory.
     """
 
     def __init__(self, kinds: Sequence[ann.Candidate], recall: float) -> None:
-        """`kinds` by ascending work, one at least."""
+        """`kinds` by ascending work, at least one."""
         self._recall = recall
         least = kinds[0]
-        self._near = [] if ann.is_exact(least.factory) else [one for one in kinds if _is_filled_fast(one)]
-        self._others = [one for one in kinds if one not in self._near]
-        self._least = self._predicted = least.cost  # of all, and of the one that is being filled
-        self._scans: dict[str, int] = {}  # of those that reached the recall, with the least predicted for each
+        self._near = [] if ann.is_exact(least.factory) else [kind for kind in kinds if _is_filled_fast(kind)]
+        self._others = [kind for kind in kinds if kind not in self._near]
+        self._least = self._predicted = least.cost  # of all kinds, and of the kind being filled
+        self._scans: dict[str, int] = {}  # scans that reached the recall, with their least predicted work
         self._best: FilledIndex | None = None
         self.figures: list[dict[str, Any]] = []
 
     def __iter__(self) -> Iterator[ann.Candidate]:
-        """The kinds to fill, decided upon as the ones before have been taken."""
-        for one in self._near:
-            new = one.cost < _ALIKE * self._scans.get(_scan_of(one), math.inf) and ann.has_lists(one.trained)
-            if (new and one.cost <= _NEAR_LISTS * self._least) or self._promises_less(one):
-                self._predicted = one.cost
-                yield one
-        for one in self._others:
-            if self._promises_less(one):
-                self._predicted = one.cost
-                yield one
+        """Yield the kinds to fill; each decision uses the results taken so far."""
+        for kind in (*self._near, *self._others):
+            near = kind in self._near and kind.cost <= _NEAR_LISTS * self._least and ann.has_lists(kind.trained)
+            is_new = kind.cost < _ALIKE * self._scans.get(_scan_of(kind), math.inf)
+            if (near and is_new) or self._promises_less(kind):
+                self._predicted = kind.cost
+                yield kind
 
     def take(self, filled: FilledIndex) -> None:
-        """Compare an index of all rows with those before."""
+        """Record an index of all rows, and keep it if it is the best so far."""
         self.figures.append({"factory": filled.factory, "recall": filled.recall, "cost": filled.cost})
         if filled.recall >= self._recall:
             self._scans.setdefault(_scan_of(filled), self._predicted)
@@ -88,37 +83,37 @@ class Finalists:
 
     @property
     def best(self) -> FilledIndex:
-        """The one of least work that reaches the recall; where none does, the one of highest recall."""
+        """The index of least work that reaches the recall; if none does, the index of highest recall."""
         if self._best is None:
             raise RuntimeError("no index has been filled yet")
         return self._best
 
     @property
     def missed(self) -> str:
-        """Those that did not reach the recall, in words."""
-        low = [one for one in self.figures if one["recall"] < self._recall]
-        return "; ".join(f"{one['factory']} reached {one['recall']:.4f} with all rows" for one in low)
+        """The kinds that missed the recall, in words."""
+        low = [kind for kind in self.figures if kind["recall"] < self._recall]
+        return "; ".join(f"{kind['factory']} reached {kind['recall']:.4f} with all rows" for kind in low)
 
-    def _promises_less(self, one: ann.Candidate) -> bool:
-        return not self._scans or one.cost < self.best.cost
+    def _promises_less(self, kind: ann.Candidate) -> bool:
+        return not self._scans or kind.cost < self.best.cost
 
     def _rank(self, filled: FilledIndex) -> tuple[bool, float]:
         low = filled.recall < self._recall
         return low, -filled.recall if low else filled.cost
 
 
-def _is_filled_fast(one: ann.Candidate) -> bool:
-    return not ann.is_exact(one.factory) and not ann.is_graph(one.trained)
+def _is_filled_fast(kind: ann.Candidate) -> bool:
+    return not ann.is_exact(kind.factory) and not ann.is_graph(kind.trained)
 
 
-def _scan_of(one: ann.Candidate | FilledIndex) -> str:
-    """What a kind scans, whatever codes score the candidates again."""
-    return one.factory.partition(",Refine")[0]
+def _scan_of(kind: ann.Candidate | FilledIndex) -> str:
+    """Return the part of the factory string before the codes that rescore candidates."""
+    return kind.factory.partition(",Refine")[0]
 
 
 @dataclass(frozen=True)
 class IndexRequest:
-    """What index is to be made, of what, and how."""
+    """The rows, transform and settings of an index to build."""
 
     rows: RowView
     transform: Transform
@@ -126,22 +121,20 @@ class IndexRequest:
     options: RunOptions
     progress: Progress
     encode: Encode | None = None
-    path: Path | None = None  # of the segment; workers leave shards beside it, and there are none without it
+    path: Path | None = None  # of the segment, next to which workers write shards; without it no workers are used
     share: float = 1.0  # of index.memory
 
     @property
     def wanted(self) -> ann.IndexRequirements:
-        """What the index must be."""
         dim, memory = self.transform.dim, int(self.config.memory_bytes * self.share)
         return ann.IndexRequirements(self.rows.stored, dim, self.config.recall, memory)
 
     def blocks(self) -> VectorBlocks:
-        """The vectors of all rows, a part at a time."""
         return self.rows.blocks(self.transform, part_threads(self.options.threads), self.progress)
 
     @property
     def workers(self) -> ShardedFill | None:
-        """Those who fill an index in shards, where there are several of either."""
+        """The workers that fill an index in shards; None without several workers and shards."""
         if self.path is None:
             return None
         workers = ShardedFill(self.rows, self.transform, self.options, self.progress, self.path)
@@ -149,16 +142,16 @@ class IndexRequest:
 
     @property
     def device(self) -> str:
-        """Where FAISS trains and adds if it can; it cannot on other devices than CUDA's."""
+        """The device on which FAISS trains and adds vectors: CUDA or the CPU."""
         device = self.options.device
         return "cuda" if device == "auto" else device
 
 
 @dataclass(frozen=True)
 class BuiltIndex:
-    """An index of all rows in memory with its search parameters set; no `index` where an exact one is best.
+    """An index of all rows in memory with its search parameters set; without `index` an exact one is best.
 
-    `zero` counts vectors that are zero; `figures` go into the manifest, JSON types.
+    `zero` counts zero vectors; `figures` are for the manifest, JSON types.
     """
 
     factory: str
@@ -170,55 +163,51 @@ class BuiltIndex:
 
 
 def build_named(request: IndexRequest, factory: str) -> BuiltIndex:
-    """The index of a FAISS factory string, tuned to the recall asked for.
+    """Build the index of a FAISS factory string, tuned to the requested recall.
 
-    Raises ConfigError for a factory string or a memory budget that does not fit, QualityError for a missed recall.
+    Raises ConfigError for a factory string or memory budget that does not fit, QualityError for a missed recall.
     """
-    making = _Making(request)
-    filled = making.fill(factory, making.trainer.trained(factory))
+    builder = _IndexBuilder(request)
+    filled = builder.fill(factory, builder.trainer.trained(factory))
     if not request.wanted.fits(filled.bytes_per_vector):
         raise ConfigError(too_large(request, factory, filled.bytes_per_vector))
-    if filled.recall < request.config.recall:
-        _refuse_low(request, filled.recall, factory)
-    return making.made(filled, "asked for by index.type")
+    return builder.finish(filled, {"why": "asked for by index.type"})
 
 
 def choose_index(request: IndexRequest) -> BuiltIndex:
-    """The index that takes a query least work among those that reach the recall and fit the memory budget.
+    """Build the index of least work a query among those that reach the recall and fit the memory budget.
 
-    Two filled indexes are in memory at most. Raises ConfigError when no kind fits, QualityError when none that fits
-    reaches the recall.
+    At most two filled indexes are in memory. Raises ConfigError if no kind fits, QualityError if none that fits reaches
+    the recall.
     """
-    making = _Making(request)
-    considered = making.considered()
+    builder = _IndexBuilder(request)
+    considered = builder.considered()
     finalists = Finalists(_worth_filling(request, considered), request.config.recall)
-    for one in finalists:
-        if ann.is_exact(one.factory):
-            figures = _compared(considered, finalists)
-            return BuiltIndex("Flat", figures={"index": {"why": _why(request, considered, finalists), **figures}})
-        finalists.take(making.fill(one.factory, ann.copy_of(one.trained)))  # empty still, unlike what is made of it
-    best, why = finalists.best, _why(request, considered, finalists)
-    if best.recall < request.config.recall:
-        _refuse_low(request, best.recall, best.factory)
-        why = "the highest recall of those that fit index.memory"
-    return making.made(best, why, _compared(considered, finalists))
+    for kind in finalists:
+        if ann.is_exact(kind.factory):
+            return BuiltIndex("Flat", figures={"index": _about(request, considered, finalists)})
+        finalists.take(builder.fill(kind.factory, ann.copy_of(kind.trained)))  # the candidate itself stays empty
+    about = _about(request, considered, finalists)
+    if finalists.best.recall < request.config.recall:
+        about["why"] = "the highest recall of those that fit index.memory"
+    return builder.finish(finalists.best, about)
 
 
 def too_large(request: IndexRequest, factory: str, bytes_per_vector: float) -> str:
-    """That an index does not fit the memory budget, and the ways out."""
+    """Return the error text for an index beyond the memory budget."""
     needed = bytes_per_vector * request.wanted.rows / 2**20
-    share = "" if request.share == 1 else f", of which {request.share:.1%} are for these rows"
+    share = "" if request.share == 1 else f" ({request.share:.1%} of it for these rows)"
     return (
-        f"index.memory is {request.config.memory}{share}, but {factory} takes {needed:,.0f}M for "
-        f"{request.wanted.rows:,} vectors ({bytes_per_vector:,.0f} bytes each). Allow more, choose another index.type, "
-        "or keep fewer dimensions (whitening.dim)."
+        f"index.memory is {request.config.memory}{share}, but {factory} needs {needed:,.0f}M for "
+        f"{request.wanted.rows:,} vectors ({bytes_per_vector:,.0f} bytes each). Fix: increase index.memory, choose "
+        "another index.type, or keep fewer dimensions (whitening.dim)."
     )
 
 
-class _Making:
-    """Vectors to train on, by id hash, queries to measure with, and indexes filled with every row.
+class _IndexBuilder:
+    """Training vectors, queries to measure with, and indexes filled with all rows.
 
-    The exact answers are found as the rows go by for the first time.
+    The first fill also finds the exact answers to the queries.
     """
 
     def __init__(self, request: IndexRequest) -> None:
@@ -235,7 +224,7 @@ class _Making:
         self._zero = 0
 
     def considered(self) -> list[ann.Candidate]:
-        """Kinds of index measured on a sample, best first; without those that would be dearer whatever they find."""
+        """Return kinds of index measured on a sample, best first; skips kinds whose minimum cost exceeds the best."""
         request, sample, queries = self._request, self.trainer.sample[: ann.SAMPLE_ROWS], self._queries
         best = ann.GroundTruthBuilder(queries.vectors, origins=queries.origins)
         with single_blas_thread():
@@ -243,13 +232,13 @@ class _Making:
         truth, wanted = ann.GroundTruth.of(best), request.wanted
         factories = ann.candidate_factories(wanted.rows, wanted.dim, bool(wanted.memory))
         request.progress.phase("measuring kinds of index", len(factories))
-        found = [ann.exact_candidate(wanted)]
+        kinds = [ann.exact_candidate(wanted)]
         for factory in factories:
-            least = min((one.cost for one in found if one.fits and one.recall >= wanted.recall), default=math.inf)
-            if ann.cost_lower_bound(factory, wanted) < least:  # graphs take most of the time here, and seldom are that
-                found.append(ann.measure_candidate(factory, wanted, self.trainer, truth))
+            least = min((kind.cost for kind in kinds if kind.fits and kind.recall >= wanted.recall), default=math.inf)
+            if ann.cost_lower_bound(factory, wanted) < least:  # mostly skips graphs, which take most of the time here
+                kinds.append(ann.measure_candidate(factory, wanted, self.trainer, truth))
             request.progress.advance(1)
-        return ann.rank_candidates(found, wanted)
+        return ann.rank_candidates(kinds, wanted)
 
     def fill(self, factory: str, index: Any) -> FilledIndex:
         """Fill a trained, empty index and tune it to the recall."""
@@ -280,23 +269,21 @@ class _Making:
                 best.update(first, vectors, None if live is None else live[first : first + len(vectors)])
         self._zero = self._blocks.zero
 
-    def made(self, filled: FilledIndex, why: str, compared: dict[str, Any] | None = None) -> BuiltIndex:
-        """An index with all that is to be said of it, its whole curve included."""
+    def finish(self, filled: FilledIndex, about: dict[str, Any]) -> BuiltIndex:
+        """Return an index with all its figures, including the whole recall curve. Raises QualityError."""
+        request = self._request
+        notes = _note_low(request, filled.recall, filled.factory)
         figures = {
             "recall_at_10": filled.recall,
             "queries": len(self._measured_by),
             "query_origin": self._queries.described,
             "bytes_per_vector": filled.bytes_per_vector,
-            "why": why,
-            **(compared or {}),
+            **about,
         }
-        request = self._request
         request.progress.phase("measuring recall", None)
         curve = ann.recall_curve(filled.index, self._measured_by, request.rows.live_rows, begun=filled.curve)
-        low = filled.recall < request.config.recall
-        notes = (_low(filled.recall, request.config.recall, filled.factory),) if low else ()
         if request.workers is not None and not ann.is_mergeable(filled.index):
-            notes = (*notes, f"{filled.factory} was filled by one process: such an index cannot be made of shards")
+            notes = (*notes, f"{filled.factory} was filled by one process: this kind cannot be merged from shards")
         whole = {"index": figures, "recall_curve": [point.to_dict() for point in curve]}
         return BuiltIndex(filled.factory, filled.index, filled.recall, self._zero, whole, notes)
 
@@ -308,45 +295,42 @@ class _Making:
 
 
 def _worth_filling(request: IndexRequest, considered: Sequence[ann.Candidate]) -> list[ann.Candidate]:
-    """The kinds that fit and reached the recall on the sample, best first; failing that, the nearest that fits.
+    """Return the kinds that fit and reached the recall on the sample, best first; if none did, the best that fits.
 
-    An exact index reaches it, so there is none only where that does not fit.
+    An exact index always reaches the recall, but may not fit.
     """
-    fitting = [one for one in considered if one.fits]
+    fitting = [kind for kind in considered if kind.fits]
     if not fitting:
-        least = min(considered, key=lambda one: one.bytes_per_vector)
+        least = min(considered, key=lambda kind: kind.bytes_per_vector)
         raise ConfigError(too_large(request, f"the smallest kind considered ({least.factory})", least.bytes_per_vector))
-    good = [one for one in fitting if one.recall >= request.config.recall]
+    good = [kind for kind in fitting if kind.recall >= request.config.recall]
     if not good:
-        _refuse_low(request, fitting[0].recall, f"{fitting[0].factory}, the best that fits index.memory, on a sample")
+        _note_low(request, fitting[0].recall, f"{fitting[0].factory}, the best that fits index.memory, on a sample")
     return good or fitting[:1]
 
 
-def _refuse_low(request: IndexRequest, recall: float, factory: str) -> None:
+def _note_low(request: IndexRequest, recall: float, factory: str) -> tuple[str, ...]:
+    """Return a note on a missed recall. Raises QualityError for it unless `options.allow_low_recall`."""
+    if recall >= request.config.recall:
+        return ()
+    low = f"recall_at_10 is {recall:.4f} ({factory}), below index.recall {request.config.recall:g}"
     if not request.options.allow_low_recall:
         raise QualityError(
-            f"the index was not published, because {_low(recall, request.config.recall, factory)}. Choose another "
-            'index.type ("auto", "flat"), allow more index.memory, lower index.recall, or publish it as it is with '
-            "--allow-low-recall."
+            f'the index was not published, because {low}. Fix: choose another index.type ("auto", "flat"), more '
+            "index.memory or a lower index.recall, or publish it anyway with --allow-low-recall."
         )
+    return (low,)
 
 
-def _low(recall: float, target: float, factory: str) -> str:
-    return f"recall_at_10 is {recall:.4f} ({factory}), below index.recall {target:g}"
-
-
-def _why(request: IndexRequest, considered: Sequence[ann.Candidate], finalists: Finalists) -> str:
+def _about(request: IndexRequest, considered: Sequence[ann.Candidate], finalists: Finalists) -> dict[str, Any]:
+    """Return the reason for the choice, and the figures of all kinds on the sample and of the filled kinds."""
     wanted = request.wanted
-    good = sum(one.fits and one.recall >= wanted.recall for one in considered)
-    budget = " and fit index.memory" if wanted.memory else ""
-    reached = f"reach recall@10 {wanted.recall:g}{budget}"
-    why = f"least work a query of the {good} among {len(considered)} kinds that {reached}"
+    good = sum(kind.fits and kind.recall >= wanted.recall for kind in considered)
+    reached = f"reach recall@10 {wanted.recall:g}{' and fit index.memory' if wanted.memory else ''}"
     filled = len(finalists.figures)
     again = f"{filled} of them compared with all rows" if filled > 1 else ""
-    about = "; ".join(part for part in (again, finalists.missed) if part)
-    return f"{why} ({about})" if about else why
-
-
-def _compared(considered: Sequence[ann.Candidate], finalists: Finalists) -> dict[str, Any]:
-    """All kinds, as the sample has it, and those filled, as they are."""
-    return {"candidates": [one.to_dict() for one in considered], "filled": finalists.figures}
+    more = "; ".join(filter(None, (again, finalists.missed)))
+    why = f"least work a query of the {good} among {len(considered)} kinds that {reached}" + (
+        f" ({more})" if more else ""
+    )
+    return {"why": why, "candidates": [kind.to_dict() for kind in considered], "filled": finalists.figures}

@@ -1,10 +1,11 @@
-"""The second step: embeddings for every part that has none. Each part is one task, on any worker."""
+"""The second step: encode every part without embeddings. Each part is one task, on any worker."""
 
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -24,48 +25,36 @@ from indexer.store.documents import read_documents_at
 from indexer.store.parts import PartRecord, read_record
 from indexer.store.stores import store_at
 
-_LOOKS, _PAUSE = 20, 0.5  # times and seconds: a file system in a network shows a file somewhat later
+_LOOKS, _PAUSE = 20, 0.5  # attempts and seconds between them: a network file system may show a new file late
 
 
 @dataclass(frozen=True)
 class EncodedParts:
-    """The parts of a generation once all have embeddings: their records, in order, and what this run did for it."""
+    """The complete parts of a generation: their records in order, and the work of this run."""
 
     records: list[PartRecord]
     encoded: list[EncodedPart]  # in this run, or given with the corpus
-    notes: tuple[str, ...] = ()  # on documents that were set aside
+    notes: tuple[str, ...] = ()  # on quarantined documents
 
     @property
     def live(self) -> Mask | None:
-        """Which documents are not set aside, (documents,); None when none is."""
+        """Which documents are live, (documents,); None if none is quarantined."""
         if not any(record.set_aside for record in self.records):
             return None
-        return np.concatenate([~np.isin(np.arange(one.documents), one.set_aside) for one in self.records])
+        return np.concatenate([~np.isin(np.arange(each.documents), each.set_aside) for each in self.records])
 
-    @property
-    def reused(self) -> int:
-        """Rows whose embedding an earlier generation already had."""
-        return sum(part.reused for part in self.encoded)
-
-    @property
-    def given(self) -> int:
-        """Rows whose embedding came with the corpus."""
-        return sum(part.given for part in self.encoded)
-
-    @property
-    def fresh(self) -> int:
-        """Rows that were encoded."""
-        return sum(part.record.rows for part in self.encoded) - self.reused - self.given
-
-    @property
-    def retries(self) -> int:
-        """Batches halved after running out of memory."""
-        return sum(part.retries for part in self.encoded)
-
-    @property
-    def backend(self) -> str:
-        """What encoded them, such as "openvino, bf16"; empty when nothing was encoded."""
-        return "; ".join(sorted({part.backend for part in self.encoded if part.backend}))
+    def work(self) -> dict[str, Any]:
+        """Return the counts of this run, and the backends of the encoder, as fields of a report."""
+        reused, given = (sum(getattr(part, name) for part in self.encoded) for name in ("reused", "given"))
+        return {
+            "rows_encoded": sum(part.record.rows for part in self.encoded) - reused - given,
+            "rows_reused": reused,
+            "rows_given": given,
+            "tokens": sum(record.tokens for record in self.records),
+            "truncated": sum(record.truncated for record in self.records),
+            "retries": sum(part.retries for part in self.encoded),
+            "backend": "; ".join(sorted({part.backend for part in self.encoded if part.backend})),
+        }
 
 
 def encode_parts(
@@ -75,10 +64,10 @@ def encode_parts(
     options: RunOptions,
     progress: Progress,
 ) -> EncodedParts:
-    """Encode every part without a record, and add all of them to the generation.
+    """Encode every part without a record, and add all parts to the generation.
 
-    Raises CorpusError naming the documents that the encoder dies of, unless `options.set_aside`; all else is encoded
-    then, and kept.
+    Raises CorpusError naming the documents that crash the encoder, unless `options.set_aside`; all other documents are
+    encoded and kept.
     """
     done: dict[str, EncodedPart] = {}
     if not options.set_aside:
@@ -86,7 +75,7 @@ def encode_parts(
     for part in pending:
         if part.record:
             require_nonzero_finite(part.record.not_finite, part.record.zero)
-            generation.sender.send_part(part.name, part.record)  # that an interrupted run may not have come to
+            generation.sender.send_part(part.name, part.record)  # an interrupted run may not have sent it
         if part.record and part.given:
             done[part.name] = EncodedPart(part.name, part.record, 0, 0, given=part.rows)
     tasks = [EncodeTask(generation.index.absolute(), part) for part in pending if part.record is None]
@@ -97,11 +86,11 @@ def encode_parts(
         done[encoded.name] = encoded
     sent = generation.sender.wait()
     records = [sent.get(part.name) or part.record or done[part.name].record for part in pending]
-    notes = _set_aside_notes(generation, pending, records)
+    notes = _crash_notes(generation, pending, records)
     if notes and not options.set_aside:
         raise CorpusError(
-            f"{notes[0]}. Everything else is encoded and kept. Take it out of the corpus, or pass --on-error skip to "
-            "leave such documents out of the index."
+            f"{notes[0]}. Everything else is encoded and kept. Fix: remove these documents from the corpus, or pass "
+            "--on-error skip to leave such documents out of the index."
         )
     for part, record in zip(pending, records, strict=True):
         generation.add_part(part.name, part.written, record)
@@ -109,7 +98,7 @@ def encode_parts(
 
 
 def _to_try_again(part: PendingPart, generation: Generation) -> PendingPart:
-    """A part that was left by an earlier run, without the verdict on documents that its encoder died of then."""
+    """Return the part as not encoded if an earlier run left it with quarantined documents."""
     published = generation.published.manifest.parts if generation.published else ()
     if part.record is None or not part.record.set_aside or part.name in {entry.name for entry in published}:
         return part
@@ -118,35 +107,34 @@ def _to_try_again(part: PendingPart, generation: Generation) -> PendingPart:
 
 
 def share_inputs(generation: Generation, pending: Sequence[PendingPart]) -> None:
-    """Send what encoding some parts takes to where their index lies, for other machines; on a disk it is there."""
+    """Send the inputs of encoding some parts to object storage, for other machines; a local index needs nothing."""
     if pending:
         documents = {f"{part.name}/{layout.DOCUMENTS}": part.written.digest for part in pending}
         generation.sender.share(documents, state_files(generation.index, generation.spec))
 
 
-def _set_aside_notes(
+def _crash_notes(
     generation: Generation, pending: Sequence[PendingPart], records: Sequence[PartRecord]
 ) -> tuple[str, ...]:
-    """What the encoder died of, a part a line."""
     notes = []
     for part, record in zip(pending, records, strict=True):
         if record.set_aside:
             documents = read_documents_at(generation.index / part.name, list(record.set_aside))
             ids = ", ".join(f'"{document.id}"' for document in documents)
-            notes.append(f"the encoder's process dies of {ids} (each tried alone, several times), in {part.name}")
+            notes.append(f"{ids} crashed the encoder (each tried alone, several times), in {part.name}")
     return tuple(notes)
 
 
 def encode_tasks(
     tasks: Sequence[EncodeTask], encoder: LazyEncoder, options: RunOptions, progress: Progress
 ) -> Iterator[EncodedPart]:
-    """Encode some parts, in no fixed order, on the workers of `options`; what kills them is found, and set aside."""
+    """Encode parts, in no fixed order, on the workers of `options`; quarantine documents that crash the workers."""
     if not tasks:
         return
     progress.phase("encoding", sum(task.part.missing for task in tasks))
     alone = options.pool.is_this_process(len(tasks))
     if not alone and any(task.part.missing for task in tasks):
-        encoder.prepare()  # a compaction encodes nothing and knows no model folder
+        encoder.prepare()  # not for a compaction, which encodes nothing and may lack the model
     threads = None if alone else threads_per_worker(options.pool)
     url = store_at(tasks[0].index).url if options.executor == "ray" else ""
     setup = WorkerSetup(encoder, threads, progress.advance if alone else None, url=url)
@@ -154,11 +142,8 @@ def encode_tasks(
     yield from _run(setup, tasks, options, progress, lost)
     if not lost:
         return
-    threads = threads_per_worker(replace(options.pool, workers=1))
-    remaining = [
-        replace(task, set_aside=find_fatal_documents(task, replace(setup, threads=threads), options.pool, progress))
-        for task in lost
-    ]
+    trial = replace(setup, threads=threads_per_worker(replace(options.pool, workers=1)))
+    remaining = [replace(task, quarantined=find_fatal_documents(task, trial, options.pool, progress)) for task in lost]
     apart = options if options.executor == "ray" else replace(options, executor="processes")
     yield from _run(setup, remaining, apart, progress)
 
@@ -172,10 +157,10 @@ def _run(
 ) -> Iterator[EncodedPart]:
     for encoded in run_tasks(setup, tasks, options.pool, lost):
         if encoded is None:
-            raise RuntimeError("a worker gave nothing back")
+            raise RuntimeError("a worker returned no result")
         if options.executor == "ray":
             _require_visible(tasks[0].index, encoded)
-        # now, and not after hours of encoding the rest
+        # fail now, not after hours of encoding the rest
         require_nonzero_finite(encoded.record.not_finite, encoded.record.zero)
         yield encoded
         if setup.on_batch is None:
@@ -183,7 +168,7 @@ def _run(
 
 
 def _require_visible(index: Path, encoded: EncodedPart) -> None:
-    """Raises StoreError for a part that another machine wrote where this one does not see it."""
+    """Raise StoreError if a part that another machine wrote is not visible here."""
     folder = index / encoded.name
     files = {f"{encoded.name}/{name}": digest for name, digest in encoded.record.files.items()}
     for _ in range(_LOOKS):
@@ -193,6 +178,7 @@ def _require_visible(index: Path, encoded: EncodedPart) -> None:
                 return
         time.sleep(_PAUSE)
     raise StoreError(
-        f"{folder}: a worker wrote this part, and it is not here. Every machine of the Ray cluster must see the index "
-        "folder under the same path, or reach the same object storage: build on a shared file system, or at a URL."
+        f"{folder}: a worker wrote this part, but it is not visible here. Every machine of the Ray cluster must see "
+        "the index folder under the same path, or reach the same object storage. Fix: build on a shared file system or "
+        "at a URL."
     )

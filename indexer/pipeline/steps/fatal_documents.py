@@ -1,7 +1,7 @@
-"""Documents that the encoder does not survive, found in a part that cost several workers their lives.
+"""Search for the documents that crash the encoder, in a part that crashed several workers.
 
-The part is halved, and halved again, until single documents are left whose every worker dies. A worker that was killed
-for another reason costs a few steps more, and no document its place: what is set aside killed three workers alone.
+The part is halved until single documents remain that crash every worker. A worker killed for another reason only costs
+a few more steps: a document is quarantined only if it crashed three workers on its own.
 """
 
 from collections.abc import Sequence
@@ -14,40 +14,39 @@ from indexer.progress import Progress
 
 
 def find_fatal_documents(task: EncodeTask, setup: WorkerSetup, pool: WorkerPool, progress: Progress) -> tuple[int, ...]:
-    """The documents of a part, counted from its first, of which the encoder dies; ascending.
+    """Return the documents of a part that crash the encoder, counted from its first; ascending.
 
-    Raises MachineError where a worker does not survive loading the encoder.
+    Raises MachineError if loading the encoder crashes a worker.
     """
-    progress.phase("looking for the document that kills the encoder", None)
+    progress.phase("searching for the document that crashes the encoder", None)
     trial = replace(setup, on_batch=None, discards=True)
     pool = replace(pool, workers=1, executor="processes" if pool.executor == "auto" else pool.executor)
-    if _deadly([range(0)], task, trial, pool):
+    if _crashing([range(0)], task, trial, pool):
         raise MachineError(
-            "worker processes die as they load the encoder (out of memory, or killed). Finished parts are kept: run "
-            "the same command again to continue, with fewer --workers if memory was short."
+            "worker processes crash while they load the encoder (out of memory, or killed). Finished parts are kept. "
+            "Fix: run the same command again to continue, with fewer --workers if memory was short."
         )
     fatal: list[int] = []
     suspects = [range(task.part.documents)]
     while suspects:
-        halves = [half for suspect in suspects for half in _halves(suspect)]
-        died = _deadly(halves, task, trial, replace(pool, tries=1))
-        suspects = [suspect for suspect in died if len(suspect) > 1]
-        fatal += [one.start for one in died if len(one) == 1 and _deadly([one], task, trial, pool)]
+        middles = [(suspect, len(suspect) // 2) for suspect in suspects]
+        halves = [half for whole, middle in middles for half in (whole[:middle], whole[middle:]) if half]
+        crashing = _crashing(halves, task, trial, replace(pool, tries=1))
+        suspects = [half for half in crashing if len(half) > 1]
+        fatal += [half.start for half in crashing if len(half) == 1 and _crashing([half], task, trial, pool)]
     return tuple(sorted(fatal))
 
 
-def _halves(documents: range) -> list[range]:
-    middle = len(documents) // 2
-    return [half for half in (documents[:middle], documents[middle:]) if half]
-
-
-def _deadly(candidates: Sequence[range], task: EncodeTask, trial: WorkerSetup, pool: WorkerPool) -> list[range]:
-    """Those of some runs of documents that no worker survives."""
+def _crashing(candidates: Sequence[range], task: EncodeTask, trial: WorkerSetup, pool: WorkerPool) -> list[range]:
+    """Return the runs of documents that crash every worker."""
+    everything = range(task.part.documents)
     trials = [
-        replace(task, set_aside=tuple(each for each in range(task.part.documents) if each not in documents))
+        replace(task, quarantined=tuple(number for number in everything if number not in documents))
         for documents in candidates
     ]
     lost: list[EncodeTask] = []
     for _ in run_tasks(trial, trials, pool, lost):
         pass
-    return [documents for documents, one in zip(candidates, trials, strict=True) if any(one is each for each in lost)]
+    return [
+        documents for documents, tried in zip(candidates, trials, strict=True) if any(tried is each for each in lost)
+    ]

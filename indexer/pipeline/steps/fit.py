@@ -1,6 +1,6 @@
-"""The third step: fit the transform on a sample, and estimate where queries lie.
+"""The third step: fit the transform on a sample, and estimate the mean of queries.
 
-The sample is the same for any order of the corpus and any number of workers; see `indexer.pipeline.rows`.
+The sample depends neither on the order of the corpus nor on the number of workers; see `indexer.pipeline.rows`.
 """
 
 import hashlib
@@ -27,14 +27,14 @@ from indexer.store.embeddings import open_embeddings
 from indexer.system.threads import ordered_map, single_blas_thread
 from indexer.transforms import Whitening, fit_transform
 
-QUERY_TEXTS = 1024  # the mean of a few hundred query-like texts is already steady
+QUERY_TEXTS = 1024  # the mean of a few hundred query-like texts is already stable
 _SETTING = "whitening.query_sample"
 _ONE_MEAN = "queries are centred by the mean of the documents: whitening.query_sample names no embeddings of queries"
 
 
 @dataclass(frozen=True)
 class KnownQueryMean:
-    """The mean embedding of query-like texts that a published transform holds, and the sha256 of those texts."""
+    """The mean embedding of query-like texts in a published transform, and the sha256 of these texts."""
 
     sha256: str
     mean: npt.NDArray[np.float64]
@@ -43,25 +43,22 @@ class KnownQueryMean:
 def fit(
     rows: RowView, encoder: LazyEncoder, progress: Progress, known: KnownQueryMean | None = None
 ) -> FittedTransform:
-    """Fit the recipe's transform. Encodes query-like texts where queries have their own mean, unless it is known."""
+    """Fit the recipe's transform. Encodes query-like texts if queries have their own mean and it is not `known`."""
     config, queries = encoder.config, encoder.config.whitening.query_sample
     progress.phase("fitting", None)
-    sample = rows.sample(config.whitening.sample)
-    on_step = step_callback(progress, "training the flow")
-    paper = config.transform_settings()
+    sample, on_step = rows.sample(config.whitening.sample), step_callback(progress, "training the flow")
+    paper, no_texts = config.transform_settings(), {"source": "none", "texts": 0}
     transform = fit_transform(sample.fit_data(), config.whitening, config.encoder.pooling, on_step, paper)
     if transform.query_mean is None or not config.whitening.centres_by_role:
         unused = query_file_sha256(queries, _SETTING)
-        return FittedTransform(
-            transform, sample, {"source": "none", "texts": 0} | ({"sha256": unused} if unused else {})
-        )
+        return FittedTransform(transform, sample, no_texts | ({"sha256": unused} if unused else {}))
     if is_npy(queries):
         embeddings = read_query_vectors(queries, transform.input_dim, ConfigError, f"{_SETTING}: ")
         origin = {"source": "file", "texts": len(embeddings), "sha256": query_file_sha256(queries, _SETTING)}
         return FittedTransform(transform.with_query_mean(Moments.of(embeddings).mean), sample, origin)
     if not config.encoder.traits.encodes_texts:
         note = "; ".join(filter(None, [transform.note, _ONE_MEAN]))
-        return FittedTransform(transform.with_note(note), sample, {"source": "none", "texts": 0})
+        return FittedTransform(transform.with_note(note), sample, no_texts)
     texts, origin = _query_texts(rows, config)
     if known is not None and known.sha256 == origin["texts_sha256"]:
         return FittedTransform(transform.with_query_mean(known.mean), sample, origin)
@@ -81,7 +78,7 @@ def _query_texts(rows: RowView, config: BuildConfig) -> tuple[list[str], dict[st
     texts = [text for text in map(pseudo_query, drawn) if text]
     if not texts:
         raise ConfigError(
-            "no query-like text could be drawn from the corpus (no titles, no sentences). Name a file of queries "
+            "no query-like text could be drawn from the corpus (no titles, no sentences). Fix: name a file of queries "
             'with --set whitening.query_sample=FILE, or --set whitening.centre="common".'
         )
     return texts, {"source": "corpus", "texts": len(texts), "texts_sha256": _texts_hash(texts)}
@@ -94,7 +91,7 @@ def _texts_hash(texts: list[str]) -> str:
 def judge_fit(
     fitted: FittedTransform, rows: RowView, config: WhiteningConfig, threads: int
 ) -> tuple[dict[str, Any], list[Gate]]:
-    """Figures of a fit on a sample of some rows, JSON types, and its gate."""
+    """Return the figures of a fit, JSON types, and its gate."""
     figures: dict[str, Any] = {"sample": len(fitted.sample)}
     if not isinstance(fitted.transform, Whitening) or config.strength == "none":
         return figures, []
@@ -107,12 +104,11 @@ def judge_fit(
             partial(ordered_map, threads=threads),
         )
         figures["held_out"] = _held_out(sample, rows.live_rows, fitted.transform, threads)
-    meaning = "in-sample whitened covariance"
-    return figures, [Gate("covariance", deviation, COVARIANCE_LIMIT, meaning=meaning)]
+    return figures, [Gate("covariance", deviation, COVARIANCE_LIMIT, meaning="in-sample whitened covariance")]
 
 
 def _held_out(sample: RowView, live: Mask | None, whitening: Whitening, threads: int) -> dict[str, Any] | None:
-    """Held-out figures: rows outside the sample if there are any, else one half of the sample against the other."""
+    """Return held-out figures on rows outside the sample; without any, on one half of the sample against the other."""
     firsts, chosen = sample.firsts, sample.chosen
     everything = len(sample) == (sample.stored if live is None else np.count_nonzero(live))
 
@@ -121,15 +117,15 @@ def _held_out(sample: RowView, live: Mask | None, whitening: Whitening, threads:
             embeddings = sample.embeddings(part)
             return Moments.of(embeddings[0::2]), Moments.of(embeddings[1::2])
         embeddings, inside = open_embeddings(sample.folders[part]), chosen[part]
-        there = np.arange(len(embeddings))
+        rows = np.arange(len(embeddings))
         if live is not None:
-            there = np.flatnonzero(live[firsts[part] : firsts[part + 1]])
-        outside = np.setdiff1d(there, inside)[: len(inside)]
+            rows = np.flatnonzero(live[firsts[part] : firsts[part + 1]])
+        outside = np.setdiff1d(rows, inside)[: len(inside)]
         return Moments.of(embeddings[inside]), Moments.of(embeddings[outside])
 
     seen = unseen = Moments.zero(len(whitening.mean))
-    for one, other in ordered_map(halves, range(len(sample.folders)), threads):
-        seen, unseen = seen + one, unseen + other
+    for first, second in ordered_map(halves, range(len(sample.folders)), threads):
+        seen, unseen = seen + first, unseen + second
     if seen.count < 2 or unseen.count < 2 or not seen.scatter.any():
         return None
     return held_out_deviation(seen, unseen, whitening.dim)

@@ -1,6 +1,6 @@
-"""Build gates: what must hold before an index is published, each with its figure.
+"""Build gates: measured conditions for publishing an index.
 
-A gate that fails raises QualityError and nothing is published; the figures of a good build go in the manifest.
+A failed gate raises QualityError and nothing is published; otherwise the figures are written to the manifest.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -22,18 +22,18 @@ COVARIANCE_LIMIT = 1e-3
 
 @dataclass(frozen=True)
 class Gate:
-    """One figure with the bound it was held to; `at_least` turns the bound round."""
+    """A figure and its limit: an upper bound, or with `at_least` a lower bound."""
 
     name: str
     value: float
     limit: float
     at_least: bool = False
     meaning: str = ""
-    required: bool = True  # a figure that is not is noted, passed or not
+    required: bool = True  # else the figure is only recorded
 
     @property
     def passed(self) -> bool:
-        """False also for a figure that is not a number."""
+        """Whether the figure is within the limit; False for NaN."""
         return bool(self.value >= self.limit if self.at_least else self.value <= self.limit)
 
     def to_dict(self) -> dict[str, Any]:
@@ -41,9 +41,9 @@ class Gate:
 
 
 def require_all(gates: Sequence[Gate]) -> dict[str, Any]:
-    """Figures of gates by name. Raises QualityError naming every one that is required and did not pass."""
+    """Return the figures of gates by name. Raises QualityError with every required gate that failed."""
     failed = [
-        f"{gate.name} is {gate.value:g}, allowed is {'at least' if gate.at_least else 'at most'} {gate.limit:g} "
+        f"{gate.name} is {gate.value:g}, expected {'at least' if gate.at_least else 'at most'} {gate.limit:g} "
         f"({gate.meaning})"
         for gate in gates
         if gate.required and not gate.passed
@@ -54,12 +54,11 @@ def require_all(gates: Sequence[Gate]) -> dict[str, Any]:
 
 
 def require_nonzero_finite(not_finite: int, zero: int) -> None:
-    """Raises QualityError if any embedding holds NaN or infinity, or is all zero."""
+    """Raise QualityError if an embedding contains NaN or infinity, or is all zeros."""
     if not_finite or zero:
         raise QualityError(
-            f"the build was not published, because {not_finite:,} embeddings hold NaN or infinity and {zero:,} are "
-            "all zero, of which none is allowed. The model overflows or is damaged: try "
-            "--set encoder.precision=float32, or another model."
+            f"the build was not published, because {not_finite:,} embeddings contain NaN or infinity and {zero:,} are "
+            "all zero. The model overflows or is damaged. Fix: try --set encoder.precision=float32, or another model."
         )
 
 
@@ -69,13 +68,13 @@ def covariance_deviation(
     sample: Iterable[npt.NDArray[np.floating]],
     in_turn: Callable[..., Iterable[Moments]] = map,
 ) -> float:
-    """How far the projected sample is from the covariance it should have, relative to it.
+    """Return the largest relative deviation of the projected sample's covariance from its expected value.
 
-    At strength 1 without shrinkage that is the identity, and the figure is the largest |C - I|. In general
-    direction i should have the variance E_i = spectrum_i * shrunk_i^-strength, and the figure is the largest
-    |C_ij - E_ij| / sqrt(E_i E_j). The sample passes through the transform a second time and the expected values
-    come from the spectrum and the settings, so this judges what was stored, not the algebra. `in_turn` is `map`, or
-    one that has several threads. The strength is a number.
+    At strength 1 without shrinkage the expected value is the identity, and the figure is the largest |C - I|. In
+    general direction i has the expected variance E_i = spectrum_i * shrunk_i^-strength, and the figure is the largest
+    |C_ij - E_ij| / sqrt(E_i E_j). The sample passes through the stored transform a second time, and the expected values
+    come from spectrum and settings, so this checks the stored data and not the algebra. `in_turn` is `map` or a
+    multithreaded equivalent. The strength must be a number.
     """
     measured = Moments.zero(whitening.dim)
     for moments in in_turn(lambda rows: Moments.of(whitening.project(rows, "document")), sample):
@@ -88,10 +87,10 @@ def covariance_deviation(
 
 
 def held_out_deviation(fitted: Moments, held_out: Moments, dim: int) -> dict[str, Any]:
-    """Mean variance, in the `dim` leading directions of `fitted`, of rows the fit has not seen; 1 is perfect.
+    """Return the mean variance of unseen rows in the `dim` leading directions of `fitted`; 1 is perfect.
 
-    Even ideal Gaussian data deviates: whitened by the covariance of n rows, fresh rows have the mean variance
-    n / (n - dim - 1) (the mean of an inverse Wishart matrix), which is given as `expected` beside it.
+    Ideal Gaussian data deviates too: whitened by the covariance of n rows, unseen rows have the mean variance
+    n / (n - dim - 1) (the mean of an inverse Wishart matrix), returned as `expected`.
     """
     values, vectors = np.linalg.eigh(fitted.covariance)
     leading, directions = values[::-1][:dim], vectors[:, ::-1][:, :dim]
@@ -107,21 +106,21 @@ def held_out_deviation(fitted: Moments, held_out: Moments, dim: int) -> dict[str
 
 
 def recall_gates(recall: float, self_hits: float, target: float, allow_low: bool) -> list[Gate]:
-    """Gates of an approximate index: recall@10 and the share of documents found by their own vector."""
-    out = (
-        "choose another index.type (auto, flat), more index.memory or a lower index.recall, or publish it as it is "
+    """Return the gates of an approximate index: recall@10 and the share of documents found by their own vector."""
+    fix = (
+        "Fix: choose another index.type (auto, flat), more index.memory or a lower index.recall, or publish it anyway "
         "with --allow-low-recall"
     )
     return [
-        Gate("self_hit", self_hits, target, True, f"documents found by their own vector; {out}", not allow_low),
-        Gate("recall_at_10", recall, target, True, f"against exact search; {out}", not allow_low),
+        Gate("self_hit", self_hits, target, True, f"documents found by their own vector; {fix}", not allow_low),
+        Gate("recall_at_10", recall, target, True, f"against exact search; {fix}", not allow_low),
     ]
 
 
 def self_hits(found: Sequence[SearchResult], vectors: Vectors, rows: Sequence[int] | RowIds) -> int:
-    """How many vectors (n, k) found, as the best hit, their own row or one with an equal score (a duplicate).
+    """Count the vectors (n, k) whose best hit is their own row or a row with an equal score (a duplicate).
 
-    Two documents with the same text may differ by rounding, so scores are equal up to `SCORE_TOLERANCE`.
+    Rounding can differ between documents with the same text, so scores are equal up to `SCORE_TOLERANCE`.
     """
     return sum(
         len(best) > 0 and (row in best or bool(equal_scores(scores[:1], vector[None])[0]))
@@ -130,7 +129,7 @@ def self_hits(found: Sequence[SearchResult], vectors: Vectors, rows: Sequence[in
 
 
 def equal_scores(scores: npt.NDArray[np.floating], vectors: Vectors) -> npt.NDArray[np.bool_]:
-    """Which scores (n,) are as high as that of each vector (n, k) with itself, up to `SCORE_TOLERANCE`."""
-    own = np.einsum("nk,nk->n", vectors, vectors, dtype=np.float64)
-    equal: npt.NDArray[np.bool_] = scores >= own - SCORE_TOLERANCE
+    """Return which scores (n,) reach the score of each vector (n, k) with itself, up to `SCORE_TOLERANCE`."""
+    self_scores = np.einsum("nk,nk->n", vectors, vectors, dtype=np.float64)
+    equal: npt.NDArray[np.bool_] = scores >= self_scores - SCORE_TOLERANCE
     return equal

@@ -1,4 +1,4 @@
-"""Rows to index files, judged; a bad one does not stay."""
+"""Write rows as index segments and check them; segments that fail are removed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -27,19 +27,19 @@ from indexer.store.parts import PartRecord
 from indexer.system.threads import part_threads
 from indexer.transforms import Transform
 
-SMALL_ROWS = 50_000  # a segment of at most so many beside others is exact whatever the recipe says
-COUNTS = ("tokens", "truncated", "without_tokens")  # of all parts
+SMALL_ROWS = 50_000  # an added segment of at most so many rows is exact, whatever the recipe says
+COUNTS = ("tokens", "truncated", "without_tokens")  # sums over all parts
 _SELF_HITS = 1000
-_AT_LEAST = ("self_hit", "recall_at_10")  # gates whose figure is good when it is high
+_AT_LEAST = ("self_hit", "recall_at_10")  # gates with a lower bound
 
 
 @dataclass(frozen=True)
 class Segment:
-    """A segment, written.
+    """A written segment.
 
     `index` is the FAISS index with its search parameters set, and `recall` its measured recall@10; both are None
-    for an exact index. `figures` are for the manifest, JSON types: what was measured of the index while it was made,
-    and of the whole segment once it has been judged.
+    for an exact index. `figures` are measurements for the manifest, JSON types: of the index, and after
+    `judge_segment` of the whole segment.
     """
 
     path: Path
@@ -47,7 +47,7 @@ class Segment:
     factory: str
     dim: int
     rows: int
-    zero: int  # rows whose vector is zero: those that equal the mean exactly
+    zero: int  # rows whose vector is zero because they equal the mean exactly
     index: Any = None
     recall: float | None = None
     search_parameters: dict[str, int] = field(default_factory=dict)
@@ -56,14 +56,16 @@ class Segment:
 
     @property
     def measured(self) -> dict[str, Any]:
-        """What of the figures is of the index alone."""
         return {name: self.figures[name] for name in ("index", "recall_curve") if name in self.figures}
 
 
 @dataclass(frozen=True)
 class WrittenSegments:
-    """The segments of some rows. `measured` has the figures of each by its file, and `figures` are for the manifest:
-    those of the first and of the fit, counts of all, the worst of each gate, and what was measured of the others."""
+    """New segments. `measured` maps each file to its figures.
+
+    `figures` are for the manifest: of the fit and the first segment, with counts summed and the worst value of each
+    gate, and under "segments" the figures of the others.
+    """
 
     measured: dict[str, dict[str, Any]]
     figures: dict[str, Any]
@@ -78,15 +80,15 @@ def write_segments(
     options: RunOptions,
     progress: Progress,
 ) -> WrittenSegments:
-    """Write the vectors of all `rows`, those of the parts of `records`, as the generation's next segments; judge them.
+    """Write the vectors of all `rows`, which are the parts of `records`, as the generation's next segments; check them.
 
-    They are as many as index.segment_rows says. A few rows beside segments that were there get an exact one. An
-    index.queries file that is not where it was when the index was built is done without, and a note says so. Raises
-    QualityError, with nothing left of them, ConfigError and StoreError.
+    index.segment_rows determines their number. A few rows added to existing segments get an exact segment. If the file
+    index.queries is missing, a note says that documents replace its queries. Raises QualityError, after removing the
+    segments, ConfigError and StoreError.
     """
-    config, settings, notes = generation.config, generation.config.index, tuple[str, ...]()
+    settings, notes = generation.config.index, tuple[str, ...]()
     if settings.queries and not Path(settings.queries).exists():
-        notes = (f"index.queries: {settings.queries} is not there; documents of the corpus stand in for its queries",)
+        notes = (f"index.queries: {settings.queries} is missing; documents of the corpus are used as queries instead",)
         settings = replace(settings, queries="")
 
     def encode_queries(texts: list[str]) -> npt.NDArray[np.floating]:
@@ -98,60 +100,55 @@ def write_segments(
         for parts in even_runs(rows.rows, settings.segment_rows):
             small = bool(before) and rows.stored <= SMALL_ROWS
             written.append(_write_segment(generation, request, parts, records[parts], small))
-        figures = _figures_of_fit(generation, request, config)
+        figures: dict[str, Any] = {}
+        if generation.fitted is not None:
+            threads = part_threads(options.threads)
+            figures, gates = judge_fit(generation.fitted, rows, generation.config.whitening, threads)
+            figures |= require_all(gates)
     except QualityError:
         for entry in generation.segments[before:]:
             remove_file(generation.index, entry.file)
         raise
     files = [entry.file for entry in generation.segments[before:]]
-    measured = {file: one.measured for file, one in zip(files, written, strict=True)}
+    measured = {file: segment.measured for file, segment in zip(files, written, strict=True)}
     others = {"segments": {file: measured[file] for file in files[1:]}} if len(files) > 1 else {}
-    notes += tuple(dict.fromkeys(note for one in written for note in one.notes))
-    return WrittenSegments(measured, figures | _joined([one.figures for one in written]) | others, notes)
+    notes += tuple(dict.fromkeys(note for segment in written for note in segment.notes))
+    return WrittenSegments(measured, figures | _joined([segment.figures for segment in written]) | others, notes)
 
 
 def _write_segment(
     generation: Generation, request: IndexRequest, parts: slice, records: Sequence[PartRecord], small: bool
 ) -> Segment:
-    """Write and judge the segment of some parts, and add it to the generation."""
     name, rows = generation.next_segment, request.rows.run(parts)
     path, share = generation.index / name, rows.stored / request.rows.stored
     make_folder(path.parent)
     request = replace(request, rows=rows, path=path, share=share)
     segment = fill_segment(request, path, small)
     request.progress.phase("checking", None)
-    entry = SegmentEntry(name, generation.indexed_rows, segment.rows, segment.factory, segment.search_parameters)
+    first_row = sum(entry.rows for entry in generation.segments)
+    entry = SegmentEntry(name, first_row, segment.rows, segment.factory, segment.search_parameters)
     generation.add_segment(entry, segment.digest)
     figures = judge_segment(segment, request, records, generation.config)
     return replace(segment, figures=figures, index=None)
 
 
-def _figures_of_fit(generation: Generation, request: IndexRequest, config: BuildConfig) -> dict[str, Any]:
-    """Figures of the transform and its gate, if it was fitted for these rows. Raises QualityError."""
-    if generation.fitted is None:
-        return {}
-    threads = part_threads(request.options.threads)
-    figures, gates = judge_fit(generation.fitted, request.rows, config.whitening, threads)
-    return figures | require_all(gates)
-
-
 def _joined(figures: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Figures of several segments as those of one: the first's, but for counts, and for gates, of which the worst."""
+    """Merge the figures of several segments: the first segment's, with counts summed and the worst value of gates."""
     joined = dict(figures[0])
     for other in figures[1:]:
         joined |= {count: joined[count] + other[count] for count in COUNTS}
         for name, gate in other.items():
             if isinstance(gate, dict) and "passed" in gate:
                 worst = min if name in _AT_LEAST else max
-                joined[name] = worst(joined.get(name, gate), gate, key=lambda one: one["value"])
+                joined[name] = worst(joined.get(name, gate), gate, key=lambda figure: figure["value"])
     return joined
 
 
 def fill_segment(request: IndexRequest, path: Path, small: bool = False) -> Segment:
-    """Write an index of every row to `path`; `small`: an exact one, whatever the recipe says.
+    """Write an index of all rows to `path`; with `small` an exact one, whatever the recipe says.
 
-    Raises ConfigError for an index.type or index.memory that does not fit, and QualityError, with nothing written,
-    where index.recall is not reached, unless `options.allow_low_recall`.
+    Raises ConfigError for an index.type or index.memory that does not fit, and QualityError before writing if
+    index.recall is missed, unless `options.allow_low_recall`.
     """
     built = _exact("few rows beside a larger index") if small else _build(request)
     queries = query_file_sha256(request.config.queries, "index.queries")
@@ -177,7 +174,7 @@ def _exact(why: str) -> BuiltIndex:
 
 
 def _write_exact(request: IndexRequest, path: Path, built: BuiltIndex) -> Segment:
-    """An exact index: written block by block where the form of the file is known, else made by FAISS in memory."""
+    """Write an exact index: block by block if `flat_file` can produce FAISS's format, else with FAISS in memory."""
     dim, blocks = request.wanted.dim, request.blocks()
     if flat_file.matches_faiss(dim):
         with atomic_write(path) as file:
@@ -211,58 +208,46 @@ def _write_built(request: IndexRequest, path: Path, built: BuiltIndex) -> Segmen
 
 
 def _write_index(path: Path, index: Any) -> FileDigest:
-    """Store the index through our own writer: FAISS neither hashes nor syncs, and can miss a full disk."""
+    """Write through `atomic_write`: FAISS neither hashes nor syncs, and can miss a full disk."""
     with atomic_write(path) as file:
         ann.save_index(index, file)  # type: ignore[arg-type]
     return file.digest
 
 
 def judge_segment(
-    segment: Segment,
-    request: IndexRequest,
-    records: Sequence[PartRecord],
-    config: BuildConfig,
+    segment: Segment, request: IndexRequest, records: Sequence[PartRecord], config: BuildConfig
 ) -> dict[str, Any]:
-    """All gates and figures of a new segment, for the manifest. Raises QualityError if a gate fails."""
-    gates = _gates(segment, request, records, config)
-    counts = {count: sum(getattr(record, count) for record in records) for count in COUNTS}
-    return counts | segment.figures | require_all(gates)
-
-
-def _gates(segment: Segment, request: IndexRequest, records: Sequence[PartRecord], config: BuildConfig) -> list[Gate]:
-    """Gates of a segment and its parts. One that misses its recall stands when `options.allow_low_recall` says so."""
-    not_finite, zero = (sum(getattr(record, name) for record in records) for name in ("not_finite", "zero"))
-    missing = abs(request.rows.stored - segment.rows) + _without_row(records, config)
+    """Return all gates and figures of a new segment, for the manifest. Raises QualityError if a gate fails."""
+    names = (*COUNTS, "not_finite", "zero", "rows", "documents")
+    total = {name: sum(getattr(record, name) for record in records) for name in names}
+    without_row = total["documents"] - total["rows"]
+    without_row = max(0, without_row) if config.chunk.tokens else abs(without_row)
+    missing = abs(request.rows.stored - segment.rows) + without_row
     hits = 0.0 if missing else _self_hits(segment, request.rows, request.transform)
     gates = [
-        Gate("not_finite", not_finite, 0, meaning="NaN or infinity"),
-        Gate("zero_embeddings", zero, 0, meaning="embeddings of zeros"),
+        Gate("not_finite", total["not_finite"], 0, meaning="NaN or infinity"),
+        Gate("zero_embeddings", total["zero"], 0, meaning="embeddings of zeros"),
         Gate("zero_vectors", segment.zero, 0, meaning="documents that equal the mean exactly"),
-        Gate("missing_rows", missing, 0, meaning="rows that are lost"),
+        Gate("missing_rows", missing, 0, meaning="lost rows"),
     ]
     if segment.recall is None:
-        meaning = "share of documents found by their own vector"
-        return [*gates, Gate("self_hit", hits, 1.0, True, meaning)]
-    return [*gates, *recall_gates(segment.recall, hits, config.index.recall, request.options.allow_low_recall)]
-
-
-def _without_row(records: Sequence[PartRecord], config: BuildConfig) -> int:
-    """Documents that no vector stands for."""
-    rows, documents = sum(record.rows for record in records), sum(record.documents for record in records)
-    return max(0, documents - rows) if config.chunk.tokens else abs(rows - documents)
+        gates.append(Gate("self_hit", hits, 1.0, True, "share of documents found by their own vector"))
+    else:
+        gates += recall_gates(segment.recall, hits, config.index.recall, request.options.allow_low_recall)
+    return {count: total[count] for count in COUNTS} | segment.figures | require_all(gates)
 
 
 def _self_hits(segment: Segment, rows: RowView, transform: Transform) -> float:
-    """The share of some live rows that find themselves, or an equal row."""
-    own = np.sort(rows.sampling_order[:_SELF_HITS])
-    if not len(own):
+    """Return the share of sampled live rows that find themselves, or an equal row."""
+    numbers = np.sort(rows.sampling_order[:_SELF_HITS])
+    if not len(numbers):
         return 1.0
-    sample = rows.vectors(transform, own)
+    sample = rows.vectors(transform, numbers)
     if segment.index is not None:
-        return self_hits(ann.search_index(segment.index, sample, 1), sample, own) / len(own)
-    # An exact search finds a row that the file holds where it belongs: only for others must the file be searched.
-    stored = flat_file.read_rows(segment.path, segment.dim, own)
-    there = equal_scores(np.einsum("nk,nk->n", sample, stored, dtype=np.float64), sample)
-    lost = np.flatnonzero(~there)
-    found = flat_file.search_flat_file(segment.path, segment.dim, segment.rows, sample[lost]) if len(lost) else []
-    return (len(own) - len(lost) + self_hits(found, sample[lost], own[lost])) / len(own)
+        return self_hits(ann.search_index(segment.index, sample, 1), sample, numbers) / len(numbers)
+    # An exact search finds every row that is stored at its place; only the others need a search of the file.
+    stored = flat_file.read_rows(segment.path, segment.dim, numbers)
+    in_place = equal_scores(np.einsum("nk,nk->n", sample, stored, dtype=np.float64), sample)
+    lost = np.flatnonzero(~in_place)
+    hits = flat_file.search_flat_file(segment.path, segment.dim, segment.rows, sample[lost]) if len(lost) else []
+    return (len(numbers) - len(lost) + self_hits(hits, sample[lost], numbers[lost])) / len(numbers)

@@ -1,15 +1,14 @@
-"""The first step of a build: cut the corpus into parts and write their documents; keep the parts that are there.
+"""The first step of a build: cut the corpus into parts and write their documents; reuse complete parts on disk.
 
-The whole corpus is read before anything is encoded, so a bad row shows in seconds and not after hours, and the
-encoder knows how much there is to do. Texts are cut into windows and hashed here, once: what encodes a part is handed
-the result, in memory as long as little is held, then in scratch files. Embeddings that came with the corpus make their
-part whole at once.
+The whole corpus is read before anything is encoded, so that a bad row fails in seconds and not after hours, and the
+amount of work is known. Texts are cut into windows and hashed here, once: the encoding step gets the result, in memory
+up to a limit and then in scratch files. A part whose embeddings came with the corpus is completed at once.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from itertools import count
+from itertools import count, filterfalse
 from pathlib import Path
 from typing import Protocol
 
@@ -35,7 +34,7 @@ from indexer.store.parts import PartDocuments, PartRecord, PartRows, write_part
 from indexer.system.threads import ordered_map
 
 _READERS = 8  # threads; in object storage each record is a request
-_HELD_BYTES = 64 << 20  # of what was cut, for some two million rows
+_HELD_BYTES = 64 << 20  # of cut texts in memory, for some two million rows
 _SPAN = ("document", "start", "end")
 
 
@@ -48,17 +47,16 @@ class CutTexts:
 
     @property
     def bytes(self) -> int:
-        """What it takes in memory."""
         return self.hashes.nbytes + (3 * self.windows.start.nbytes if self.windows is not None else 0)
 
     def save(self, path: Path) -> None:
-        """Keep it in a scratch file. Raises OSError."""
+        """Save to a scratch file. Raises OSError."""
         spans = self.windows
         np.savez(path, hashes=self.hashes, **({} if spans is None else {name: getattr(spans, name) for name in _SPAN}))
 
     @classmethod
     def load(cls, path: Path) -> "CutTexts":
-        """What `save` kept. Raises OSError."""
+        """Load the file of `save`. Raises OSError."""
         with np.load(path, allow_pickle=False) as arrays:
             windows = Windows(*(arrays[name] for name in _SPAN)) if _SPAN[0] in arrays else None
             return cls(arrays["hashes"], windows)
@@ -66,50 +64,48 @@ class CutTexts:
 
 @dataclass(frozen=True)
 class PendingPart:
-    """A part of the generation being written. `record` is set when its embeddings are there already."""
+    """A part of the generation being written. `record` is set if the part is already complete."""
 
     name: str  # folder, relative to the index
     written: PartDocuments
     rows: int
     record: PartRecord | None
     known: ReusedRows | None = None  # rows whose embeddings an earlier generation has
-    given: bool = False  # its embeddings came with the corpus, and were written now
-    cut: "CutTexts | Path | None" = None  # or the scratch file that holds it; None: to be cut by whoever encodes it
+    given: bool = False  # its embeddings came with the corpus in this run
+    cut: "CutTexts | Path | None" = None  # a path is a scratch file; None: the encoding worker cuts the texts
 
     @property
     def documents(self) -> int:
-        """Documents of the part."""
         return self.written.documents
 
     @property
     def missing(self) -> int:
-        """Rows that are left to encode."""
+        """Rows to encode."""
         return 0 if self.record else self.rows - (len(self.known) if self.known else 0)
 
 
 @dataclass(frozen=True)
 class Ingested:
-    """The corpus as parts, and one hash an id, in order of documents, that sampling is done by."""
+    """The corpus as parts, and the id hash of each document, in order, which determines samples."""
 
     parts: list[PendingPart]
     id_hashes: npt.NDArray[np.uint64]
 
     @property
     def documents(self) -> int:
-        """Documents of all parts."""
         return len(self.id_hashes)
 
     def rows(self, index: Path, live: Mask | None = None) -> RowView:
-        """Their rows, as what follows sees them; `live` (documents,) says which are not set aside, None: all."""
+        """Return a view of all rows; `live` (documents,) marks live documents, None means all."""
         documents, rows = [part.documents for part in self.parts], [part.rows for part in self.parts]
         return RowView([index / part.name for part in self.parts], documents, rows, self.id_hashes, live)
 
 
 class EmbeddingLookup(Protocol):
-    """Where embeddings of a part's rows may be found already."""
+    """Finds known embeddings of a part's rows."""
 
     def find(self, wanted: TextHashes) -> ReusedRows | None:
-        """Rows of a part whose embeddings are known, given its text hashes (n, 2); asked in order of parts."""
+        """Return the rows with known embeddings, given the text hashes (n, 2) of a part; called in order of parts."""
         ...
 
 
@@ -118,63 +114,56 @@ def ingest(
     generation: Generation,
     progress: Progress,
     known: EmbeddingLookup | None = None,
-    beside: bool = False,
+    adding: bool = False,
 ) -> Ingested:
-    """Read the whole corpus. Raises CorpusError for an empty one, ExistsError for one that is not the published one.
+    """Read the whole corpus. Raises CorpusError for an empty corpus, ExistsError if it must equal the published one.
 
-    `known` finds embeddings, by default by text in the published parts. With `beside` the corpus comes beside what is
-    published: no published part is taken for one of its own, and vectors it comes with are as long as those there.
+    `known` finds embeddings, by default by text in the published parts. With `adding` the corpus is added to the
+    published documents: published parts are not reused as its parts, and its vectors must have the index's dimension.
     """
     progress.phase("reading", None)
-    place = _Placing(generation, known or ReuseByText(generation), beside)
+    place = _Placing(generation, known or ReuseByText(generation), adding)
     pending: list[PendingPart] = []
     hashes: list[npt.NDArray[np.uint64]] = []
-    for documents, part in place_while_reading(place, _cut(corpus, generation)):
+    entries = generation.previous.manifest.parts if generation.continues else ()
+    most = generation.config.store.part_documents
+    # earlier versions ended parts by document count only
+    by_count = {number for number, entry in enumerate(entries) if entry.documents == most or entry is entries[-1]}
+    for documents, part in place_while_reading(place, cut_into_parts(corpus, most, by_count)):
         pending.append(part)
         hashes.append(np.array([hash_id(document.id) for document in documents], np.uint64))
         progress.advance(len(documents))
     if not pending:
         raise empty_corpus(corpus)
-    if generation.continues and len(pending) < len((published := generation.followed.manifest).parts):
-        raise corpus_differs(generation, f"{sum(map(len, hashes)):,} documents instead of {published.documents:,}")
+    if len(pending) < len(entries):
+        published = generation.previous.manifest.documents
+        raise corpus_differs(generation, f"{sum(map(len, hashes)):,} documents instead of {published:,}")
     return Ingested(pending, np.concatenate(hashes))
 
 
 def empty_corpus(corpus: Iterable[Document]) -> CorpusError:
-    """The error for a corpus without documents, with what was left out of it."""
-    return CorpusError(f"the corpus holds no documents{_rejected(corpus)}; there is nothing to index.")
-
-
-def _rejected(corpus: Iterable[Document]) -> str:
-    if not isinstance(corpus, Corpus) or not corpus.report.rejected:
-        return ""
-    reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(corpus.report.rejected.items()))
-    return f", because all rows were left out ({reasons}), see {corpus.report.rejects_file}"
+    """Return the error for a corpus without documents, with the counts of rejected rows."""
+    rejected = ""
+    if isinstance(corpus, Corpus) and corpus.report.rejected:
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(corpus.report.rejected.items()))
+        rejected = f", because all rows were left out ({reasons}), see {corpus.report.rejects_file}"
+    return CorpusError(f"the corpus holds no documents{rejected}; there is nothing to index.")
 
 
 def corpus_differs(generation: Generation, how: str) -> ExistsError:
-    """The error for a complete index of another corpus."""
+    """Return the error for a complete index of another corpus."""
     return ExistsError(
         f"{generation.index}: holds a complete index of another corpus: {how}. "
-        "Pass --overwrite to publish this one as its next generation, or build at another path."
+        "Fix: pass --overwrite to publish this corpus as the next generation, or build at another path."
     )
-
-
-def _cut(corpus: Iterable[Document], generation: Generation) -> Iterator[list[Document]]:
-    """The corpus as parts. Parts of a published index that is continued may end by count alone, as in earlier
-    versions."""
-    most = generation.config.store.part_documents
-    entries = generation.followed.manifest.parts if generation.continues else ()
-    by_count = {number for number, entry in enumerate(entries) if entry.documents == most or entry is entries[-1]}
-    return cut_into_parts(corpus, most, by_count)
 
 
 def cut_into_parts(
     documents: Iterable[Document], most: int, by_count: Collection[int] = ()
 ) -> Iterator[list[Document]]:
-    """Runs of at most `most` documents, and of at most `PART_BYTES` of text unless one document alone has more.
+    """Yield parts of at most `most` documents and at most `PART_BYTES` of text, unless one document alone has more.
 
-    The runs of the numbers in `by_count` end by their count alone.
+    Parts whose numbers are in `by_count` end by their document count only.
     """
     part, held, number = list[Document](), 0, 0
     for document in documents:
@@ -184,7 +173,7 @@ def cut_into_parts(
             part, held, number = [], 0, number + 1
         part.append(document)
         held += size
-        del document  # so that the part can be freed before the next document is read
+        del document  # so that the part is freed before the next document is read
         if len(part) == most or (held >= PART_BYTES and number not in by_count):
             yield part
             part, held, number = [], 0, number + 1
@@ -195,9 +184,9 @@ def cut_into_parts(
 def place_while_reading(
     place: Callable[[list[Document], int], PendingPart], parts: Iterator[list[Document]]
 ) -> Iterator[tuple[list[Document], PendingPart]]:
-    """Each part placed, in order: in a thread, while the next is read.
+    """Place each part, in order, in a thread while the next is read.
 
-    A part that was read is placed also where reading the next one fails; what placing it raises comes first.
+    If reading the next part fails, the part before is still placed, and an error from placing it is raised first.
     """
     with ThreadPoolExecutor(1, "place") as placer:
         before: list[Document] = []
@@ -218,17 +207,21 @@ def place_while_reading(
 class _Placing:
     """Finds each part on disk, or writes its documents under the lowest free number."""
 
-    def __init__(self, generation: Generation, known: EmbeddingLookup, beside: bool) -> None:
+    def __init__(self, generation: Generation, known: EmbeddingLookup, adding: bool) -> None:
         self._generation, self._known = generation, known
         self._index, self._config = generation.index, generation.config
-        self._entries = generation.followed.manifest.parts if generation.continues else None  # what must come again
+        self._entries = generation.previous.manifest.parts if generation.continues else None  # that must be reproduced
         numbers = generation.store.part_numbers()
-        self._complete = _complete_parts(generation, numbers, beside)
+        self._complete = _complete_parts(generation, numbers, adding)
         self._sent = generation.store.sent_sizes(layout.PARTS)
-        self._free = _free_names(numbers, generation.first_part)
-        self._size, self._held = _embedding_size(generation, beside), 0
+        # Existing folders hold complete parts (see `sweep_before`).
+        self._free = map(layout.part_name, filterfalse(set(numbers).__contains__, count(generation.first_part)))
+        self._size = int(generation.previous.manifest.encoder["dim"]) if adding else 0  # 0: any
+        if generation.transform_source is not None:
+            self._size = generation.transform_source.transform.input_dim
+        self._held = 0
         self._rules = asdict(self._config.corpus) | {"embeddings": self._config.store.embeddings}
-        del self._rules["vector_column"]  # what is read from there is hashed
+        del self._rules["vector_column"]  # the vectors themselves are hashed
         if self._config.chunk.tokens:
             self._rules["chunk"] = asdict(self._config.chunk)
 
@@ -242,12 +235,12 @@ class _Placing:
             texts = CutTexts(hash_vectors(given), None)
         embeddings = parts.embedding_key(self._generation.spec.base_fingerprint, texts.hashes)
         key = parts.document_key(embeddings, documents, self._rules)
-        there = self._complete.get(key)
+        complete = self._complete.get(key)
         known = self._known.find(texts.hashes) if given is None else None
         if self._entries is not None:
-            self._require_published(documents, there, position)
-        if there and self._is_still_whole(*there):
-            name, record = there
+            self._require_published(documents, complete, position)
+        if complete and self._is_intact(*complete):
+            name, record = complete
             written = PartDocuments(record.documents, key, embeddings, record.schema, record.files[layout.DOCUMENTS])
             return PendingPart(name, written, record.rows, record)
         name = next(self._free)
@@ -259,11 +252,11 @@ class _Placing:
         return PendingPart(name, written, len(texts.hashes), None, known, cut=self._kept(texts, name))
 
     def _cut_texts(self, documents: Sequence[Document]) -> CutTexts:
-        cut = self._generation.chunker([joined_text(one, self._config.corpus.text) for one in documents])
+        cut = self._generation.chunker([joined_text(each, self._config.corpus.text) for each in documents])
         return CutTexts(hash_texts(cut.texts), cut.windows)
 
     def _kept(self, texts: CutTexts, name: str) -> CutTexts | Path | None:
-        """What was cut, for whoever encodes it; None where a full disk has no room for it: it is cut anew then."""
+        """Return the cut texts or their scratch file; None if the disk is full, so that they are cut again."""
         self._held += texts.bytes
         if self._held <= _HELD_BYTES:
             return texts
@@ -276,98 +269,82 @@ class _Placing:
 
     def _require_size(self, documents: Sequence[Document], given: Embeddings) -> None:
         if self._size not in (0, given.shape[1]):
-            taken = self._generation.donor is not None
-            owner = "the index whose transform is taken over" if taken else str(self._index)
+            reuses = self._generation.transform_source is not None
+            owner = "the index whose transform is reused" if reuses else str(self._index)
             raise CorpusError(
                 f'document "{documents[0].id}": its vector has {given.shape[1]:,} numbers, those of {owner} have '
-                f"{self._size:,}. Give embeddings of the same model."
+                f"{self._size:,}. Fix: give embeddings of the same model."
             )
 
     def _complete_given(
         self, name: str, written: PartDocuments, hashes: TextHashes, embeddings: Embeddings
     ) -> PendingPart:
-        """A part whose documents are written, once the rest of it is."""
         rows = PartRows(hashes, np.zeros(len(embeddings), np.int32), embeddings)
         record = write_part(self._index / name, written, rows, self._generation.spec.fingerprint)
         self._generation.sender.send_part(name, record)
         return PendingPart(name, written, len(embeddings), record, given=True)
 
-    def _is_still_whole(self, name: str, record: PartRecord) -> bool:
-        """A part left by an interrupted build is hashed before it is used. That of a finished index has been compared
-        by size already, and is hashed by whoever opens it, so that `build` on a finished index stays quick. With
-        `overwrite` object storage is read whole: what a lost machine left of a part is found."""
+    def _is_intact(self, name: str, record: PartRecord) -> bool:
+        """Return whether a part of an interrupted build is intact, by hash; with `overwrite` also in object storage.
+
+        Parts of a continued index count as intact: their sizes were compared, and readers hash them.
+        """
         if self._entries is not None:
             return True
-        is_whole = parts.is_stored_intact if self._generation.overwrite else parts.is_intact
-        return is_whole(self._index / name, record, self._sent)
+        is_intact = parts.is_stored_intact if self._generation.overwrite else parts.is_intact
+        return is_intact(self._index / name, record, self._sent)
 
     def _require_published(
-        self, documents: Sequence[Document], there: tuple[str, PartRecord] | None, position: int
+        self, documents: Sequence[Document], complete: tuple[str, PartRecord] | None, position: int
     ) -> None:
         entries, size = self._entries or (), self._config.store.part_documents
-        if there and position < len(entries) and entries[position].name == there[0]:
+        if complete and position < len(entries) and entries[position].name == complete[0]:
             return
-        there_too = entries[position].documents if position < len(entries) else 0
+        published = entries[position].documents if position < len(entries) else 0
         before = sum(entry.documents for entry in entries[:position])
         by_count = all(entry.documents == size for entry in entries[:-1])
-        if by_count and len(documents) != there_too:  # only the last part of a corpus is shorter than others
+        if by_count and len(documents) != published:  # only the last part of a corpus is shorter than others
             ours, theirs = (
-                f"ends after {before + count:,}" if count < size else f"goes on after {before + count:,}"
-                for count in (len(documents), there_too)
+                f"{'ends' if count < size else 'continues'} after {before + count:,}"
+                for count in (len(documents), published)
             )
-            raise corpus_differs(self._generation, f"this corpus {ours} documents, that of the index {theirs}")
-        first = before + 1
-        last = first + len(documents) - 1
-        how = f'documents {first:,} to {last:,} differ (the first is "{documents[0].id}")'
-        raise corpus_differs(self._generation, how)
+            raise corpus_differs(self._generation, f"this corpus {ours} documents, the index {theirs}")
+        span = f"documents {before + 1:,} to {before + len(documents):,}"
+        raise corpus_differs(self._generation, f'{span} differ (the first is "{documents[0].id}")')
 
 
-def _complete_parts(generation: Generation, numbers: Sequence[int], beside: bool) -> dict[str, tuple[str, PartRecord]]:
-    """Complete parts by document key; those that the newest manifest names win, then those that everyone sees. With
-    `beside` only parts that no generation has are looked at."""
-    found, index = {}, generation.index
+def _complete_parts(generation: Generation, numbers: Sequence[int], adding: bool) -> dict[str, tuple[str, PartRecord]]:
+    """Return complete parts by document key; parts of the newest manifest take precedence, then parts visible to all.
+
+    With `adding`, parts of published generations are excluded.
+    """
+    complete, index = {}, generation.index
     published = {part.name for part in generation.published.manifest.parts} if generation.published else set()
-    names = [layout.part_name(number) for number in numbers if not (beside and generation.is_settled(number))]
-    seen = generation.store.complete_parts() if names else set()
-    names.sort(key=lambda name: (name in published, name in seen))
-    for name, record in zip(
-        names, ordered_map(lambda name: parts.read_record(index / name), names, _READERS), strict=True
-    ):
+    names = [layout.part_name(number) for number in numbers if not (adding and generation.is_settled(number))]
+    visible = generation.store.complete_parts() if names else set()
+    names.sort(key=lambda name: (name in published, name in visible))
+    records = ordered_map(lambda name: parts.read_record(index / name), names, _READERS)
+    for name, record in zip(names, records, strict=True):
         if record is not None and record.fingerprint == generation.spec.fingerprint:
-            found[record.document_key] = (name, record)
-    return found
-
-
-def _embedding_size(generation: Generation, beside: bool) -> int:
-    """The size that embeddings must have; 0 for any."""
-    if generation.donor is not None:
-        return generation.donor.transform.input_dim
-    return int(generation.followed.manifest.encoder["dim"]) if beside else 0
-
-
-def _free_names(numbers: Sequence[int], first: int) -> Iterator[str]:
-    """Names for new parts, lowest first. Folders that are there hold complete parts (see `sweep_before`)."""
-    taken = set(numbers)
-    return (layout.part_name(number) for number in count(first) if number not in taken)
+            complete[record.document_key] = (name, record)
+    return complete
 
 
 def given_embeddings(documents: Sequence[Document], store: StoreConfig) -> Embeddings:
-    """The vectors of some documents as they are stored, (n, d). Raises CorpusError for one that does not fit."""
-    vectors = np.stack([_vector(document) for document in documents])
+    """Return the vectors of some documents in their stored type, (n, d). Raises CorpusError for one out of range."""
+    vectors = []
+    for document in documents:
+        if document.vector is None:
+            raise CorpusError(f'document "{document.id}" has no vector, but the recipe expects one.')
+        vectors.append(document.vector)
     with np.errstate(over="ignore"):
-        stored: Embeddings = vectors.astype(store.embeddings)
+        stored: Embeddings = np.stack(vectors).astype(store.embeddings)
     unfit = np.flatnonzero(~np.isfinite(stored).all(axis=1) | ~stored.any(axis=1))
     if len(unfit):
         limits = np.finfo(store.embeddings)
         raise CorpusError(
             f'document "{documents[unfit[0]].id}": its vector cannot be stored as {store.embeddings}: a number is '
             f"beyond {limits.max:g}, or all are smaller than {limits.smallest_subnormal:.0e}. "
-            'Set store.embeddings = "float32", or scale the vectors.'
+            'Fix: set store.embeddings = "float32", or scale the vectors.'
         )
     return stored
-
-
-def _vector(document: Document) -> npt.NDArray[np.float32]:
-    if document.vector is None:
-        raise CorpusError(f'document "{document.id}" comes without a vector; expected one, as the recipe says.')
-    return document.vector

@@ -1,7 +1,7 @@
-"""What a worker does with a part: texts read, tokenised and encoded, the part's files written.
+"""A worker's steps for a part: read and tokenise the texts, encode them, write the part's files.
 
-A worker reads and tokenises one part ahead of the one its encoder is busy with, and writes one behind: three parts
-in memory, however large the corpus.
+A worker reads and tokenises the next part and writes the previous one while its encoder works, so three parts are in
+memory, whatever the size of the corpus.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,7 +18,6 @@ from indexer.encoders.protocol import EncodeStats
 from indexer.hashing import hash_texts
 from indexer.pipeline.steps.index_encoder import LazyEncoder
 from indexer.pipeline.steps.ingest import CutTexts, PendingPart
-from indexer.pipeline.steps.reuse import PartRowIds, ReusedRows
 from indexer.recipe.loading import named_path
 from indexer.store import layout, parts
 from indexer.store.documents import read_texts
@@ -35,43 +34,42 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EncodedPart:
-    """What a worker hands back: the record it wrote, and what is worth a word but never stored."""
+    """A worker's result: the record of the part, and facts that are reported but not stored."""
 
     name: str
     record: PartRecord
-    reused: int  # rows whose embedding an earlier generation already had
+    reused: int  # rows whose embedding an earlier generation had
     retries: int  # batches halved after running out of memory
-    backend: str = ""  # what encoded it; empty when every embedding was known
+    backend: str = ""  # of the encoder; empty if every embedding was known
     given: int = 0  # rows whose embedding came with the corpus
 
 
 @dataclass(frozen=True)
 class EncodeTask:
-    """One part to encode, except the rows whose embeddings are known from another part.
+    """A part to encode, except the rows whose embeddings are known from another part.
 
-    Documents that are `set_aside`, counted from the first of the part, are not looked at: their rows get a unit vector
-    that stands for nothing, since none of them is ever live.
+    `quarantined` documents, counted from the first of the part, are not encoded: their rows get an arbitrary unit
+    vector, and the documents are never live.
     """
 
     index: Path
     part: PendingPart
-    set_aside: tuple[int, ...] = ()
+    quarantined: tuple[int, ...] = ()
 
     @property
     def folder(self) -> Path:
-        """Where the part lies."""
         return self.index / self.part.name
 
 
 @dataclass(frozen=True)
 class WorkerSetup:
-    """Makes a worker's function from its number; picklable."""
+    """Creates a worker's function from the worker's number; picklable."""
 
     encoder: LazyEncoder
-    threads: int | None  # CPU threads of each worker; None: all in this process, which then has every thread
+    threads: int | None  # CPU threads of each worker; None: one worker, in this process, with all threads
     on_batch: Callable[[int, int], None] | None = None
-    discards: bool = False  # what is encoded is not written, and None comes back: to see what a worker survives
-    url: str = ""  # of an index in object storage, which workers on other machines read from and send to by themselves
+    discards: bool = False  # write nothing and return None: a trial whether a worker survives
+    url: str = ""  # of an index in object storage, which workers on other machines access directly
 
     def __call__(self, worker: int) -> Callable[[Iterator[EncodeTask]], Iterator[EncodedPart | None]]:
         encoder = self.encoder if self.threads is None else self.encoder.for_worker(worker, self.threads)
@@ -84,17 +82,17 @@ class WorkerSetup:
 
 @dataclass(frozen=True)
 class _ReadPart:
-    """A part as the encoder needs it."""
+    """A part, read and tokenised."""
 
     task: EncodeTask
     cut: CutTexts
     missing: npt.NDArray[np.int64]  # rows to encode
-    tokens: "Tokens | None"  # of those; None when there are none
+    tokens: "Tokens | None"  # of the missing rows; None without any
 
 
 @dataclass(frozen=True)
 class _EmbeddedPart:
-    """A part as it is written."""
+    """A part with embeddings."""
 
     part: _ReadPart
     fresh: npt.NDArray[np.float32] | None  # embeddings of the missing rows
@@ -103,7 +101,7 @@ class _EmbeddedPart:
 
 @dataclass(frozen=True)
 class _Stages:
-    """Reads, encodes and writes a stream of parts, and sends them where `index` is this machine's mirror folder."""
+    """Reads, encodes and writes a stream of parts; also sends them if `index` is this machine's mirror folder."""
 
     encoder: LazyEncoder
     on_batch: Callable[[int, int], None] | None
@@ -115,7 +113,7 @@ class _Stages:
         return pipelined(self._ready(tasks), self.read, self.embed, write)
 
     def _ready(self, tasks: Iterator[EncodeTask]) -> Iterator[EncodeTask]:
-        """The tasks, the encoder loaded before the first that needs it: here, where an interrupt is heard at once."""
+        """Yield the tasks; load the encoder before the first that needs it, here where an interrupt acts at once."""
         for task in tasks:
             if task.part.missing:
                 self.encoder.get()
@@ -135,7 +133,7 @@ class _Stages:
         else:
             chunks = self._chunker(joined)
             cut, texts = CutTexts(hash_texts(chunks.texts), chunks.windows), chunks.texts
-        missing = np.setdiff1d(np.arange(len(texts)), _rows_of(task.set_aside, cut))
+        missing = np.setdiff1d(np.arange(len(texts)), _rows_of(task.quarantined, cut))
         if part.known:
             missing = np.setdiff1d(missing, part.known.rows)
         if len(missing) < len(texts):
@@ -156,7 +154,7 @@ class _Stages:
         return _EmbeddedPart(part, self.encoder.get().embed(part.tokens, stats), stats.retries)
 
     def _discard(self, embedded: _EmbeddedPart) -> None:
-        """Whoever asked wants to see that it came so far."""
+        """Write nothing: the trial succeeded."""
 
     def write(self, embedded: _EmbeddedPart) -> EncodedPart:
         task, cut, spec = embedded.part.task, embedded.part.cut, self.encoder.spec
@@ -165,8 +163,8 @@ class _Stages:
         stored = embeddings.astype(self.encoder.config.store.embeddings, copy=False)
         truncated = int(np.count_nonzero(lengths > spec.identity.max_length))
         empty = int(np.count_nonzero(lengths == 0)) if spec.traits.has_table else 0
-        rows = PartRows(cut.hashes, lengths, stored, cut.windows, truncated, empty, task.set_aside)
-        make_folder(task.folder)  # of a mirror folder there is none yet where the documents were not written
+        rows = PartRows(cut.hashes, lengths, stored, cut.windows, truncated, empty, task.quarantined)
+        make_folder(task.folder)  # a mirror folder may lack it
         record = write_part(task.folder, part.written, rows, spec.fingerprint)
         if self.index is not None:
             record = send_written(self.index, part.name, record)
@@ -176,7 +174,7 @@ class _Stages:
 
 
 def _handed_over(part: PendingPart) -> CutTexts | None:
-    """What the texts of a part were cut into when they were read, unless its scratch file is gone."""
+    """Return how the texts of a part were cut when they were read; None if the scratch file is missing."""
     if not isinstance(part.cut, Path):
         return part.cut
     try:
@@ -186,13 +184,12 @@ def _handed_over(part: PendingPart) -> CutTexts | None:
 
 
 def _rows_of(documents: tuple[int, ...], cut: CutTexts) -> npt.NDArray[np.int64]:
-    """The rows of some documents of a part."""
     wanted = np.array(documents, np.int64)
     return wanted if cut.windows is None else np.flatnonzero(np.isin(cut.windows.document, wanted))
 
 
 def _all_rows(embedded: _EmbeddedPart, encoder: LazyEncoder) -> tuple[npt.NDArray[np.floating], npt.NDArray[np.int32]]:
-    """Embeddings (n, d) and token counts (n,) of all rows: the fresh ones, and the known ones copied."""
+    """Return embeddings (n, d) and token counts (n,) of all rows: fresh, or copied from known rows."""
     part, fresh, known = embedded.part, embedded.fresh, embedded.part.task.part.known
     if fresh is not None and part.tokens is not None and len(fresh) == len(part.cut.hashes):
         return fresh, part.tokens.lengths
@@ -200,19 +197,15 @@ def _all_rows(embedded: _EmbeddedPart, encoder: LazyEncoder) -> tuple[npt.NDArra
     if fresh is not None:
         dim, kind = fresh.shape[1], fresh.dtype
     elif known:
-        like = open_embeddings(index / next(_taken_from(known))[0])
+        like = open_embeddings(index / next(known.by_part())[0])
         dim, kind = like.shape[1], like.dtype
     else:
         dim, kind = encoder.get().dim, np.dtype(np.float32)
     embeddings, lengths = np.zeros((len(part.cut.hashes), dim), kind), np.zeros(len(part.cut.hashes), np.int32)
-    embeddings[_rows_of(part.task.set_aside, part.cut), 0] = 1
+    embeddings[_rows_of(part.task.quarantined, part.cut), 0] = 1
     if fresh is not None and part.tokens is not None:
         embeddings[part.missing], lengths[part.missing] = fresh, part.tokens.lengths
-    for folder, here, there in _taken_from(known):
+    for folder, here, there in known.by_part() if known else ():
         embeddings[here] = open_embeddings(index / folder)[there]
         lengths[here] = parts.read_token_counts(index / folder)[there]
     return embeddings, lengths
-
-
-def _taken_from(known: ReusedRows | None) -> Iterator[tuple[str, PartRowIds, PartRowIds]]:
-    return known.by_part() if known else iter(())

@@ -1,10 +1,10 @@
-"""Queries that an index is measured with while it is built: the user's own, or documents of the corpus, moved.
+"""Queries that measure an index during a build: the user's own, or moved documents of the corpus.
 
-A document as it stands is a row of the index and too easy a query. So a document that the index was not trained on is
-moved by noise of the corpus's own covariance, through half the angle that lies between such documents and the closest
-other one (the median over all of them). On SciFact and CACM, moved documents then are about as hard to answer as the
-real queries: recall@10 of 4-bit codes with 1, 2, 4, 8 times the candidates is .84 .93 .98 .995 with them and .87 .95
-.98 .996 with real ones. Their own rows and the copies of those do not count.
+An unchanged document is a row of the index and too easy a query. So documents that the index was not trained on are
+moved by noise with the corpus's covariance, by half the median angle between such a document and its closest other
+document. On SciFact and CACM, moved documents are about as hard as the real queries: recall@10 of 4-bit codes with 1,
+2, 4, 8 times the candidates is .84 .93 .98 .995 with moved documents and .87 .95 .98 .996 with real queries. The rows
+of a query's own document and their copies do not count.
 """
 
 import math
@@ -26,18 +26,18 @@ from indexer.system.threads import single_blas_thread
 from indexer.transforms import Transform
 
 QUERIES = 400
-TRAINING_ROWS = 262_144  # more than any common factory string looks at
-_NOISE_ROWS = 1024  # whose random sums are noise with the covariance of the corpus
-_NEIGHBOUR_ROWS = 20_000  # among which the closest other document is looked for
+TRAINING_ROWS = 262_144  # more than any common factory string uses
+_NOISE_ROWS = 1024  # random sums of them are noise with the covariance of the corpus
+_NEIGHBOUR_ROWS = 20_000  # searched for the closest other document
 _SETTING = "index.queries: "
 Encode = Callable[[list[str]], npt.NDArray[np.floating]]
 
 
 @dataclass(frozen=True)
 class RecallQueries:
-    """Unit vectors of queries (n, k). `origins` (n, k) are the rows they were drawn from, None for real queries.
+    """Unit vectors of queries (n, k). `origins` (n, k) are the vectors that were moved, None for real queries.
 
-    `own` are all rows of each one's document, and `similarity` is the score of each with its origin.
+    `own` lists all rows of each query's document; `similarity` is the score of each query with its origin.
     """
 
     vectors: Vectors
@@ -48,14 +48,14 @@ class RecallQueries:
 
     @property
     def described(self) -> str:
-        """Where the queries come from, in words."""
+        """The origin of the queries, in words."""
         if self.origins is None:
             return "index.queries"
         return f"documents of the corpus, moved to a score of {self.similarity:.2f} with themselves"
 
 
 def split_train_queries(view: RowView) -> tuple[RowIds, RowIds]:
-    """Rows to train on and rows to draw queries from, each by id hash and none in both, unless there is but one."""
+    """Return rows to train on and rows to draw queries from, by id hash; disjoint, unless there is only one row."""
     order = view.sampling_order
     held_out = min(QUERIES, max(len(order) // 4, 1))
     training = min(TRAINING_ROWS, max(len(order) - held_out, 1))
@@ -70,32 +70,28 @@ def recall_queries(
     training: Vectors,
     encode: Encode | None,
 ) -> RecallQueries:
-    """The queries of a build. `training` are vectors (n, k) of sampled rows other than those held out.
+    """Return the queries of a build. `training` are vectors (n, k) of sampled rows that are not held out.
 
-    Raises ConfigError for a query file that cannot be read, and where there is nothing to encode it.
+    Raises ConfigError for a query file that cannot be read, or cannot be encoded without an encoder.
     """
     if not config.queries:
         documents = view.vectors(transform, held_out)
-        there = documents.any(axis=1)
-        return replace(perturbed(documents[there], training), own=view.rows_of_same_document(held_out[there]))
-    embeddings = _query_embeddings(view, config, encode)
+        nonzero = documents.any(axis=1)
+        return replace(perturbed(documents[nonzero], training), own=view.rows_of_same_document(held_out[nonzero]))
+    if is_npy(config.queries):
+        dim = open_embeddings(view.folders[0]).shape[1]
+        embeddings: npt.NDArray[np.floating] = read_query_vectors(config.queries, dim, ConfigError, _SETTING)
+    elif encode is None:
+        raise ConfigError(f"{_SETTING}no encoder is available to encode {config.queries}. Fix: leave it empty.")
+    else:
+        embeddings = encode(read_query_file(Path(config.queries), ConfigError, _SETTING).texts)
     with single_blas_thread():
         vectors = transform.transform(embeddings, "query")
     return RecallQueries(vectors[vectors.any(axis=1)], sha256=query_file_sha256(config.queries, "index.queries"))
 
 
-def _query_embeddings(view: RowView, config: IndexConfig, encode: Encode | None) -> npt.NDArray[np.floating]:
-    """Embeddings (n, d) of the user's queries: those of a .npy file, or encoded now."""
-    if is_npy(config.queries):
-        dim = open_embeddings(view.folders[0]).shape[1]
-        return read_query_vectors(config.queries, dim, ConfigError, _SETTING)
-    if encode is None:
-        raise ConfigError(f"{_SETTING}there is no encoder here to turn {config.queries} into vectors. Leave it empty.")
-    return encode(read_query_file(Path(config.queries), ConfigError, _SETTING).texts)
-
-
 def perturbed(documents: Vectors, others: Vectors) -> RecallQueries:
-    """Unit vectors (n, k) moved as this module says; `others` (m, k) are those of the rest of their corpus."""
+    """Return unit vectors (n, k) moved as the module docstring describes; `others` (m, k) sample their corpus."""
     similarity = math.sqrt((1 + _closest_other(documents, others[:_NEIGHBOUR_ROWS])) / 2)  # cosine of half the angle
     random = np.random.default_rng(0)
     with single_blas_thread():
@@ -103,15 +99,15 @@ def perturbed(documents: Vectors, others: Vectors) -> RecallQueries:
         noise = random.standard_normal((len(documents), len(spread)), np.float32) @ spread
     noise -= np.einsum("nk,nk->n", noise, documents)[:, None] * documents
     length = np.linalg.norm(noise, axis=1, keepdims=True)
-    there = length > 1e-6  # nothing is to be had from a single other document
-    noise = np.divide(noise, length, out=np.zeros_like(noise), where=there)
-    queries = np.where(there, similarity * documents + np.sqrt(1 - similarity**2) * noise, documents)
+    usable = length > 1e-6  # a single other document has no spread
+    noise = np.divide(noise, length, out=np.zeros_like(noise), where=usable)
+    queries = np.where(usable, similarity * documents + np.sqrt(1 - similarity**2) * noise, documents)
     queries /= np.linalg.norm(queries, axis=1, keepdims=True)
     return RecallQueries(queries.astype(np.float32), documents, similarity=similarity)
 
 
 def _closest_other(documents: Vectors, others: Vectors) -> float:
-    """The median score of a document with the closest other one that is not a copy of it; 1 where there is none."""
+    """Return the median score of a document with the closest other one that is not a copy of it; 1 without others."""
     exact = ann.GroundTruthBuilder(documents, 1, origins=documents)
     with single_blas_thread():
         exact.update(0, others)

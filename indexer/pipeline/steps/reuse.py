@@ -1,6 +1,6 @@
-"""Embeddings that an earlier generation already has, found by the hash of their text.
+"""Embeddings of an earlier generation, found by the hash of their text.
 
-An upsert, a metadata edit or a line inserted at the top moves every part; the texts are still the same.
+An upsert, a metadata edit or a line inserted at the top changes the cut of every part, but not the texts.
 """
 
 from collections.abc import Iterator
@@ -20,12 +20,12 @@ from indexer.store.embeddings import open_embeddings
 from indexer.store.integrity import verify_parts
 from indexer.system.versions import version_of
 
-PartRowIds = npt.NDArray[np.int32]  # counted from the start of a part, which has fewer than 2**31
+PartRowIds = npt.NDArray[np.int32]  # counted from the start of a part, which has fewer than 2**31 rows
 
 
 @dataclass(frozen=True)
 class ReusedRows:
-    """Rows of a part whose texts are those of rows `sources` of the complete parts `names[parts]`; (n,) each."""
+    """Rows of a part with the same texts as rows `sources` of the complete parts `names[parts]`; (n,) each."""
 
     rows: PartRowIds
     parts: PartRowIds
@@ -36,18 +36,18 @@ class ReusedRows:
         return len(self.rows)
 
     def by_part(self) -> Iterator[tuple[str, PartRowIds, PartRowIds]]:
-        """(folder, rows here, rows there) for each part that rows are taken from."""
+        """Yield (folder, rows of this part, source rows) for each source part."""
         for part in np.unique(self.parts):
             inside = self.parts == part
             yield self.names[part], self.rows[inside], self.sources[inside]
 
 
 class ReuseByText:
-    """All texts of the published generation: 24 bytes a row in memory.
+    """Lookup over all texts of the published generation: 24 bytes a row in memory.
 
-    Only published parts are looked at, never those of the build at work, so that an interrupted and continued
-    build gives the same bytes as an uninterrupted one. Nothing is read before the first question; a part is hashed
-    before the first row is taken from it, and one that is damaged gives none.
+    Uses only published parts, never parts of the current build, so that an interrupted and continued build gives the
+    same bytes as an uninterrupted one. Reads nothing before the first lookup. A part is hashed before its first row is
+    reused; damaged parts are skipped.
     """
 
     def __init__(self, generation: Generation) -> None:
@@ -56,16 +56,16 @@ class ReuseByText:
         self._intact: dict[int, bool] = {}
 
     def find(self, wanted: TextHashes) -> ReusedRows | None:
-        """Which of some texts (n, 2) have been encoded before; None if none can have been.
+        """Return the texts (n, 2) with stored embeddings.
 
-        Nothing is known when nothing is published, or with another encoder or another storage type.
+        None if nothing is published, or the published encoder or storage type is another.
         """
         if self._table is None:
             return None
         upper, lower, part, row, names = self._table
         places = np.searchsorted(upper, wanted[:, 0])
         unsettled = np.arange(len(wanted))
-        while len(unsettled):  # a second turn only where two texts share half of their hash
+        while len(unsettled):  # repeats only if two texts share half of their hash
             unsettled = unsettled[places[unsettled] < len(upper)]
             unsettled = unsettled[upper[places[unsettled]] == wanted[unsettled, 0]]
             unsettled = unsettled[lower[places[unsettled]] != wanted[unsettled, 1]]
@@ -82,10 +82,10 @@ class ReuseByText:
             self._intact[part] = record is not None and parts.is_intact(folder, record) and _has_embeddings(folder)
         return self._intact[part]
 
-    def _set_aside(self, part: int, rows: int) -> Mask:
-        """Which rows of a part are of documents that the encoder died of, (rows,): they have no embedding."""
+    def _quarantined(self, part: int, rows: int) -> Mask:
+        """Return which rows of a part belong to quarantined documents, (rows,): they have no embedding."""
         nothing = np.zeros(rows, bool)
-        if self._published is None or not rows or self._all_live[part]:  # documents that were set aside are never live
+        if self._published is None or not rows or self._all_live[part]:  # quarantined documents are never live
             return nothing
         folder = self._index / self._names[part]
         record = parts.read_record(folder)
@@ -96,11 +96,11 @@ class ReuseByText:
 
     @cached_property
     def _all_live(self) -> list[bool]:
-        """Whether no document of a part is deleted."""
+        """Whether all documents of each part are live."""
         if self._published is None:
             return []
         live, ends = self._published.live, np.cumsum([part.documents for part in self._published.manifest.parts])
-        return [bool(one.all()) for one in np.split(live, ends[:-1])]
+        return [bool(documents.all()) for documents in np.split(live, ends[:-1])]
 
     @property
     def _names(self) -> list[str]:
@@ -110,7 +110,7 @@ class ReuseByText:
     def _table(
         self,
     ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64], PartRowIds, PartRowIds, list[str]] | None:
-        """Both halves of the hashes, sorted, and the part and row each text is in; equal texts in order of rows."""
+        """Both halves of the hashes, sorted, with the part and row of each text; equal texts in order of rows."""
         published = self._published
         if published is None or published.manifest.fingerprint != self._fingerprint:
             return None
@@ -120,7 +120,7 @@ class ReuseByText:
         numbers = np.concatenate([np.full(len(rows), part, np.int32) for part, rows in enumerate(hashes)])
         rows = np.concatenate([np.arange(len(rows), dtype=np.int32) for rows in hashes])
         whole = np.concatenate(hashes)
-        encoded = np.concatenate([~self._set_aside(part, len(rows)) for part, rows in enumerate(hashes)])
+        encoded = np.concatenate([~self._quarantined(part, len(rows)) for part, rows in enumerate(hashes)])
         whole, numbers, rows = whole[encoded], numbers[encoded], rows[encoded]
         if not len(whole):
             return None
@@ -129,7 +129,7 @@ class ReuseByText:
 
 
 def _has_embeddings(folder: Path) -> bool:
-    """Whether they can be read: of object storage it is now that they are fetched and checked."""
+    """Return whether the embeddings can be read; from object storage this fetches and checks them."""
     try:
         return bool(len(open_embeddings(folder)))
     except StoreError:
@@ -137,7 +137,7 @@ def _has_embeddings(folder: Path) -> bool:
 
 
 def _text_hashes(folder: Path) -> TextHashes:
-    """The text hashes of a part; none where the file is damaged."""
+    """Return the text hashes of a part; none if the file is damaged."""
     try:
         return parts.read_text_hashes(folder)
     except StoreError:
@@ -145,9 +145,9 @@ def _text_hashes(folder: Path) -> TextHashes:
 
 
 class ReuseInOrder:
-    """The rows of a rebuild from an index's own live documents, in the order of their numbers: each is known.
+    """Embeddings for a rebuild from an index's own live documents, in the order of their numbers: all are known.
 
-    A part is hashed before its first row is taken, lest damage be published anew as what it should be.
+    A part is verified before its first row is reused, so that damage is never published as valid data.
     """
 
     def __init__(self, published: PublishedIndex) -> None:
@@ -162,27 +162,27 @@ class ReuseInOrder:
         self._taken = 0
 
     def find(self, wanted: TextHashes) -> ReusedRows:
-        """The next rows, as many as there are texts.
+        """Return the next rows, one for each text.
 
-        Raises MismatchError if they are not of these texts, CorruptIndexError naming a damaged file.
+        Raises MismatchError if their stored texts differ, CorruptIndexError naming a damaged file.
         """
-        some = slice(self._taken, self._taken + len(wanted))
+        span = slice(self._taken, self._taken + len(wanted))
         self._taken += len(wanted)
-        found = ReusedRows(np.arange(len(wanted), dtype=np.int32), self._parts[some], self._rows[some], self._names)
-        if len(found.parts) != len(wanted) or not (self._stored_hashes(found) == wanted).all():
+        reused = ReusedRows(np.arange(len(wanted), dtype=np.int32), self._parts[span], self._rows[span], self._names)
+        if len(reused.parts) != len(wanted) or not (self._stored_hashes(reused) == wanted).all():
             raise MismatchError(
-                f"{self._index}: its texts are not cut into the windows that are stored: by another version of "
-                f"tokenizers ({version_of('tokenizers')} here), or by other rules of this program. Build the index "
-                "again with --overwrite; embeddings of windows that stayed the same are reused."
+                f"{self._index}: its texts are no longer cut into the stored windows: the version of tokenizers "
+                f"({version_of('tokenizers')} here) or of this program differs. Fix: build the index again with "
+                "--overwrite; embeddings of unchanged windows are reused."
             )
-        return found
+        return reused
 
-    def _stored_hashes(self, found: ReusedRows) -> TextHashes:
-        hashes = np.empty((len(found), 2), np.uint64)
-        for part in np.unique(found.parts).tolist():
+    def _stored_hashes(self, reused: ReusedRows) -> TextHashes:
+        hashes = np.empty((len(reused), 2), np.uint64)
+        for part in np.unique(reused.parts).tolist():
             if part not in self._hashes:
                 verify_parts(self._index, self._manifest, {self._names[part]})
                 self._hashes = {part: parts.read_text_hashes(self._index / self._names[part])}
-            inside = found.parts == part
-            hashes[inside] = self._hashes[part][found.sources[inside]]
+            inside = reused.parts == part
+            hashes[inside] = self._hashes[part][reused.sources[inside]]
         return hashes

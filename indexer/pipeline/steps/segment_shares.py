@@ -1,8 +1,8 @@
-"""An index filled by several workers: each codes runs of rows by what was trained once, and one puts them together.
+"""An index filled by several workers: each adds runs of rows to a copy of the trained index, and one process merges.
 
-Shards are runs of whole parts, cut without regard to who fills them, and go through scratch files beside the segment
-that is being made, so that workers may be on other machines that share the file system. They are merged in the order of
-their rows: the bytes are those that one process would have made.
+Shards are runs of whole parts, independent of the workers, and pass through scratch files next to the new segment, so
+workers may run on other machines that share the file system. They are merged in row order: the bytes equal those of a
+single process.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -25,12 +25,12 @@ from indexer.store.stores import store_at
 from indexer.system.threads import part_threads
 from indexer.transforms import Transform
 
-SHARD_ROWS = 1 << 17  # 57 MB of codes and finer codes of 384 dimensions
+SHARD_ROWS = 1 << 17  # 57 MB of codes and finer codes at 384 dimensions
 
 
 @dataclass(frozen=True)
 class ShardTask:
-    """Rows to be coded, those from `first` of the index on, and the file for their codes."""
+    """Rows to add, which begin at row `first` of the index, and the file for their codes."""
 
     path: Path
     first: int
@@ -39,8 +39,7 @@ class ShardTask:
 
 @dataclass(frozen=True)
 class FilledShard:
-    """A shard in its file. `sizes` are as `IndexShard.save` gives them, `zero` counts vectors that are zero, `best` are
-    the best of its rows for some queries, where that is wanted."""
+    """A written shard, with `sizes` from `IndexShard.save`, `zero` vectors counted, and exact results if requested."""
 
     task: ShardTask
     digest: FileDigest
@@ -51,7 +50,7 @@ class FilledShard:
 
 @dataclass(frozen=True)
 class ShardFiller:
-    """Makes a worker's function; picklable. `best` has seen no row yet."""
+    """Creates a worker's function; picklable. `best` is empty."""
 
     trained: Path  # the file of an empty index
     digest: FileDigest
@@ -80,7 +79,7 @@ class ShardFiller:
 
 @dataclass(frozen=True)
 class ShardedFill:
-    """Fills indexes of all `rows`; scratch files are named after `path` and lie beside it."""
+    """Fills indexes of all `rows`; scratch files lie next to `path` and begin with its name."""
 
     rows: RowView
     transform: Transform
@@ -90,20 +89,20 @@ class ShardedFill:
 
     @property
     def has_workers(self) -> bool:
-        """Whether workers were asked for by name, and there is more than one shard.
+        """Whether workers were requested explicitly, and there are several shards.
 
-        Otherwise the threads of this process do better on its machine: two of them filled 300,000 rows of 384
-        dimensions in 2.3 s, and two processes in 3.3 s (`IVF2048,Flat`: 13.4 and 18.7 s). Machines that share
-        nothing but object storage have no place for scratch files.
+        By default the threads of one process are faster: two threads filled 300,000 rows of 384 dimensions in 2.3 s,
+        two processes in 3.3 s (`IVF2048,Flat`: 13.4 and 18.7 s). Machines that share only object storage have no place
+        for scratch files.
         """
         executor, several = self.options.executor, self.options.workers > 1
         elsewhere = (executor == "ray" and store_at(self.path).shares_folder) or (executor == "processes" and several)
         return elsewhere and self.rows.stored > SHARD_ROWS and len(self.rows.folders) > 1
 
     def fill(self, trained: Any, best: ann.GroundTruthBuilder | None) -> int:
-        """Fill a trained, empty index, and take the best of its rows into `best`. Returns how many vectors are zero.
+        """Fill a trained, empty index, update `best` with its rows, and return the number of zero vectors.
 
-        Takes the memory that `IndexMerger` says. Raises StoreError, and MachineError when a worker is lost.
+        Memory as for `IndexMerger`. Raises StoreError, and MachineError if a worker is lost.
         """
         self.progress.phase("indexing", self.rows.stored)
         try:
@@ -135,7 +134,7 @@ class ShardedFill:
         return zero
 
     def _in_order(self, tasks: Sequence[ShardTask], filled: Iterator[FilledShard]) -> Iterator[FilledShard]:
-        """The shards in the order of their rows, whoever is done first."""
+        """Yield the shards in row order, whatever the order in which workers finish."""
         waiting: dict[Path, FilledShard] = {}
         for task in tasks:
             while task.path not in waiting:
@@ -145,8 +144,5 @@ class ShardedFill:
             yield waiting.pop(task.path)
 
     def scratch(self, name: str) -> Path:
-        """A file that is removed with the temporary files of the index, if nobody did before.
-
-        Its path is absolute, as workers may run in another folder.
-        """
+        """Return a scratch path that the sweep of temporary files also covers; absolute, for workers elsewhere."""
         return self.path.absolute().with_name(f"{self.path.name}.{name}{TEMPORARY}")

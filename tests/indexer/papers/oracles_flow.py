@@ -1,4 +1,4 @@
-"""The published equations of BERT-flow's Glow, one number at a time, which the fast code is compared with."""
+"""The published equations of BERT-flow's Glow, one number at a time, as an oracle for the fast code."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ Parameters = Mapping[str, npt.NDArray[np.float64]]
 
 
 def flow_of_row(parameters: Parameters, row: Sequence[float], levels: int, depth: int) -> tuple[list[float], float]:
-    """z of one embedding, and its log-likelihood in nats under z ~ N(0, I)."""
+    """Return z of one embedding, and its log-likelihood in nats under z ~ N(0, I)."""
     x, z, log_likelihood = [float(value) for value in row], [], 0.0
     for level in range(levels):
         for step in range(depth):

@@ -1,4 +1,4 @@
-"""Latte-Mix by its definitions, in plain loops: what `indexer.papers.latte_mix.__init__` is compared with."""
+"""Latte-Mix by its definitions, in plain loops: an oracle for `indexer.papers.latte_mix`."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ def softmax(logits: Sequence[float]) -> list[float]:
 
 
 def layers(parameters: Mapping[str, Array], part: str, token: Array) -> Array:
-    """One vector through the encoder or decoder, in float64, a ReLU between two layers."""
+    """Map one vector through the encoder or decoder, in float64, with a ReLU between layers."""
     state, layer = np.asarray(token, np.float64), 0
     while f"{part}.{layer}.weight" in parameters:
         if layer:
@@ -30,7 +30,7 @@ def layers(parameters: Mapping[str, Array], part: str, token: Array) -> Array:
 
 
 def categorical_posterior(parameters: Mapping[str, Array], token: Array, scale: float, dims: int) -> list[float]:
-    """The probabilities of every class of every dimension, side by side."""
+    """Return the concatenated class probabilities of every dimension."""
     logits = layers(parameters, "encoder", np.asarray(token, np.float64) / scale)
     return [p for dimension in np.split(logits, dims) for p in softmax(dimension.tolist())]
 
@@ -40,7 +40,7 @@ def kl_from_uniform(logits: Sequence[float]) -> float:
 
 
 def kl_from_standard_normal(mean: float, log_variance: float) -> float:
-    """By the trapezoidal rule over 12 standard deviations."""
+    """Integrate by the trapezoidal rule over 12 standard deviations."""
     deviation = math.exp(log_variance / 2)
     x = np.linspace(mean - 12 * deviation, mean + 12 * deviation, 20_001)
     q = np.exp(-((x - mean) ** 2) / (2 * deviation**2)) / (deviation * math.sqrt(2 * math.pi))
@@ -56,7 +56,7 @@ def relaxed_sample(logits: Sequence[float], uniform: Sequence[float], temperatur
 
 
 def jensen_shannon(p: Sequence[float], q: Sequence[float]) -> float:
-    """Of two distributions, in nats."""
+    """Return the divergence of two distributions, in nats."""
     total = 0.0
     for a, b in zip(p, q, strict=True):
         total += a / 2 * math.log(2 * a / (a + b)) if a > 0 else 0.0
@@ -74,7 +74,7 @@ def bhattacharyya(p: Array, q: Array, dims: int) -> float:
 
 
 def mixture_l2(left: tuple[Array, Array], right: tuple[Array, Array]) -> float:
-    """Pair by pair of tokens: the integral of a product of two normal densities is one of their difference."""
+    """Sum over pairs of tokens: the integral of a product of two normal densities is a density of their difference."""
 
     def product(one: tuple[Array, Array], other: tuple[Array, Array], dimension: int) -> float:
         total = 0.0
@@ -90,7 +90,7 @@ def mixture_l2(left: tuple[Array, Array], right: tuple[Array, Array]) -> float:
 
 
 def mixture_l2_by_quadrature(left: tuple[Array, Array], right: tuple[Array, Array]) -> float:
-    """The integral itself, by the trapezoidal rule over what both mixtures cover."""
+    """Integrate by the trapezoidal rule over the range of both mixtures."""
 
     def density(text: tuple[Array, Array], dimension: int, x: Array) -> Array:
         total = np.zeros_like(x)

@@ -15,7 +15,7 @@ ROUNDING = 1e-12
 
 
 def sbert_wk(texts: Sequence[Array]) -> Array:
-    """One row (d,) a text; a text is (layers, tokens, d), every token a real one."""
+    """Return one row (d,) per text; a text is (layers, tokens, d), without padding."""
     return np.stack([text_vector(np.asarray(text, np.float64)) for text in texts])
 
 
@@ -28,7 +28,7 @@ def text_vector(text: Array) -> Array:
 
 
 def token_vector(token: Array) -> Array:
-    """The unified vector (d,) of a token (layers, d)."""
+    """Return the unified vector (d,) of a token (layers, d)."""
     alignments, novelties = [], []
     for layer in range(len(token)):
         alignment, novelty = measures(token, layer, triangle)
@@ -46,7 +46,7 @@ def weighted(weights: Sequence[float], vectors: Sequence[Array]) -> Array:
 
 
 def measures(token: Array, layer: int, qr: Qr) -> tuple[float, float]:
-    """Alignment and novelty of one layer, neither divided by its sum."""
+    """Return alignment and novelty of one layer, not divided by their sums."""
     around = [n for n in range(layer - WINDOW, layer + WINDOW + 1) if n != layer and 0 <= n < len(token)]
     upper = qr(np.stack([*(token[n] for n in around), token[layer]], axis=1))
     last = upper[:, -1]
@@ -64,13 +64,13 @@ def measures(token: Array, layer: int, qr: Qr) -> tuple[float, float]:
 
 
 def triangle(columns: Array) -> Array:
-    """R by Gram and Schmidt's process; a column in the span of those before it has no direction of its own."""
+    """Return R by the Gram-Schmidt process; a column in the span of the earlier ones adds no direction."""
     count = columns.shape[1]
     directions: list[Array] = []
     upper = np.zeros((count, count))
     for number in range(count):
         rest = columns[:, number].copy()
-        for _ in range(2):  # again, for what rounding left
+        for _ in range(2):  # twice, against rounding
             for before, direction in enumerate(directions):
                 along = float(rest @ direction)
                 upper[before, number] += along
@@ -85,7 +85,7 @@ def triangle(columns: Array) -> Array:
 
 
 def variance_of_neighbours(token: Array) -> float:
-    """Population variance of the cosines between each layer and the next."""
+    """Return the population variance of the cosines of consecutive layers."""
     cosines = []
     for one, other in pairwise(token):
         norms = math.sqrt(float(one @ one)) * math.sqrt(float(other @ other))

@@ -1,4 +1,4 @@
-"""What an encoder is fitted with belongs to the corpus it was fitted on: an index never mixes two of them."""
+"""A fitted encoder state belongs to its corpus: an index never mixes two states."""
 
 import dataclasses
 from pathlib import Path
@@ -98,13 +98,13 @@ def test_a_published_state_is_kept_over_another_corpus_and_the_command_line_says
     index, more = tmp_path / "index", [*DOCUMENTS, *OTHERS]
     fit_and_build(DOCUMENTS, index, sif)
     before = load_manifest(index).fingerprint
-    assert "keeps the state of the generation before" in train_for_index(more, index, sif, OVER)
+    assert "keeps the state of the previous generation" in train_for_index(more, index, sif, OVER)
     build_index(more, index, sif, OVER)
     assert load_manifest(index).fingerprint == before
 
 
 def test_the_state_that_the_command_line_fits_is_that_of_training(sif: BuildConfig, tmp_path: Path) -> None:
-    """With the same sample; an interrupted build finds it again, and another corpus fits another one."""
+    """With the same sample; an interrupted build reuses the state, and another corpus fits another state."""
     index = tmp_path / "index"
     assert "trained on 5 texts" in train_for_index(DOCUMENTS[:5], index, sif)
     assert train_for_index(DOCUMENTS[:5], index, sif) == ""
@@ -175,7 +175,7 @@ def test_another_trained_state_is_another_recipe(latte: BuildConfig, tmp_path: P
     fit_and_build(DOCUMENTS, tmp_path / "index", recipes[0])
     assert fit_and_build(DOCUMENTS, tmp_path / "index", recipes[0]).up_to_date
     for other in (recipes[1], latte):
-        with pytest.raises(ConfigError, match="another fitted encoder than the recipe asks for"):
+        with pytest.raises(ConfigError, match="holds embeddings of another fitted encoder"):
             fit_and_build(DOCUMENTS, tmp_path / "index", other)
 
 
@@ -199,7 +199,7 @@ def test_a_wrong_table_is_named_and_not_the_state(sif: BuildConfig, table: Path,
 
 def test_drift_is_a_number_after_removal(sif: BuildConfig, tmp_path: Path) -> None:
     config = dataclasses.replace(sif, whitening=WhiteningConfig(strength="none"))
-    fit_and_build(DOCUMENTS[:5], tmp_path / "index", config)  # five rows of seven numbers: two directions do not vary
+    fit_and_build(DOCUMENTS[:5], tmp_path / "index", config)  # five rows of seven numbers: two directions are constant
     add_documents(OTHERS, tmp_path / "index")
     drift = load_manifest(tmp_path / "index").quality["drift"]
     assert all(np.isfinite(drift[name]) for name in ("mean_shift", "covariance"))
@@ -212,4 +212,4 @@ def test_tokens_of_zeros_are_as_good_as_unknown(table: Path, tmp_path: Path) -> 
     report = fit_and_build(
         [*DOCUMENTS, Document("z", "nought nought")], tmp_path / "index", BuildConfig(encoder=encoder)
     )
-    assert any(note.startswith("1 texts hold nothing") for note in report.notes)
+    assert any(note.startswith("1 texts have no known tokens") for note in report.notes)

@@ -27,7 +27,7 @@ SMALL = FlowConfig(levels=2, depth=2, width=8, learning_rate=5e-3)
 
 
 def anisotropic_rows(count: int, dim: int, seed: int = 0) -> Rows:
-    """Rows in a narrow bent cone: a mean far from zero, a steep spectrum, dimensions that depend on one another."""
+    """Rows in a narrow bent cone: a mean far from zero, a steep spectrum, dependent dimensions."""
     random = np.random.default_rng(seed)
     latent = random.normal(size=(count, dim))
     latent[:, 1] = latent[:, 0] ** 2 / 2 + 0.3 * latent[:, 1]
@@ -51,7 +51,7 @@ def fit(rows: Rows, config: FlowConfig = SMALL, block: int = 1000) -> Flow:
 
 @cache
 def trained() -> Flow:
-    """A flow of 10 dimensions, trained until it has learnt something."""
+    """A trained flow of 10 dimensions."""
     return fit(anisotropic_rows(2000, 10), dataclasses.replace(SMALL, epochs=4))
 
 
@@ -74,7 +74,7 @@ flows = st.builds(
 def test_vectors_and_log_likelihood_are_those_of_the_published_equations(flow: Flow, seed: int) -> None:
     rows = np.random.default_rng(seed).normal(size=(3, flow.dim))
     expected = [flow_of_row(flow.parameters, row, flow.levels, flow.depth) for row in rows]
-    assume(max(np.abs(z).max() for z, _ in expected) < 1e6)  # beyond, layer upon layer of exp makes much of rounding
+    assume(max(np.abs(z).max() for z, _ in expected) < 1e6)  # beyond, repeated exp amplifies rounding
     np.testing.assert_allclose(flow.project(rows, "document"), [z for z, _ in expected], rtol=1e-9, atol=1e-5)
     np.testing.assert_allclose(flow.log_likelihood(rows), [nats for _, nats in expected], rtol=1e-9, atol=1e-5)
 
@@ -185,7 +185,7 @@ def test_file_round_trip_is_exact_and_deterministic() -> None:
 
 def test_arrays_of_other_settings_are_refused() -> None:
     flow = trained()
-    with pytest.raises(ValueError, match="not those of a flow"):
+    with pytest.raises(ValueError, match="its arrays do not fit its settings"):
         Flow.from_arrays(flow.arrays(), flow.settings() | {"depth": 1})
     with pytest.raises(KeyError):
         Flow.from_arrays({"mean": flow.mean}, flow.settings())
@@ -201,7 +201,7 @@ def test_a_stored_flow_is_applied_without_torch(tmp_path: Path) -> None:
     assert subprocess.run(run, capture_output=True, text=True, check=True).stdout == "(1, 10) False\n"
 
 
-# Sums over more than 32,768 numbers are those that torch shares out between threads.
+# torch splits sums over more than 32,768 numbers between threads.
 @pytest.mark.parametrize("config", [SMALL, dataclasses.replace(SMALL, batch=40_000, epochs=3)])
 def test_the_fit_depends_on_neither_threads_nor_blocks_nor_the_state_of_torch(config: FlowConfig) -> None:
     rows, threads = anisotropic_rows(max(300, config.batch), 8), torch.get_num_threads()

@@ -1,4 +1,4 @@
-"""Pooling "latte-mix" in an index: trained with it or beforehand, searched by cosine and by divergence."""
+"""Pooling "latte-mix" in an index: trained for it or before, searched by cosine and by divergence."""
 
 import dataclasses
 import json
@@ -66,7 +66,7 @@ def stored(index: Path) -> Rows:
 
 
 def js(p: Rows, q: Rows, dims: int) -> float:
-    """1 - JS / ln 2 by its definition, averaged over the dimensions."""
+    """Return 1 - JS / ln 2 by its definition, averaged over the dimensions."""
     total = 0.0
     for one, other in zip(np.split(p.astype(float), dims), np.split(q.astype(float), dims), strict=True):
         middle = (one + other) / 2
@@ -242,7 +242,7 @@ def test_an_index_with_another_auto_encoder_is_not_mixed(static: BuildConfig, tr
     fit_and_build(DOCUMENTS, tmp_path / "index", config)
     train_encoder(DOCUMENTS, tmp_path / "second", static)
     again = BuildConfig.load(tmp_path / "second/recipe.toml")
-    with pytest.raises(ConfigError, match="another fitted encoder than"):
+    with pytest.raises(ConfigError, match="holds embeddings of another fitted encoder"):
         fit_and_build(DOCUMENTS, tmp_path / "index", again, RunOptions(overwrite=True))
 
 

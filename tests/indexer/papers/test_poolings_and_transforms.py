@@ -1,4 +1,4 @@
-"""What the settings of the papers' methods mean: directions taken out, kinds of transform, poolings of tokens."""
+"""Settings of the papers' methods: removed directions, kinds of transform, poolings of tokens."""
 
 import dataclasses
 from collections.abc import Callable, Iterator
@@ -54,7 +54,7 @@ def rows_of(seed: int, count: int = 60, dim: int = 8) -> Rows:
 
 @given(seed=st.integers(0, 40), removed=st.integers(1, 3))
 def test_removal_alone_is_that_of_sif(seed: int, removed: int) -> None:
-    """X - X U U^T, U the leading right singular vectors of the rows as they are."""
+    """Return X - X U U^T, U the leading right singular vectors of the uncentred rows."""
     rows = rows_of(seed)
     found = fit_whitening(Moments.of(rows), WhiteningConfig(strength="none"), removed)
     leading = np.linalg.svd(rows, full_matrices=False)[2][:removed]

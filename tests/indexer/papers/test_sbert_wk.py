@@ -1,4 +1,4 @@
-"""SBERT-WK: what is computed for a batch is what the equations say of each token, and every text stands alone."""
+"""SBERT-WK: a batch equals the equations for each token, and texts are independent."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,7 +19,7 @@ Array = npt.NDArray[np.float64]
 
 
 def layers_of(lengths: Sequence[int], layers: int, dim: int, seed: int = 0) -> tuple[list[torch.Tensor], torch.Tensor]:
-    """Each layer the one before and something new, of a different size for each token, as in a transformer."""
+    """Layers that add a new component of varying size to the previous layer, as in a transformer."""
     generator = torch.Generator().manual_seed(seed)
     shape = (len(lengths), max(lengths), dim)
     state, states = torch.randn(shape, generator=generator) + 0.5, []
@@ -31,7 +31,7 @@ def layers_of(lengths: Sequence[int], layers: int, dim: int, seed: int = 0) -> t
 
 
 def texts_of(states: Sequence[torch.Tensor], mask: torch.Tensor) -> list[Array]:
-    """What the oracle takes: (layers, tokens, d) of each text."""
+    """Return the oracle's input: (layers, tokens, d) of each text."""
     lengths = mask.sum(dim=1).tolist()
     return [
         torch.stack([state[row, :length] for state in states]).double().numpy() for row, length in enumerate(lengths)
@@ -50,7 +50,7 @@ def one_token(*vectors: Sequence[float]) -> list[torch.Tensor]:
     st.lists(st.integers(1, 7), min_size=1, max_size=4), st.integers(2, 8), st.integers(5, 24), st.integers(0, 10**6)
 )
 def test_rows_are_those_of_the_equations(lengths: list[int], layers: int, dim: int, seed: int) -> None:
-    """With as many dimensions as there are layers in a window: in fewer, what is new in the last is but rounding."""
+    """With as many dimensions as layers in a window: with fewer, the novelty of the last layer is only rounding."""
     states, mask = layers_of(lengths, layers, dim, seed)
     torch.testing.assert_close(sbert_wk(states, mask), expected(states, mask), atol=1e-5, rtol=1e-5)
 
@@ -85,7 +85,7 @@ def test_the_shape_of_minilm_is_as_exact_as_any_other() -> None:
 
 
 def test_a_token_by_hand() -> None:
-    """Layers (2, 0) and (1, 1): both have one neighbour at 45 degrees, so alike in alignment and in novelty."""
+    """Layers (2, 0) and (1, 1): both have one neighbour at 45 degrees, so equal alignment and novelty."""
     assert sbert_wk(one_token([2.0, 0.0], [1.0, 1.0]), None)[0].tolist() == pytest.approx([1.5, 0.5])
 
 
@@ -113,7 +113,7 @@ def test_tokens_weigh_by_the_variance_of_their_neighbouring_cosines() -> None:
 
 @given(st.integers(3, 7), st.integers(0, 10**6))
 def test_measures_do_not_depend_on_the_signs_of_a_qr(layers: int, seed: int) -> None:
-    """LAPACK's R has a negative diagonal, that of Gram and Schmidt a positive one; any signs will do."""
+    """LAPACK's R has a negative diagonal, the R of Gram-Schmidt a positive one; the result is independent of signs."""
     random = np.random.default_rng(seed)
     token = random.normal(size=(layers, 32)).cumsum(axis=0)
     signs = random.choice([-1.0, 1.0], size=5)
@@ -126,7 +126,7 @@ def test_measures_do_not_depend_on_the_signs_of_a_qr(layers: int, seed: int) -> 
 
 
 def test_at_the_borders_the_window_is_what_exists() -> None:
-    """The second layer has its first neighbour in its window: a change of the first one alone changes its weight."""
+    """The second layer's window contains the first layer: changing only the first layer changes its weight."""
     token = np.random.default_rng(1).normal(size=(6, 32)).cumsum(axis=0)
     changed = np.concatenate([token[:1] + 1.0, token[1:]])
     assert oracle.measures(token, 1, oracle.triangle) != oracle.measures(changed, 1, oracle.triangle)

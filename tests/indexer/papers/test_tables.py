@@ -1,4 +1,4 @@
-"""SIF, and flows, in indexes of static tables."""
+"""SIF and flows in indexes of static tables."""
 
 import dataclasses
 from collections import Counter
@@ -42,7 +42,7 @@ def flow_recipe(table: Path, flow: FlowConfig) -> BuildConfig:
 
 
 def test_sif_weighs_by_rarity_and_takes_out_the_first_direction(table: Path, tmp_path: Path) -> None:
-    """Algorithm 1 of Arora et al., written out."""
+    """Algorithm 1 of Arora et al."""
     config = dataclasses.replace(static(table, pooling="sif"), whitening=WhiteningConfig(strength="none"))
     fit_and_build(DOCUMENTS, tmp_path / "index", config)
     texts = [known(joined(document)) for document in DOCUMENTS]

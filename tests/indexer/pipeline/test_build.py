@@ -1,4 +1,4 @@
-"""Builds: the same bytes however they run, what is reused, what is refused, and edge cases of the corpus."""
+"""Builds: equal bytes for every way to run them, reuse, rejected recipes, and edge cases of the corpus."""
 
 import dataclasses
 import json
@@ -206,7 +206,7 @@ def test_float16_storage_halves_the_embeddings(tiny_config: BuildConfig, tmp_pat
 def test_embeddings_that_are_to_be_stored_in_full_are_not_taken_from_halves(
     tiny_config: BuildConfig, tmp_path: Path
 ) -> None:
-    """One new text in the first part, so that the others of that part are looked for by their texts."""
+    """One new text in the first part, so that the other texts of that part are looked up."""
     changed = [dataclasses.replace(DOCUMENTS[0], text="A text that is new."), *DOCUMENTS[1:]]
     build_index(DOCUMENTS, tmp_path / "index", tiny_config.with_overrides(["store.embeddings=float16"]))
     build_index(changed, tmp_path / "index", tiny_config, RunOptions(overwrite=True))
@@ -228,7 +228,7 @@ def test_every_gate_is_in_the_manifest_with_its_figure(tiny_config: BuildConfig,
 def test_a_document_without_direction_fails_the_build(
     tiny_config: BuildConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An embedding equal to the mean has the zero vector, which no question can find."""
+    """An embedding equal to the mean has the zero vector, which no query can find."""
     from indexer.transforms import Whitening
 
     real = Whitening.project
@@ -239,7 +239,7 @@ def test_a_document_without_direction_fails_the_build(
         return projected
 
     monkeypatch.setattr(Whitening, "project", first_at_the_mean)
-    with pytest.raises(QualityError, match="zero_vectors is 3, allowed is at most 0"):
+    with pytest.raises(QualityError, match="zero_vectors is 3, expected at most 0"):
         build_index(DOCUMENTS, tmp_path / "index", tiny_config)
 
 
@@ -355,7 +355,7 @@ def test_a_model_that_changes_after_the_build_is_refused_with_both_hashes(
 
 
 class Hook:
-    """A watcher that does something when a phase begins."""
+    """A progress object that runs an action when a phase begins."""
 
     def __init__(self, name: str, action: Callable[[], object]) -> None:
         self._name, self._action = name, action

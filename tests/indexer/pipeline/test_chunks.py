@@ -1,4 +1,4 @@
-"""Indexes of windows: what is stored of each, what is encoded again, and what a question finds."""
+"""Indexes of windows: the stored data, the windows that are encoded again, and the hits of queries."""
 
 import errno
 import hashlib
@@ -39,7 +39,7 @@ COLUMNS = ("title", "text")
 
 
 def corpus(count: int = 14, longest: int = 50) -> list[Document]:
-    """Documents of one word to many, a part of the long ones shared by several."""
+    """Documents from one word to many; some long ones share text."""
     draw = random.Random(5)
     shared = " ".join(draw.choices(WORDS, k=20))
     found = []
@@ -95,7 +95,7 @@ def test_a_text_is_cut_anew_where_the_scratch_file_is_lost(
 
 
 def windows_of(documents: list[Document], config: BuildConfig) -> list[tuple[int, int, int, str]]:
-    """(document, start, end, text) of every window, cut document by document."""
+    """Return (document, start, end, text) of every window, cut document by document."""
     chunker = open_chunker(resolve_spec(config.encoder), config.chunk)
     found = []
     for number, document in enumerate(documents):
@@ -142,7 +142,7 @@ def test_counts_are_of_documents_and_of_windows(index: Path, config: BuildConfig
 
 
 def test_windows_that_the_encoder_cuts_are_counted(config: BuildConfig, tmp_path: Path) -> None:
-    """Taken out of a word, letters may be other tokens, and more of them, than they were."""
+    """Letters cut from a word can become other tokens, and more of them."""
     unbroken = "the" * 200 + "whale"
     tight = replace(config, encoder=replace(config.encoder, max_length=CHUNK.tokens + 2))
     report = build_index([Document("a", unbroken), Document("b", "whale song")], tmp_path / "index", tight)
@@ -167,7 +167,7 @@ def test_the_same_corpus_is_up_to_date_and_another_cut_is_another_recipe(index: 
 
 
 def test_windows_whose_text_is_known_are_not_encoded_again(config: BuildConfig, tmp_path: Path) -> None:
-    """A text that grew at its end, and a document that came in at the top, which moves every part."""
+    """A text that grew at its end, and a new first document, which changes every part."""
     documents = corpus()
     build_index(documents, tmp_path / "index", config)
     before = {text for *_, text in windows_of(documents, config)}
@@ -296,9 +296,9 @@ def test_an_index_of_windows_that_lived_answers_as_one_built_anew(
 def test_windows_that_are_cut_otherwise_are_not_compacted(
     config: BuildConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As after an update of the tokenizer's library: rows would be taken for others."""
+    """As after an update of the tokenizer's library: rows would be mistaken for others."""
     build_index(corpus(), tmp_path / "index", config)
     delete_documents(tmp_path / "index", ["d0"])
     monkeypatch.setattr(chunking._Places, "best", lambda _, place: place - 1)
-    with pytest.raises(MismatchError, match="not cut into the windows that are stored"):
+    with pytest.raises(MismatchError, match="no longer cut into the stored windows"):
         compact_index(tmp_path / "index", keep=1, grace=0)

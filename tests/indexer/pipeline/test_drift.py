@@ -1,4 +1,4 @@
-"""Drift: figures worked out by hand, those of chance, and what a refit is advised on."""
+"""Drift: figures computed by hand, expected figures, and the limits for advising a refit."""
 
 import dataclasses
 from types import SimpleNamespace
@@ -15,8 +15,8 @@ from indexer.recipe.config import WhiteningConfig
 from indexer.store.quality import Drift
 from indexer.transforms import Whitening, fit_whitening
 
-# The sample has its mean at (3, 1, 0), variance 4 along the second axis and 1 along the first, next to none along the
-# third. The projection is that of some strength.
+# The sample has mean (3, 1, 0), variance 4 along the second axis, 1 along the first, and almost none along the
+# third. The projection has some strength.
 FITTED = Whitening(
     mean=np.array([3.0, 1.0, 0.0]),
     query_mean=np.array([7.0, 7.0, 7.0]),
@@ -60,7 +60,7 @@ def test_directions_that_the_whitening_left_out_do_not_count() -> None:
 
 @pytest.mark.parametrize("strength", [0.0, 0.25, 1.0])
 def test_documents_of_the_very_same_kind_drift_as_much_as_chance_says(strength: float) -> None:
-    """Whatever the strength and the shrinkage: both only change the length of a direction."""
+    """Independent of strength and shrinkage, which only change the length of a direction."""
     random = np.random.default_rng(1)
     mix = random.normal(size=(200, 200)) * np.geomspace(1, 0.1, 200)
     fitted = fit_whitening(
@@ -88,7 +88,7 @@ def test_one_document_has_no_variance_and_two_have() -> None:
         (0.25, 0.0, 0.5, 0.0, False),  # at the limits
         (0.2501, 0.0, 0.0, 0.0, True),
         (0.0, 0.0, 0.5001, 0.0, True),
-        (0.5, 0.4, 0.5, 0.3, True),  # 0.3 beyond chance: squares are what adds up
+        (0.5, 0.4, 0.5, 0.3, True),  # 0.3 beyond chance: squares add up
         (0.5, 0.45, 0.5, 0.3, False),  # 0.218
         (0.1, 0.2, 1.29, 1.2, False),  # 0.473, and less than chance
         (0.1, 0.2, 1.31, 1.2, True),  # 0.526
@@ -111,7 +111,7 @@ def test_a_refit_is_advised_on_what_is_beyond_chance(
 
 
 def published(parts: list[int], since: Any = None, drift: Any = None) -> Any:
-    """As much of a manifest as says where the added documents begin."""
+    """The fields of a manifest that say where the added documents begin."""
     measured = SimpleNamespace(added_since=since, drift=drift)
     return SimpleNamespace(parts=[SimpleNamespace(rows=rows) for rows in parts], measured=measured)
 
@@ -119,7 +119,7 @@ def published(parts: list[int], since: Any = None, drift: Any = None) -> Any:
 def test_added_documents_begin_where_the_manifest_says_and_else_after_all_parts() -> None:
     assert AddedSince.of(published([4, 4, 1])) == AddedSince(3, 0)
     assert AddedSince.of(published([4, 4, 1], SimpleNamespace(part=1, row=2))) == AddedSince(1, 2)
-    # as manifests said before a part could begin in the middle
+    # the form of manifests before an addition could begin within a part
     assert AddedSince.of(published([4, 4, 1], drift=SimpleNamespace(since_part=2))) == AddedSince(2, 0)
     assert AddedSince.of(published([4, 4, 1], drift=SimpleNamespace(since_part=None))) == AddedSince(3, 0)
     assert AddedSince(1, 2).figures() == {"added_since": {"part": 1, "row": 2}}
@@ -131,8 +131,8 @@ def test_a_compaction_moves_the_place_with_the_rows(parts: list[int], size: int,
     part = data.draw(st.integers(0, len(parts)))
     row = data.draw(st.integers(0, parts[part] - 1)) if part < len(parts) else 0
     numbering: Any = SimpleNamespace(stored_rows=None if all(live) else np.flatnonzero(live))
-    before = sum(live[: sum(parts[:part]) + row])  # live rows that were there at the fit
+    before = sum(live[: sum(parts[:part]) + row])  # live rows at the fit
     rows = [min(size, sum(live) - first) for first in range(0, sum(live), size)]
-    # behind the last row: where the next part will begin
+    # after the last row: the start of the next part
     expected = AddedSince(len(rows)) if before == sum(live) else AddedSince(*divmod(before, size))
     assert AddedSince(part, row).compacted(published(parts), numbering, rows) == expected

@@ -1,4 +1,4 @@
-"""Documents that kill the encoder's process: found, named, and set aside when asked."""
+"""Documents that crash the encoder: found, named, and quarantined on request."""
 
 import os
 import signal
@@ -32,7 +32,7 @@ SKIP = RunOptions(device="cpu", workers=2, set_aside=True)
 
 
 class DeadlySetup(WorkerSetup):
-    """Workers that a word kills."""
+    """Workers that a word crashes."""
 
     def __call__(self, worker: int) -> Callable[[Iterator[EncodeTask]], Iterator[EncodedPart | None]]:
         encode = super().__call__(worker)
@@ -40,19 +40,19 @@ class DeadlySetup(WorkerSetup):
         def work(tasks: Iterator[EncodeTask]) -> Iterator[EncodedPart | None]:
             for task in tasks:
                 texts = enumerate(read_texts(task.folder, ("title", "text")))
-                if any(POISON in text for document, text in texts if document not in task.set_aside):
+                if any(POISON in text for document, text in texts if document not in task.quarantined):
                     self.die()
                 yield from encode(iter([task]))
 
         return work
 
     def die(self) -> None:
-        """For the test: an exception that stands for a death."""
+        """Simulates a crash."""
         raise Death
 
 
 class KilledSetup(DeadlySetup):
-    """The same in a process of its own."""
+    """The same in a separate process."""
 
     def die(self) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -67,7 +67,7 @@ def run_deadly(
 
 @pytest.fixture
 def deadly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Encoding runs on workers that a word kills, in this process."""
+    """Encode in this process, on workers that a word crashes."""
     monkeypatch.setattr(encode, "run_tasks", run_deadly)
     monkeypatch.setattr(fatal_documents, "run_tasks", run_deadly)
 
@@ -99,7 +99,9 @@ def test_documents_that_kill_the_encoder_are_set_aside(
 def test_without_leave_they_are_an_error_that_names_them_and_all_else_is_kept(
     tiny_config: BuildConfig, tmp_path: Path
 ) -> None:
-    with pytest.raises(CorpusError, match=rf'dies of "{DOCUMENTS[5].id}".*Everything else is encoded.*--on-error skip'):
+    with pytest.raises(
+        CorpusError, match=rf'"{DOCUMENTS[5].id}" crashed the encoder.*Everything else is encoded.*--on-error skip'
+    ):
         build_index(poisoned(5), tmp_path / "index", tiny_config, replace(SKIP, set_aside=False))
     report = build_index(poisoned(5), tmp_path / "index", tiny_config, SKIP)
     assert (report.parts_encoded, report.documents) == (0, len(DOCUMENTS) - 1)
@@ -107,7 +109,7 @@ def test_without_leave_they_are_an_error_that_names_them_and_all_else_is_kept(
 
 @pytest.mark.usefixtures("deadly")
 def test_the_transform_is_fitted_on_the_others_alone(tiny_config: BuildConfig, tmp_path: Path) -> None:
-    """As if they had been deleted before the fit: their rows stand for nothing."""
+    """As if they had been deleted before the fit: their rows are unused."""
     everything = replace(tiny_config, whitening=replace(tiny_config.whitening, sample="all"))
     build_index(poisoned(5), tmp_path / "index", everything, SKIP)
     parts = load_manifest(tmp_path / "index").parts
@@ -148,11 +150,11 @@ def test_nothing_changes_where_no_document_kills(tiny_config: BuildConfig, tmp_p
 
 @pytest.mark.usefixtures("deadly")
 def test_what_stands_for_them_is_never_taken_for_their_embedding(tiny_config: BuildConfig, tmp_path: Path) -> None:
-    """Who brings the text again has it encoded, and it kills again."""
+    """A text that is given again is encoded again, and crashes again."""
     index = tmp_path / "index"
     build_index(poisoned(5), index, tiny_config, SKIP)
     again = [replace(poisoned(5)[5], id="again")]
-    with pytest.raises(CorpusError, match='dies of "again"'):
+    with pytest.raises(CorpusError, match='"again" crashed the encoder'):
         add_documents(again, index, replace(SKIP, set_aside=False))
     inserted = [Document("first", "A line at the top."), *poisoned(5)]
     report = build_index(inserted, index, tiny_config, replace(SKIP, overwrite=True))
@@ -164,7 +166,7 @@ def test_what_stands_for_them_is_never_taken_for_their_embedding(tiny_config: Bu
 def test_a_verdict_that_was_not_published_is_tried_again(
     tiny_config: BuildConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After more memory was found, or a library mended."""
+    """After adding memory, or fixing a library."""
     with pytest.raises(CorpusError):
         build_index(poisoned(5), tmp_path / "index", tiny_config, replace(SKIP, set_aside=False))
     monkeypatch.undo()
@@ -182,11 +184,11 @@ def test_an_encoder_that_kills_whoever_loads_it_is_not_laid_at_documents_doors(
         raise Death
 
     monkeypatch.setattr(LazyEncoder, "get", die)
-    with pytest.raises(MachineError, match="die as they load the encoder"):
+    with pytest.raises(MachineError, match="crash while they load the encoder"):
         build_index(DOCUMENTS[:4], tmp_path / "index", tiny_config, replace(SKIP, executor="processes"))
 
 
-@pytest.mark.check  # each death costs the start of a process
+@pytest.mark.check  # each crash costs the start of a process
 def test_real_processes_die_of_it(tiny_config: BuildConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encode, "WorkerSetup", KilledSetup)
     report = build_index(poisoned(5), tmp_path / "index", tiny_config, SKIP)

@@ -1,8 +1,8 @@
-"""Crash safety: every write, sync and rename fails in turn, and stops dead in turn; then the build goes on. (In
-`make test` one of each kind; in `make check` every one.)
+"""Crash safety: every write, sync and rename fails in turn, and stops the process in turn; then the build continues.
+(`make test` runs one of each kind, `make check` every one.)
 
-The directory must end equal to that of an uninterrupted build, finished parts must not be encoded again, and
-at no instant may a reader see anything but nothing or a whole index.
+The directory must equal that of an uninterrupted build, finished parts must not be encoded again, and at every instant
+a reader sees either no index or a complete one.
 """
 
 import shutil
@@ -42,7 +42,7 @@ class Counting:
         return getattr(self._encoder, name)
 
     def embed(self, tokens: Tokens, log: EncodeStats | None = None) -> Any:
-        """The way of documents; query-like texts go through `encode`."""
+        """Count documents; query-like texts use `encode`."""
         self.texts += len(tokens)
         return self._encoder.embed(tokens, log)
 
@@ -63,7 +63,7 @@ def reference(tiny_config: BuildConfig, counting: Counting, tmp_path: Path) -> d
 
 
 def operations(tiny_config: BuildConfig, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Kind]:
-    """The operations that one build makes."""
+    """Return the operations of one build."""
     counter = FaultyOs()
     with monkeypatch.context() as patch:
         patch.setattr(files, "os", counter)
@@ -72,7 +72,7 @@ def operations(tiny_config: BuildConfig, folder: Path, monkeypatch: pytest.Monke
 
 
 def failure_of(work: Callable[[], object]) -> str:
-    """The message of the StoreError that `work` ends with; empty when it ends well."""
+    """Return the message of the StoreError that `work` raises; empty without one."""
     try:
         work()
     except StoreError as error:
@@ -81,7 +81,7 @@ def failure_of(work: Callable[[], object]) -> str:
 
 
 def assert_nothing_torn(index: Path) -> None:
-    """What a reader would see now: no index, or one whose every file is right."""
+    """Assert that a reader sees no index, or one whose files are all intact."""
     try:
         manifest = load_manifest(index)
     except NotAnIndexError:
@@ -118,7 +118,7 @@ def test_any_failing_operation_is_reported_and_the_build_goes_on(
             patch.setattr(files, "os", faulty)
             failure = failure_of(lambda index=index: build_index(DOCUMENTS, index, tiny_config))  # type: ignore[misc]
         if faulty.failed_on == "unlink":
-            assert not failure  # only a temporary name is left, which the next build sweeps
+            assert not failure  # only a temporary file is left, which the next build sweeps
         else:
             assert str(index) in failure
         assert_goes_on(index, tiny_config, counting, reference)
@@ -131,7 +131,7 @@ def every_third(kinds: list[Kind]) -> list[int]:
 @pytest.mark.parametrize(
     ("choice", "power_cut"),
     [
-        (one_of_each, True),  # a power cut takes what a stop leaves, and more
+        (one_of_each, True),  # a power cut loses everything that a stop loses, and more
         pytest.param(every, True, marks=pytest.mark.check),
         pytest.param(every_third, False, marks=pytest.mark.check),
     ],
@@ -220,7 +220,7 @@ def test_embeddings_that_cannot_be_vectors_fail_the_gate_and_nothing_is_publishe
         0,
     ):  # one part is ahead and the last one is not begun; a part that is found again is refused first
         before = counting.texts
-        with pytest.raises(QualityError, match="1 are all zero" if poison == 0 else "1 embeddings hold NaN"):
+        with pytest.raises(QualityError, match="1 are all zero" if poison == 0 else "1 embeddings contain NaN"):
             build_index(DOCUMENTS, tmp_path / "index", tiny_config)
         assert counting.texts - before == encoded
         with pytest.raises(NotAnIndexError):

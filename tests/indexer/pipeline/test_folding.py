@@ -1,4 +1,4 @@
-"""Many small additions: parts and segments stay few, and the index is what one build of its documents would be."""
+"""Many small additions: few parts and segments, and the index equals one build of its documents."""
 
 import dataclasses
 import shutil
@@ -127,7 +127,7 @@ def test_what_an_interrupted_addition_left_goes_and_what_an_earlier_generation_n
     build_index(DOCUMENTS, index, config)
     for number in range(3):
         add_documents([single(number)], index)
-    shutil.copytree(index / "parts/00001", index / "parts/00007")  # complete, and of no generation
+    shutil.copytree(index / "parts/00001", index / "parts/00007")  # complete, but in no generation
     (index / "parts/00008").mkdir()
     add_documents([single(3)], index)
     assert sorted(path.name for path in (index / "parts").iterdir()) == [f"{number:05d}" for number in range(5)]

@@ -27,7 +27,7 @@ NAN = float("nan")
 
 
 def correlated_rows(count: int, dim: int, seed: int = 0, rank: int = 0) -> Vectors:
-    """Rows with a mean far from zero and a steep spectrum, as embeddings have."""
+    """Rows with a mean far from zero and a steep spectrum, like embeddings."""
     random = np.random.default_rng(seed)
     mix = random.normal(size=(rank or dim, dim)) * np.geomspace(1, 0.01, rank or dim)[:, None]
     rows: Vectors = (random.normal(size=(count, rank or dim)) @ mix + random.normal(size=dim)).astype(np.float32)
@@ -83,16 +83,18 @@ def test_every_gate_that_failed_is_named_and_none_that_passed() -> None:
         require_all(gates)
     message = str(caught.value)
     assert "not published" in message
-    assert "lost is 3, allowed is at most 0 (rows that are lost)" in message
-    assert "found is 0.9, allowed is at least 0.95 (share found)" in message
-    assert "broken is nan, allowed is at most 1 (no figure)" in message
+    assert "lost is 3, expected at most 0 (rows that are lost)" in message
+    assert "found is 0.9, expected at least 0.95 (share found)" in message
+    assert "broken is nan, expected at most 1 (no figure)" in message
     assert "fine" not in message
 
 
 @pytest.mark.parametrize(("not_finite", "zero"), [(1, 0), (0, 1), (1200, 3)])
 def test_embeddings_that_cannot_be_used_are_counted(not_finite: int, zero: int) -> None:
     require_nonzero_finite(0, 0)
-    with pytest.raises(QualityError, match=f"{not_finite:,} embeddings hold NaN or infinity and {zero} are all zero"):
+    with pytest.raises(
+        QualityError, match=f"{not_finite:,} embeddings contain NaN or infinity and {zero} are all zero"
+    ):
         require_nonzero_finite(not_finite, zero)
 
 
@@ -138,8 +140,8 @@ def test_a_wrong_projection_is_far_from_its_covariance(strength: float, shrinkag
     whitening = fit(rows, config)
     rotation = np.linalg.qr(np.random.default_rng(1).normal(size=(12, 12)))[0]
     wrong = [
-        2 * whitening.projection,  # of another scale
-        rotation @ whitening.projection,  # directions of something else
+        2 * whitening.projection,  # another scale
+        rotation @ whitening.projection,  # other directions
         fit(correlated_rows(600, 12, seed=1), WhiteningConfig(strength=strength)).projection,
         fit(rows, WhiteningConfig(strength=0.5, shrinkage=0.1)).projection,  # right directions, another strength
     ]
@@ -226,7 +228,7 @@ def one_vector() -> Vectors:
     ("best", "hits"),
     [
         ([(1.0, 7)], 1),  # its own row
-        ([(1.0, 3), (1.0, 7)], 1),  # its own among equals
+        ([(1.0, 3), (1.0, 7)], 1),  # its own row among equal rows
         ([(0.4, 7)], 1),  # its own row, scored coarsely by an approximate index
         ([(1.0, 3)], 1),  # a duplicate
         ([(1 - 5e-7, 3)], 1),  # a duplicate that differs by rounding

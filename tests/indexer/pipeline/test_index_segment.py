@@ -1,4 +1,4 @@
-"""A segment filled: the kind that is asked for or chosen, measured with queries that are no rows of it."""
+"""Segments: the requested or chosen kind of index, measured with queries that are not rows of it."""
 
 import dataclasses
 import hashlib
@@ -40,7 +40,7 @@ Fill = Callable[..., Segment]
 
 
 def source_of(folder: Path, vectors: npt.NDArray[np.floating], live: npt.NDArray[np.bool_] | None = None) -> RowView:
-    """Vectors as stored embeddings in parts, under a transform that only normalises."""
+    """Vectors as stored embeddings in parts, with a transform that only normalises."""
     folders, counts = [], []
     for first in range(0, len(vectors), PART):
         folders.append(folder / f"{first:05d}")
@@ -70,7 +70,7 @@ def request_of(
 
 @pytest.fixture
 def fill(source: RowView, tmp_path: Path) -> Fill:
-    """Fill a segment with some settings of `index`."""
+    """Fill a segment with some settings of [index]."""
 
     def filled(options: RunOptions | None = None, of: RowView = source, encode: Any = None, **config: Any) -> Segment:
         path = tmp_path / f"{len(list(tmp_path.iterdir()))}.faiss"
@@ -82,7 +82,7 @@ def fill(source: RowView, tmp_path: Path) -> Fill:
 
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No corpus is so small that an exact index is taken without a look at others."""
+    """Compare kinds of index for a small corpus too."""
     monkeypatch.setattr(selection, "SMALL_BYTES", 0)
 
 
@@ -110,7 +110,7 @@ def test_exact_indexes_say_why_they_are(
 
 
 def test_an_exact_index_larger_than_the_budget_is_refused(fill: Fill) -> None:
-    with pytest.raises(ConfigError, match=r"index\.memory is 100K, but an exact index takes"):
+    with pytest.raises(ConfigError, match=r"index\.memory is 100K, but an exact index needs"):
         fill(type="flat", memory="100K")
 
 
@@ -134,11 +134,11 @@ def test_a_factory_string_is_tuned_on_all_rows(factory: str, fill: Fill, vectors
     best.update(0, vectors)
     assert (
         ann.GroundTruth.of(best).recall(ann.search_index(index, queries, 10)) > 0.7
-    )  # of queries it was not tuned with
+    )  # with queries that did not tune it
 
 
 def test_what_is_chosen_takes_least_work_of_those_that_reach_the_recall(fill: Fill, measured: None) -> None:
-    """Of any number of threads the same choice, and the same bytes."""
+    """Any number of threads gives the same choice and the same bytes."""
     filled, by_three = (fill(RunOptions(threads=threads), recall=0.9) for threads in (1, 3))
     assert (filled.digest.sha256, filled.figures) == (by_three.digest.sha256, by_three.figures)
     about = filled.figures["index"]
@@ -146,7 +146,7 @@ def test_what_is_chosen_takes_least_work_of_those_that_reach_the_recall(fill: Fi
     measured_kinds = {one["factory"] for one in about["candidates"]}
     left_out = {"Flat", *ann.candidate_factories(ROWS, DIM, False)} - measured_kinds
     assert {"Flat", "Pad16,IVF1,PQ4x4fs,Refine(SQ8)"} <= measured_kinds
-    for factory in left_out:  # dearer than the best, whatever it finds
+    for factory in left_out:  # its minimum cost exceeds the best
         assert ann.cost_lower_bound(factory, ann.IndexRequirements(ROWS, DIM, 0.9)) >= min(one["cost"] for one in good)
     good_filled = [one for one in about["filled"] if one["recall"] >= 0.9]
     assert about["factory"] == filled.factory == min(good_filled, key=lambda one: one["cost"])["factory"]
@@ -199,7 +199,7 @@ def test_only_the_best_index_is_kept_while_others_are_filled(
 
     def watched(self: auto_index.Finalists, filled: auto_index.FilledIndex) -> None:
         take(self, filled)
-        alive.append(sum(one() is not None for one in seen))  # beside the one that comes now
+        alive.append(sum(one() is not None for one in seen))  # besides the current one
         seen.append(weakref.ref(filled.index))
         assert all(one.trained is None or not one.trained.ntotal for one in [*self._near, *self._others])
 
@@ -257,7 +257,7 @@ def test_a_segment_with_another_number_of_rows_than_the_parts_is_refused(
     records: list[Any] = [SimpleNamespace(rows=ROWS, documents=ROWS, **record)]
     assert judge_segment(filled, request_of(source, IndexConfig()), records, BuildConfig())["missing_rows"]["passed"]
     other = dataclasses.replace(filled, rows=ROWS + more)
-    with pytest.raises(QualityError, match="missing_rows is 1, allowed is at most 0"):
+    with pytest.raises(QualityError, match="missing_rows is 1, expected at most 0"):
         judge_segment(other, request_of(source, IndexConfig()), records, BuildConfig())
 
 
@@ -275,7 +275,7 @@ def test_an_exact_segment_that_lost_a_vector_is_refused_and_one_in_another_order
     stored(one)[:], stored(other)[:] = vectors[other], vectors[one]
     assert judge_segment(filled, request, records, BuildConfig())["self_hit"]["value"] == 1
     stored(one)[:] = -vectors[one]
-    with pytest.raises(QualityError, match=r"self_hit is 0\.999, allowed is at least 1"):
+    with pytest.raises(QualityError, match=r"self_hit is 0\.999, expected at least 1"):
         judge_segment(filled, request, records, BuildConfig())
 
 
@@ -297,7 +297,10 @@ def test_rows_to_train_on_and_to_ask_for_are_drawn_by_hash_and_apart(rows: int, 
 
 
 def test_documents_are_moved_half_the_way_that_lies_to_the_closest_other(vectors: npt.NDArray[Any]) -> None:
-    documents, others = vectors[:200], np.concatenate([vectors[200:], vectors[:50]])  # some copies among the others
+    documents, others = (
+        vectors[:200],
+        np.concatenate([vectors[200:], vectors[:50]]),
+    )  # with some copies among the others
     queries = perturbed(documents, others)
     scores = documents @ others.T
     scores[scores >= 1 - ann.SCORE_TOLERANCE] = -1
@@ -310,7 +313,7 @@ def test_documents_are_moved_half_the_way_that_lies_to_the_closest_other(vectors
     np.testing.assert_array_equal(queries.vectors, perturbed(documents, others).vectors)
     noise = queries.vectors - queries.similarity * documents
     spread, noise_spread = np.var(others, axis=0), np.var(noise, axis=0)
-    assert np.corrcoef(spread, noise_spread)[0, 1] > 0.9  # noise lies where the corpus does
+    assert np.corrcoef(spread, noise_spread)[0, 1] > 0.9  # noise has the covariance of the corpus
 
 
 def test_a_single_other_document_moves_none() -> None:
@@ -341,7 +344,7 @@ def test_the_user_s_own_queries_are_encoded_and_measured_with(fill: Fill, tmp_pa
     assert (about["queries"], about["query_origin"]) == (3, "index.queries")
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     assert about["queries_sha256"] == digest == query_file_sha256(str(file), "index.queries")
-    assert fill(queries=str(file)).figures["index"]["queries_sha256"] == digest  # exact: noted all the same
+    assert fill(queries=str(file)).figures["index"]["queries_sha256"] == digest  # recorded for an exact index too
     with pytest.raises(ConfigError, match="no encoder"):
         fill(type="IVF16,Flat", queries=str(file))
     with pytest.raises(ConfigError, match=r"index\.queries: .*cannot be read"):

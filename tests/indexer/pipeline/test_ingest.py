@@ -1,4 +1,4 @@
-"""A corpus is cut into parts, which are placed in a thread while the next ones are read."""
+"""A corpus is cut into parts, which a thread places while the next parts are read."""
 
 import threading
 from collections.abc import Iterator

@@ -27,14 +27,14 @@ class Builds:
     """Starts builds in forked children and can kill them."""
 
     def __init__(self, model: Path, reference: Path) -> None:
-        self.reference = reference  # what an uninterrupted build leaves
+        self.reference = reference  # files of an uninterrupted build
         command = [sys.executable, "-m", "tests.zygote", str(model), str(reference)]
         self._zygote = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT, bufsize=1
         )
 
     def run(self, index: Path, kill_after: float | None = None, verb: str = "build") -> tuple[int, float]:
-        """Build or change; kill after so many seconds. Returns the exit status (0: done) and the seconds taken."""
+        """Build or change; kill after `seconds`. Return the exit status (0: done) and the elapsed seconds."""
         assert self._zygote.stdin is not None
         assert self._zygote.stdout is not None
         self._zygote.stdin.write(f"{verb} {index}\n")
@@ -51,7 +51,7 @@ class Builds:
 
 @pytest.fixture(scope="module")
 def builds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Builds]:
-    """Of a table of words, which is there in a second."""
+    """Builds with a table of words, which start in a second."""
     words = sorted({word for document in DOCUMENTS for word in document.text.lower().replace(".", "").split()})
     folder = tmp_path_factory.mktemp("builds")
     table = folder / "words.txt"
@@ -135,7 +135,7 @@ def kill_changes(builds: Builds, kills: int, tmp_path: Path, seed: int) -> None:
 
 
 def newest(index: Path) -> dict[str, str]:
-    """The bytes of the newest generation."""
+    """Return the bytes of the newest generation."""
     manifest = load_manifest(index)
     hashes = snapshot(index)
     return {name: hashes[name] for name in [*manifest.files, f"manifests/{manifest.generation:08d}.json"]}
@@ -143,7 +143,7 @@ def newest(index: Path) -> dict[str, str]:
 
 @pytest.mark.check
 def test_four_kills_of_changes_leave_what_an_uninterrupted_one_leaves(builds: Builds, tmp_path: Path) -> None:
-    builds.run(tmp_path / "ready")  # the zygote has made the reference by then
+    builds.run(tmp_path / "ready")  # by then the zygote has built the reference
     kill_changes(builds, 4, tmp_path, seed=3)
 
 

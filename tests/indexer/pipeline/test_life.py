@@ -1,4 +1,4 @@
-"""The life of an index: add, delete, refit and compact leave what a fresh build of the same documents would give."""
+"""The life of an index: add, delete, refit and compact give the same index as a fresh build of the documents."""
 
 import os
 import shutil
@@ -27,7 +27,7 @@ from tests.life import NEW, QUERIES, assert_equals_fresh_build, expected_after_a
 
 
 class Counting:
-    """An encoder that counts the texts of documents it encodes."""
+    """An encoder that counts the encoded document texts."""
 
     def __init__(self, config: BuildConfig) -> None:
         self._encoder, self.texts, self.calls = load_encoder(config.encoder), 0, 0
@@ -46,7 +46,7 @@ class Counting:
 
 @pytest.fixture
 def counting(tiny_config: BuildConfig, monkeypatch: pytest.MonkeyPatch) -> Counting:
-    """The tiny encoder, loaded once for all changes of a test; nothing is really synced."""
+    """The tiny encoder, loaded once for all changes of a test; files are not synced."""
     encoder = Counting(tiny_config)
     monkeypatch.setattr(index_encoder, "open_encoder", lambda *_, **__: encoder)
     monkeypatch.setattr("indexer.pipeline.steps.index_encoder.open_encoder", lambda *_, **__: encoder)
@@ -93,7 +93,7 @@ def test_an_addition_of_many_parts_does_not_read_the_published_ids_for_each(
         1,
         1,
         2,
-    )  # searched once, then read once
+    )  # the first lookup scans, the second reads the column
 
 
 def test_an_addition_writes_only_what_is_new_and_encodes_only_new_texts(index: Path, counting: Counting) -> None:
@@ -167,7 +167,11 @@ def test_a_refit_equals_a_build_with_those_settings_and_encodes_no_document(
 ) -> None:
     texts, calls = counting.texts, counting.calls
     report = refit_index(index, ["whitening.strength=1", "whitening.dim=8"])
-    assert (report.dim, counting.texts, counting.calls) == (8, texts, calls)  # nor query-like texts: they are the same
+    assert (report.dim, counting.texts, counting.calls) == (
+        8,
+        texts,
+        calls,
+    )  # query-like texts are unchanged and not encoded either
     fresh = tiny_config.with_overrides(["whitening.strength=1", "whitening.dim=8"])
     build_index(DOCUMENTS, tmp_path / "fresh", fresh)
     for ours, theirs in zip(
@@ -203,7 +207,7 @@ def test_held_out_figures_of_a_refit_are_of_live_documents_outside_the_sample(
     assert (fresh["fitted"], fresh["held_out"]) == (4, 3)
     assert refitted == pytest.approx(fresh)
     compact_index(tmp_path / "index")
-    assert load_manifest(tmp_path / "index").quality["held_out"] == refitted  # the transform is still that one
+    assert load_manifest(tmp_path / "index").quality["held_out"] == refitted  # the transform is unchanged
 
 
 def test_a_refit_changes_no_setting_that_needs_encoding(index: Path) -> None:
@@ -223,7 +227,7 @@ def test_a_refit_takes_what_it_may_change_from_a_recipe(
     segments = load_manifest(index).segments
     refit_index(index, recipe=recipe)
     assert load_manifest(index).config == recipe.to_dict()
-    assert load_manifest(index).segments == segments  # only how questions are answered has changed
+    assert load_manifest(index).segments == segments  # only the answering of queries has changed
 
 
 def test_a_refit_refuses_a_recipe_that_would_need_encoding(
@@ -274,14 +278,14 @@ def test_compaction_leaves_one_segment_and_no_deleted_document(
 def test_compaction_keeps_generations_that_readers_may_have_open(index: Path) -> None:
     delete_documents(index, ["d1"])
     delete_documents(index, ["d2"])
-    assert compact_index(index).generations_removed == 0  # within the time of grace
+    assert compact_index(index).generations_removed == 0  # within the grace period
     assert list_generations(index) == [1, 2, 3, 4]
     assert compact_index(index, keep=2, grace=0).generations_removed == 2
     assert list_generations(index) == [3, 4]
 
 
 def test_a_generation_stays_for_the_time_of_grace_after_it_was_followed_however_old_it_is(index: Path) -> None:
-    """Readers may have opened it a moment before the next generation was published."""
+    """Readers may have opened the generation just before the next one was published."""
 
     def age(generation: int) -> None:
         path = index / f"manifests/{generation:08d}.json"
@@ -289,7 +293,7 @@ def test_a_generation_stays_for_the_time_of_grace_after_it_was_followed_however_
 
     age(1)
     delete_documents(index, ["d1"])
-    assert compact_index(index, keep=1).generations_removed == 0  # which folds, and follows the second
+    assert compact_index(index, keep=1).generations_removed == 0  # this compacts, and publishes the third generation
     assert list_generations(index) == [1, 2, 3]
     age(2)
     assert compact_index(index, keep=1).generations_removed == 1
@@ -311,7 +315,7 @@ def test_compaction_evens_out_the_parts_that_a_refit_left_in_one_segment(
 
 def test_a_build_on_an_index_that_has_changed_says_how(index: Path, tiny_config: BuildConfig) -> None:
     delete_documents(index, ["d1"])
-    with pytest.raises(ExistsError, match="1 of the documents it was built from were deleted"):
+    with pytest.raises(ExistsError, match="1 of its documents were deleted"):
         build_index(DOCUMENTS, index, tiny_config)
     assert build_index(DOCUMENTS, index, tiny_config, RunOptions(overwrite=True)).documents == len(DOCUMENTS)
 
@@ -333,7 +337,7 @@ def test_a_transform_is_taken_only_from_an_index_of_the_same_encoder(
     first = build_index(DOCUMENTS[:5], tmp_path / "taken", tiny_config, transform_from=index)
     assert not first.up_to_date
     assert build_index(DOCUMENTS[:5], tmp_path / "taken", tiny_config, transform_from=index).up_to_date
-    with pytest.raises(ExistsError, match="its transform was fitted there and is another index's here"):
+    with pytest.raises(ExistsError, match="its transform was fitted there and is reused from another index here"):
         build_index(DOCUMENTS[:5], tmp_path / "taken", tiny_config)
 
 

@@ -1,4 +1,4 @@
-"""The life of an index out of the ordinary: damage, files that went, many small additions, several kinds of index."""
+"""Edge cases in the life of an index: damage, missing files, many small additions, several kinds of index."""
 
 import shutil
 import subprocess
@@ -98,7 +98,7 @@ def test_drift_is_measured_from_the_mean_of_the_fitted_documents_whether_or_not_
 
 
 def test_drift_goes_on_after_a_compaction(index: Path) -> None:
-    """Figures are those of all documents added since the fit, wherever parts begin."""
+    """Figures cover all documents added since the fit, wherever parts begin."""
     add_documents(numbered(0, 6), index)
     delete_documents(index, ["d0", "x0"])
     before = load_manifest(index).quality["drift"]
@@ -137,7 +137,7 @@ def test_drift_does_not_depend_on_where_parts_begin(
         assert other.covariance == pytest.approx(figures[0].covariance, rel=1e-9)
 
 
-# --- kinds of index beside one another
+# --- several kinds of index in one index
 
 
 _built: dict[str, Path] = {}
@@ -151,7 +151,7 @@ def mixed(
     tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Path:
-    """A graph, and beside it another one of other size; built once a session, and copied."""
+    """Two graphs of different sizes; built once a session, and copied."""
     monkeypatch.setattr(index_segment, "SMALL_ROWS", 50)
     if "mixed" not in _built:
         config = tiny_config.with_overrides(["index.type=HNSW4", "index.recall=0.5"])
@@ -188,7 +188,7 @@ def test_an_added_part_that_is_deleted_leaves_an_index_in_order(mixed: Path) -> 
     assert verify_index(mixed).passed
 
 
-# --- queries of the index that are not there any more
+# --- missing index.queries
 
 
 def test_additions_compactions_and_refits_do_without_query_files_that_went(
@@ -202,10 +202,10 @@ def test_additions_compactions_and_refits_do_without_query_files_that_went(
     assert load_manifest(index).quality["index"]["query_origin"] == "index.queries"
     (tmp_path / "queries.txt").unlink()
     report = add_documents(numbered(120, 80), index, LOW)
-    assert "queries.txt is not there; documents of the corpus" in report.notes[0]
-    assert "queries.txt is not there" in compact_index(index, LOW).notes[0]
+    assert "queries.txt is missing; documents of the corpus" in report.notes[0]
+    assert "queries.txt is missing" in compact_index(index, LOW).notes[0]
     assert "documents of the corpus, moved" in load_manifest(index).quality["index"]["query_origin"]
-    assert any("queries.txt is not there" in note for note in refit_index(index, options=LOW).notes)
+    assert any("queries.txt is missing" in note for note in refit_index(index, options=LOW).notes)
     with pytest.raises(ConfigError, match=r"index\.queries: .*other\.txt cannot be read"):
         refit_index(index, [f"index.queries={tmp_path / 'other.txt'}"], LOW)
 
@@ -228,7 +228,7 @@ def test_a_compaction_that_needs_the_encoder_takes_it_from_where_it_is_now(
 
 
 def test_a_compaction_by_several_workers_looks_at_no_model(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hub model's folder is not known there: the working directory would be read in its place."""
+    """The worker does not know a hub model's folder: it would read the working directory instead."""
     prepared = list[EncoderSpec]()
     monkeypatch.setattr(index_encoder, "warm_backend", lambda spec, _: prepared.append(spec))
     monkeypatch.setattr(encode, "run_tasks", lambda setup, tasks, pool, lost: setup(0)(iter(tasks)))
@@ -291,7 +291,7 @@ def test_an_index_whose_parts_were_cut_by_count_alone_goes_on(
     request.getfixturevalue("short_parts")
     assert [part.documents for part in load_manifest(index).parts] == [4, 3]
     assert build_index(documents, index, tiny_config).up_to_date
-    with pytest.raises(ExistsError, match=r"goes on after 8 documents, that of the index ends after 7"):
+    with pytest.raises(ExistsError, match=r"continues after 8 documents, the index ends after 7"):
         build_index(long_documents(0, 9), index, tiny_config)
     add_documents(long_documents(7, 2), index)
     refit_index(index, ["whitening.strength=0"])
@@ -313,7 +313,7 @@ from indexer import BuildConfig, Document, build_index
 words = {words}
 def documents():
     draw = random.Random(0)
-    for number in range(3):  # one read, one encoded, one written: more need no more memory
+    for number in range(3):  # one read, one encoded, one written: more parts need no more memory
         some = " ".join(draw.choices(words, k=200_000)) + chr(10)
         yield Document(f"d{{number}}", some * (200_000_000 // len(some)), f"title {{number}}")
 config = BuildConfig.load("static").with_overrides(["encoder.model={tmp_path}/table.txt"])
@@ -347,7 +347,7 @@ def test_whole_numbers_are_not_rounded_by_documents_with_fractions(
     )
     first, second = (whole, fraction) if wide_first else (fraction, whole)
     build_index([*DOCUMENTS, first], tmp_path / "index", tiny_config)
-    with pytest.raises(CorpusError, match=r'"n.*(would round whole numbers|a whole number) beyond 2\*\*53'):
+    with pytest.raises(CorpusError, match=r'"n.*(which rounds integers|a whole number) beyond 2\*\*53'):
         add_documents([second], tmp_path / "index")
     assert load_manifest(tmp_path / "index").generation == 1
 
@@ -369,7 +369,7 @@ def test_vectors_of_another_length_do_not_take_a_transform(tmp_path: Path) -> No
         config = BuildConfig().with_overrides(["encoder.kind=vectors", f"whitening.strength={strength}"])
         donor = tmp_path / f"donor-{strength}"
         build_index(corpus(8), donor, config)
-        with pytest.raises((CorpusError, MismatchError), match=r"12 numbers.*whose transform is taken over have 8"):
+        with pytest.raises((CorpusError, MismatchError), match=r"12 numbers.*whose transform is reused have 8"):
             build_index(corpus(12), tmp_path / f"other-{strength}", config, transform_from=donor)
 
 
@@ -418,7 +418,7 @@ def test_cells_are_read_as_the_types_that_the_index_has(tiny_config: BuildConfig
 def test_a_generation_that_goes_while_it_is_opened_is_followed_by_the_newest(
     tiny_config: BuildConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`compact --keep 1 --grace 0` may remove files between any two steps of a reader."""
+    """`compact --keep 1 --grace 0` can remove files between any two steps of a reader."""
     expected = None
     for ahead in (False, True):
         for place in ("manifest", "check_sizes", "check_files"):

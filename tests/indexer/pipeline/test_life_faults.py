@@ -1,7 +1,7 @@
-"""Crash safety of changes: every operation of every verb fails in turn, and stops dead in turn; then it is run again.
-(In `make test` one of each kind; in `make check` every one.)
+"""Crash safety of changes: every operation of every verb fails in turn, and stops the process in turn; then it runs
+again. (`make test` runs one of each kind, `make check` every one.)
 
-What is published before stays readable at every instant, and the end equals that of an uninterrupted change.
+The previous generation stays readable at every instant, and the result equals that of an uninterrupted change.
 """
 
 import shutil
@@ -44,7 +44,7 @@ def before(tiny_config: BuildConfig, counting: Counting, tmp_path: Path) -> Path
 def undisturbed(
     before: Path, change: Callable[[Path], object], patch: pytest.MonkeyPatch
 ) -> tuple[dict[str, str], list[Kind]]:
-    """What a change makes of a copy of an index, and the operations that takes."""
+    """Return the index after a change of a copy, and the operations of the change."""
     reference, counter = before.with_name("reference"), FaultyOs()
     shutil.copytree(before, reference)
     run_with(counter, change, reference, patch)
@@ -65,7 +65,7 @@ def test_any_failing_operation_of_a_change_is_reported_and_it_goes_on(
         shutil.copytree(before, index)
         faulty = FaultyOs(at, FAILURES[at % len(FAILURES)], watch=lambda index=index: assert_whole(index))  # type: ignore[misc]
         failure = failure_of(lambda: run_with(faulty, change, index, monkeypatch))  # noqa: B023
-        # what only clears away leftovers may fail in silence: the next change sweeps them
+        # removing leftovers may fail silently: the next change sweeps them
         assert str(index) in failure if failure else faulty.failed_on in ("unlink", "rmdir", "open")
         if not failure and faulty.failed_on == "open":  # of a folder, to remove something in it
             assert load_manifest(index).generation == published
@@ -86,7 +86,7 @@ def test_a_change_that_stops_dead_leaves_the_index_whole_and_can_be_run_again(
         index = tmp_path / f"index-{at}"
         shutil.copytree(before, index)
         with pytest.raises(Dead):
-            # every other time it also loses what was never synced
+            # every other time it also loses unsynced data
             run_with(FaultyOs(at, None, power_cut=at % 2 == 1), change, index, monkeypatch)
         assert_whole(index)
         change(index)
@@ -95,7 +95,7 @@ def test_a_change_that_stops_dead_leaves_the_index_whole_and_can_be_run_again(
 
 
 def assert_ends_alike(verb: str, index: Path, reference: dict[str, str]) -> None:
-    """The same files with the same bytes. A refit that was published before it failed is published once more."""
+    """Compare all files. A refit that was published before it failed is published again."""
     assert_whole(index)
     ended = snapshot(index)
     if verb == "refit" and len(ended) != len(reference):

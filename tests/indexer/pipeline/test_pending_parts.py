@@ -1,4 +1,4 @@
-"""A build in two halves: whoever encodes which parts, in whatever order and however often, the index is the same."""
+"""A build in two halves gives the same index for any assignment, order and repetition of encoded parts."""
 
 import json
 import shutil
@@ -55,7 +55,7 @@ def test_any_parts_encoded_apart_make_the_same_index(
     for numbers in slices:
         wanted = set(range(PARTS)[numbers])
         if not wanted:
-            with pytest.raises(ConfigError, match=f"takes no part: parts are numbered 0 to {PARTS - 1}"):
+            with pytest.raises(ConfigError, match=f"contains no part: parts are numbered 0 to {PARTS - 1}"):
                 encode_pending(folder / "index", numbers)
             continue
         report = encode_pending(folder / "index", numbers)
@@ -102,7 +102,9 @@ def test_numbers_that_no_part_has_are_refused(
     numbers: slice, written: str, tiny_config: BuildConfig, tmp_path: Path
 ) -> None:
     prepare_parts(DOCUMENTS, tmp_path / "index", tiny_config)
-    with pytest.raises(ConfigError, match=rf"--parts {written} takes no part: parts are numbered 0 to {PARTS - 1}\."):
+    with pytest.raises(
+        ConfigError, match=rf"--parts {written} contains no part: parts are numbered 0 to {PARTS - 1}\."
+    ):
         encode_pending(tmp_path / "index", numbers)
 
 
@@ -125,23 +127,23 @@ def test_where_every_part_was_encoded_before_any_numbers_are_right(tiny_config: 
 def test_why_no_parts_wait_is_told(tiny_config: BuildConfig, tmp_path: Path) -> None:
     (tmp_path / "plain").mkdir()
     for name in ("missing", "plain"):
-        with pytest.raises(NotAnIndexError, match="no parts wait here to be encoded: there is no such index"):
+        with pytest.raises(NotAnIndexError, match="has no pending parts to encode: the index does not exist"):
             encode_pending(tmp_path / name)
     assert list((tmp_path / "plain").iterdir()) == []
     index = tmp_path / "index"
     prepare_parts(DOCUMENTS, index, tiny_config)
     (index / layout.PENDING).unlink()
-    with pytest.raises(NotAnIndexError, match="no parts wait here to be encoded: a build was begun and not prepared"):
+    with pytest.raises(NotAnIndexError, match="has no pending parts to encode: a build was begun without --prepare"):
         encode_pending(index)
     build_index(DOCUMENTS, index, tiny_config)
-    with pytest.raises(NotAnIndexError, match=r"published \(generation 1\), and nothing was prepared since"):
+    with pytest.raises(NotAnIndexError, match=r"published \(generation 1\), and no build was prepared since"):
         encode_pending(index)
 
 
 def test_a_finished_index_leaves_nothing_to_do(tiny_config: BuildConfig, tmp_path: Path) -> None:
     build_index(DOCUMENTS, tmp_path / "index", tiny_config)
     assert prepare_parts(DOCUMENTS, tmp_path / "index", tiny_config).up_to_date
-    with pytest.raises(NotAnIndexError, match=r"no parts wait here.*--prepare"):
+    with pytest.raises(NotAnIndexError, match=r"has no pending parts.*--prepare"):
         encode_pending(tmp_path / "index")
     with pytest.raises(ExistsError):
         prepare_parts(DOCUMENTS[:4], tmp_path / "index", tiny_config)
@@ -167,7 +169,7 @@ def test_what_was_prepared_is_not_dropped_by_another_change(
     assert encode_pending(index, slice(0, 1)).parts_kept == 1
     assert cancel_pending(index) == 1
     assert snapshot(index) == snapshot(before)
-    with pytest.raises(NotAnIndexError, match="no parts wait here"):
+    with pytest.raises(NotAnIndexError, match="has no pending parts"):
         cancel_pending(index)
     acts[change]()
 
@@ -219,7 +221,7 @@ def test_a_damaged_list_is_named(data: bytes, tiny_config: BuildConfig, tmp_path
     index = tmp_path / "index"
     prepare_parts(DOCUMENTS, index, tiny_config)
     (index / layout.PENDING).write_bytes(data)
-    with pytest.raises(CorruptIndexError, match=r"pending.json: damaged.*Prepare the build again"):
+    with pytest.raises(CorruptIndexError, match=r"pending.json: damaged.*prepare the build again"):
         encode_pending(index)
 
 
@@ -228,9 +230,7 @@ def test_a_list_of_parts_that_could_not_be_read_back_is_not_written(
 ) -> None:
     index = tmp_path / "index"
     monkeypatch.setattr(pending_parts, "_MOST_BYTES", 2000)
-    with pytest.raises(
-        StoreError, match=rf"pending\.json: would have .* bytes for {PARTS} parts; at most 2,000 can be"
-    ):
+    with pytest.raises(StoreError, match=rf"pending\.json: would have .* bytes for {PARTS} parts; the limit is 2,000"):
         prepare_parts(DOCUMENTS, index, tiny_config)
     assert not (index / layout.PENDING).exists()
     monkeypatch.setattr(pending_parts, "_MOST_BYTES", 1 << 20)
@@ -238,4 +238,4 @@ def test_a_list_of_parts_that_could_not_be_read_back_is_not_written(
     size = (index / layout.PENDING).stat().st_size
     monkeypatch.setattr(pending_parts, "_MOST_BYTES", size)
     prepare_parts(DOCUMENTS, index, tiny_config)
-    assert encode_pending(index).left == 0  # what may be written can be read
+    assert encode_pending(index).left == 0  # a list within the limit can be read

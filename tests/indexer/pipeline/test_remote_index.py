@@ -1,4 +1,4 @@
-"""Indexes in object storage: built part by part, continued from an empty cache, raced for, changed and searched."""
+"""Indexes in object storage: builds, continuation from an empty cache, concurrent builds, changes and searches."""
 
 import json
 import os
@@ -93,17 +93,17 @@ def test_large_segments_are_mapped_and_embeddings_of_several_parts_fetched_toget
     use_cache(tmp_path / "elsewhere")
     monkeypatch.setattr(segments, "MAPPED_BYTES", 100)
     index, local = Index.open(url), Index.open(tmp_path / "local")
-    assert index.segments[0].background is None  # it was fetched whole, and checked
+    assert index.segments[0].background is None  # it was fetched completely and checked
     rows = np.arange(10)
     assert np.array_equal(index.search(index.vectors(rows), 1)[3][1], [3])
     storage.requests.clear()
     assert np.array_equal(index.embeddings(rows), local.embeddings(rows))
-    assert not storage.requests  # a second time there is nothing to fetch
+    assert not storage.requests  # the second time fetches nothing
     digest = index.manifest.files[index.manifest.segments[0].file]
     blob = blob_cache().path(digest.sha256, digest.bytes)
     monkeypatch.setattr(blob_cache(), "limit", 0)
     blob_cache().make_room()
-    assert blob.exists()  # somebody maps it
+    assert blob.exists()  # a reader has mapped it
     index.close()
     blob_cache().make_room()
     assert not blob.exists()
@@ -207,7 +207,7 @@ def test_what_the_store_lost_is_encoded_again_with_overwrite(
 
 def test_a_folder_of_other_files_is_not_built_into(corpus: Path, url: str, tiny_config: BuildConfig) -> None:
     open_bucket(url).put("notes.txt", b"mine")
-    with pytest.raises(StoreError, match=rf"^{url}: holds files that are not an index's \(notes.txt\)"):
+    with pytest.raises(StoreError, match=rf"^{url}: contains files that do not belong to an index \(notes.txt\)"):
         build_index(read_corpus(corpus), url, tiny_config)
 
 

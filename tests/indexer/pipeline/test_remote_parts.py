@@ -1,4 +1,4 @@
-"""An index in object storage whose parts are encoded by machines that share nothing but the store."""
+"""An index in object storage whose parts are encoded by machines that share only the store."""
 
 import json
 import signal
@@ -54,10 +54,12 @@ def test_parts_prepared_here_are_encoded_anywhere_and_published_elsewhere(
 
 
 def test_why_no_parts_wait_in_the_store_is_told(url: str, tiny_config: BuildConfig) -> None:
-    with pytest.raises(NotAnIndexError, match=rf"^{url}: no parts wait here to be encoded: there is no such index"):
+    with pytest.raises(NotAnIndexError, match=rf"^{url}: has no pending parts to encode: the index does not exist"):
         encode_pending(url)
     build_index(DOCUMENTS, url, tiny_config)
-    with pytest.raises(NotAnIndexError, match=rf"^{url}: no parts wait here.*the index is published \(generation 1\)"):
+    with pytest.raises(
+        NotAnIndexError, match=rf"^{url}: has no pending parts.*the index is published \(generation 1\)"
+    ):
         encode_pending(url)
 
 
@@ -240,7 +242,7 @@ def test_what_was_prepared_stays_until_it_is_given_up(
         delete_documents(url, [DOCUMENTS[0].id])
     assert cancel_pending(url) == 1
     assert names(url) == before
-    with pytest.raises(NotAnIndexError, match=rf"^{url}: no parts wait here"):
+    with pytest.raises(NotAnIndexError, match=rf"^{url}: has no pending parts"):
         encode_pending(url)
     delete_documents(url, [DOCUMENTS[0].id])
 
@@ -258,7 +260,7 @@ def test_a_part_whose_document_killed_the_encoder_is_encoded_again_in_its_place(
     with monkeypatch.context() as patch:
         patch.setattr(encode, "run_tasks", run_deadly)
         patch.setattr(fatal_documents, "run_tasks", run_deadly)
-        with pytest.raises(CorpusError, match=f'dies of "{DOCUMENTS[5].id}"'):
+        with pytest.raises(CorpusError, match=f'"{DOCUMENTS[5].id}" crashed the encoder'):
             build_index(poisoned(5), url, tiny_config, options)
     machine("mended")
     with monkeypatch.context() as patch:
@@ -280,7 +282,7 @@ def test_who_is_late_is_told_that_nothing_waits(
             open_bucket(url).remove(names(url))
 
     storage.fault = swept
-    with pytest.raises(NotAnIndexError, match=rf"^{url}: no parts wait here"):
+    with pytest.raises(NotAnIndexError, match=rf"^{url}: has no pending parts"):
         encode_pending(url)
 
 

@@ -1,4 +1,4 @@
-"""Workers that share nothing with whoever started them but the object storage."""
+"""Workers that share only the object storage with the process that started them."""
 
 import pickle
 from collections.abc import Callable, Iterator
@@ -35,7 +35,7 @@ from tests.search.test_shards import FakeHost
 
 @contextmanager
 def elsewhere(machine: Callable[[str], None], name: str) -> Iterator[None]:
-    """What is done here is done by another machine than "a", of which nothing is to be seen."""
+    """Act as another machine than "a", without access to its files."""
     a = cache_folder()
     assert a.name == "a"
     hidden = a.rename(a.with_name("hidden"))
@@ -66,7 +66,7 @@ class ElsewhereFleet(LocalFleet):
 
 @pytest.fixture
 def workers_elsewhere(machine: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is asked of Ray is done by workers that see nothing of this machine, which is "a"."""
+    """Run Ray tasks on workers without access to this machine, "a"."""
     machine("a")
     monkeypatch.setattr(executors, "_fleet", lambda prepare, pool: nullcontext(ElsewhereFleet(prepare, machine)))
     monkeypatch.setattr(encode, "_LOOKS", 1)
@@ -128,7 +128,7 @@ def test_a_worker_whose_part_does_not_arrive_is_an_error(
     url: str, tiny_config: BuildConfig, workers_elsewhere: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(part_encoder, "send_written", lambda index, name, record: record)
-    with pytest.raises(StoreError, match=rf"^{url}/parts/\d+: a worker wrote this part, and it is not here"):
+    with pytest.raises(StoreError, match=rf"^{url}/parts/\d+: a worker wrote this part, but it is not visible here"):
         build_index(DOCUMENTS, url, tiny_config, ON_RAY)
 
 
@@ -155,7 +155,7 @@ def test_segments_are_opened_by_url_where_they_are_held(
 def test_with_ray(
     url: str, tiny_config: BuildConfig, storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Workers and holders of segments have a cache of their own, as on machines of their own."""
+    """Workers and holders of segments have separate caches, as on separate machines."""
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
     ray = pytest.importorskip("ray")
     elsewhere = tmp_path / "elsewhere"

@@ -1,4 +1,4 @@
-"""An index of several segments: cut by the recipe, the answers of one segment, through its whole life."""
+"""An index of several segments answers like an index of one segment, through its whole life."""
 
 import dataclasses
 from pathlib import Path
@@ -30,7 +30,7 @@ def recipe(segment_rows: int, **index: object) -> BuildConfig:
 
 
 def documents(count: int = COUNT, seed: int = 0) -> list[Document]:
-    """With copies, so that there are ties within segments and between them."""
+    """Documents with copies, so that there are ties within and between segments."""
     made = random_documents(count, DIM, seed)
     return [
         dataclasses.replace(one, vector=made[number % 3].vector) if number % 50 == 7 else one
@@ -114,7 +114,7 @@ def test_a_bad_segment_leaves_none(tmp_path: Path) -> None:
 def test_a_budget_is_shared_out(tmp_path: Path) -> None:
     build_index(documents(), tmp_path / "index", recipe(700, type="SQ8", memory="40K", recall=0.5))
     assert sum(path.stat().st_size for path in (tmp_path / "index" / "segments").iterdir()) < 40 << 10
-    with pytest.raises(ConfigError, match=r"index.memory is 20K, of which 35\.0% are for these rows, but SQ8 takes"):
+    with pytest.raises(ConfigError, match=r"index.memory is 20K \(35\.0% of it for these rows\), but SQ8 needs"):
         build_index(documents(), tmp_path / "other", recipe(700, type="SQ8", memory="20K", recall=0.5))
 
 

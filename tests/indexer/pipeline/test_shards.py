@@ -1,4 +1,4 @@
-"""Indexes filled by several workers: the same bytes and figures as by one, nothing left behind, losses named."""
+"""Indexes filled by several workers: bytes and figures of one worker, no leftovers, lost workers reported."""
 
 import os
 import signal
@@ -91,7 +91,7 @@ def test_zero_vectors_are_counted_in_shards_too(fill: Fill) -> None:
 def test_a_path_that_is_relative_here_is_found_from_elsewhere(
     fill: Fill, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Workers of a cluster run in folders of their own."""
+    """Workers of a cluster run in other working directories."""
     given: list[shards.ShardTask] = []
 
     def elsewhere(filler: shards.ShardFiller, tasks: list[shards.ShardTask], pool: object) -> Any:
@@ -117,7 +117,7 @@ def test_a_graph_is_filled_by_one_and_a_note_says_so(fill: Fill) -> None:
     assert fill("HNSW8", 1).notes == ()
     segment = fill("HNSW8", 2)
     assert segment.digest.bytes == segment.path.stat().st_size
-    assert segment.notes == ("HNSW8 was filled by one process: such an index cannot be made of shards",)
+    assert segment.notes == ("HNSW8 was filled by one process: this kind cannot be merged from shards",)
 
 
 @pytest.mark.check
@@ -128,7 +128,7 @@ def test_a_lost_worker_is_an_error_and_nothing_stays(fill: Fill, tmp_path: Path)
 
 
 def test_a_shard_that_is_not_what_was_written_is_refused(fill: Fill, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It went through a file, which may be on another machine."""
+    """A shard passes through a file, which may be on another machine."""
 
     def damaged(path: Path, digest: Any) -> CheckedFile:
         data = bytearray(path.read_bytes())
@@ -136,7 +136,7 @@ def test_a_shard_that_is_not_what_was_written_is_refused(fill: Fill, monkeypatch
         path.write_bytes(data)
         return CheckedFile(path, digest)
 
-    monkeypatch.setattr(shards, "CheckedFile", damaged)  # of this process, which merges
+    monkeypatch.setattr(shards, "CheckedFile", damaged)  # in this process, which merges
     with pytest.raises(CorruptIndexError, match="checksum"):
         fill("SQ8", 2)
 
@@ -165,7 +165,7 @@ class FirstIsZero(Normalisation):
 
 @dataclass(frozen=True)
 class Killed(Normalisation):
-    """Kills any process but one as it comes to the last part."""
+    """Kills every process except one when it reaches the last part."""
 
     parent: int = 0
 

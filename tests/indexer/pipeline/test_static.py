@@ -1,4 +1,4 @@
-"""`encoder.kind = "static"`: indexes of word vectors for their whole life, and what SIF makes of them."""
+"""`encoder.kind = "static"`: indexes of word vectors through their whole life, also with SIF."""
 
 import dataclasses
 import json
@@ -37,7 +37,7 @@ DIM = 7
 
 
 def vectors() -> Rows:
-    """A vector for each word, rounded so that text says it exactly."""
+    """A vector for each word, rounded so that text represents it exactly."""
     return np.random.default_rng(3).integers(-40, 41, (len(WORDS), DIM)).astype(np.float32) / 8 + np.float32(0.5)
 
 
@@ -47,7 +47,7 @@ def table(tmp_path: Path) -> Path:
 
 
 def write_table(path: Path) -> Path:
-    """The words and their vectors as GloVe writes them."""
+    """The words and their vectors in GloVe's format."""
     lines = [" ".join([word, *(f"{value:g}" for value in row)]) for word, row in zip(WORDS, vectors(), strict=True)]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
@@ -59,7 +59,7 @@ def static(table: Path, **settings: Any) -> BuildConfig:
 
 
 def known(text: str) -> list[str]:
-    """The words of a text that have a vector, by the plainest rule that fits these texts."""
+    """Return the words of a text that have a vector, by the simplest rule for these texts."""
     return [word for word in text.lower().replace(".", " ").split() if word in WORDS]
 
 
@@ -240,7 +240,7 @@ def test_the_command_line_builds_queries_and_measures_a_table(
     (tmp_path / "docs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"id": "x", "text": "☃"}]))
     settings = ["--set", "encoder.kind=static", "--set", f"encoder.model={table}"]
     run("build", str(tmp_path / "docs.jsonl"), str(tmp_path / "index"), *settings, "--quiet")
-    assert "1 texts hold nothing that the table knows" in capsys.readouterr().err
+    assert "1 texts have no known tokens" in capsys.readouterr().err
     run("inspect", str(tmp_path / "index"))
     shown = capsys.readouterr().out
     assert "kind static" in shown

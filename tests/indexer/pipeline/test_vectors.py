@@ -1,4 +1,4 @@
-"""Indexes of embeddings that came with the corpus: the same as those whose encoder made them, for their whole life."""
+"""Indexes of given embeddings equal indexes whose encoder computed them, through their whole life."""
 
 import dataclasses
 import shutil
@@ -40,7 +40,7 @@ QUESTIONS = ["who sings in the sea", "how is bread made", "what do bees tell"]
 
 
 def stored(index: Path) -> Rows:
-    """All embeddings of an index."""
+    """Return all embeddings of an index."""
     return np.concatenate([np.load(index / part.name / "embeddings.npy") for part in load_manifest(index).parts])
 
 
@@ -60,13 +60,13 @@ def hits(found: list[Any]) -> list[tuple[str, float]]:
 
 @pytest.fixture
 def encoded(tiny_config: BuildConfig, tmp_path: Path) -> Path:
-    """An index that a transformer encoded, with one mean."""
+    """An index encoded by a transformer, with a common mean."""
     config = dataclasses.replace(tiny_config, whitening=GIVEN.whitening)
     build_index(DOCUMENTS, tmp_path / "encoded", config)
     return tmp_path / "encoded"
 
 
-# --- in the place of an encoder
+# --- in place of an encoder
 
 
 def test_given_embeddings_make_the_index_that_their_encoder_makes(encoded: Path, tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_the_column_they_were_read_from_does_not_matter(tmp_path: Path) -> None:
 
 
 def test_an_index_of_an_earlier_version_is_still_that_of_its_recipe_and_corpus(tmp_path: Path) -> None:
-    """Settings that it does not know have their defaults, and do not change the keys of its parts."""
+    """Settings unknown to it have their defaults, and do not change the keys of its parts."""
     old = Path(__file__).parents[2] / "data/format1"
     index = Path(shutil.copytree(old / "index", tmp_path / "index"))
     manifest = load_manifest(index)
@@ -232,7 +232,7 @@ def test_approximate_indexes_are_measured_with_embeddings_of_queries(tmp_path: P
     assert report.quality["recall_at_10"]["value"] >= 0.9
 
 
-# --- which embeddings go together
+# --- compatible embeddings
 
 
 def test_embeddings_of_another_model_are_not_mixed(tmp_path: Path) -> None:

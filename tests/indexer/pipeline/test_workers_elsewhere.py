@@ -1,4 +1,4 @@
-"""Workers on other machines: what they write must be seen here, and what is lost on the way is encoded again."""
+"""Workers on other machines: their parts must be visible here, and lost parts are encoded again."""
 
 import pickle
 import shutil
@@ -30,7 +30,7 @@ RAY = RunOptions(device="cpu", workers=2, executor="ray")
 
 
 def run_here(lose: Any, setup: Any, tasks: Sequence[Any], pool: WorkerPool, lost: Any = None) -> Iterator[Any]:
-    """What Ray would do, in this process; `lose` says what becomes of a part before it is looked at."""
+    """Do Ray's work in this process; `lose` damages each part before it is checked."""
     for encoded in Scheduler[Any, Any](LocalFleet(setup), tasks, pool, lost).results():
         lose(tasks[0].index / encoded.name)
         yield encoded
@@ -43,16 +43,16 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def nothing(part: Path) -> None:
-    """Is lost."""
+    """Lose nothing."""
 
 
 def the_embeddings(part: Path) -> None:
-    """Are lost."""
+    """Lose the embeddings."""
     (part / "embeddings.npy").unlink()
 
 
 def half_of_the_embeddings(part: Path) -> None:
-    """Is lost."""
+    """Lose half of the embeddings."""
     data = (part / "embeddings.npy").read_bytes()
     (part / "embeddings.npy").write_bytes(data[: len(data) // 2])
 
@@ -62,7 +62,7 @@ def test_a_part_that_is_not_seen_here_is_named_and_the_next_run_makes_it(
     lose: Any, tiny_config: BuildConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(encode, "run_tasks", partial(run_here, lose))
-    with pytest.raises(StoreError, match=r"parts/0000\d: a worker wrote this part, and it is not here.*shared"):
+    with pytest.raises(StoreError, match=r"parts/0000\d: a worker wrote this part, but it is not visible here.*shared"):
         build_index(DOCUMENTS, tmp_path / "index", tiny_config, RAY)
     monkeypatch.setattr(encode, "run_tasks", partial(run_here, nothing))
     build_index(DOCUMENTS, tmp_path / "index", tiny_config, RAY)
@@ -71,13 +71,13 @@ def test_a_part_that_is_not_seen_here_is_named_and_the_next_run_makes_it(
 
 
 def contents(index: Path) -> list[str]:
-    """Hashes of all files that the manifest names; the folder of a damaged part keeps its number to itself."""
+    """Return the hashes of all files that the manifest names; a damaged part's folder keeps its number."""
     named = load_manifest(index).files
     return sorted(digest for name, digest in snapshot(index).items() if name in named)
 
 
 def leave_a_temporary_file(part: Path) -> None:
-    """As a worker does that is killed amid a write, before another writes the part."""
+    """As a worker does that is killed during a write, before another one writes the part."""
     (part / f"part.json.0123456789ab{layout.TEMPORARY}").write_bytes(b"{")
 
 
@@ -93,7 +93,7 @@ def test_what_killed_workers_leave_behind_goes_when_the_index_is_there(
 def test_ray_makes_the_bytes_of_one_process(
     tiny_config: BuildConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with monkeypatch.context() as patch, cluster(""):  # whose workers stand in the folder that it was started in
+    with monkeypatch.context() as patch, cluster(""):  # its workers run in the folder that it was started in
         patch.chdir(tmp_path)
         build_index(DOCUMENTS, "ray", tiny_config, RAY)
     build_index(DOCUMENTS, tmp_path / "alone", tiny_config)
@@ -103,7 +103,7 @@ def test_ray_makes_the_bytes_of_one_process(
 def test_a_hub_models_files_may_lie_elsewhere_on_a_workers_machine(
     tiny_model: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A folder that the user named must be there; the files of a hub id are looked for again, and compared."""
+    """A folder named by the user must exist; the files of a hub id are resolved again, and compared."""
     here, there = tmp_path / "cache-here", tmp_path / "cache-there"
     shutil.copytree(tiny_model("bert"), here)
     config = BuildConfig(encoder=EncoderConfig(model=str(here), max_length=32, precision="float32"))

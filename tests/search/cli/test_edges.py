@@ -128,9 +128,9 @@ def test_an_index_by_older_rules_of_encoding_grows_by_the_same_rules(tmp_path: P
 
 def test_another_length_of_the_corpus_is_told_as_that(index: Path) -> None:
     config = BuildConfig.from_dict(load_manifest(index).config)
-    with pytest.raises(ExistsError, match="this corpus ends after 6 documents, that of the index goes on after 8"):
+    with pytest.raises(ExistsError, match="this corpus ends after 6 documents, the index continues after 8"):
         build_index(DOCUMENTS[:6], index, config)
-    with pytest.raises(ExistsError, match="this corpus goes on after 12 documents, that of the index ends after 9"):
+    with pytest.raises(ExistsError, match="this corpus continues after 12 documents, the index ends after 9"):
         build_index(
             [*DOCUMENTS, *(replace(document, id=f"more {document.id}") for document in DOCUMENTS)], index, config
         )

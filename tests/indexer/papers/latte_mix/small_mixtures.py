@@ -1,4 +1,4 @@
-"""Small mixtures, trained on made-up tokens in a moment."""
+"""Small mixtures, trained on random tokens."""
 
 import dataclasses
 from collections.abc import Callable, Iterator
@@ -20,12 +20,12 @@ LATENTS = ("categorical", "normal", "none")
 
 
 def topics() -> Rows:
-    """What tokens are about: eight directions."""
+    """Return the topics of tokens: eight directions."""
     return np.random.default_rng(7).normal(size=(8, SIZE)).astype(np.float32) * 3
 
 
 def made_texts(count: int, seed: int = 0) -> Group:
-    """Texts of 2 to 6 tokens, each token one of the topics and some noise."""
+    """Return texts of 2 to 6 tokens; each token is a topic plus noise."""
     random = np.random.default_rng(seed)
     starts = np.concatenate([[0], np.cumsum(random.integers(2, 7, count))])
     tokens = topics()[random.integers(0, 8, starts[-1])] + random.normal(size=(starts[-1], SIZE)) * 0.3
@@ -42,7 +42,7 @@ def train(config: LatteMixConfig = SMALL, count: int = 400, **options: Any) -> L
 
 @cache
 def trained(latent: str = "categorical", epochs: int = 2) -> LatteMix:
-    """One of each kind, for tests that only look at it."""
+    """Mixtures of each kind, for tests that only read them."""
     return train(dataclasses.replace(SMALL, latent=latent, epochs=epochs))  # type: ignore[arg-type]
 
 

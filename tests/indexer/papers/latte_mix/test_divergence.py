@@ -1,4 +1,4 @@
-"""Divergences of texts: those of the definitions, and within their bounds."""
+"""Divergences of texts equal their definitions and lie within their bounds."""
 
 import math
 
@@ -23,7 +23,7 @@ from tests.indexer.papers.latte_mix.small_mixtures import Doubles, held_out, mad
 
 @st.composite
 def text_pairs(draw: st.DrawFn) -> tuple[Doubles, Doubles, int]:
-    """Two texts of `dims` distributions each, with classes of no, next to no and much probability."""
+    """Two texts of `dims` distributions each, with classes of zero, tiny and large probability."""
     dims, classes = draw(st.integers(1, 4)), draw(st.integers(2, 6))
     weight = st.one_of(st.just(0.0), st.just(5e-324), st.floats(1e-300, 1e-10), st.floats(1e-3, 1.0), st.just(1.0))
     texts = []

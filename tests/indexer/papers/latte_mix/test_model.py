@@ -123,7 +123,7 @@ def changed_weights(**changes: npt.NDArray[Any]) -> Callable[[Path], None]:
         (lambda folder: (folder / FILES[1]).write_bytes(b"\xff{"), "json: not the description of a Latte-Mix"),
         (lambda folder: (folder / FILES[1]).write_text("[]"), "not the description of a Latte-Mix"),
         (changed_facts(format=2), "a Latte-Mix in format 2; expected format 1"),
-        (lambda folder: (folder / FILES[0]).write_bytes(b"junk"), "its sha256 is not the one"),
+        (lambda folder: (folder / FILES[0]).write_bytes(b"junk"), "its sha256 differs from the sha256 in"),
         (changed_facts(config=None), r"not the description of a Latte-Mix: .* `config`"),
         (changed_facts(config={"dimms": 4}), r"not the settings of a Latte-Mix: unknown setting .*dims"),
         (changed_facts(config={"dims": 0}), "papers.latte_mix.dims is 0"),
@@ -132,11 +132,14 @@ def changed_weights(**changes: npt.NDArray[Any]) -> Callable[[Path], None]:
         (changed_facts(about=[]), r"Expected `object`, got `array` - at `\$\.about`"),
         (lambda folder: (folder / FILES[1]).write_text("[" * 100_000), "nested deeper"),
         (changed_facts(scale=0.0), r"the scale is 0\.0"),
-        (changed_facts(size=13), r"decoder.0.bias has the shape \(12,\); expected \(13,\)"),
-        (changed_weights(encoder_0_bias=np.zeros(3, np.float32)), r"encoder.0.bias has the shape \(3,\); expected"),
-        (changed_weights(more=np.zeros(3, np.float32)), r"more has the shape \(3,\); expected None"),
-        (changed_weights(encoder_0_bias=np.zeros(20)), "something else than finite float32"),
-        (changed_weights(encoder_0_bias=np.full(20, np.nan, np.float32)), "something else than finite float32"),
+        (changed_facts(size=13), r"decoder.0.bias has shape \(12,\); expected \(13,\)"),
+        (changed_weights(encoder_0_bias=np.zeros(3, np.float32)), r"encoder.0.bias has shape \(3,\); expected"),
+        (changed_weights(more=np.zeros(3, np.float32)), r"more has shape \(3,\); expected None"),
+        (changed_weights(encoder_0_bias=np.zeros(20)), "contains numbers that are not finite float32"),
+        (
+            changed_weights(encoder_0_bias=np.full(20, np.nan, np.float32)),
+            "contains numbers that are not finite float32",
+        ),
     ],
 )
 def test_files_that_are_something_else_are_refused(

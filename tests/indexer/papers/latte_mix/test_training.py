@@ -1,4 +1,4 @@
-"""Training: what it learns, what it counts, that a seed gives the same bits, and what cannot be trained on."""
+"""Training: learning, counts, reproducibility by seed, and rejected input."""
 
 import dataclasses
 import json
@@ -152,8 +152,8 @@ def broken(rows: Rows) -> Group:
 @pytest.mark.parametrize(
     ("stream", "error", "message"),
     [
-        (stream_of(made_texts(19)), ConfigError, "19 texts; expected the 20"),
-        (stream_of(made_texts(30)), ConfigError, "30 texts; expected the 20"),
+        (stream_of(made_texts(19)), ConfigError, "19 texts; expected 20"),
+        (stream_of(made_texts(30)), ConfigError, "30 texts; expected 20"),
         (stream_of(), CorpusError, "no tokens"),
         (stream_of((np.zeros((0, SIZE), np.float32), np.zeros(21, np.int64))), CorpusError, "no tokens"),
         (stream_of(broken(np.ones((20, SIZE), np.float32))), ModelError, r"standard deviation of 0\.0"),
@@ -168,7 +168,7 @@ def test_texts_that_cannot_be_trained_on_are_refused(
 
 
 def test_a_loss_that_is_no_number_stops_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("indexer.papers.latte_mix.training.SCALE_TOKENS", 10)  # so that the scale does not meet it
+    monkeypatch.setattr("indexer.papers.latte_mix.training.SCALE_TOKENS", 10)  # so that the scale does not depend on it
     rows, starts = made_texts(60)
     rows[-1, 0] = np.nan
     with pytest.raises(ModelError, match=r"at step \d of 8 the loss is nan"):
