@@ -39,12 +39,12 @@ def test_the_words_that_go_in_quotes_are_those_of_duckdb() -> None:
 @pytest.mark.parametrize(
     ("names", "said"),
     [
-        (("yaer",), 'no column "yaer" (did you mean year?); there are year, "two words", "at", meta'),
+        (("yaer",), 'no column "yaer" (did you mean year?); the columns are year, "two words", "at", meta'),
         (("YEER",), "(did you mean year?)"),
         (("two wrds",), '(did you mean "two words"?)'),
         (("meta", "knid"), 'no field "meta.knid" (did you mean meta.kind?): its fields are kind'),
         (("meta",), "meta holds objects; name one of their fields, as meta.field: kind"),
-        (("year", "x"), "year is no object"),
+        (("year", "x"), "year is not an object"),
         (("x" * 100_000,), 'no column "xxx'),
     ],
 )

@@ -273,7 +273,7 @@ def test_a_column_without_a_name_is_left_out(tmp_path: Path) -> None:
 def test_some_columns_are_counted_and_not_for_longer_than_asked(tmp_path: Path) -> None:
     index = of_rows(tmp_path, [{"a": "x", "in": {"b": "y"}}], [{"a": "x"}])
     assert [(one.name, one.documents) for one in column_facets(index, names=["in.b"])] == [("in.b", 1)]
-    with pytest.raises(ConfigError, match=r'columns: "in" is no metadata column; expected some of: a, in\.b\.'):
+    with pytest.raises(ConfigError, match=r'columns: "in" is not a metadata column; expected some of: a, in\.b\.'):
         column_facets(index, names=["in", "in.b"])
     with pytest.raises(ConfigError, match=r"the values of 2 documents cannot be counted within -1 s\."):
         column_facets(index, seconds=-1)

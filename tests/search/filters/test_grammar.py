@@ -292,23 +292,23 @@ def test_limits_leave_room(index: MetadataFilter) -> None:
     ("where", "said"),
     [
         ("", "filter []: it is empty; expected a condition such as year > 2019 AND lang = 'en'."),
-        ("yaer > 2019", 'at character 1: no column "yaer" (did you mean year?); there are id, title, text, year, lang, '
-                        'ok, tags, meta, day, names, "select".'),
-        ("lang = en", "at character 8: no column \"en\"; there are id, title, text, year, lang, ok, tags, meta, day, "
-                      "names, \"select\"; if it is no column, text is written in single quotes: 'en'."),
-        ('lang = "de"', "text is written in single quotes: 'de'."),
+        ("yaer > 2019", 'at character 1: no column "yaer" (did you mean year?); the columns are id, title, text, year, '
+                        'lang, ok, tags, meta, day, names, "select".'),
+        ("lang = en", "at character 8: no column \"en\"; the columns are id, title, text, year, lang, ok, tags, meta, "
+                      "day, names, \"select\"; for text, use single quotes: 'en'."),
+        ('lang = "de"', "text needs single quotes: 'de'."),
         ("ok AND meta = 'x'", "at character 8: meta holds objects; name one of their fields, as meta.field: kind, d"),
         ("meta.size = 1", 'no field "meta.size": its fields are kind, deep.'),
-        ("lang.size = 1", 'no field "lang.size": lang is no object.'),
+        ("lang.size = 1", 'no field "lang.size": lang is not an object.'),
         ("lang = 5", "lang (text) cannot be compared with 5 (numbers); write lang::double to compare numbers, "
                      "or '5' in single quotes to compare text."),
         ("tags = 'a'", "tags (lists) cannot be compared with 'a' (text); write list_contains(tags, 'a')."),
-        ("list_contains(tags, 5)", "tags holds lists of text, so not 5 (numbers)."),
+        ("list_contains(tags, 5)", "tags contains lists of text, not 5 (numbers)."),
         ("lang = year", "lang (text) cannot be compared with year (numbers); write CAST(... AS ...) of one of them."),
         ("year LIKE '20%'", "LIKE takes text, not year (numbers); write CAST(year AS VARCHAR) LIKE ...."),
         ("lang LIKE 5", "LIKE takes a pattern in single quotes, such as 'whale%', not 5 (numbers)."),
-        ("year", "year (numbers) is no condition; compare it with something."),
-        ("CAST(year AS VARCHAR)", "at character 1: CAST(year AS VARCHAR) (text) is no condition; compare it"),
+        ("year", "year (numbers) is not a condition; compare it with a value."),
+        ("CAST(year AS VARCHAR)", "at character 1: CAST(year AS VARCHAR) (text) is not a condition; compare it"),
         ("DATE '2020-01-01' = 1", "at character 1: DATE '2020-01-01' (dates) cannot be compared with 1 (numbers)"),
         ("year = NULL", "at character 8: nothing equals NULL; write IS NULL or IS NOT NULL."),
         ("ok OR now() > day", "at character 7: a filter has no function now; it has lower, upper, "),
@@ -322,12 +322,12 @@ def test_limits_leave_room(index: MetadataFilter) -> None:
         ("coalesce(lang, 5) = 'x'", "coalesce() takes values of one kind, not lang (text) and 5 (numbers)."),
         ("CAST(year AS BLOB) = 1", "at character 14: found BLOB; expected a type: BOOLEAN, INTEGER,"),
         ("year > 2019 AND", "at character 13: the filter ends after AND; a filter is one condition such as"),
-        ("year > 2019 lang", "at character 13: lang does not fit here; a filter is one condition such as"),
-        ("id IN (SELECT id)", "at character 8: SELECT has no place here: a filter is one condition, without subque"),
-        ("1=1) union select 1", "at character 6: UNION has no place here: a filter is one condition, without"),
+        ("year > 2019 lang", "at character 13: unexpected lang; a filter is one condition such as"),
+        ("id IN (SELECT id)", "at character 8: SELECT is not allowed: a filter is one condition, without subque"),
+        ("1=1) union select 1", "at character 6: UNION is not allowed: a filter is one condition, without"),
         ("ok; DROP TABLE x", "at character 3: a filter is one condition, not several statements."),
-        ("ok -- x", "at character 4: a filter has no comments."),
-        ("1=1) OR (1=1", "at character 4: ) does not fit here; a filter is one condition such as"),
+        ("ok -- x", "at character 4: filters do not support comments."),
+        ("1=1) OR (1=1", "at character 4: unexpected ); a filter is one condition such as"),
         ("lang = 'en", "at character 8: this text has no closing quote"),
         ("ok\nAND\tyear > x", "filter [ok\\nAND\\tyear > x]: at character 15: no column"),
         ("ok AND lang = '" + "y" * 300 + "' AND x", "filter [...yyy"),
@@ -336,7 +336,7 @@ def test_limits_leave_room(index: MetadataFilter) -> None:
         ("CAST(lang AS INTEGER) = 1", "Could not convert string 'en' to INT32 when casting from source column lang "
                                       "(lang: text)."),
         ("meta.kind::DATE > '2020-01-01'", "(meta.kind: text)."),
-        ("lang LIKE 'a!!!' ESCAPE '!'", "at character 11: the pattern ends with !, which stands for no character."),
+        ("lang LIKE 'a!!!' ESCAPE '!'", "at character 11: the pattern ends with !, which escapes no character."),
         ("lang LIKE 'a' ESCAPE '!!'", "at character 22: ESCAPE takes one character."),
     ],
 )  # fmt: skip
@@ -353,7 +353,7 @@ def test_text_that_is_no_time_is_told(tmp_path: Path) -> None:
     found = open_filters(tmp_path, [[Document("a", "", metadata={"at": datetime(2020, 1, 1)})]])
     for text in ("yesterday", "2020-01-01 02:00 Europe/Berlin", "2020-01-01 02:00+2"):
         with pytest.raises(
-            ConfigError, match=re.escape(f"'{text}' is no date with a time; write '2020-12-31 23:59:59'")
+            ConfigError, match=re.escape(f"'{text}' is not a date with a time; write '2020-12-31 23:59:59'")
         ):
             found.documents(f"at > '{text}'")
     assert found.documents("'2020-01-01 02:00:00+02:00' = at").tolist() == [0]  # whichever side it is on
