@@ -1,4 +1,4 @@
-"""`isotrope plan`: its laws, its formulas, and its predictions beside the stored figures of builds that were run."""
+"""`isotrope plan`: laws, formulas, and predictions compared with stored figures of builds."""
 
 import json
 from dataclasses import replace
@@ -20,7 +20,7 @@ from search.plan.settings import MOST, Hardware, PlanSettings, Prices, parse_cou
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks/results"
 RUNS: dict[str, dict[str, Any]] = json.loads((RESULTS / "builds.json").read_text(encoding="utf-8"))["runs"]
-# The constants were calibrated on these; no figure of the others went into them.
+# The constants were calibrated on these runs only.
 CALIBRATED = {
     *("minilm-debian", "minilm-cacm", "minilm-scifact"),
     *("static-debian", "static-scifact", "static-debian-20k", "static-flat", "static-auto"),
@@ -31,14 +31,14 @@ CALIBRATED = {
 BUILDS = [name for name, run in RUNS.items() if run["what"] == "build"]
 JOINS = [name for name, run in RUNS.items() if run["what"] == "join"]
 WITHIN = 0.15
-_BY_THE_TEXT = 0.25  # documents.parquet: how well texts compress differs from corpus to corpus
+_BY_THE_TEXT = 0.25  # documents.parquet: compression of texts differs between corpora
 _LAYERS = {"documents.parquet": "documents", "windows.parquet": "windows", "embeddings.npy": "embeddings",
            "moments.npz": "moments", "part.json": "records", "manifest.json": "manifest", "transforms": "transforms",
            "segments": "segments"}  # fmt: skip
 
 
 def plan_of(run: dict[str, Any]) -> Plan:
-    """The plan of a stored build."""
+    """Return the plan of a stored build."""
     asked = run["asked"]
     static = run["shape"] == "static"
     model = "potion-base-4M" if static else run["shape"]
@@ -163,7 +163,7 @@ def test_shards_fit_their_hosts() -> None:
 
 
 def segmented(documents: int, rows: int, memory: int = 0, **store: int) -> Plan:
-    """A plan of segments of so many rows."""
+    """Return a plan with `rows` rows a segment."""
     given = [f"index.segment_rows={rows}", *(f"store.{name}={value}" for name, value in store.items())]
     return plan(documents, config=BuildConfig().with_overrides(given), hardware=Hardware(memory=memory))
 
@@ -190,7 +190,7 @@ def test_segments_are_of_whole_parts_and_their_bytes_in_the_manifest_are_counted
 
 
 def test_segments_that_no_host_can_hold_are_noted() -> None:
-    assert "more than a host has" in segmented(10**9, 10**8, memory=1 << 34).notes[0]
+    assert "more than a host has left" in segmented(10**9, 10**8, memory=1 << 34).notes[0]
     assert not any("more than a host" in note for note in segmented(10**9, 10**6, memory=1 << 34).notes)
 
 
@@ -201,36 +201,36 @@ def test_a_manifest_that_could_not_be_opened_is_noted_with_the_way_out() -> None
     assert "store.part_documents=16384" in first_note(8 * 10**9)
     assert "manifest" not in first_note(8 * 10**9, "store.part_documents=16384")
     larger = "store.part_documents=524288"
-    assert f"at most 20,000,000,000 documents each, in such parts (--set {larger})" in first_note(10**12)
+    assert f"at most 20,000,000,000 documents each, with such parts (--set {larger})" in first_note(10**12)
     assert "manifest" not in first_note(2 * 10**10, larger)
     assert "manifest" not in first_note(10**9)
 
 
 def test_what_a_recipe_has_and_a_plan_does_not_count_is_noted() -> None:
-    cut = "of the 1,000,000 tokens of a document only 256 are encoded and counted"
+    cut = "only 256 of the 1,000,000 tokens of a document are encoded and counted"
     assert cut in plan(1000, tokens=10**6).notes[0]
     assert not any("encoder.max_length" in note for note in plan(1000, tokens=256).notes)
     config = BuildConfig().with_overrides(["chunk.tokens=512", "index.type=HNSW32"])
     notes = "\n".join(plan(1000, tokens=1024, config=config).notes)
-    assert "tokens of a window only 256" in notes
-    assert 'index.type "HNSW32" is not counted' in notes
+    assert "only 256 of the 363 tokens of a window" in notes
+    assert 'the plan does not cover index.type "HNSW32"' in notes
 
 
 def test_hardware_that_would_stand_idle_is_refused() -> None:
     for hardware in (Hardware(8), Hardware(amx=True)):
         with pytest.raises(ConfigError, match="potion-base-4M is a static table"):
             plan(model="potion-base-4M", hardware=hardware)
-    with pytest.raises(ConfigError, match="Pass --gpus too, or leave out --gpu"):
+    with pytest.raises(ConfigError, match="pass --gpus too, or leave out --gpu"):
         Hardware(gpu="h100")
-    with pytest.raises(ConfigError, match="Leave out --amx or --gpus"):
+    with pytest.raises(ConfigError, match="leave out --amx or --gpus"):
         Hardware(1, amx=True)
-    with pytest.raises(ConfigError, match="Pass --gpus too, or leave out --gpu-price"):
+    with pytest.raises(ConfigError, match="pass --gpus too, or leave out --gpu-price"):
         PlanSettings(1, prices=Prices(gpu=3.0))
     assert (Hardware(1).gpu, Hardware().gpu) == ("h100", "")
 
 
 def test_more_than_can_be_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"gives 384 dimensions\. Ask for at most that"):
+    with pytest.raises(ConfigError, match="has 384 dimensions; expected at most that"):
         plan(config=BuildConfig().with_overrides(["whitening.dim=100000"]))
     with pytest.raises(ConfigError, match=f"expected at most {MOST:,}"):
         parse_count("1e30")
@@ -358,7 +358,7 @@ def test_a_folder_tells_its_shape(tmp_path: Path) -> None:
     assert model_shape(EncoderConfig(model=str(tmp_path))) == ModelShape(tmp_path.name, 32, 4, 64)
     assert model_shape(EncoderConfig(model=str(tmp_path), layers=(1, 2))).blocks == 2
     (tmp_path / "config.json").write_text(json.dumps({"hidden_size": "wide"}))
-    with pytest.raises(ModelError, match="tells no hidden_size"):
+    with pytest.raises(ModelError, match="has no hidden_size"):
         model_shape(EncoderConfig(model=str(tmp_path)))
     (tmp_path / "config.json").unlink()
     with pytest.raises(ConfigError, match=f"{tmp_path} is a folder without config.json"):
