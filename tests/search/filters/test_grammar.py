@@ -1,4 +1,4 @@
-"""What a filter may say: nothing but what is on the list reaches DuckDB, and a mistake is told with its place."""
+"""The grammar of filters: only listed SQL reaches DuckDB, and errors name the position."""
 
 import re
 from contextlib import suppress
@@ -32,7 +32,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> MetadataFilter:
 
 
 def refused(index: MetadataFilter, where: str) -> str:
-    """The message with which a filter is refused; it fails the test if DuckDB is asked to run anything."""
+    """Return the error of a filter; fail the test if DuckDB runs anything."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(index._database, "matches", pytest.fail)
         with pytest.raises(ConfigError) as caught:
@@ -60,7 +60,7 @@ HOSTILE = [
     "INSTALL httpfs",
     "CALL pragma_version()",
     "EXPLAIN year = 1",
-    # a query within
+    # subqueries
     "id IN (SELECT id FROM documents)",
     "(SELECT TRUE)",
     "EXISTS (SELECT 1)",
@@ -188,7 +188,7 @@ HOSTILE = [
     "year. = 1",
     "meta..kind = 1",
     "a.b.c.d.e.f = 1",
-    # what is no condition, or compares what cannot be compared
+    # not a condition, or not comparable
     "year",
     "lang",
     "1",
@@ -226,7 +226,7 @@ HOSTILE = [
     "abs(lang) = 1",
     "coalesce(year, lang) = 1",
     "coalesce(tags, tags) = 1",
-    # nothing, and too much
+    # too short and too long
     "",
     "  \n\t ",
     "(" * 60 + "ok" + ")" * 60,
@@ -265,7 +265,7 @@ def test_any_text_is_a_filter_or_is_refused(index: MetadataFilter, where: str) -
 
 
 def test_sql_is_written_anew(index: MetadataFilter, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of the filter's own text is run but names of functions and types, numbers, and text between quotes."""
+    """Only function and type names, numbers and quoted text of the filter are run."""
     asked: list[str] = []
 
     def matches(condition: Condition, *_: Any) -> npt.NDArray[np.int64]:
@@ -285,7 +285,7 @@ def test_limits_leave_room(index: MetadataFilter) -> None:
     assert index.documents("year IN (" + ", ".join(map(str, range(10_000))) + ")").tolist() == [0, 1]
 
 
-# --- what is told
+# --- errors
 
 
 @pytest.mark.parametrize(
@@ -356,7 +356,7 @@ def test_text_that_is_no_time_is_told(tmp_path: Path) -> None:
             ConfigError, match=re.escape(f"'{text}' is not a date with a time; write '2020-12-31 23:59:59'")
         ):
             found.documents(f"at > '{text}'")
-    assert found.documents("'2020-01-01 02:00:00+02:00' = at").tolist() == [0]  # whichever side it is on
+    assert found.documents("'2020-01-01 02:00:00+02:00' = at").tolist() == [0]  # on either side
     with pytest.raises(
         ConfigError, match=r"at \(dates with a time of day\) .* such as '2020-12-31', or compare year\(at\)"
     ):
@@ -366,7 +366,7 @@ def test_text_that_is_no_time_is_told(tmp_path: Path) -> None:
 
 
 def test_a_filter_that_failed_spoils_nothing(index: MetadataFilter) -> None:
-    for _ in range(2):  # a failure is not kept for an answer either
+    for _ in range(2):  # failures are not cached
         with pytest.raises(ConfigError):
             index.documents("CAST(lang AS INTEGER) = 1")
         assert index.documents("lang = 'en'").tolist() == [0]
