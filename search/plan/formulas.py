@@ -224,20 +224,20 @@ class Planner:
 
     def _storage(self) -> None:
         """Write the layers of the index directory, except segments and manifest."""
-        asked, hidden, parts, rows = self.settings, self.shape.hidden, self.parts, f"{self.rows:.4g} rows"
+        settings, hidden, parts, rows = self.settings, self.shape.hidden, self.parts, f"{self.rows:.4g} rows"
         row, share = self._c("documents.row"), self._c("documents.text_share")
         how = (
-            f"{asked.documents:.4g} x ({self._u('documents.row')} + {self.text:.4g} B of text x {share:.2f} "
+            f"{settings.documents:.4g} x ({self._u('documents.row')} + {self.text:.4g} B of text x {share:.2f} "
             "compressed); metadata is not counted"
         )
-        if not asked.text_bytes:
+        if not settings.text_bytes:
             self._c("text.bytes_a_token")
-        size = asked.documents * row + asked.documents * self.text * share
+        size = settings.documents * row + settings.documents * self.text * share
         self._line("storage.documents", "documents.parquet", size, "bytes", how)
         size = self.rows * self._c("windows.row") + parts * self._c("windows.part")
         how = f"{rows} x {self._u('windows.row')} + {parts:,} parts x {self._u('windows.part')}"
         self._line("storage.windows", "windows.parquet", size, "bytes", how)
-        kind = asked.config.store.embeddings
+        kind = settings.config.store.embeddings
         width = 2 if kind == "float16" else 4
         size = self.rows * hidden * width + 128 * parts
         self._line(
@@ -248,7 +248,7 @@ class Planner:
         self._line("storage.moments", "moments.npz", size, "bytes", how)
         size, how = parts * self._c("part.json"), f"{parts:,} parts x {self._u('part.json')}"
         self._line("storage.records", "part.json", size, "bytes", how)
-        if asked.config.whitening.strength != "none":
+        if settings.config.whitening.strength != "none":
             size = _COVARIANCE * (hidden * self.dim + 3 * hidden) + 600
             how = f"({hidden} x {self.dim} + 3 x {hidden} numbers) x 8 B, once"
             self._line("storage.transforms", "transforms", size, "bytes", how)
@@ -304,12 +304,13 @@ class Planner:
 
     def _building(self) -> None:
         """Write the work of the cores after encoding, and the time of the whole build."""
-        asked, cores, hidden = self.settings, self.settings.hardware.cores, self.shape.hidden
-        seconds = asked.documents * (self._c("cpu.read_document") + self.text * self._c("cpu.read_byte"))
-        rows, byte = f"{asked.documents:.4g}", self._u("cpu.read_byte")
+        settings, cores, hidden = self.settings, self.settings.hardware.cores, self.shape.hidden
+        seconds = settings.documents * (self._c("cpu.read_document") + self.text * self._c("cpu.read_byte"))
+        rows, byte = f"{settings.documents:.4g}", self._u("cpu.read_byte")
         how = f"{rows} x ({self._u('cpu.read_document')} + {self.text:.4g} B x {byte}); one process"
         reading = self._line("build.reading", "reading the corpus, writing documents", seconds, "core-seconds", how)
-        sample = self.rows if asked.config.whitening.sample == "all" else min(self.rows, asked.config.whitening.sample)
+        limit = settings.config.whitening.sample
+        sample = self.rows if limit == "all" else min(self.rows, limit)
         seconds = sample * hidden**2 * self._c("cpu.fit") + self._c("cpu.fit_once")
         how = f"{sample:,.0f} rows x {hidden}² x {self._u('cpu.fit')} + {self._u('cpu.fit_once')}"
         self._line("build.fitting", "fitting the transform", seconds, "core-seconds", how)
@@ -317,7 +318,7 @@ class Planner:
         keys = ("encode.cpu_seconds", "build.reading", "build.fitting", "build.indexing")
         seconds = sum(self.ledger.value(key) for key in keys)
         self._line("build.cpu_seconds", "cores, all steps", seconds, "core-seconds", "encoding and the steps above")
-        gpus = " + GPUs" if asked.hardware.gpus and self.shape.blocks else ""
+        gpus = " + GPUs" if settings.hardware.gpus and self.shape.blocks else ""
         how = f"reading + other steps over {cores} cores{gpus}, one step after another"
         elapsed = reading + (seconds - reading) / cores + self.ledger.value("encode.seconds")
         self._line("build.seconds", "elapsed, start to end", elapsed, "seconds", how)

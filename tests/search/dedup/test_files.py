@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -448,7 +449,7 @@ def test_pairs_and_index_must_belong_together(tiny_config: BuildConfig, tmp_path
     (tmp_path / "b").rename(tmp_path / "moved")
     stored(a, b).check(a, Index.open(tmp_path / "moved"))
     with pytest.raises(MismatchError, match=r"another index or generation: generation 1"):
-        stored(a).check(Index(a.path, a.manifest.__class__(**vars(a.manifest) | {"generation": 2})))
+        stored(a).check(Index(a.path, msgspec.structs.replace(a.manifest, generation=2)))
     with pytest.raises(MismatchError, match=r"vectors of another transform: sha256 .{12}\.\.\.; .* has"):
         stored(a).check(c)
     with pytest.raises(MismatchError, match=r"another encoder: fingerprint .{12}\.\.\.; .* has .{12}\.\.\."):

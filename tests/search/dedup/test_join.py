@@ -440,10 +440,10 @@ def test_the_recall_that_is_measured_is_the_recall_of_the_sampled_rows(
     source = ApproximateJoin(vectors, lowest_score(0.8), tmp_path, JoinOptions(device="cpu"), recall=0.2)
     found, exact = as_dict(source.within(everything)), joined(vectors, 0.8, tmp_path)
     # Half of the rows choose the number of probed cells, the other half measure recall.
-    told_of, told = (sum(left % 2 or right % 2 for left, right in pairs) for pairs in (exact, found))
+    known, recalled = (sum(left % 2 or right % 2 for left, right in pairs) for pairs in (exact, found))
     assert source.figures["sampled_rows"] == 2500
-    assert source.figures["sampled_pairs"] == told_of
-    assert source.figures["found_pairs"] == told < told_of
+    assert source.figures["sampled_pairs"] == known
+    assert source.figures["found_pairs"] == recalled < known
 
 
 def test_a_pair_of_two_sides_is_found_once_from_whichever_cell(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def at(row: int, value: Any) -> Callable[[list[Any]], list[Any]]:
 
 
 def recounted(found: Duplicates, kept_by: dict[str, str]) -> Duplicates:
-    """A result that says who stands for whom, and all else as if that were right: only comparing can refute it.
+    """Return a result with these representatives and consistent counts, which only comparisons can refute.
 
     Scores and reasons must be in the table already, under the same ids.
     """
@@ -396,7 +396,7 @@ def test_a_result_of_another_index_is_refused(right: Duplicates, right_against: 
 
 @pytest.mark.parametrize("name", ["fingerprint", "transform"])
 def test_a_result_of_another_encoder_or_transform_is_refused(name: str, right: Duplicates, folder: Path) -> None:
-    with pytest.raises(MismatchError, match=r"made from .* Name the index it was made from"):
+    with pytest.raises(MismatchError, match=r"made from .* Fix: name the original index"):
         proof_of(Duplicates({**right.facts, name: "0" * 64}, right.table), folder)
 
 
