@@ -12,7 +12,6 @@ import torch
 
 from indexer.arrays import Vectors
 from search.dedup.greedy import DedupDocuments, decide
-from search.dedup.inputs import self_scores
 from search.dedup.join.approximate import ApproximateJoin
 from search.dedup.join.exact import ExactJoin
 from search.dedup.pairs import PairSource, pair_scores
@@ -93,7 +92,9 @@ def isotrope_deduplication(vectors: Vectors, threshold: float, threads: int, dev
     everything = np.arange(len(vectors))
     with TemporaryDirectory() as folder:
         join = ExactJoin(vectors, lowest_score(threshold), Path(folder), JoinOptions(device=device, threads=threads))
-        collection = DedupDocuments(everything, everything, np.full(len(vectors), -1), everything, self_scores(vectors))
+        collection = DedupDocuments(
+            everything, everything, np.full(len(vectors), -1), everything, pair_scores(vectors, vectors)
+        )
         decision = decide(collection, join, drop_texts=False, pair_limit=_PAIR_LIMIT)
     return Outcome(np.zeros(0, np.int64), decision.kept_by < 0)
 

@@ -1,4 +1,4 @@
-"""Slow, obvious re-implementations that the near-duplicate search is compared with."""
+"""Slow, simple oracles for the near-duplicate search."""
 
 import math
 import unicodedata
@@ -19,9 +19,9 @@ from search.index import Index, LiveRows
 
 
 class BrutePairs:
-    """A PairSource that scores everything with everything, and refuses what no caller may ask.
+    """A PairSource that scores all pairs and rejects invalid calls.
 
-    `within_calls` and `between_calls` are what was asked; `taken` counts the pairs handed out by the latest call.
+    `within_calls` and `between_calls` record the arguments; `taken` counts the pairs yielded by the latest call.
     """
 
     def __init__(self, vectors: Vectors, lowest: np.float32 | float, batch: int = 3) -> None:
@@ -55,7 +55,7 @@ class BrutePairs:
 
 
 def document_scores(collection: DedupDocuments, vectors: Vectors) -> Scores:
-    """Score of every document with every other: that of their best pair of windows; -inf without windows."""
+    """Return the score of every pair of documents: that of their best pair of windows; -inf without windows."""
     scores = tile_scores(vectors, vectors)
     found = np.full((len(collection), len(collection)), -np.inf, np.float32)
     windows = list(zip(collection.document_of.tolist(), collection.vector_of.tolist(), strict=True))
@@ -68,7 +68,7 @@ def document_scores(collection: DedupDocuments, vectors: Vectors) -> Scores:
 def decide_slowly(
     collection: DedupDocuments, vectors: Vectors, lowest: np.float32 | float, drop_texts: bool, among: bool = True
 ) -> Decision:
-    """The greedy rule as it is stated, over all pairs of documents."""
+    """Apply the greedy rule literally, over all pairs of documents."""
     scores = document_scores(collection, vectors)
     text, rank = collection.text_of.tolist(), collection.rank.tolist()
 
@@ -94,14 +94,14 @@ def decide_slowly(
 
 
 def missing_last(values: list[float | None], descending: bool) -> list[int]:
-    """Numbers of the values in order: those that are there by value, ties as given, then the others."""
+    """Return the numbers of the values in order, ties as given, missing values last."""
     present = [(value, number) for number, value in enumerate(values) if value is not None and not math.isnan(value)]
-    there = sorted(present, key=lambda item: (-item[0] if descending else item[0], item[1]))
-    return [number for _, number in there] + sorted(set(range(len(values))) - {number for _, number in present})
+    ordered = sorted(present, key=lambda item: (-item[0] if descending else item[0], item[1]))
+    return [number for _, number in ordered] + sorted(set(range(len(values))) - {number for _, number in present})
 
 
 def duplicates_slowly(index: Path, settings: DedupSettings, other: Path | None = None) -> Duplicates:
-    """The file of duplicates of a small index, by the rule as it is stated, one row after the other."""
+    """Return the file of duplicates of a small index by the literal rule, row by row."""
     opened = [Index.open(path) for path in (other, index) if path is not None]
     held = [document for one in opened for document in one.documents.all_documents()]
     others = opened[0].manifest.documents if other else 0
@@ -127,19 +127,19 @@ def duplicates_slowly(index: Path, settings: DedupSettings, other: Path | None =
         reasons = ("against", "against-text") if kept < others else ("similar", "text")
         reason = reasons[texts[document] == texts[kept] != ""]
         found.append({"document": document, "kept": kept, "score": score, "reason": reason})
-    standing = sorted({row["kept"] for row in found}, key=lambda kept: (kept < others, kept))
-    found.sort(key=lambda row: (standing.index(row["kept"]), row["document"]))
+    kept_documents = sorted({row["kept"] for row in found}, key=lambda kept: (kept < others, kept))
+    found.sort(key=lambda row: (kept_documents.index(row["kept"]), row["document"]))
     table = pa.table(
         {
             "id": [held[row["document"]].id for row in found],
             "kept_id": [held[row["kept"]].id for row in found],
             "score": [row["score"] for row in found],
             "reason": [row["reason"] for row in found],
-            "cluster": [standing.index(row["kept"]) for row in found],
+            "cluster": [kept_documents.index(row["kept"]) for row in found],
         },
         schema=SCHEMA,
     )
-    sizes = [1 + sum(row["kept"] == kept for row in found) for kept in standing]
+    sizes = [1 + sum(row["kept"] == kept for row in found) for kept in kept_documents]
     stated = table.column("reason").to_pylist()
     facts = {
         "format": 1,
@@ -155,7 +155,7 @@ def duplicates_slowly(index: Path, settings: DedupSettings, other: Path | None =
         "kept": len(held) - others - len(found),
         "dropped": len(found),
         "reasons": {reason: stated.count(reason) for reason in sorted(set(stated))},
-        "clusters": len(standing),
+        "clusters": len(kept_documents),
         "cluster_sizes": {str(size): sizes.count(size) for size in sorted(set(sizes))},
     }
     return Duplicates(facts, table)

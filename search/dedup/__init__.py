@@ -1,20 +1,21 @@
-"""Near-duplicates: all pairs above a threshold, which documents stay, and a proof.
+"""Near-duplicates: pairs above a threshold, the documents to keep, and a proof of the result.
 
-settings         what is asked for, and how it runs
-pairs            a scored pair, the one score that decides, and what a source of pairs is
-origin           what a file of ours was made from
-vectors          vectors on disk for the time of one run
-distinct         equal vectors, equal texts, windows of one document
-inputs           what is compared
-join             all pairs above a threshold, or most of them
-greedy           who stays, and who stands for whom
-priority         which of two duplicates stays
+settings         settings, run options and output files
+pairs            scored pairs, the exact score, and the PairSource protocol
+origin           facts of Parquet files: the index a file was made from
+vectors          temporary vectors on disk
+distinct         equal vectors and texts, windows of one document
+inputs           documents and vectors of one or two indexes
+join             the similarity join, exact or approximate
+greedy           the greedy choice of kept documents and representatives
+priority         the priority order of documents
 duplicates_file  the file of duplicates
 pairs_file       the file of pairs
-kept             the surviving corpus
-deduplicate      from an index to its duplicates
-corpus           from a corpus to its duplicates
+corpus_writing   documents as a corpus of any format
+kept             the file of kept documents
+deduplicate      deduplication of an index
+corpus           deduplication of a corpus
+suggest          suggestions for a threshold
 
-brute_force, findings, verify  the proof of a file of duplicates, by a way of its own
-suggest                        choosing a threshold
+brute_force, findings, verify  the proof of a file of duplicates, independent of the join
 """

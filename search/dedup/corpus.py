@@ -1,4 +1,4 @@
-"""Deduplicating a corpus: an index is built of it, kept or not, and the rows that survive are written as they were."""
+"""Deduplication of a corpus: build an index, find duplicates, and write the kept rows unchanged."""
 
 import os
 from collections.abc import Iterator
@@ -25,19 +25,16 @@ from search.index import Index
 
 @dataclass(frozen=True)
 class CorpusBuild:
-    """How the index of a corpus is made, and where it stays: in `keep_index`, else nowhere.
-
-    `memory` are the bytes that finding pairs may use, about; `run` says where and on how many threads all of it runs.
-    """
+    """Options of the build of the index and of the join."""
 
     config: BuildConfig = field(default_factory=BuildConfig)
     run: RunOptions = field(default_factory=RunOptions)
-    keep_index: Path | None = None
-    memory: int = JoinOptions.memory
+    keep_index: Path | None = None  # folder of the index; None: temporary
+    memory: int = JoinOptions.memory  # bytes for finding pairs, about
 
     @property
     def join(self) -> JoinOptions:
-        """How pairs are found; on the CPU where the encoder runs on mps, which does not find pairs."""
+        """Options of the join, on the CPU if the encoder runs on mps, which the join does not support."""
         device = "cpu" if self.run.device == "mps" else self.run.device
         return JoinOptions(device, self.run.threads, self.memory, self.run.pool)
 
@@ -50,29 +47,29 @@ def deduplicate_corpus(
     against: str | Path | Index | None = None,
     progress: Progress | None = None,
 ) -> Deduplication:
-    """Build an index of a corpus, decide which documents stay as `deduplicate` does, and write `files`.
+    """Build an index of a corpus, decide which documents to keep as `deduplicate` does, and write `files`.
 
-    All that is written is checked before the first text is encoded. The index of the result is gone when this returns,
-    unless `build.keep_index` names a folder for it; what was written, and what was noticed, stand in the result.
+    Output files are checked before the first text is encoded. The index of the result is deleted on return, unless
+    `build.keep_index` names a folder; the result has the written files and the notes of the build.
 
     Raises what `deduplicate`, `indexer.build_index` and `check_kept` raise.
     """
-    wanted = settings if isinstance(settings, DedupSettings) else DedupSettings(settings)
-    other = _check(corpus, wanted, build, files, against)
+    settings = settings if isinstance(settings, DedupSettings) else DedupSettings(settings)
+    other = _check(corpus, settings, build, files, against)
     progress = progress or NoProgress()
     with built_index(corpus, build, progress) as (index, notes):
         if files.kept:
             check_kept(files.kept, index, corpus, files.force)
-        found = deduplicate(index, wanted, other, files.pairs, build.join, progress)
-        written = found.write_files(files, corpus, progress)
-    return replace(found, written=written, notes=notes)
+        result = deduplicate(index, settings, other, files.pairs, build.join, progress)
+        written = result.write_files(files, corpus, progress)
+    return replace(result, written=written, notes=notes)
 
 
 @contextmanager
 def built_index(
     corpus: Corpus, build: CorpusBuild, progress: Progress | None = None
 ) -> Iterator[tuple[Index, tuple[str, ...]]]:
-    """An index of a corpus, open, and what was noticed while it was built; gone afterwards unless it is kept."""
+    """Build and open an index of a corpus; yield it with the notes of the build. Delete it unless it is kept."""
     with TemporaryDirectory(prefix="isotrope-dedup-") as folder:
         place = build.keep_index or Path(folder) / "index"
         trained = train_for_index(corpus, place, build.config, build.run, progress)
@@ -87,11 +84,11 @@ def _check(
     files: DedupFiles,
     against: str | Path | Index | None,
 ) -> Index | None:
-    """The other index, opened. Raises ConfigError, ExistsError for whatever would end in an error after encoding."""
-    _ = build.join  # its limits
+    """Open the other index. Raises ConfigError, ExistsError for errors that would otherwise occur after encoding."""
+    _ = build.join  # checks its limits
     check_settings(settings, files.pairs, against)
     if (folder := os.environ.get("TMPDIR")) and not os.access(folder, os.W_OK):
-        raise ConfigError(f"TMPDIR is {folder}, which cannot be written; vectors lie there while this runs.")
+        raise ConfigError(f"TMPDIR is {folder}, which is not writable; temporary vectors are written there.")
     require_another(build.keep_index, against)
     other = against if isinstance(against, Index) or against is None else Index.open(against)
     options = {"-o": files.duplicates, "--kept": files.kept, "--save-pairs": files.pairs.write}

@@ -1,11 +1,12 @@
-"""Documents written as a corpus of any format, compressed or not: what the readers read.
+"""Documents written as a corpus of any format, compressed or not.
 
-Metadata that a format has no type for is written as text where `--column NAME:TYPE` reads it back, and refused else:
+Metadata of types that a format lacks are written as text if `--column NAME:TYPE` can read them back, and rejected
+otherwise:
 
     Parquet, Arrow  every type
-    JSON Lines      dates and timestamps are ISO 8601 text; no bytes, decimals, times
-    CSV, TSV        everything is text, lists and objects are JSON, an empty text is the same as none; no bytes,
-                    decimals, times; TSV: no tabs and line breaks either
+    JSON Lines      dates and timestamps as ISO 8601 text; no bytes, decimals, times
+    CSV, TSV        text; lists and objects as JSON; empty text equals null; no bytes, decimals, times; TSV: no tabs
+                    and line breaks
 """
 
 import bz2
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
+from functools import cached_property
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -30,25 +32,24 @@ from indexer.recipe.config import CorpusConfig
 
 Documents = Iterator[Document]
 _HELD_BYTES = 4 << 20
-_GZIP = zlib.MAX_WBITS | 16  # a gzip stream, which bears no name and no time
+_GZIP = zlib.MAX_WBITS | 16  # a gzip stream without a name and a time
 _GZIP_LEVEL = 6
 _GROUP_ROWS = 1 << 16
 _GROUP_BYTES = 32 << 20
-_BATCH = 1024  # documents made into one batch of a table
+_BATCH = 1024  # documents of a record batch
 _NAMES = {"jsonl": "JSON Lines", "csv": "CSV", "tsv": "TSV", "text": "plain text"}
-_WAY_OUT = "Name a .parquet or .arrow file, which holds every type"
+_FIX = "Fix: name a .parquet or .arrow file, which stores every type"
 
 
 class Writable(Protocol):
-    """Anything that takes bytes, such as a file open for writing."""
+    """A binary file open for writing."""
 
     def write(self, data: bytes, /) -> object:
-        """Take in all of it."""
-        ...
+        """Write all of the data."""
 
 
 class CompressedWriter:
-    """Bytes collected to a few MiB, compressed, and then written; what pyarrow wants of a file is here too."""
+    """Collects a few MiB, compresses and writes them; has the methods of a file that pyarrow needs."""
 
     closed = False
 
@@ -60,30 +61,30 @@ class CompressedWriter:
         self._detached = False
 
     def write(self, data: Any) -> int:
-        """Take in bytes, or anything that holds them."""
+        """Write bytes or another buffer."""
         if self._detached:
             return len(data)
-        held = bytes(data)
-        self._held.append(held)
-        self._size += len(held)
+        content = bytes(data)
+        self._held.append(content)
+        self._size += len(content)
         if self._size >= _HELD_BYTES:
             self._empty()
-        return len(held)
+        return len(content)
 
     def flush(self) -> None:
-        """Nothing that a library could want on the disk early."""
+        """Do nothing; `finish` writes the rest."""
 
     def writable(self) -> bool:
-        """Yes."""
+        """Return True."""
         return True
 
     def finish(self) -> None:
-        """Write what is held and what ends the compressed stream."""
+        """Write the remaining bytes and end the compressed stream."""
         self._empty()
         self._file.write(self._compressor.flush())
 
     def detach(self) -> None:
-        """From now on write nothing: libraries that tidy up late must not reach a descriptor that is another's."""
+        """Ignore later writes: the clean-up of a library must not write to a reused descriptor."""
         self._detached = True
 
     def _empty(self) -> None:
@@ -94,7 +95,7 @@ class CompressedWriter:
 
 @contextmanager
 def compressed(file: Writable, compression: str) -> Iterator[CompressedWriter]:
-    """A file to write into, compressed as gzip, bz2 or zstd, or "" for as it is."""
+    """Yield a writer that compresses with gzip, bz2 or zstd, or not at all ("")."""
     sink = CompressedWriter(file, compression)
     try:
         yield sink
@@ -117,18 +118,12 @@ class _Plain:
         return b""
 
 
-class _Zstd:
-    """One frame after another, which every reader takes for one stream."""
-
-    def __init__(self) -> None:
-        self._codec = pa.Codec("zstd")
+class _Zstd(_Plain):
+    """Consecutive frames, which readers accept as one stream."""
 
     def compress(self, data: bytes, /) -> bytes:
-        frame: bytes = self._codec.compress(data, asbytes=True)
+        frame: bytes = pa.Codec("zstd").compress(data, asbytes=True)
         return frame
-
-    def flush(self) -> bytes:
-        return b""
 
 
 def _compressor(compression: str) -> _Compressor:
@@ -140,12 +135,15 @@ def _compressor(compression: str) -> _Compressor:
 
 
 class TableWriter:
-    """Takes batches of one schema; a context manager. `stream` asks for the streaming form of Arrow."""
+    """A context manager that writes batches of one schema. `stream` selects Arrow's streaming format."""
 
     def __init__(self, sink: CompressedWriter, file_format: str, schema: pa.Schema, stream: bool = False) -> None:
-        self._schema = schema
-        self._writer = _writer(pa.PythonFile(sink, mode="w"), file_format, schema, stream)
-        # dictionaries that differ from batch to batch need not fit one index type, so they are left apart
+        self._schema, file = schema, pa.PythonFile(sink, mode="w")
+        if file_format == "parquet":
+            self._writer: Any = pq.ParquetWriter(file, schema, compression="zstd", write_page_checksum=True)
+        else:
+            self._writer = (pa.ipc.new_stream if stream else pa.ipc.new_file)(file, schema)
+        # Dictionaries of different batches are not joined, because they may exceed one index type.
         self._joined = not has_dictionaries(schema)
         self._held: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
@@ -164,7 +162,7 @@ class TableWriter:
             self._writer.__exit__(kind, error, trace)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Add some rows; they are written in groups of a useful size."""
+        """Add rows; they are written in larger groups."""
         self._held.append(batch)
         self._rows += batch.num_rows
         self._bytes += batch.nbytes
@@ -179,7 +177,7 @@ class TableWriter:
 
 
 def has_dictionaries(schema: pa.Schema) -> bool:
-    """Whether any column holds, at any depth, numbers that stand for the entries of a dictionary."""
+    """Return whether any column is dictionary-encoded, at any depth."""
     return any(_has_dictionary(column.type) for column in schema)
 
 
@@ -188,18 +186,10 @@ def _has_dictionary(kind: pa.DataType) -> bool:
     return pa.types.is_dictionary(kind) or any(map(_has_dictionary, inner))
 
 
-def _writer(sink: Any, file_format: str, schema: pa.Schema, stream: bool) -> Any:
-    if file_format == "parquet":
-        return pq.ParquetWriter(sink, schema, compression="zstd", write_page_checksum=True)
-    return (pa.ipc.new_stream if stream else pa.ipc.new_file)(sink, schema)
-
-
 @dataclass(frozen=True)
 class CorpusColumns:
-    """The columns of the file: what id, title and text are called ("": no titles), and the metadata, as `schema`.
-
-    `vector` is what the embeddings are called that documents came with ("": they came with none), the last column.
-    `json` names the columns whose texts are read back as JSON.
+    """Columns of a corpus file: the names of id, title ("": none) and text, the `schema` of the metadata, and `vector`,
+    the name of the last column for embeddings ("": none). `json` names the columns that are read back as JSON.
     """
 
     id: str
@@ -209,22 +199,21 @@ class CorpusColumns:
     json: frozenset[str]
     vector: str = ""
 
-    @property
+    @cached_property
     def names(self) -> list[str]:
-        """All, in order."""
-        roles = [name for name in (self.id, self.title, self.text) if name]
-        return [*roles, *self.schema.names, *([self.vector] if self.vector else [])]
+        """All column names, in order."""
+        return list(self.fields.names)
 
-    @property
+    @cached_property
     def fields(self) -> pa.Schema:
-        """All, as Arrow fields, in order."""
+        """All columns as Arrow fields, in order."""
         roles = [name for name in (self.id, self.title, self.text) if name]
         texts = [pa.field(name, pa.string(), nullable=name == self.title) for name in roles]
         vectors = [pa.field(self.vector, pa.list_(pa.float32()), nullable=False)] if self.vector else []
         return pa.schema([*texts, *self.schema, *vectors])
 
     def values(self, document: Document) -> list[Any]:
-        """The document's values, in the order of `names`. Raises ConfigError for a title without a column."""
+        """Return a document's values in the order of `names`. Raises ConfigError for a title without a column."""
         values: list[Any] = [document.id, *([document.title] if self.title else []), document.text]
         if not self.title and document.title is not None:
             raise ConfigError(f'document "{document.id}" has a title, but the column "title" is the id or the text.')
@@ -237,29 +226,28 @@ class CorpusColumns:
 
 
 def choose_columns(schema: pa.Schema, config: CorpusConfig, layout: ColumnRoles | None) -> CorpusColumns:
-    """The columns as they were in the corpus (`layout`, if it is at hand), or by their usual names.
+    """Return the columns of the corpus (`layout`, if known) or the default names, so that they can be read back.
 
-    The names are such that reading with the settings `config` gives the same documents. Raises ConfigError where
-    there are none.
+    Reading them with the settings `config` gives the same documents. Raises ConfigError if no such names exist.
     """
     typed = frozenset(name for name, kind in config.columns.items() if kind == "json")
-    for found in (layout, None):
-        identity = config.id_column or (found and found.id) or "id"
-        text = config.text_column or (found and found.text) or "text"
-        title = config.title_column or (found and found.title) or "title"
-        named = title if title not in (identity, text) else ""
-        columns = CorpusColumns(identity, named, text, schema, typed, config.vector_column)
+    for roles in (layout, None):
+        identity = config.id_column or (roles and roles.id) or "id"
+        text = config.text_column or (roles and roles.text) or "text"
+        title = config.title_column or (roles and roles.title) or "title"
+        distinct_title = title if title not in (identity, text) else ""
+        columns = CorpusColumns(identity, distinct_title, text, schema, typed, config.vector_column)
         if _reads_back(columns, config):
             return columns
     raise ConfigError(
-        f"the documents cannot be written as a corpus: their columns would be {', '.join(columns.names)}, of which the "
-        "index's own settings would take others for id, title and text. Name those metadata columns otherwise."
+        f"the documents cannot be written as a corpus: from the columns {', '.join(columns.names)}, the settings of "
+        "the index would read other columns as id, title and text. Fix: rename those metadata columns."
     )
 
 
 def _reads_back(columns: CorpusColumns, config: CorpusConfig) -> bool:
-    found = RowMapper(config).roles(columns.names)
-    return (found.id, found.title, found.text, found.metadata, found.vector) == (
+    roles = RowMapper(config).roles(columns.names)
+    return (roles.id, roles.title, roles.text, roles.metadata, roles.vector) == (
         columns.id,
         columns.title,
         columns.text,
@@ -269,10 +257,7 @@ def _reads_back(columns: CorpusColumns, config: CorpusConfig) -> bool:
 
 
 def check_types(file: str, file_format: str, schema: pa.Schema) -> None:
-    """Raises ConfigError for metadata that the format cannot hold such that it could be read back.
-
-    `file` is what the message calls it: an option and a path, for one.
-    """
+    """Raise ConfigError for metadata that the format cannot store and read back; `file` names it in the message."""
     if file_format in ("parquet", "arrow"):
         return
     for column in schema:
@@ -280,21 +265,21 @@ def check_types(file: str, file_format: str, schema: pa.Schema) -> None:
             continue
         if (kind := _foreign(column.type)) is not None:
             raise ConfigError(
-                f'{file}: the metadata column "{column.name}" holds values of type {kind}, which '
-                f"{_NAMES[file_format]} cannot hold. {_WAY_OUT}."
+                f'{file}: the metadata column "{column.name}" contains values of type {kind}, which '
+                f"{_NAMES[file_format]} cannot store. {_FIX}."
             )
 
 
 def _foreign(kind: pa.DataType) -> pa.DataType | None:
-    """A type that JSON does not have."""
+    """Return the first type at any depth that JSON lacks."""
     if pa.types.is_nested(kind):
         inner = (_foreign(kind.field(place).type) for place in range(kind.num_fields))
-        return next((found for found in inner if found is not None), None)
+        return next((foreign for foreign in inner if foreign is not None), None)
     return None if kind in (pa.null(), pa.bool_(), pa.int64(), pa.float64(), pa.string()) else kind
 
 
 def write_documents(sink: CompressedWriter, documents: Documents, file_format: str, columns: CorpusColumns) -> None:
-    """Write the documents. Raises ConfigError naming the one that holds what the format cannot."""
+    """Write documents. Raises ConfigError for a document with a value that the format cannot store."""
     if file_format in ("parquet", "arrow"):
         _write_table(sink, documents, file_format, columns)
     elif file_format == "jsonl":
@@ -328,14 +313,14 @@ def _write_objects(sink: CompressedWriter, documents: Documents, columns: Corpus
         values = {
             name: _plain(value)
             for name, value in zip(columns.names, columns.values(document), strict=True)
-            if value is not None or name == columns.title  # settings that name this column want to find it
+            if value is not None or name == columns.title  # settings may name this column, so it must exist
         }
         sink.write(_json(values, document).encode() + b"\n")
 
 
 def _write_cells(documents: Documents, columns: CorpusColumns, write: Callable[[list[str]], object]) -> None:
     if "" in columns.names:
-        raise ConfigError(f"a metadata column has no name, which a header cannot hold. {_WAY_OUT}.")
+        raise ConfigError(f"a metadata column has an empty name, which a header cannot store. {_FIX}.")
     write(columns.names)
     for document in documents:
         write([_cell(_plain(value), document) for value in columns.values(document)])
@@ -346,13 +331,13 @@ def _tsv_line(cells: Sequence[str], columns: CorpusColumns) -> str:
         if any(sign in cell for sign in "\t\r\n"):
             where = "the name" if cell == name else f'document "{cells[0]}"'
             raise ConfigError(
-                f'{where} holds a tab or a line break in the column "{name}", which TSV cannot hold. Name a .csv file.'
+                f'{where} contains a tab or a line break in the column "{name}", which TSV cannot store. Fix: name a '
+                ".csv file."
             )
     return "\t".join(cells) + "\n"
 
 
 def _plain(value: Any) -> Any:
-    """The value as JSON has it."""
     if isinstance(value, np.ndarray):
         return value.tolist()
     return value.isoformat() if isinstance(value, date) else value  # a datetime is a date too
@@ -373,12 +358,12 @@ def _json(value: Any, document: Document) -> str:
         return _json_text(value)
     except ValueError:
         raise ConfigError(
-            f'document "{document.id}" holds a number that is NaN or infinite, which JSON cannot hold. {_WAY_OUT}.'
+            f'document "{document.id}" contains a number that is NaN or infinite, which JSON cannot store. {_FIX}.'
         ) from None
 
 
 class _Lines:
-    """What csv.writer writes to."""
+    """The file interface of csv.writer."""
 
     def __init__(self, sink: CompressedWriter) -> None:
         self._sink = sink

@@ -1,4 +1,4 @@
-"""Deduplicating an index: pairs, decision, and what is written of it."""
+"""Deduplication of an index: pairs, decision and output."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -41,16 +41,16 @@ _SAVED = "--save-pairs"
 
 @dataclass(frozen=True)
 class Deduplication:
-    """What was found: the index, the file's contents (facts and one row a dropped document), and the kept rows.
+    """The result: the index, the contents of the file of duplicates, and the kept documents.
 
-    `kept` are document numbers of the index, ascending. `written` are the bytes of the files that were written already,
-    by name; `notes` is what was noticed while an index was built for this.
+    `kept` are document numbers of the index, ascending. `written` has the bytes of the files written so far, by name;
+    `notes` are those of the build of the index.
     """
 
     index: Index
     duplicates: Duplicates
     kept: RowIds
-    other: Index | None = None  # that the documents were compared with
+    other: Index | None = None  # the index that documents were compared with
     written: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
@@ -65,32 +65,29 @@ class Deduplication:
         return self.duplicates.table
 
     def write(self, path: str | Path, force: bool = False) -> FileDigest:
-        """Write the file of duplicates, whole or not at all; over another file only with `force`.
+        """Write the file of duplicates atomically; overwrite only with `force`.
 
-        The suffix of `path` chooses the format: .parquet is what `verify_duplicates` reads; .csv and .jsonl have the
-        texts of both documents. Raises ConfigError for another suffix and for a place that cannot be written, such as
-        one inside an index, ExistsError, StoreError.
+        The suffix of `path` selects the format: .parquet for `verify_duplicates`; .csv and .jsonl with the texts of
+        both documents. Raises ConfigError for another suffix and for a path that cannot be written, such as one inside
+        an index, ExistsError, StoreError.
         """
         if duplicates_format(Path(path)) != "parquet":
             return write_list(Path(path), self.table, self.index, self.other, force)
         return write_duplicates(Path(path), self.duplicates, force=force)
 
     def write_kept(self, path: str | Path, corpus: Corpus | None = None, force: bool = False) -> FileDigest:
-        """Write the documents that stay, as they were in the `corpus` that was indexed, if that is at hand.
-
-        Raises what `search.write_kept` raises.
-        """
+        """Write the kept documents, copied from the indexed `corpus` if given. Raises as `search.write_kept`."""
         return write_kept(Path(path), self.index, self.kept, corpus, force)
 
     def write_files(
         self, files: DedupFiles, corpus: Corpus | None = None, progress: Progress | None = None
     ) -> dict[str, int]:
-        """Write what `files` names, but for pairs, which are there by now; the bytes of each, pairs included."""
+        """Write `files`, except pairs, which exist by now; return the bytes of each file, pairs included."""
         written = {}
         if files.duplicates:
             written[str(files.duplicates)] = self.write(files.duplicates, files.force).bytes
         if files.kept:
-            (progress or NoProgress()).phase("writing what is kept", None)
+            (progress or NoProgress()).phase("writing kept documents", None)
             written[str(files.kept)] = self.write_kept(files.kept, corpus, files.force).bytes
         if files.pairs.write:
             written[str(files.pairs.write)] = files.pairs.write.stat().st_size
@@ -105,42 +102,42 @@ def deduplicate(
     options: JoinOptions = JoinOptions(),  # noqa: B008 - frozen
     progress: Progress | None = None,
 ) -> Deduplication:
-    """Decide which documents of an index stay; `settings` may be just the threshold.
+    """Decide which documents of an index to keep; `settings` may be just the threshold.
 
-    In priority order a document is kept unless a kept one scores at least the threshold against it. So (1) every
-    dropped document has a kept representative that scores as much: of all that are kept, also later ones, the one
-    with the highest score, the first in priority among equals; (2) no two kept documents score as much. `against`
-    names another index of the same encoder: its documents come first and are all kept, so a document that is like one
-    of them is dropped. With method "ann" pairs may be missed, and (2) with them; the share that is found is measured.
+    In priority order a document is kept unless it scores at least the threshold with a kept document. So (1) every
+    dropped document has a kept representative that scores at least the threshold: of all kept documents, also later
+    ones, that with the highest score, the first in priority among equals; (2) no two kept documents reach the
+    threshold. `against` names another index of the same encoder: its documents come first and are all kept, so
+    documents similar to them are dropped. Method "ann" may miss pairs, which breaks (2); its recall is measured.
 
     Raises NotAnIndexError, CorruptIndexError, StoreError (also for a full disk), ConfigError, and MismatchError for
     indexes of different encoders or pairs of another index.
     """
-    wanted = settings if isinstance(settings, DedupSettings) else DedupSettings(settings)
-    check_settings(wanted, pairs, against)
-    if pairs.write:  # they are read again, so that they are no stream
+    settings = settings if isinstance(settings, DedupSettings) else DedupSettings(settings)
+    check_settings(settings, pairs, against)
+    if pairs.write:  # `whole`, because the file is read again
         check_outputs({_SAVED: pairs.write}, read_by(*map(place_of, (index, against))), pairs.force, whole=[_SAVED])
     with open_inputs(index, against, progress) as inputs:
-        order = priority(inputs.index, wanted.prefer)
-        source, method = _source(inputs, wanted, pairs, options)
+        order = priority(inputs.index, settings.prefer)
+        source, method = _source(inputs, settings, pairs, options)
         documents = _documents(inputs, source, order)
         limit = max(1, options.memory // HELD_PAIR_BYTES)
-        drop_texts = wanted.text_duplicates == "drop"
-        decision = decide(documents, source, drop_texts, limit, among=not wanted.only_against)
-        return _result(inputs, wanted, method, documents, _filled(decision, inputs))
+        drop_texts = settings.text_duplicates == "drop"
+        decision = decide(documents, source, drop_texts, limit, among=not settings.only_against)
+        return _result(inputs, settings, method, documents, _filled(decision, inputs))
 
 
 def check_settings(settings: DedupSettings, pairs: PairFiles, against: str | Path | Index | None) -> None:
-    """Raises ConfigError for settings that make no sense together."""
+    """Raise ConfigError for contradicting settings."""
     pairs.check(settings)
     if settings.only_against and not against:
-        raise ConfigError("documents are to be compared with another index alone, but none is named (--against INDEX).")
+        raise ConfigError("--only-against needs another index. Fix: name it with --against INDEX.")
 
 
 def _source(
     inputs: DedupInputs, settings: DedupSettings, pairs: PairFiles, options: JoinOptions
 ) -> tuple[PairSource, dict[str, Any]]:
-    """Where pairs come from, and how they were found."""
+    """Return the source of pairs and the facts of the method."""
     if pairs.read:
         stored = PairsFile(pairs.read, settings.threshold, options.memory // 4)
         stored.check(inputs.index, inputs.other)
@@ -150,11 +147,10 @@ def _source(
     is_shared = not options.pool.is_this_process(2)
     if not pairs.write and not is_shared:
         return join, method
-    saved = pairs.write or inputs.folder / "pairs.parquet"  # workers find all pairs once; what asks again reads them
-    found = (
-        join.within(np.arange(len(inputs.distinct.first))) if pairs.write else _pairs_asked_for(inputs, join, settings)
-    )
-    save_pairs(inputs, found, method, floor, saved, pairs.force)
+    saved = pairs.write or inputs.folder / "pairs.parquet"  # workers find all pairs once; later calls read the file
+    every = np.arange(len(inputs.distinct.first))
+    batches = join.within(every) if pairs.write else _needed_pairs(inputs, join, settings)
+    save_pairs(inputs, batches, method, floor, saved, pairs.force)
     return PairsFile(saved, settings.threshold, options.memory // 4), method
 
 
@@ -162,20 +158,14 @@ def _join(
     inputs: DedupInputs, floor: float, settings: DedupSettings, options: JoinOptions
 ) -> tuple[PairSource, dict[str, Any]]:
     arguments = (inputs.distinct_vectors, lowest_score(floor), inputs.folder, options, inputs.progress)
-    if settings.method == "ann":
-        approximate = ApproximateJoin(*arguments)
-        return inputs.across_documents(_placed(approximate, inputs)), {"name": "ann", **approximate.figures}
-    return inputs.across_documents(_placed(ExactJoin(*arguments), inputs)), {"name": "exact"}
+    join = (ApproximateJoin if settings.method == "ann" else ExactJoin)(*arguments)
+    method = {"name": settings.method, **(join.figures if isinstance(join, ApproximateJoin) else {})}
+    is_local = options.pool.is_this_process(2)
+    return inputs.across_documents(join if is_local else DistributedJoin(join, inputs.folder, options.pool)), method
 
 
-def _placed(join: ExactJoin, inputs: DedupInputs) -> PairSource:
-    """Where a join runs: on threads of this process, or on workers."""
-    pool = join.options.pool
-    return join if pool.is_this_process(2) else DistributedJoin(join, inputs.folder, pool)
-
-
-def _pairs_asked_for(inputs: DedupInputs, join: PairSource, settings: DedupSettings) -> Iterator[Pairs]:
-    """The pairs that a decision can ask for: none of two vectors that only the other index has, which all stay."""
+def _needed_pairs(inputs: DedupInputs, join: PairSource, settings: DedupSettings) -> Iterator[Pairs]:
+    """Yield the pairs that a decision can need: none of two vectors of the other index only, which are all kept."""
     is_own = inputs.document_of >= inputs.others
     own, foreign = (np.unique(inputs.distinct.number_of[rows]) for rows in (is_own, ~is_own))
     among = np.intersect1d(own, foreign) if settings.only_against else own
@@ -190,11 +180,11 @@ def _pairs_asked_for(inputs: DedupInputs, join: PairSource, settings: DedupSetti
 def save_pairs(
     inputs: DedupInputs, pairs: Iterable[Pairs], method: dict[str, Any], floor: float, path: Path, force: bool = False
 ) -> FileDigest:
-    """Write pairs of distinct vectors, which score at least `floor`, and which rows hold the same vector."""
+    """Write the pairs of distinct vectors that score at least `floor`, and the rows with equal vectors."""
     distinct = inputs.distinct
     writer = PairsFileWriter(inputs.folder, inputs.rows)
-    for found in pairs:
-        writer.add(distinct.first[found.left], distinct.first[found.right], found.scores)
+    for batch in pairs:
+        writer.add(distinct.first[batch.left], distinct.first[batch.right], batch.scores)
     copies = np.setdiff1d(np.arange(inputs.rows), distinct.first, assume_unique=True)
     number = distinct.number_of[copies]
     writer.add(distinct.first[number], copies, inputs.self_scores[number], identical=True)
@@ -216,7 +206,7 @@ def _documents(inputs: DedupInputs, source: PairSource, order: RowIds) -> DedupD
 
 
 def _filled(decision: Decision, inputs: DedupInputs) -> Decision:
-    """With the scores of those documents that were dropped for their text alone."""
+    """Return a decision with the scores of documents that were dropped for equal text only."""
     unscored = np.flatnonzero((decision.kept_by >= 0) & np.isnan(decision.scores))
     if not len(unscored):
         return decision
@@ -235,7 +225,7 @@ def _result(
     kept_by, others = decision.kept_by, inputs.others
     dropped = np.flatnonzero(kept_by >= 0)
     representatives = kept_by[dropped]
-    # Clusters go by where the kept document lies in the corpus; those of the other index come last.
+    # Clusters are numbered by the position of the kept document in the corpus; the other index comes last.
     place = np.where(representatives < others, representatives + len(kept_by), representatives)
     _, clusters, sizes = np.unique(place, return_inverse=True, return_counts=True)
     arranged = np.lexsort((dropped, clusters))

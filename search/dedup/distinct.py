@@ -1,8 +1,8 @@
-"""Which rows hold the same vector, the same text, or belong to one document.
+"""Numbers for equal vectors and equal texts, and pairs without windows of one document.
 
-Vectors that are the same byte for byte get one number, so that the join sees each once; texts that are the same after
-normalisation get one too. Windows of one document overlap and are alike, which says nothing of duplicates: pairs of
-them are left out.
+Vectors that are equal byte for byte get one number, so that the join compares each once; texts that are equal after
+normalisation get one number. Windows of one document overlap, so they are similar without being duplicates: their pairs
+are left out.
 """
 
 import hashlib
@@ -17,21 +17,21 @@ from indexer.arrays import RowIds, Vectors
 from search.dedup.pairs import Pairs, PairSource
 
 Digests = npt.NDArray[np.uint64]
-DIGEST_BYTES = 16  # two different values with one digest are not to be expected before 10**18 of them
+DIGEST_BYTES = 16  # no collisions are expected below 10**18 values
 _BLOCK_ROWS = 4096
-_LOOKED_UP = 1 << 20  # documents of vectors at once
+_LOOKED_UP = 1 << 20  # documents looked up together
 
 
 @dataclass(frozen=True)
 class Distinct:
-    """Values numbered densely, in the order in which they first occur."""
+    """Values numbered densely, by their first position."""
 
-    first: RowIds  # (distinct,) position at which each first occurs, ascending
+    first: RowIds  # (distinct,) first position of each value, ascending
     number_of: RowIds  # (n,) number of the value at each position
 
 
 def find_distinct(vectors: Vectors) -> Distinct:
-    """Number the rows of (n, d) float32 by their bytes. Reads a block at a time and holds 16 bytes a row."""
+    """Number the rows of (n, d) float32 by their bytes, with 16 bytes of memory a row."""
     digests = bytearray()
     for start in range(0, len(vectors), _BLOCK_ROWS):
         block = np.ascontiguousarray(vectors[start : start + _BLOCK_ROWS])
@@ -41,13 +41,13 @@ def find_distinct(vectors: Vectors) -> Distinct:
 
 
 def as_digests(joined: bytearray) -> Digests:
-    """Digests written one after the other, as (n, 2)."""
+    """Return concatenated digests as an array (n, 2)."""
     return np.frombuffer(joined, np.uint64).reshape(-1, 2)
 
 
 def number_equal(digests: Digests) -> Distinct:
-    """Number the rows of (n, 2), equal ones alike."""
-    order = np.lexsort((digests[:, 1], digests[:, 0]))  # stable: of equal rows the earliest comes first
+    """Number the distinct rows of (n, 2)."""
+    order = np.lexsort((digests[:, 1], digests[:, 0]))  # stable: the first of equal rows comes first
     arranged = digests[order]
     starts = np.ones(len(order), bool)
     starts[1:] = (arranged[1:] != arranged[:-1]).any(axis=1)
@@ -60,15 +60,15 @@ def number_equal(digests: Digests) -> Distinct:
 
 
 def number_texts(texts: Iterable[str]) -> RowIds:
-    """Number the texts, equal ones after normalisation alike, (documents,).
+    """Number texts that are equal after normalisation, densely by first occurrence, (documents,); -1: blank.
 
-    Numbers are dense, in the order in which the texts first occur; -1 stands for a blank text, which equals nothing.
-    Holds 16 bytes a text, no text itself.
+    Blank texts equal no other text. Needs 16 bytes of memory a text.
     """
     digests, blank = bytearray(), bytearray()
     for text in texts:
         normalised = normalised_text(text)
-        digests += _digest(normalised)
+        encoded = normalised.encode("utf-8", "surrogatepass")
+        digests += hashlib.blake2b(encoded, digest_size=DIGEST_BYTES).digest()
         blank.append(not normalised)
     written = ~np.frombuffer(blank, bool)
     numbers = np.full(len(written), -1, np.int64)
@@ -77,31 +77,25 @@ def number_texts(texts: Iterable[str]) -> RowIds:
 
 
 def normalised_text(text: str) -> str:
-    """The text in Unicode's form NFKC, every run of white space one space, none at the ends. Case stays."""
-    # Folded last: NFKC makes spaces of other characters.
-    return " ".join(unicodedata.normalize("NFKC", text).split())
-
-
-def _digest(text: str) -> bytes:
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=DIGEST_BYTES).digest()
+    """Return the text in NFKC with single spaces and none at the ends; case is kept."""
+    return " ".join(unicodedata.normalize("NFKC", text).split())  # in this order, as NFKC creates spaces
 
 
 def is_one_to_one(document_of: RowIds) -> bool:
-    """Whether every document has one row."""
+    """Return whether every document has one row."""
     return not len(document_of) or bool(document_of[-1] == len(document_of) - 1)
 
 
 def only_document(document_of: RowIds, distinct: Distinct) -> RowIds:
-    """The document of each distinct vector, (distinct,); -1 where several documents have it."""
-    found = document_of[distinct.first]
-    shared = distinct.number_of[found[distinct.number_of] != document_of]
-    found = found.copy()
-    found[shared] = -1
-    return found
+    """Return the document of each distinct vector, (distinct,); -1 if several documents contain it."""
+    documents = document_of[distinct.first]
+    shared = distinct.number_of[documents[distinct.number_of] != document_of]
+    documents[shared] = -1
+    return documents
 
 
 class CrossDocumentPairs:
-    """A `PairSource` without the pairs that only windows of one document make."""
+    """A `PairSource` without pairs that only join windows of one document."""
 
     def __init__(self, source: PairSource, document_of: RowIds, distinct: Distinct) -> None:
         self._source, self._only_document = source, only_document(document_of, distinct)
@@ -125,20 +119,18 @@ class CrossDocumentPairs:
 
 
 class VectorCopies:
-    """How many rows hold each distinct vector, and how many pairs of such rows are of different documents."""
+    """Counts of the rows with each distinct vector, and of their pairs between different documents."""
 
     def __init__(self, distinct: Distinct, document_of: RowIds) -> None:
         self.counts: RowIds = np.bincount(distinct.number_of, minlength=len(distinct.first))
         self._distinct, self._one_to_one = distinct, is_one_to_one(document_of)
         self._documents = int(document_of.max(initial=-1)) + 1
-        # Sorted keys of (vector, document), and how many rows have both.
-        self._keys, self._times = np.unique(
-            distinct.number_of * self._documents + document_of, return_counts=True
-        )  # fmt: skip
+        # Sorted keys of (vector, document), and the number of rows with both.
+        self._keys, self._times = np.unique(distinct.number_of * self._documents + document_of, return_counts=True)
         self._starts: RowIds = np.searchsorted(self._keys, np.arange(len(distinct.first) + 1) * self._documents)
 
     def within(self) -> tuple[RowIds, RowIds, RowIds]:
-        """Of each vector that several documents have: a row, a later one of another document, and how many pairs."""
+        """Return, for each vector of several documents, a row, a later row of another document, and the pair count."""
         shared = np.flatnonzero(np.diff(self._starts) > 1)
         order = np.argsort(self._distinct.number_of, kind="stable")
         ends = np.cumsum(self.counts)[shared]
@@ -148,7 +140,7 @@ class VectorCopies:
         return self._distinct.first[shared], second, (every - same)[shared]
 
     def between(self, left: RowIds, right: RowIds) -> RowIds:
-        """Pairs of rows of different documents that hold each pair of vectors."""
+        """Return, for each pair of vectors, the number of pairs of rows of different documents."""
         pairs: RowIds = self.counts[left] * self.counts[right]
         if self._one_to_one:
             return pairs
@@ -160,12 +152,12 @@ class VectorCopies:
         return pairs
 
     def _same(self, few: RowIds, many: RowIds) -> RowIds:
-        """Pairs of rows of one document."""
+        """Return the number of pairs of rows of one document."""
         widths = np.diff(self._starts)[few]
         owner = np.repeat(np.arange(len(few)), widths)
         place = np.arange(len(owner)) + np.repeat(self._starts[few] - np.cumsum(widths) + widths, widths)
-        wanted = many[owner] * self._documents + self._keys[place] % self._documents
-        there = np.minimum(np.searchsorted(self._keys, wanted), len(self._keys) - 1)
-        found = np.zeros(len(few), np.int64)
-        np.add.at(found, owner, np.where(self._keys[there] == wanted, self._times[place] * self._times[there], 0))
-        return found
+        keys = many[owner] * self._documents + self._keys[place] % self._documents
+        match = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
+        counts = np.zeros(len(few), np.int64)
+        np.add.at(counts, owner, np.where(self._keys[match] == keys, self._times[place] * self._times[match], 0))
+        return counts

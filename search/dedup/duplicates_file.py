@@ -1,11 +1,11 @@
-"""The file of duplicates: one row a dropped document, and beside them the facts of how they were found.
+"""The file of duplicates: a row for each dropped document, and the facts of the run.
 
-Columns: `id` of the dropped document; `kept_id` of the kept one that stands for it; their `score`; `reason`: "similar"
-or "text" (equal normalised text), after "against-" or as "against" when the kept one is of another index; `cluster`:
-the number of the kept document's group. Sorted by cluster, then by the dropped document's place in the corpus.
-The facts are JSON under the key "isotrope" of the file's key-value metadata; equal runs give equal bytes.
-A list for people and other programs, as CSV or JSON Lines, has the same rows with the texts of both documents, and no
-facts.
+Columns: `id` of the dropped document; `kept_id` of its representative; their `score`; `reason`: "similar" or "text"
+(equal normalised text), for a representative of another index "against" or "against-text"; `cluster`: the number of the
+representative's group. Rows are sorted by cluster, then by position in the corpus. The facts are JSON under the key
+"isotrope" of the file's key-value metadata; equal runs give equal bytes.
+
+A list as CSV or JSON Lines has the same rows with the texts of both documents, without facts.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -49,7 +49,7 @@ MADE_BY = "isotrope dedup INDEX --threshold T -o FILE.parquet"
 
 
 class Facts(TypedDict):
-    """What is asked of the facts beside the rows; JSON types."""
+    """The facts of the file, JSON types."""
 
     format: Count
     threshold: float
@@ -72,15 +72,15 @@ class Facts(TypedDict):
 
 @dataclass(frozen=True)
 class Duplicates:
-    """What a deduplication found: `facts` (JSON types, the keys of `Facts`) and `table` (the columns of `SCHEMA`)."""
+    """The contents of the file: `facts` (JSON types, the keys of `Facts`) and `table` (the columns of `SCHEMA`)."""
 
     facts: Mapping[str, Any]
     table: pa.Table
 
 
 def write_duplicates(path: Path, duplicates: Duplicates, force: bool = False) -> FileDigest:
-    """Write the file, whole or not at all; over another one only with `force`. Raises as `open_output`."""
-    # One chunk a column: where the chunks of a table end would else show in the pages.
+    """Write the file atomically; overwrite only with `force`. Raises what `open_output` raises."""
+    # One chunk a column, because the ends of chunks would change the pages.
     table = duplicates.table.cast(SCHEMA).combine_chunks()
     table = table.cast(with_facts(SCHEMA, duplicates.facts))
     with open_output(path, force=force) as file:
@@ -91,7 +91,7 @@ def write_duplicates(path: Path, duplicates: Duplicates, force: bool = False) ->
 def write_list(path: Path, table: pa.Table, index: Index, other: Index | None, force: bool = False) -> FileDigest:
     """Write the rows of `table` with the encoded texts of both documents, as CSV or JSON Lines, compressed or not.
 
-    `other` is the index that the documents were compared with, if any. Raises as `open_output`.
+    `other` is the index that documents were compared with, if any. Raises what `open_output` raises.
     """
     file_format, compression = format_of(path)
     with open_output(path, force=force) as file, compressed(file, compression) as sink:
@@ -101,29 +101,28 @@ def write_list(path: Path, table: pa.Table, index: Index, other: Index | None, f
 
 def _listed(table: pa.Table, index: Index, other: Index | None) -> Iterator[Document]:
     texts = _Texts(index, {*table["id"].to_pylist(), *table["kept_id"].to_pylist()})
-    texts_there = _Texts(other, set(table["kept_id"].to_pylist())) if other else texts
+    foreign_texts = _Texts(other, set(table["kept_id"].to_pylist())) if other else texts
     for batch in table.to_batches(max_chunksize=_FETCHED):
         rows = batch.to_pylist()
-        is_there = [row["reason"].startswith("against") for row in rows]
-        dropped = texts.of([row["id"] for row in rows])
-        kept = texts.of([row["kept_id"] for row, there in zip(rows, is_there, strict=True) if not there])
-        kept_there = texts_there.of([row["kept_id"] for row, there in zip(rows, is_there, strict=True) if there])
-        # Through text, because 0.95 as float32 is below 0.95 as float64.
+        is_foreign = {row["id"]: row["reason"].startswith("against") for row in rows}
+        dropped = texts.of(row["id"] for row in rows)
+        kept = texts.of(row["kept_id"] for row in rows if not is_foreign[row["id"]])
+        foreign = foreign_texts.of(row["kept_id"] for row in rows if is_foreign[row["id"]])
+        # Cast to text first, because 0.95 as float32 is below 0.95 as float64.
         scores = batch.column("score").cast(pa.string()).cast(pa.float64()).to_pylist()
-        for row, there, score in zip(rows, is_there, scores, strict=True):
-            kept_text = (kept_there if there else kept)[row["kept_id"]]
+        for row, score in zip(rows, scores, strict=True):
+            kept_text = (foreign if is_foreign[row["id"]] else kept)[row["kept_id"]]
             yield Document(row["id"], dropped[row["id"]], metadata=row | {"kept_text": kept_text, "score": score})
 
 
 class _Texts:
-    """The encoded texts of some documents of an index."""
+    """Encoded texts of documents by id."""
 
     def __init__(self, index: Index, ids: Collection[str]) -> None:
         self._index = index
-        self._numbers = index.documents.find_ids(ids)  # once: it reads all ids of the index
+        self._numbers = index.documents.find_ids(ids)  # once, as it reads all ids of the index
 
     def of(self, ids: Iterable[str]) -> dict[str, str]:
-        """The text of each id."""
         names = list(dict.fromkeys(ids))
         documents = self._index.documents.fetch([self._numbers[name] for name in names])
         columns = self._index.config.corpus.text
@@ -131,28 +130,35 @@ class _Texts:
 
 
 def read_duplicates(path: Path) -> Duplicates:
-    """Read the Parquet file, every page checked.
+    """Read the Parquet file and check every page.
 
-    Raises EvaluationError for a file that is no such file, StoreError for one of a newer format, CorruptIndexError
-    for a damaged one.
+    Raises EvaluationError for another kind of file, StoreError for a newer format, CorruptIndexError for a damaged
+    file.
     """
     if format_of(path)[0] in ("csv", "jsonl"):
         raise EvaluationError(
-            f"{path}: a list as CSV or JSON Lines does not hold the settings and the index that a check needs; "
-            f"expected a Parquet file. Fix: write one: {MADE_BY}"
+            f"{path}: a list as CSV or JSON Lines does not contain the settings and the index for a check; expected a "
+            f"Parquet file. Fix: write one: {MADE_BY}"
         )
     with open_parquet(path, SCHEMA, Facts, MADE_BY) as (file, facts):
-        _check_values(path, facts)
-        _check_words(path, facts)
+        _check_facts(path, facts)
         table = file.read(use_threads=False)
-        table.validate(full=True)  # text that is not UTF-8 is met here and not at some later row
+        table.validate(full=True)  # rejects text that is not UTF-8
     empty = [name for name in SCHEMA.names if table.column(name).null_count]
     if empty:
-        raise CorruptIndexError(f"{path}: {', '.join(empty)} without a value in some rows. Write it again: {MADE_BY}")
+        raise CorruptIndexError(f"{path}: {', '.join(empty)} is null in some rows. Fix: write it again: {MADE_BY}")
     return Duplicates(facts, table.replace_schema_metadata(None))
 
 
-def _check_words(path: Path, facts: Mapping[str, Any]) -> None:
+def _check_facts(path: Path, facts: Mapping[str, Any]) -> None:
+    against = facts["against"]
+    try:
+        check_threshold(float(facts["threshold"]))
+        valid = against is None or isinstance(against.get("index"), str)
+    except (ConfigError, OverflowError):
+        valid = False
+    if not valid:
+        raise EvaluationError(f"{path}: its metadata contains invalid values. Fix: write it again: {MADE_BY}")
     words = {
         "method": (facts["method"].get("name"), Method),
         "text_duplicates": (facts["text_duplicates"], TextDuplicates),
@@ -161,17 +167,5 @@ def _check_words(path: Path, facts: Mapping[str, Any]) -> None:
         if word not in get_args(known):
             raise EvaluationError(
                 f'{path}: "{name}" in its metadata is "{word}"; expected {" or ".join(get_args(known))}. '
-                f"Write the file again: {MADE_BY}"
+                f"Fix: write the file again: {MADE_BY}"
             )
-
-
-def _check_values(path: Path, facts: Mapping[str, Any]) -> None:
-    """What later code computes with; kinds are checked already."""
-    against = facts["against"]
-    try:
-        check_threshold(float(facts["threshold"]))
-        sound = against is None or isinstance(against.get("index"), str)
-    except (ConfigError, OverflowError):
-        sound = False
-    if not sound:
-        raise EvaluationError(f"{path}: its metadata holds values that no run writes. Write it again: {MADE_BY}")

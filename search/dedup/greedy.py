@@ -1,17 +1,16 @@
-"""The greedy rule: who is kept, and who stands for whom.
+"""The greedy rule: the kept documents, and the representative of each dropped document.
 
-In priority order a document is kept unless a kept document is a duplicate of it; a dropped one is represented by the
-kept duplicate, also a later one, with the highest score, the first in priority among equals.
+In priority order a document is kept unless it is a duplicate of a kept document. The representative of a dropped
+document is the kept duplicate with the highest score, the first in priority among equal scores; it may come later.
 
-All pairs may be too many to hold. So the order is cut into stretches short enough that the pairs within one can be
-held. Once a stretch is decided, the pairs of its kept documents with all others are streamed past: they drop later
-documents, and may be better representatives of those dropped before. Where the cuts are does not change the result.
+The pairs of all documents may exceed memory, so the order is cut into stretches whose pairs fit. After each stretch,
+the pairs of its kept documents with all others are streamed: they drop later documents, and may be better
+representatives of documents dropped before. The cuts do not change the result.
 
-A *key* is what makes documents duplicates: the number of a distinct vector or, where equal texts count, a number for
-the text, after those of the vectors. Two documents are duplicates if they share a key or a pair joins two of their
-keys; their windows, and how many documents share a key, need no further thought. A *candidate* for representative is a
-score and the rank of a kept document in one 64-bit number: the greatest has the highest score and, among equals, the
-lowest rank, in whatever order candidates come.
+A *key* makes documents duplicates: the number of a distinct vector or, if equal texts count, a number for the text,
+after the vectors. Two documents are duplicates if they share a key or a pair joins two of their keys, so windows and
+copies need no special case. A *candidate* for representative is the score and the rank of a kept document packed into
+64 bits: the maximum has the highest score and, among equals, the lowest rank, in any order of candidates.
 """
 
 import itertools
@@ -27,42 +26,39 @@ from search.dedup.pairs import Pairs, PairSource
 
 PackedPairs = npt.NDArray[np.uint64]
 Ranks = npt.NDArray[np.uint32]
-HELD_PAIR_BYTES = 112  # of working memory for each pair that is held: a quarter of it are pairs
+HELD_PAIR_BYTES = 112  # of working memory for each pair in memory, with its copies
 _NOBODY = 0xFFFFFFFF
-_BY_TEXT = -np.inf  # the score of two documents with nothing in common but their text: below every other
+_BY_TEXT = -np.inf  # the score of documents that share only their text, below every other score
 _HALF = np.uint64(32)
-_AT_ONCE = 1 << 16  # documents turned into Python numbers at once
+_AT_ONCE = 1 << 16  # documents converted to Python numbers together
 
 
 @dataclass(frozen=True)
 class DedupDocuments:
-    """Documents by number, and for each its windows, its text and its place in the priority order.
-
-    Documents of another index, if any, come first and are numbered on from there.
-    """
+    """Windows, texts and priority of documents; documents of the other index come first."""
 
     document_of: RowIds  # (windows,) document of each window, ascending
     vector_of: RowIds  # (windows,) number of each window's distinct vector
     text_of: RowIds  # (documents,) number of the document's normalised text, dense; -1: blank
-    rank: RowIds  # (documents,) place in the priority order, 0 first; the others' ranks are the lowest
+    rank: RowIds  # (documents,) place in the priority order, 0 first; lowest for the other index
     self_scores: Scores  # (distinct,) score of each distinct vector with itself
-    others: int = 0  # the first so many documents belong to the other index
+    others: int = 0  # number of documents of the other index
 
     def __len__(self) -> int:
-        """Number of documents, the others included."""
+        """Number of documents of both indexes."""
         return len(self.rank)
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What becomes of each document."""
+    """The representatives of all documents."""
 
-    kept_by: RowIds  # (documents,) the document that stands for it; -1 for a kept one
-    scores: Scores  # (documents,) score with that one; NaN for kept documents and those dropped for their text alone
+    kept_by: RowIds  # (documents,) number of the representative; -1: kept
+    scores: Scores  # (documents,) score with the representative; NaN for kept documents and for equal texts only
 
 
 class RepresentativeKeys:
-    """The keys of all documents, who is kept, and the best candidate of each key so far."""
+    """The keys and kept flags of all documents, and the best candidate of each key so far."""
 
     def __init__(self, documents: DedupDocuments, by_text: bool) -> None:
         self.rank: Ranks = documents.rank.astype(np.uint32)
@@ -71,17 +67,17 @@ class RepresentativeKeys:
         self._document_of, self._key_of = _document_keys(documents, by_text)
         self._starts: RowIds = np.searchsorted(self._document_of, np.arange(len(documents) + 1))
         texts = int(documents.text_of.max(initial=-1)) + 1 if by_text else 0
-        self._own_scores = np.concatenate([documents.self_scores, np.full(texts, _BY_TEXT, np.float32)])
+        self._self_scores = np.concatenate([documents.self_scores, np.full(texts, _BY_TEXT, np.float32)])
         self._best: Int64Array = np.full(self.count, NO_KEY)  # no candidate
         self._holder: Ranks = np.full(self.count, _NOBODY, np.uint32)  # the first kept document with the key
 
     @property
     def count(self) -> int:
         """Number of keys."""
-        return len(self._own_scores)
+        return len(self._self_scores)
 
     def keys_of(self, documents: RowIds) -> tuple[RowIds, RowIds]:
-        """All keys of some documents, one after the other, and where each document's begin: (keys,), (n + 1,)."""
+        """Return the keys of documents (keys,), and the start of each document's keys, (n + 1,)."""
         starts = self._starts[documents]
         counts = self._starts[documents + 1] - starts
         ends = np.cumsum(counts)
@@ -89,41 +85,41 @@ class RepresentativeKeys:
         return self._key_of[within], np.concatenate([[0], ends])
 
     def vectors_of(self, documents: RowIds) -> RowIds:
-        """The distinct vectors of some documents, ascending."""
+        """Return the distinct vectors of documents, ascending."""
         return self._only_vectors(self.keys_of(documents)[0])
 
     def vectors_in_need(self) -> RowIds:
-        """The distinct vectors of all documents that are not kept, ascending."""
+        """Return the distinct vectors of all documents that are not kept, ascending."""
         return self._only_vectors(self._key_of[~self.kept[self._document_of]])
 
     def duplicates(self) -> Mask:
-        """Which documents have a candidate for one of their keys, (documents,); true of kept ones also."""
-        found = np.zeros(len(self.rank), bool)
-        found[self._document_of[self._best[self._key_of] != NO_KEY]] = True
-        return found
+        """Return a mask of documents with a candidate for one of their keys, (documents,), kept documents included."""
+        mask = np.zeros(len(self.rank), bool)
+        mask[self._document_of[self._best[self._key_of] != NO_KEY]] = True
+        return mask
 
     def keep(self, documents: RowIds) -> None:
-        """Keep these documents; they are candidates for every key that is theirs."""
+        """Keep documents; they become candidates for their own keys."""
         keys, starts = self.keys_of(documents)
         ranks = np.repeat(self.rank[documents], np.diff(starts))
         self.kept[documents] = True
         np.minimum.at(self._holder, keys, ranks)
-        # No threshold is asked: none is above `settings.IDENTICAL`, and vectors that are accepted score more than
-        # that with themselves. Of several holders of a key (documents of another index) the first is the best
-        # candidate for whatever is paired with it, as all have the same score.
-        np.maximum.at(self._best, keys, pack(self._own_scores[keys], ranks))
+        # Without a check of the threshold: it is at most `settings.IDENTICAL`, and every vector scores more with
+        # itself. Several documents of the other index may have one key; the first is the best candidate, as all have
+        # the same score.
+        np.maximum.at(self._best, keys, pack(self._self_scores[keys], ranks))
 
     def add_pairs(self, pairs: Pairs) -> None:
-        """Kept documents with one key of a pair are candidates for the other."""
+        """Make kept documents with one key of a pair candidates for the other key."""
         for source, target in ((pairs.left, pairs.right), (pairs.right, pairs.left)):
             ranks = self._holder[source]
             held = ranks != _NOBODY
             np.maximum.at(self._best, target[held], pack(pairs.scores[held], ranks[held]))
 
     def representatives(self) -> tuple[RowIds, Scores]:
-        """For each document the rank of the one that stands for it and its score, (documents,) twice.
+        """Return the rank of each document's representative and its score, (documents,) each.
 
-        -1 and NaN for those that are kept or have no duplicate; NaN for those that have only their text in common.
+        Kept documents and documents without a duplicate have -1 and NaN; documents that share only a text have NaN.
         """
         best = np.full(len(self.rank), NO_KEY)
         np.maximum.at(best, self._document_of, self._best[self._key_of])
@@ -140,7 +136,7 @@ class RepresentativeKeys:
 
 
 def _document_keys(documents: DedupDocuments, by_text: bool) -> tuple[RowIds, RowIds]:
-    """(document, key) of every key of every document, documents ascending."""
+    """Return the pairs of document and key, documents ascending."""
     if not by_text:
         return documents.document_of, documents.vector_of
     written = np.flatnonzero(documents.text_of >= 0)
@@ -152,9 +148,9 @@ def _document_keys(documents: DedupDocuments, by_text: bool) -> tuple[RowIds, Ro
 
 @dataclass(frozen=True)
 class _Held:
-    """Pairs in 12 bytes each; there are fewer than 2**32 vectors."""
+    """Pairs in 12 bytes each, for fewer than 2**32 vectors."""
 
-    ends: PackedPairs  # left and right in one
+    ends: PackedPairs  # left and right
     scores: Scores
 
     def unpack(self) -> Pairs:
@@ -164,12 +160,11 @@ class _Held:
 def decide(
     documents: DedupDocuments, source: PairSource, drop_texts: bool, pair_limit: int, among: bool = True
 ) -> Decision:
-    """Keep or drop every document; `source` has all pairs of its distinct vectors that count.
+    """Keep or drop every document, given the pairs of duplicate vectors in `source`.
 
-    With `drop_texts` documents of equal text are duplicates whatever they score. Documents of the other index are
-    all kept. With `among` False documents are compared with those alone, and not with each other. Holds at most
-    `pair_limit` pairs at a time, 28 bytes each, and a few numbers for each document and vector; neither the limit
-    nor the order in which pairs come changes the result.
+    With `drop_texts`, documents of equal text are duplicates at any score. All documents of the other index are kept;
+    without `among`, documents are compared only with them. Holds at most `pair_limit` pairs, 28 bytes each, and a few
+    numbers for each document and vector. The limit and the order of pairs do not change the result.
     """
     keys = RepresentativeKeys(documents, drop_texts)
     order = np.argsort(documents.rank)
@@ -185,14 +180,14 @@ def decide(
 
 
 def _decide_among(keys: RepresentativeKeys, source: PairSource, pending: RowIds, pair_limit: int) -> None:
-    """Decide the `pending` documents, in priority order, a stretch at a time."""
+    """Decide the `pending` documents, in priority order, stretch by stretch."""
     length = len(pending)
     while True:
         pending = pending[~keys.duplicates()[pending]]
         if not len(pending):
             return
         stretch = pending[:length]
-        # Pairs within one document mean nothing: a stretch of one is decided without any.
+        # A stretch of one document needs no pairs.
         members = keys.vectors_of(stretch) if len(stretch) > 1 else stretch[:0]
         pairs = _collect(source, members, pair_limit)
         if pairs is None:
@@ -207,7 +202,7 @@ def _decide_among(keys: RepresentativeKeys, source: PairSource, pending: RowIds,
 
 
 def _collect(source: PairSource, members: RowIds, pair_limit: int) -> list[_Held] | None:
-    """All pairs of the members, or None if they are more than the limit."""
+    """Return all pairs of the members, or None above the limit."""
     held: list[_Held] = []
     room = pair_limit
     for batch in source.within(members) if len(members) > 1 else ():
@@ -219,7 +214,7 @@ def _collect(source: PairSource, members: RowIds, pair_limit: int) -> list[_Held
 
 
 def _spread(keys: RepresentativeKeys, source: PairSource, kept: RowIds, known: RowIds) -> None:
-    """Add the pairs of these kept documents with documents that are not kept, except pairs of two `known` vectors."""
+    """Add the pairs of kept documents with documents that are not kept, except pairs of two `known` vectors."""
     senders = keys.vectors_of(kept)
     receivers = np.setdiff1d(keys.vectors_in_need(), known, assume_unique=True)
     both = np.intersect1d(senders, receivers, assume_unique=True)
@@ -237,7 +232,7 @@ def _between(source: PairSource, left: RowIds, right: RowIds) -> Iterator[Pairs]
 
 
 def _first_come(keys: RepresentativeKeys, stretch: RowIds, pairs: list[_Held]) -> RowIds:
-    """Return the documents of the stretch that are kept: those that share no key or pair with an earlier kept one.
+    """Return the documents of a stretch that share no key or pair with an earlier kept document.
 
     No document of the stretch has a candidate yet.
     """
@@ -246,7 +241,7 @@ def _first_come(keys: RepresentativeKeys, stretch: RowIds, pairs: list[_Held]) -
     contested = (np.bincount(numbers, minlength=keys.count) > 1) | (np.diff(neighbours.bounds) > 0)
     place = np.repeat(np.arange(len(stretch)), np.diff(starts))
     kept = np.ones(len(stretch), bool)
-    kept[place[contested[numbers]]] = False  # these take their turns; all others are kept
+    kept[place[contested[numbers]]] = False  # decided in turn; all others are kept
     in_turn = np.flatnonzero(~kept)
     kept[in_turn[_take_turns(stretch[in_turn], keys, neighbours)]] = True
     return stretch[kept]
@@ -254,7 +249,7 @@ def _first_come(keys: RepresentativeKeys, stretch: RowIds, pairs: list[_Held]) -
 
 @dataclass(frozen=True)
 class _Neighbours:
-    """For each key those it is paired with: others[bounds[key] : bounds[key + 1]]."""
+    """The keys that each key is paired with: others[bounds[key] : bounds[key + 1]]."""
 
     bounds: RowIds
     others: npt.NDArray[np.uint32]
@@ -273,22 +268,22 @@ class _Neighbours:
 
 
 def _take_turns(documents: RowIds, keys: RepresentativeKeys, neighbours: _Neighbours) -> list[int]:
-    """Places of the documents that are kept, in the order given."""
-    taken = bytearray(keys.count)  # read one by one, which is fast, and written many at a time through `take`
+    """Return the places of kept documents, deciding in order."""
+    taken = bytearray(keys.count)  # fast to read one by one; `take` writes many together
     take = np.frombuffer(taken, np.uint8)
     kept: list[int] = []
     for first in range(0, len(documents), _AT_ONCE):
         numbers, starts = keys.keys_of(documents[first : first + _AT_ONCE])
         begins, ends = neighbours.bounds[numbers].tolist(), neighbours.bounds[numbers + 1].tolist()
-        own, edges = numbers.tolist(), starts.tolist()
-        for place, (start, end) in enumerate(itertools.pairwise(edges), first):
-            for key in own[start:end]:
+        listed = numbers.tolist()
+        for place, (start, end) in enumerate(itertools.pairwise(starts.tolist()), first):
+            for key in listed[start:end]:
                 if taken[key]:
                     break
             else:
                 kept.append(place)
                 for at in range(start, end):
-                    taken[own[at]] = 1
+                    taken[listed[at]] = 1
                     if begins[at] != ends[at]:
                         take[neighbours.others[begins[at] : ends[at]]] = 1
     return kept

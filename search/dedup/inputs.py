@@ -1,4 +1,4 @@
-"""What a deduplication works on: the vectors of one or two indexes on disk, and which of them are the same."""
+"""Inputs of a deduplication: documents and vectors of one or two indexes, and which of them are equal."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,9 +24,9 @@ from search.index import BLOCK_ROWS, Index, LiveRows
 
 @dataclass(frozen=True)
 class DedupInputs:
-    """The documents of an index, after those of the other index if there is one, and the vectors of their windows.
+    """Documents of the other index (if any), then those of the index, and the vectors of their windows.
 
-    Vectors are written to `folder` when they are first asked for.
+    The first use writes the vectors to `folder`.
     """
 
     index: Index
@@ -36,23 +36,23 @@ class DedupInputs:
 
     @property
     def others(self) -> int:
-        """Documents of the other index; they are numbered first."""
+        """Number of documents of the other index; their numbers come first."""
         return self.other.manifest.documents if self.other else 0
 
     @property
     def rows(self) -> int:
-        """Rows of both."""
+        """Rows of both indexes."""
         return self.index.manifest.rows + (self.other.manifest.rows if self.other else 0)
 
     @cached_property
     def vectors(self) -> Vectors:
-        """All vectors, (rows, k), memory-mapped; the other index's by this index's transform."""
+        """All vectors, (rows, k), memory-mapped; this index's transform applies to both indexes."""
         self.progress.phase("reading vectors", self.rows)
         return write_vectors(self._blocks(), self.rows, self.index.transform.dim, self.folder / "vectors.npy")
 
     @cached_property
     def distinct(self) -> Distinct:
-        """Which vectors are the same, byte for byte."""
+        """Numbers of vectors that are equal byte for byte."""
         return find_distinct(self.vectors)
 
     @cached_property
@@ -69,7 +69,7 @@ class DedupInputs:
     @cached_property
     def self_scores(self) -> Scores:
         """Score of each distinct vector with itself, (distinct,)."""
-        return self_scores(self.distinct_vectors)
+        return pair_scores(self.distinct_vectors, self.distinct_vectors)
 
     @cached_property
     def document_of(self) -> RowIds:
@@ -82,16 +82,16 @@ class DedupInputs:
 
     @cached_property
     def text_of(self) -> RowIds:
-        """A number for each document's normalised text, (documents,); -1 where it is blank."""
+        """A number for each document's normalised text, (documents,); -1: blank."""
         self.progress.phase("comparing texts", self.others + self.index.manifest.documents)
         return number_texts(chain.from_iterable(self._texts(index) for index in self._indexes))
 
     def score(self, documents: RowIds, others: RowIds) -> Scores:
-        """Scores of documents paired one by one: of their best pair of windows."""
+        """Return the score of each pair of documents: that of their best pair of windows."""
         return document_scores(self.vectors, self.document_of, documents, others)
 
     def across_documents(self, source: PairSource) -> PairSource:
-        """The pairs of a source without those of windows of one document."""
+        """Return the pairs of a source without pairs of windows of one document."""
         if is_one_to_one(self.document_of):
             return source
         return CrossDocumentPairs(source, self.document_of, self.distinct)
@@ -119,10 +119,10 @@ class DedupInputs:
 def open_inputs(
     index: str | Path | Index, against: str | Path | Index | None = None, progress: Progress | None = None
 ) -> Iterator[DedupInputs]:
-    """Open one or two indexes, those that are not open yet, with a temporary folder that goes when the block ends.
+    """Open one or two indexes, and a temporary folder that is deleted when the block ends.
 
-    Raises what `Index.open` raises, ConfigError for an index against itself, and MismatchError when two indexes
-    have different encoders.
+    Raises what `Index.open` raises, ConfigError for an index against itself, and MismatchError for two indexes with
+    different encoders.
     """
     require_another(index, against)
     opened = as_index(index)
@@ -134,35 +134,26 @@ def open_inputs(
 
 
 def as_index(index: str | Path | Index) -> Index:
-    """An index that may be open already. Raises what `Index.open` raises."""
+    """Open an index unless it is open. Raises what `Index.open` raises."""
     return index if isinstance(index, Index) else Index.open(index)
 
 
 def place_of(index: str | Path | Index | None) -> Path | None:
-    """The folder of an index that may be open already."""
+    """Return the folder of an index, open or not."""
     return index.path if isinstance(index, Index) else named_path(index, "the index") if index else None
 
 
 def require_another(index: str | Path | Index | None, against: str | Path | Index | None) -> None:
-    """Raises ConfigError when both are the same index, by whatever names: all of it would be dropped."""
-    one, other = place_of(index), place_of(against)
-    if not one or not other:
+    """Raise ConfigError if both are the same folder: no document would be kept."""
+    path, other = place_of(index), place_of(against)
+    if not path or not other:
         return
     try:
-        same = one.samefile(other)
-    except OSError:  # one of them is not there, which shows when it is opened
+        same = path.samefile(other)
+    except OSError:  # one is missing, which opening it reports
         return
     if same:
         raise ConfigError(
-            f"--against {other} is {one} itself: every document would be found there, and none kept. Name another "
-            "index; within one, duplicates are found without --against."
+            f"--against {other} is {path} itself, so no document would be kept. Fix: name another index, or leave out "
+            "--against to find duplicates within one index."
         )
-
-
-def self_scores(vectors: Vectors) -> Scores:
-    """Score of each vector with itself, (n,)."""
-    found = np.empty(len(vectors), np.float32)
-    for start in range(0, len(vectors), BLOCK_ROWS):
-        block = vectors[start : start + BLOCK_ROWS]
-        found[start : start + BLOCK_ROWS] = pair_scores(block, block)
-    return found

@@ -1,8 +1,8 @@
-"""The surviving corpus as a file: `isotrope dedup --kept FILE`.
+"""The file of kept documents: `isotrope dedup --kept FILE`.
 
-Rows are written as they were where the corpus is at hand and FILE is of its format: lines byte for byte (JSON Lines,
-CSV, TSV, plain text), rows with all their columns and types (Parquet, Arrow). Otherwise, and where files of the
-corpus have different columns, the index's own documents are written (see `search.dedup.corpus_writing`).
+If the corpus is given and FILE has its format, rows are copied: lines byte for byte (JSON Lines, CSV, TSV, plain text),
+rows with all columns and types (Parquet, Arrow). Otherwise, and if files of the corpus have different columns, the
+documents of the index are written (`search.dedup.corpus_writing`).
 """
 
 from collections.abc import Callable, Iterator
@@ -36,53 +36,53 @@ from search.dedup.corpus_writing import (
 from search.files import check_outputs
 from search.index import Index
 
-MarkedRows = Iterator[tuple[Row, bool]]  # every row of the corpus, and whether it survives
-_FETCHED = 1024  # documents at once
+MarkedRows = Iterator[tuple[Row, bool]]  # every row of the corpus, and whether it is kept
+_FETCHED = 1024  # documents
 _OPTION = "--kept"
 
 
-class MixedColumns(Exception):  # noqa: N818 - no mistake, but a reason to convert
-    """The files of the corpus have different columns, or the same of different types."""
+class MixedColumns(Exception):  # noqa: N818 - a reason to convert, not an error
+    """The files of the corpus have different columns, or columns of different types."""
 
 
 def check_kept(path: Path, index: Index | None = None, corpus: Corpus | None = None, force: bool = False) -> None:
-    """Raises ConfigError for a file that `write_kept` would refuse: now, not after hours. Tells most with both given.
+    """Raise the errors of `write_kept` before hours of work, as far as the given arguments allow.
 
-    Those are a file that cannot be written, of no known format, of one that cannot hold the metadata, one of the
-    corpus itself, and one inside an index; and a corpus that cannot be read again. ExistsError for a file that is there
-    already, unless `force` is given.
+    Raises ConfigError for a path that cannot be written, is part of the corpus or is inside an index, for an unknown
+    format or one that cannot store the metadata, and for a corpus that cannot be read again; ExistsError for an
+    existing file without `force`.
     """
     files = corpus.files if corpus else ()
     if any(file.is_stdin for file in files):
-        raise ConfigError(f"{_OPTION} reads the corpus again, which stdin does not allow; write it to a file.")
+        raise ConfigError(f"{_OPTION} reads the corpus twice, which stdin does not allow. Fix: save it to a file.")
     check_outputs({_OPTION: path}, [read for file in files for read in paths_of(file)], force)
     file_format = _format(path)
     if _is_of(corpus, file_format):
         return
     if file_format == "text":
         raise ConfigError(
-            f"{_OPTION} {path}: plain text holds no ids, titles and metadata, so it can be written only for a corpus "
-            "of plain text that is named itself. Name a .jsonl or .parquet file."
+            f"{_OPTION} {path}: plain text cannot store ids, titles and metadata; it needs a corpus of plain text as "
+            "the source. Fix: name a .jsonl or .parquet file."
         )
-    if index and _came_with_vectors(index) and file_format not in ("jsonl", "parquet", "arrow"):
+    if index and _has_vectors(index) and file_format not in ("jsonl", "parquet", "arrow"):
         raise ConfigError(
-            f"{_OPTION} {path}: the documents came with embeddings, which this format cannot hold. Name a .parquet or "
-            ".jsonl file."
+            f"{_OPTION} {path}: this format cannot store the embeddings of the corpus. Fix: name a .parquet or .jsonl "
+            "file."
         )
     if index:
         check_types(f"{_OPTION} {path}", file_format, schema_from_json(index.manifest.schema))
 
 
 def write_kept(path: Path, index: Index, kept: RowIds, corpus: Corpus | None = None, force: bool = False) -> FileDigest:
-    """Write the documents numbered `kept` (m,), ascending, whole or not at all; `corpus` is what was indexed.
+    """Write the documents numbered `kept` (m,), ascending, atomically; `corpus` is the indexed corpus.
 
-    Raises what `check_kept` raises, CorpusError for a corpus that is not the indexed one any more, StoreError.
+    Raises what `check_kept` raises, CorpusError for a corpus that differs from the indexed one, StoreError.
     """
     check_kept(path, index, corpus, force)
     file_format = _format(path)
     if corpus is not None and _is_of(corpus, file_format):
         try:
-            return _write(path, lambda sink: _as_they_were(sink, index, kept, corpus, file_format), force)
+            return _write(path, lambda sink: _copy_rows(sink, index, kept, corpus, file_format), force)
         except MixedColumns:
             check_types(f"{_OPTION} {path}", file_format, schema_from_json(index.manifest.schema))
     columns = _columns(index, corpus)
@@ -90,7 +90,7 @@ def write_kept(path: Path, index: Index, kept: RowIds, corpus: Corpus | None = N
 
 
 def _format(path: Path) -> str:
-    """What the name tells; JSON Lines for a stream such as /dev/stdout."""
+    """Return the format by suffix; JSON Lines for a stream such as /dev/stdout."""
     file_format, _ = format_of(path)
     if not file_format and is_stream(path):
         return "jsonl"
@@ -101,7 +101,6 @@ def _format(path: Path) -> str:
 
 
 def _is_of(corpus: Corpus | None, file_format: str) -> bool:
-    """Whether every file of the corpus is of the format."""
     return corpus is not None and all(file.format == file_format for file in corpus.files)
 
 
@@ -112,7 +111,7 @@ def _write(path: Path, fill: Callable[[CompressedWriter], None], force: bool) ->
     return file.digest
 
 
-def _as_they_were(sink: CompressedWriter, index: Index, kept: RowIds, corpus: Corpus, file_format: str) -> None:
+def _copy_rows(sink: CompressedWriter, index: Index, kept: RowIds, corpus: Corpus, file_format: str) -> None:
     rows = _marked_rows(index, kept, corpus)
     if file_format in ("parquet", "arrow"):
         write_batches(sink, rows, file_format, len(corpus.files))
@@ -121,22 +120,21 @@ def _as_they_were(sink: CompressedWriter, index: Index, kept: RowIds, corpus: Co
 
 
 def _marked_rows(index: Index, kept: RowIds, corpus: Corpus) -> Iterator[tuple[Row, bool]]:
-    """Every row of the corpus that is a document, and whether it is kept."""
-    survives = np.zeros(index.manifest.documents, bool)
-    survives[kept] = True
+    is_kept = np.zeros(index.manifest.documents, bool)
+    is_kept[kept] = True
     ids = index.documents.all_ids()
     with closing(corpus.rows()) as rows:
         for number, (document, row, file) in enumerate(rows):
             if document.id != (known := next(ids, None)):
                 raise _changed(f'{file.display_name}:{row.line}: the id is "{document.id}"', known)
-            yield row, bool(survives[number])
+            yield row, bool(is_kept[number])
     if (known := next(ids, None)) is not None:
         raise _changed("the corpus ends", known)
 
 
 def _changed(found: str, known: str | None) -> CorpusError:
     expected = "the indexed corpus had ended" if known is None else f'the indexed corpus has "{known}" here'
-    return CorpusError(f"{found}, but {expected}: it was changed meanwhile. Run the command again.")
+    return CorpusError(f"{found}, but {expected}: the corpus changed meanwhile. Fix: run the command again.")
 
 
 def _columns(index: Index, corpus: Corpus | None) -> CorpusColumns:
@@ -146,7 +144,7 @@ def _columns(index: Index, corpus: Corpus | None) -> CorpusColumns:
     with closing(corpus.rows()) as rows:
         first = next(rows, None)
     if first is None:
-        raise _changed("the corpus holds no documents", next(index.documents.all_ids(), None))
+        raise _changed("the corpus has no documents", next(index.documents.all_ids(), None))
     return choose_columns(schema, corpus.config, RowMapper(corpus.config).roles(first[1].values))
 
 
@@ -154,71 +152,65 @@ def _documents(index: Index, kept: RowIds) -> Iterator[Document]:
     for start in range(0, len(kept), _FETCHED):
         numbers = kept[start : start + _FETCHED]
         documents = index.documents.fetch(numbers.tolist())
-        if _came_with_vectors(index):  # a row each: documents with vectors have no windows
+        if _has_vectors(index):  # one row each, because documents with vectors have no windows
             vectors = index.embeddings(numbers).astype(np.float32, copy=False)
             documents = [replace(document, vector=row) for document, row in zip(documents, vectors, strict=True)]
         yield from documents
 
 
-def _came_with_vectors(index: Index) -> bool:
+def _has_vectors(index: Index) -> bool:
     return not index.config.encoder.traits.encodes_texts
 
 
 def write_lines(sink: CompressedWriter, rows: MarkedRows) -> None:
-    """The lines of surviving rows, under the first header if there is one; each byte as it was but for a last line
-    without an end. Raises MixedColumns."""
+    """Write the first header, if any, and the lines of kept rows, each with a line end. Raises MixedColumns."""
     header: Header | None = None
-    for row, survives in rows:
+    for row, is_kept in rows:
         if row.header is not header and row.header is not None:
             if header is None:
                 sink.write(_ended(row.header.raw))
             elif row.header.columns != header.columns:
                 raise MixedColumns
             header = row.header
-        if survives:
+        if is_kept:
             sink.write(_ended(row.raw))
 
 
 def write_batches(sink: CompressedWriter, rows: MarkedRows, file_format: str, files: int) -> None:
-    """Surviving rows of Parquet or Arrow files (so many), all columns as they were. Raises MixedColumns."""
+    """Write the kept rows of Parquet or Arrow `files` with all columns. Raises MixedColumns."""
     first = next(rows, None)
     if first is None or first[0].header is None:
         return
     header = first[0].header
-    # an Arrow file has one dictionary a column, and several files may have several
+    # An Arrow file has one dictionary a column, but several files may have different dictionaries.
     stream = header.stream or (files > 1 and has_dictionaries(header.schema))
     with TableWriter(sink, file_format, header.schema, stream) as table:
-        for batch in _taken(first, rows):
+        for batch in _kept_batches(first, rows):
             table.write(batch)
 
 
-def _taken(first: tuple[Row, bool], rows: MarkedRows) -> Iterator[pa.RecordBatch]:
-    """The survivors of each batch, in order."""
+def _kept_batches(first: tuple[Row, bool], rows: MarkedRows) -> Iterator[pa.RecordBatch]:
     header, batch, places = first[0].header, first[0].batch, [first[0].place] * first[1]
-    for row, survives in rows:
+    for row, is_kept in rows:
         if row.header is not header:
-            _require_same(row.header, header)
+            if not (row.header and header and row.header.schema.equals(header.schema, check_metadata=False)):
+                raise MixedColumns
             header = row.header
         if row.batch is not batch:
-            yield from _survivors(batch, places)
+            yield from _selected(batch, places)
             batch, places = row.batch, []
-        if survives:
+        if is_kept:
             places.append(row.place)
-    yield from _survivors(batch, places)
+    yield from _selected(batch, places)
 
 
-def _survivors(batch: pa.RecordBatch, places: list[int]) -> Iterator[pa.RecordBatch]:
+def _selected(batch: pa.RecordBatch, places: list[int]) -> Iterator[pa.RecordBatch]:
     if not places:
         return
     try:
         yield batch.take(pa.array(places, pa.int64()))
-    except pa.ArrowNotImplementedError:  # of string views, for one
+    except pa.ArrowNotImplementedError:  # for example, of string views
         yield pa.concat_batches([batch.slice(place, 1) for place in places])
-
-
-def _require_same(header: Header | None, other: Header | None) -> None:
-    if header is None or other is None or not header.schema.equals(other.schema, check_metadata=False):
-        raise MixedColumns
 
 
 def _ended(line: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Parquet files of ours: what each was made from, and what is asked of one before it is believed."""
+"""Facts of the Parquet files of duplicates and pairs: their origin, and the checks before a file is used."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,12 +16,12 @@ from indexer.typed_json import convert_json, decode_json
 from search.index import Index
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 48)]
-KEY = b"isotrope"  # of the facts, among the file's key-value metadata
+KEY = b"isotrope"  # of the facts in the file's key-value metadata
 FORMAT = 1
 
 
 def with_facts(schema: pa.Schema, facts: Mapping[str, Any]) -> pa.Schema:
-    """The schema with facts beside it, as canonical JSON: equal facts, equal bytes."""
+    """Return the schema with facts in its metadata, as canonical JSON: equal facts give equal bytes."""
     return schema.with_metadata({KEY: canonical_json(facts)})
 
 
@@ -29,14 +29,13 @@ def with_facts(schema: pa.Schema, facts: Mapping[str, Any]) -> pa.Schema:
 def open_parquet(
     path: Path, schema: pa.Schema, wanted: Any, made_by: str
 ) -> Iterator[tuple[pq.ParquetFile, dict[str, Any]]]:
-    """A file with the columns of `schema` and facts of the kind `wanted`, a TypedDict; errors of Arrow within the block
-    are ours.
+    """Open a file with the columns of `schema` and facts of the TypedDict `wanted`; convert Arrow errors of the block.
 
-    `made_by` is the command that writes such a file. Raises EvaluationError for a file that is no such file,
-    StoreError for one of a newer format, CorruptIndexError for one whose pages are damaged.
+    `made_by` is the command that writes such a file. Raises EvaluationError for another kind of file, StoreError for a
+    newer format, CorruptIndexError for damaged pages.
     """
     try:
-        # Opened by us: pyarrow refuses names that are not UTF-8, and its own threads hold files open.
+        # Opened here, because pyarrow rejects names that are not UTF-8 and its threads keep files open.
         with open_regular(path) as raw, _parquet(raw, path, made_by) as file:
             facts = _facts(file, path, wanted, made_by)
             _check_columns(file.schema_arrow, schema, path, made_by)
@@ -44,7 +43,7 @@ def open_parquet(
     except (pa.ArrowException, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise EvaluationError(f"{path}: cannot be read: {error.strerror or error}.") from error
-        raise CorruptIndexError(f"{path}: damaged: {error}. Write it again: {made_by}") from error
+        raise CorruptIndexError(f"{path}: damaged: {error}. Fix: write it again: {made_by}") from error
 
 
 def _parquet(raw: Any, path: Path, made_by: str) -> pq.ParquetFile:
@@ -53,8 +52,8 @@ def _parquet(raw: Any, path: Path, made_by: str) -> pq.ParquetFile:
     except (pa.ArrowException, OSError, MemoryError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        what = f"{path}: not a Parquet file, or cut short: {str(error).rstrip('.')}"
-        raise EvaluationError(f"{what}. One comes from: {made_by}") from error
+        what = f"{path}: not a Parquet file, or truncated: {str(error).rstrip('.')}"
+        raise EvaluationError(f"{what}. Fix: write one: {made_by}") from error
 
 
 def _facts(file: pq.ParquetFile, path: Path, wanted: Any, made_by: str) -> dict[str, Any]:
@@ -63,21 +62,23 @@ def _facts(file: pq.ParquetFile, path: Path, wanted: Any, made_by: str) -> dict[
         version = facts["format"]
     except (KeyError, ValueError):
         raise EvaluationError(
-            f'{path}: its metadata has no "{KEY.decode()}" that says what it was made from. One comes from: {made_by}'
+            f'{path}: its metadata has no "{KEY.decode()}" entry with its origin. Fix: write one: {made_by}'
         ) from None
     if isinstance(version, int) and version > FORMAT:
-        raise StoreError(f"{path}: written in format {version}; this isotrope reads up to format {FORMAT}. Upgrade it.")
+        raise StoreError(
+            f"{path}: written in format {version}, but this version reads up to format {FORMAT}. Fix: upgrade isotrope."
+        )
     try:
         convert_json(facts, wanted)
     except ValueError as error:
-        raise EvaluationError(f"{path}: its metadata: {error}. Write the file again: {made_by}") from None
+        raise EvaluationError(f"{path}: its metadata: {error}. Fix: write the file again: {made_by}") from None
     return facts
 
 
-def _check_columns(found: pa.Schema, wanted: pa.Schema, path: Path, made_by: str) -> None:
-    if (found.names, found.types) != (wanted.names, wanted.types):
+def _check_columns(columns: pa.Schema, expected: pa.Schema, path: Path, made_by: str) -> None:
+    if (columns.names, columns.types) != (expected.names, expected.types):
         raise EvaluationError(
-            f"{path}: its columns are {_listed(found)}; expected {_listed(wanted)}. One comes from: {made_by}"
+            f"{path}: its columns are {_listed(columns)}; expected {_listed(expected)}. Fix: write one: {made_by}"
         )
 
 
@@ -85,69 +86,65 @@ def _listed(schema: pa.Schema) -> str:
     return ", ".join(f"{field.name} ({field.type})" for field in schema) or "(none)"
 
 
-_ANEW = "Name the index it was made from, or find the duplicates of this one anew: isotrope dedup INDEX --threshold T"
-
-
 def origin_of(index: Index) -> dict[str, Any]:
-    """What a result says of its index, JSON types: "fingerprint", "transform" (sha256) and "index"."""
+    """Return the facts about an index, JSON types: "fingerprint", "transform" (sha256) and "index"."""
     manifest = index.manifest
     transform = manifest.files[manifest.transform["file"]].sha256
     return {"fingerprint": manifest.fingerprint, "transform": transform, "index": _index(index)}
 
 
 def origin_of_other(index: Index | None) -> dict[str, Any] | None:
-    """What a result says of the index that its own was compared with, if any: "against"."""
+    """Return the fact "against" about the index that documents were compared with, if any."""
     if index is None:
         return None
     return {"index": index.path.resolve().name, **_index(index), "documents": index.manifest.documents}
 
 
 def check_origin(facts: Mapping[str, Any], index: Index, where: object) -> None:
-    """Raises MismatchError, naming what differs, unless the facts are those of this index; `where` names their file."""
-    found = origin_of(index)
+    """Raise MismatchError if the facts are about another index; `where` names their file."""
+    origin = origin_of(index)
     words = {
         "fingerprint": "another encoder: fingerprint",
         "transform": "vectors of another transform: sha256",
-        "index": "another index, or another generation of it:",
+        "index": "another index or generation:",
     }
     for name, what in words.items():
-        if facts[name] != found[name]:
+        if facts[name] != origin[name]:
             raise MismatchError(
-                f"{where}: made from {what} {_in_words(facts[name])}; {index.path} has {_in_words(found[name])}. "
-                f"{_ANEW}"
+                f"{where}: made from {what} {_in_words(facts[name])}; {index.path} has {_in_words(origin[name])}. Fix: "
+                "name the original index, or find the duplicates of this one: isotrope dedup INDEX --threshold T"
             )
 
 
 def check_other(facts: Mapping[str, Any], other: Index | None, where: object) -> None:
-    """The same for the index that the documents were compared with, wherever it now lies."""
-    told, found = facts["against"], origin_of_other(other)
-    told_of, found_of = _without_place(told), _without_place(found)
-    if told_of != found_of:
-        named = f"--against names {other.path}, {_in_words(found_of)}" if other else "no --against was given"
-        place = f" ({told['index']})" if told else ""
+    """Raise MismatchError if the facts are about a comparison with another index than `other`; its path may differ."""
+    stored, named = _without_place(facts["against"]), _without_place(origin_of_other(other))
+    if stored != named:
+        given = f"--against names {other.path}, {_in_words(named)}" if other else "--against is missing"
+        place = f" ({facts['against']['index']})" if stored else ""
         raise MismatchError(
-            f"{where}: made against {_in_words(told_of)}{place}; {named}. "
-            "Name the same other index as then, with --against, or find the duplicates anew."
+            f"{where}: made against {_in_words(stored)}{place}; {given}. "
+            "Fix: name the same index with --against, or find the duplicates again."
         )
 
 
 def require_same_encoder(index: Index, other: Index) -> None:
-    """Raises MismatchError when two indexes have different encoders: scores between them would mean nothing.
+    """Raise MismatchError if two indexes have different encoders, because scores between them have no meaning.
 
-    Embeddings that came with a corpus are told apart by the model they are said to be of, and by their length.
+    Precomputed embeddings are compared by the name of their model and by their length.
     """
     if other.manifest.fingerprint != index.manifest.fingerprint:
         raise MismatchError(
-            f"{other.path} was made by another encoder than {index.path} (fingerprint "
-            f"{other.manifest.fingerprint[:12]}... instead of {index.manifest.fingerprint[:12]}...), so their vectors "
-            "cannot be compared. Build one of them again with the other's [encoder] settings; whitening and index "
+            f"{other.path} and {index.path} have different encoders (fingerprints "
+            f"{other.manifest.fingerprint[:12]}... and {index.manifest.fingerprint[:12]}...), so their vectors cannot "
+            "be compared. Fix: build one of them again with the [encoder] settings of the other; whitening and index "
             "type may differ."
         )
     sizes = other.manifest.encoder["dim"], index.manifest.encoder["dim"]
     if sizes[0] != sizes[1]:
         raise MismatchError(
-            f"{other.path} holds embeddings of {sizes[0]:,} numbers, {index.path} of {sizes[1]:,}, so their vectors "
-            "cannot be compared. Build one of them again from embeddings of the other's model."
+            f"{other.path} has embeddings of {sizes[0]:,} numbers, {index.path} of {sizes[1]:,}, so their vectors "
+            "cannot be compared. Fix: build one of them again from embeddings of the other's model."
         )
 
 

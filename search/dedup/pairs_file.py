@@ -1,13 +1,12 @@
-"""The file of pairs: a join kept, so that every threshold from its floor up is answered without joining again.
+"""The file of pairs: the result of a join, for every threshold from its floor up.
 
-Columns: `left` and `right`, row numbers, left < right; `score`; `identical`. Sorted by left, then right. Of rows with
-the very same vector, the first stands for all: each other one has a row with `identical` true, whose `left` is that
-first; pairs of different vectors are stated of the first ones only. So a text copied a million times takes a million
-rows and not their square. The facts are JSON under the key "isotrope" of the file's key-value metadata.
+Columns: `left` and `right`, row numbers, left < right; `score`; `identical`. Sorted by left, then right. The first of
+rows with equal vectors represents them: each copy has a row with `identical` true and the first as `left`, and pairs of
+different vectors name first rows only. So a million copies of a text take a million rows, not their square. The facts
+are JSON under the key "isotrope" of the file's key-value metadata.
 
-Memory is bounded however many pairs are written, and the bytes do not depend on the order they come in: pairs are
-spilled to a temporary folder in sorted runs, and the file is put together from all runs a stretch of left rows at a
-time. Only the pairs of one left row must fit in memory together.
+The writer needs bounded memory, and the bytes do not depend on the order of pairs: sorted runs of pairs are spilled to
+a temporary folder, then merged a stretch of left rows at a time. Only the pairs of one left row must fit in memory.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from indexer.arrays import Mask, RowIds, Scores
+from indexer.arrays import RowIds, Scores
 from indexer.errors import ConfigError, CorruptIndexError, StoreError
 from indexer.store.files import FileDigest
 from indexer.system.output_files import open_output
@@ -31,24 +30,22 @@ from search.dedup.pairs import Pairs
 from search.dedup.settings import check_threshold, lowest_score
 from search.index import Index
 
-SCHEMA = pa.schema(
-    [("left", pa.int64()), ("right", pa.int64()), ("score", pa.float32()), ("identical", pa.bool_())]
-)  # fmt: skip
+SCHEMA = pa.schema([("left", pa.int64()), ("right", pa.int64()), ("score", pa.float32()), ("identical", pa.bool_())])
 Columns = Mapping[str, npt.NDArray[Any]]
 _TYPES = {"left": np.int64, "right": np.int64, "score": np.float32, "identical": np.bool_}
 _RUN = 1 << 21  # pairs sorted and spilled together
-_STRETCH = 1 << 20  # pairs put together at a time; fixed, as the pages of the file follow from it
+_STRETCH = 1 << 20  # pairs merged together; fixed, because it decides the pages of the file
 _ROW_GROUP = 1 << 18
-_WAY_OUT = "Free some space, name a roomier place for temporary files (TMPDIR=/elsewhere isotrope dedup ...)"
-_HIGHER = "or raise --floor, which leaves fewer pairs."
+_FIX = "Fix: free some disk space, name another folder for temporary files (TMPDIR=/elsewhere isotrope dedup ...)"
+_HIGHER = "or raise --floor to write fewer pairs."
 
 MADE_BY = "isotrope dedup INDEX --threshold T --save-pairs FILE --floor F"
 _BATCH = 1 << 18  # pairs
-_PAIR_BYTES = 64  # of a held pair, with what is made of it on the way
+_PAIR_BYTES = 64  # of a pair in memory, with temporary copies
 
 
 class Facts(TypedDict):
-    """What is asked of the facts beside the rows; JSON types."""
+    """The facts of the file, JSON types."""
 
     format: Count
     floor: float
@@ -64,7 +61,7 @@ class Facts(TypedDict):
 
 @dataclass(frozen=True)
 class _Content:
-    """What one pass over the file finds: who is identical to whom, and the pairs themselves if they fit."""
+    """The result of one pass over the file: the identical rows, and the pairs if they fit in memory."""
 
     distinct: Distinct
     self_scores: Scores
@@ -72,10 +69,10 @@ class _Content:
 
 
 class PairsFile:
-    """A `PairSource` over a file of pairs: all that score at least `threshold`, by numbers of distinct vectors.
+    """A `PairSource` of the pairs in a file that score at least `threshold`.
 
-    Pairs that fit in `memory` bytes are read once, others anew for every question. Raises EvaluationError for a file
-    that is no such file, ConfigError for a threshold below its floor, and CorruptIndexError for a damaged one.
+    Pairs that fit in `memory` bytes are read once; otherwise each call reads the file. Raises EvaluationError for
+    another kind of file, ConfigError for a threshold below its floor, and CorruptIndexError for a damaged file.
     """
 
     def __init__(self, path: Path, threshold: float, memory: int = 1 << 30) -> None:
@@ -86,29 +83,29 @@ class PairsFile:
             self.facts = facts
             rows = file.metadata.num_rows
         if rows != facts["pairs"] + facts["identical"]:
-            raise self._damaged(f"holds {rows:,} pairs, says {facts['pairs'] + facts['identical']:,}")
+            raise self._damaged(f"contains {rows:,} pairs instead of {facts['pairs'] + facts['identical']:,}")
         if threshold < facts["floor"]:
             raise ConfigError(
-                f"{path}: holds the pairs that score {facts['floor']:g} or more; {threshold:g} was asked for. Ask for "
-                f"{facts['floor']:g} or more, or save pairs from a lower floor: {MADE_BY}"
+                f"{path}: contains only pairs that score {facts['floor']:g} or more, but the threshold is "
+                f"{threshold:g}. Fix: raise the threshold, or save pairs from a lower floor: {MADE_BY}"
             )
 
     def check(self, index: Index, other: Index | None = None) -> None:
-        """Raises MismatchError unless the pairs are those of this index (and of the other one, if any)."""
+        """Raise MismatchError if the pairs are of another index or were compared with another index than `other`."""
         check_origin(self.facts, index, self.path)
         check_other(self.facts, other, self.path)
         rows = index.manifest.rows + (other.manifest.rows if other else 0)
         if self.facts["rows"] != rows:
-            raise self._damaged(f"says it is of {self.facts['rows']:,} rows, where there are {rows:,}")
+            raise self._damaged(f"is for {self.facts['rows']:,} rows instead of {rows:,}")
 
     @property
     def distinct(self) -> Distinct:
-        """Which rows hold the same vector."""
+        """Numbers of the distinct vectors."""
         return self._content.distinct
 
     @property
     def self_scores(self) -> Scores:
-        """Score of each distinct vector with itself, (distinct,); NaN for a vector that only one row has."""
+        """Score of each distinct vector with itself, (distinct,); NaN for a vector without copies."""
         return self._content.self_scores
 
     def within(self, members: RowIds) -> Iterator[Pairs]:
@@ -118,20 +115,20 @@ class PairsFile:
 
     def between(self, left: RowIds, right: RowIds) -> Iterator[Pairs]:
         """See `PairSource`."""
-        if len(left) and len(right):  # the lower number of a pair is the stored left one
+        if len(left) and len(right):  # the file stores the lower number of a pair as left
             lowest, highest = min(left[0], right[0]), min(left[-1], right[-1])
             yield from self._both(left, right, int(lowest), int(highest))
 
-    def _both(self, one: RowIds, other: RowIds, lowest: int, highest: int) -> Iterator[Pairs]:
-        count = len(self.distinct.first)
-        in_one, in_other = _mask(one, count), _mask(other, count)
+    def _both(self, first: RowIds, second: RowIds, lowest: int, highest: int) -> Iterator[Pairs]:
+        in_first, in_second = np.zeros((2, len(self.distinct.first)), bool)
+        in_first[first] = in_second[second] = True
         for pairs in self._pairs(lowest, highest):
-            ends = (in_one[pairs.left] & in_other[pairs.right]) | (in_other[pairs.left] & in_one[pairs.right])
+            ends = (in_first[pairs.left] & in_second[pairs.right]) | (in_second[pairs.left] & in_first[pairs.right])
             if ends.any():
                 yield pairs.take(ends)
 
     def _pairs(self, lowest: int, highest: int) -> Iterator[Pairs]:
-        """Batches of all pairs whose left number is in [lowest, highest], and perhaps some more."""
+        """Yield at least all pairs whose left number is in [lowest, highest], in batches."""
         held = self._content.held
         if held is None:
             first, number_of = self.distinct.first, self.distinct.number_of
@@ -144,91 +141,79 @@ class PairsFile:
 
     @cached_property
     def _content(self) -> _Content:
-        stars: list[Pairs] = []
+        copies: list[Pairs] = []
         held: list[Pairs] = []
         room = self.memory // _PAIR_BYTES
         for pairs, identical in self._read(0, self.facts["rows"]):
-            stars.append(identical)
+            copies.append(identical)
             room -= len(pairs)
             held = [*held, pairs] if room >= 0 else []
-        distinct, self_scores = self._distinct(Pairs.concatenate(stars))
+        distinct, self_scores = self._distinct(Pairs.concatenate(copies))
         if room < 0:
             return _Content(distinct, self_scores, None)
         whole = Pairs.concatenate(held)
         numbers = Pairs(distinct.number_of[whole.left], distinct.number_of[whole.right], whole.scores)
         return _Content(distinct, self_scores, numbers)
 
-    def _distinct(self, stars: Pairs) -> tuple[Distinct, Scores]:
-        """Which rows are the first with their vector, from the pairs of all others with them."""
-        stands_for = np.arange(self.facts["rows"])
-        stands_for[stars.right] = stars.left
-        is_first = np.ones(len(stands_for), bool)
-        is_first[stars.right] = False
-        if len(stars) != np.count_nonzero(~is_first) or not is_first[stars.left].all():
-            raise self._damaged("rows said to be identical have no one first row")
+    def _distinct(self, copies: Pairs) -> tuple[Distinct, Scores]:
+        """Return the distinct vectors and their self-scores, given the identical pairs (first row, copy)."""
+        first_of = np.arange(self.facts["rows"])
+        first_of[copies.right] = copies.left
+        is_first = np.ones(len(first_of), bool)
+        is_first[copies.right] = False
+        if len(copies) != np.count_nonzero(~is_first) or not is_first[copies.left].all():
+            raise self._damaged("identical rows do not share one first row")
         first = np.flatnonzero(is_first)
-        number_of = np.searchsorted(first, stands_for)
+        number_of = np.searchsorted(first, first_of)
         self_scores = np.full(len(first), np.nan, np.float32)
-        self_scores[number_of[stars.right]] = stars.scores
+        self_scores[number_of[copies.right]] = copies.scores
         return Distinct(first, number_of), self_scores
 
     def _read(self, lowest: int, highest: int) -> Iterator[tuple[Pairs, Pairs]]:
-        """A row group at a time those with left rows in [lowest, highest]: pairs that score enough, identical rows."""
+        """Yield pairs and identical pairs of the row groups that overlap with left rows [lowest, highest]."""
         with open_parquet(self.path, SCHEMA, Facts, MADE_BY) as (file, _):
             for group in range(file.num_row_groups):
-                if _overlaps(file.metadata.row_group(group).column(0).statistics, lowest, highest):
+                statistics = file.metadata.row_group(group).column(0).statistics
+                if statistics is None or (statistics.max >= lowest and statistics.min <= highest):
                     yield self._group(file, group)
 
     def _group(self, file: pq.ParquetFile, group: int) -> tuple[Pairs, Pairs]:
         table = file.read_row_group(group, use_threads=False)
         left, right, scores, identical = (table.column(name).to_numpy() for name in SCHEMA.names)
-        # Row numbers are used to look things up, so none may be out of range; the order lets questions skip pairs.
+        # Row numbers are array indices, and reading relies on the order.
         if len(left) and not (left[0] >= 0 and (left < right).all() and right.max() < self.facts["rows"]):
-            raise self._damaged("names rows that the index cannot have")
+            raise self._damaged("contains row numbers out of range")
         if (left[1:] < left[:-1]).any():
-            raise self._damaged("is not sorted by its left rows")
+            raise self._damaged("is not sorted by left row")
         every = Pairs(left, right, scores)
         return every.take((scores >= self.lowest) & ~identical), every.take(identical)
 
     def _damaged(self, what: str) -> CorruptIndexError:
-        return CorruptIndexError(f"{self.path}: {what}. Write it again: {MADE_BY}")
+        return CorruptIndexError(f"{self.path}: {what}. Fix: write it again: {MADE_BY}")
 
 
 def pair_facts(floor: float, method: dict[str, Any], origin: dict[str, Any], against: dict[str, Any] | None) -> Any:
-    """What `PairsFileWriter.save` writes beside the pairs, JSON types; `origin` and `against` as of `origin`."""
+    """Return the facts for `PairsFileWriter.save`, JSON types; `origin` and `against` as in `search.dedup.origin`."""
     return {"floor": floor, "method": method, **origin, "against": against}
 
 
-def _overlaps(statistics: Any, lowest: int, highest: int) -> bool:
-    return statistics is None or not (statistics.max < lowest or statistics.min > highest)
-
-
-def _mask(members: RowIds, count: int) -> Mask:
-    mask = np.zeros(count, bool)
-    mask[members] = True
-    return mask
-
-
 class PairsFileWriter:
-    """Pairs of rows on their way into a file. `folder` is temporary and the caller's to remove.
-
-    `rows` is how many rows there are.
-    """
+    """Writes pairs of `rows` rows to a file, through the temporary `folder`, which the caller removes."""
 
     def __init__(self, folder: Path, rows: int) -> None:
         self.folder, self.rows = folder, rows
         self.pairs = 0  # of different vectors
         self.identical = 0
         self._waiting: list[Columns] = []
-        self._held = 0  # pairs that wait
+        self._held = 0  # waiting pairs
         self._runs = 0
         self._counts = np.zeros(rows, np.int64)  # pairs of each left row
 
     def add(self, left: RowIds, right: RowIds, scores: Scores, identical: bool = False) -> None:
-        """Some pairs of row numbers, either way round, each pair once in all.
+        """Add pairs of row numbers in either order, each pair once.
 
-        Of rows with the very same vector all but the first are paired with the first, as `identical`; the first alone
-        is paired with rows of other vectors. Raises StoreError when the temporary folder is full.
+        Copies of a vector are paired only with its first row, as `identical`; other pairs name first rows only. Raises
+        StoreError if the temporary folder is full.
         """
         low, high = np.minimum(left, right), np.maximum(left, right)
         self._waiting.append({"left": low, "right": high, "score": scores, "identical": np.full(len(low), identical)})
@@ -241,10 +226,10 @@ class PairsFileWriter:
             self._spill()
 
     def save(self, path: Path, facts: Mapping[str, Any], force: bool = False) -> FileDigest:
-        """Write the file, whole or not at all, with `facts` and the counts beside it; through links.
+        """Write the file atomically, with `facts` and counts; follow links.
 
-        Raises ConfigError for a place that cannot be written, ExistsError for a file that is there already unless
-        `force` is given, and StoreError when a disk is full.
+        Raises ConfigError for a path that cannot be written, ExistsError for an existing file without `force`, and
+        StoreError for a full disk.
         """
         self._spill()
         counts = {"format": FORMAT, "rows": self.rows, "pairs": self.pairs, "identical": self.identical}
@@ -259,11 +244,11 @@ class PairsFileWriter:
                     to.write_table(pa.table(arrays, schema=schema), row_group_size=_ROW_GROUP)
         except StoreError as error:
             total = self.pairs + self.identical
-            raise StoreError(f"{error} {total:,} pairs were to be written; {_HIGHER}") from error
+            raise StoreError(f"{error} The file needs {total:,} pairs; {_HIGHER}") from error
         return file.digest
 
     def _spill(self) -> None:
-        """Write what waits as one sorted run."""
+        """Write the waiting pairs as one sorted run."""
         if not self._held:
             return
         run = _sorted(self._waiting)
@@ -271,17 +256,17 @@ class PairsFileWriter:
         self._counts += np.bincount(run["left"], minlength=self.rows)
         try:
             for name, kind in _TYPES.items():
-                with self._path(self._runs, name).open("wb") as file:  # not tofile(), which hides why it failed
+                with self._path(self._runs, name).open("wb") as file:  # not tofile(), which hides the error
                     file.write(np.ascontiguousarray(run[name], kind).data)
         except OSError as error:
             raise StoreError(
                 f"{self.folder}: temporary pairs cannot be written: {error.strerror}, after "
-                f"{self.pairs + self.identical:,} pairs. {_WAY_OUT}, {_HIGHER}"
+                f"{self.pairs + self.identical:,} pairs. {_FIX}, {_HIGHER}"
             ) from error
         self._runs += 1
 
     def _stretches(self) -> Iterator[Columns]:
-        """All pairs, sorted by left and then right row, so many at a time."""
+        """Yield all pairs in order, about `_STRETCH` at a time."""
         bounds = list(_bounds(self._counts, _STRETCH))
         edges = [0, *(last for _, last in bounds)]
         cuts = [
@@ -291,7 +276,7 @@ class PairsFileWriter:
             yield _sorted(self._piece(run, *cut[number : number + 2].tolist()) for run, cut in enumerate(cuts))
 
     def _piece(self, run: int, start: int, end: int) -> Columns:
-        """Pairs [start, end) of a run: read, as pages of a mapped file would stay in memory."""
+        """Read the pairs [start, end) of a run; pages of a mapped file would stay in memory."""
         return {
             name: np.fromfile(self._path(run, name), kind, end - start, offset=start * np.dtype(kind).itemsize)
             for name, kind in _TYPES.items()
@@ -302,8 +287,7 @@ class PairsFileWriter:
 
 
 def _options() -> dict[str, Any]:
-    """Rows go up in small steps, and the bytes of scores are alike place by place: both then compress well."""
-    return {
+    return {  # encodings for rows that grow in small steps and for scores with similar high bytes
         "compression": "zstd",
         "write_page_checksum": True,
         "use_dictionary": False,
@@ -317,14 +301,14 @@ def _options() -> dict[str, Any]:
 
 
 def _sorted(pieces: Iterable[Columns]) -> Columns:
-    several = list(pieces)
-    whole = {name: np.concatenate([piece[name] for piece in several]) for name in _TYPES}
+    columns = list(pieces)
+    whole = {name: np.concatenate([piece[name] for piece in columns]) for name in _TYPES}
     order = np.lexsort((whole["right"], whole["left"]))
     return {name: column[order] for name, column in whole.items()}
 
 
 def _bounds(counts: RowIds, limit: int) -> Iterator[tuple[int, int]]:
-    """[first, last) left rows of one stretch after the other: at most `limit` pairs each, unless one row has more."""
+    """Yield left rows [first, last) of stretches of at most `limit` pairs; a single row may have more."""
     ends = np.cumsum(counts)
     first, done = 0, 0
     while len(ends) and done < ends[-1]:

@@ -1,7 +1,7 @@
-"""Thresholds to choose from: how many pairs reach each, how many documents it would drop, and pairs to read.
+"""Suggestions for a threshold: for each, the number of pairs and dropped documents, and example pairs.
 
-Pairs are those of different documents: of documents, or where these have several windows, of windows. Rows with the
-same vector are pairs too. A pair of vectors stands for all documents that hold them, so no pair of copies is listed.
+Pairs are of different documents or, if documents have several windows, of windows of different documents. Copies of a
+vector count as pairs. An example shows one document for each vector, so no copies are listed.
 """
 
 import itertools
@@ -27,19 +27,19 @@ from search.dedup.settings import JoinOptions, check_threshold, lowest_score
 from search.index import Index
 
 USUAL_THRESHOLDS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.92, 0.95, 0.97, 0.99, 0.999)
-"""Thresholds that are shown, if they are not below the floor."""
-FLOOR = 0.79  # a little below a threshold, as pairs from below it are shown too
+"""Shown thresholds, from the floor up."""
+FLOOR = 0.79  # below a threshold, to show pairs below it too
 EXAMPLES = 3  # on either side of a threshold
-_KEPT = 64  # pairs between two thresholds that examples are chosen from, on either side
+_KEPT = 64  # candidates for examples between two thresholds, on either side
 _EXCERPT = 160  # characters
-_NEIGHBOURED = (0.1, 2 / 3)  # of the documents have a neighbour at the floor: at least, and at most
+_NEIGHBOURED = (0.1, 2 / 3)  # lowest and highest share of documents with a neighbour at the floor
 _HIGHEST_FLOOR = 0.98
 _PROBES, _BLOCK = 512, 4096  # documents
 
 
 @dataclass(frozen=True)
 class ExampleDocument:
-    """A document of an example: its title and the first words of it or its window, white space folded."""
+    """A document of an example: its title and the start of its text or window, white space folded."""
 
     id: str
     text: str
@@ -56,7 +56,7 @@ class Example:
 
 @dataclass(frozen=True)
 class ThresholdCandidate:
-    """A threshold. `above` are the pairs nearest to it that reach it, `below` those that do not."""
+    """A threshold, its counts, and the pairs nearest to it that reach it (`above`) or do not (`below`)."""
 
     threshold: float
     pairs: int
@@ -70,12 +70,12 @@ class Suggestion:
     """Candidates in ascending order of threshold."""
 
     documents: int
-    windows: int | None  # pairs are of windows; None: of documents
+    windows: int | None  # number of windows; None: documents have one window each
     floor: float
     candidates: tuple[ThresholdCandidate, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON types."""
+        """Return JSON types."""
         return asdict(self)
 
 
@@ -85,10 +85,10 @@ def suggest_thresholds(
     progress: Progress | None = None,
     floor: float | None = None,
 ) -> Suggestion:
-    """Return how many pairs and dropped documents the usual thresholds give on an index, with examples.
+    """Return the numbers of pairs and dropped documents of an index at the usual thresholds, with examples.
 
-    Pairs are looked for from `floor` up, by default from where they begin to be of interest (`choose_floor`). Raises
-    NotAnIndexError, CorruptIndexError, StoreError, and ConfigError for a floor that is no threshold.
+    `floor` is the lowest score of pairs, by default that of `choose_floor`. Raises NotAnIndexError, CorruptIndexError,
+    StoreError, and ConfigError for a floor that is not a threshold.
     """
     if floor is not None:
         check_threshold(floor, "floor")
@@ -110,7 +110,7 @@ def suggest_thresholds(
 
 
 def _counted(inputs: DedupInputs, lowest: float, options: JoinOptions, tally: "PairTally") -> Iterator[Pairs]:
-    """The pairs of distinct vectors that score at least `lowest`, counted on their way."""
+    """Yield and count the pairs of distinct vectors that score at least `lowest`."""
     tally.add_copies(inputs.vectors)
     join = ExactJoin(inputs.distinct_vectors, lowest_score(lowest), inputs.folder, options, progress=inputs.progress)
     for pairs in inputs.across_documents(join).within(np.arange(len(inputs.distinct.first))):
@@ -119,7 +119,7 @@ def _counted(inputs: DedupInputs, lowest: float, options: JoinOptions, tally: "P
 
 
 def _dropped(inputs: DedupInputs, source: PairsFile, options: JoinOptions) -> int:
-    """How many documents the pairs of a file drop, where the first in the corpus is preferred."""
+    """Return the number of documents that the pairs of a file drop, with prefer "first"."""
     documents = np.arange(inputs.index.manifest.documents)
     no_texts = np.full(len(documents), -1)
     held = DedupDocuments(inputs.document_of, inputs.distinct.number_of, no_texts, documents, inputs.self_scores)
@@ -127,81 +127,59 @@ def _dropped(inputs: DedupInputs, source: PairsFile, options: JoinOptions) -> in
     return int(np.count_nonzero(decision.kept_by >= 0))
 
 
-@dataclass(frozen=True)
-class ScoredRows:
-    """Pairs of rows of different documents."""
-
-    left: RowIds
-    right: RowIds
-    scores: Scores
-
-    def take(self, which: RowIds) -> "ScoredRows":
-        """Return those at some places."""
-        return ScoredRows(self.left[which], self.right[which], self.scores[which])
-
-    def joined(self, other: "ScoredRows") -> "ScoredRows":
-        """Return these and others."""
-        left, right = np.concatenate([self.left, other.left]), np.concatenate([self.right, other.right])
-        return ScoredRows(left, right, np.concatenate([self.scores, other.scores]))
-
-    def nearest(self, sign: int) -> "ScoredRows":
-        """Return the few lowest (sign 1) or highest (sign -1) of them, in this order; of equals the first rows."""
-        return self.take(np.lexsort((self.right, self.left, sign * self.scores))[:_KEPT])
-
-    def __iter__(self) -> Iterator[tuple[int, int, float]]:
-        return zip(self.left.tolist(), self.right.tolist(), self.scores.tolist(), strict=True)
+def _nearest(pairs: Pairs, sign: int) -> Pairs:
+    """Return the few lowest (sign 1) or highest (sign -1) pairs in order, ties by row."""
+    return pairs.take(np.lexsort((pairs.right, pairs.left, sign * pairs.scores))[:_KEPT])
 
 
-_NO_ROWS = ScoredRows(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32))
+def _listed(pairs: Pairs) -> list[tuple[int, int, float]]:
+    return list(zip(pairs.left.tolist(), pairs.right.tolist(), pairs.scores.tolist(), strict=True))
 
 
 class PairTally:
-    """Counts of pairs between neighbouring thresholds, and the pairs nearest to these.
-
-    `edges` are the floor, then the thresholds, ascending.
-    """
+    """Counts of pairs between `edges` (the floor, then the thresholds, ascending), and the pairs nearest to them."""
 
     def __init__(self, distinct: Distinct, document_of: RowIds, edges: list[float]) -> None:
         self._distinct, self._document_of = distinct, document_of
         self._edges: Scores = np.array([lowest_score(edge) for edge in edges], np.float32)
         self._counts: Int64Array = np.zeros(len(edges), np.int64)
-        self._lowest, self._highest = [_NO_ROWS] * len(edges), [_NO_ROWS] * len(edges)
+        self._lowest, self._highest = ([Pairs.concatenate([])] * len(edges) for _ in range(2))
         self._copies = VectorCopies(distinct, document_of)
 
     def add_copies(self, vectors: Vectors) -> None:
-        """Add the pairs of documents that hold the same vector; `vectors` (rows, k) are those of all rows."""
+        """Add the pairs of documents with equal vectors; `vectors` (rows, k) are those of all rows."""
         first, later, weights = self._copies.within()
         for start in range(0, len(first), _BLOCK):
             part = slice(start, start + _BLOCK)
             same = vectors[first[part]]
-            self._add(ScoredRows(first[part], later[part], pair_scores(same, same)), weights[part])
+            self._add(Pairs(first[part], later[part], pair_scores(same, same)), weights[part])
 
     def add(self, pairs: Pairs) -> None:
-        """Add pairs of distinct vectors, none of which is only of windows of one document."""
+        """Add pairs of distinct vectors of different documents."""
         low, high = np.minimum(pairs.left, pairs.right), np.maximum(pairs.left, pairs.right)
-        rows = ScoredRows(self._distinct.first[low], self._distinct.first[high], pairs.scores)
+        rows = Pairs(self._distinct.first[low], self._distinct.first[high], pairs.scores)
         self._add(rows, self._copies.between(low, high))
 
     def pairs(self, edge: int) -> int:
-        """Return how many pairs reach an edge."""
+        """Return the number of pairs that reach an edge."""
         return int(self._counts[edge:].sum())
 
-    def above(self, edge: int) -> ScoredRows:
-        """Return pairs from an edge to the next, the lowest first."""
-        return self._lowest[edge]
+    def above(self, edge: int) -> list[tuple[int, int, float]]:
+        """Return the lowest pairs (row, row, score) between an edge and the next, in order."""
+        return _listed(self._lowest[edge])
 
-    def below(self, edge: int) -> ScoredRows:
-        """Return pairs from the edge before to this one, the highest first."""
-        return self._highest[edge - 1]
+    def below(self, edge: int) -> list[tuple[int, int, float]]:
+        """Return the highest pairs (row, row, score) between the previous edge and an edge, in order."""
+        return _listed(self._highest[edge - 1])
 
-    def _add(self, rows: ScoredRows, weights: RowIds) -> None:
+    def _add(self, rows: Pairs, weights: RowIds) -> None:
         bins = np.searchsorted(self._edges, rows.scores, side="right") - 1
-        np.add.at(self._counts, bins, weights)  # whole numbers, which bincount would make floats of
-        apart = self._document_of[rows.left] != self._document_of[rows.right]  # else only copies make a pair
+        np.add.at(self._counts, bins, weights)  # exact, unlike the floats of bincount
+        apart = self._document_of[rows.left] != self._document_of[rows.right]  # equal if only copies are apart
         for number in np.unique(bins[apart]).tolist():
             fresh = rows.take(np.flatnonzero(apart & (bins == number)))
-            self._lowest[number] = self._lowest[number].joined(fresh).nearest(1)
-            self._highest[number] = self._highest[number].joined(fresh).nearest(-1)
+            for kept, sign in ((self._lowest, 1), (self._highest, -1)):
+                kept[number] = _nearest(Pairs.concatenate([kept[number], fresh]), sign)
 
 
 def _candidates(
@@ -222,7 +200,7 @@ def _candidates(
 
 
 def nearest_pairs(pairs: Iterable[tuple[int, int, float]], document_of: RowIds) -> list[tuple[int, int, float]]:
-    """Return the first few pairs of which no two share a document; should these be too few, others after them."""
+    """Return the first few pairs without common documents, followed by other pairs if there are too few."""
     fresh: list[tuple[int, int, float]] = []
     others: list[tuple[int, int, float]] = []
     seen: set[int] = set()
@@ -236,18 +214,17 @@ def nearest_pairs(pairs: Iterable[tuple[int, int, float]], document_of: RowIds) 
 
 
 def _texts(inputs: DedupInputs, rows: list[int]) -> dict[int, ExampleDocument]:
-    """What is shown of each row."""
     index = inputs.index
     documents = index.documents.fetch(inputs.document_of[rows].tolist()) if rows else []
     if is_one_to_one(inputs.document_of):
-        whole = (f"{document.title or ''} {document.text}" for document in documents)
-        return {row: _excerpt(one, text) for row, one, text in zip(rows, documents, whole, strict=True)}
-    columns, spans = index.config.corpus.text, index.numbering.spans(np.array(rows, np.int64)).tolist()
-    windows = (
-        (f"{document.title or ''} … " if start else "") + joined_text(document, columns)[start:end]
-        for document, (start, end) in zip(documents, spans, strict=True)
-    )
-    return {row: _excerpt(one, text) for row, one, text in zip(rows, documents, windows, strict=True)}
+        texts = [f"{document.title or ''} {document.text}" for document in documents]
+    else:
+        columns, spans = index.config.corpus.text, index.numbering.spans(np.array(rows, np.int64)).tolist()
+        texts = [
+            (f"{document.title or ''} … " if start else "") + joined_text(document, columns)[start:end]
+            for document, (start, end) in zip(documents, spans, strict=True)
+        ]
+    return {row: _excerpt(document, text) for row, document, text in zip(rows, documents, texts, strict=True)}
 
 
 def _excerpt(document: Document, text: str) -> ExampleDocument:
@@ -256,11 +233,11 @@ def _excerpt(document: Document, text: str) -> ExampleDocument:
 
 
 def choose_floor(vectors: Vectors, distinct: Distinct, document_of: RowIds) -> float:
-    """Return the score from which pairs are looked for: `FLOOR`, or the nearest score that fits the space better.
+    """Return the lowest score of pairs: `FLOOR`, or the nearest score that fits the space better.
 
-    `vectors` (rows, k) and `document_of` (rows,) are of all rows. From the floor up at least a tenth and at most two
-    thirds of the documents have a neighbour, as a look at some of them shows. So the floor is lower after strong
-    whitening, where few pairs score high, and higher in a space where all documents are alike.
+    `vectors` (rows, k) and `document_of` (rows,) are of all rows. In a sample, at least a tenth and at most two thirds
+    of the documents have a neighbour above the floor. So the floor is lower after strong whitening, where few pairs
+    score high, and higher in a space where all documents are similar.
     """
     rows = distinct.first
     if len(rows) < 2:
@@ -273,7 +250,7 @@ def choose_floor(vectors: Vectors, distinct: Distinct, document_of: RowIds) -> f
 
 
 def _nearest_scores(vectors: Vectors, rows: RowIds, probes: RowIds, document_of: RowIds) -> Float64Array:
-    """The highest score of each probe (a row) with a row of another document, (probes,); at least -0.99."""
+    """Return the highest score of each row of `probes` with a row of another document, (probes,); at least -0.99."""
     left = vectors[probes].astype(np.float64)
     nearest: Float64Array = np.full(len(probes), -0.99)
     for start in range(0, len(rows), _BLOCK):

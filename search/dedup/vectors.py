@@ -1,4 +1,4 @@
-"""Vectors on disk for the time of one run: every path reads the same bits, and memory stays small."""
+"""Temporary vectors on disk: every step reads the same bits, and memory stays small."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,15 +10,15 @@ from indexer.errors import ConfigError, StoreError
 from indexer.transforms import Transform
 from search.index import LiveRows
 
-UNIT_TOLERANCE = 5e-7  # how far a squared norm may be from 1; then a vector with itself reaches every threshold
-_WAY_OUT = "Free some space, or name a roomier place for temporary files: TMPDIR=/elsewhere isotrope dedup ..."
+UNIT_TOLERANCE = 5e-7  # of squared norms from 1, so that a vector reaches every threshold with itself
+_FIX = "Fix: free some disk space, or name another folder for temporary files: TMPDIR=/elsewhere isotrope dedup ..."
 
 
 def write_index_vectors(stored: LiveRows, folder: Path, transform: Transform | None = None) -> Vectors:
-    """All vectors of an index as a memory-mapped file in `folder`, (rows, k) float32.
+    """Write all vectors of an index to `folder` and return them memory-mapped, (rows, k) float32.
 
-    `transform` replaces the index's own. Raises ConfigError for a vector that is not finite or not of unit length,
-    and StoreError when the disk is full.
+    `transform` replaces the transform of the index. Raises ConfigError for a vector that is not finite or not of unit
+    length, and StoreError for a full disk.
     """
     transform = transform or stored.index.transform
     blocks = ((first, transform.transform(block, "document")) for first, block in stored.embedding_blocks())
@@ -26,11 +26,11 @@ def write_index_vectors(stored: LiveRows, folder: Path, transform: Transform | N
 
 
 def write_vectors(blocks: Iterable[tuple[int, Vectors]], rows: int, dim: int, path: Path) -> Vectors:
-    """(first row, vectors) blocks into a file (rows, dim), given back memory-mapped for reading."""
+    """Write blocks (first row, vectors) to a file (rows, dim) and return it memory-mapped."""
     if not rows:
         return np.zeros((0, dim), np.float32)
     try:
-        # Written with write(), not through the map: a full disk is then an error and not a killed process.
+        # Written with write(), not through the map: a full disk raises an error and does not kill the process.
         with path.open("wb") as file:
             header = {"descr": "<f4", "fortran_order": False, "shape": (rows, dim)}
             np.lib.format.write_array_header_1_0(file, header)
@@ -44,18 +44,18 @@ def write_vectors(blocks: Iterable[tuple[int, Vectors]], rows: int, dim: int, pa
 
 
 def check_vectors(vectors: Vectors, first: int = 0) -> None:
-    """Raises ConfigError unless every row is finite and of unit length; `first` is the number of the first row."""
+    """Raise ConfigError if a row is not finite or not of unit length; `first` is the number of the first row."""
     norms = np.einsum("nd,nd->n", vectors, vectors, dtype=np.float64)
     wrong = np.flatnonzero(~(np.abs(norms - 1) <= UNIT_TOLERANCE))  # also catches NaN
     if len(wrong):
         row, norm = first + int(wrong[0]), float(np.sqrt(norms[wrong[0]]))
-        found = f"has the length {norm:.7g}" if np.isfinite(norm) else "is not finite (NaN or infinity)"
+        problem = f"has the length {norm:.7g}" if np.isfinite(norm) else "is not finite (NaN or infinity)"
         raise ConfigError(
-            f"the vector of row {row} {found}; expected unit length within {UNIT_TOLERANCE / 2:g}. {len(wrong):,} "
-            "such rows in this block. Normalise in float64, or build the index again."
+            f"the vector of row {row} {problem}; expected unit length within {UNIT_TOLERANCE / 2:g}. {len(wrong):,} "
+            "such rows in this block. Fix: normalise in float64, or build the index again."
         )
 
 
 def disk_full(path: Path, error: OSError) -> StoreError:
-    """What to raise where a temporary file could not be written."""
-    return StoreError(f"{path.parent}: temporary vectors cannot be written: {error.strerror or error}. {_WAY_OUT}")
+    """Return the error for a temporary file that cannot be written."""
+    return StoreError(f"{path.parent}: temporary vectors cannot be written: {error.strerror or error}. {_FIX}")

@@ -1,20 +1,21 @@
-"""Proving a file of duplicates right, from the file and the index alone.
+"""A proof that a file of duplicates is correct, from the file and the index alone.
 
-What is proved, of the documents in priority order (those of the other index first, which all stay):
+The verifier proves, in priority order of the documents (first the other index, which is kept whole):
 
-1. For every dropped document stands a kept one that scores at least the threshold with it, as stated, bit by bit; no
-   kept document scores higher, or as high and comes before that one. (Where equal texts are dropped: or the two have
-   the same normalised text, and then no kept document scores enough, and none with that text comes before.)
-2. No two kept documents score the threshold or more (or, there, have the same text).
-3. Every dropped document has a duplicate that is kept and comes before it.
+1. The representative of each dropped document is kept and scores at least the threshold with it, bit by bit as stated;
+   no kept document scores higher, or as high with a higher priority. (If equal texts are dropped, the representative
+   may have the same normalised text instead; then no kept document reaches the threshold, and none with that text
+   comes before.)
+2. No two kept documents score the threshold or more (or, if equal texts are dropped, have the same text).
+3. Every dropped document has a kept duplicate that comes before it.
 
-2 and 3 leave one set of kept documents only, that of the rule "in priority order a document is kept unless a kept one
-is its duplicate". For take two such sets and the first document in which they differ: what comes before it is alike,
-so either it has a kept duplicate before it, and 2 forbids to keep it, or it has none, and 3 forbids to drop it. 1 then
-leaves one document to stand for each dropped one. So nothing else than this file could be right.
+2 and 3 allow only one set of kept documents, that of the rule "in priority order a document is kept unless a kept
+document is its duplicate". Proof: take the first document in which two such sets differ. The documents before it are
+decided alike. If one of them is a kept duplicate, 2 forbids to keep the document; otherwise 3 forbids to drop it. 1
+then allows only one representative of each dropped document. So this file is the only correct result.
 
-No step of the search is used for it: every document is compared with every kept one. Of that search the verifier
-shares what defines a score and the priority order, and how vectors are read.
+The verifier compares every document with every kept document, without any step of the join. It shares only the
+definition of the score, the priority order and the reading of vectors.
 """
 
 import hashlib
@@ -30,9 +31,10 @@ from indexer.arrays import Mask, RowIds, Scores, Vectors
 from indexer.corpus.document import joined_text
 from indexer.errors import ConfigError
 from indexer.progress import NoProgress, Progress
-from search.dedup.brute_force import Comparison, Evidence, Violations, named_scores
+from search.dedup.brute_force import Comparison, DecidedWindows, Violations, named_scores
 from search.dedup.duplicates_file import read_duplicates
 from search.dedup.findings import DedupVerifyReport, Findings, StatedDuplicates, check_facts, read_stated
+from search.dedup.inputs import as_index
 from search.dedup.origin import check_origin, check_other, require_same_encoder
 from search.dedup.priority import priority
 from search.dedup.settings import DedupSettings, JoinOptions
@@ -41,29 +43,29 @@ from search.index import Index, LiveRows
 
 
 @dataclass(frozen=True)
-class Judgement:
-    """What a file states, and the vectors, ranks and texts to hold it against; violations go into `found`.
+class DuplicatesCheck:
+    """The statements of a file, the vectors, ranks and texts to check them, and the violations `findings`.
 
     `texts` (documents,) numbers the normalised texts; -1: blank.
     """
 
     stated: StatedDuplicates
-    evidence: Evidence
+    decided: DecidedWindows
     texts: RowIds
     settings: DedupSettings
-    found: Findings
+    findings: Findings
 
-    def judge(self, options: JoinOptions, progress: Progress) -> Comparison:
-        """Check every row by itself, then every document against every kept one."""
-        scores = named_scores(self.evidence)
+    def run(self, options: JoinOptions, progress: Progress) -> Comparison:
+        """Check each row, then compare every document with every kept document."""
+        scores = named_scores(self.decided)
         fits = (scores >= self.settings.lowest) | (self._same_text & self._drop_texts)
         self._check_rows(scores, fits)
         first = self._first_of_text()
         if self._drop_texts:
             self._check_texts(scores, first)
-        comparison = Comparison(self.evidence, scores, self._unproven(fits, first), options)
+        comparison = Comparison(self.decided, scores, self._unproven(fits, first), options)
         comparison.run(progress)
-        self._tell(comparison)
+        self._report(comparison)
         return comparison
 
     @property
@@ -72,12 +74,12 @@ class Judgement:
 
     @property
     def _same_text(self) -> Mask:
-        """Which documents have the text of the one that stands for them; of kept ones it means nothing."""
-        same: Mask = (self.texts >= 0) & (self.texts == self.texts[self.evidence.kept_by])
+        """Dropped documents with the text of their representative; undefined for kept documents."""
+        same: Mask = (self.texts >= 0) & (self.texts == self.texts[self.decided.kept_by])
         return same
 
     def _check_rows(self, scores: Scores, fits: Mask) -> None:
-        """Each row by itself: its score, whether it is enough, and its reason."""
+        """Check score, threshold and reason of each row."""
         stated, lowest = self.stated, self.settings.lowest
         exact, fit, same = scores[stated.dropped], fits[stated.dropped], self._same_text[stated.dropped]
         self._add(
@@ -90,73 +92,69 @@ class Judgement:
             "reason", stated.reasons != reasons, lambda row: f'is "{stated.reasons[row]}", should be "{reasons[row]}"'
         )
         if self.settings.only_against:
-            self._add("own document", ~foreign, lambda _: "only those of the other index were to be compared with")
+            self._add("own document", ~foreign, lambda _: "only the other index was to be compared")
 
     def _add(self, kind: str, wrong: Mask, what: Callable[[int], str]) -> None:
-        """Violations of rows of the table."""
+        """Add violations of rows of the table."""
         rows, stated = np.flatnonzero(wrong).tolist(), self.stated
         lines = (
             f"{stated.name(int(stated.dropped[row]))} -> {stated.name(int(stated.kept_by[row]))}: {what(row)}"
             for row in rows
         )
-        self.found.add(kind, lines, len(rows))
+        self.findings.add(kind, lines, len(rows))
 
     def _first_of_text(self) -> RowIds:
-        """For each document the lowest rank of those that are kept and have its text; the number of documents if none.
+        """Return for each document the lowest rank of a kept document with its text, or the number of documents.
 
-        Of the other index alone where documents are compared with that alone.
+        With `only_against`, only the other index counts.
         """
-        evidence = self.evidence
-        count = len(evidence.rank)
-        compared = (evidence.kept_by < 0) & (self.texts >= 0)
+        decided = self.decided
+        count = len(decided.rank)
+        compared = (decided.kept_by < 0) & (self.texts >= 0)
         if self.settings.only_against:
             compared[self.stated.others :] = False
-        first = np.full(count + 1, count)  # one more: that of blank texts, number -1
-        np.minimum.at(first, self.texts[compared], evidence.rank[compared])
+        first = np.full(count + 1, count)  # the last place is for blank texts, number -1
+        np.minimum.at(first, self.texts[compared], decided.rank[compared])
         return first[self.texts]
 
     def _check_texts(self, scores: Scores, first: RowIds) -> None:
-        """Where equal texts are dropped: no two are kept, and the first that is stands for those that only share it."""
-        evidence, stated = self.evidence, self.stated
-        kept = evidence.kept_by < 0
+        """Check that no two kept texts are equal, and that the first kept text is the representative of its copies."""
+        decided, stated = self.decided, self.stated
+        kept = decided.kept_by < 0
         kept[: stated.others] = False
-        again = np.flatnonzero(kept & (first < evidence.rank))
-        self.found.add(
-            "kept texts",
-            (f"{stated.name(one)} has the text of a kept one before it" for one in again.tolist()),
-            len(again),
-        )
+        again = np.flatnonzero(kept & (first < decided.rank))
+        lines = (f"{stated.name(number)} has the text of a kept document before it" for number in again.tolist())
+        self.findings.add("kept texts", lines, len(again))
         by_text = (scores < self.settings.lowest) & self._same_text
-        late = by_text & (evidence.rank[evidence.kept_by] != first)
-        self._add("representative", late[stated.dropped], lambda _: "another kept one with this text comes before")
+        late = by_text & (decided.rank[decided.kept_by] != first)
+        self._add("representative", late[stated.dropped], lambda _: "another kept document with this text comes before")
 
     def _unproven(self, fits: Mask, first: RowIds) -> Mask:
-        """Dropped documents of which it is yet to be seen that a kept duplicate comes before them."""
-        evidence = self.evidence
-        proven = fits & (evidence.rank[evidence.kept_by] < evidence.rank)
+        """Return a mask of dropped documents without a known kept duplicate before them."""
+        decided = self.decided
+        proven = fits & (decided.rank[decided.kept_by] < decided.rank)
         if self._drop_texts:
-            proven |= first < evidence.rank
-        return (evidence.kept_by >= 0) & ~proven
+            proven |= first < decided.rank
+        return (decided.kept_by >= 0) & ~proven
 
-    def _tell(self, comparison: Comparison) -> None:
-        name, evidence = self.stated.name, self.evidence
+    def _report(self, comparison: Comparison) -> None:
+        name, kept_by = self.stated.name, self.decided.kept_by
         missed = "kept pairs" if self.settings.method == "exact" else "missed pairs"
-        self._tell_pairs(missed, comparison.kept_pairs, lambda _: "both are kept")
-        self._tell_pairs(
-            "representative",
-            comparison.closer,
-            lambda one: f"a better one to stand for it than {name(int(evidence.kept_by[one]))}",
+        self._report_pairs(missed, comparison.kept_pairs, lambda _: "both are kept")
+        self._report_pairs(
+            "representative", comparison.closer, lambda row: f"a better representative than {name(int(kept_by[row]))}"
         )
         early = np.flatnonzero(comparison.unproven)
-        lines = (f"{name(one)} has no kept duplicate before it, so it is to be kept" for one in early.tolist())
-        self.found.add("dropped wrongly", lines, len(early))
+        lines = (f"{name(number)} has no kept duplicate before it, so it must be kept" for number in early.tolist())
+        self.findings.add("dropped wrongly", lines, len(early))
 
-    def _tell_pairs(self, kind: str, violations: Violations, what: Callable[[int], str]) -> None:
+    def _report_pairs(self, kind: str, violations: Violations, what: Callable[[int], str]) -> None:
         name = self.stated.name
         lines = (
-            f"{name(one)}, {name(other)}: score {score:.9g}, {what(one)}" for one, other, score in violations.first
+            f"{name(document)}, {name(kept)}: score {score:.9g}, {what(document)}"
+            for document, kept, score in violations.first
         )
-        self.found.add(kind, lines, violations.count)
+        self.findings.add(kind, lines, violations.count)
 
 
 def verify_duplicates(
@@ -166,18 +164,18 @@ def verify_duplicates(
     against: str | Path | Index | None = None,
     options: JoinOptions = JoinOptions(),  # noqa: B008 - frozen
 ) -> DedupVerifyReport:
-    """Check a file of duplicates as the module says, on the CPU; what is wrong is listed, not raised.
+    """Check a file of duplicates on the CPU, as described in the module; the report lists violations.
 
-    `against` is the other index, if there was one. A result of an approximate search is held to the same
-    guarantees: pairs that it missed are violations. Raises MismatchError when the file was made from another index or
-    generation, and what `read_duplicates`, opening an index and `write_index_vectors` raise.
+    `against` is the other index, if there was one. Pairs that an approximate join missed are violations too. Raises
+    MismatchError if the file was made from another index or generation, and what `read_duplicates`, opening an index
+    and `write_index_vectors` raise.
     """
     if options.device not in ("auto", "cpu"):
-        raise ConfigError(f"device is {options.device}; the proof is made on the CPU, on purpose. Leave it at auto.")
-    duplicates, opened, progress = read_duplicates(path), _opened(index), progress or NoProgress()
+        raise ConfigError(f"device is {options.device}; verification runs on the CPU only. Fix: leave it at auto.")
+    duplicates, opened, progress = read_duplicates(path), as_index(index), progress or NoProgress()
     facts = duplicates.facts
     check_origin(facts, opened, path)
-    other = None if against is None else _opened(against)
+    other = None if against is None else as_index(against)
     check_other(facts, other, path)
     if other is not None:
         require_same_encoder(opened, other)
@@ -185,22 +183,22 @@ def verify_duplicates(
         facts["threshold"], facts["prefer"], facts["method"]["name"], facts["text_duplicates"], facts["only_against"]
     )
     report = DedupVerifyReport(path, opened.path, settings.threshold, settings.method, opened.manifest.documents)
-    found = Findings()
-    stated = read_stated(duplicates, opened, other, found)
+    findings = Findings()
+    stated = read_stated(duplicates, opened, other, findings)
     if stated is not None:
         report.dropped = len(stated.dropped)
-        check_facts(facts, stated, found)
-        comparison = _judge(stated, (opened, other), settings, found, options, progress)
+        check_facts(facts, stated, findings)
+        comparison = _compare(stated, (opened, other), settings, findings, options, progress)
         report.compared, report.exact = comparison.compared, comparison.exact
-    report.violations, report.problems = found.counts, found.lines()
+    report.violations, report.problems = findings.counts, findings.lines()
     return report
 
 
-def _judge(
+def _compare(
     stated: StatedDuplicates,
     indexes: tuple[Index, Index | None],
     settings: DedupSettings,
-    found: Findings,
+    findings: Findings,
     options: JoinOptions,
     progress: Progress,
 ) -> Comparison:
@@ -213,29 +211,23 @@ def _judge(
         kept_by[stated.dropped] = stated.kept_by
         ranks = np.concatenate([np.arange(stated.others), stated.others + priority(opened, settings.prefer)])
         document_of = np.concatenate([_documents_of(other), _documents_of(opened) + stated.others])
-        evidence = Evidence(own, foreign, document_of, ranks, kept_by, settings.lowest, settings.only_against)
+        decided = DecidedWindows(own, foreign, document_of, ranks, kept_by, settings.lowest, settings.only_against)
         progress.phase("reading texts", None)
         texts = _number_texts([index for index in (other, opened) if index is not None])
-        return Judgement(stated, evidence, texts, settings, found).judge(options, progress)
-
-
-def _opened(index: str | Path | Index) -> Index:
-    return index if isinstance(index, Index) else Index.open(index)
+        return DuplicatesCheck(stated, decided, texts, settings, findings).run(options, progress)
 
 
 def _documents_of(index: Index | None) -> RowIds:
-    """The document of each row."""
     return index.numbering.documents_of(np.arange(index.manifest.rows)) if index else np.zeros(0, np.int64)
 
 
 def _vectors(index: Index, transformed_by: Index, folder: Path) -> Vectors:
-    """All vectors of an index, by the transform of the index that was deduplicated."""
     folder.mkdir()
     return write_index_vectors(LiveRows(index), folder, transformed_by.transform)
 
 
 def _number_texts(indexes: Iterable[Index]) -> RowIds:
-    """A number for each text, the same for those that are equal in NFKC with white space folded; -1: blank."""
+    """Number texts that are equal in NFKC with white space folded; -1: blank."""
     digests, blank = bytearray(), bytearray()
     for index in indexes:
         for document in index.documents.all_documents():
@@ -243,5 +235,5 @@ def _number_texts(indexes: Iterable[Index]) -> RowIds:
             digests += hashlib.sha256(" ".join(words).encode("utf-8", "surrogatepass")).digest()[:16]
             blank.append(not words)
     _, numbers = np.unique(np.frombuffer(digests, "V16"), return_inverse=True)
-    found: RowIds = np.where(np.frombuffer(blank, bool), -1, numbers)
-    return found
+    result: RowIds = np.where(np.frombuffer(blank, bool), -1, numbers)
+    return result

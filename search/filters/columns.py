@@ -1,4 +1,4 @@
-"""The columns of an index that a filter names, and their values, of which recent ones stay in memory."""
+"""The columns that a filter names, and a cache of their values."""
 
 import difflib
 import re
@@ -13,10 +13,10 @@ import pyarrow as pa
 from indexer.store.documents import ColumnPath, DocumentReader, type_at
 from search.filters.expressions import OBJECTS, kind_of, shortened
 
-HELD_BYTES = 128 << 20  # of columns kept for the next filter
-BATCH_BYTES = 64 << 20  # of columns that are handed out at a time
+HELD_BYTES = 128 << 20  # of cached columns
+BATCH_BYTES = 64 << 20  # of columns in a batch, about
 
-# As the name of a column, such a word is written in double quotes.
+# A column with one of these names needs double quotes.
 _KEYWORDS = """
 all analyse analyze and anti any array as asc asof asymmetric at authorization binary both by case cast check
 collate collation column concurrently constraint create cross default deferrable desc describe distinct do else end
@@ -29,11 +29,11 @@ where window with
 RESERVED = frozenset(_KEYWORDS.split())
 _PLAIN = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 _LISTED = 30  # columns named in a message
-_LONGEST = 100  # characters of a name that is compared with those that are there
+_LONGEST = 100  # characters of a name that are compared with existing names
 
 
 class ColumnNames:
-    """Finds columns by name and gives each a name of its own in SQL: DuckDB takes "Year" and "year" for the same."""
+    """Maps columns to the SQL names c0, c1, ..., because DuckDB ignores case: "Year" would equal "year"."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
@@ -45,10 +45,10 @@ class ColumnNames:
         return [kind_of(type_at(self._schema, path)) for path in self.paths]
 
     def find(self, names: ColumnPath, quoted: bool = False) -> tuple[str, pa.DataType]:
-        """Return the SQL name and the type of a column, or of a field inside its objects, as the filter names it.
+        """Return the SQL name and the type of a column or of an object's field.
 
-        An exact name wins over one in letters of another case. Raises ValueError for an unknown column (`quoted` or
-        not), and for one that has no values of its own.
+        An exact match wins over a match in another case. Raises ValueError for an unknown column and for an object;
+        `quoted` (the filter quotes the name) changes the advice.
         """
         path = self._path(names, quoted)
         kind = type_at(self._schema, path)
@@ -60,23 +60,23 @@ class ColumnNames:
         return f"c{self.paths.index(path)}", kind
 
     def has(self, name: str) -> bool:
-        """Return whether there is a column of this name."""
-        return _among(name, self._schema.names) is not None
+        """Return whether a column has this name."""
+        return _match(name, self._schema.names) is not None
 
     def _path(self, names: ColumnPath, quoted: bool) -> ColumnPath:
-        name = _among(names[0], self._schema.names)
+        name = _match(names[0], self._schema.names)
         if name is None:
             raise ValueError(f"no column {_named(names)}{self._hint(names, quoted)}")
         path: ColumnPath = (name,)
         for inner in names[1:]:
-            held = type_at(self._schema, path)
-            fields = [field.name for field in held] if pa.types.is_struct(held) else []
-            found = _among(inner, fields)
-            if found is None:
-                there = f"its fields are {_listed(fields)}" if fields else f"{'.'.join(path)} is no object"
+            kind = type_at(self._schema, path)
+            fields = [field.name for field in kind] if pa.types.is_struct(kind) else []
+            field = _match(inner, fields)
+            if field is None:
+                known = f"its fields are {_listed(fields)}" if fields else f"{'.'.join(path)} is not an object"
                 close = f" (did you mean {'.'.join(path)}.{meant}?)" if (meant := _closest(inner, fields)) else ""
-                raise ValueError(f"no field {_named(names)}{close}: {there}{self._dotted(names)}")
-            path = (*path, found)
+                raise ValueError(f"no field {_named(names)}{close}: {known}{self._dotted(names)}")
+            path = (*path, field)
         return path
 
     def _hint(self, names: ColumnPath, quoted: bool) -> str:
@@ -85,29 +85,28 @@ class ColumnNames:
             return dotted
         close = _closest(names[0], columns)
         meant = f" (did you mean {_shown(close)}?)" if close else ""
-        text = f"text is written in single quotes: '{shortened(names[0])}'"
+        text = f"text needs single quotes: '{shortened(names[0])}'"
         if not quoted:
-            text = "" if close else f"if it is no column, {text}"
-        return f"{meant}; there are {_listed(columns)}{text and f'; {text}'}"
+            text = "" if close else f"for text, use single quotes: '{shortened(names[0])}'"
+        return f"{meant}; the columns are {_listed(columns)}{text and f'; {text}'}"
 
     def _dotted(self, names: ColumnPath) -> str:
-        """Return the advice where the name of a column has a dot."""
+        """Return advice if the name of a column contains a dot."""
         whole = ".".join(names)
         return f' (did you mean "{whole}", in double quotes?)' if whole in self._schema.names and names[1:] else ""
 
 
-def _closest(name: str, there: list[str]) -> str | None:
-    """Return the closest existing name, if any is close: "yaer" is "year"."""
-    alike = {other.casefold(): other for other in there}
-    close = difflib.get_close_matches(name[:_LONGEST].casefold(), alike, n=1)
-    return alike[close[0]] if close else None
+def _closest(name: str, known: list[str]) -> str | None:
+    folded = {other.casefold(): other for other in known}
+    close = difflib.get_close_matches(name[:_LONGEST].casefold(), folded, n=1)
+    return folded[close[0]] if close else None
 
 
-def _among(name: str, there: list[str]) -> str | None:
-    if name in there:
+def _match(name: str, known: list[str]) -> str | None:
+    if name in known:
         return name
-    alike = [other for other in there if other.casefold() == name.casefold()]
-    return alike[0] if len(alike) == 1 else None
+    same = [other for other in known if other.casefold() == name.casefold()]
+    return same[0] if len(same) == 1 else None
 
 
 def _named(names: ColumnPath) -> str:
@@ -123,7 +122,7 @@ def _shown(name: str) -> str:
 
 
 def written(path: ColumnPath) -> str:
-    """Return a column, or a field inside its objects, as a filter writes it: quoted unless it is a plain word."""
+    """Return a column or an object's field as a filter writes it, in double quotes where SQL needs them."""
     return ".".join(
         name if _PLAIN.fullmatch(name) and name.lower() not in RESERVED else '"' + name.replace('"', '""') + '"'
         for name in path
@@ -140,31 +139,31 @@ Value = TypeVar("Value", bound=_Sized)
 
 
 class LruCache(Generic[Key, Value]):
-    """Values by key; those used longest ago go first, and a value larger than all the room is not kept.
+    """A cache of at most `room` bytes, keys (`key_bytes`) included; evicts the least recently used value.
 
-    `key_bytes` gives the size of a key, which counts too. Safe to share between threads.
+    A value larger than `room` is not stored. Safe to share between threads.
     """
 
     def __init__(self, room: int, key_bytes: Callable[[Key], int] = lambda key: 0) -> None:
         self._room, self._bytes, self._key_bytes = room, 0, key_bytes
-        self._values: OrderedDict[Key, Value] = OrderedDict()  # the one used last at the end
+        self._values: OrderedDict[Key, Value] = OrderedDict()  # most recently used last
         self._lock = threading.Lock()
 
     def find(self, key: Key) -> Value | None:
-        """Return the value kept for `key`, if any."""
+        """Return the value stored for `key`, or None."""
         with self._lock:
             if key in self._values:
                 self._values.move_to_end(key)
             return self._values.get(key)
 
     def keep(self, key: Key, value: Value) -> Value:
-        """Keep a value in place of the key's former value; return it."""
+        """Store a value, replacing an earlier value of the key; return it."""
         with self._lock:
             if key in self._values:
                 self._bytes -= self._size(key, self._values.pop(key))
-            if self._size(key, value) <= self._room:
+            if (size := self._size(key, value)) <= self._room:
                 self._values[key] = value
-                self._bytes += self._size(key, value)
+                self._bytes += size
             while self._bytes > self._room:
                 self._bytes -= self._size(*self._values.popitem(last=False))
         return value
@@ -175,7 +174,7 @@ class LruCache(Generic[Key, Value]):
 
 @dataclass(frozen=True)
 class Batch:
-    """Columns of consecutive documents, the number of the first document, and how many there are."""
+    """Columns of `count` consecutive documents, from document number `first`."""
 
     first: int
     count: int
@@ -183,14 +182,14 @@ class Batch:
 
 
 class ColumnReader:
-    """Reads columns of documents part by part, so that memory stays bounded for an index of any size."""
+    """Reads columns of documents part by part, so that memory stays bounded."""
 
     def __init__(self, documents: DocumentReader) -> None:
         self._documents = documents
         self._held: LruCache[tuple[int, ColumnPath], pa.ChunkedArray] = LruCache(HELD_BYTES)
 
     def batches(self, paths: Sequence[ColumnPath], on_read: Callable[[int], None] = lambda _: None) -> Iterator[Batch]:
-        """Yield all documents in order of number, a few parts at a time. Times with a zone come in UTC, without one.
+        """Yield batches of all documents, in order of number. Times with a zone become UTC times without a zone.
 
         `on_read` is as in `DocumentReader.columns`.
         """
@@ -202,27 +201,24 @@ class ColumnReader:
             last += count
             size += sum(column.nbytes for column in parts[-1])
             if size >= BATCH_BYTES or part + 1 == len(counts):
-                yield Batch(first, last - first, [_joined(column) for column in zip(*parts, strict=True)])
+                columns = [
+                    pa.chunked_array([chunk for piece in pieces for chunk in piece.chunks], pieces[0].type)
+                    for pieces in zip(*parts, strict=True)
+                ]
+                yield Batch(first, last - first, columns)
                 parts, first, size = [], last, 0
 
     def _read(self, part: int, paths: Sequence[ColumnPath], on_read: Callable[[int], None]) -> list[pa.ChunkedArray]:
-        """Return columns of one part; those that are not in memory are read together."""
-        found = {path: self._held.find((part, path)) for path in paths}
-        missing = [path for path, column in found.items() if column is None]
+        columns = {path: self._held.find((part, path)) for path in paths}
+        missing = [path for path, column in columns.items() if column is None]
         if missing:
-            read = self._documents.columns(part, missing, on_read)
-            found |= {
-                path: self._held.keep((part, path), in_utc(column)) for path, column in zip(missing, read, strict=True)
-            }
-        return [found[path] for path in paths]
-
-
-def _joined(parts: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
-    return pa.chunked_array([chunk for part in parts for chunk in part.chunks], parts[0].type)
+            for path, column in zip(missing, self._documents.columns(part, missing, on_read), strict=True):
+                columns[path] = self._held.keep((part, path), in_utc(column))
+        return [columns[path] for path in paths]
 
 
 def in_utc(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return times with a zone as UTC times without: DuckDB would compare them in the zone of the machine."""
+    """Convert times with a zone to UTC times without: DuckDB would compare them in the zone of the machine."""
     kind = _without_zone(column.type)
     return column if column.type == kind else column.cast(kind)
 

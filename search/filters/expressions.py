@@ -1,4 +1,4 @@
-"""Typed pieces of SQL that a filter is written from, and the rules of comparing their values."""
+"""Typed SQL expressions of a filter, and the rules for comparing their values."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -17,11 +17,11 @@ INTERVALS = "intervals"
 BYTES = "bytes"
 LISTS = "lists"
 OBJECTS = "objects"
-NULLS = "nothing"  # a column without a value fits everything
+NULLS = "nothing"  # of columns without a value; comparable with everything
 
-_SHOWN = 60  # characters of a piece in a message
+_SHOWN = 60  # characters of an expression in a message
 _MOMENT = re.compile(r"\d+-\d+-\d+([ T]\d+(:\d+(:\d+(\.\d+)?)?)?)?")  # of a time without a zone
-_LIKE_ONE_ANOTHER = ({NUMBERS, TRUTH}, {DATES, MOMENTS})
+_COMPARABLE = ({NUMBERS, TRUTH}, {DATES, MOMENTS})
 _TESTS: dict[str, Callable[[pa.DataType], bool]] = {
     TEXT: pa.types.is_string,
     NUMBERS: lambda kind: pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind),
@@ -34,41 +34,37 @@ _TESTS: dict[str, Callable[[pa.DataType], bool]] = {
     LISTS: pa.types.is_list,
     OBJECTS: pa.types.is_struct,
 }
-_KINDS: dict[int, str] = {}  # by Arrow's number of a type, filled on first use: a long list asks often
+_KINDS: dict[int, str] = {}  # by Arrow's type number: a long list looks up thousands
 
 
 def kind_of(kind: pa.DataType) -> str:
-    """Return the kind of a column's values."""
+    """Return the kind of a type's values: TEXT, NUMBERS, ..."""
     if kind.id not in _KINDS:
         _KINDS[kind.id] = next((name for name, test in _TESTS.items() if test(kind)), NULLS)
     return _KINDS[kind.id]
 
 
 def shortened(text: str, most: int = _SHOWN) -> str:
-    """Return text for a message, its end cut off where it is long."""
+    """Return text for a message, cut to `most` characters."""
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 @dataclass(frozen=True, slots=True)
 class TypedExpression:
-    """A piece of SQL with one value a document, its type, and its place in the filter.
-
-    `nodes` counts what DuckDB plans, `weight` how often a document's bytes are read. `extra` are bytes of literals in
-    the value, `made` all the bytes of literals that are copied for each document.
-    """
+    """An SQL expression with one value a document, its type, and its place in the filter."""
 
     sql: str
     type: pa.DataType
-    shown: str = ""  # as the filter has it
+    shown: str = ""  # the text in the filter
     start: int = 0
     end: int = 0
     text: str | None = None  # the content of a text literal
     literal: bool = False
     column: bool = False
-    nodes: int = 1
-    weight: int = 0
-    extra: int = 0
-    made: int = 0
+    nodes: int = 1  # that DuckDB plans
+    weight: int = 0  # how often a document's bytes are read
+    extra: int = 0  # bytes of literals in the value
+    made: int = 0  # bytes of literals copied for each document
 
     @property
     def kind(self) -> str:
@@ -77,17 +73,17 @@ class TypedExpression:
 
     @property
     def named(self) -> str:
-        """The piece as the filter has it, and its kind, for messages."""
+        """The text in the filter and the kind, for messages."""
         return f"{self.shown} ({self.kind})"
 
 
 def quote(text: str) -> str:
-    """Return text as a literal of SQL."""
+    """Return text as an SQL literal."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def combined(sql: str, kind: pa.DataType, parts: Sequence[TypedExpression], pattern: int = 0) -> TypedExpression:
-    """Return the expression that `sql` makes of its parts; `pattern` is the size of a pattern that is matched."""
+    """Return an expression with the costs of its parts; `pattern` is the size of a pattern that is matched."""
     extra = sum(part.extra for part in parts) if kind_of(kind) in (TEXT, LISTS) else 0
     return TypedExpression(
         sql,
@@ -99,25 +95,25 @@ def combined(sql: str, kind: pa.DataType, parts: Sequence[TypedExpression], patt
     )
 
 
-def are_comparable(one: TypedExpression, other: TypedExpression) -> bool:
-    """Return whether two values can be compared. A text literal is read as the type of the other side."""
-    if OBJECTS in (one.kind, other.kind):
+def are_comparable(left: TypedExpression, right: TypedExpression) -> bool:
+    """Return whether two values can be compared. A text literal takes the type of the other side."""
+    if OBJECTS in (left.kind, right.kind):
         return False
-    is_literal = any(side.text is not None and side.kind == TEXT for side in (one, other))
-    return (is_literal and LISTS not in (one.kind, other.kind)) or _types_fit(one.type, other.type)
+    is_literal = any(side.text is not None and side.kind == TEXT for side in (left, right))
+    return (is_literal and LISTS not in (left.kind, right.kind)) or _types_fit(left.type, right.type)
 
 
-def _types_fit(one: pa.DataType, other: pa.DataType) -> bool:
-    kinds = {kind_of(one), kind_of(other)}
+def _types_fit(left: pa.DataType, right: pa.DataType) -> bool:
+    kinds = {kind_of(left), kind_of(right)}
     if kinds == {LISTS}:
-        return _types_fit(one.value_type, other.value_type)
-    return NULLS in kinds or (OBJECTS not in kinds and (len(kinds) == 1 or kinds in _LIKE_ONE_ANOTHER))
+        return _types_fit(left.value_type, right.value_type)
+    return NULLS in kinds or (OBJECTS not in kinds and (len(kinds) == 1 or kinds in _COMPARABLE))
 
 
 def fitted(expression: TypedExpression, other: pa.DataType) -> TypedExpression:
-    """Return a text literal that meets dates with a time as the same moment in UTC, anything else unchanged.
+    """Convert a text literal to UTC if it is compared with dates with a time: DuckDB would ignore the zone.
 
-    DuckDB would ignore the zone. Raises ValueError for text that is no such date.
+    Raises ValueError for text that is not such a date.
     """
     if expression.text is None or kind_of(other) != MOMENTS:
         return expression
@@ -125,7 +121,7 @@ def fitted(expression: TypedExpression, other: pa.DataType) -> TypedExpression:
 
 
 def compared(expressions: Sequence[TypedExpression]) -> list[TypedExpression]:
-    """Return values such that they can be compared with the first. Raises ValueError where they cannot."""
+    """Return the values, fitted for a comparison with the first. Raises ValueError if they are not comparable."""
     first = expressions[0]
     for other in expressions[1:]:
         if not are_comparable(first, other):
@@ -135,7 +131,7 @@ def compared(expressions: Sequence[TypedExpression]) -> list[TypedExpression]:
 
 
 def united(name: str, expressions: Sequence[TypedExpression]) -> tuple[pa.DataType, list[TypedExpression]]:
-    """Return the common type of several values, and the values fitted to it. Raises ValueError without one."""
+    """Return the common type of the values, and the values fitted to it. Raises ValueError if there is none."""
     model = _model(expressions)
     for expression in expressions:
         if not are_comparable(model, expression):
@@ -144,20 +140,16 @@ def united(name: str, expressions: Sequence[TypedExpression]) -> tuple[pa.DataTy
 
 
 def _model(expressions: Sequence[TypedExpression]) -> TypedExpression:
-    """Return the expression that gives all the others their type: no NULL, and a column rather than a text literal.
-
-    Among dates it is one with a time of day.
-    """
-    known = [one for one in expressions if one.kind != NULLS] or list(expressions)
-    known = [one for one in known if one.text is None] or known
-    return next((one for one in known if one.kind == MOMENTS), known[0])
+    """Return the expression whose type decides: not NULL, rather a column than a text literal, rather with a time."""
+    known = [item for item in expressions if item.kind != NULLS] or list(expressions)
+    known = [item for item in known if item.text is None] or known
+    return next((item for item in known if item.kind == MOMENTS), known[0])
 
 
 def _fix(left: TypedExpression, right: TypedExpression) -> str:
-    """Return the advice on how to compare values of two kinds."""
     if LISTS in (left.kind, right.kind):
-        held, value = (left, right) if left.kind == LISTS else (right, left)
-        return f"; write list_contains({held.shown}, {value.shown})"
+        column, value = (left, right) if left.kind == LISTS else (right, left)
+        return f"; write list_contains({column.shown}, {value.shown})"
     if left.kind == TEXT and right.kind == NUMBERS and right.literal:
         return f"; write {left.shown}::double to compare numbers, or '{right.shown}' in single quotes to compare text"
     if left.kind == TEXT and right.literal:
@@ -172,8 +164,8 @@ def _in_utc(text: str) -> str:
         moment = datetime.fromisoformat(text)
         return text if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None).isoformat(" ")
     except (ValueError, OverflowError):
-        if _MOMENT.fullmatch(text):  # DuckDB reads more forms, and says what is wrong
+        if _MOMENT.fullmatch(text):  # DuckDB accepts more forms, and reports errors in them
             return text
         raise ValueError(
-            f"'{text}' is no date with a time; write '2020-12-31 23:59:59', in UTC, or '2020-12-31 23:59:59+02:00'"
+            f"'{text}' is not a date with a time; write '2020-12-31 23:59:59', in UTC, or '2020-12-31 23:59:59+02:00'"
         ) from None

@@ -1,7 +1,7 @@
-"""What filters an index's metadata could have: for each column its kind, its most frequent values, its least and most.
+"""Facets of metadata columns, for building filters: kind, most frequent values, minimum and maximum.
 
-Columns are read part by part. Of each, the counts of its distinct values are held, up to a bound; above it neither
-their number nor the most frequent are known, and only how many documents have a value, and between what.
+Columns are read part by part. The distinct values of a column are counted up to a limit; above the limit, a facet has
+only the number of documents with a value and the range.
 """
 
 import math
@@ -28,23 +28,23 @@ if TYPE_CHECKING:
     from search.index import Index
 
 Value = str | int | float | bool | date | datetime | time | Decimal
-MOST_DISTINCT = 1 << 16  # values of a column that are counted
-MOST_BYTES = 16 << 20  # that these may take
-LONGEST = 1000  # characters of a value that is listed
+MOST_DISTINCT = 1 << 16  # counted values of a column
+MOST_BYTES = 16 << 20  # of these values
+LONGEST = 1000  # characters of a listed value
 _RANGED = (NUMBERS, DATES, MOMENTS, TIMES)
 _COUNTED = (TEXT, TRUTH, *_RANGED)
 
 
 @dataclass(frozen=True)
 class ColumnFacet:
-    """A metadata column, or a field inside its objects, as a filter could use it. Only live documents count.
+    """A metadata column or an object's field, for use in filters. Only live documents count.
 
-    `sql` is how a filter writes it, in double quotes where it must be; `name` how people do. `kind` is a word of
-    `search.filters.expressions`, `elements` that of the elements where the kind is "lists". `documents` are those with
-    a value. `distinct` counts the values (of lists, the elements); None: there are too many, or they cannot be
-    compared. `values` are the most frequent with the number of documents that have each, equals in ascending order: of
-    text, of true or false, and of whole numbers where all can be listed; of lists, their elements. A text of more than
-    1,000 characters is not listed. `least` and `most` are those of numbers, dates and times, which count in UTC.
+    `sql` is the name as filters write it, quoted if necessary. `kind` is a kind of `search.filters.expressions`, and
+    `elements` the kind of the elements of lists. `documents` counts the documents with a value. `distinct` counts the
+    values (of lists, the elements); None if there are too many or they cannot be compared. `values` are the most
+    frequent values with their document counts, ties in ascending order: of text, booleans, whole numbers if all can be
+    listed, and the elements of lists. Texts of more than 1,000 characters are not listed. `least` and `most` are the
+    range of numbers, dates and times (in UTC).
     """
 
     name: str
@@ -58,7 +58,7 @@ class ColumnFacet:
     most: Value | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it: dates and times as ISO text, decimals as floats."""
+        """Return JSON types: dates and times as ISO text, decimals as floats."""
         values = [{"value": _plain(value), "count": count} for value, count in self.values]
         return vars(self) | {"values": values, "least": _plain(self.least), "most": _plain(self.most)}
 
@@ -70,11 +70,11 @@ def column_facets(
     names: Collection[str] = (),
     seconds: float = math.inf,
 ) -> list[ColumnFacet]:
-    """Return a facet of each metadata column that a filter can name, in index order; of objects, of each field.
+    """Return a facet of each metadata column that a filter can name, or of each field of objects, in index order.
 
-    `among` (documents,) selects the documents to count, None all; `names` selects columns, empty all. At most
-    `most_values` are listed of a column. Raises ConfigError if that is less than 1, for unknown columns, and if
-    counting takes longer than `seconds`.
+    `among` (documents,) selects the documents to count (None: all), `names` the columns (empty: all). A facet lists at
+    most `most_values`. Raises ConfigError if that is less than 1, for unknown columns, and if counting takes longer
+    than `seconds`.
     """
     if isinstance(most_values, bool) or not isinstance(most_values, int) or most_values < 1:
         raise ConfigError(f"most_values is {most_values!r}; expected a whole number, at least 1.")
@@ -84,7 +84,7 @@ def column_facets(
     paths = [path for path in every if not names or ".".join(path) in names]
     if unknown := set(names) - {".".join(path) for path in paths}:
         known = ", ".join(".".join(path) for path in every) or "none"
-        raise ConfigError(f'columns: "{min(unknown)}" is no metadata column; expected some of: {known}.')
+        raise ConfigError(f'columns: "{min(unknown)}" is not a metadata column; expected some of: {known}.')
     tallies = [_Tally(path, type_at(schema, path)) for path in paths]
     started, last = monotonic(), 0
     for part, count in enumerate(documents.counts if paths else []):
@@ -100,7 +100,7 @@ def column_facets(
 
 
 def _fields(path: ColumnPath, kind: pa.DataType) -> Iterator[ColumnPath]:
-    """Yield the column itself, or the fields inside its objects, except those that no filter can name."""
+    """Yield the column or the fields of its objects, except names that no filter can write."""
     if not path[-1] or UNFIT.search(path[-1]):
         return
     if pa.types.is_struct(kind):
@@ -111,7 +111,7 @@ def _fields(path: ColumnPath, kind: pa.DataType) -> Iterator[ColumnPath]:
 
 
 class _Tally:
-    """The values of one column that were counted so far."""
+    """Counts the values of one column."""
 
     def __init__(self, path: ColumnPath, kind: pa.DataType) -> None:
         self._path, self._kind = path, kind_of(kind)
@@ -122,7 +122,6 @@ class _Tally:
         self._counts = _Counts() if self._elements in _COUNTED else None
 
     def add(self, column: pa.ChunkedArray) -> None:
-        """Add the column of a part."""
         self._documents += len(column) - column.null_count
         if self._kind in _RANGED and column.null_count < len(column):
             ends = [*self._ends, *pc.min_max(column).as_py().values()]
@@ -131,9 +130,8 @@ class _Tally:
             self._counts.add(_elements_of(column) if self._kind == LISTS else column)
 
     def facet(self, most_values: int) -> ColumnFacet:
-        """Return the facet, once all parts were added."""
         counts = None if self._counts is None else self._counts.summed()
-        none = 0 if self._counts is not None and not self._documents else None  # no part was looked at
+        none = 0 if self._counts is not None and not self._documents else None  # no part was read
         distinct = none if counts is None else len(counts)
         few_whole = pa.types.is_integer(self._value_type) and distinct is not None and distinct <= most_values
         listed = self._elements in (TEXT, TRUTH) or few_whole
@@ -152,23 +150,22 @@ class _Tally:
 
 
 class _Counts:
-    """The count of each value. Beyond the limits it holds nothing."""
+    """The count of each value; nothing beyond the limits."""
 
     def __init__(self) -> None:
         self._tables: list[pa.Table] | None = []
 
     def add(self, values: pa.ChunkedArray) -> None:
-        """Count some values; nulls are left out."""
         if self._tables is None:
             return
-        met = pc.value_counts(values.drop_null())
-        self._tables.append(pa.table({"value": met.field("values"), "count": met.field("counts")}))
+        counts = pc.value_counts(values.drop_null())
+        self._tables.append(pa.table({"value": counts.field("values"), "count": counts.field("counts")}))
         rows, size = sum(map(len, self._tables)), sum(table.nbytes for table in self._tables)
         if rows > 2 * MOST_DISTINCT or size > 2 * MOST_BYTES:
             self.summed()
 
     def summed(self) -> pa.Table | None:
-        """Return values and counts, each value once; None beyond the limits."""
+        """Return distinct values and their counts; None beyond the limits."""
         if self._tables:
             table = pa.concat_tables(self._tables)
             if len(self._tables) > 1:
@@ -179,14 +176,14 @@ class _Counts:
 
 
 def _elements_of(lists: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the elements of lists; an element counts once a list."""
+    """Return the elements of lists, each element once a list."""
     whole = lists.combine_chunks()
     pairs = pa.table({"list": pc.list_parent_indices(whole), "value": pc.list_flatten(whole)})
     return pairs.group_by(["list", "value"], use_threads=False).aggregate([]).column("value")
 
 
 def _most_frequent(counts: pa.Table, most: int) -> Iterator[tuple[Value, int]]:
-    """Return (value, count) pairs, the most frequent first, equals by value."""
+    """Return (value, count) pairs, the most frequent first, ties by value."""
     if pa.types.is_string(counts.schema.field("value").type):
         counts = counts.filter(pc.less_equal(pc.utf8_length(counts.column("value")), LONGEST))
     if pa.types.is_boolean(counts.schema.field("value").type):

@@ -1,4 +1,4 @@
-"""From an index and a filter to the numbers of the documents that meet it."""
+"""The documents of an index that match a filter."""
 
 import re
 import threading
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from search.index import Index
 
 SECONDS = 1.0  # time limit of a filter
-ANSWER_BYTES = 32 << 20  # of answers kept, a bit a document
-_ENTRY_BYTES = 256  # of an answer that is kept, beside what it says
-_SAID = 300  # characters of what DuckDB says
+ANSWER_BYTES = 32 << 20  # of cached answers, a bit a document
+_ENTRY_BYTES = 256  # overhead of a cached answer
+_REASON = 300  # characters of DuckDB's message
 
 
 class MetadataFilter:
-    """SQL conditions on the documents of an open index. Recent columns and answers stay in memory.
+    """SQL conditions on the documents of an open index, with a cache of columns and answers.
 
-    Safe to share between threads. DuckDB evaluates one filter at a time, with its own threads: filters that ran side by
-    side would slow each other down beyond the time limit. Answers in memory are returned without waiting.
+    Safe to share between threads. DuckDB evaluates one filter at a time, with its own threads: parallel filters would
+    slow each other down beyond the time limit. Cached answers do not wait.
     """
 
     def __init__(self, opened: "Index") -> None:
@@ -43,55 +43,54 @@ class MetadataFilter:
         self._lock = threading.Lock()  # of the database and the columns
 
     def documents(self, where: str) -> npt.NDArray[np.int64]:
-        """Return the numbers of the documents that meet an SQL condition, ascending. NULL counts as not met.
+        """Return the ascending numbers of the documents that match an SQL condition. NULL does not match.
 
-        Columns are id, title, text and those of metadata; `column.field` is a field of an object. Times with a zone
-        count in UTC. Raises ConfigError for anything but a condition, unknown columns, values of kinds that cannot
-        be compared, and a condition that takes longer than a second.
+        Columns are id, title, text and metadata columns; `column.field` is a field of an object. Times with a zone
+        are compared in UTC. Raises ConfigError for anything but a condition, unknown columns, values that cannot be
+        compared, and a condition that takes longer than a second.
         """
         bits = self._answers.find(where)
         if bits is None:
             with self._lock:
-                bits = self._answers.find(where)  # somebody else may have asked the same meanwhile
+                bits = self._answers.find(where)  # another thread may have evaluated it meanwhile
                 if bits is None:
-                    bits = self._answers.keep(where, np.packbits(self._met(where)))
+                    bits = self._answers.keep(where, np.packbits(self._evaluated(where)))
         return np.flatnonzero(np.unpackbits(bits, count=len(self._documents)))
 
-    def _met(self, where: str) -> npt.NDArray[np.bool_]:
-        """Return a mask of the documents that meet a condition, (documents,)."""
-        self._database.connect()  # outside the limit
+    def _evaluated(self, where: str) -> npt.NDArray[np.bool_]:
+        """Return a mask of the matching documents, (documents,)."""
+        self._database.connect()  # before the time limit starts
         columns, limit = ColumnNames(self._documents.schema), _TimeLimit()
         condition = compile_filter(where, columns, self._database)
-        met = np.zeros(len(self._documents), bool)
+        mask = np.zeros(len(self._documents), bool)
         try:
             limit.count()
             for batch in self._values.batches(columns.paths, limit.check_reading):
-                found = self._database.matches(condition, batch.columns, batch.count, limit.left)
-                met[batch.first + found] = True
+                mask[batch.first + self._database.matches(condition, batch.columns, batch.count, limit.left)] = True
                 limit.count()
         except FilterError as error:
-            refuse(where, _in_words(str(error), columns))
+            refuse(where, _with_columns(str(error), columns))
         except TimeLimitError:
             refuse(
                 where,
-                f"not worked out within {SECONDS:g} s over {len(met):,} documents. Add a condition that leaves "
-                "fewer to be looked at, or spare the longest columns",
+                f"not evaluated within {SECONDS:g} s over {len(mask):,} documents. Fix: simplify the condition, or "
+                "leave out the longest columns",
             )
-        return met
+        return mask
 
 
 class _TimeLimit:
     """The seconds that a filter has left, parsing included.
 
-    Reading columns counts only after the bytes that `ColumnReader` can keep in memory. Those are read once for all
-    later filters and may take longer, because thousands of files must be opened or fetched from object storage.
+    Reading counts only after the bytes that `ColumnReader` can cache. Those are read once for all later filters, and
+    may take longer because thousands of files are opened or fetched from object storage.
     """
 
     def __init__(self) -> None:
         self.left, self._since, self._read = SECONDS, time.monotonic(), 0
 
     def check_reading(self, size: int) -> None:
-        """Count `size` bytes that were read. Raises TimeLimitError, and AbandonedError if nobody waits."""
+        """Count `size` bytes as read. Raises TimeLimitError, and AbandonedError if the client is gone."""
         require_awaited()
         self._read += size
         if self._read <= HELD_BYTES:
@@ -108,20 +107,20 @@ class _TimeLimit:
             raise TimeLimitError
 
 
-def _in_words(reason: str, columns: ColumnNames) -> str:
-    """Return a message of DuckDB with the filter's own columns and their kinds."""
+def _with_columns(reason: str, columns: ColumnNames) -> str:
+    """Return DuckDB's message with the names and kinds of the columns."""
     names = [".".join(path) for path in columns.paths]
-    said = re.sub(r"\bc(\d+)\b", lambda found: dict(enumerate(names)).get(int(found[1]), found[0]), reason)
+    message = re.sub(r"\bc(\d+)\b", lambda match: dict(enumerate(names)).get(int(match[1]), match[0]), reason)
     kinds = ", ".join(f"{name}: {kind}" for name, kind in zip(names, columns.kinds, strict=True))
-    return f"{shortened(said, _SAID)}{f' ({kinds})' if kinds else ''}"
+    return f"{shortened(message, _REASON)}{f' ({kinds})' if kinds else ''}"
 
 
 def delete_where(index: str | Path, where: str) -> "DeleteReport":
-    """Delete the documents of an index that meet a condition; no match is no error.
+    """Delete the documents of an index that match a condition, if any.
 
-    Raises ConfigError for a condition that is blank or cannot be used, and what `indexer.delete_documents` raises.
+    Raises ConfigError for a blank or invalid condition, and what `indexer.delete_documents` raises.
     """
-    from indexer.pipeline.delete import delete_numbers  # here, as a query does not need it
+    from indexer.pipeline.delete import delete_numbers  # here, because a query does not need it
     from search.index import Index
 
     if not (where or "").strip():

@@ -1,8 +1,7 @@
 """The functions, operators and types of filters: the allow-list.
 
-Every function is about one row, gives the same each time, and reads nothing but its arguments: no clock, files,
-settings or chance. No result is much longer than its arguments, and a pattern is a literal of limited size, so the time
-of one value is bounded by the length of the document.
+Every function is a pure function of one row: no clock, files, settings or random numbers. No result is much longer than
+its arguments, and a pattern is a literal of limited size, so the length of a document bounds the time for one value.
 """
 
 import re
@@ -29,7 +28,7 @@ from search.filters.expressions import (
     united,
 )
 
-MOST_PATTERN = 1000  # instructions of a regular expression, about
+MOST_PATTERN = 1000  # estimated instructions of a regular expression
 
 _TYPES = {
     pa.bool_(): "BOOLEAN BOOL",
@@ -44,8 +43,8 @@ _TYPES = {
 }
 CASTS: dict[str, pa.DataType] = {name: kind for kind, names in _TYPES.items() for name in names.split()}
 
-# `a/b` is of one kind or the other, `a?` may be left out, `a...` repeats. `pattern`, `regex`, `part` and `options` are
-# text literals. `same` values are of one kind, `item` fits the elements of the list, `lists` fits the list.
+# `a/b` is either kind, `a?` is optional, `a...` repeats. `pattern`, `regex`, `part` and `options` are text literals.
+# `same` values share a kind, `item` fits the elements of the list, `lists` fits the list.
 _CALLED = """
 text -> text: lower upper
 text, text? -> text: trim
@@ -78,7 +77,7 @@ same... -> list: list_value
 number -> number: trunc
 number -> interval: to_millennia to_centuries to_decades to_years to_quarters to_months to_weeks to_days to_hours
 number -> interval: to_minutes to_seconds to_milliseconds to_microseconds
-"""  # the last five lines are what DuckDB's parser makes of LIKE ... ESCAPE, [...] and INTERVAL
+"""  # the last five lines are how DuckDB's parser represents LIKE ... ESCAPE, [...] and INTERVAL
 _KINDS: dict[str, frozenset[str]] = {
     **dict.fromkeys(("text", "pattern", "regex", "options", "part"), frozenset({TEXT})),
     **dict.fromkeys(("list", "lists"), frozenset({LISTS})),
@@ -109,7 +108,7 @@ _WORDS = {"~~": "LIKE", "!~~": "NOT LIKE", "~~*": "ILIKE", "!~~*": "NOT ILIKE", 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """A role for each argument, and the kind of the result. The first `needs` are required; the last may repeat."""
+    """The role of each argument and the kind of the result. The first `needs` are required; the last may repeat."""
 
     takes: tuple[str, ...]
     gives: str
@@ -117,14 +116,14 @@ class Signature:
     repeated: bool
 
     def roles(self, count: int) -> tuple[str, ...] | None:
-        """Return the roles of `count` arguments; None where the function does not take as many."""
+        """Return the roles of `count` arguments; None if the function takes another number."""
         if count < self.needs or (count > len(self.takes) and not self.repeated):
             return None
         return (*self.takes, *(self.takes[-1:] * (count - len(self.takes))))[:count]
 
 
 def _signatures(table: str) -> dict[str, tuple[Signature, ...]]:
-    found: dict[str, tuple[Signature, ...]] = {}
+    signatures: dict[str, tuple[Signature, ...]] = {}
     for line in filter(None, table.splitlines()):
         form, _, names = line.partition(":")
         takes, _, gives = form.partition("->")
@@ -132,8 +131,8 @@ def _signatures(table: str) -> dict[str, tuple[Signature, ...]]:
         needs = sum(not role.endswith(("?", "...")) for role in roles)
         signature = Signature(tuple(role.rstrip("?.") for role in roles), gives.strip(), needs, "..." in takes)
         for name in names.split():
-            found[name] = (*found.get(name, ()), signature)
-    return found
+            signatures[name] = (*signatures.get(name, ()), signature)
+    return signatures
 
 
 FUNCTIONS = _signatures(_CALLED + _OPERATORS)
@@ -141,38 +140,38 @@ NAMES = tuple(_signatures(_CALLED))
 
 
 def call(name: str, arguments: list[TypedExpression]) -> TypedExpression:
-    """Return the call of one of FUNCTIONS. Raises ValueError for arguments that do not fit."""
-    signature, roles = _chosen(name, arguments)
+    """Return a call of one of FUNCTIONS. Raises ValueError for arguments that do not fit."""
+    signature, roles = _matching(name, arguments)
     pattern = sum(_pattern_size(name, role, argument) for role, argument in zip(roles, arguments, strict=True))
     kind, arguments = _typed(name, signature.gives, roles, arguments)
     return combined(_sql(name, [argument.sql for argument in arguments]), kind, arguments, pattern)
 
 
 def cast(operand: TypedExpression, name: str, kind: pa.DataType, attempt: bool) -> TypedExpression:
-    """Return a value as the type `name`; an `attempt` gives NULL where the value has no such form."""
+    """Return a conversion to the type `name`; an `attempt` gives NULL where the value cannot be converted."""
     operand = fitted(operand, kind)
     return combined(f"{'TRY_CAST' if attempt else 'CAST'}({operand.sql} AS {name})", kind, [operand])
 
 
-def _chosen(name: str, arguments: list[TypedExpression]) -> tuple[Signature, tuple[str, ...]]:
+def _matching(name: str, arguments: list[TypedExpression]) -> tuple[Signature, tuple[str, ...]]:
     count = len(arguments)
     forms = [(form, roles) for form in FUNCTIONS[name] if (roles := form.roles(count)) is not None]
     if not forms:
         raise ValueError(f"{_title(name)} takes {_counts(FUNCTIONS[name])}, not {count}")
     for form, roles in forms:
-        if all(argument.kind in _taken(role) for role, argument in zip(roles, arguments, strict=True)):
+        if all(argument.kind in _accepted(role) for role, argument in zip(roles, arguments, strict=True)):
             return form, roles
     for number, argument in enumerate(arguments):
-        taken = [roles[number] for _, roles in forms]
-        kinds = frozenset().union(*map(_taken, taken)) - {NULLS}
+        possible = [roles[number] for _, roles in forms]
+        kinds = frozenset().union(*map(_accepted, possible)) - {NULLS}
         if argument.kind not in kinds | {NULLS}:
-            expected = _LITERALS.get(taken[0]) or " or ".join(sorted(kinds))
-            hint = _hint(name, argument, kinds) if number == 0 or taken[0] not in _LITERALS else ""
+            expected = _LITERALS.get(possible[0]) or " or ".join(sorted(kinds))
+            hint = _hint(name, argument, kinds) if number == 0 or possible[0] not in _LITERALS else ""
             raise ValueError(f"{_title(name)} takes {expected}, not {argument.named}{hint}")
     raise ValueError(f"{_title(name)} does not take {' and '.join(argument.named for argument in arguments)} together")
 
 
-def _taken(role: str) -> frozenset[str]:
+def _accepted(role: str) -> frozenset[str]:
     return frozenset({NULLS}).union(*(_KINDS[kind] for kind in role.split("/")))
 
 
@@ -185,7 +184,6 @@ def _hint(name: str, argument: TypedExpression, kinds: frozenset[str]) -> str:
 
 
 def _title(name: str) -> str:
-    """Return the name of a function for messages."""
     return _WORDS.get(name, f"{name}()" if name[0].isalpha() else name)
 
 
@@ -206,28 +204,28 @@ def _pattern_size(name: str, role: str, argument: TypedExpression) -> int:
     text = argument.text or ""
     size = _regex_size(text) if role == "regex" else len(text)
     if role == "regex" and size > MOST_PATTERN:
-        raise ValueError(f"this regular expression is too large; it may have about {MOST_PATTERN:,} parts")
+        raise ValueError(f"this regular expression is too large; at most about {MOST_PATTERN:,} parts are allowed")
     return size
 
 
 def _regex_size(pattern: str) -> int:
     """Return an upper estimate of the instructions of a regular expression."""
-    groups = [int(found[1]) for found in re.finditer(r"\)\{(?:\d*,)?(\d{1,9})", pattern)]
-    single = [int(found[1]) for found in re.finditer(r"[^)]\{(?:\d*,)?(\d{1,9})", pattern)]
-    classes = 300 * len(re.findall(r"\\[pP]", pattern))  # a class of letters of all scripts is hundreds of ranges
+    groups = [int(match[1]) for match in re.finditer(r"\)\{(?:\d*,)?(\d{1,9})", pattern)]
+    single = [int(match[1]) for match in re.finditer(r"[^)]\{(?:\d*,)?(\d{1,9})", pattern)]
+    classes = 300 * len(re.findall(r"\\[pP]", pattern))  # a class of letters of all scripts has hundreds of ranges
     return (len(pattern) + classes * max(1, sum(single)) + sum(single)) * prod(max(1, count) for count in groups)
 
 
 def _typed(
     name: str, gives: str, roles: tuple[str, ...], arguments: list[TypedExpression]
 ) -> tuple[pa.DataType, list[TypedExpression]]:
-    """Return the type of a result, and the arguments fitted to one another. Raises ValueError."""
+    """Return the type of the result and the arguments, fitted to each other. Raises ValueError."""
     if "item" in roles:
-        held, value = arguments
-        element = replace(held, type=held.type.value_type if held.kind == LISTS else pa.null(), text=None)
+        values, value = arguments
+        element = replace(values, type=values.type.value_type if values.kind == LISTS else pa.null(), text=None)
         if not are_comparable(element, value):
-            raise ValueError(f"{held.shown} holds lists of {element.kind}, so not {value.named}")
-        return pa.bool_(), [held, fitted(value, element.type)]
+            raise ValueError(f"{values.shown} contains lists of {element.kind}, not {value.named}")
+        return pa.bool_(), [values, fitted(value, element.type)]
     if "lists" in roles:
         united(_title(name), arguments)
     if gives in _RESULTS:
@@ -237,7 +235,7 @@ def _typed(
 
 
 def _sql(name: str, pieces: list[str]) -> str:
-    if name == "coalesce":  # no function to DuckDB, but syntax
+    if name == "coalesce":  # syntax of DuckDB, not a function
         return f"COALESCE({', '.join(pieces)})"
     if name[0].isalpha():
         return f'"{name}"({", ".join(pieces)})'

@@ -1,9 +1,8 @@
-"""The grammar of filters: the part of SQL that makes a condition on one row.
+"""The grammar of filters: SQL conditions on one row.
 
-DuckDB's own parser gives the syntax tree. It is walked by an allow-list: a kind of node, a field of it, a function or a
-type that is not known here is refused, with its place. SQL is written anew from what was understood, so nothing of the
-filter's own text is run but names that are on the list, numbers, and text between quotes. It means what DuckDB takes it
-to mean.
+DuckDB parses the filter. An allow-list decides which nodes, fields, functions and types of the syntax tree are
+accepted; others are rejected with their position. New SQL is written from the tree, so only listed names, numbers and
+quoted text of the filter are run. A filter has the meaning that DuckDB's parser gives it.
 """
 
 import difflib
@@ -29,11 +28,23 @@ from search.filters.expressions import (
     united,
 )
 from search.filters.functions import CASTS, FUNCTIONS, NAMES, call, cast
-from search.filters.scanner import DEEPEST, MOST, PARAMETERS, START, UNFIT, Scanner, refuse, refuse_byte, refuse_syntax
+from search.filters.scanner import (
+    DEEPEST,
+    MOST,
+    PARAMETERS,
+    START,
+    TOO_DEEP,
+    UNFIT,
+    UNFIT_TEXT,
+    Scanner,
+    refuse,
+    refuse_byte,
+    refuse_syntax,
+)
 
 Result = TypeVar("Result")
 
-MOST_WEIGHT = 100_000  # readings of what a document holds
+MOST_WEIGHT = 100_000  # times that a document is read
 _NUMBER = re.compile(r"-?(\d[\d_]*\.?[\d_]*|\.\d[\d_]*)(e[+-]?\d+)?", re.IGNORECASE | re.ASCII)
 _COMPARISONS = {
     "COMPARE_EQUAL": "=",
@@ -50,15 +61,15 @@ _CALLS = {"OPERATOR_COALESCE": "coalesce", "ARRAY_CONSTRUCTOR": "list_value"}
 _TYPES = "BOOLEAN, INTEGER, BIGINT, DOUBLE, DECIMAL, VARCHAR, DATE, TIME, TIMESTAMP, INTERVAL"
 _SIZED = ("DECIMAL", "NUMERIC", "DEC", "VARCHAR", "CHAR", "BPCHAR")
 _PLACE = {"class", "type", "query_location", "query_location_length"}
-_NOTHING_EQUALS_NULL = "nothing equals NULL; write IS NULL or IS NOT NULL"
+_PLAIN_CALL = "write lower(x), not x.lower(), and only arguments: no DISTINCT, ORDER BY or FILTER"
 _OTHERS = {
     "SUBQUERY": "a filter is one condition, without subqueries; for a list, write list_contains(column, value)",
-    "LAMBDA": "a filter has no lambdas, and no arrows into JSON",
-    "STAR": "a filter has no stars; name the column",
-    "WINDOW": "a filter is about one document, without windows",
+    "LAMBDA": "filters do not support lambdas and JSON arrows",
+    "STAR": "filters do not support *; name the column",
+    "WINDOW": "a filter is about one document, without window functions",
     "PARAMETER": PARAMETERS,
     "POSITIONAL_REFERENCE": "name the column",
-    "COLLATE": "a filter has no collations; write lower(...) = lower(...)",
+    "COLLATE": "filters do not support collations; write lower(...) = lower(...)",
 }
 _UNFIT_OPERATORS = {
     "ARRAY_EXTRACT": "write list_contains(column, value) for a list, and column.field for an object",
@@ -67,7 +78,7 @@ _UNFIT_OPERATORS = {
 
 
 def compile_filter(where: str, columns: ColumnNames, database: FilterDatabase) -> Condition:
-    """Return a filter as an SQL condition over the columns that `columns` gives names to. Raises ConfigError."""
+    """Return a filter as an SQL condition over the names of `columns`. Raises ConfigError."""
     scanned = Scanner(where, columns, database)
     statement = scanned.statement()
     try:
@@ -78,7 +89,7 @@ def compile_filter(where: str, columns: ColumnNames, database: FilterDatabase) -
 
 
 class _Walk:
-    """The tree of a filter, from above: a method takes a class of nodes and returns it as SQL."""
+    """Converts the syntax tree of a filter to SQL, with one method for each class of nodes."""
 
     def __init__(self, where: str, columns: ColumnNames, scanned: Scanner) -> None:
         self._where, self._columns = where, columns
@@ -94,28 +105,24 @@ class _Walk:
             refuse(self._where, "a filter is one condition, without other parts of a query")
         whole = self._truth(self._walk(tree["where_clause"]))
         if whole.weight > MOST_WEIGHT:
-            refuse(self._where, "too much work for each document: long patterns, or too many values made of long texts")
+            refuse(self._where, "too much work for each document. Fix: use shorter patterns or fewer functions")
         return Condition(whole.sql, tuple(self._tables), whole.weight, whole.made)
 
     def _walk(self, node: Tree) -> TypedExpression:
         near = self._near = node["query_location"] if self._has_place(node) else self._near
         if node["class"] not in _NODES:
-            self._refuse(_OTHERS.get(node["class"], f"{self._text(node)} has no place in a filter"), near)
+            self._refuse(_OTHERS.get(node["class"], f"{self._text(node)} is not allowed in a filter"), near)
         method, fields = _NODES[node["class"]]
         if any(node[name] and name not in fields | _PLACE for name in node):
-            self._refuse(
-                f"{self._text(node)}: a function has no name before it (write lower(x), not x.lower()), and "
-                "nothing but arguments: no DISTINCT, ORDER BY, FILTER and the like",
-                near,
-            )
+            self._refuse(f"{self._text(node)}: {_PLAIN_CALL}", near)
         self._depth += 1
         if self._depth > DEEPEST:
-            self._refuse(f"conditions lie more than {DEEPEST} deep in one another", near)
+            self._refuse(TOO_DEEP, near)
         expression = method(self, node)
         self._depth -= 1
         if expression.nodes > MOST:
             self._refuse(
-                f"more than {MOST} comparisons, columns and functions; many values go in one list: id IN ('a', 'b')",
+                f"more than {MOST} comparisons, columns and functions; write many values as one list: id IN ('a', 'b')",
                 near,
             )
         return expression
@@ -133,9 +140,9 @@ class _Walk:
         literal, span = node["literal"], self._span(node)
         kind, text = literal["kind"], literal.get("text", "")
         if kind == "STRING" and UNFIT.search(text):
-            self._refuse("a null character or half a surrogate pair, which no document holds", span[0])
+            self._refuse(UNFIT_TEXT, span[0])
         if kind in ("INTEGER", "NUMERIC") and not _NUMBER.fullmatch(text):
-            self._refuse(f"{shortened(text)} is no number", span[0])
+            self._refuse(f"{shortened(text)} is not a number", span[0])
         known = {
             "STRING": (quote(text), pa.string()),
             **dict.fromkeys(("INTEGER", "NUMERIC"), (text, pa.float64())),
@@ -144,10 +151,10 @@ class _Walk:
         }
         if kind not in known:
             self._refuse(
-                f"{self._text(node)} has no place in a filter; write text in single quotes, or a number", span[0]
+                f"{self._text(node)} is not allowed in a filter; write text in single quotes, or a number", span[0]
             )
-        said, size = (text, len(text.encode())) if kind == "STRING" else (None, 0)
-        return TypedExpression(*known[kind], self._shown(span), *span, text=said, literal=True, nodes=0, extra=size)
+        content, size = (text, len(text.encode())) if kind == "STRING" else (None, 0)
+        return TypedExpression(*known[kind], self._shown(span), *span, text=content, literal=True, nodes=0, extra=size)
 
     # --- conditions
 
@@ -158,7 +165,7 @@ class _Walk:
 
     def _comparison(self, node: Tree) -> TypedExpression:
         if node["type"] not in _COMPARISONS:
-            self._refuse(f"{self._text(node)} has no place in a filter", self._span(node)[0])
+            self._refuse(f"{self._text(node)} is not allowed in a filter", self._span(node)[0])
         sign = _COMPARISONS[node["type"]]
         left, right = self._compared(
             [self._walk(node[side]) for side in ("left", "right")], nulls=sign.startswith("IS")
@@ -179,18 +186,18 @@ class _Walk:
             return self._in(node)
         if kind not in _CALLS:
             advice = f"; {_UNFIT_OPERATORS[kind]}" if kind in _UNFIT_OPERATORS else ""
-            self._refuse(f"{self._text(node)} has no place in a filter{advice}", self._span(node)[0])
+            self._refuse(f"{self._text(node)} is not allowed in a filter{advice}", self._span(node)[0])
         return self._call(node, _CALLS[kind], node.get("children", []))
 
     def _in(self, node: Tree) -> TypedExpression:
         left, *values = map(self._walk, node["children"])
-        held = self._lists.get(values[0].start, [])
-        if held and (table := _table(left, values[0], held)) is not None:
+        literals = self._lists.get(values[0].start, [])
+        if literals and (table := _table(left, values[0], literals)) is not None:
             self._tables.append(table)
             parts = self._compared([left, *values])
             name = f"list{len(self._tables) - 1}"
             return self._joined(node, f"{parts[0].sql} IN (SELECT value FROM {name})", parts)  # noqa: S608
-        values = [_literal(literal, values[0]) for literal in held] or values
+        values = [_literal(literal, values[0]) for literal in literals] or values
         left, *values = self._compared([left, *values])
         return self._joined(node, f"{left.sql} IN ({', '.join(value.sql for value in values)})", [left, *values])
 
@@ -207,7 +214,7 @@ class _Walk:
     def _function(self, node: Tree) -> TypedExpression:
         name, arguments, start = node["function_name"].lower(), node.get("arguments", []), self._span(node)[0]
         if node.get("order_bys", {}).get("orders") or node["qualified_name"]["path"] != [node["function_name"]]:
-            self._refuse(f"{self._text(node)}: write lower(x), not x.lower(), and nothing but arguments", start)
+            self._refuse(f"{self._text(node)}: {_PLAIN_CALL}", start)
         if name not in FUNCTIONS or name == "coalesce":
             self._refuse_function(name, start)
         if any(argument.get("name") for argument in arguments):
@@ -220,7 +227,7 @@ class _Walk:
         span = self._span(node, arguments)
         if name == "contains" and arguments and arguments[0].kind != LISTS and not self._is_contains(node):
             first, values = arguments[0], f"{arguments[-1].shown} IN ('a', 'b')"
-            self._refuse(f"{first.named} is no list; write contains({first.shown}, ...) or {values}", first.start)
+            self._refuse(f"{first.named} is not a list; write contains({first.shown}, ...) or {values}", first.start)
         if name.endswith("like_escape"):
             self._check_escape(*arguments[1:])
         return self._placed(self._checked(lambda: call(name, arguments), span[0] if span[1] else near), span)
@@ -231,7 +238,7 @@ class _Walk:
         if len(escape.text) != 1:
             self._refuse("ESCAPE takes one character", escape.start)
         if (len(pattern.text) - len(pattern.text.rstrip(escape.text))) % 2:
-            self._refuse(f"the pattern ends with {escape.text}, which stands for no character", pattern.start)
+            self._refuse(f"the pattern ends with {escape.text}, which escapes no character", pattern.start)
 
     def _cast(self, node: Tree) -> TypedExpression:
         near = self._near
@@ -243,30 +250,30 @@ class _Walk:
         return self._placed(converted, self._span(node, [operand]))
 
     def _type(self, node: Tree, near: int) -> tuple[str, pa.DataType]:
-        """Return a type as SQL writes it, and its Arrow type."""
+        """Return the SQL name of a type and its Arrow type."""
         near = node["query_location"] if self._has_place(node) else near
         name = str(node.get("type_name", "")).upper()
         digits = [child.get("literal", {}).get("text", "") for child in node.get("children", [])]
         extra = set(node) - {"type_name", "children", "qualified_name"} - _PLACE
         sized = not digits or (name in _SIZED and len(digits) <= 2)
         if name not in CASTS or extra or not sized or not all(re.fullmatch("[0-9]+", digit) for digit in digits):
-            zone = "; times count in UTC, and have no zone" if "Z" in name or "ZONE" in name else ""
+            zone = "; times are in UTC, without a zone" if "Z" in name or "ZONE" in name else ""
             self._refuse(f"found {shortened(name)}; expected a type: {_TYPES}{zone}", near)
         return f"{name}({', '.join(digits)})" if digits else name, CASTS[name]
 
     # --- shared
 
     def _truth(self, operand: TypedExpression) -> TypedExpression:
-        """Return a condition; a number or a text, which SQL would take for one, is refused."""
+        """Return a condition; reject numbers and text, which SQL would convert."""
         if operand.kind not in (TRUTH, NULLS) or operand.sql == "NULL":
-            self._refuse(f"{operand.named} is no condition; compare it with something", operand.start)
+            self._refuse(f"{operand.named} is not a condition; compare it with a value", operand.start)
         return operand
 
     def _compared(self, parts: list[TypedExpression], nulls: bool = False) -> list[TypedExpression]:
-        """Return parts that can be compared; NULL is refused unless `nulls`."""
+        """Return the parts fitted for a comparison; reject NULL unless `nulls`."""
         for part in parts:
             if part.sql == "NULL" and not nulls:
-                self._refuse(_NOTHING_EQUALS_NULL, part.start)
+                self._refuse("nothing equals NULL; write IS NULL or IS NOT NULL", part.start)
         return self._checked(lambda: compared(parts), parts[0].start)
 
     def _joined(
@@ -278,7 +285,7 @@ class _Walk:
         return replace(expression, shown=self._shown(span), start=span[0], end=span[1])
 
     def _span(self, node: Tree, parts: list[TypedExpression] | None = None) -> tuple[int, int]:
-        """Return the first and last byte of a node and its parts in the statement; without a place, the last known."""
+        """Return the first and last byte of a node and its parts in the statement, or the last known position."""
         place = node.get("query_location", 0)
         places = [(place, place + node.get("query_location_length", 0))] if self._has_place(node) else []
         places += [(part.start, part.end) for part in parts or [] if part.end]
@@ -296,18 +303,18 @@ class _Walk:
         return self._shown(self._span(node)) or node["class"]
 
     def _is_contains(self, node: Tree) -> bool:
-        """Return whether contains(x, y) was written so: y IN x gives the same node."""
+        """Return whether the filter says contains(x, y): y IN x gives the same node."""
         return self._bytes[self._span(node)[0] :].lstrip(b'"').lower().startswith(b"contains")
 
     def _refuse_function(self, name: str, start: int) -> Never:
         if name == "row":
-            self._refuse("compare values one by one: year = 2020 AND lang = 'en'", start)
+            self._refuse("compare values separately: year = 2020 AND lang = 'en'", start)
         close = difflib.get_close_matches(shortened(name), NAMES, n=1, cutoff=0.7)
         meant = f" (did you mean {close[0]}?)" if close else ""
         self._refuse(f"a filter has no function {shortened(name)}{meant}; it has {', '.join(NAMES)}", start)
 
     def _checked(self, make: Callable[[], Result], start: int) -> Result:
-        """Return what `make` returns; its ValueError becomes a mistake at that place."""
+        """Return the result of `make`; report its ValueError at a position."""
         try:
             return make()
         except ValueError as error:
@@ -317,7 +324,7 @@ class _Walk:
         refuse_byte(self._where, reason, max(0, start - len(START)))
 
 
-# The method of each class of nodes, and the fields that it reads: with any other, it is more than a condition on a row.
+# The method for each class of nodes, and the fields that it reads. Nodes with other fields are rejected.
 _NODES: dict[str, tuple[Callable[[_Walk, Tree], TypedExpression], set[str]]] = {
     "COLUMN_REF": (_Walk._column, {"column_names"}),
     "CONSTANT": (_Walk._constant, {"literal"}),
@@ -331,23 +338,19 @@ _NODES: dict[str, tuple[Callable[[_Walk, Tree], TypedExpression], set[str]]] = {
 }
 
 
-def _table(left: TypedExpression, first: TypedExpression, held: list[bytes]) -> pa.Array | None:
-    """Return the literals of a list as an array, if they have the type of the values that are looked up."""
+def _table(left: TypedExpression, first: TypedExpression, literals: list[bytes]) -> pa.Array | None:
+    """Return the literals of a long list as an array if they have the type of `left`."""
     if left.kind == TEXT and first.text is not None:
-        return pa.array([_content(literal) for literal in held], pa.string())
+        return pa.array(map(_content, literals), pa.string())
     exact = pa.types.is_integer(left.type) or pa.types.is_float64(left.type)
-    if left.column and exact and first.text is None:
-        return pa.array([int(literal) for literal in held], pa.int64())
-    return None
+    return pa.array(map(int, literals), pa.int64()) if left.column and exact and first.text is None else None
 
 
 def _literal(literal: bytes, first: TypedExpression) -> TypedExpression:
-    """Return a literal of a long list, like its first but for its content."""
     if first.text is None:
         return replace(first, sql=literal.decode())
     return replace(first, sql=quote(_content(literal)), text=_content(literal))
 
 
 def _content(literal: bytes) -> str:
-    """Return the text between the quotes of a literal."""
     return literal.decode()[1:-1].replace("''", "'")

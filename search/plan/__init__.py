@@ -1,1 +1,1 @@
-"""What a corpus of any size will take: time, bytes, memory, money, by arithmetic on measured constants."""
+"""Estimates of time, storage, memory and cost for a corpus of any size, calculated from measured constants."""

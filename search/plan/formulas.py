@@ -1,12 +1,12 @@
-"""The formulas of a plan, section after section.
+"""The formulas of a plan, section by section.
 
-Times are those of a core or a GPU that does nothing else, and are divided by their number: all the steps that grow with
-the corpus are shared out by parts, shards or cells.
+Times are those of an idle core or GPU, divided by the number of cores or GPUs: all steps that grow with the corpus run
+in parallel over parts, shards or cells.
 
-The exact join compares all pairs of a few rows, and of more rows the pairs that cells leave. The share of pairs that
-is left falls as 1 / sqrt(rows), since cells get more with the rows, and stays from the largest number of cells on. The
-approximate join has cells in proportion to sqrt(rows), up to the same number. So both grow with rows^1.5, and from
-there with the square of the rows.
+The exact join compares all pairs of a few rows, but only the pairs left by cells of more rows. This share falls with
+1 / sqrt(rows), because the number of cells grows, and is constant from the maximum number of cells. The approximate
+join uses a number of cells proportional to sqrt(rows), up to the same maximum. So the work of both joins grows with
+rows^1.5 up to the maximum, then with rows^2.
 """
 
 import math
@@ -18,16 +18,16 @@ from search.plan.models import ModelShape
 from search.plan.settings import PlanSettings
 from search.text import counted
 
-MOST_CELLS = 8192  # these are the limits of `search.dedup.join.cells` and `search.dedup.join.approximate`
-LEAST_WORK = 4e10  # multiplications, of at most `WIDTH` numbers a pair: less is done without cells
+MOST_CELLS = 8192  # the limits of `search.dedup.join.cells` and `search.dedup.join.approximate`
+LEAST_WORK = 4e10  # multiplications, of at most `WIDTH` numbers a pair; less work is done without cells
 WIDTH, INT8_COST = 96, 0.3
 CELLS_PER_ROOT = 1.4
-_WIDE = 256  # dimensions above which constants are those of 381-dimensional vectors
-_BITS_OF_FINE = 0.99  # recall up to which codes of 8 bits a dimension are enough to score candidates again
-_REGISTER = 16  # dimensions that codes are padded to
+_WIDE = 256  # dimensions above which the constants of 381-dimensional vectors apply
+_BITS_OF_FINE = 0.99  # recall up to which 8 bits a dimension suffice for rescoring
+_REGISTER = 16  # quantised vectors are padded to a multiple of this
 _ROW_NUMBER = 8  # bytes
 _MIB = 1 << 20
-_QUERY_TEXTS = 1024  # query-like texts that are encoded for the mean of queries
+_QUERY_TEXTS = 1024  # query-like texts encoded for the mean of queries
 _QUERY_TOKENS = 13
 _COVARIANCE = 8  # bytes of a number in moments and transforms
 _TRAINING_ROWS, _TRAINING_ROUNDS = 262_144, 10
@@ -36,7 +36,7 @@ _LARGEST = {"dedup.exact": "join.largest", "dedup.ann": "join.largest", "build.i
 
 @dataclass(frozen=True)
 class IndexKind:
-    """A kind of index: a FAISS factory string, bytes of a vector, bytes that all vectors share, and lists."""
+    """A kind of index: FAISS factory string, bytes a vector, shared bytes, and number of lists."""
 
     factory: str
     bytes_per_vector: float
@@ -44,13 +44,13 @@ class IndexKind:
     lists: int = 0
 
     def size(self, rows: int) -> float:
-        """Return the bytes of a segment of so many rows."""
+        """Return the bytes of a segment with this number of rows."""
         return rows * self.bytes_per_vector + self.shared_bytes
 
 
 @dataclass(frozen=True)
 class Segments:
-    """`count` segments of about `rows` each, all of one kind, held by `hosts`. `fit`: whether they have the memory."""
+    """`count` segments of one kind with about `rows` rows each, on `hosts` hosts. `fit`: whether memory suffices."""
 
     kind: IndexKind
     count: int
@@ -65,17 +65,17 @@ class Segments:
 
     @property
     def a_host(self) -> int:
-        """The most segments that a host holds."""
+        """The largest number of segments on a host."""
         return math.ceil(self.count / self.hosts)
 
     @property
     def processes(self) -> int:
-        """Processes that serve: a single host opens all segments in one, several hosts one a segment."""
+        """Processes that serve: one on a single host, one a segment on several hosts."""
         return 1 if self.hosts == 1 else self.count
 
 
 def index_kind(rows: int, dim: int, recall: float, limited: bool) -> IndexKind:
-    """Return the kind of index that `index.type = "auto"` most often chose for so many rows."""
+    """Return the kind of index that `index.type = "auto"` chose most often for this number of rows."""
     if rows * dim * 4 <= SMALL_BYTES and not limited:
         return IndexKind("Flat", 4.0 * dim)
     wide = -(-dim // _REGISTER) * _REGISTER
@@ -86,10 +86,7 @@ def index_kind(rows: int, dim: int, recall: float, limited: bool) -> IndexKind:
 
 
 def lay_out(settings: PlanSettings, dim: int) -> Segments:
-    """Return as many segments as index.segment_rows says, on the fewest hosts that have the memory for them.
-
-    Without index.segment_rows: one segment a host, on the fewest hosts.
-    """
+    """Return the segments of index.segment_rows (without it: one segment a host) on the smallest number of hosts."""
     memory, process = settings.hardware.memory, constants()["serve.process"].value
     most = settings.config.index.segment_rows
     if not most:
@@ -120,7 +117,7 @@ def _cut(settings: PlanSettings, dim: int, count: int) -> Segments:
 
 @dataclass(frozen=True)
 class ExactWork:
-    """The share of the rows² / 2 pairs that the exact join compares, and its cells; 0 cells: it compares all pairs."""
+    """The number of cells of the exact join (0: no cells), and the share of the rows² / 2 pairs that it compares."""
 
     rows: int
     cells: int
@@ -128,12 +125,12 @@ class ExactWork:
 
     @property
     def pairs(self) -> float:
-        """The number of compared pairs."""
+        """Compared pairs."""
         return self.rows**2 / 2 * self.share
 
 
 def exact_work(rows: int, dim: int) -> ExactWork:
-    """Return the work of the exact join of so many vectors."""
+    """Return the work of an exact join."""
     if rows**2 / 2 * min(dim, WIDTH) * INT8_COST < LEAST_WORK:
         return ExactWork(rows, 0, 1.0)
     a_cell = constants()["join.rows_a_cell"].value
@@ -147,10 +144,10 @@ def _width_name(dim: int) -> str:
 
 
 class Planner:
-    """Writes the lines into `ledger`, section after section."""
+    """Writes the lines of all sections to `ledger`."""
 
     def __init__(self, settings: PlanSettings, shape: ModelShape) -> None:
-        self.asked, self.shape, self.ledger = settings, shape, Ledger()
+        self.settings, self.shape, self.ledger = settings, shape, Ledger()
         self.rows, self.tokens = settings.rows, settings.row_tokens
         self.dim, self.parts = settings.dim(shape.hidden), settings.parts
         self.text = settings.text_bytes or settings.tokens * constants()["text.bytes_a_token"].value
@@ -158,7 +155,7 @@ class Planner:
         self._c, self._u = self.ledger.constant, self.ledger.shown
 
     def run(self) -> None:
-        """Write all sections."""
+        """Write all lines."""
         self._encoding()
         self._storage()
         self._serving()
@@ -172,7 +169,6 @@ class Planner:
         return self.ledger.add(Line(key, title, value, unit, arithmetic, beyond=beyond))
 
     def _encoding(self) -> None:
-        """The work of the encoder, on GPUs or on cores."""
         shape, tokens = self.shape, self.tokens
         if not shape.blocks:
             self._static()
@@ -183,37 +179,37 @@ class Planner:
             f"4 x {shape.blocks} blocks x {shape.hidden} x {tokens:.4g} tokens² = "
             f"{(weights + attention) / 1e9:.3g} GFLOP"
         )
-        row = self._line("encode.flops_a_row", "arithmetic of a row", weights + attention, "FLOP", how)
-        if self.asked.hardware.gpus:
+        row = self._line("encode.flops_a_row", "work per row", weights + attention, "FLOP", how)
+        if self.settings.hardware.gpus:
             self._on_gpus(row)
         else:
             self._on_cores(weights, attention)
 
     def _on_gpus(self, row: float) -> None:
-        hardware, name = self.asked.hardware, f"{self.asked.hardware.gpu}.peak"
+        hardware, name = self.settings.hardware, f"{self.settings.hardware.gpu}.peak"
         peak, share = self._c(name), self._c("gpu.utilisation")
         seconds = row * self.rows / (share * peak)
         how = (
             f"{self.rows:.4g} rows x {row / 1e9:.3g} GFLOP / ({share:.2f} x {peak / 1e12:.4g} TFLOP/s) "
-            f"= {number(self.rows / seconds)} rows/s a GPU"
+            f"= {number(self.rows / seconds)} rows/s per GPU"
         )
         self._line("encode.gpu_seconds", "GPU time", seconds, "GPU-seconds", how)
         self._c(name), self._c("gpu.utilisation")
         self._line("encode.seconds", "elapsed", seconds / hardware.gpus, "seconds", f"over {hardware.gpus} GPUs")
         seconds = self.rows * (self.tokens * self._c("cpu.tokenise_token") + self._c("cpu.write_row"))
         how = f"rows x ({self.tokens:.4g} tokens x {self._u('cpu.tokenise_token')} + {self._u('cpu.write_row')})"
-        self._line("encode.cpu_seconds", "tokenising and writing beside them", seconds, "core-seconds", how)
+        self._line("encode.cpu_seconds", "tokenising and writing on cores", seconds, "core-seconds", how)
 
     def _on_cores(self, weights: float, attention: float) -> None:
-        name = "cpu-amx.flops" if self.asked.hardware.amx else "cpu.flops"
-        few = min(_QUERY_TEXTS, self.asked.documents)
+        name = "cpu-amx.flops" if self.settings.hardware.amx else "cpu.flops"
+        few = min(_QUERY_TEXTS, self.settings.documents)
         load, speed, factor = self._c("cpu.load"), self._c(name), self._c("cpu.attention")
         row = weights + factor * attention
         work = self.rows * row + few * _QUERY_TOKENS * weights / self.tokens
         how = (
-            f"{self._u('cpu.load')} to load + ({self.rows:.4g} rows x {row / 1e9:.3g} GFLOP, attention taking "
-            f"{self._u('cpu.attention')} times as long, and {few:,} query-like texts of {_QUERY_TOKENS} tokens) / "
-            f"{speed / 1e9:.4g} GFLOP/s a core"
+            f"{self._u('cpu.load')} to load + ({self.rows:.4g} rows x {row / 1e9:.3g} GFLOP, attention counted "
+            f"{self._u('cpu.attention')} times, and {few:,} query-like texts of {_QUERY_TOKENS} tokens) / "
+            f"{speed / 1e9:.4g} GFLOP/s per core"
         )
         self._line("encode.cpu_seconds", "encoding on cores", load + work / speed, "core-seconds", how)
 
@@ -227,21 +223,21 @@ class Planner:
         self._line("encode.cpu_seconds", "looking tokens up", seconds, "core-seconds", how)
 
     def _storage(self) -> None:
-        """Bytes of the index directory, layer by layer; the segments come with `_serving`."""
-        asked, hidden, parts, rows = self.asked, self.shape.hidden, self.parts, f"{self.rows:.4g} rows"
+        """Write the layers of the index directory, except segments and manifest."""
+        settings, hidden, parts, rows = self.settings, self.shape.hidden, self.parts, f"{self.rows:.4g} rows"
         row, share = self._c("documents.row"), self._c("documents.text_share")
         how = (
-            f"{asked.documents:.4g} x ({self._u('documents.row')} + {self.text:.4g} B of text x {share:.2f} "
-            "compressed); further columns are not counted"
+            f"{settings.documents:.4g} x ({self._u('documents.row')} + {self.text:.4g} B of text x {share:.2f} "
+            "compressed); metadata is not counted"
         )
-        if not asked.text_bytes:
+        if not settings.text_bytes:
             self._c("text.bytes_a_token")
-        size = asked.documents * row + asked.documents * self.text * share
+        size = settings.documents * row + settings.documents * self.text * share
         self._line("storage.documents", "documents.parquet", size, "bytes", how)
         size = self.rows * self._c("windows.row") + parts * self._c("windows.part")
         how = f"{rows} x {self._u('windows.row')} + {parts:,} parts x {self._u('windows.part')}"
         self._line("storage.windows", "windows.parquet", size, "bytes", how)
-        kind = asked.config.store.embeddings
+        kind = settings.config.store.embeddings
         width = 2 if kind == "float16" else 4
         size = self.rows * hidden * width + 128 * parts
         self._line(
@@ -252,17 +248,17 @@ class Planner:
         self._line("storage.moments", "moments.npz", size, "bytes", how)
         size, how = parts * self._c("part.json"), f"{parts:,} parts x {self._u('part.json')}"
         self._line("storage.records", "part.json", size, "bytes", how)
-        if asked.config.whitening.strength != "none":
+        if settings.config.whitening.strength != "none":
             size = _COVARIANCE * (hidden * self.dim + 3 * hidden) + 600
             how = f"({hidden} x {self.dim} + 3 x {hidden} numbers) x 8 B, once"
             self._line("storage.transforms", "transforms", size, "bytes", how)
 
     def _serving(self) -> None:
-        """Segments, memory, and how many hosts hold them."""
-        memory, segments = self.asked.hardware.memory, self.segments
+        """Write segments and manifest, memory and hosts."""
+        memory, segments = self.settings.hardware.memory, self.segments
         kind, count, processes = segments.kind, segments.count, segments.processes
         size, flat = self.rows * kind.bytes_per_vector + count * kind.shared_bytes, kind.factory == "Flat"
-        layout = "4 B x dimensions" if flat else "codes of 4 bits for 2 dimensions, finer ones, numbers"
+        layout = "4 B x dimensions" if flat else "quantised vectors of 2 bits a dimension, finer ones, row numbers"
         how = (
             f"{self.rows:.4g} rows x {kind.bytes_per_vector:,.0f} B ({layout}) + {count:,} x "
             f"{show_bytes(kind.shared_bytes)} of centroids: {kind.factory}"
@@ -272,27 +268,26 @@ class Planner:
         self._line("storage.segments", "segments", size, "bytes", how)
         self._manifest(size)
         stored = sum(line.value for line in self.ledger.lines if line.key.startswith("storage."))
-        self._line("storage.total", "all of the index directory", stored, "bytes", "the sum of these layers")
+        self._line("storage.total", "index directory, total", stored, "bytes", "the sum of these layers")
         self._line("serve.segments", "segments", count, "", self._cut())
-        held = "a segment each" if segments.a_host == 1 else f"at most {segments.a_host:,} segments each"
-        limit = f"{show_bytes(memory)} a host" if memory else "no limit given"
-        self._line("serve.shards", "shards", segments.hosts, "hosts", f"{held}; memory: {limit}")
+        share = "one segment each" if segments.a_host == 1 else f"at most {segments.a_host:,} segments each"
+        limit = f"{show_bytes(memory)} per host" if memory else "no limit"
+        self._line("serve.shards", "shards", segments.hosts, "hosts", f"{share}; memory: {limit}")
         how = f"segments + {processes:,} x {self._u('serve.process')} for encoder and libraries; documents stay on disk"
         self._line("serve.memory", "memory to serve", size + processes * self._c("serve.process"), "bytes", how)
-        how = "index.recall; a build measures what it reaches, and refuses to publish less"
-        self._line("serve.recall", "recall@10 asked for", self.asked.config.index.recall, "", how)
+        how = "index.recall; a build measures its recall and fails below this value"
+        self._line("serve.recall", "recall@10, required", self.settings.config.index.recall, "", how)
 
     def _cut(self) -> str:
-        """Return how the rows are cut into segments, in words."""
-        segments, asked = self.segments, self.asked.config.index.segment_rows
-        if asked:
-            return f"{segments.rows:,} rows each, in whole parts: index.segment_rows is {asked:,}"
+        segments, most = self.segments, self.settings.config.index.segment_rows
+        if most:
+            return f"{segments.rows:,} rows each, in whole parts: index.segment_rows is {most:,}"
         if segments.count == 1:
             return f"{segments.rows:,} rows: index.segment_rows is 0"
-        return f"{segments.rows:,} rows each, one a host; a build makes them with index.segment_rows={segments.rows}"
+        return f"{segments.rows:,} rows each, one per host; build with index.segment_rows={segments.rows}"
 
     def _manifest(self, segments: float) -> None:
-        """Names, sizes and hashes of all files, and a digest for each MiB of those that are larger."""
+        """Write the manifest: names, sizes and hashes of all files, and a digest for each MiB of large files."""
         more, compared = self.segments.count - 1, self.segments.kind.factory != "Flat"
         base, parts = self._c("manifest.base"), self.parts * self._c("manifest.part")
         further = more * self._c("manifest.segment") if more else 0.0
@@ -303,19 +298,19 @@ class Planner:
             f"{self._u('manifest.base')} + {self.parts:,} parts x {self._u('manifest.part')} + 16 B for each MiB of "
             "documents, embeddings, moments, segments"
             + (f" + {counted(more, 'more segment')} x {self._u('manifest.segment')}" if more else "")
-            + (f" + the kinds compared, {self._u('manifest.kinds')} a segment" if compared else "")
+            + (f" + {self._u('manifest.kinds')} of compared kinds per segment" if compared else "")
         )
         self._line("storage.manifest", "manifest", size, "bytes", how)
 
     def _building(self) -> None:
-        """The work of the cores beside encoding, and the time of the whole build."""
-        asked, cores, hidden = self.asked, self.asked.hardware.cores, self.shape.hidden
-        seconds = asked.documents * (self._c("cpu.read_document") + self.text * self._c("cpu.read_byte"))
-        rows, byte = f"{asked.documents:.4g}", self._u("cpu.read_byte")
+        """Write the work of the cores after encoding, and the time of the whole build."""
+        settings, cores, hidden = self.settings, self.settings.hardware.cores, self.shape.hidden
+        seconds = settings.documents * (self._c("cpu.read_document") + self.text * self._c("cpu.read_byte"))
+        rows, byte = f"{settings.documents:.4g}", self._u("cpu.read_byte")
         how = f"{rows} x ({self._u('cpu.read_document')} + {self.text:.4g} B x {byte}); one process"
-        title = "reading the corpus, documents to Parquet"
-        reading = self._line("build.reading", title, seconds, "core-seconds", how)
-        sample = self.rows if asked.config.whitening.sample == "all" else min(self.rows, asked.config.whitening.sample)
+        reading = self._line("build.reading", "reading the corpus, writing documents", seconds, "core-seconds", how)
+        limit = settings.config.whitening.sample
+        sample = self.rows if limit == "all" else min(self.rows, limit)
         seconds = sample * hidden**2 * self._c("cpu.fit") + self._c("cpu.fit_once")
         how = f"{sample:,.0f} rows x {hidden}² x {self._u('cpu.fit')} + {self._u('cpu.fit_once')}"
         self._line("build.fitting", "fitting the transform", seconds, "core-seconds", how)
@@ -323,8 +318,8 @@ class Planner:
         keys = ("encode.cpu_seconds", "build.reading", "build.fitting", "build.indexing")
         seconds = sum(self.ledger.value(key) for key in keys)
         self._line("build.cpu_seconds", "cores, all steps", seconds, "core-seconds", "encoding and the steps above")
-        waits = asked.hardware.gpus and self.shape.blocks
-        how = f"reading + the rest over {cores} cores{' + the GPUs' if waits else ''}; steps follow each other"
+        gpus = " + GPUs" if settings.hardware.gpus and self.shape.blocks else ""
+        how = f"reading + other steps over {cores} cores{gpus}, one step after another"
         elapsed = reading + (seconds - reading) / cores + self.ledger.value("encode.seconds")
         self._line("build.seconds", "elapsed, start to end", elapsed, "seconds", how)
 
@@ -337,27 +332,26 @@ class Planner:
             return
         rows = self.segments.rows
         measuring, filling = dim * self._c("cpu.index_measuring"), rows * dim * self._c("cpu.index_number")
-        more = max(0, kind.lists - self._c("index.lists"))  # than there were where it was measured
+        more = max(0, kind.lists - self._c("index.lists"))  # than in the measured index
         assigning = 2 * dim * more * (rows + _TRAINING_ROUNDS * min(rows, _TRAINING_ROWS)) / self._c("cpu.flops")
         how = (
             f"{counted(count, 'segment')} x ({dim} dimensions x {self._u('cpu.index_measuring')} to compare kinds + "
             f"{rows:,} rows x {dim} x {self._u('cpu.index_number')} + {show(assigning, 'core-seconds')} for "
-            f"{more:,.0f} more lists than where that was measured)"
+            f"{more:,.0f} more lists than measured)"
         )
         self._c("index.kind")
         seconds = count * (measuring + filling + assigning)
         self._line("build.indexing", "choosing, training and filling indexes", seconds, "core-seconds", how)
 
     def _deduplication(self) -> None:
-        """Both joins."""
         work, size, rows = exact_work(self.rows, self.dim), _width_name(self.dim), f"{self.rows:.4g}"
         left, a_cell, first = f"join.{size}.left", "join.rows_a_cell", f"join.{size}.row"
         pair = f"join.{size}.{'cell_pair' if work.cells else 'pair'}"
-        how = f"{rows}² / 2: for so few there are no cells"
+        how = f"{rows}² / 2: too few rows for cells"
         if work.cells:
             how = (
-                f"{rows}² / 2 x {work.share:.3g}, what {work.cells:,} cells leave: {self._u(left)} / √rows up to "
-                f"{MOST_CELLS:,} cells of {self._u(a_cell)} rows, constant from there"
+                f"{rows}² / 2 x {work.share:.3g}, the share left by {work.cells:,} cells: {self._u(left)} / √rows up "
+                f"to {MOST_CELLS:,} cells of {self._u(a_cell)} rows, then constant"
             )
         self._line("dedup.pairs", "pairs to compare", work.pairs, "", how)
         seconds = self.rows * self._c(first) + work.pairs * self._c(pair)
@@ -365,7 +359,7 @@ class Planner:
             self._c(left), self._c(a_cell)
         how = f"{rows} rows x {self._u(first)} + {work.pairs:.4g} pairs x {self._u(pair)}"
         self._line("dedup.exact", "exact join", seconds, "core-seconds", how)
-        growing = min(self.rows, (MOST_CELLS / CELLS_PER_ROOT) ** 2)  # rows up to which its cells get more
+        growing = min(self.rows, (MOST_CELLS / CELLS_PER_ROOT) ** 2)  # rows up to which the number of cells grows
         grows = f"{rows}^1.5" if growing == self.rows else f"{rows}² / √{growing:.4g}"
         first, cell = f"join.{size}.ann_row", f"join.{size}.cell"
         seconds = self.rows * self._c(first) + self.rows**2 / growing**0.5 * self._c(cell)
@@ -373,24 +367,25 @@ class Planner:
         self._line("dedup.ann", "--method ann", seconds, "core-seconds", how)
 
     def _money(self) -> None:
-        """Everything that has a price."""
-        prices, value = self.asked.prices, self.ledger.value
+        prices, value = self.settings.prices, self.ledger.value
         once = self._hours("gpu", "GPUs", "encode.gpu_seconds", prices.gpu)
         once += self._hours("cores", "cores", "build.cpu_seconds", prices.core)
         for name in ("exact", "ann"):
-            self._hours(f"dedup_{name}", f"de-duplication, {name}", f"dedup.{name}", prices.core, "; not in the build")
+            self._hours(
+                f"dedup_{name}", f"de-duplication, {name}", f"dedup.{name}", prices.core, "; not part of the build"
+            )
         if once:
             self._line("money.build", "the build", once, "money", "GPUs and cores")
         month = 0.0
         for name, key, price in (("storage", "storage.total", prices.storage), ("ram", "serve.memory", prices.ram)):
             if price:
                 cost, how = value(key) / 1e9 * price, f"{value(key) / 1e9:,.4g} GB x {price:g}"
-                month += self._line(f"money.{name}", f"{name} a month", cost, "money", how)
+                month += self._line(f"money.{name}", f"{name} per month", cost, "money", how)
         if month:
-            self._line("money.month", "a month", month, "money", "storage and memory")
+            self._line("money.month", "per month", month, "money", "storage and memory")
 
     def _hours(self, name: str, title: str, key: str, price: float, note: str = "") -> float:
-        """Write the price of the seconds of a line, and return it; 0 without a price."""
+        """Write the cost of a line's seconds and return it; 0 without a price."""
         if not price:
             return 0.0
         seconds, unit = self.ledger.value(key), "GPU-seconds" if name == "gpu" else "core-seconds"

@@ -1,7 +1,7 @@
-"""Constants of a plan, and its lines: each a figure, its arithmetic in words, and the constants that went into it.
+"""Constants and lines of a plan. A line has a figure, its arithmetic, and the constants in it.
 
-Constants are in `constants.json`. "measured" ones come from runs on a machine that is named; "published" ones from a
-maker's data sheet; "extrapolated" ones carry a measurement over to another machine or size.
+A constant of `constants.json` is "measured" on a named machine, "published" in a data sheet, or "extrapolated" from a
+measurement on another machine or of another size.
 """
 
 import json
@@ -20,12 +20,12 @@ Origin = Literal["measured", "published", "extrapolated"]
 _FILE = Path(__file__).with_name("constants.json")
 _CPU = ("cpu", "cpu-amx")
 _BYTES = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
-_KILOBYTES, _TERA = 10_000, 1e12  # from where constants are shown in larger units
+_KILOBYTES, _TERA = 10_000, 1e12  # smallest constants shown in the larger unit
 
 
 @dataclass(frozen=True)
 class Constant:
-    """One figure. `machine` is where it was measured; `command` gives it, or names the file or page that holds it."""
+    """A constant. `command` produces it, or names the file or page that contains it."""
 
     name: str
     value: float
@@ -37,13 +37,13 @@ class Constant:
 
     @property
     def source(self) -> str:
-        """The origin in words."""
+        """Origin, date, machine and command as text."""
         where = f" on {self.machine}" if self.machine else ""
         return f"{self.origin}, {self.date}{where}: {self.command}"
 
     @property
     def shown(self) -> str:
-        """The value as a formula has it: 9.2 µs for 9.2e-6 in "s a row"."""
+        """The value as formulas show it: 9.2 µs for 9.2e-6 "s a row"."""
         value, quantity = self.value, self.unit.split()[0]
         if quantity == "s" and 0 < value < 0.1:
             power = min(4, math.ceil(-math.log10(value) / 3))
@@ -64,20 +64,22 @@ def read_constants() -> Any:
 @cache
 def constants() -> MappingProxyType[str, Constant]:
     """Return all constants by name."""
-    plain = read_constants()
-    machines = plain["machines"]
-    rows = ((name, {**row, "machine": machines.get(row["machine"], row["machine"])})
-            for name, row in plain["constants"].items())  # fmt: skip
-    return MappingProxyType({name: Constant(name=name, **row) for name, row in rows})
+    records, machines = read_constants()["constants"], read_constants()["machines"]
+    return MappingProxyType(
+        {
+            name: Constant(name=name, **record | {"machine": machines.get(record["machine"], record["machine"])})
+            for name, record in records.items()
+        }
+    )
 
 
 def devices() -> list[str]:
-    """Return what a plan can encode on: names of processors and of GPUs whose peak is known."""
+    """Return the devices that a plan can encode on: processors, and GPUs whose peak is known."""
     return [*_CPU, *(name.removesuffix(".peak") for name in constants() if name.endswith(".peak"))]
 
 
 def require_gpu(name: str) -> str:
-    """Return the name of a GPU as the constants have it. Raises ConfigError for an unknown GPU."""
+    """Return the name of a GPU in lower case. Raises ConfigError for an unknown GPU."""
     known = [device for device in devices() if device not in _CPU]
     if name.lower() not in known:
         raise ConfigError(f"--gpu: {did_you_mean('GPU', name, known)}")
@@ -86,7 +88,7 @@ def require_gpu(name: str) -> str:
 
 @dataclass(frozen=True)
 class Line:
-    """A figure. `key` is its place, as "storage.embeddings"; `shown` is the value for people."""
+    """A figure. `key` is section and name, such as "storage.embeddings"."""
 
     key: str
     title: str
@@ -94,16 +96,16 @@ class Line:
     unit: str
     arithmetic: str
     constants: tuple[str, ...] = ()
-    beyond: bool = False  # larger than anything that was measured
+    beyond: bool = False  # larger than anything measured
 
     @property
     def shown(self) -> str:
-        """The value with its unit, for people."""
+        """The value with its unit."""
         return show(self.value, self.unit)
 
     @property
     def extrapolated(self) -> bool:
-        """Whether it is beyond what was measured, or a constant in it was carried over from another kind of machine."""
+        """Whether the figure is larger than anything measured, or a constant in it was not measured."""
         return self.beyond or any(constants()[name].origin != "measured" for name in self.constants)
 
     def to_dict(self) -> dict[str, Any]:
@@ -113,38 +115,38 @@ class Line:
 
 @dataclass
 class Ledger:
-    """Lines, in order. A line notes the constants that were read from the ledger since the line before it."""
+    """Lines in order. Each line gets the constants read since the previous line."""
 
     lines: list[Line] = field(default_factory=list)
     _read: dict[str, None] = field(default_factory=dict)
 
     def constant(self, name: str) -> float:
-        """Return the value of a constant, and note it for the next line."""
+        """Return the value of a constant and record it for the next line."""
         self._read[name] = None
         return constants()[name].value
 
     def shown(self, name: str) -> str:
-        """Return a constant as a formula shows it, and note it for the next line."""
+        """Return a constant as formulas show it and record it for the next line."""
         self._read[name] = None
         return constants()[name].shown
 
     def add(self, line: Line) -> float:
-        """Append a line with the constants noted; return its value."""
+        """Append a line with the recorded constants; return its value."""
         self.lines.append(Line(**{**vars(line), "constants": tuple(self._read)}))
         self._read.clear()
         return line.value
 
     def value(self, key: str) -> float:
-        """Return the figure of a line; 0 where the plan has no such line."""
+        """Return the figure of a line; 0 if there is none."""
         return next((line.value for line in self.lines if line.key == key), 0.0)
 
     def used(self) -> Iterator[Constant]:
-        """Yield the constants of all lines, each once."""
+        """Yield each constant of all lines once."""
         yield from (constants()[name] for name in dict.fromkeys(name for line in self.lines for name in line.constants))
 
 
 def show(value: float, unit: str) -> str:
-    """Return a value with its unit, in three digits: bytes in powers of 1000, many seconds in hours."""
+    """Return a value with its unit and three digits: bytes in powers of 1000, seconds from 3,600 as hours."""
     if unit == "bytes":
         return show_bytes(value)
     if unit == "money":
@@ -166,7 +168,7 @@ def show_bytes(value: float) -> str:
 
 
 def number(value: float) -> str:
-    """Return a number in three digits, or with all the digits before the point."""
+    """Return a number with three digits, or all digits before the point."""
     if value >= 1e15:
         return f"{value:.3g}"
     return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.3g}"

@@ -1,4 +1,4 @@
-"""Sizes of encoders: of well-known names, which are in `constants.json`, and of a model's folder."""
+"""Sizes of encoders, from `constants.json` for well-known names or from a model's folder."""
 
 import json
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ _INNER = ("intermediate_size", "hidden_dim", "d_ff")
 
 @dataclass(frozen=True)
 class ModelShape:
-    """An encoder as arithmetic sees it: `blocks` of width `hidden` and `inner`; a static table has no blocks."""
+    """Sizes of an encoder: `blocks` of width `hidden` and `inner`; a static table has no blocks."""
 
     name: str
     hidden: int
@@ -29,27 +29,26 @@ class ModelShape:
 
     @property
     def parameters(self) -> int:
-        """Weights of the matrices of all blocks: what each token is multiplied with."""
+        """Weights of the matrices of all blocks."""
         return self.blocks * (4 * self.hidden**2 + 2 * self.hidden * self.inner)
 
     def flops(self, tokens: float) -> float:
-        """FLOPs (a multiplication and an addition are two) of one text of so many tokens, without padding."""
+        """Return the FLOPs of one text without padding; a multiplication and an addition count as two."""
         return 2 * self.parameters * tokens + 4 * self.blocks * self.hidden * tokens**2
 
 
 def model_shape(encoder: EncoderConfig) -> ModelShape:
-    """Return the shape of a recipe's encoder, by name or from its folder; nothing is downloaded.
+    """Return the shape of a recipe's encoder, up to the highest layer that the recipe uses, without downloads.
 
-    A transformer is run up to the highest of the recipe's layers. Raises ConfigError for an unknown name, ModelError
-    for a folder whose config.json lacks the sizes.
+    Raises ConfigError for an unknown name, ModelError for a folder whose config.json lacks the sizes.
     """
     folder = Path(encoder.model).expanduser()
     name = folder.name
     if encoder.kind == "vectors":
-        raise ConfigError("a plan needs an encoder, and encoder.kind is vectors. Name one with --model.")
+        raise ConfigError("a plan needs an encoder, but encoder.kind is vectors. Fix: name an encoder with --model.")
     if (folder / "config.json").is_file():
         return _cut(_of_folder(folder, encoder.kind == "static"), encoder.layers)
-    models: dict[str, list[int]] = read_constants()["models"]  # hidden, blocks, inner; of a static table hidden alone
+    models: dict[str, list[int]] = read_constants()["models"]  # hidden, blocks, inner; static tables: only hidden
     known = {known: sizes for known, sizes in models.items() if len(sizes) == 1 or encoder.kind != "static"}
     if name.lower() in known:
         return _cut(ModelShape(name, *known[name.lower()]), encoder.layers)
@@ -58,7 +57,7 @@ def model_shape(encoder: EncoderConfig) -> ModelShape:
             f"--model: {folder} is a folder without config.json; expected the folder of a model, or a name such as "
             "bert-base-uncased or potion-base-4M."
         )
-    raise ConfigError(f"--model: {did_you_mean('model', name.lower(), known)} A folder with its config.json does too.")
+    raise ConfigError(f"--model: {did_you_mean('model', name.lower(), known)} Or name a folder with config.json.")
 
 
 def _cut(shape: ModelShape, layers: tuple[int, ...]) -> ModelShape:
@@ -75,7 +74,7 @@ def _of_folder(folder: Path, static: bool) -> ModelShape:
     except (OSError, ValueError) as error:
         raise ModelError(f"{path}: cannot be read: {error}.") from error
     if not isinstance(config, dict):
-        raise ModelError(f"{path}: holds no table of settings.")
+        raise ModelError(f"{path}: expected a JSON object.")
     if static or config.get("model_type") == "model2vec":
         return ModelShape(folder.name, _size(config, ("hidden_dim", *_HIDDEN), path))
     return ModelShape(folder.name, _size(config, _HIDDEN, path), _size(config, _LAYERS, path),
@@ -86,4 +85,4 @@ def _size(config: Mapping[str, Any], names: tuple[str, ...], path: Path) -> int:
     for name in names:
         if isinstance(config.get(name), int) and config[name] > 0:
             return int(config[name])
-    raise ModelError(f"{path}: tells no {names[0]}; expected a whole number above 0.")
+    raise ModelError(f"{path}: has no {names[0]}; expected a whole number above 0.")

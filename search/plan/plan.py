@@ -1,7 +1,7 @@
-"""A plan: building, keeping, serving and de-duplicating a corpus, line by line, with the arithmetic shown.
+"""A plan for building, storing, serving and de-duplicating a corpus.
 
-Nothing is run and no model is loaded. Every figure is a formula (`formulas.py`) over the settings and the constants of
-`constants.json`; the lines say which.
+Nothing is run and no model is loaded. Every figure is a formula (`formulas.py`) of the settings and the constants of
+`constants.json`; each line shows its arithmetic and names its constants.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ _MEASURED_WIDTH = 381  # dimensions of the widest vectors that joins were measur
 
 @dataclass(frozen=True)
 class Plan:
-    """All lines. `notes` name impossible figures first, then unmeasured ones and the settings that are not counted."""
+    """All lines, and notes: first limits that the plan exceeds, then settings and sizes that it does not cover."""
 
     settings: PlanSettings
     shape: ModelShape
@@ -30,19 +30,19 @@ class Plan:
     notes: tuple[str, ...]
 
     def value(self, key: str) -> float:
-        """Return a figure by its key."""
+        """Return a figure by its key; 0 if there is none."""
         return self.ledger.value(key)
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON types."""
-        asked = self.settings
+        settings = self.settings
         return {
-            "documents": asked.documents,
-            "tokens": asked.tokens,
-            "rows": asked.rows,
+            "documents": settings.documents,
+            "tokens": settings.tokens,
+            "rows": settings.rows,
             "model": vars(self.shape) | {"parameters": self.shape.parameters},
-            "hardware": vars(asked.hardware),
-            "prices": vars(asked.prices),
+            "hardware": vars(settings.hardware),
+            "prices": vars(settings.prices),
             "index": vars(self.segments.kind) | {"segments": self.segments.count, "shards": self.segments.hosts},
             "figures": {line.key: line.value for line in self.ledger.lines},
             "lines": [line.to_dict() for line in self.ledger.lines],
@@ -52,91 +52,86 @@ class Plan:
 
 
 def make_plan(settings: PlanSettings) -> Plan:
-    """Return the plan. Raises ConfigError for an unknown model, and for a model that has no use for the settings."""
+    """Return the plan. Raises ConfigError for an unknown model, and for settings that do not apply to the model."""
     shape = model_shape(settings.config.encoder)
-    _require_use(settings, shape)
+    _check_settings(settings, shape)
     planner = Planner(settings, shape)
     planner.run()
     segments, ledger = planner.segments, planner.ledger
-    notes = (*_broken(settings, segments, ledger), *_uncounted(settings), *_extrapolated(settings, shape))
+    notes = (*_limits(settings, segments, ledger), *_uncounted(settings), *_extrapolated(settings, shape))
     return Plan(settings, shape, segments, ledger, notes)
 
 
-def _require_use(settings: PlanSettings, shape: ModelShape) -> None:
-    """Raises ConfigError for hardware that would stand idle, and for more dimensions than the encoder gives."""
+def _check_settings(settings: PlanSettings, shape: ModelShape) -> None:
     hardware, dim = settings.hardware, settings.config.whitening.dim
     if not shape.blocks and (hardware.gpus or hardware.amx):
-        option = f"--gpus is {hardware.gpus}" if hardware.gpus else "--amx is given"
+        option = f"--gpus is {hardware.gpus}" if hardware.gpus else "--amx is set"
         raise ConfigError(
-            f"{option}, but {shape.name} is a static table: tokens are looked up on CPU cores, and nothing is "
-            f"multiplied. Leave out {option.split()[0]}; --cores says how many there are."
+            f"{option}, but {shape.name} is a static table: CPU cores look tokens up, without multiplications. Fix: "
+            f"leave out {option.split()[0]}; set the number of cores with --cores."
         )
     if dim > shape.hidden:
         raise ConfigError(
-            f"whitening.dim (--dim) is {dim:,}, but {shape.name} gives {shape.hidden:,} dimensions. Ask for at "
-            "most that."
+            f"whitening.dim (--dim) is {dim:,}, but {shape.name} has {shape.hidden:,} dimensions; expected at most "
+            "that."
         )
 
 
-def _broken(settings: PlanSettings, segments: Segments, ledger: Ledger) -> Iterator[str]:
-    """Limits that a build or a search would meet."""
+def _limits(settings: PlanSettings, segments: Segments, ledger: Ledger) -> Iterator[str]:
     if (manifest := ledger.value("storage.manifest")) > MOST_BYTES:
         yield (
-            f"this index could not be opened: its manifest would have {show_bytes(manifest)}, and one of more than "
-            f"{show_bytes(MOST_BYTES)} is refused. {_smaller_manifest(settings, ledger, manifest)}"
+            f"this index could not be opened: its manifest would take {show_bytes(manifest)}, more than the limit of "
+            f"{show_bytes(MOST_BYTES)}. {_smaller_manifest(settings, ledger, manifest)}"
         )
     if not segments.fit:
         yield (
-            f"a segment of {segments.rows:,} rows takes {show_bytes(segments.size)}, more than a host has beside the "
-            f"libraries ({show_bytes(settings.hardware.memory)}). Lower index.segment_rows, or leave it out: the plan "
-            "then says how many rows fit"
+            f"a segment of {segments.rows:,} rows takes {show_bytes(segments.size)}, more than a host has left "
+            f"({show_bytes(settings.hardware.memory)} without the libraries). Fix: lower index.segment_rows, or leave "
+            "it out: the plan then shows how many rows fit"
         )
 
 
 def _smaller_manifest(settings: PlanSettings, ledger: Ledger, manifest: float) -> str:
-    """The way out of a manifest that is too large: larger parts, or, where they do not help enough, fewer documents."""
-    moments = 16 * ledger.value("storage.moments") / settings.parts / (1 << 20)  # digests of those of a part
+    """Return the fix for a manifest that is too large: larger parts or, if they are not enough, fewer documents."""
+    moments = 16 * ledger.value("storage.moments") / settings.parts / (1 << 20)  # digests of a part's moments
     a_part = constants()["manifest.part"].value + moments
     rest, size = manifest - settings.parts * a_part, settings.config.store.part_documents
     while (most := rest + settings.documents / size * a_part) > MOST_BYTES and 2 * size <= MOST_IN_A_PART:
         size *= 2
     if most <= MOST_BYTES:
-        return f"Make fewer, larger parts, such as --set store.part_documents={size}"
+        return f"Fix: make fewer, larger parts, such as --set store.part_documents={size}"
     fewer = int(settings.documents * MOST_BYTES / most)
     digit = 10 ** (len(str(fewer)) - 1)
     return (
-        f"Parts of {size:,} documents would still make it {show_bytes(most)}: split the corpus into indexes of at most "
-        f"{fewer // digit * digit:,} documents each, in such parts (--set store.part_documents={size})"
+        f"Parts of {size:,} documents would still need {show_bytes(most)}. Fix: split the corpus into indexes of at "
+        f"most {fewer // digit * digit:,} documents each, with such parts (--set store.part_documents={size})"
     )
 
 
 def _uncounted(settings: PlanSettings) -> Iterator[str]:
-    """What of the texts or of the recipe is not counted."""
     config = settings.config
     if settings.row_tokens < settings.whole_tokens:
-        what, way_out = (
-            ("window", "Lower --chunk") if config.chunk.tokens else ("document", "Make windows with --chunk")
-        )
+        text, fix = ("window", "lower --chunk") if config.chunk.tokens else ("document", "make windows with --chunk")
         yield (
-            f"of the {number(settings.whole_tokens)} tokens of a {what} only {number(settings.row_tokens)} are encoded "
-            f"and counted: encoder.max_length cuts the rest off. {way_out}, or raise it as far as the model goes"
+            f"only {number(settings.row_tokens)} of the {number(settings.whole_tokens)} tokens of a {text} are encoded "
+            f"and counted, because of encoder.max_length. Fix: {fix}, or raise the limit as far as the model allows"
         )
     if config.chunk.tokens:
         yield "windows are counted for a document of mean length; a corpus of mixed lengths has more"
     if config.index.type not in ("auto", "flat"):
-        yield f'index.type "{config.index.type}" is not counted: the figures are of the kind that "auto" would choose'
+        yield f'the plan does not cover index.type "{config.index.type}"; the figures are for the choice of "auto"'
 
 
 def _extrapolated(settings: PlanSettings, shape: ModelShape) -> Iterator[str]:
     index, join = constants()["index.largest"].value, constants()["join.largest"].value
     if settings.hardware.gpus:
-        yield "no GPU was measured here: GPU time is a data sheet's peak times the share that CPUs reached"
+        yield "no GPU was measured: GPU time is the peak of the data sheet times the share that CPUs reached"
     if settings.rows > index:
         yield (
-            f"the largest index measured has {index:,.0f} rows: kind, recall and building time of larger ones are "
+            f"the largest measured index has {index:,.0f} rows: kind, recall and build time of larger indexes are "
             "extrapolated"
         )
     if settings.rows > join:
-        yield f"the largest join measured has {join:,.0f} rows; larger ones are extrapolated"
+        yield f"the largest measured join has {join:,.0f} rows; larger joins are extrapolated"
     if (dim := settings.dim(shape.hidden)) > _MEASURED_WIDTH:
-        yield f"joins were measured with {_MEASURED_WIDTH} dimensions, which stand here for {dim}"
+        yield f"joins were measured with {_MEASURED_WIDTH} dimensions; their times are used for {dim}"

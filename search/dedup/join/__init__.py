@@ -1,8 +1,8 @@
 """The similarity join: all pairs of vectors above a threshold.
 
-cells, visits, cell_tasks  which rows lie in one cell or visit it, so that most pairs are never compared
-codes, tiles               short codes, whose products bound scores from above, compared tile by tile
+cells, visits, cell_tasks  Voronoi cells and the cells that each row probes, so that most pairs are never compared
+codes, tiles               quantised vectors whose products bound the scores, compared tile by tile
 exact                      all pairs
-approximate                most of them, and how many
-distributed                the same over worker processes
+approximate                most pairs, with measured recall
+distributed                either join over worker processes
 """

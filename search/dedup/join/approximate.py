@@ -1,8 +1,7 @@
-"""The join for tens of millions of vectors: only rows of neighbouring cells are compared, so pairs can be missed.
+"""The approximate join, for tens of millions of vectors: it compares only rows of close cells, so it can miss pairs.
 
-Cells are those of `cells`, but a row visits only those that are nearer than the proof asks for: most pairs lie well
-inside the bound. How many pairs are missed is measured against the exact join on a sample of rows, and so is how near a
-visited cell must be.
+The cells are those of `cells`, but a row probes only cells closer than the proof requires, because most pairs lie well
+within the bound. The distance of probed cells is chosen, and the recall measured, by the exact join on samples of rows.
 """
 
 from collections.abc import Iterator
@@ -20,21 +19,21 @@ from search.dedup.join.visits import Cells
 from search.dedup.pairs import Pairs
 from search.dedup.settings import JoinOptions
 
-RECALL = 0.9995  # of the sampled pairs: cells as far away as this takes are visited
-_LEVELS = 16  # steps between no visits and those that prove all
-_LEAST_LEVEL = 8  # visited in any case, as a sample may hold few pairs
-_SAMPLED = 4096  # rows, which are compared with all
-_CELLS_PER_ROOT = 1.4  # cells for each unit of sqrt(rows): the least work in all, centroids and members together
-_MOST_CELLS = 1 << 16  # two bytes hold the number of one; more than 8,192 take more memory than the default
-_FEWEST_ROWS = 4096  # below this one cell holds all
+RECALL = 0.9995  # of the sampled pairs, which decides the distance of probed cells
+_LEVELS = 16  # steps from no probes to the probes of the proof
+_LEAST_LEVEL = 8  # because a sample may have few pairs
+_SAMPLED = 4096  # rows, compared with all rows
+_CELLS_PER_ROOT = 1.4  # cells per sqrt(rows) with the least total work for centroids and members
+_MOST_CELLS = 1 << 16  # cell numbers have two bytes; more than 8,192 cells need more than the default memory
+_FEWEST_ROWS = 4096  # for more than one cell
 _NEIGHBOURS = 4  # cells that a row is compared with, about
 
 
 class ApproximateJoin(ExactJoin):
-    """The pairs of distinct unit vectors (m, d) that score at least `lowest` and lie in neighbouring cells.
+    """The pairs of distinct unit vectors (m, d) that score at least `lowest` and lie in close cells.
 
-    `figures` says how many cells there are, with how many a row is compared on average (`probes`), and how many of the
-    sampled rows' pairs are found.
+    `figures` has the number of cells, the mean number of cells that a row is compared with (`probes`), and the counts
+    of pairs of the sampled rows, known and found.
     """
 
     def __init__(
@@ -46,17 +45,17 @@ class ApproximateJoin(ExactJoin):
         progress: Progress | None = None,
         recall: float = RECALL,
     ) -> None:
-        wanted = round(_CELLS_PER_ROOT * len(vectors) ** 0.5) if len(vectors) >= _FEWEST_ROWS else 1
-        self._count = min(wanted, most_cells(options.memory, _MOST_CELLS))
+        count = round(_CELLS_PER_ROOT * len(vectors) ** 0.5) if len(vectors) >= _FEWEST_ROWS else 1
+        self._count = min(count, most_cells(options.memory, _MOST_CELLS))
         super().__init__(vectors, lowest, folder, options, progress)
         rows = np.arange(len(vectors))
         sample = np.unique(np.linspace(0, max(0, len(rows) - 1), min(len(rows), _SAMPLED)).astype(np.int64))
-        choosing, telling = sample[0::2], sample[1::2]
+        choosing, measuring = sample[0::2], sample[1::2]
         if self._count > 1:
             centroids = self._centroids(self._count, self.kernel.device)
             level = self._level(self._needed(choosing, rows, centroids), recall)
             self.cells = self._sorted(centroids, reach(self.threshold) * level / _LEVELS)
-        self.figures = self._measured(telling, rows)
+        self.figures = self._measured(measuring, rows)
 
     def _cells_for(self, pairs: float) -> Cells | None:
         return self.cells
@@ -68,11 +67,11 @@ class ApproximateJoin(ExactJoin):
         return min(1.0, 2 * _SAMPLED / max(1, len(self.vectors)) + 2 * _NEIGHBOURS / self._count)
 
     def _needed(self, sample: RowIds, rows: RowIds, centroids: Centroids) -> Int64Array:
-        """How many pairs of the sampled rows take a visit at level 0, 1, ... of `_LEVELS`."""
+        """Return the number of pairs of the sampled rows that need probes at level 0, 1, ..., `_LEVELS`."""
         counts = np.zeros(_LEVELS + 1, np.int64)
         with float32_accumulation():
             for pairs in self._exact_pairs(sample, rows):
-                apart = _visit_needed(centroids, self.vectors, pairs) / reach(self.threshold)
+                apart = _needed_reach(centroids, self.vectors, pairs) / reach(self.threshold)
                 levels = np.ceil(np.clip(apart, 0, 1) * _LEVELS).astype(np.int64)
                 counts += np.bincount(levels, minlength=len(counts))
         return counts
@@ -82,35 +81,33 @@ class ApproximateJoin(ExactJoin):
         return min(_LEVELS, max(_LEAST_LEVEL, enough + 1)) if counts.sum() else _LEVELS
 
     def _measured(self, sample: RowIds, rows: RowIds) -> dict[str, Any]:
-        """What cells there are, and how well they do on a sample that did not choose them."""
-        known = found = 0
+        """Return the figures, measured on a sample that was not used to choose the level."""
+        cells, known, found = self.cells, 0, 0
         for pairs in self._exact_pairs(sample, rows):
             known += len(pairs)
-            found += (
-                len(pairs) if self.cells is None else int(np.count_nonzero(self.cells.meet(pairs.left, pairs.right)))
-            )
+            found += len(pairs) if cells is None else int(np.count_nonzero(cells.meet(pairs.left, pairs.right)))
         return {
             "cells": self._count,
-            "probes": 1 if self.cells is None else 1 + round(self.cells.mean_visits),
+            "probes": 1 if cells is None else 1 + round(cells.mean_visits),
             "sampled_rows": len(sample),
             "sampled_pairs": known,
             "found_pairs": found,
         }
 
     def _exact_pairs(self, sample: RowIds, rows: RowIds) -> Iterator[Pairs]:
-        """All pairs of a sampled row with any other; those of two sampled rows once."""
+        """Yield all pairs of the sampled rows with any row, each pair once."""
         others = np.setdiff1d(rows, sample, assume_unique=True)
         self.progress.phase("measuring a sample", len(sample) * 2)
         yield from self.pairs_of(iter(self._plain_within(sample)))
         yield from self.pairs_of(iter(self._plain_between(sample, others)))
 
 
-def _visit_needed(centroids: Centroids, vectors: Vectors, pairs: Pairs) -> Float64Array:
-    """How far away, as of `cells.reach`, a cell must be visited for each pair to be met, (n,); 0 in one cell."""
+def _needed_reach(centroids: Centroids, vectors: Vectors, pairs: Pairs) -> Float64Array:
+    """Return the smallest reach (as in `cells.reach`) that finds each pair, (n,); 0 for pairs in one cell."""
     rows, places = np.unique(np.concatenate([pairs.left, pairs.right]), return_inverse=True)
     products = centroids.products(vectors[rows])
     own, best = products.argmax(axis=1), products.max(axis=1)
     left, right = places[: len(pairs)], places[len(pairs) :]
-    steps = [best[one] - products[one, own[other]] for one, other in ((left, right), (right, left))]
+    steps = [best[row] - products[row, own[other]] for row, other in ((left, right), (right, left))]
     needed = np.minimum(*steps) / np.maximum(centroids.apart[own[left], own[right]], 1e-6)
     return np.where(own[left] == own[right], 0.0, needed)

@@ -1,10 +1,11 @@
-"""What a join has to compare once rows are sorted into cells: each cell's rows with one another and with its visitors.
+"""Tasks of a join with cells: compare the rows of each cell with each other and with the rows that probe the cell.
 
-A pair of two rows that visit each other's cells is met twice and kept once, in the cell of the lower number.
+A pair of rows that probe each other's cells is found twice and kept once, in the cell with the lower number.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from search.dedup.join.visits import Cells
 
 @dataclass(frozen=True)
 class _Members:
-    """Some rows by cell, and whether each of all rows is among them (None: all are)."""
+    """Rows by cell, and a mask of these rows among all rows (None: all rows)."""
 
     cells: Cells
     rows: RowIds
@@ -47,7 +48,7 @@ class _Members:
 
 @dataclass(frozen=True)
 class CellComparison:
-    """Comparing within cells of `coded` rows for scores of at least `threshold`, at most `step` own rows a task."""
+    """Compares quantised rows within cells for scores of at least `threshold`; a task has at most `step` rows."""
 
     coded: CodeMatrix
     cells: Cells
@@ -55,41 +56,35 @@ class CellComparison:
     step: int
 
     def within(self, rows: RowIds) -> list[Task]:
-        """Tasks for the pairs of two of `rows`, ascending."""
+        """Return tasks for the pairs of `rows`, ascending."""
         members = _Members.of(self.cells, rows)
         return [
-            (min(self.step, members.size(cell) - first), self._within(members, cell, first))
+            (min(self.step, members.size(cell) - first), partial(self._within, members, cell, first))
             for cell in range(self.cells.count)
             for first in range(0, members.size(cell), self.step)
         ]
 
     def between(self, left: RowIds, right: RowIds) -> list[Task]:
-        """Tasks for the pairs of one of `left` and one of `right`, ascending and apart."""
-        ours, theirs = _Members.of(self.cells, left), _Members.of(self.cells, right)
-        return [(ours.size(cell), self._between(ours, theirs, cell)) for cell in range(self.cells.count)]
+        """Return tasks for the pairs of `left` and `right`, both ascending, disjoint."""
+        lefts, rights = _Members.of(self.cells, left), _Members.of(self.cells, right)
+        return [(lefts.size(cell), partial(self._between, lefts, rights, cell)) for cell in range(self.cells.count)]
 
-    def _within(self, members: _Members, cell: int, first: int) -> Callable[[], Iterator[Tile]]:
-        def tiles() -> Iterator[Tile]:
-            own, last = members.own(cell), first + self.step
-            yield from self.coded.compare_within(own, first, last, self.threshold)
-            yield from self._visited(own[first:last], *members.visitors(cell))
+    def _within(self, members: _Members, cell: int, first: int) -> Iterator[Tile]:
+        own, last = members.own(cell), first + self.step
+        yield from self.coded.compare_within(own, first, last, self.threshold)
+        yield from self._visited(own[first:last], *members.visitors(cell))
 
-        return tiles
-
-    def _between(self, ours: _Members, theirs: _Members, cell: int) -> Callable[[], Iterator[Tile]]:
-        def tiles() -> Iterator[Tile]:
-            own, others = ours.own(cell), theirs.own(cell)
-            if len(own):
-                yield from self.coded.compare(own, others, self.threshold)
-                yield from self._visited(own, *theirs.visitors(cell))
-            if len(others):
-                for tile in self._visited(others, *ours.visitors(cell)):
-                    yield Tile(tile.right, tile.left, tile.columns, tile.rows)
-
-        return tiles
+    def _between(self, lefts: _Members, rights: _Members, cell: int) -> Iterator[Tile]:
+        left, right = lefts.own(cell), rights.own(cell)
+        if len(left):
+            yield from self.coded.compare(left, right, self.threshold)
+            yield from self._visited(left, *rights.visitors(cell))
+        if len(right):
+            for tile in self._visited(right, *lefts.visitors(cell)):
+                yield Tile(tile.right, tile.left, tile.columns, tile.rows)
 
     def _visited(self, own: RowIds, visitors: RowIds, products: Float64Array) -> Iterator[Tile]:
-        """Rows of a cell against its visitors, each with those that are not too close to the centroid for it."""
+        """Yield tiles of a cell's rows and its probing rows, without rows too close to the centroid for a match."""
         by_closeness = own[np.argsort(self.cells.closeness[own], kind="stable")]
         highest = highest_met(products, self.threshold)
         met = np.searchsorted(self.cells.closeness[by_closeness], highest, side="right")
@@ -102,7 +97,7 @@ class CellComparison:
                 yield self._once(tile)
 
     def _once(self, tile: Tile) -> Tile:
-        """Without the pairs of a cell's rows (left) and its visitors that are kept in the visitor's cell."""
+        """Return a tile without the pairs that the probing row's own cell keeps."""
         own, visitor = tile.left[tile.rows], tile.right[tile.columns]
         here, there = self.cells.own[own], self.cells.own[visitor]
         elsewhere = there < here

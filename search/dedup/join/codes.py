@@ -1,13 +1,13 @@
-"""Short codes of vectors, whose products bound the scores of the vectors from above.
+"""Quantised vectors whose products are upper bounds on the scores of the vectors.
 
-With p and r the parts of x inside and outside the leading directions, and q and s those of y, x.y = p.q + r.s, which
-is at most p.q + |r||s| (Cauchy and Schwarz). Fewer directions make cheaper products and rule out fewer pairs. Which
-number is cheapest is estimated on a sample.
+Let p and r be the parts of x inside and outside the leading directions, and q and s those of y. Then x.y = p.q + r.s,
+at most p.q + |r||s| (Cauchy and Schwarz). Fewer directions make cheaper products but rule out fewer pairs; the cheapest
+number is estimated on a sample.
 
-The code of x holds its coordinates p in this `Basis`, rounded to p' with |p - p'| <= E(x), and the length of the rest,
-rounded up. So for unit vectors x.y <= p'.q' + E(x) + E(y) + E(x) E(y) + |r||s|: a product of codes below the threshold
-less that margin rules a pair out, whatever the data. int8 codes multiply exactly; products of bfloat16 and float32
-codes are rounded themselves, which their limit covers.
+The quantised x has its coordinates p in this `Basis`, rounded to p' with |p - p'| <= E(x), and the length of r, rounded
+up. So for unit vectors x.y <= p'.q' + E(x) + E(y) + E(x) E(y) + |r||s|: a product below the threshold less this margin
+rules a pair out, for any data. int8 products are exact; products of bfloat16 and float32 are rounded, which the limit
+covers.
 """
 
 import math
@@ -28,21 +28,21 @@ from search.dedup.settings import JoinOptions
 UNIT_ROUNDOFF = 2.0**-24  # of float32
 _SPECTRUM_ROWS, _PAIRED_ROWS = 16_384, 1024
 _STEP = 32  # directions
-_CONFIRMING = 500_000  # multiplications of codes that take as long as computing one score from the vectors
-_MARGIN = 0.02  # about what rounding the codes adds to a bound
-_NORM = 1e-6  # covers that norms may differ from 1 by half of `vectors.UNIT_TOLERANCE`, in every product below
+_CONFIRMING = 500_000  # quantised multiplications in the time of one score from the vectors
+_MARGIN = 0.02  # about what rounding adds to a bound
+_NORM = 1e-6  # covers norms within half of `vectors.UNIT_TOLERANCE` of 1, in every product below
 _LEVELS = 127
-_ENOUGH_DEVIATIONS = 5.0  # of a coordinate: rarely is one cut, and then E says so
-_MULTIPLE = 16  # bytes of a code: what processors multiply at once
+_ENOUGH_DEVIATIONS = 5.0  # of a coordinate; larger ones are clipped, which E includes
+_MULTIPLE = 16  # bytes that processors multiply together
 _RACE_ROWS, _RACE_RUNS, _RACE_SECONDS = (256, 1024), 16, 0.05
 
 
 @dataclass(frozen=True)
 class Basis:
-    """Orthonormal leading directions as columns (d, m), and the mean share of a squared length they hold.
+    """Orthonormal leading directions as columns (d, m), and their mean share of a squared length.
 
-    The columns are the eigenvectors of the sample's second moment, turned by a fixed random rotation, so that no
-    coordinate is larger than the others and one scale fits all.
+    The columns are eigenvectors of the sample's second moment after a fixed random rotation, which gives all
+    coordinates a similar scale.
     """
 
     directions: Vectors
@@ -55,26 +55,26 @@ class Basis:
 
     @property
     def whole(self) -> bool:
-        """Whether nothing of a vector is left outside."""
+        """Whether the directions span the whole space."""
         return bool(self.size == self.directions.shape[0])
 
     @property
     def error(self) -> float:
-        """A bound on the length of what float32 arithmetic changes in `x @ directions`, for x of unit length.
+        """A bound on the float32 error of `x @ directions`, for x of unit length.
 
-        Each coordinate is a sum of d products of rounded entries, in any order: off by at most (d + 2) u |c|.|x|, with
-        c the column, so by at most (d + 2) u; there are m of them.
+        Each of the m coordinates is a sum of d products of rounded entries, in any order, with an error of at most
+        (d + 2) u |c|.|x| = (d + 2) u for column c.
         """
         return float((self.directions.shape[0] + 2) * UNIT_ROUNDOFF * self.size**0.5)
 
     @property
     def longest_rest(self) -> float:
-        """The largest that `split` may give for the length of the rest of a vector of unit length."""
-        # |x|^2 may be above 1 by `vectors.UNIT_TOLERANCE`, and the length inside off by `error` from what was computed.
+        """The largest length of the rest that `split` returns for a vector of unit length."""
+        # |x|^2 may exceed 1 by `vectors.UNIT_TOLERANCE`, and the computed length inside has an error of `error`.
         return float((1 + 1e-6 + 2 * self.error + self.error**2) ** 0.5)
 
     def split(self, vectors: Vectors) -> tuple[Vectors, Float64Array]:
-        """Coordinates (n, m) of vectors (n, d), and an upper bound on the length of the rest of each (n,)."""
+        """Return the coordinates (n, m) of vectors (n, d), and upper bounds on the lengths of their rests (n,)."""
         inside = vectors @ self.directions
         if self.whole:
             return inside, np.zeros(len(vectors))
@@ -83,9 +83,9 @@ class Basis:
 
 
 def fit_basis(vectors: Vectors, threshold: float, compared: float = 1.0) -> Basis:
-    """The basis that makes finding pairs of at least `threshold` among vectors like these (n, d) cheapest.
+    """Return the basis with the lowest cost of finding pairs of at least `threshold` among vectors (n, d).
 
-    `compared` is the share of all pairs whose codes are multiplied: of those that could reach the threshold, all.
+    `compared` is the share of all pairs that are multiplied; it includes all pairs that could reach the threshold.
     """
     count = len(vectors)
     sample = vectors[np.linspace(0, count - 1, min(count, _SPECTRUM_ROWS)).astype(np.int64)].astype(np.float64)
@@ -93,7 +93,7 @@ def fit_basis(vectors: Vectors, threshold: float, compared: float = 1.0) -> Basi
         values, eigenvectors = np.linalg.eigh(sample.T @ sample)
     directions = eigenvectors[:, ::-1]
     rows = np.linspace(0, len(sample) - 1, min(len(sample), 2 * _PAIRED_ROWS)).astype(np.int64)
-    with single_blas_thread():  # several threads take longer on small matrices, and much longer on a busy machine
+    with single_blas_thread():  # more threads are slower on small matrices, and much slower on a busy machine
         paired = sample[rows] @ directions
         size = _cheapest(paired[0::2], paired[1::2], threshold, compared)
         rotation, _ = np.linalg.qr(np.random.default_rng(0).standard_normal((size, size)))
@@ -102,7 +102,7 @@ def fit_basis(vectors: Vectors, threshold: float, compared: float = 1.0) -> Basi
 
 
 def _cheapest(left: Float64Array, right: Float64Array, threshold: float, compared: float) -> int:
-    """The number of leading coordinates with the least work: products, and scores of the pairs not ruled out."""
+    """Return the number of leading coordinates with the lowest cost of products and of scores for remaining pairs."""
     dim = int(left.shape[1])
     if not len(left) or not len(right):
         return dim
@@ -119,55 +119,47 @@ def _cheapest(left: Float64Array, right: Float64Array, threshold: float, compare
 
 
 class Kernel(Protocol):
-    """Codes and their products on one device."""
+    """Quantisation and products on one device."""
 
     @property
     def basis(self) -> Basis:
-        """What the codes hold; the first `basis.size` numbers of a code are coordinates."""
-        ...
+        """The basis of the first `basis.size` numbers of a quantised vector."""
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type of a code's numbers."""
-        ...
+        """The type of quantised numbers."""
 
     @property
     def width(self) -> int:
-        """Numbers a code."""
-        ...
+        """Numbers of a quantised vector."""
 
     @property
     def device(self) -> torch.device:
-        """Where products are computed."""
-        ...
+        """The device of products."""
 
     @property
     def tile(self) -> tuple[int, int]:
-        """How many rows to multiply with how many."""
-        ...
+        """The numbers of rows to multiply."""
 
     def encode(self, vectors: Vectors) -> tuple[torch.Tensor, Float32Array]:
-        """Codes (n, width) of vectors (n, d), on the CPU, and E of each row (n,)."""
-        ...
+        """Quantise vectors (n, d) to (n, width), on the CPU; return also their errors E (n,)."""
 
     def products(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-        """Products of codes on `device`, (n, width) and (m, width) -> (n, m)."""
-        ...
+        """Return products of quantised vectors on `device`, (n, width), (m, width) -> (n, m)."""
 
     def limit(self, score: float, margin: float) -> float:
-        """Codes whose product is below this belong to vectors that score below `score`; `margin` as of `margin`."""
-        ...
+        """Return a limit: pairs with a smaller product score below `score`; `margin` is that of `margin`."""
 
 
 def margin(left: Float32Array, right: Float32Array) -> float:
-    """The most that rounding of codes can take from a product, for rows of E `left` against rows of E `right`."""
-    one, other = float(left.max(initial=0)), float(right.max(initial=0))
-    return one + other + one * other + _NORM
+    """Return the largest loss of a product by rounding, for rows with errors E `left` and rows with errors `right`."""
+    first, second = float(left.max(initial=0)), float(right.max(initial=0))
+    return first + second + first * second + _NORM
 
 
 @dataclass(frozen=True)
 class Int8Kernel:
-    """Codes of one byte a number: coordinates, then the length of the rest spread over the places that are left."""
+    """Vectors of one byte a number: coordinates, then the length of the rest, spread over the remaining places."""
 
     basis: Basis
     scale: float
@@ -177,7 +169,7 @@ class Int8Kernel:
 
     @classmethod
     def of(cls, basis: Basis) -> "Int8Kernel":
-        """The kernel for a basis."""
+        """Return the kernel for a basis."""
         return cls(basis, min(1.0, _ENOUGH_DEVIATIONS * (basis.share / basis.size) ** 0.5) / _LEVELS)
 
     @property
@@ -209,7 +201,7 @@ class Int8Kernel:
 
 @dataclass(frozen=True)
 class FloatKernel:
-    """Codes of bfloat16 or float32 numbers: coordinates, then the length of the rest."""
+    """Vectors of bfloat16 or float32 numbers: coordinates, then the length of the rest."""
 
     basis: Basis
     dtype: torch.dtype
@@ -226,7 +218,7 @@ class FloatKernel:
     def encode(self, vectors: Vectors) -> tuple[torch.Tensor, Float32Array]:
         inside, rest = self.basis.split(vectors)
         exact = torch.from_numpy(np.concatenate([inside, rest[:, None] * (1 + 2.0**-7)], axis=1, dtype=np.float32))
-        codes = exact.to(self.dtype)  # the last number was raised by more than rounding can take from it
+        codes = exact.to(self.dtype)  # the factor 1 + 2**-7 exceeds the rounding of the last number
         errors = torch.linalg.vector_norm((exact - codes.to(torch.float32))[:, :-1], dim=1).numpy()
         return codes, (errors * (1 + 1e-4) + self.basis.error).astype(np.float32)
 
@@ -234,16 +226,16 @@ class FloatKernel:
         return left @ right.T
 
     def limit(self, score: float, margin: float) -> float:
-        # Additions in float32, each of them rounded or, on some accelerators, cut: 2 u; and for bfloat16 the result's
-        # own rounding, 2**-8 of it. Such a code is shorter than 1.02: products and partial sums stay below 1.05.
+        # Additions in float32, rounded or, on some accelerators, truncated: 2 u; and for bfloat16 the rounding of the
+        # result, 2**-8 of it. Quantised vectors are shorter than 1.02: products and partial sums stay below 1.05.
         rounding = 2 * (self.width + 2) * UNIT_ROUNDOFF + (2.0**-8 if self.dtype == torch.bfloat16 else 0.0)
         return score - margin - 1.05 * rounding - 2.0**-22
 
 
 def choose_kernel(basis: Basis, options: JoinOptions) -> Kernel:
-    """The kernel for a device: bfloat16 on CUDA; on a CPU int8 where its products are exact and faster, else float32.
+    """Return the kernel for a device: bfloat16 on CUDA; on a CPU int8 if exact and faster, else float32.
 
-    Raises MachineError for a device that is not there. The choice changes the time, not the pairs.
+    Raises MachineError for a missing device. The choice changes the time, not the pairs.
     """
     device = choose_device(options.device)
     if device.type == "cuda":
@@ -255,14 +247,14 @@ def choose_kernel(basis: Basis, options: JoinOptions) -> Kernel:
 
 
 def faster(*kernels: Kernel, clock: Callable[[], float] = time.perf_counter) -> Kernel:
-    """The kernel with the quickest products on this processor, by a race of some milliseconds; the first of equals.
+    """Return the kernel with the fastest products on this processor, measured for some milliseconds.
 
-    Without instructions for int8 (VNNI, AMX) torch multiplies it some thirty times more slowly than float32.
+    Without instructions for int8 (VNNI, AMX), torch multiplies int8 about thirty times more slowly than float32.
     """
 
     def seconds(kernel: Kernel) -> float:
         left, right = (torch.ones(rows, kernel.width, dtype=kernel.dtype) for rows in _RACE_ROWS)
-        kernel.products(left, right)  # which prepares; the next few are slower too, until memory is at hand
+        kernel.products(left, right)  # warm-up
         best, began = math.inf, clock()
         for _ in range(_RACE_RUNS):
             started = clock()
@@ -274,7 +266,7 @@ def faster(*kernels: Kernel, clock: Callable[[], float] = time.perf_counter) -> 
         return best
 
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # as the threads of a join have
+    torch.set_num_threads(1)  # as in the threads of a join
     try:
         return min(kernels, key=seconds)
     finally:
@@ -282,25 +274,25 @@ def faster(*kernels: Kernel, clock: Callable[[], float] = time.perf_counter) -> 
 
 
 def int8_is_exact() -> bool:
-    """Whether torch multiplies int8 matrices exactly on this processor: some have to saturate sums of two products."""
+    """Return whether int8 products are exact on this processor; some saturate sums of two products."""
     left = torch.where(torch.arange(64 * 1024).reshape(64, 1024) % 7 < 5, _LEVELS, -_LEVELS).to(torch.int8)
     right = torch.full((48, 1024), _LEVELS, dtype=torch.int8)
     try:
-        found = _int8_products(left, right)
+        products = _int8_products(left, right)
     except (AttributeError, RuntimeError, NotImplementedError):
         return False
-    return bool(torch.equal(found.to(torch.int64), left.to(torch.int64) @ right.to(torch.int64).T))
+    return bool(torch.equal(products.to(torch.int64), left.to(torch.int64) @ right.to(torch.int64).T))
 
 
 def _int8_products(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    # The function has no public name yet; `int8_is_exact` tries it here before anything relies on it.
-    found: torch.Tensor = torch._int_mm(left, right.T)
-    return found
+    # A private function of torch; `int8_is_exact` tests it first.
+    products: torch.Tensor = torch._int_mm(left, right.T)
+    return products
 
 
 @contextmanager
 def float32_accumulation() -> Iterator[None]:
-    """Float products are summed in float32, whatever the process has set for speed."""
+    """Sum float products in float32 within the block, also if the process allows lower precision."""
     matmul = torch.backends.cuda.matmul
     before = torch.get_float32_matmul_precision(), matmul.allow_bf16_reduced_precision_reduction
     torch.set_float32_matmul_precision("highest")

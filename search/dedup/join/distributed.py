@@ -1,7 +1,7 @@
-"""The join over worker processes, of this machine or many: tiles are the unit of work for them as for threads.
+"""The join over worker processes on one or many machines.
 
-Vectors and codes lie in files that every worker maps. A worker compares a run of tiles and writes their pairs to a file
-that the run's number names, so a run that is done again changes nothing; who gathers the pairs sorts them.
+Every worker maps the files of vectors and quantised vectors. A worker compares a run of tiles and writes the pairs to a
+file named by the run's number, so repeating a run changes nothing. The receiver sorts the pairs.
 """
 
 import os
@@ -22,14 +22,14 @@ from search.dedup.join.tiles import Task, seen_by_all
 from search.dedup.pairs import Pairs
 from search.dedup.vectors import disk_full
 
-_RUNS = 32  # of tiles, for each worker: the last ones are short beside the whole
-_BATCH = 1 << 20  # pairs read at once
+_RUNS = 32  # of tiles for each worker, so that the last run is short
+_BATCH = 1 << 20  # pairs
 _PAIR = np.dtype([("left", "<i8"), ("right", "<i8"), ("score", "<f4")])
 
 
 @dataclass(frozen=True)
 class DistributedJoin:
-    """A `PairSource`: the pairs of a join, found by the workers of a pool. What lies in `folder` they must all see."""
+    """A `PairSource`: a join by the workers of a pool. All workers must see `folder`."""
 
     join: ExactJoin
     folder: Path
@@ -37,13 +37,13 @@ class DistributedJoin:
 
     def within(self, members: RowIds) -> Iterator[Pairs]:
         """See `PairSource`."""
-        return self._found(Comparison(members), COMPARING)
+        return self._pairs(Comparison(members), COMPARING)
 
     def between(self, left: RowIds, right: RowIds) -> Iterator[Pairs]:
         """See `PairSource`."""
-        return self._found(Comparison(left, right), COMPARING_KEPT)
+        return self._pairs(Comparison(left, right), COMPARING_KEPT)
 
-    def _found(self, comparison: "Comparison", phase: str) -> Iterator[Pairs]:
+    def _pairs(self, comparison: "Comparison", phase: str) -> Iterator[Pairs]:
         tasks = comparison.tasks(self.join)
         self.join.progress.phase(phase, len(comparison.left))
         runs = min(len(tasks), _RUNS * self.pool.workers)
@@ -57,51 +57,50 @@ class DistributedJoin:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Which rows are compared: those of `left` among themselves, or with those of `right`."""
+    """A comparison of rows `left` with each other, or with rows `right`."""
 
     left: RowIds
     right: RowIds | None = None
 
     def tasks(self, join: ExactJoin) -> list[Task]:
-        """The same pieces in the same order wherever they are asked for."""
+        """Return the tasks, in the same order in every process."""
         return join.tasks_within(self.left) if self.right is None else join.tasks_between(self.left, self.right)
 
 
 @dataclass(frozen=True)
 class TileWorker:
-    """Makes a worker's function: runs of tiles, numbered (first, end), to files of pairs and how many rows they had."""
+    """Creates the function of a worker, which maps runs of tasks [first, end) to files of pairs and row counts."""
 
     join: ExactJoin
     comparison: Comparison
-    files: Path  # what their names begin with
+    files: Path  # prefix of the names
     threads: int
 
     def __call__(self, worker: int) -> Callable[[Iterator[tuple[int, int]]], Iterator[tuple[Path, int]]]:
         if isinstance(self.join.kernel, Int8Kernel) and not int8_is_exact():
-            raise MachineError("int8 products are not exact on this processor, as they are on the one that began.")
+            raise MachineError("int8 products are exact on the processor that started the join, but not on this one.")
         join = self.join.for_worker(worker, self.threads)
         tasks = self.comparison.tasks(join)
 
         def work(runs: Iterator[tuple[int, int]]) -> Iterator[tuple[Path, int]]:
             for first, end in runs:
-                chosen = tasks[first:end]
                 path = self.files.with_name(f"{self.files.name}-{first:08d}.pairs")
-                _write(path, join.pairs_of(iter(chosen)))
-                yield path, sum(rows for rows, _ in chosen)
+                _write(path, join.pairs_of(iter(tasks[first:end])))
+                yield path, sum(rows for rows, _ in tasks[first:end])
 
         return work
 
 
-def _write(path: Path, found: Iterator[Pairs]) -> None:
-    """Pairs to a file, which is there when it is whole. Raises StoreError for a full disk."""
-    beside = path.with_suffix(f".{os.urandom(6).hex()}")  # an earlier try, on another machine, may still be writing
+def _write(path: Path, batches: Iterator[Pairs]) -> None:
+    """Write pairs to a file atomically. Raises StoreError for a full disk."""
+    temporary = path.with_suffix(f".{os.urandom(6).hex()}")  # an earlier attempt elsewhere may still be writing
     try:
-        with beside.open("wb") as file:
-            for pairs in found:
+        with temporary.open("wb") as file:
+            for pairs in batches:
                 block = np.empty(len(pairs), _PAIR)
                 block["left"], block["right"], block["score"] = pairs.left, pairs.right, pairs.scores
                 file.write(block.data)
-        beside.replace(path)
+        temporary.replace(path)
     except OSError as error:
         raise disk_full(path, error) from error
 

@@ -1,8 +1,8 @@
 """The exact similarity join: all pairs of vectors that score at least a threshold.
 
-Where cells save work, only pairs that they cannot rule out are looked at (`cells`). Codes are compared tile by tile and
-rule out nearly all of these; what is left gets its score from the vectors themselves.
-Threads work ahead of who takes their results, but only so far: what waits is bounded, however much there is.
+If cells save work, only pairs that cells cannot rule out are compared (`cells`). Quantised vectors, compared tile by
+tile, rule out nearly all of these; the remaining pairs are scored from the vectors. Threads work ahead of the consumer,
+with a bounded queue of results.
 """
 
 import queue
@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -32,18 +33,18 @@ from search.dedup.pairs import Pairs, pair_scores, tile_scores
 from search.dedup.settings import JoinOptions
 
 COMPARING, COMPARING_KEPT = "comparing vectors", "comparing with those kept"  # phases
-_PATIENCE = 0.1  # seconds between two looks at whether to stop
-_ROWS_A_TASK = 4096  # of one cell, whose visitors are then looked up once
-_DENSE = 0.05  # hits a cell of a tile: above it all of its scores are computed by one product
+_PATIENCE = 0.1  # seconds between checks for a stop
+_ROWS_A_TASK = 4096  # of one cell, with one lookup of the probing rows
+_DENSE = 0.05  # share of hits in a tile above which one product computes all of its scores
 
-Job = tuple[int, Callable[[], Iterator[Pairs]]]  # rows it deals with, and its pairs in batches
-Result = tuple[int, Pairs | None]  # rows that are done, or a batch
+Job = tuple[int, Callable[[], Iterator[Pairs]]]  # number of rows, and a function that yields pairs
+Result = tuple[int, Pairs | None]  # number of finished rows, or a batch
 
 
 class BoundedWorkers:
-    """A context manager; when it ends, also before all is done, its threads have ended too.
+    """A context manager of threads, which end with the block. At most two batches a thread are queued.
 
-    At most two batches a thread wait to be taken. Each thread computes with one thread of torch.
+    Each thread uses one thread of torch.
     """
 
     def __init__(self, threads: int) -> None:
@@ -64,7 +65,7 @@ class BoundedWorkers:
             thread.join()
 
     def run(self, jobs: Iterator[Job]) -> Iterator[Result]:
-        """Results of all jobs, in any order. An exception of a job is raised here."""
+        """Yield the results of all jobs in any order; raise the exception of a job."""
         self._threads = [threading.Thread(target=self._work, args=(jobs,), daemon=True) for _ in range(self._count)]
         for thread in self._threads:
             thread.start()
@@ -84,20 +85,20 @@ class BoundedWorkers:
             while not self._stop.is_set() and (job := self._next(jobs)) is not None:
                 rows, batches = job
                 for pairs in batches():
-                    if not self._hand_over((0, pairs)):
+                    if not self._put((0, pairs)):
                         return
-                self._hand_over((rows, None))
+                self._put((rows, None))
         except BaseException as error:  # noqa: BLE001 - raised again in `run`
-            self._hand_over(error)
+            self._put(error)
         else:
-            self._hand_over(None)
+            self._put(None)
 
     def _next(self, jobs: Iterator[Job]) -> Job | None:
         with self._lock:
             return next(jobs, None)
 
-    def _hand_over(self, result: Result | BaseException | None) -> bool:
-        """Wait until there is room; False when nobody takes results any more."""
+    def _put(self, result: Result | BaseException | None) -> bool:
+        """Wait for room in the queue; return False after a stop."""
         while not self._stop.is_set():
             try:
                 self._results.put(result, timeout=_PATIENCE)
@@ -108,10 +109,10 @@ class BoundedWorkers:
 
 
 class ExactJoin:
-    """The pairs of distinct unit vectors (m, d) that score at least `lowest`: all of them.
+    """All pairs of distinct unit vectors (m, d) that score at least `lowest`.
 
-    Codes and who visits which cell are written to `folder`; memory holds a few tiles a thread, 20 bytes a vector, and
-    how far the cells' centroids lie apart.
+    Quantised vectors and probes are written to `folder`; memory holds a few tiles a thread, 20 bytes a vector, and the
+    distances of centroids.
     """
 
     def __init__(
@@ -125,12 +126,12 @@ class ExactJoin:
     ) -> None:
         self.vectors, self.lowest, self.options = vectors, lowest, options
         self.progress = progress or NoProgress()
-        # A score is rounded to float32, so one of `lowest` may stand for a sum that is lower by less than one step.
+        # Scores are rounded to float32, so a sum less than one step below `lowest` may score `lowest`.
         self.threshold = float(np.nextafter(lowest, np.float32(-2)))
         self.folder, self.pilot = folder, self._pilot()
         self.cells = self._cells_of_all(kernel.device if kernel else choose_device(options.device))
         self.kernel = kernel or choose_kernel(fit_basis(vectors, self.threshold, self._share_compared()), options)
-        self.progress.phase("coding vectors", len(vectors))
+        self.progress.phase("quantising vectors", len(vectors))
         self.coded = CodeMatrix.of(vectors, self.kernel, folder / "codes", self.progress.advance)
 
     def within(self, members: RowIds) -> Iterator[Pairs]:
@@ -146,19 +147,19 @@ class ExactJoin:
         return self.pairs_of(iter(tasks))
 
     def tasks_within(self, members: RowIds) -> list[Task]:
-        """What `within` does, in pieces that any thread or worker may do, in any order."""
+        """Return the tasks of `within`, for any thread or worker in any order."""
         if cells := self._cells_for(len(members) ** 2 / 2):
-            return self._in_cells(cells).within(members)
+            return CellComparison(self.coded, cells, self.threshold, _ROWS_A_TASK).within(members)
         return self._plain_within(members)
 
     def tasks_between(self, left: RowIds, right: RowIds) -> list[Task]:
-        """What `between` does, likewise."""
+        """Return the tasks of `between`, for any thread or worker in any order."""
         if cells := self._cells_for(len(left) * len(right)):
-            return self._in_cells(cells).between(left, right)
+            return CellComparison(self.coded, cells, self.threshold, _ROWS_A_TASK).between(left, right)
         return self._plain_between(left, right)
 
     def pairs_of(self, tasks: Iterator[Task]) -> Iterator[Pairs]:
-        """Do the tasks on all threads; their pairs in any order, a tile's at a time."""
+        """Run the tasks on all threads; yield the pairs tile by tile, in any order."""
         with (
             float32_accumulation(),
             single_blas_thread(),
@@ -170,14 +171,14 @@ class ExactJoin:
                     yield pairs
 
     def for_worker(self, worker: int, threads: int) -> "ExactJoin":
-        """The same join for one of several processes: with its share of the threads, and its own GPU."""
+        """Return this join for a worker process, with its share of threads and its own GPU."""
         join = copy(self)
         join.options = replace(self.options, threads=threads)
         if self.kernel.device.type == "cuda":
             count = torch.cuda.device_count()
             if not count:
                 raise MachineError(
-                    "a worker sees no GPU, and the join began on one. Pass --gpus-per-worker 1, or --device cpu."
+                    "a worker has no GPU, but the join started on one. Fix: pass --gpus-per-worker 1 or --device cpu."
                 )
             device = torch.device("cuda", worker % count)
             join.kernel = replace(self.kernel, device=device)  # type: ignore[type-var]
@@ -195,11 +196,11 @@ class ExactJoin:
         vars(self).update(state)
 
     def _cells_for(self, pairs: float) -> Cells | None:
-        """The cells, if they save work in comparing so many pairs."""
+        """Return the cells if they save work for so many pairs."""
         return self.cells if self.pilot and self.pilot.best(pairs, self.kernel) else None
 
     def _cells_of_all(self, device: torch.device) -> Cells | None:
-        """Cells, if they save work in comparing all vectors with one another."""
+        """Create cells if they save work in a comparison of all vectors."""
         count = self.pilot.best(len(self.vectors) ** 2 / 2) if self.pilot and device.type != "cuda" else 0
         return self._sorted(self._centroids(count, device), reach(self.threshold)) if count else None
 
@@ -217,30 +218,23 @@ class ExactJoin:
     def _pilot(self) -> Pilot | None:
         return Pilot.of(self.vectors, self.threshold, most_cells(self.options.memory))
 
-    def _in_cells(self, cells: Cells) -> CellComparison:
-        return CellComparison(self.coded, cells, self.threshold, _ROWS_A_TASK)
-
     def _share_compared(self) -> float:
-        """The share of the pairs of all vectors that cells leave."""
         return 1.0 if self.cells is None else self.cells.share_left
 
     def _plain_within(self, members: RowIds) -> list[Task]:
         step = self.kernel.tile[0]
         return [
-            (len(members[first : first + step]), self._within(members, first, first + step))
+            (
+                len(members[first : first + step]),
+                partial(self.coded.compare_within, members, first, first + step, self.threshold),
+            )
             for first in range(0, len(members), step)
         ]
 
     def _plain_between(self, left: RowIds, right: RowIds) -> list[Task]:
         step = self.kernel.tile[0]
         blocks = [left[first : first + step] for first in range(0, len(left), step)]
-        return [(len(block), self._between(block, right)) for block in blocks]
-
-    def _within(self, members: RowIds, first: int, last: int) -> Callable[[], Iterator[Tile]]:
-        return lambda: self.coded.compare_within(members, first, last, self.threshold)
-
-    def _between(self, left: RowIds, right: RowIds) -> Callable[[], Iterator[Tile]]:
-        return lambda: self.coded.compare(left, right, self.threshold)
+        return [(len(block), partial(self.coded.compare, block, right, self.threshold)) for block in blocks]
 
     def _scored(self, tiles: Callable[[], Iterator[Tile]]) -> Callable[[], Iterator[Pairs]]:
         return lambda: (pairs for tile in tiles() if len(pairs := self._exact(tile)))
@@ -250,8 +244,8 @@ class ExactJoin:
         if len(tile.rows) > _DENSE * len(tile.left) * len(tile.right):
             scores = tile_scores(self.vectors[tile.left], self.vectors[tile.right])[tile.rows, tile.columns]
         else:
-            ones, others = self.vectors[left], self.vectors[right]
-            close = np.einsum("nd,nd->n", ones, others) >= self.threshold - float32_slack(ones.shape[1])  # few are
+            first, second = self.vectors[left], self.vectors[right]
+            close = np.einsum("nd,nd->n", first, second) >= self.threshold - float32_slack(first.shape[1])  # few
             left, right = left[close], right[close]
-            scores = pair_scores(ones[close], others[close])
+            scores = pair_scores(first[close], second[close])
         return Pairs(left, right, scores).take(scores >= self.lowest)

@@ -1,4 +1,4 @@
-"""Codes of all vectors on disk, compared tile by tile: which pairs may reach a threshold."""
+"""Quantised vectors on disk, compared tile by tile for pairs that may reach a threshold."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -14,12 +14,12 @@ from indexer.errors import MachineError
 from search.dedup.join.codes import Kernel, margin
 from search.dedup.vectors import disk_full
 
-_BLOCK = 1024  # rows encoded at once: they stay in the processor's cache
+_BLOCK = 1024  # rows quantised together, within the processor's cache
 
 
 @dataclass(frozen=True)
 class Tile:
-    """Rows (n,) and (m,), and which of their pairs may reach the threshold: indices into `left` and into `right`."""
+    """Pairs of rows `left` (n,) and `right` (m,) that may reach the threshold, as indices `rows` and `columns`."""
 
     left: RowIds
     right: RowIds
@@ -27,12 +27,12 @@ class Tile:
     columns: RowIds
 
 
-Task = tuple[int, Callable[[], Iterator[Tile]]]  # rows it deals with, and how
+Task = tuple[int, Callable[[], Iterator[Tile]]]  # number of rows, and a function that yields tiles
 
 
 @dataclass(frozen=True)
 class CodeMatrix:
-    """Codes of all vectors (n, width), on disk or on the kernel's device, and E of each (n,)."""
+    """All quantised vectors (n, width), on disk or on the kernel's device, and their errors E (n,)."""
 
     kernel: Kernel
     codes: torch.Tensor
@@ -41,7 +41,7 @@ class CodeMatrix:
 
     @classmethod
     def of(cls, vectors: Vectors, kernel: Kernel, path: Path, advance: Callable[[int], None]) -> "CodeMatrix":
-        """Encode all vectors (n, d) into the file `path`."""
+        """Quantise all vectors (n, d) into the file `path`."""
         errors = np.zeros(len(vectors), np.float32)
 
         def blocks() -> Iterator[torch.Tensor]:
@@ -62,7 +62,7 @@ class CodeMatrix:
         vars(self).update(state, codes=codes)
 
     def compare(self, left: RowIds, right: RowIds, score: float) -> Iterator[Tile]:
-        """Tiles of rows `left` against rows `right`, both ascending, in which some pair may score at least `score`."""
+        """Yield tiles of rows `left` and `right`, both ascending, with pairs that may score at least `score`."""
         height, width = self.kernel.tile
         for start in range(0, len(left), height):
             block = left[start : start + height]
@@ -73,7 +73,7 @@ class CodeMatrix:
                     yield tile
 
     def compare_within(self, rows: RowIds, first: int, last: int, score: float) -> Iterator[Tile]:
-        """Of ascending `rows`, those at [first, last) against themselves and all after them; each pair once."""
+        """Yield tiles of ascending `rows`: those at [first, last) with themselves and later rows, each pair once."""
         for tile in self.compare(rows[first:last], rows[first:], score):
             later = tile.left[tile.rows] < tile.right[tile.columns]
             if later.any():
@@ -82,9 +82,9 @@ class CodeMatrix:
     def _tile(self, left: RowIds, codes: torch.Tensor, right: RowIds, score: float) -> Tile:
         limit = self.kernel.limit(score, margin(self.errors[left], self.errors[right]))
         products = self.kernel.products(self._codes(right), codes)
-        hit = (products.amax(dim=1) >= limit).nonzero()[:, 0]  # most rows have none: the rest is looked at closely
-        found = (products[hit] >= limit).nonzero().cpu().numpy()
-        return Tile(left, right, found[:, 1], hit.cpu().numpy()[found[:, 0]])
+        hits = (products.amax(dim=1) >= limit).nonzero()[:, 0]  # most rows have none
+        pairs = (products[hits] >= limit).nonzero().cpu().numpy()
+        return Tile(left, right, pairs[:, 1], hits.cpu().numpy()[pairs[:, 0]])
 
     def _codes(self, rows: RowIds) -> torch.Tensor:
         first, last = int(rows[0]), int(rows[-1]) + 1
@@ -95,7 +95,7 @@ class CodeMatrix:
 
 
 def near(codes: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Codes on the device if they take at most half of its free memory; tiles are sent one by one otherwise."""
+    """Move quantised vectors to the device if they fit in half of its free memory; otherwise tiles are sent singly."""
     if device.type != "cuda":
         return codes
     free, _ = torch.cuda.mem_get_info(device)
@@ -103,7 +103,7 @@ def near(codes: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 
 def write_codes(blocks: Iterable[torch.Tensor], rows: int, path: Path) -> None:
-    """Blocks of codes into a file, none where there are no rows. Raises StoreError when the disk is full."""
+    """Write blocks of quantised vectors to a file, unless there are no rows. Raises StoreError for a full disk."""
     if not rows:
         return
     try:
@@ -115,20 +115,20 @@ def write_codes(blocks: Iterable[torch.Tensor], rows: int, path: Path) -> None:
 
 
 def open_codes(path: Path, rows: int, kernel: Kernel) -> torch.Tensor:
-    """The codes of a file, (rows, width), memory-mapped."""
+    """Return the quantised vectors of a file, (rows, width), memory-mapped."""
     if not rows:
         return torch.zeros((0, kernel.width), dtype=kernel.dtype)
-    path.stat()  # torch would make a file that is not there
+    path.stat()  # torch would create a missing file
     return torch.from_file(str(path), size=rows * kernel.width, dtype=kernel.dtype).view(rows, kernel.width)
 
 
 @contextmanager
 def seen_by_all(path: Path) -> Iterator[None]:
-    """Raises MachineError for a file that whoever began the join sees and this worker does not."""
+    """Raise MachineError if a worker does not see a file of the process that started the join."""
     try:
         yield
     except FileNotFoundError:
         raise MachineError(
-            f"{path}: this file of the join is not on a worker's machine. Every machine must see the folder of "
-            "temporary files: name a shared one with TMPDIR=/shared isotrope dedup ..."
+            f"{path}: a worker's machine does not see this file of the join. Fix: name a folder for temporary files "
+            "that all machines share: TMPDIR=/shared isotrope dedup ..."
         ) from None

@@ -1,10 +1,11 @@
-"""Every row in its cell, and which other cells it visits, kept on disk: two bytes a visit, twice."""
+"""The cell of every row and the cells that it probes, on disk with two bytes a probe, twice."""
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,19 +17,19 @@ from search.dedup.join.tiles import seen_by_all
 from search.dedup.vectors import disk_full
 
 _PLACE_BITS = 11
-_STORED = 1 << _PLACE_BITS  # rows whose visits are kept together: two bytes hold a place, and a product in
+_STORED = 1 << _PLACE_BITS  # rows a block: two bytes hold a place in the block, and a product in
 _STEPS = 30  # steps from 0 to 1, rounded up
-_PRODUCTS = 1 << 21  # of rows and centroids at once: they stay in the processor's cache
+_PRODUCTS = 1 << 21  # of rows and centroids together, within the processor's cache
 Short = npt.NDArray[np.uint16]
 
 
 @dataclass(frozen=True)
 class Cells:
-    """The cell of each row, `own` (n,), of `count`; and who visits which.
+    """The cell of each row, `own` (n,), of `count` cells; and the probes.
 
-    `visited` in the file are the cells that rows visit, by row; `visiting` the places in their block of the rows that
-    visit, by block and cell, and above these bits their products with the centroid of the cell in steps, rounded up.
-    `closeness` (n,) is a row's product with its own centroid, less what rounding may have added.
+    The file has two lists: `visited`, the cells that rows probe, by row; and `visiting`, the probing rows, by block and
+    cell. An entry of `visiting` has the row's place in its block and, in the bits above, its product with the cell's
+    centroid in steps, rounded up. `closeness` (n,) is a lower bound on a row's product with its own centroid.
     """
 
     own: Int32Array
@@ -49,9 +50,9 @@ class Cells:
         threads: int,
         advance: Callable[[int], None],
     ) -> "Cells":
-        """Sort vectors (n, d); `reach` as of `cells.reach`, or less where pairs may be missed. Files begin as `path`.
+        """Sort vectors (n, d) into cells; `reach` is that of `cells.reach`, or less if pairs may be missed.
 
-        Raises StoreError when the disk is full.
+        Raises StoreError for a full disk.
         """
         own, closeness = np.zeros(len(vectors), np.int32), np.zeros(len(vectors), np.float32)
         counts = np.zeros(len(vectors) + 1, np.int64)
@@ -69,7 +70,8 @@ class Cells:
                     visited.write(block.cells.data)
                     visiting.write(block.rows.data)
                     advance(len(block.own))
-                _append(visiting, visited)
+                visiting.seek(0)
+                shutil.copyfileobj(visiting, visited, 1 << 24)
         except OSError as error:
             raise disk_full(path, error) from error
         by_cell.unlink()
@@ -84,18 +86,18 @@ class Cells:
 
     @property
     def mean_visits(self) -> float:
-        """Cells that a row visits on average, beside its own."""
+        """Mean number of cells that a row probes, without its own."""
         return int(self.row_starts[-1]) / max(1, len(self.own))
 
     @property
     def share_left(self) -> float:
-        """Of the pairs of all rows, the share that lies in one cell or is brought together by a visit."""
+        """Share of the pairs of all rows that lie in one cell or meet through a probe."""
         sizes = np.bincount(self.own, minlength=self.count)
         visitors = np.diff(self.cell_starts, axis=1).sum(axis=0, dtype=np.int64)
         return float((sizes * (visitors + sizes / 2)).sum() / max(1.0, len(self.own) ** 2 / 2))
 
     def visitors(self, cell: int) -> tuple[RowIds, Float64Array]:
-        """The rows that visit a cell, ascending, and bounds on their products with its centroid from above."""
+        """Return the rows that probe a cell, ascending, and upper bounds on their products with its centroid."""
         blocks = np.flatnonzero(self.cell_starts[:, cell + 1] > self.cell_starts[:, cell])
         if not len(blocks):
             return np.zeros(0, np.int64), np.zeros(0)
@@ -107,36 +109,36 @@ class Cells:
         return rows, ((kept >> _PLACE_BITS).astype(np.float64) - 1) / _STEPS
 
     def meet(self, left: RowIds, right: RowIds) -> Mask:
-        """Whether the rows of each pair are in one cell, or one of them visits the other's, (n,) and (n,)."""
+        """Return a mask of the pairs of rows that share a cell or meet through a probe, (n,), (n,) -> (n,)."""
         own = self.own
-        visit = self.are_visited(left, own[right]) | self.are_visited(right, own[left])
-        together: Mask = (own[left] == own[right]) | visit
-        return together
+        probed = self.are_visited(left, own[right]) | self.are_visited(right, own[left])
+        met: Mask = (own[left] == own[right]) | probed
+        return met
 
     def are_visited(self, rows: RowIds, cells: Int32Array) -> Mask:
-        """Whether each row visits the cell beside it, (n,) and (n,)."""
+        """Return a mask of the rows that probe the cell at the same place, (n,), (n,) -> (n,)."""
         begins, ends = self.row_starts[rows], self.row_starts[rows + 1]
-        found = np.zeros(len(rows), bool)
-        # All rows are halved at once: the cells of a row ascend.
+        mask = np.zeros(len(rows), bool)
+        # A binary search for all rows together: the cells of a row ascend.
         while (open_ := begins < ends).any():
             middle = (begins + ends) // 2
             at = np.zeros(len(rows), np.int64)
             at[open_] = self.lists[middle[open_]]
-            found |= open_ & (at == cells)
+            mask |= open_ & (at == cells)
             below = open_ & (at < cells)
             begins = np.where(below, middle + 1, begins)
             ends = np.where(open_ & ~below, middle, ends)
-        return found
+        return mask
 
 
 @dataclass(frozen=True)
 class _Block:
     own: Int32Array
     closeness: Float32Array
-    visits: Int64Array  # of each row
-    cells: Short  # visited, by row
-    visitors: Int64Array  # of each cell
-    rows: Short  # that visit, by cell: their places, and their products in steps above them
+    visits: Int64Array  # number of probes of each row
+    cells: Short  # probed cells, by row
+    visitors: Int64Array  # number of probes of each cell
+    rows: Short  # probing rows by cell: places, with products in steps in the bits above
 
 
 def _sort(vectors: Vectors, centroids: Centroids, limits: Float32Array, first: int) -> _Block:
@@ -145,12 +147,12 @@ def _sort(vectors: Vectors, centroids: Centroids, limits: Float32Array, first: i
     own, best, rows, cells, steps = [], [], [], [], []
     with single_torch_thread():
         for start in range(first, last, step):
-            found = visits(centroids.products(vectors[start : min(last, start + step)]), limits)
-            own.append(found.own)
-            best.append(found.best)
-            rows.append(found.rows + (start - first))
-            cells.append(found.cells.astype(np.uint16))
-            steps.append(_steps(found.products + np.float32(centroids.slack)))
+            block = visits(centroids.products(vectors[start : min(last, start + step)]), limits)
+            own.append(block.own)
+            best.append(block.best)
+            rows.append(block.rows + (start - first))
+            cells.append(block.cells.astype(np.uint16))
+            steps.append(_steps(block.products + np.float32(centroids.slack)))
     row, cell = np.concatenate(rows), np.concatenate(cells)
     by_cell = np.argsort(cell, kind="stable")
     return _Block(
@@ -164,18 +166,12 @@ def _sort(vectors: Vectors, centroids: Centroids, limits: Float32Array, first: i
 
 
 def _steps(products: Float32Array) -> Int64Array:
-    """0 for what is below 0, else 1 and more: the product is at most (step - 1) / `_STEPS`."""
+    """Return 0 for negative products, else the step with product <= (step - 1) / `_STEPS`."""
     return 1 + np.clip(np.ceil(products.astype(np.float64) * _STEPS), -1, _STEPS).astype(np.int64)
-
-
-def _append(source: BinaryIO, target: BinaryIO) -> None:
-    source.seek(0)
-    while data := source.read(1 << 24):
-        target.write(data)
 
 
 def _open(path: Path) -> Short:
     if not path.stat().st_size:
         return np.zeros(0, np.uint16)
-    found: Short = np.memmap(path, np.uint16, mode="r").view(np.ndarray)  # whose slices take a fifth of the time
-    return found
+    lists: Short = np.memmap(path, np.uint16, mode="r").view(np.ndarray)  # slices of a plain array are 5 times faster
+    return lists

@@ -1,4 +1,4 @@
-"""Cells rule out only pairs that cannot reach the threshold, whatever the vectors, the centroids and the rounding."""
+"""Cells rule out only pairs below the threshold, for any vectors, centroids and rounding."""
 
 import itertools
 import pickle
@@ -38,7 +38,7 @@ def sorted_rows(vectors: Vectors, centroids: Centroids, reach: float, folder: Pa
 
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every join sorts its rows into seven cells, however few they are."""
+    """Sort the rows of every join into seven cells."""
     monkeypatch.setattr(Pilot, "of", lambda vectors, threshold, most: Pilot(len(vectors), vectors.shape[1], 0.1, 1.0))
     monkeypatch.setattr(Pilot, "best", lambda pilot, pairs, kernel=None: 7 if pilot.rows else 0)
 
@@ -52,7 +52,7 @@ def joined(vectors: Vectors, threshold: float, folder: Path, threads: int = 2) -
 
 
 def on_borders(points: Vectors, chance: np.random.Generator) -> Vectors:
-    """Vectors half-way between two centroids, and a little beside that."""
+    """Return vectors half-way between two centroids, and close to that."""
     one, other = (points[chance.integers(0, len(points), 60)] for _ in range(2))
     middle = one.astype(np.float64) + other + 1e-9
     beside = middle + chance.uniform(-1, 1, (60, 1)) * 0.2 * chance.standard_normal(middle.shape)
@@ -61,7 +61,7 @@ def on_borders(points: Vectors, chance: np.random.Generator) -> Vectors:
 
 
 def at_the_threshold(vectors: Vectors, threshold: float, chance: np.random.Generator) -> Vectors:
-    """A partner of each vector, turned by as much as the threshold allows, give or take some steps of float32."""
+    """Return a partner of each vector at the threshold, within some steps of float32."""
     exact = vectors.astype(np.float64)
     aside = chance.standard_normal(exact.shape)
     aside -= (aside * exact).sum(1, keepdims=True) * exact
@@ -79,7 +79,7 @@ def at_the_threshold(vectors: Vectors, threshold: float, chance: np.random.Gener
 def test_every_pair_that_reaches_the_threshold_meets_in_a_cell(
     dim: int, count: int, threshold: float, seed: int, spread: int
 ) -> None:
-    """Whatever the centroids: also far from all vectors, the same twice, or more than there are vectors."""
+    """Centroids may be far from all vectors, equal, or more than the vectors."""
     chance = np.random.default_rng(seed)
     points = chance.standard_normal((count, dim))
     points[count // 2 :] = points[0] + points[count // 2 :] / spread
@@ -98,7 +98,7 @@ def test_float32_takes_less_from_a_bracket_than_the_slack(dim: int) -> None:
     chance = np.random.default_rng(dim)
     centroids = centroids_of(
         np.abs(chance.standard_normal((50, dim))) + 1
-    )  # nothing cancels: sums are as large as can be
+    )  # without cancellation, sums are as large as possible
     vectors = unit(np.abs(chance.standard_normal((400, dim))) + 1)
     exact = vectors.astype(np.float64) @ centroids.points.numpy().astype(np.float64).T
     rounded = centroids.products(vectors).astype(np.float64)
@@ -127,7 +127,7 @@ def test_distances_and_limits_of_the_most_cells_take_half_of_the_memory(memory: 
 
 @pytest.mark.parametrize("threshold", THRESHOLDS)
 def test_reach_is_half_the_largest_distance_of_a_pair(threshold: float) -> None:
-    """Squared lengths may be off by 5e-7 each."""
+    """Squared lengths may differ from 1 by 5e-7."""
     assert reach(threshold) >= ((1 + 5e-7) * 2 - 2 * threshold) ** 0.5 / 2
     assert reach(threshold) <= (2 - 2 * threshold) ** 0.5 / 2 + 1e-3
     assert reach(1.5) == 0
@@ -156,7 +156,7 @@ def test_no_pair_is_closer_to_a_centroid_than_what_is_met(dim: int, threshold: f
     centre = unit(chance.standard_normal((1, dim)))
     ones = unit(np.concatenate([chance.standard_normal((40, dim)), centre + 0.1 * chance.standard_normal((40, dim))]))
     towards = centre.astype(np.float64) - (ones @ centre[0])[:, None] * ones + 1e-9 * chance.standard_normal(ones.shape)
-    towards /= np.linalg.norm(towards, axis=1, keepdims=True)  # along the shortest way, as far as the threshold allows
+    towards /= np.linalg.norm(towards, axis=1, keepdims=True)  # on the shortest path, as far as the threshold allows
     turned = unit(threshold * ones.astype(np.float64) + np.sqrt(1 - threshold**2) * towards)
     others = np.concatenate([turned, at_the_threshold(ones, threshold, chance)])
     ones = np.concatenate([ones, ones])
@@ -167,8 +167,8 @@ def test_no_pair_is_closer_to_a_centroid_than_what_is_met(dim: int, threshold: f
 
 
 def test_no_kernel_rules_out_pairs_whose_rests_are_parallel() -> None:
-    """With one direction outside the basis the bound is equal to the score, so a rest that is rounded down rules out
-    pairs. The coordinates inside need no rounding; otherwise E would cover the loss."""
+    """With one direction outside the basis the bound equals the score, so rounding the rest down rules out pairs.
+    The coordinates inside are exact; otherwise E would cover the loss."""
     steps = np.arange(-8, 9) / 8
     inside = np.array([pair for pair in itertools.product(steps, steps) if np.dot(pair, pair) < 1])
     rest = np.sqrt(1 - (inside**2).sum(axis=1, keepdims=True))
@@ -184,7 +184,7 @@ def test_no_kernel_rules_out_pairs_whose_rests_are_parallel() -> None:
             assert products[left, right] >= limit, kernel
 
 
-# What is stored
+# Storage
 
 
 def test_visitors_are_those_whose_rows_visit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,7 +211,7 @@ def test_visitors_are_those_whose_rows_visit(tmp_path: Path, monkeypatch: pytest
 
 
 def test_bounds_of_visitors_hold_where_float32_rounds_a_product_down_to_a_step(tmp_path: Path) -> None:
-    """The products of these rows with the first centroid are just above or below 1/2, which is one of the steps."""
+    """The products of these rows with the first centroid are just above or below the step 1/2."""
     chance = np.random.default_rng(0)
     first, aside, *others = np.linalg.qr(chance.standard_normal((24, 24)))[0]
     centroids = centroids_of(np.array([first, aside]))
@@ -313,13 +313,13 @@ def test_a_worker_does_the_same_tasks_in_the_same_cells(tmp_path: Path) -> None:
         assert found[0] == found[1]
 
 
-# When there are cells
+# The pilot
 
 
 def test_cells_are_made_where_they_save_work_and_not_elsewhere() -> None:
     vectors = corpus(30_000, 96)
     pilot = Pilot.of(vectors, 0.95)
-    assert pilot is None  # compared in a moment
+    assert pilot is None  # too little work
     clustered = Pilot(1_000_000, 384, 0.1, 1.0)
     kernel = FloatKernel(fit_basis(vectors[:500], 0.95), torch.float32, torch.device("cpu"))
     assert clustered.best(5e11, kernel) >= 1024

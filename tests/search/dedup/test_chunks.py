@@ -1,4 +1,4 @@
-"""Near-duplicates among documents of several windows: two are duplicates if their best pair of windows is."""
+"""Near-duplicates of documents with several windows: two documents score as their best pair of windows."""
 
 import itertools
 import random
@@ -29,12 +29,12 @@ from tests.search.dedup.spheres import sphere
 
 WORDS = ("whale", "song", "of", "the", "deep", "sea", "library", "data", "for", "singing", "to", "and", "in", "a")
 Built = Callable[..., Path]
-# Documents as the directions of their windows; few directions, so that many vectors are the same.
+# Documents as the directions of their windows; few directions, so that many vectors are equal.
 DOCUMENTS = st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=4), min_size=1, max_size=8)
 
 
 def corpus(count: int = 60, seed: int = 0, prefix: str = "d") -> list[Document]:
-    """Texts of one window to some; a third hold a passage of an earlier one, at another place."""
+    """Return texts of one or more windows; a third contain a passage of an earlier text."""
     draw, found = random.Random(seed), list[Document]()
     for number in range(count):
         words = draw.choices(WORDS, k=draw.randint(3, 40))
@@ -50,7 +50,7 @@ def corpus(count: int = 60, seed: int = 0, prefix: str = "d") -> list[Document]:
 
 @pytest.fixture(scope="module")
 def built(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """An index of windows with some settings, made once a module."""
+    """Build an index of windows with given settings, once a module."""
     made: dict[tuple[Any, ...], Path] = {}
     encoder = EncoderConfig(model=str(tiny_model("bert")), max_length=40, precision="float32")
     config = BuildConfig(encoder=encoder, store=StoreConfig(part_documents=16), chunk=ChunkConfig(12, 4))
@@ -66,7 +66,7 @@ def built(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFa
 
 
 def by_hand(inputs: DedupInputs, threshold: float, drop_texts: bool) -> dict[str, tuple[str, np.float32]]:
-    """id -> (kept id, score), from all windows and the statement of the rule."""
+    """Return id -> (kept id, score) by the literal rule over all windows."""
     vectors, document_of, text_of = np.array(inputs.vectors), inputs.document_of, inputs.text_of
     indexes = [index for index in (inputs.other, inputs.index) if index]
     ids = [name for index in indexes for name in index.documents.all_ids()]
@@ -187,7 +187,7 @@ def laid_out(documents: list[list[int]]) -> tuple[Vectors, RowIds]:
 
 
 def test_the_floor_is_chosen_by_other_documents_only() -> None:
-    """Windows of one document that are nearly the same would crowd the space."""
+    """Similar windows of one document would crowd the space."""
     vectors, document_of = np.repeat(sphere(200, 24), 5, axis=0), np.repeat(np.arange(200), 5)
     near = vectors + 0.02 * sphere(1000, 24, seed=1)
     near /= np.linalg.norm(near, axis=1, keepdims=True)

@@ -1,4 +1,4 @@
-"""`deduplicate_corpus`: the same as building an index, deduplicating it and writing what stays; checked beforehand."""
+"""`deduplicate_corpus` equals building an index, deduplicating it and writing kept rows, and checks files first."""
 
 import json
 from collections.abc import Callable
@@ -37,7 +37,7 @@ def test_a_corpus_gives_what_its_index_gives(source: Path, config: BuildConfig, 
     assert pq.read_table(tmp_path / "d.parquet").equals(again.table)
     lines = source.read_bytes().splitlines()
     kept = (tmp_path / "kept.jsonl").read_bytes().splitlines()
-    assert kept == [lines[number] for number in again.kept]  # byte for byte, as they were
+    assert kept == [lines[number] for number in again.kept]  # byte for byte
     named = (files.duplicates, files.kept, files.pairs.write)
     assert found.written == {str(path): path.stat().st_size for path in named
                              if path}  # fmt: skip

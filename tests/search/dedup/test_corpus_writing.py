@@ -1,4 +1,4 @@
-"""Documents written as a corpus of any format: they read back as the same documents, or the format is refused."""
+"""Documents written in any format are read back unchanged, or the format is rejected."""
 
 import tempfile
 import tracemalloc
@@ -27,7 +27,7 @@ from tests.documents import DOCUMENTS
 
 @pytest.fixture(scope="module", autouse=True)
 def _pandas_is_imported() -> None:
-    """PyArrow does so where it is installed, with the first array that it makes: 25 MB that no test here is about."""
+    """PyArrow imports it for its first array, which takes 25 MB unrelated to these tests."""
     pa.array(["x"])
 
 
@@ -104,14 +104,14 @@ def test_csv_holds_the_same_but_for_empty_texts(documents: list[Document]) -> No
     expected = list(map(without_empty_texts, documents))
     typed = CorpusConfig(columns=TYPES)
     assert round_trip(".csv", documents, CorpusConfig(), typed) == expected
-    # TSV holds no tabs and line breaks as they are; inside JSON they are escaped
+    # TSV has no tabs and line breaks; JSON escapes them
     if not any(sign in f"{d.id}{d.title}{d.text}{d.metadata.get('note')}" for sign in "\t\r\n" for d in documents):
         assert round_trip(".tsv", documents, CorpusConfig(), typed) == expected
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".tsv", ".parquet", ".arrow"])
 def test_settings_of_the_index_read_the_file_back(suffix: str) -> None:
-    """Names of columns and their types; texts in a column of JSON are JSON again."""
+    """Draw names and types of columns; texts in a JSON column are JSON."""
     config = CorpusConfig(
         id_column="key", title_column="head", text_column="body",
         columns={"day": "date", "any": "json", "number": "float", "body": "string"},
@@ -125,7 +125,9 @@ def test_settings_of_the_index_read_the_file_back(suffix: str) -> None:
 
 def test_metadata_that_would_be_taken_for_the_id_is_refused() -> None:
     documents = [Document("a", "whale", metadata={"_id": 5})]
-    with pytest.raises(ConfigError, match="id, title, text, _id, of which the index's own settings would take others"):
+    with pytest.raises(
+        ConfigError, match="from the columns id, title, text, _id, the settings of the index would read other columns"
+    ):
         round_trip(".jsonl", documents, CorpusConfig())
 
 
@@ -141,7 +143,7 @@ def test_metadata_that_would_be_taken_for_the_id_is_refused() -> None:
     ],
 )
 def test_types_that_would_not_come_back_are_refused(suffix: str, value: Any, kind: str) -> None:
-    message = rf'--kept .*kept{suffix}: the metadata column "x" holds .*{kind}.*Name a \.parquet or \.arrow file'
+    message = rf'--kept .*kept{suffix}: the metadata column "x" contains .*{kind}.*name a \.parquet or \.arrow file'
     with pytest.raises(ConfigError, match=message):
         round_trip(suffix, [Document("a", "whale", metadata={"x": value})], CorpusConfig())
 
@@ -149,13 +151,13 @@ def test_types_that_would_not_come_back_are_refused(suffix: str, value: Any, kin
 @pytest.mark.parametrize(
     ("suffix", "document", "message"),
     [
-        (".jsonl", Document("a", "x", metadata={"n": float("nan")}), 'document "a" holds a number that is NaN'),
-        (".csv", Document("a", "x", metadata={"n": [float("inf")]}), 'document "a" holds a number that is NaN'),
-        (".tsv", Document("a", "x\ty"), 'document "a" holds a tab or a line break in the column "text".*Name a .csv'),
-        (".tsv", Document("a\r", "x"), "holds a tab or a line break"),
-        (".tsv", Document("a", "x", metadata={"b\tc": "y"}), "the name holds a tab"),
-        (".csv", Document("a", "x", metadata={"": "y"}), "a metadata column has no name"),
-        (".tsv", Document("a", "x", metadata={"": "y"}), "a metadata column has no name"),
+        (".jsonl", Document("a", "x", metadata={"n": float("nan")}), 'document "a" contains a number that is NaN'),
+        (".csv", Document("a", "x", metadata={"n": [float("inf")]}), 'document "a" contains a number that is NaN'),
+        (".tsv", Document("a", "x\ty"), 'document "a" contains a tab or .* in the column "text".*name a .csv'),
+        (".tsv", Document("a\r", "x"), "contains a tab or a line break"),
+        (".tsv", Document("a", "x", metadata={"b\tc": "y"}), "the name contains a tab"),
+        (".csv", Document("a", "x", metadata={"": "y"}), "a metadata column has an empty name"),
+        (".tsv", Document("a", "x", metadata={"": "y"}), "a metadata column has an empty name"),
     ],
 )  # fmt: skip
 def test_values_that_a_format_cannot_hold_are_refused(suffix: str, document: Document, message: str) -> None:

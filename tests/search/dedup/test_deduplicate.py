@@ -1,4 +1,4 @@
-"""`deduplicate` from end to end: what is written of an index, alone, against another, with pairs kept on disk."""
+"""`deduplicate` end to end: one index, two indexes, and stored pairs."""
 
 import csv
 import gzip
@@ -41,7 +41,7 @@ Built = Callable[..., Path]
 
 
 def texts(count: int, seed: int) -> Iterator[str]:
-    """Sentences; about a third are others with a word changed, some the same but for spaces, some the very same."""
+    """Return sentences; about a third are copies with a changed word, other spaces, or no change."""
     draw, found = random.Random(seed), list[str]()
     while len(found) < count:
         kind = draw.random() if found else 1.0
@@ -64,7 +64,7 @@ TRAIN = corpus(40, 0, "train") + corpus(50, 1, "more-of-train")
 
 @pytest.fixture(scope="module")
 def built(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """An index with some settings, made once a module."""
+    """Build an index with given settings, once a module."""
     made: dict[tuple[str, ...], Path] = {}
     encoder = EncoderConfig(model=str(tiny_model("bert")), max_length=32, precision="float32")
     config = BuildConfig(encoder=encoder, store=StoreConfig(part_documents=64))
@@ -84,7 +84,7 @@ def rows_of(found: Deduplication) -> dict[str, dict[str, Any]]:
 
 
 def by_hand(index: Path, threshold: float, drop_texts: bool = False) -> dict[str, tuple[str, float]]:
-    """id -> (kept id, score), from the vectors of the index and the statement of the rule."""
+    """Return id -> (kept id, score) by the literal rule over the vectors of the index."""
     with open_inputs(index) as inputs:
         vectors = np.array(inputs.vectors)
         ids, text_of = list(inputs.index.documents.all_ids()), inputs.text_of
@@ -147,7 +147,7 @@ def test_the_reason_says_whether_the_texts_are_equal(built: Built) -> None:
 
 
 def test_equal_texts_that_score_less_are_kept_apart_unless_they_are_to_be_dropped(built: Built) -> None:
-    # Full-width letters are the same text after NFKC, and other word pieces.
+    # Full-width letters are equal text after NFKC, but other word pieces.
     wide = "".join(chr(ord(sign) + 0xFEE0) if sign != " " else sign for sign in "whale bridge")
     documents = [*corpus(60), Document("plain", "whale bridge"), Document("wide", wide)]
     index = built(documents=documents)
@@ -230,13 +230,13 @@ def test_only_against_leaves_its_own_duplicates_in(built: Built, tmp_path: Path)
 def test_an_index_against_its_copy_drops_everything_and_against_itself_is_refused(built: Built, tmp_path: Path) -> None:
     copy = shutil.copytree(built(), tmp_path / "copy")
     assert deduplicate(built(), 0.95, against=copy).facts["kept"] == 0
-    with pytest.raises(ConfigError, match="itself: every document would be found there, and none kept"):
+    with pytest.raises(ConfigError, match="itself, so no document would be kept"):
         deduplicate(copy, 0.95, against=tmp_path / "." / "copy")
 
 
 def test_an_index_of_another_encoder_is_refused(built: Built, tiny_model: Callable[[str], Path]) -> None:
     other = built(f"encoder.model={tiny_model('roberta')}")
-    with pytest.raises(MismatchError, match="another encoder"):
+    with pytest.raises(MismatchError, match="different encoders"):
         deduplicate(built(), 0.9, against=other)
 
 
@@ -277,7 +277,7 @@ def test_stored_pairs_need_no_vectors(built: Built, tmp_path: Path, monkeypatch:
 def test_below_their_floor_stored_pairs_are_refused(built: Built, tmp_path: Path) -> None:
     pairs = tmp_path / "pairs.parquet"
     deduplicate(built(), 0.95, pairs=PairFiles(write=pairs, floor=0.9))
-    with pytest.raises(ConfigError, match=r"0\.9 or more; 0\.89 was asked for"):
+    with pytest.raises(ConfigError, match=r"0\.9 or more, but the threshold is 0\.89"):
         deduplicate(built(), 0.89, pairs=PairFiles(read=pairs))
 
 
@@ -321,7 +321,7 @@ def test_one_document_copied_many_times_is_one_group(built: Built, tmp_path: Pat
     pairs = tmp_path / "pairs.parquet"
     found = deduplicate(index, 0.999, pairs=PairFiles(write=pairs))
     assert found.facts["cluster_sizes"]["300"] == 1
-    assert pq.read_metadata(pairs).num_rows < 700  # and not the 44,850 pairs of the copies
+    assert pq.read_metadata(pairs).num_rows < 700  # not the 44,850 pairs of copies
 
 
 def test_no_index_no_result(tmp_path: Path) -> None:
@@ -428,9 +428,9 @@ def test_a_list_states_a_score_that_reaches_the_threshold_in_float64_too(tmp_pat
 
 @pytest.mark.parametrize("name", ["d.txt", "d", "d.tsv", "d.arrow", "d.parquet.gz", ".csv"])
 def test_a_name_that_does_not_say_a_format_is_refused(built: Built, tmp_path: Path, name: str) -> None:
-    with pytest.raises(ConfigError, match=r"the suffix does not name a format .* \.parquet .* \.csv or \.jsonl"):
+    with pytest.raises(ConfigError, match=r"unknown suffix for a list of duplicates .* \.parquet .* \.csv or \.jsonl"):
         DedupFiles(tmp_path / name).check()
-    with pytest.raises(ConfigError, match="the suffix does not name a format"):
+    with pytest.raises(ConfigError, match="unknown suffix for a list of duplicates"):
         deduplicate(built(), 0.9).write(tmp_path / name)
     assert list(tmp_path.iterdir()) == []
 

@@ -1,4 +1,4 @@
-"""Equal vectors and equal texts get equal numbers, and only they."""
+"""Equal vectors and equal texts get equal numbers, other ones different numbers."""
 
 import unicodedata
 from pathlib import Path
@@ -18,7 +18,7 @@ SMALL = arrays(np.float32, st.tuples(st.integers(0, 20), st.integers(1, 3)), ele
 
 
 def numbered_slowly(values: list[bytes]) -> tuple[list[int], list[int]]:
-    """Where each distinct value first occurs, and the number of each value."""
+    """Return the first position of each distinct value, and the number of each value."""
     first = [position for position, value in enumerate(values) if value not in values[:position]]
     return first, [[values[position] for position in first].index(value) for value in values]
 

@@ -1,4 +1,4 @@
-"""Near-duplicates over workers: the same pairs, whoever compares which tiles and however often."""
+"""Near-duplicates over workers: the pairs do not depend on the workers and the number of attempts."""
 
 import pickle
 import random
@@ -30,7 +30,7 @@ TWO = WorkerPool(2, threads=2)
 
 
 def clouds(rows: int, seed: int = 0) -> Any:
-    """Unit vectors (rows, 24), many of them close to another."""
+    """Return unit vectors (rows, 24), many of them close to each other."""
     draw = np.random.default_rng(seed)
     centres = draw.normal(size=(rows // 4, 24))
     found = centres[draw.integers(0, len(centres), rows)] + 0.08 * draw.normal(size=(rows, 24))
@@ -38,13 +38,13 @@ def clouds(rows: int, seed: int = 0) -> Any:
 
 
 def copy_of(sent: bytes) -> Any:
-    """What a worker makes of what it was sent."""
+    """Return the object that a worker receives."""
     return pickle.loads(sent)  # noqa: S301 - pickled here
 
 
 @pytest.fixture(params=[0, 1, 2])
 def dying(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers in this process, each with a join of its own from a pickle; some die on the way."""
+    """Run workers in this process, each with an unpickled join; some fail on the way."""
     choice = random.Random(request.param)
 
     def run(prepare: Any, tasks: Sequence[Any], pool: WorkerPool) -> Iterator[Any]:

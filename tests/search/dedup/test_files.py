@@ -1,4 +1,4 @@
-"""The files of duplicates and of pairs: what stands in them, what they answer, and what is refused."""
+"""The files of duplicates and of pairs: contents, answers, and rejected files."""
 
 import errno
 import json
@@ -61,7 +61,7 @@ ORIGIN = {"fingerprint": "f" * 64, "transform": "a" * 64, "index": {"generation"
 
 
 def table(**columns: Any) -> pa.Table:
-    """The two rows of COLUMNS, some columns replaced."""
+    """Return the two rows of COLUMNS with replaced columns."""
     values = COLUMNS | columns
     return pa.table({name: pa.array(values[name], SCHEMA.field(name).type) for name in SCHEMA.names})
 
@@ -99,7 +99,7 @@ def test_pages_carry_checksums_so_a_flipped_bit_is_found(tmp_path: Path) -> None
     column = pq.read_metadata(path).row_group(0).column(2)
     place = column.data_page_offset + column.total_compressed_size - 3
     path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
-    with pytest.raises(CorruptIndexError, match=r"d\.parquet: damaged: .* Write it again: isotrope dedup"):
+    with pytest.raises(CorruptIndexError, match=r"d\.parquet: damaged: .* Fix: write it again: isotrope dedup"):
         read_duplicates(path)
 
 
@@ -107,14 +107,14 @@ def test_a_file_cut_short_anywhere_is_refused(tmp_path: Path) -> None:
     whole = written(tmp_path / "d.parquet").read_bytes()
     for length in range(0, len(whole), 97):
         (tmp_path / "cut").write_bytes(whole[:length])
-        with pytest.raises(EvaluationError, match="cut: not a Parquet file, or cut short"):
+        with pytest.raises(EvaluationError, match="cut: not a Parquet file, or truncated"):
             read_duplicates(tmp_path / "cut")
 
 
 @pytest.mark.parametrize(
     ("facts", "error", "message"),
     [
-        (FACTS | {"format": 2}, StoreError, r"written in format 2; this isotrope reads up to format 1\. Upgrade it"),
+        (FACTS | {"format": 2}, StoreError, r"written in format 2, but .* up to format 1\. Fix: upgrade"),
         ({"format": 1}, EvaluationError, "its metadata: Object missing required field `threshold`"),
         (FACTS | {"documents": "five"}, EvaluationError, r"Expected `int`, got `str` - at `\$\.documents`"),
         (FACTS | {"kept": True}, EvaluationError, r"Expected `int`, got `bool` - at `\$\.kept`"),
@@ -137,7 +137,7 @@ def test_facts_that_cannot_be_understood_are_refused(
 )
 def test_a_parquet_file_of_somebody_else_is_refused(metadata: Any, tmp_path: Path) -> None:
     pq.write_table(table().replace_schema_metadata(metadata), tmp_path / "d.parquet")
-    with pytest.raises(EvaluationError, match=r'has no "isotrope" that says .* One comes from: isotrope dedup'):
+    with pytest.raises(EvaluationError, match=r'has no "isotrope" entry .* Fix: write one: isotrope dedup'):
         read_duplicates(tmp_path / "d.parquet")
 
 
@@ -157,7 +157,7 @@ def test_other_columns_are_refused(strange: pa.Table, tmp_path: Path) -> None:
 
 
 def test_rows_without_a_value_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(CorruptIndexError, match="id, score without a value in some rows"):
+    with pytest.raises(CorruptIndexError, match="id, score is null in some rows"):
         read_duplicates(written(tmp_path / "d.parquet", rows=table(id=["a", None], score=[None, 1])))
 
 
@@ -199,7 +199,7 @@ def test_a_disk_that_fails_anywhere_leaves_the_old_file_or_the_whole_new_one(
             break
         except StoreError as caught:
             assert str(path) in str(caught)  # noqa: PT017
-            assert path.read_bytes() in (old, new)  # new: only the folder could not be synced
+            assert path.read_bytes() in (old, new)  # new: only the sync of the folder failed
             assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
             path.write_bytes(old)
     assert at > 5
@@ -210,14 +210,14 @@ def test_a_disk_that_fails_anywhere_leaves_the_old_file_or_the_whole_new_one(
 
 
 def unit(draw: np.random.Generator, rows: int) -> Vectors:
-    """Vectors of halves: few scores, so many ties, and many that are the same."""
+    """Draw vectors of halves, with few distinct scores and many equal vectors."""
     return draw.choice(np.array([-0.5, 0.5], np.float32), (rows, 4))
 
 
 def saved(
     path: Path, vectors: Vectors, floor: float, draw: np.random.Generator | None = None, extra: Any = None
 ) -> Path:
-    """The file of pairs of some vectors; `draw` mixes the order in which pairs come, and which way round they are."""
+    """Write the file of pairs of vectors; `draw` shuffles the pairs and swaps their ends."""
     folder = path.with_suffix(".tmp")
     folder.mkdir()
     writer = PairsFileWriter(folder, len(vectors))
@@ -247,7 +247,7 @@ def mixed(batches: list[Any], draw: np.random.Generator) -> Iterable[Any]:
 
 
 def answers(batches: Iterable[Pairs]) -> list[tuple[int, int, float]]:
-    """Pairs in one order, whichever way round they came."""
+    """Return the pairs in a fixed order of pairs and ends."""
     return sorted(
         (min(left, right), max(left, right), score)
         for batch in batches
@@ -257,7 +257,7 @@ def answers(batches: Iterable[Pairs]) -> list[tuple[int, int, float]]:
 
 @pytest.fixture
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs, stretches, row groups and batches of a few pairs, so that small files have several."""
+    """Limit runs, stretches, row groups and batches to a few pairs."""
     monkeypatch.setattr(pairs_file, "_RUN", 5)
     monkeypatch.setattr(pairs_file, "_STRETCH", 4)
     monkeypatch.setattr(pairs_file, "_ROW_GROUP", 3)
@@ -265,14 +265,14 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def both_ways(path: Path, threshold: float) -> list[PairsFile]:
-    """Pairs held in memory, and pairs read anew for each question."""
+    """Pairs in memory, and pairs read for each call."""
     return [PairsFile(path, threshold), PairsFile(path, threshold, memory=100)]
 
 
 @given(data=st.data())
 @pytest.mark.usefixtures("small_steps")
 def test_stored_pairs_answer_as_the_vectors_do(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Any vectors, any threshold from the floor up, any sets asked for; and then the same documents are kept."""
+    """For any vectors, thresholds from the floor up and sets of rows; the kept documents are equal too."""
     draw = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     vectors = unit(draw, data.draw(st.integers(0, 24)))
     floor = data.draw(st.sampled_from([-0.9, -0.5, 0.0, 0.5]))
@@ -303,7 +303,7 @@ def assert_equal(found: Distinct, expected: Distinct) -> None:
 
 
 def collection(distinct: Distinct, self_scores: npt.NDArray[np.float32]) -> DedupDocuments:
-    """Every row a document, the last first."""
+    """Return rows as documents, in reverse priority."""
     rows = np.arange(len(distinct.number_of))
     return DedupDocuments(rows, distinct.number_of, np.full(len(rows), -1), rows[::-1].copy(), self_scores)
 
@@ -356,7 +356,7 @@ def test_columns_are_row_numbers_left_before_right_sorted(tmp_path: Path) -> Non
 def test_a_threshold_below_the_floor_is_refused(tmp_path: Path) -> None:
     path = saved(tmp_path / "p", unit(np.random.default_rng(0), 5), 0.7)
     assert PairsFile(path, 0.7).lowest == np.float32(0.7)
-    with pytest.raises(ConfigError, match=r"holds the pairs that score 0\.7 or more; 0\.65 was asked for"):
+    with pytest.raises(ConfigError, match=r"only pairs that score 0\.7 or more, but the threshold is 0\.65"):
         PairsFile(path, 0.65)
     with pytest.raises(ConfigError, match=r"threshold is 1\.5"):
         PairsFile(path, 1.5)
@@ -365,12 +365,12 @@ def test_a_threshold_below_the_floor_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"right": [1, 2, 4]}, "names rows that the index cannot have"),
-        ({"left": [-1, 0, 1]}, "names rows that the index cannot have"),
-        ({"left": [0, 0, 3]}, "names rows that the index cannot have"),
-        ({"left": [1, 0, 1], "right": [2, 2, 3]}, "is not sorted by its left rows"),
-        ({"identical": [True, True, True]}, "rows said to be identical have no one first row"),
-        ({"left": [0, 1, 1], "right": [2, 2, 3], "identical": [True] * 3}, "have no one first row"),
+        ({"right": [1, 2, 4]}, "contains row numbers out of range"),
+        ({"left": [-1, 0, 1]}, "contains row numbers out of range"),
+        ({"left": [0, 0, 3]}, "contains row numbers out of range"),
+        ({"left": [1, 0, 1], "right": [2, 2, 3]}, "is not sorted by left row"),
+        ({"identical": [True, True, True]}, "identical rows do not share one first row"),
+        ({"left": [0, 1, 1], "right": [2, 2, 3], "identical": [True] * 3}, "do not share one first row"),
     ],
 )
 def test_pairs_that_no_join_writes_are_refused(columns: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -381,7 +381,7 @@ def test_pairs_that_no_join_writes_are_refused(columns: dict[str, Any], message:
     with pytest.raises(CorruptIndexError, match=message):
         list(PairsFile(tmp_path / "p", 0.9).within(np.arange(2)))
     pq.write_table(pa.table(values, schema=schema).slice(1), tmp_path / "p")
-    with pytest.raises(CorruptIndexError, match="holds 2 pairs, says 3"):
+    with pytest.raises(CorruptIndexError, match="contains 2 pairs instead of 3"):
         PairsFile(tmp_path / "p", 0.9)
 
 
@@ -422,8 +422,8 @@ def test_a_full_disk_at_the_end_leaves_no_file_and_says_how_many_pairs(
         except StoreError as error:
             message = str(error)
         assert "the disk is full" in message
-        assert "2 pairs were to be written; or raise --floor" in message
-        target.unlink(missing_ok=True)  # the folder's last sync comes after the name
+        assert "The file needs 2 pairs; or raise --floor" in message
+        target.unlink(missing_ok=True)  # the last sync of the folder follows the rename
         assert list(target.parent.iterdir()) == []
     assert at > 5
     assert PairsFile(target, 0.9).facts["pairs"] == 2
@@ -443,12 +443,12 @@ def test_pairs_and_index_must_belong_together(tiny_config: BuildConfig, tmp_path
         return PairsFile(saved(path, vectors if other else vectors[:9], 0.7, extra=facts), 0.9)
 
     stored(a).check(a)
-    with pytest.raises(CorruptIndexError, match="says it is of 8 rows, where there are 9"):
+    with pytest.raises(CorruptIndexError, match="is for 8 rows instead of 9"):
         PairsFile(saved(tmp_path / "short.parquet", vectors[:8], 0.7, extra=origin_of(a)), 0.9).check(a)
     stored(a, b).check(a, b)
     (tmp_path / "b").rename(tmp_path / "moved")
     stored(a, b).check(a, Index.open(tmp_path / "moved"))
-    with pytest.raises(MismatchError, match=r"another index, or another generation of it: generation 1"):
+    with pytest.raises(MismatchError, match=r"another index or generation: generation 1"):
         stored(a).check(Index(a.path, msgspec.structs.replace(a.manifest, generation=2)))
     with pytest.raises(MismatchError, match=r"vectors of another transform: sha256 .{12}\.\.\.; .* has"):
         stored(a).check(c)
@@ -456,7 +456,7 @@ def test_pairs_and_index_must_belong_together(tiny_config: BuildConfig, tmp_path
         stored(a).check(d)
     with pytest.raises(MismatchError, match=r"made against no other index; --against names .*moved, generation 1"):
         stored(a).check(a, Index.open(tmp_path / "moved"))
-    with pytest.raises(MismatchError, match=r"made against generation 1 .*; no --against was given\. Name the same"):
+    with pytest.raises(MismatchError, match=r"made against generation 1 .*; --against is missing\. Fix: name the same"):
         stored(a, b).check(a)
 
 

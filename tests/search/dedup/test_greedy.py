@@ -1,4 +1,4 @@
-"""The greedy rule against its statement, document by document, however the order is cut."""
+"""The greedy rule equals the literal rule, for any cuts of the order."""
 
 from collections.abc import Iterator
 
@@ -28,7 +28,7 @@ Case = tuple[DedupDocuments, Vectors, np.float32]
 
 
 def collection_of(windows: list[list[int]], text_of: list[int], rank: list[int], others: int = 0) -> DedupDocuments:
-    """`windows` holds for each document the numbers of its vectors in POOL."""
+    """Return documents whose `windows` are numbers of vectors in POOL."""
     document_of = [document for document, held in enumerate(windows) for _ in held]
     vector_of = [vector for held in windows for vector in held]
     texts, vectors = np.array(text_of, np.int64), np.array(vector_of, np.int64)
@@ -39,7 +39,7 @@ def collection_of(windows: list[list[int]], text_of: list[int], rank: list[int],
 
 @st.composite
 def cases(draw: st.DrawFn, others: bool = True) -> Case:
-    """Some documents of some windows, their texts, a priority order, and a threshold that many scores equal."""
+    """Draw documents with windows, texts, a priority order, and a threshold equal to many scores."""
     pool = draw(st.integers(1, len(POOL)))
     windows = draw(st.lists(st.lists(st.integers(0, pool - 1), max_size=3), max_size=9))
     text_of = [draw(st.integers(-1, 3)) for _ in windows]
@@ -110,7 +110,7 @@ def test_no_one_or_two_different_documents_are_kept(count: int, drop_texts: bool
 
 
 def test_of_a_chain_the_ends_stay() -> None:
-    """0 ~ 1 ~ 2, but 0 and 2 are apart: 1 goes to the closer end."""
+    """0 ~ 1 ~ 2, but 0 and 2 are apart: the closer end represents 1."""
     case = collection_of([[0], [2], [1]], [-1] * 3, [0, 1, 2]), POOL, np.float32(0.7)
     found = run(case)
     assert found.kept_by.tolist() == [-1, 2, -1]
@@ -131,7 +131,7 @@ def test_a_score_of_exactly_the_threshold_counts() -> None:
 
 
 def test_equal_scores_go_to_the_first_in_priority() -> None:
-    """The third document scores 0 with both of the others."""
+    """The third document scores 0 with the others."""
     for rank, representative in (([0, 1, 2], 0), ([1, 0, 2], 1), ([2, 1, 0], -1)):
         case = collection_of([[0], [5], [4]], [-1] * 3, rank), POOL, np.float32(0)
         assert run(case).kept_by.tolist()[2] == representative
@@ -151,7 +151,7 @@ def test_windows_of_one_document_are_no_duplicates_of_each_other() -> None:
 
 @pytest.mark.parametrize("others", [0, 1])
 def test_a_better_pair_than_that_of_the_same_vectors_names_the_score(others: int) -> None:
-    """Rounding lets two different vectors score more than one of them with itself."""
+    """Two different vectors may score more than one of them with itself, by rounding."""
     scores, own = tile_scores(POOL, POOL), pair_scores(POOL, POOL)
     low, high = map(int, np.unravel_index(np.argmax(scores - own[:, None]), scores.shape))
     assert scores[low, high] > own[low]
@@ -184,7 +184,7 @@ def test_blank_texts_are_not_equal() -> None:
 
 
 def test_documents_of_the_other_index_are_kept_whatever_they_score() -> None:
-    """Two of the other index are the same; the first in priority stands for ours."""
+    """Two documents of the other index are equal; the first represents the document of this index."""
     for ours in (1, 2):
         case = collection_of([[1], [1], [ours], [4]], [-1] * 4, [1, 0, 2, 3], others=2), POOL, np.float32(0.9)
         assert run(case).kept_by.tolist() == [-1, -1, 1, -1]
@@ -215,7 +215,7 @@ def test_what_fits_is_asked_for_once_and_at_once() -> None:
 
 
 def test_vectors_that_no_longer_matter_are_not_asked_for() -> None:
-    """Once all are dropped or kept, the kept ones are compared with the dropped ones and not with each other."""
+    """After the decision, kept documents are compared with dropped documents only."""
     source = BrutePairs(POOL, 0.9)
     collection = collection_of([[0], [0], [4], [5], [5]], [-1] * 5, list(range(5)), others=1)
     decide(collection, source, drop_texts=False, pair_limit=100)
@@ -267,7 +267,7 @@ def test_near_copies_are_decided_without_holding_more_pairs_than_the_limit() -> 
         np.arange(600), np.arange(600), np.full(600, -1), random.permutation(600), pair_scores(vectors, vectors)
     )
     found = decide(collection, source, drop_texts=False, pair_limit=1000)
-    assert source.most <= 1100  # the batch that went over the limit was let go
+    assert source.most <= 1100  # the batch that exceeded the limit was freed
     assert len(source.within_calls) < 10
     assert_equal(found, decide_slowly(collection, vectors, 0.99, drop_texts=False))
     assert (found.kept_by >= 0).sum() == 599

@@ -1,4 +1,4 @@
-"""The join finds every pair that reaches the threshold, with its one score, whatever computes it and however."""
+"""The join finds every pair that reaches the threshold with its exact score, on any kernel and schedule."""
 
 import dataclasses
 import itertools
@@ -40,7 +40,7 @@ def unit(rows: npt.NDArray[np.floating]) -> Vectors:
 
 
 def corpus(count: int, dim: int, seed: int = 0, spread: float = 0.25) -> Vectors:
-    """Vectors around a few topics, uneven directions, with near-duplicates of many degrees; no two the same."""
+    """Return distinct vectors around a few topics, with uneven directions and near-duplicates of many degrees."""
     chance = np.random.default_rng(seed)
     strength = np.linspace(2, 0.2, dim)
     topics = chance.standard_normal((max(1, count // 40), dim)) * strength
@@ -52,7 +52,7 @@ def corpus(count: int, dim: int, seed: int = 0, spread: float = 0.25) -> Vectors
 
 
 def kernels(vectors: Vectors, threshold: float) -> dict[str, Kernel]:
-    """Each kernel, with a cheap basis, the whole of it, and one in between."""
+    """Return each kernel with a small, a whole and a medium basis."""
     dim = vectors.shape[1]
     directions = np.linalg.qr(np.random.default_rng(1).standard_normal((dim, dim)))[0].astype(np.float32)
     bases = {"fitted": fit_basis(vectors, threshold), "half": Basis(directions[:, : max(1, dim // 2)], 0.5)}
@@ -65,7 +65,7 @@ def kernels(vectors: Vectors, threshold: float) -> dict[str, Kernel]:
 
 
 def as_dict(batches: Iterator[Pairs]) -> Found:
-    """Pairs and their scores; fails when a pair comes twice."""
+    """Return pairs and their scores; fail if a pair comes twice."""
     found: Found = {}
     for batch in batches:
         for left, right, score in zip(batch.left.tolist(), batch.right.tolist(), batch.scores.tolist(), strict=True):
@@ -102,7 +102,7 @@ def test_a_score_is_the_exact_dot_product_rounded_once_to_float64_and_once_to_fl
 
 
 def test_a_score_on_the_edge_between_two_float32_numbers_does_not_depend_on_how_it_is_summed() -> None:
-    # 1 - 2**-25 lies half-way between 1 - 2**-24 and 1; sums in another order may end on either side of it.
+    # 1 - 2**-25 is half-way between 1 - 2**-24 and 1; sums in another order may end on either side.
     chance = np.random.default_rng(0)
     products = [1 - 2.0**-25, 2.0**-60, -(2.0**-61), *([2.0**-55, -(2.0**-55)] * 20)]
     left = np.array([[np.float32(1)] * len(products)], np.float32)
@@ -212,7 +212,7 @@ def test_a_vector_outside_all_directions_is_found() -> None:
 
 def test_int8_products_that_are_not_exact_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     def saturating(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-        """As processors without VNNI do: left made unsigned, and sums of two products kept in 16 bits."""
+        """Multiply as processors without VNNI do: left as unsigned, sums of two products in 16 bits."""
         pairs = (left.to(torch.int32) + 128)[:, None, :] * right.to(torch.int32)[None]
         sums = pairs.reshape(*pairs.shape[:2], -1, 2).sum(-1).clamp(-(2**15), 2**15 - 1)
         return sums.sum(-1) - 128 * right.to(torch.int32).sum(-1)
@@ -224,7 +224,7 @@ def test_int8_products_that_are_not_exact_are_found_out(monkeypatch: pytest.Monk
 
 
 def test_the_kernel_that_wins_the_race_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """int8 wins where the processor has instructions for it, float32 where it has none; the first of equals."""
+    """int8 wins with instructions for it, float32 without; the first of equals."""
     basis = fit_basis(corpus(50, 8), 0.9)
     int8, floats = codes.Int8Kernel.of(basis), codes.FloatKernel(basis, torch.float32, torch.device("cpu"))
     for slower, winner in ((floats, int8), (int8, floats), (None, int8)):
@@ -242,7 +242,7 @@ def test_the_kernel_that_wins_the_race_is_taken(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_pairs_are_not_looked_for_on_mps() -> None:
-    with pytest.raises(ConfigError, match="device is mps; near-duplicates are found on cpu or cuda"):
+    with pytest.raises(ConfigError, match="device is mps; but near-duplicates need cpu or cuda"):
         JoinOptions(device="mps")
 
 
@@ -345,7 +345,7 @@ def test_dense_groups_wait_in_a_bounded_queue(tmp_path: Path, monkeypatch: pytes
     assert len(next(batches)) <= source.kernel.tile[0] * source.kernel.tile[1]
     threads = [thread for thread in threading.enumerate() if "_work" in thread.name]
     for thread in threads:
-        thread.join(0.5)  # they work ahead meanwhile, but only so far
+        thread.join(0.5)  # they work ahead up to a limit
     assert len(made) <= 1 + 2 * 3 + 3
     assert sum(map(len, batches)) > 7_000_000
     assert len(made) > 10
@@ -439,11 +439,11 @@ def test_the_recall_that_is_measured_is_the_recall_of_the_sampled_rows(
     monkeypatch.setattr(approximate, "_LEAST_LEVEL", 0)
     source = ApproximateJoin(vectors, lowest_score(0.8), tmp_path, JoinOptions(device="cpu"), recall=0.2)
     found, exact = as_dict(source.within(everything)), joined(vectors, 0.8, tmp_path)
-    # Of all rows every other one chooses how many cells are visited, and the rest tell how well that does.
-    told_of, told = (sum(left % 2 or right % 2 for left, right in pairs) for pairs in (exact, found))
+    # Half of the rows choose the number of probed cells, the other half measure recall.
+    known, recalled = (sum(left % 2 or right % 2 for left, right in pairs) for pairs in (exact, found))
     assert source.figures["sampled_rows"] == 2500
-    assert source.figures["sampled_pairs"] == told_of
-    assert source.figures["found_pairs"] == told < told_of
+    assert source.figures["sampled_pairs"] == known
+    assert source.figures["found_pairs"] == recalled < known
 
 
 def test_a_pair_of_two_sides_is_found_once_from_whichever_cell(tmp_path: Path) -> None:

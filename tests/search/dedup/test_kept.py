@@ -1,4 +1,4 @@
-"""`--kept`: the surviving corpus is the corpus without the others, or reads back as the same documents."""
+"""`--kept`: rows of the corpus are copied, or documents are read back unchanged."""
 
 import bz2
 import csv
@@ -39,7 +39,7 @@ def config(tiny_config: BuildConfig) -> BuildConfig:
 
 
 def opened(corpus: Iterable[Document], config: BuildConfig, index: Path) -> Index:
-    """An index of the corpus, made or opened."""
+    """Build or open an index of the corpus."""
     columns = corpus.config if isinstance(corpus, Corpus) else config.corpus
     build_index(corpus, index, replace(config, corpus=columns))
     return Index.open(index)
@@ -54,7 +54,7 @@ def record(document: Document) -> dict[str, Any]:
 
 
 def json_line(document: Document) -> str:
-    """As nobody else would write it, so that only a copy equals it."""
+    """Write in an unusual layout, so that only a copy is equal."""
     return json.dumps(record(document), separators=(" ,  ", " : ")) + "\r\n"
 
 
@@ -85,7 +85,7 @@ def written(kind: str, documents: Sequence[Document]) -> str:
     return HEADERS.get(kind, "") + "".join(map(LINES[kind], documents))
 
 
-# --- the corpus is at hand: as it was
+# --- with the corpus: copied
 
 
 @pytest.mark.parametrize("packing", UNPACK)
@@ -202,12 +202,12 @@ def test_tables_of_several_files_become_one_whatever_their_dictionaries(
     target = tmp_path / "out" / f"kept.{kind}"
     write_kept(target, opened(corpus, config, tmp_path / "index"), kept(0, 3, 4, 5), corpus)
     found = pq.read_table(target) if kind == "parquet" else pa.ipc.open_stream(target).read_all()
-    assert found.schema.equals(ZOO.schema) or kind == "parquet"  # which has its own name for the items of a list
+    assert found.schema.equals(ZOO.schema) or kind == "parquet"  # which renames the items of lists
     assert found.to_pylist() == [ZOO.to_pylist()[number] for number in (0, 3, 4, 5)]
     assert list(read_corpus(target)) == [document for n, document in enumerate(corpus) if n in (0, 3, 4, 5)]
 
 
-# --- the corpus is at hand, but in another form: converted
+# --- with the corpus in another format: converted
 
 
 def renamed(documents: Iterable[Document], *columns: str) -> list[dict[str, Any]]:
@@ -255,7 +255,7 @@ def test_files_of_different_formats_or_types_are_converted(config: BuildConfig, 
 def test_column_names_that_would_change_their_meaning_give_way_to_the_usual_ones(
     config: BuildConfig, tmp_path: Path
 ) -> None:
-    """In the first file "docid" is the id and "document_text" the text, in the second both are metadata."""
+    """In the first file "docid" is the id and "document_text" the text; in the second both are metadata."""
     (tmp_path / "a.jsonl").write_text('{"docid": "a", "document_text": "whale"}\n')
     (tmp_path / "b.jsonl").write_text('{"id": "b", "docid": "x", "contents": "bee", "document_text": "y"}\n')
     corpus = read_corpus(f"{tmp_path}/*.jsonl")
@@ -280,7 +280,7 @@ def test_a_column_can_be_the_text_that_is_called_title(config: BuildConfig, tmp_
     assert (tmp_path / "kept.jsonl").read_text() == '{"id": "2", "title": "Bees"}\n'
 
 
-# --- only the index is at hand: reads back as the same documents
+# --- with the index only: read back unchanged
 
 
 @pytest.mark.parametrize(
@@ -310,7 +310,7 @@ def test_equal_runs_give_equal_bytes(config: BuildConfig, tmp_path: Path) -> Non
         assert len(digests) == 1
 
 
-# --- refused, or nothing left behind
+# --- errors, which leave no files
 
 
 def test_files_that_cannot_be_meant_are_refused(config: BuildConfig, tmp_path: Path) -> None:
@@ -329,8 +329,8 @@ def test_files_that_cannot_be_meant_are_refused(config: BuildConfig, tmp_path: P
         (tmp_path / "index" / "parts" / "kept.jsonl", corpus, "is inside the index"),
         (tmp_path / "kept.xml", corpus, r"unknown type of file; expected one of \.jsonl"),
         (tmp_path / "kept", None, "unknown type of file"),
-        (tmp_path / "kept.txt", corpus, "plain text holds no ids"),
-        (tmp_path / "kept.txt.gz", None, "plain text holds no ids"),
+        (tmp_path / "kept.txt", corpus, "plain text cannot store ids"),
+        (tmp_path / "kept.txt.gz", None, "plain text cannot store ids"),
         (tmp_path, None, "is a folder"),
         (tmp_path / "kept.jsonl", read_corpus("-", format="jsonl"), "stdin does not allow"),
     ]
@@ -346,7 +346,7 @@ def test_files_that_cannot_be_meant_are_refused(config: BuildConfig, tmp_path: P
 
 def test_what_a_format_cannot_hold_shows_before_anything_is_computed(config: BuildConfig, tmp_path: Path) -> None:
     index = opened([Document("a", "whale", metadata={"x": b"1"}), *DOCUMENTS], config, tmp_path / "index")
-    with pytest.raises(ConfigError, match='"x" holds values of type binary, which JSON Lines cannot hold'):
+    with pytest.raises(ConfigError, match='"x" contains values of type binary, which JSON Lines cannot store'):
         check_kept(tmp_path / "kept.jsonl", index)
     check_kept(tmp_path / "kept.parquet", index)
 
@@ -359,7 +359,7 @@ def test_a_corpus_that_has_changed_is_refused(config: BuildConfig, tmp_path: Pat
     corpus = read_corpus(tmp_path / "corpus.jsonl")
     index = opened(corpus, config, tmp_path / "index")
     (tmp_path / "corpus.jsonl").write_text("".join(changed[change]))
-    with pytest.raises(CorpusError, match=r"it was changed meanwhile\. Run the command again"):
+    with pytest.raises(CorpusError, match=r"the corpus changed meanwhile\. Fix: run the command again"):
         write_kept(tmp_path / "kept.jsonl", index, kept(0), corpus)
     assert not list(tmp_path.glob("kept*"))
 
@@ -370,7 +370,7 @@ def test_a_corpus_that_has_been_emptied_is_refused(config: BuildConfig, tmp_path
     corpus = read_corpus(tmp_path / "corpus.jsonl")
     index = opened(corpus, config, tmp_path / "index")
     (tmp_path / "corpus.jsonl").write_text("")
-    with pytest.raises(CorpusError, match="it was changed meanwhile"):
+    with pytest.raises(CorpusError, match="the corpus changed meanwhile"):
         write_kept(tmp_path / name, index, kept(0), corpus)
     assert not list(tmp_path.glob("kept*"))
 

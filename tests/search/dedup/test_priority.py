@@ -1,4 +1,4 @@
-"""The priority order: what it goes by, where ties and missing values end up, and what is refused."""
+"""The priority order: its kinds, ties, missing values, and errors."""
 
 from collections.abc import Callable
 from datetime import UTC, date, datetime
@@ -22,7 +22,7 @@ Opener = Callable[[list[Document]], Index]
 
 @pytest.fixture
 def index_of(tiny_config: BuildConfig, tmp_path: Path) -> Opener:
-    """Builds an index of some documents in parts of four and opens it."""
+    """Build an index of documents in parts of four and open it."""
 
     def make(documents: list[Document]) -> Index:
         build_index(documents, tmp_path / "index", tiny_config)
@@ -39,7 +39,7 @@ def with_values(values: list[Any], name: str = "x") -> list[Document]:
 
 
 def in_order(index: Index, prefer: str) -> list[int]:
-    """Documents in priority order."""
+    """Return the documents in priority order."""
     rank = priority(index, prefer)
     assert rank.dtype == np.int64
     assert sorted(rank.tolist()) == list(range(len(rank)))
@@ -106,8 +106,8 @@ def test_ids_and_titles_are_columns(index_of: Opener) -> None:
         ("year", 'prefer is "year"; expected first'),
         ("column:yaer", 'no column "yaer"; did you mean "year"\\? it has id, title, made, tags, year'),
         ("column:", 'no column ""; it has id, title'),
-        ("column:tags", 'column "tags" holds lists, which have no order'),
-        ("column:made:desc", 'column "made" holds objects, which have no order'),
+        ("column:tags", 'column "tags" contains lists, which have no order'),
+        ("column:made:desc", 'column "made" contains objects, which have no order'),
     ],
 )
 def test_what_names_no_order_is_refused(prefer: str, said: str, index_of: Opener) -> None:
@@ -118,10 +118,10 @@ def test_what_names_no_order_is_refused(prefer: str, said: str, index_of: Opener
 
 
 def test_values_that_cannot_be_compared_are_refused(index_of: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The store keeps such columns out; whoever reads another kind of index is told all the same."""
+    """The store rejects such columns, but other indexes may contain them."""
     index = index_of(with_values([1, 2]))
     monkeypatch.setattr(index.documents, "all_documents", lambda: iter(with_values([1, "two"])))
-    with pytest.raises(ConfigError, match='values of column "x" cannot be compared with one another'):
+    with pytest.raises(ConfigError, match='values of column "x" cannot be compared with each other'):
         priority(index, "column:x")
 
 

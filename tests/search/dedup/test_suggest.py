@@ -1,4 +1,4 @@
-"""Before a threshold is chosen: counts equal brute force, examples lie next to the threshold."""
+"""Suggestions for a threshold: counts equal brute force, examples are next to the threshold."""
 
 import itertools
 import json
@@ -45,14 +45,14 @@ def directions(chosen: list[int]) -> Vectors:
 
 
 def corpus() -> Vectors:
-    """300 unrelated vectors, and something near to a third of them."""
+    """Return 300 unrelated vectors, and vectors close to a third of them."""
     vectors = sphere(300, 24)
     return np.concatenate([vectors, near(vectors, np.arange(0, 300, 3), 0.35)])
 
 
 @pytest.fixture
 def indexed(tmp_path: Path) -> Indexed:
-    """Makes an index of documents that have these vectors."""
+    """Build an index of documents with these vectors."""
     config = BuildConfig(
         encoder=EncoderConfig(kind="vectors"),
         whitening=WhiteningConfig(strength="none"),
@@ -71,7 +71,7 @@ def indexed(tmp_path: Path) -> Indexed:
 
 
 def all_pairs(vectors: Vectors) -> Triples:
-    """(row, later row, score) of all pairs of rows."""
+    """Return (row, later row, score) of all pairs of rows."""
     scores = tile_scores(vectors, vectors)
     return [(one, other, float(scores[one, other])) for one, other in itertools.combinations(range(len(vectors)), 2)]
 
@@ -105,7 +105,7 @@ def test_examples_are_the_nearest_pairs_of_different_vectors_on_either_side(chos
     lowest = lowest_score(0.9)
     above = [
         (score, one, other) for one, other, score in tally.above(1) if other in first
-    ]  # the rest have a copy apart
+    ]  # the others have copies in other documents
     assert above == sorted((score, one, other) for one, other, score in pairs if score >= lowest)
     below = [(-score, one, other) for one, other, score in tally.below(1)]
     assert below == sorted((-score, one, other) for one, other, score in pairs if lowest_score(floor) <= score < lowest)
@@ -238,7 +238,7 @@ def test_the_floor_is_higher_where_all_documents_are_alike() -> None:
 
 
 def neighboured(vectors: Vectors, floor: float) -> int:
-    """How many rows another scores the floor with."""
+    """Return the number of rows that reach the floor with another row."""
     scores: RowIds = np.count_nonzero(vectors @ vectors.T >= floor, axis=1)
     return int(np.count_nonzero(scores > 1))
 

@@ -1,4 +1,4 @@
-"""`isotrope dedup --verify`: a right result is proved, and whatever is changed in it is found."""
+"""`isotrope dedup --verify` proves correct results and reports every change."""
 
 import tempfile
 from collections.abc import Callable
@@ -25,10 +25,10 @@ WORDS = ["whale", "bridge", "bread", "star", "river", "clock", "bee", "glass", "
 
 
 def corpus() -> list[Document]:
-    """39 documents: 30 at random, and the last are copies of some, or nearly, or in other characters."""
+    """Return 39 texts: 30 random texts, then copies, near copies and copies in other characters."""
     draw = np.random.default_rng(1)
     texts = [" ".join(draw.choice(WORDS, 8)) for _ in range(30)]
-    other = texts[8].replace(" ", " \N{LATIN SMALL LIGATURE FI} ", 1)  # another token than "fi", but the same text
+    other = texts[8].replace(" ", " \N{LATIN SMALL LIGATURE FI} ", 1)  # another token than "fi", but equal text
     texts += [
         texts[3],
         texts[3],
@@ -42,7 +42,7 @@ def corpus() -> list[Document]:
 
 
 def other_corpus() -> list[Document]:
-    """Some of the same texts under some of the same ids, one of them twice."""
+    """Return some of these texts with some of these ids, one twice."""
     texts = [document.text for document in corpus()]
     chosen = [texts[0], texts[0], f"{texts[2]} sand", texts[5], texts[35]]
     return [Document(f"d{n}", text) for n, text in enumerate(chosen)]
@@ -50,7 +50,7 @@ def other_corpus() -> list[Document]:
 
 @pytest.fixture(scope="module")
 def folder(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With two indexes of one encoder, `index` and `other`, made once."""
+    """Build two indexes of one encoder, `index` and `other`, once."""
     root = tmp_path_factory.mktemp("verify")
     encoder = EncoderConfig(model=str(tiny_model("bert")), max_length=32)
     config = BuildConfig(encoder=encoder, store=StoreConfig(part_documents=16))
@@ -61,7 +61,7 @@ def folder(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathF
 
 @pytest.fixture
 def right(folder: Path) -> Duplicates:
-    """A right result, with every reason that one index has, and clusters of two and of more."""
+    """A correct result with every reason of one index, and clusters of several sizes."""
     found = duplicates_slowly(folder / "index", DedupSettings(0.6, text_duplicates="drop"))
     assert set(found.facts["reasons"]) == {"similar", "text"}
     assert len(found.facts["cluster_sizes"]) > 1
@@ -70,7 +70,7 @@ def right(folder: Path) -> Duplicates:
 
 @pytest.fixture
 def right_against(folder: Path) -> Duplicates:
-    """A right result against the other index, with every reason."""
+    """A correct result against the other index, with every reason."""
     found = duplicates_slowly(folder / "index", DedupSettings(0.6), folder / "other")
     assert set(found.facts["reasons"]) == {"similar", "text", "against", "against-text"}
     return found
@@ -85,7 +85,7 @@ def proof_of(found: Duplicates, folder: Path, **named: Any) -> DedupVerifyReport
 
 
 def with_column(found: Duplicates, name: str, change: Callable[[list[Any]], list[Any]]) -> Duplicates:
-    """One column changed, the facts left as they are."""
+    """Return the result with one changed column and unchanged facts."""
     table = found.table
     place = table.column_names.index(name)
     values = pa.array(change(table.column(name).to_pylist()), table.schema.field(name).type)
@@ -93,12 +93,12 @@ def with_column(found: Duplicates, name: str, change: Callable[[list[Any]], list
 
 
 def at(row: int, value: Any) -> Callable[[list[Any]], list[Any]]:
-    """Put a value, or what a function makes of the one there, in one row."""
+    """Replace a value of one row, by a value or a function of the old value."""
     return lambda values: [*values[:row], value(values[row]) if callable(value) else value, *values[row + 1 :]]
 
 
 def recounted(found: Duplicates, kept_by: dict[str, str]) -> Duplicates:
-    """A result that says who stands for whom, and all else as if that were right: only comparing can refute it.
+    """Return a result with these representatives and consistent counts, which only comparisons can refute.
 
     Scores and reasons must be in the table already, under the same ids.
     """
@@ -127,7 +127,7 @@ def kept_by(found: Duplicates) -> dict[str, str]:
     return dict(zip(found.table.column("id").to_pylist(), found.table.column("kept_id").to_pylist(), strict=True))
 
 
-# --- right results
+# --- correct results
 
 
 @pytest.mark.parametrize("threshold", [-0.9, 0.6, 1.0])
@@ -206,7 +206,7 @@ def test_a_score_that_is_none_is_found(value: float, right: Duplicates, folder: 
 
 @pytest.mark.parametrize("result", ["right", "right_against"])
 def test_every_row_needs_the_kept_document_it_names(result: str, folder: Path, request: pytest.FixtureRequest) -> None:
-    """Whichever other id is put in its place: of a kept document, a dropped one, itself, or nobody."""
+    """The other id may be of a kept or dropped document, of itself, or unknown."""
     found: Duplicates = request.getfixturevalue(result)
     names = [*(document.id for document in corpus()[::6]), "nobody", ""]
     for row in range(0, found.table.num_rows, 3):
@@ -306,10 +306,10 @@ def test_a_result_that_keeps_equal_texts_is_no_result_of_dropping_them(folder: P
     found = duplicates_slowly(folder / "index", DedupSettings(0.8))
     proof = proof_of(Duplicates({**found.facts, "text_duplicates": "drop"}, found.table), folder)
     assert proof.violations["kept texts"] > 0
-    assert any("has the text of a kept one before it" in line for line in proof.problems)
+    assert any("has the text of a kept document before it" in line for line in proof.problems)
 
 
-# --- who is kept, all counts made right
+# --- other decisions with consistent counts
 
 
 def test_every_dropped_document_must_be_dropped(right: Duplicates, folder: Path) -> None:
@@ -331,7 +331,7 @@ def test_every_kept_document_must_be_kept(right: Duplicates, folder: Path) -> No
 
 
 def test_a_kept_document_that_scores_lower_may_not_stand_for_another(right: Duplicates, folder: Path) -> None:
-    """Its score and reason stated as they are: enough, but another kept one scores more."""
+    """Its score and reason are correct, but another kept document scores more."""
     found = duplicates_slowly(folder / "index", DedupSettings(-0.2))
     scores = scored(folder)
     told = kept_by(found)
@@ -345,13 +345,13 @@ def test_a_kept_document_that_scores_lower_may_not_stand_for_another(right: Dupl
                 proof = proof_of(changed, folder)
                 assert set(proof.violations) == {"representative"}
                 assert proof.problems[0].startswith(f'representative: "{name}", "')
-                assert proof.problems[0].endswith(f'a better one to stand for it than "{rival}"')
+                assert proof.problems[0].endswith(f'a better representative than "{rival}"')
                 swaps += 1
     assert swaps > 3
 
 
 def scored(folder: Path) -> dict[tuple[str, str], float]:
-    """Scores of all pairs of documents."""
+    """Return the scores of all pairs of documents."""
     vectors = np.concatenate([block for _, block in LiveRows(Index.open(folder / "index")).vector_blocks()])
     scores = tile_scores(vectors, vectors)
     names = [document.id for document in corpus()]
@@ -362,7 +362,7 @@ def test_an_empty_result_is_held_against_every_pair(right: Duplicates, folder: P
     proof = proof_of(recounted(right, {}), folder)
     assert set(proof.violations) == {"kept pairs", "kept texts"}
     assert proof.violations["kept pairs"] > 3
-    assert [line for line in proof.problems if "in all" in line]  # not all are told
+    assert [line for line in proof.problems if "in all" in line]  # not all are described
 
 
 def test_pairs_that_an_approximate_search_missed_are_violations(folder: Path) -> None:
@@ -376,7 +376,7 @@ def test_pairs_that_an_approximate_search_missed_are_violations(folder: Path) ->
     assert proof.method == "ann"
 
 
-# --- files that are not of this index
+# --- files of other indexes
 
 
 def test_a_result_of_another_index_is_refused(right: Duplicates, right_against: Duplicates, folder: Path) -> None:
@@ -384,23 +384,23 @@ def test_a_result_of_another_index_is_refused(right: Duplicates, right_against: 
     write_duplicates(path, right, force=True)
     with pytest.raises(MismatchError, match=r"made from vectors of another transform: .*other has"):
         verify_duplicates(path, folder / "other")
-    with pytest.raises(MismatchError, match=r"made from another index, or another generation of it: generation 2"):
+    with pytest.raises(MismatchError, match=r"made from another index or generation: generation 2"):
         proof_of(Duplicates({**right.facts, "index": {"generation": 2, "manifest": "0"}}, right.table), folder)
     write_duplicates(path, right, force=True)
     with pytest.raises(MismatchError, match=r"made against no other index; --against names .*other"):
         verify_duplicates(path, folder / "index", against=folder / "other")
     write_duplicates(path, right_against, force=True)
-    with pytest.raises(MismatchError, match=r"Name the same other index as then"):
+    with pytest.raises(MismatchError, match=r"name the same index with --against"):
         verify_duplicates(path, folder / "index", against=folder / "index")
 
 
 @pytest.mark.parametrize("name", ["fingerprint", "transform"])
 def test_a_result_of_another_encoder_or_transform_is_refused(name: str, right: Duplicates, folder: Path) -> None:
-    with pytest.raises(MismatchError, match=r"made from .* Name the index it was made from"):
+    with pytest.raises(MismatchError, match=r"made from .* Fix: name the original index"):
         proof_of(Duplicates({**right.facts, name: "0" * 64}, right.table), folder)
 
 
 def test_a_proof_is_made_on_the_cpu(right: Duplicates, folder: Path) -> None:
-    with pytest.raises(ConfigError, match=r"device is cuda; the proof is made on the CPU"):
+    with pytest.raises(ConfigError, match=r"device is cuda; verification runs on the CPU"):
         proof_of(right, folder, options=JoinOptions(device="cuda"))
     assert read_duplicates(folder / "duplicates.parquet").table.equals(right.table)

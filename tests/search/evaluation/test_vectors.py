@@ -255,7 +255,7 @@ def test_survivors_keep_their_embeddings(setup: Setup, tmp_path: Path, ending: s
 
 
 def test_survivors_with_embeddings_do_not_fit_every_format(setup: Setup, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"came with embeddings, which this format cannot hold\. Name a \.parquet"):
+    with pytest.raises(ConfigError, match=r"cannot store the embeddings of the corpus\. Fix: name a \.parquet"):
         kept_rows(setup, tmp_path / "kept.csv")
 
 

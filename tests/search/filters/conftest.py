@@ -1,4 +1,4 @@
-"""What holds for every test of filters."""
+"""Fixtures for tests of filters."""
 
 import threading
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ def _no_threads_left() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _a_busy_machine_may_take_longer() -> Iterator[None]:
-    """The limit of a second is what a few tests are about, and they set their own."""
+    """Raise the time limit; tests of the limit set their own."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(filters, "SECONDS", 60.0)
         yield

@@ -1,4 +1,4 @@
-"""Random expressions of SQL, well formed by kind, made of the very signatures that filters allow."""
+"""Random, correctly typed SQL expressions from the signatures that filters allow."""
 
 import random
 
@@ -29,14 +29,14 @@ LITERALS = {
 
 
 class Expressions:
-    """Expressions of a seed."""
+    """Random expressions of a seed."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
         self._forms = [(name, form) for name, forms in FUNCTIONS.items() for form in forms]
 
     def condition(self) -> str:
-        """Something that is true or false of a document."""
+        """Return a random condition."""
         choice = self._random.random()
         if choice < 0.2:
             return f"({self.condition()} {self._random.choice(['AND', 'OR'])} NOT {self.condition()})"
@@ -48,7 +48,7 @@ class Expressions:
         return f"{self.of(kind, 2)} {self._random.choice(['=', '<', '<>', 'IS DISTINCT FROM'])} {self.of(kind, 1)}"
 
     def of(self, role: str, depth: int) -> str:
-        """An expression that may stand for an argument of some role."""
+        """Return a random argument for a role."""
         kind = self._random.choice(role.split("/"))
         if depth == 0 or kind not in {"text", "number", "truth", "date", "moment", "list"}:
             leaves = LITERALS.get(kind, []) + COLUMNS.get(kind, [])
@@ -62,7 +62,7 @@ class Expressions:
         return self.call(name, form, kind, depth - 1)
 
     def call(self, name: str, form: Signature, kind: str = "text", depth: int = 0) -> str:
-        """A call of a function by one of its signatures; `kind` is what arguments that go together are of."""
+        """Return a call by one of a function's signatures; `kind` is that of `same` arguments."""
         count = self._random.randint(form.needs, len(form.takes)) + (form.repeated and self._random.randint(0, 2))
         roles = [{"same": kind, "item": "text", "lists": "list"}.get(role, role) for role in form.roles(count) or ()]
         given = [self.of(role, depth) for role in roles]

@@ -1,4 +1,4 @@
-"""Indexes of a few documents for tests of filters, and a slow, obvious reading of conditions."""
+"""Small indexes for tests of filters, and a slow, simple evaluation of conditions."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -18,13 +18,13 @@ Truth = bool | None  # None: NULL
 
 
 def open_filters(index: Path, parts: Sequence[Sequence[Document]], live: Sequence[int] | None = None) -> MetadataFilter:
-    """Filters over an index that holds documents and nothing else; `live` as stored numbers, None: all."""
+    """Return filters over an index of documents only; `live` are stored numbers, None: all."""
     reader = open_index(index, write_index(index, parts), live)
     return MetadataFilter(cast("Index", SimpleNamespace(documents=reader)))
 
 
 def row_of(document: Document) -> Row:
-    """A document's columns; absent ones are None when looked up with `get`."""
+    """Return a document's columns; use `get`, which returns None for absent columns."""
     return {"id": document.id, "title": document.title, "text": document.text, **document.metadata}
 
 
@@ -41,12 +41,12 @@ def or_(*inner: Truth) -> Truth:
 
 
 def compared(one: Any, other: Any, test: Callable[[Any, Any], bool]) -> Truth:
-    """A comparison: NULL where either side is."""
+    """Compare; NULL if either side is NULL."""
     return None if one is None or other is None else test(one, other)
 
 
 def is_like(value: str | None, pattern: str, escape: str = "", ignore_case: bool = False) -> Truth:
-    """LIKE and ILIKE by a regular expression."""
+    """Evaluate LIKE and ILIKE by a regular expression."""
     if value is None:
         return None
     if ignore_case:

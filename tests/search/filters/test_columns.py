@@ -1,4 +1,4 @@
-"""The columns of filters: names, kinds of values, and values that are kept."""
+"""The columns of filters: names, kinds of values, and caches."""
 
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from pathlib import Path
@@ -39,12 +39,12 @@ def test_the_words_that_go_in_quotes_are_those_of_duckdb() -> None:
 @pytest.mark.parametrize(
     ("names", "said"),
     [
-        (("yaer",), 'no column "yaer" (did you mean year?); there are year, "two words", "at", meta'),
+        (("yaer",), 'no column "yaer" (did you mean year?); the columns are year, "two words", "at", meta'),
         (("YEER",), "(did you mean year?)"),
         (("two wrds",), '(did you mean "two words"?)'),
         (("meta", "knid"), 'no field "meta.knid" (did you mean meta.kind?): its fields are kind'),
         (("meta",), "meta holds objects; name one of their fields, as meta.field: kind"),
-        (("year", "x"), "year is no object"),
+        (("year", "x"), "year is not an object"),
         (("x" * 100_000,), 'no column "xxx'),
     ],
 )
@@ -84,7 +84,7 @@ def test_long_keys_take_room_too() -> None:
 
 
 class bytearrays:  # noqa: N801
-    """Something of a size."""
+    """A value with a size."""
 
     def __init__(self, nbytes: int) -> None:
         self.nbytes = nbytes
@@ -113,7 +113,7 @@ def test_times_count_in_utc_whatever_the_zone(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_zone_counts_wherever_a_time_of_day_is_compared(tmp_path: Path) -> None:
-    """The first value compared may be a date, which alone would read the text as a day."""
+    """The first value may be a date, which would read the text as a day."""
     row = {"day": date(2020, 1, 1), "at": datetime(1999, 5, 5, 5, tzinfo=UTC)}
     found = open_filters(tmp_path, [[Document("a", "", metadata=row)]])
     assert found.documents("day IN (at, '2020-01-01 02:00:00+02:00')").tolist() == [0]
@@ -135,7 +135,7 @@ def test_every_kind_of_column_can_be_asked(tmp_path: Path) -> None:
         "big < -9223372036854775807": [1],
         "len(nulls) = 1": [0],
         "list_contains(nulls, 'x')": [],
-        "nan > 1e300": [],  # not a number is null, as it is in JSON
+        "nan > 1e300": [],  # NaN is null, as in JSON
         "nan IS NULL": [0, 2],
         "nan = nan": [1],
         "len(deep) = 1 OR len(objects) = 1": [0, 1],
@@ -196,10 +196,10 @@ def test_what_is_kept_in_memory_changes_no_answer(
 def test_a_filter_asked_again_reads_nothing_and_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = open_filters(tmp_path, PARTS)
     first = found.documents("year > 2018")
-    first[:] = -1  # the caller's own
+    first[:] = -1  # belongs to the caller
     other = found.documents("year > 2019")
     monkeypatch.setattr(found._documents, "columns", None)
-    assert found.documents("year <= 2019").size > 0  # the column is kept
+    assert found.documents("year <= 2019").size > 0  # the column is cached
     monkeypatch.setattr(found, "_database", None)
     assert found.documents("year > 2019").tolist() == other.tolist()
     assert found.documents("year > 2018").min() >= 0

@@ -1,4 +1,4 @@
-"""Facets: what each column holds, counted by hand, and that a filter finds exactly what was counted."""
+"""Facets equal counts by hand, and filters find exactly the counted documents."""
 
 import json
 import random
@@ -36,12 +36,12 @@ ODD_NAMES = [
 
 
 def opened(index: Path, parts: Sequence[Sequence[Document]], live: Sequence[int] | None = None) -> "Index":
-    """An index that holds documents and nothing else; `live` as stored numbers, None: all."""
+    """Return an index of documents only; `live` are stored numbers, None: all."""
     return cast("Index", SimpleNamespace(documents=open_index(index, write_index(index, parts), live)))
 
 
 def of_rows(folder: Path, *parts: Sequence[dict[str, Any]]) -> "Index":
-    """An index of documents with these metadata."""
+    """Return an index of documents with these metadata."""
     documents = [
         [Document(f"{number}-{place}", "text", metadata=row) for place, row in enumerate(part)]
         for number, part in enumerate(parts)
@@ -55,7 +55,7 @@ def facet_of(index: "Index", name: str, most_values: int = 50) -> ColumnFacet:
 
 
 def quoted(value: object) -> str:
-    """A value as SQL has it."""
+    """Return a value as SQL."""
     return "'" + value.replace("'", "''") + "'" if isinstance(value, str) else str(value)
 
 
@@ -107,7 +107,7 @@ def test_each_kind_of_column_is_told_with_what_it_holds(tmp_path: Path) -> None:
 
 
 def test_what_is_told_finds_what_was_counted(tmp_path: Path) -> None:
-    """Of each kind, a condition that the page would write."""
+    """Return a condition of each kind, as the page writes it."""
     rows = [
         {
             "n": n % 4,
@@ -138,7 +138,7 @@ def test_what_is_told_finds_what_was_counted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("share", [10, pytest.param(1, marks=pytest.mark.check)])
 def test_every_name_is_written_so_that_a_filter_finds_that_column(share: int, tmp_path: Path) -> None:
-    """One of `share` keywords, every name that is odd."""
+    """Return one of `share` keywords and unusual names."""
     known = duckdb.connect().execute("SELECT keyword_name FROM duckdb_keywords()").fetchall()
     keywords = [word for (word,) in known[::share]]
     both = (*keywords, *(word.upper() for word in RESERVED))
@@ -154,7 +154,9 @@ def test_every_name_is_written_so_that_a_filter_finds_that_column(share: int, tm
     for number, inner in enumerate((False, True)):
         some = [one for one in every if one.name.startswith(("in.", "all.")) == inner]
         assert [one.documents for one in some] == [1] * len(some)
-        for start in range(0, len(some), 150):  # each column has a value of its own: all hold only if each was found
+        for start in range(
+            0, len(some), 150
+        ):  # columns have distinct values, so all conditions hold only if each column is found
             conditions = [f"{one.sql} = {quoted(one.values[0][0])}" for one in some[start : start + 150]]
             assert found.documents(" AND ".join(conditions)).tolist() == [number]
             assert found.documents(" OR ".join(conditions)).tolist() == [number]
@@ -273,7 +275,7 @@ def test_a_column_without_a_name_is_left_out(tmp_path: Path) -> None:
 def test_some_columns_are_counted_and_not_for_longer_than_asked(tmp_path: Path) -> None:
     index = of_rows(tmp_path, [{"a": "x", "in": {"b": "y"}}], [{"a": "x"}])
     assert [(one.name, one.documents) for one in column_facets(index, names=["in.b"])] == [("in.b", 1)]
-    with pytest.raises(ConfigError, match=r'columns: "in" is no metadata column; expected some of: a, in\.b\.'):
+    with pytest.raises(ConfigError, match=r'columns: "in" is not a metadata column; expected some of: a, in\.b\.'):
         column_facets(index, names=["in", "in.b"])
     with pytest.raises(ConfigError, match=r"the values of 2 documents cannot be counted within -1 s\."):
         column_facets(index, seconds=-1)

@@ -1,4 +1,4 @@
-"""MetadataFilter: an SQL condition gives exactly the documents that it holds for."""
+"""MetadataFilter returns exactly the documents for which an SQL condition is true."""
 
 import json
 import operator
@@ -26,7 +26,7 @@ DAYS = [date(1999, 12, 31), date(2020, 2, 29), date(2021, 1, 1)]
 
 
 def corpus() -> list[list[Document]]:
-    """Three parts in which every column has values, nulls, and another part where it is absent or of another type."""
+    """Return three parts; each column has values and nulls, and is absent or of another type in one part."""
     found: list[list[Document]] = [[], [], []]
     for number in range(60):
         part = number // 20
@@ -181,7 +181,7 @@ def test_exactly_the_documents_for_which_a_condition_is_true_are_found(
 
 @st.composite
 def loose(draw: st.DrawFn) -> str:
-    """Conditions without the parentheses that would say what belongs together."""
+    """Draw conditions without parentheses, which depend on precedence."""
     words = [draw(ATOMS)[0]]
     for _ in range(draw(st.integers(1, 4))):
         words += [draw(st.sampled_from(["AND", "OR"])), draw(st.sampled_from(["", "NOT", "NOT NOT"])), draw(ATOMS)[0]]
@@ -190,7 +190,7 @@ def loose(draw: st.DrawFn) -> str:
 
 @pytest.fixture(scope="module")
 def by_duckdb(index: MetadataFilter) -> Iterator[Callable[[str], list[int]]]:
-    """What DuckDB itself, its own parser included, finds for a filter as it was written."""
+    """Evaluate the original text of a filter with DuckDB."""
     names = index._documents.schema.names
     (batch,) = index._values.batches([(name,) for name in names])
     columns = dict(zip(names, batch.columns, strict=True))
@@ -239,7 +239,7 @@ def test_every_form_means_what_duckdb_takes_it_to_mean(
     assert 0 < len(found) < len(ROWS)
 
 
-# One for each kind of node of DuckDB's syntax tree, and each form of it: their fields change between major releases.
+# Each kind and form of node in DuckDB's syntax tree, because fields change between major releases.
 NODES = {
     "COLUMN_REF": ["ok", "meta.Kind = 'en'", "\"Lang\" = 'en'", "META.kind = 'en'"],
     "COMPARISON": [
@@ -326,7 +326,7 @@ def test_each_kind_of_node_means_what_duckdb_takes_it_to_mean(
 
 
 def test_each_kind_of_node_is_of_that_kind(index: MetadataFilter) -> None:
-    """So that a release of DuckDB that reads one of them as something else is noticed."""
+    """A release of DuckDB that parses one differently fails here."""
     for kind, forms in NODES.items():
         for sql in forms:
             assert f'"class": "{kind}"' in json.dumps(index._database.parse(f"SELECT 1 WHERE {sql}")), sql
@@ -346,7 +346,7 @@ def test_any_expression_of_the_functions_allowed_means_what_duckdb_takes_it_to_m
         return
     try:
         found = index.documents(sql).tolist()
-    except ConfigError as error:  # kinds that DuckDB would compare by casting, in silence
+    except ConfigError as error:  # kinds that DuckDB would compare by implicit casts
         said = str(error)
         assert "cannot be compared" in said or "is no condition" in said or "take" in said, sql
     else:

@@ -1,4 +1,4 @@
-"""The allow-list: DuckDB's own functions, the same each time, with results hardly longer than the arguments."""
+"""The allow-list has deterministic functions of DuckDB whose results are not much longer than the arguments."""
 
 import duckdb
 import pytest
@@ -8,7 +8,7 @@ from search.filters.functions import CASTS, FUNCTIONS, NAMES
 
 
 def test_every_function_is_duckdbs_own_and_gives_the_same_each_time() -> None:
-    """Those of times with a zone count in the machine's zone, but a filter has no such times."""
+    """Functions of times with a zone use the machine's zone, but filters have no such times."""
     rows = duckdb.connect().execute(
         "SELECT function_name, function_type, stability, parameter_types FROM duckdb_functions()"
     )
@@ -18,7 +18,7 @@ def test_every_function_is_duckdbs_own_and_gives_the_same_each_time() -> None:
         if kind in ("scalar", "macro") and not zoned:
             known.setdefault(name.lower(), set()).add("macro" if kind == "macro" else stability)
     for name in set(FUNCTIONS) - {"coalesce"}:
-        assert known[name] == {"CONSISTENT"}, name  # and no macro, which would copy its arguments
+        assert known[name] == {"CONSISTENT"}, name  # not a macro, which would copy its arguments
 
 
 @pytest.mark.parametrize("name", list(CASTS))
@@ -29,7 +29,7 @@ def test_every_cast_is_to_a_type_of_its_kind(name: str) -> None:
 
 
 def test_no_text_grows_by_more_than_half() -> None:
-    """So however many functions lie in one another, a value is about as large as the document it is made of."""
+    """So nested functions give values about as large as the document."""
     gives_text = {name for name in NAMES for form in FUNCTIONS[name] if form.gives == "text"}
     assert gives_text == {"lower", "upper", "trim"}
     letters = "".join(map(chr, [*range(1, 0xD800), *range(0xE000, 0x20000)]))

@@ -1,4 +1,4 @@
-"""What a filter may say: nothing but what is on the list reaches DuckDB, and a mistake is told with its place."""
+"""The grammar of filters: only listed SQL reaches DuckDB, and errors name the position."""
 
 import re
 from contextlib import suppress
@@ -32,7 +32,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> MetadataFilter:
 
 
 def refused(index: MetadataFilter, where: str) -> str:
-    """The message with which a filter is refused; it fails the test if DuckDB is asked to run anything."""
+    """Return the error of a filter; fail the test if DuckDB runs anything."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(index._database, "matches", pytest.fail)
         with pytest.raises(ConfigError) as caught:
@@ -60,7 +60,7 @@ HOSTILE = [
     "INSTALL httpfs",
     "CALL pragma_version()",
     "EXPLAIN year = 1",
-    # a query within
+    # subqueries
     "id IN (SELECT id FROM documents)",
     "(SELECT TRUE)",
     "EXISTS (SELECT 1)",
@@ -188,7 +188,7 @@ HOSTILE = [
     "year. = 1",
     "meta..kind = 1",
     "a.b.c.d.e.f = 1",
-    # what is no condition, or compares what cannot be compared
+    # not a condition, or not comparable
     "year",
     "lang",
     "1",
@@ -226,7 +226,7 @@ HOSTILE = [
     "abs(lang) = 1",
     "coalesce(year, lang) = 1",
     "coalesce(tags, tags) = 1",
-    # nothing, and too much
+    # too short and too long
     "",
     "  \n\t ",
     "(" * 60 + "ok" + ")" * 60,
@@ -265,7 +265,7 @@ def test_any_text_is_a_filter_or_is_refused(index: MetadataFilter, where: str) -
 
 
 def test_sql_is_written_anew(index: MetadataFilter, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of the filter's own text is run but names of functions and types, numbers, and text between quotes."""
+    """Only function and type names, numbers and quoted text of the filter are run."""
     asked: list[str] = []
 
     def matches(condition: Condition, *_: Any) -> npt.NDArray[np.int64]:
@@ -285,30 +285,30 @@ def test_limits_leave_room(index: MetadataFilter) -> None:
     assert index.documents("year IN (" + ", ".join(map(str, range(10_000))) + ")").tolist() == [0, 1]
 
 
-# --- what is told
+# --- errors
 
 
 @pytest.mark.parametrize(
     ("where", "said"),
     [
         ("", "filter []: it is empty; expected a condition such as year > 2019 AND lang = 'en'."),
-        ("yaer > 2019", 'at character 1: no column "yaer" (did you mean year?); there are id, title, text, year, lang, '
-                        'ok, tags, meta, day, names, "select".'),
-        ("lang = en", "at character 8: no column \"en\"; there are id, title, text, year, lang, ok, tags, meta, day, "
-                      "names, \"select\"; if it is no column, text is written in single quotes: 'en'."),
-        ('lang = "de"', "text is written in single quotes: 'de'."),
+        ("yaer > 2019", 'at character 1: no column "yaer" (did you mean year?); the columns are id, title, text, year, '
+                        'lang, ok, tags, meta, day, names, "select".'),
+        ("lang = en", "at character 8: no column \"en\"; the columns are id, title, text, year, lang, ok, tags, meta, "
+                      "day, names, \"select\"; for text, use single quotes: 'en'."),
+        ('lang = "de"', "text needs single quotes: 'de'."),
         ("ok AND meta = 'x'", "at character 8: meta holds objects; name one of their fields, as meta.field: kind, d"),
         ("meta.size = 1", 'no field "meta.size": its fields are kind, deep.'),
-        ("lang.size = 1", 'no field "lang.size": lang is no object.'),
+        ("lang.size = 1", 'no field "lang.size": lang is not an object.'),
         ("lang = 5", "lang (text) cannot be compared with 5 (numbers); write lang::double to compare numbers, "
                      "or '5' in single quotes to compare text."),
         ("tags = 'a'", "tags (lists) cannot be compared with 'a' (text); write list_contains(tags, 'a')."),
-        ("list_contains(tags, 5)", "tags holds lists of text, so not 5 (numbers)."),
+        ("list_contains(tags, 5)", "tags contains lists of text, not 5 (numbers)."),
         ("lang = year", "lang (text) cannot be compared with year (numbers); write CAST(... AS ...) of one of them."),
         ("year LIKE '20%'", "LIKE takes text, not year (numbers); write CAST(year AS VARCHAR) LIKE ...."),
         ("lang LIKE 5", "LIKE takes a pattern in single quotes, such as 'whale%', not 5 (numbers)."),
-        ("year", "year (numbers) is no condition; compare it with something."),
-        ("CAST(year AS VARCHAR)", "at character 1: CAST(year AS VARCHAR) (text) is no condition; compare it"),
+        ("year", "year (numbers) is not a condition; compare it with a value."),
+        ("CAST(year AS VARCHAR)", "at character 1: CAST(year AS VARCHAR) (text) is not a condition; compare it"),
         ("DATE '2020-01-01' = 1", "at character 1: DATE '2020-01-01' (dates) cannot be compared with 1 (numbers)"),
         ("year = NULL", "at character 8: nothing equals NULL; write IS NULL or IS NOT NULL."),
         ("ok OR now() > day", "at character 7: a filter has no function now; it has lower, upper, "),
@@ -322,12 +322,12 @@ def test_limits_leave_room(index: MetadataFilter) -> None:
         ("coalesce(lang, 5) = 'x'", "coalesce() takes values of one kind, not lang (text) and 5 (numbers)."),
         ("CAST(year AS BLOB) = 1", "at character 14: found BLOB; expected a type: BOOLEAN, INTEGER,"),
         ("year > 2019 AND", "at character 13: the filter ends after AND; a filter is one condition such as"),
-        ("year > 2019 lang", "at character 13: lang does not fit here; a filter is one condition such as"),
-        ("id IN (SELECT id)", "at character 8: SELECT has no place here: a filter is one condition, without subque"),
-        ("1=1) union select 1", "at character 6: UNION has no place here: a filter is one condition, without"),
+        ("year > 2019 lang", "at character 13: unexpected lang; a filter is one condition such as"),
+        ("id IN (SELECT id)", "at character 8: SELECT is not allowed: a filter is one condition, without subque"),
+        ("1=1) union select 1", "at character 6: UNION is not allowed: a filter is one condition, without"),
         ("ok; DROP TABLE x", "at character 3: a filter is one condition, not several statements."),
-        ("ok -- x", "at character 4: a filter has no comments."),
-        ("1=1) OR (1=1", "at character 4: ) does not fit here; a filter is one condition such as"),
+        ("ok -- x", "at character 4: filters do not support comments."),
+        ("1=1) OR (1=1", "at character 4: unexpected ); a filter is one condition such as"),
         ("lang = 'en", "at character 8: this text has no closing quote"),
         ("ok\nAND\tyear > x", "filter [ok\\nAND\\tyear > x]: at character 15: no column"),
         ("ok AND lang = '" + "y" * 300 + "' AND x", "filter [...yyy"),
@@ -336,7 +336,7 @@ def test_limits_leave_room(index: MetadataFilter) -> None:
         ("CAST(lang AS INTEGER) = 1", "Could not convert string 'en' to INT32 when casting from source column lang "
                                       "(lang: text)."),
         ("meta.kind::DATE > '2020-01-01'", "(meta.kind: text)."),
-        ("lang LIKE 'a!!!' ESCAPE '!'", "at character 11: the pattern ends with !, which stands for no character."),
+        ("lang LIKE 'a!!!' ESCAPE '!'", "at character 11: the pattern ends with !, which escapes no character."),
         ("lang LIKE 'a' ESCAPE '!!'", "at character 22: ESCAPE takes one character."),
     ],
 )  # fmt: skip
@@ -353,10 +353,10 @@ def test_text_that_is_no_time_is_told(tmp_path: Path) -> None:
     found = open_filters(tmp_path, [[Document("a", "", metadata={"at": datetime(2020, 1, 1)})]])
     for text in ("yesterday", "2020-01-01 02:00 Europe/Berlin", "2020-01-01 02:00+2"):
         with pytest.raises(
-            ConfigError, match=re.escape(f"'{text}' is no date with a time; write '2020-12-31 23:59:59'")
+            ConfigError, match=re.escape(f"'{text}' is not a date with a time; write '2020-12-31 23:59:59'")
         ):
             found.documents(f"at > '{text}'")
-    assert found.documents("'2020-01-01 02:00:00+02:00' = at").tolist() == [0]  # whichever side it is on
+    assert found.documents("'2020-01-01 02:00:00+02:00' = at").tolist() == [0]  # on either side
     with pytest.raises(
         ConfigError, match=r"at \(dates with a time of day\) .* such as '2020-12-31', or compare year\(at\)"
     ):
@@ -366,7 +366,7 @@ def test_text_that_is_no_time_is_told(tmp_path: Path) -> None:
 
 
 def test_a_filter_that_failed_spoils_nothing(index: MetadataFilter) -> None:
-    for _ in range(2):  # a failure is not kept for an answer either
+    for _ in range(2):  # failures are not cached
         with pytest.raises(ConfigError):
             index.documents("CAST(lang AS INTEGER) = 1")
         assert index.documents("lang = 'en'").tolist() == [0]

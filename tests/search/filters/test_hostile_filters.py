@@ -1,4 +1,4 @@
-"""Filters that would grow without bounds or ask for more than the values of one document: refused before they run."""
+"""Filters that would use unbounded memory, or data beyond one document, are rejected before they run."""
 
 import itertools
 import sys
@@ -11,7 +11,7 @@ from tests.search.filters.test_grammar import index as index  # a fixture
 from tests.search.filters.test_grammar import refused
 
 BOMBS = [
-    # values that grow, by functions that are not on the list
+    # growing values, by functions that are not listed
     "repeat('x', 1000000000) = 'x'",
     "lpad(lang, 1000000, 'x') = 'x'",
     "length(" + "replace(" * 9 + "lang" + ", 'a', 'aa')" * 9 + ") = 1",
@@ -21,7 +21,7 @@ BOMBS = [
     "lang || lang = 'x'",
     "len(string_split(lang, '')) = 1",
     "len(CAST(lang AS VARCHAR[])) = 1",
-    # the parser copies what it is given
+    # copies by the parser
     "CASE " * 30 + "year" + " WHEN 1 THEN 1 WHEN 2 THEN 2 END" * 30 + " = 1",
     "CASE 1 + (CASE year WHEN 1 THEN 1 END) WHEN 1 THEN ok END",
     "CASE " + "year + " * 60 + "1 WHEN 1 THEN ok END",
@@ -58,7 +58,7 @@ BOMBS = [
     "upper(" * 49 + "lang" + ")" * 49 + " = 'x' OR upper(lang) = 'y'",
 ]
 OUTSIDE = [
-    # what reads the machine, the clock, the session or chance
+    # machine, clock, session and random numbers
     "getenv('PATH') = 'x'",
     "current_setting('home_directory') = 'x'",
     "now() > day",
@@ -213,7 +213,7 @@ OUTSIDE = [
 def test_what_would_grow_without_bounds_is_refused_before_it_runs(
     index: MetadataFilter, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And reading it takes as long as it is: so many calls, and so large a syntax tree, for each of its characters."""
+    """The number of calls and the size of the syntax tree are linear in the length of the filter."""
     parse, nodes = index._database.parse, list[str]()
 
     def parsed(statement: str) -> Tree:

@@ -259,7 +259,7 @@ def test_values_are_counted_among_the_documents_that_meet_a_condition(server: Li
     assert later["year"]["least"] > year["least"]
     assert 0 < later["year"]["documents"] < year["documents"]
     assert answer["index"]["generation"] == 1
-    for wrong, said in (({"where": "yaer > 1"}, 'no column "yaer"'), ({"columns": ["yaer"]}, "is no metadata column")):
+    for wrong, said in (({"where": "yaer > 1"}, 'no column "yaer"'), ({"columns": ["yaer"]}, "not a metadata column")):
         refused = server.client.post("/v1/facets", json=wrong)
         assert (refused.status_code, said in refused.json()["error"]["message"]) == (422, True)
 
