@@ -20,7 +20,7 @@ import numpy as np
 from benchmarks.interleaved import machine, save
 from benchmarks.judged import encoder_name, judged_options
 from search.cli.output import print_table
-from search.evaluation.bootstrap import difference, draw_counts, resampled_mean
+from search.evaluation.bootstrap import draw_counts
 from search.evaluation.settings import Sweep
 from search.evaluation.target import Target
 from search.evaluation.tune.choice import MeasuredSetting, choose
@@ -29,6 +29,7 @@ from search.evaluation.tune.tune import tune
 from search.evaluation.tune.unlabelled import CENTRE_MARGIN, UnlabelledJudge
 
 SAMPLE = 1500
+_CHOSEN = ("without margin", "with margin")
 Centre = Literal["role", "common", "none"]
 
 
@@ -38,17 +39,19 @@ def row_of(index: Path, folder: Path) -> dict[str, Any]:
     opened = subject.index
     if opened is None:
         raise ValueError("a target of an index has one")
-    drawn = tune(
-        UnlabelledJudge(subject, opened.documents.all_documents, "retrieval", SAMPLE), subject, Sweep()
-    ).measured
+    unlabelled = UnlabelledJudge(subject, opened.documents.all_documents, "retrieval", SAMPLE)
+    drawn = tune(unlabelled, subject, Sweep()).measured
     judge = QrelsJudge(subject, folder)
-    settings = [one.setting for one in drawn]
+    settings = [measured.setting for measured in drawn]
     judge.prepare(settings)
     judged = list(judge.measure(settings))
     own = subject.own
-    taken = {"without margin": 0.0, "with margin": CENTRE_MARGIN}
-    places = {name: _place(drawn, choose(drawn, own, margin).taken) for name, margin in taken.items()}
-    places = {"own": settings.index(own), **places, "best": int(np.argmax([one.score for one in judged]))}
+    chosen = [choose(drawn, own, margin).taken.setting for margin in (0.0, CENTRE_MARGIN)]
+    places = {
+        "own": settings.index(own),
+        **{name: settings.index(setting) for name, setting in zip(_CHOSEN, chosen, strict=True)},
+        "best": int(np.argmax([measured.score for measured in judged])),
+    }
     return {
         "index": index.resolve().name,
         "encoder": encoder_name(subject.config),
@@ -66,18 +69,14 @@ def row_of(index: Path, folder: Path) -> dict[str, Any]:
     }
 
 
-def _place(measured: Sequence[MeasuredSetting], one: MeasuredSetting) -> int:
-    return next(place for place, other in enumerate(measured) if other is one)
-
-
 def _centres(
     drawn: Sequence[MeasuredSetting], judged: Sequence[MeasuredSetting], own: Centre
 ) -> Iterator[dict[str, Any]]:
     """Yield the difference between the best setting of each other centre and the best with the recipe's centre."""
     best: dict[Centre, int] = {}
-    for place, one in enumerate(drawn):
-        centre = one.setting.whitening.centre
-        if not one.setting.raw and (centre not in best or one.score > drawn[best[centre]].score):
+    for place, measured in enumerate(drawn):
+        centre = measured.setting.whitening.centre
+        if not measured.setting.raw and (centre not in best or measured.score > drawn[best[centre]].score):
             best[centre] = place
     for centre, place in best.items():
         if centre != own:
@@ -86,10 +85,8 @@ def _centres(
             yield {"own": drawn[best[own]].setting.label, "other": drawn[place].setting.label, **gains}
 
 
-def _gain(one: MeasuredSetting, other: MeasuredSetting) -> dict[str, Any]:
-    counts = draw_counts(len(one.values), "tune")
-    resampled = (resampled_mean(each.values, counts) for each in (one, other))
-    return difference(one.score, other.score, *resampled).to_dict()
+def _gain(own: MeasuredSetting, other: MeasuredSetting) -> dict[str, Any]:
+    return other.less(own, draw_counts(len(own.values), "tune")).to_dict()
 
 
 def _interval(gain: dict[str, Any]) -> str:
@@ -106,16 +103,17 @@ def main(judged: Sequence[tuple[Path, Path]], output: Path | None) -> None:
         click.echo(f"{index.name}", err=True)
         if output:
             save(output, {"machine": machine(1), "command": sys.argv[1:], "margin": CENTRE_MARGIN, "results": rows})
-    names = ("own", "without margin", "with margin", "best")
+    names = ("own", *_CHOSEN, "best")
+    settings = [[row["settings"][name] for name in names] for row in rows]
     cells = [
-        [row["index"], *(f"{row['settings'][one]['nDCG@10']:.1f}: {row['settings'][one]['setting']}" for one in names)]
-        for row in rows
+        [row["index"], *(f"{setting['nDCG@10']:.1f}: {setting['setting']}" for setting in of_row)]
+        for row, of_row in zip(rows, settings, strict=True)
     ]
     print_table(["index", *names], cells, "nDCG@10 x 100")
     cells = [
-        [row["index"], one["own"], one["other"], _interval(one["MRR"]), _interval(one["nDCG@10"])]
+        [row["index"], pair["own"], pair["other"], _interval(pair["MRR"]), _interval(pair["nDCG@10"])]
         for row in rows
-        for one in row["centres"]
+        for pair in row["centres"]
     ]
     print_table(["index", "recipe's centre", "other", "drawn", "judged"], cells, "Other centres, x 100")
 

@@ -39,9 +39,9 @@ class Collection:
             )
         documents = list(engine.index.documents.all_documents())
         vectors = engine.index.vectors(np.arange(len(documents)))
-        found = read_judged(folder)
-        questions = {name: found.queries[name] for name in sorted(found.queries)}
-        return cls(folder.resolve().name, engine, documents, vectors, questions, found.judgements)
+        judged = read_judged(folder)
+        questions = dict(sorted(judged.queries.items()))
+        return cls(folder.resolve().name, engine, documents, vectors, questions, judged.judgements)
 
     @property
     def model(self) -> str:

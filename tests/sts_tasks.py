@@ -1,4 +1,4 @@
-"""Two small STS tasks, and their figures computed from the definitions, slowly."""
+"""Two small STS tasks, and a slow computation of their figures by the definitions."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,7 +21,7 @@ WORDS = ("whale", "song", "deep", "sea", "library", "data", "sing", "of", "the",
 
 
 def made_subset(name: str, count: int, seed: int) -> Subset:
-    """Pairs whose scores follow the words that they share; some sentences repeat, within pairs and between them."""
+    """Pairs scored by their shared words; some sentences repeat, within pairs and between them."""
     random = np.random.default_rng(seed)
     first: list[str] = []
     second: list[str] = []
@@ -67,7 +67,7 @@ def figures(result: Mapping[str, Any], **wanted: Any) -> dict[str, float]:
 
 
 def expected_scores(subset: Subset, vectors: dict[str, Float64Array]) -> list[float]:
-    """Cosines one by one, from a vector for each text; rounded, since pairs that are equal must tie."""
+    """Single cosines by the vector of each text, rounded so that equal pairs tie."""
 
     def cosine(a: Float64Array, b: Float64Array) -> float:
         return round(float(a @ b / np.sqrt((a @ a) * (b @ b))), 13)
@@ -76,7 +76,7 @@ def expected_scores(subset: Subset, vectors: dict[str, Float64Array]) -> list[fl
 
 
 def expected_figures(task: Task, vectors: dict[str, Float64Array]) -> dict[str, float]:
-    """Each protocol from its definition."""
+    """Each protocol by its definition."""
     scores = [expected_scores(subset, vectors) for subset in task.subsets]
     each = [100 * spearmanr(one, subset.scores).statistic for one, subset in zip(scores, task.subsets, strict=True)]
     sizes = [len(one) for one in scores]
@@ -89,7 +89,7 @@ def expected_figures(task: Task, vectors: dict[str, Float64Array]) -> dict[str, 
 
 
 def count_passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The texts of each forward pass of encoders loaded from now on."""
+    """The number of texts of each forward pass of encoders loaded later."""
     passed: list[int] = []
 
     def counting(spec: EncoderSpec, options: RunOptions) -> Any:
@@ -110,7 +110,7 @@ def count_passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def said(*arguments: str | Path) -> str:
-    """What a failing command says, in one line."""
+    """The one-line error of a failing command."""
     done: Done = isotrope("evaluate", "sts", *arguments)
     assert (done.returncode, done.stdout) == (1, ""), done
     lines = done.stderr.strip().splitlines()

@@ -109,7 +109,7 @@ def test_every_command_takes_every_kind(
     run("report", index, "-o", tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
     assert "1,000,000,000" not in page
-    assert ("are centred alike" in page) == (kind == "sif")
+    assert ("have the same centre" in page) == (kind == "sif")
     run("evaluate", "retrieval", folder / "scifact", "--index", index, "--no-bm25", "--quiet")
     run("evaluate", "recall", index, "--sample", "20", "--quiet")
     run("evaluate", "sts", folder / "sts-folder", "--index", index, "--quiet")
@@ -228,7 +228,7 @@ def test_reports_show_the_figures_of_the_new_results(
 
 
 def test_roots_are_refused_of_what_is_no_probability(folder: Path) -> None:
-    with pytest.raises(ConfigError, match="square roots are of probabilities"):
+    with pytest.raises(ConfigError, match="square roots need probabilities"):
         Target.of_recipe(static(folder)).settings(Sweep(kinds=("hellinger",)))
 
 

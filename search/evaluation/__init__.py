@@ -1,8 +1,8 @@
-"""Measuring: STS and retrieval quality, recall of an index, and settings tuned without labels.
+"""Measurement of STS and retrieval quality and of an index's recall, and tuning of settings.
 
-target      what is measured: a recipe, or an index
-settings    the settings that are compared, and their transforms
-embeddings  embeddings for all of them from one forward pass a text
+target      the recipe or index that is measured
+settings    the compared settings and their transforms
+embeddings  embeddings for all settings from one forward pass per text
 bootstrap   confidence intervals
-result      results and their files; `tables` lays them out, `cells` writes figures
+result      results and their files, shown by `tables` with the cells of `cells`
 """

@@ -1,8 +1,8 @@
-"""Confidence by the bootstrap: percentile intervals, the same resamples for every setting so that they pair.
+"""Bootstrap confidence: percentile intervals from resamples that all settings share, so that they pair.
 
-Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 13. A resample is kept as how often it drew
-each item. Spearman's correlation of a resample then needs no sorting: with the items in order of their value, the
-mid-rank of an item is the count of what lies before its ties plus half of its ties.
+Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 13. A resample is stored as counts of its items.
+Spearman's correlation of a resample then needs no sorting: with the items sorted once by value, the mid-rank of an
+item is the count of the items before its ties plus half of its ties.
 """
 
 import hashlib
@@ -16,35 +16,35 @@ from indexer.arrays import Float64Array
 
 RESAMPLES = 1000
 LEVEL = 0.95
-_MOST_UNDEFINED = 0.05  # of the resamples; with more there is no interval
-_BLOCK = 32  # resamples worked on at once, so that what lies between stays in the cache
+_MOST_UNDEFINED = 0.05  # of the resamples; above it there is no interval
+_BLOCK = 32  # resamples in one step, so that intermediate arrays stay in the cache
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A value with its 95 % bootstrap interval; the ends are None where too many resamples have no value."""
+    """A value with its 95 % bootstrap interval; the ends are None if too many resamples have no value."""
 
     value: float
     low: float | None
     high: float | None
 
     def to_dict(self, name: str = "value") -> dict[str, Any]:
-        """JSON types, the value under `name`."""
+        """Return JSON types with the value under `name`."""
         return {name: self.value, "low": self.low, "high": self.high}
 
 
 @dataclass(frozen=True)
 class Difference(Interval):
-    """Second setting minus first, over the same items; `better` is the share of resamples where it is above 0.
+    """Second setting minus first over the same items; `better` is the share of the resamples above 0.
 
-    Like the ends, it is None where too many resamples have no value.
+    `better` and the ends are None if too many resamples have no value.
     """
 
     better: float | None
 
     @property
     def decided(self) -> bool:
-        """Whether the interval leaves out 0."""
+        """Whether the interval excludes 0."""
         return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
 
     def to_dict(self, name: str = "value") -> dict[str, Any]:
@@ -52,14 +52,14 @@ class Difference(Interval):
 
 
 def draw_counts(items: int, name: str, resamples: int = RESAMPLES) -> Float64Array:
-    """How often each of `items` was drawn in each resample, (resamples, items); the same for the same name."""
+    """Return the count of each of `items` in each resample, (resamples, items); equal names give equal counts."""
     seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big")
     drawn = np.random.default_rng(seed).integers(0, items, (resamples, items))
     return np.stack([np.bincount(row, minlength=items) for row in drawn]).astype(np.float64)
 
 
 def resampled_ranks(values: Float64Array, counts: Float64Array) -> Float64Array:
-    """Mid-ranks (resamples, n) of each item among what was drawn, ties averaged; `values` (n,)."""
+    """Return the mid-ranks (resamples, n) of each item in each resample, ties averaged; `values` (n,)."""
     _, group = np.unique(values, return_inverse=True)
     order = np.argsort(group, kind="stable")
     starts = np.searchsorted(group[order], np.arange(group.max() + 1))
@@ -71,9 +71,9 @@ def resampled_ranks(values: Float64Array, counts: Float64Array) -> Float64Array:
 
 
 def resampled_spearman(first: Float64Array, second: Float64Array, counts: Float64Array) -> Float64Array:
-    """Spearman's correlation of each resample, (resamples,); NaN where one side is constant.
+    """Return Spearman's correlation of each resample, (resamples,); NaN if one side is constant.
 
-    `first` and `second` are ranks (resamples, n) as `resampled_ranks` gives them for these `counts`.
+    `first` and `second` are ranks (resamples, n) from `resampled_ranks` for these `counts`.
     """
     middle = (counts.sum(axis=1, keepdims=True) + 1) / 2
     result = np.empty(len(counts))
@@ -87,21 +87,20 @@ def resampled_spearman(first: Float64Array, second: Float64Array, counts: Float6
 
 
 def resampled_mean(values: Float64Array, counts: Float64Array) -> Float64Array:
-    """Mean of each resample, (resamples,); `values` (n,)."""
+    """Return the mean of each resample, (resamples,); `values` (n,)."""
     means: Float64Array = counts @ values / counts.sum(axis=1)
     return means
 
 
 def interval(value: float, resampled: Float64Array) -> Interval:
-    """The percentile interval of a value whose resampled values are given."""
-    low, high = _ends(resampled)
-    return Interval(value, low, high)
+    """Return the percentile interval of a value by its resampled values."""
+    return Interval(value, *_ends(resampled))
 
 
 def difference(
     first: float, second: float, first_resampled: Float64Array, second_resampled: Float64Array
 ) -> Difference:
-    """Second minus first, paired: both were resampled by the same counts."""
+    """Return second minus first, paired: both were resampled by the same counts."""
     differences = second_resampled - first_resampled
     low, high = _ends(differences)
     better = None if low is None else float(np.mean(differences[np.isfinite(differences)] > 0))
@@ -132,6 +131,6 @@ def _ends(resampled: Float64Array) -> tuple[float | None, float | None]:
 
 
 def mean_of(resampled: Sequence[Float64Array], weights: Sequence[float] | None = None) -> Float64Array:
-    """Weighted mean of independently resampled values, such as the subsets of a task."""
+    """Return the weighted mean of independently resampled values, such as the subsets of a task."""
     mean: Float64Array = np.average(np.stack(resampled), axis=0, weights=weights)
     return mean

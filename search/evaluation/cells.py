@@ -1,4 +1,4 @@
-"""Cells of tables: how a figure, an interval and a name are written. What is not there is left blank."""
+"""Cells of tables: figures, intervals and names as text. Missing values are blank."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,13 +6,13 @@ from typing import Any, TypeGuard
 
 from search.evaluation.result import Result, Row
 
-_LARGEST = 1e300  # a whole number of JSON may be larger than any float
+_LARGEST = 1e300  # JSON integers can exceed the range of floats
 WITH_INTERVAL = "[95 %]"
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table of text, the first column naming the rows; `remarks` are lines below it."""
+    """A table of text whose first column names the rows; `remarks` are lines below it."""
 
     caption: str
     columns: list[str]
@@ -20,14 +20,14 @@ class Table:
     remarks: tuple[str, ...] = ()
 
 
-def interval_text(found: Any, key: str = "value", form: str = ".2f", scale: float = 100) -> str:
-    """A figure with the ends of its interval, where it has them: "82.03 [79.69, 84.05]".
+def interval_text(interval: Any, key: str = "value", form: str = ".2f", scale: float = 100) -> str:
+    """Return a figure with its interval, if it has one: "82.03 [79.69, 84.05]".
 
-    `found` holds the figure under `key`, and "low" and "high", as `bootstrap.Interval` is written.
+    `interval` holds the figure under `key`, "low" and "high", as `bootstrap.Interval.to_dict` returns it.
     """
-    if not isinstance(found, Mapping) or key not in found:
+    if not isinstance(interval, Mapping) or key not in interval:
         return ""
-    value, low, high = found[key], found.get("low"), found.get("high")
+    value, low, high = interval[key], interval.get("low"), interval.get("high")
     if not is_number(value):
         return "undefined"
     ends = f" [{scale * low:{form}}, {scale * high:{form}}]" if is_number(low) and is_number(high) else ""
@@ -35,7 +35,7 @@ def interval_text(found: Any, key: str = "value", form: str = ".2f", scale: floa
 
 
 def scale_of(result: Result) -> float:
-    """What a figure is multiplied with to stand times 100."""
+    """Return the factor that scales the figures of a result to x 100."""
     return 100 if result.unit == "fraction" else 1
 
 

@@ -1,4 +1,4 @@
-"""Embeddings for every setting of a comparison: each distinct text passes through the encoder once."""
+"""Embeddings for every setting of a comparison, with one pass through the encoder for each distinct text."""
 
 import dataclasses
 import hashlib
@@ -29,7 +29,7 @@ from indexer.store.files import atomic_write_bytes, make_folder
 from indexer.system.regular_files import read_regular
 from search.evaluation.settings import Setting, state_keys, union_of_layers
 
-_DIGEST = 32  # bytes of sha256 behind a cached file
+_DIGEST = 32  # bytes of sha256 at the end of a cached file
 
 
 @dataclass(frozen=True)
@@ -40,21 +40,21 @@ class TextEmbeddings:
     rows: Mapping[PoolingKey, Float32Array]  # (distinct texts, d)
 
     def of(self, texts: Sequence[str], key: PoolingKey) -> Float32Array:
-        """Embeddings (n, d), row i for texts[i]; texts may repeat."""
+        """Return embeddings (n, d), row i for texts[i]; texts may repeat."""
         return self.rows[key][[self.positions[text] for text in texts]]
 
 
 @dataclass
 class EmbeddingSource:
-    """An encoder for all layers and poolings that `settings` need. It is loaded when the first text needs it.
+    """An encoder for all layers and poolings of `settings`, loaded when the first text needs it.
 
-    `cache`, when given, is a folder where embeddings are kept, by encoder and texts, from one run to the next.
+    `cache` is an optional folder that keeps embeddings between runs, by encoder and texts.
     """
 
     config: BuildConfig
     settings: Sequence[Setting]
     options: RunOptions = field(default_factory=RunOptions)
-    own: EncoderSpec | None = None  # of the recipe itself: where its files lie, its rules, its fitted state
+    own: EncoderSpec | None = None  # of the recipe, with the place of its files, its rules and its fitted state
     cache: Path | None = None
     progress: Progress = field(default_factory=NoProgress)
     log: EncodeStats = field(default_factory=EncodeStats)
@@ -66,34 +66,35 @@ class EmbeddingSource:
 
     @property
     def blocks(self) -> int:
-        """Blocks of the model: layers are 0 (the embedding output) to this; a table has none.
+        """The number of blocks: layers are 0 (the embedding output) to this number; 0 for a table.
 
-        Raises ConfigError where texts cannot be encoded.
+        Raises ConfigError if texts cannot be encoded.
         """
         if not self.spec.traits.encodes_texts:
-            raise ConfigError(f"{cannot_encode(self.spec)} There is nothing to measure but retrieval and recall.")
+            raise ConfigError(f"{cannot_encode(self.spec)} Only retrieval and recall can be measured.")
         return num_layers(self.spec.files) if self.spec.traits.has_layers else 0
 
     def fingerprint(self, key: PoolingKey) -> str:
-        """The fingerprint an index built with these layers and this pooling would have."""
+        """Return the fingerprint of an index with these layers and this pooling."""
         if not self.spec.traits.encodes_texts:
             return self.spec.fingerprint
         return self._identity(key).fingerprint
 
     def encode(self, texts: Sequence[str], role: Role = "document") -> TextEmbeddings:
-        """Embeddings of the distinct ones among `texts`, for every setting.
+        """Return embeddings of the distinct texts for every setting.
 
-        Raises EvaluationError when one holds NaN or infinity, or is all zero: nothing can be ranked by it.
+        Raises EvaluationError for embeddings with NaN or infinity, or of zeros: they cannot be ranked.
         """
         distinct = list(dict.fromkeys(texts))
         path = self._cached_at(distinct, role)
-        kept = _read(path, len(self.keys)) if path else None
-        if kept is None:
+        if path and (cached := _read(path, len(self.keys))):
+            rows, lengths = cached
+            self.log.lengths.extend(lengths)
+            self.log.truncated += count_cut(self, lengths)
+        else:
             rows = self._encode(distinct, role)
             if path:
                 _write(path, rows, self.log.lengths[len(self.log.lengths) - len(distinct) :])
-        else:
-            rows = self._recalled(*kept)
         for array in rows:
             _require_usable(array)
         return TextEmbeddings({text: row for row, text in enumerate(distinct)}, dict(zip(self.keys, rows, strict=True)))
@@ -103,25 +104,19 @@ class EmbeddingSource:
             self._encoder = open_encoder(self.spec, self._suited())
         self.progress.phase(f"encoding {'queries' if role == 'query' else 'texts'}", len(texts))
         self.log.on_batch = self.progress.advance
-        found = self._encoder.states(texts, self.keys, role, self.log)
-        return [found[key] for key in self.keys]
+        states = self._encoder.states(texts, self.keys, role, self.log)
+        return [states[key] for key in self.keys]
 
     def _suited(self) -> RunOptions:
-        """The options, with the backend that computes every pooling asked for."""
+        """Return the options with a backend that computes every pooling."""
         of_tokens = [pooling for _, pooling in self.keys if pooling in POOLINGS]
         if not of_tokens or not self.spec.traits.has_layers:
             return self.options
         if self.options.backend not in ("auto", "torch"):
             raise ConfigError(
-                f'the backend {self.options.backend} does not compute pooling "{of_tokens[0]}"; torch does.'
+                f'the backend {self.options.backend} does not support pooling "{of_tokens[0]}". Fix: use torch.'
             )
         return dataclasses.replace(self.options, backend="torch")
-
-    def _recalled(self, rows: list[Float32Array], lengths: list[int]) -> list[Float32Array]:
-        """Return kept rows, and log their lengths as when they were encoded."""
-        self.log.lengths.extend(lengths)
-        self.log.truncated += count_cut(self, lengths)
-        return rows
 
     def _identity(self, key: PoolingKey) -> EncoderIdentity:
         layers, pooling = key
@@ -136,7 +131,7 @@ class EmbeddingSource:
 
 
 def digest_of(encoder: bytes, texts: Sequence[str]) -> str:
-    """Return the name of the file that keeps embeddings: a hash of what describes the encoder, and of the texts."""
+    """Return the name of a file of cached embeddings: a hash of the encoder's description and of the texts."""
     digest = hashlib.sha256(encoder)
     for text in texts:
         digest.update(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest())
@@ -144,37 +139,33 @@ def digest_of(encoder: bytes, texts: Sequence[str]) -> str:
 
 
 def _resolved(config: BuildConfig, settings: Sequence[Setting], own: EncoderSpec | None) -> EncoderSpec:
-    """The encoder of `config` with the layers of all settings: it differs from the recipe's `own` in those at most."""
+    """Return the encoder of `config` with the layers of all settings; all else is as in the recipe's `own`."""
     if own is not None and not own.traits.encodes_texts:
         return own
     if config.encoder.traits.has_layers:
         encoder = dataclasses.replace(config.encoder, layers=union_of_layers(settings))
         config = dataclasses.replace(config, encoder=encoder)
     if own is None:
-        return _with_trained(resolve_spec(config))
+        spec = resolve_spec(config)
+        return load_fitted_state(spec) if spec.trained else spec
     spec = resolve_spec(config, own.folder, own.identity.rules)
     if own.state is None:
-        return _with_trained(spec)
+        return load_fitted_state(spec) if spec.trained else spec
     if spec.fingerprint != own.base_fingerprint:
         fitted = "is int8, which is calibrated" if own.identity.precision == "int8" else "was fitted"
         raise EvaluationError(
-            f"the index's encoder {fitted} for its own layers and pooling; compare others with an index, or a recipe, "
-            'of encoder.precision = "bfloat16" and a pooling that is not fitted.'
+            f"the index's encoder {fitted} for its own layers and pooling. Fix: compare others with an index or a "
+            'recipe that has encoder.precision = "bfloat16" and a pooling without fitting.'
         )
     return with_fitted_state(spec, own.state, own.identity.state or {})
-
-
-def _with_trained(spec: EncoderSpec) -> EncoderSpec:
-    """The encoder with what `isotrope train` wrote for it, where the recipe names that."""
-    return load_fitted_state(spec) if spec.trained else spec
 
 
 def _require_usable(rows: Float32Array) -> None:
     unusable = int(np.count_nonzero(~np.isfinite(rows).all(axis=1) | ~rows.any(axis=1)))
     if unusable:
         raise EvaluationError(
-            f"{unusable:,} embeddings hold NaN or infinity, or are all zero, so nothing can be ranked. The model "
-            "overflows or is damaged: try --set encoder.precision=float32, or another model."
+            f"{unusable:,} embeddings hold NaN or infinity, or are all zero, and cannot be ranked. The model "
+            "overflows or is damaged. Fix: try --set encoder.precision=float32, or another model."
         )
 
 
@@ -186,7 +177,7 @@ def _write(path: Path, rows: Sequence[Float32Array], lengths: Sequence[int]) -> 
 
 
 def _read(path: Path, count: int) -> tuple[list[Float32Array], list[int]] | None:
-    """What was kept; None when there is nothing, or not what was written, so that it is made again."""
+    """Return cached embeddings and lengths; None if the file is missing or damaged."""
     try:
         data = read_regular(path)
         if hashlib.sha256(data[:-_DIGEST]).digest() != data[-_DIGEST:]:
@@ -200,7 +191,7 @@ def _read(path: Path, count: int) -> tuple[list[Float32Array], list[int]] | None
 
 
 def encode_with_lengths(source: EmbeddingSource, texts: Sequence[str], role: Role) -> tuple[TextEmbeddings, list[int]]:
-    """Return embeddings of texts, and the tokens of each text."""
+    """Return embeddings of texts, and the number of tokens of each text."""
     before = len(source.log.lengths)
     states = source.encode(texts, role)
     tokens = source.log.lengths[before:]
@@ -208,5 +199,5 @@ def encode_with_lengths(source: EmbeddingSource, texts: Sequence[str], role: Rol
 
 
 def count_cut(source: EmbeddingSource, lengths: Sequence[int]) -> int:
-    """Return how many texts of so many tokens are cut at the encoder's max_length."""
+    """Return the number of texts of these lengths that the encoder truncates."""
     return sum(length > source.spec.identity.max_length for length in lengths)

@@ -1,7 +1,7 @@
-"""THE result of an evaluation: what was measured and how it was made; written as JSON, read again, checked as read.
+"""Results of evaluations with their provenance, as JSON files that are checked when read.
 
-A `Result` is a mapping too, with the keys its file has, so that a program reads a result and a file of one alike.
-How each kind is laid out for people is in `tables.py`.
+A `Result` is also a mapping with the keys of its file, so programs read results and files alike. `tables.py` shows
+each kind of result as tables.
 """
 
 import platform
@@ -33,25 +33,25 @@ Kind = Literal[
     "sts", "layers", "methods", "whiteningbert", "retrieval", "recall", "divergence", "rte", "words", "tune", "other"
 ]
 Unit = Literal["fraction", "percent"]
-"""Of correlations, accuracies, nDCG and other figures: "fraction" is from 0 to 1, "percent" times 100, as in files of
-older versions. Cosines, latencies and sizes are in no such unit."""
+"""Unit of correlations, accuracies, nDCG and similar figures: "fraction" is 0 to 1; "percent" is 0 to 100, in files of
+older versions. It does not apply to cosines, latencies and sizes."""
 Row = dict[str, Any]
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class KindFormat:
-    """How results of a kind are headed, laid out, and told apart in files of older versions that name no kind.
+    """The heading, tables and schema of a kind, and keys that identify it in older files without "kind".
 
-    `tables` and `schema` are places, "module:name", which are imported for a result of this kind only.
+    `tables` and `schema` are names "module:name", imported for results of this kind only.
     """
 
     heading: str
     tables: str
-    own_key: str = "-"  # a key that only its rows have
-    added: tuple[str, ...] = ()  # what it adds to a file
-    once_in_percent: bool = False  # older files hold its figures times 100
-    schema: str = ""  # a Struct of what is read of its file besides `_File`
+    own_key: str = "-"  # a key in rows of no other kind
+    added: tuple[str, ...] = ()  # further keys of its files
+    once_in_percent: bool = False  # older files hold its figures x 100
+    schema: str = ""  # a Struct of further keys
 
 
 _TABLES, _PAPERS = "search.evaluation.tables", "search.papers.tables"
@@ -76,11 +76,10 @@ KINDS: dict[Kind, KindFormat] = {
 
 @dataclass(frozen=True, eq=False)
 class Result(Mapping[str, Any]):
-    """What was measured: a row a setting (or what else a kind measures), paired comparisons of them, and notes.
+    """Rows (in most kinds one for each setting), their paired comparisons, and notes, all JSON types.
 
-    All of it is of JSON types. `added` is what a kind adds: "table", "published", "best", "paper", "layers",
-    "frontier", "choice", "recipe". `comparisons` None: the kind compares nothing. `source` names where it was read
-    from, and is not written.
+    `added` are further keys of a kind: "table", "published", "best", "paper", "layers", "frontier", "choice",
+    "recipe". `comparisons` is None for kinds without comparisons. `source` names the origin and is not written.
     """
 
     kind: Kind
@@ -93,16 +92,17 @@ class Result(Mapping[str, Any]):
     source: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """As its file holds it."""
-        found: dict[str, Any] = {
+        """Return the content of its file."""
+        compared = {} if self.comparisons is None else {"comparisons": list(self.comparisons)}
+        return {
             "kind": self.kind,
             "unit": self.unit,
             "provenance": self.provenance,
             "results": list(self.results),
+            **compared,
+            **self.added,
+            "notes": list(self.notes),
         }
-        if self.comparisons is not None:
-            found["comparisons"] = list(self.comparisons)
-        return {**found, **self.added, "notes": list(self.notes)}
 
     def __getitem__(self, key: str) -> Any:
         return self.to_dict()[key]
@@ -115,7 +115,7 @@ class Result(Mapping[str, Any]):
 
     @property
     def encoders(self) -> set[str]:
-        """Fingerprints of the encoders measured, as far as it names any."""
+        """Fingerprints of the measured encoders, if the result names any."""
         named = {str(row["encoder"]) for row in self.results if row.get("encoder")}
         encoder = self.provenance.get("encoder")
         if not named and isinstance(encoder, Mapping) and isinstance(encoder.get("identity"), Mapping):
@@ -124,14 +124,14 @@ class Result(Mapping[str, Any]):
 
 
 def write_result(path: Path, result: Mapping[str, Any], force: bool = False) -> None:
-    """A result as strict JSON, whole or not at all; over another file only with `force`."""
+    """Write a result atomically as strict JSON; overwrite a file only with `force`."""
     write_json(path, result, force)
 
 
 def read_result(path: Path) -> Result:
     """Read a result file, also of a version that wrote no "kind" and "unit".
 
-    Raises EvaluationError naming what is not as expected, and where.
+    Raises EvaluationError that names the unexpected value and its place.
     """
     try:
         stored = decode_json(read_regular(path, _MOST_BYTES), dict[str, Any])
@@ -147,7 +147,7 @@ def read_result(path: Path) -> Result:
     if form.schema:
         _checked(path, stored, resolve_name(form.schema))
     if missing := [name for name in form.added if stored.get(name) is None]:
-        raise EvaluationError(f'{path}: its kind is "{kind}", but it has no "{missing[0]}". Measure it again.')
+        raise EvaluationError(f'{path}: its kind is "{kind}", but it has no "{missing[0]}". Fix: measure it again.')
     rows, added = stored["results"], {name: value for name, value in stored.items() if name not in _SHARED}
     notes = [note for listed in (checked.notes, *(row.notes for row in checked.results)) for note in listed or ()]
     unit = checked.unit or ("percent" if form.once_in_percent else "fraction")
@@ -162,7 +162,7 @@ def _checked(path: Path, stored: dict[str, Any], schema: type[T]) -> T:
 
 
 def _kind_of(stored: Mapping[str, Any]) -> Kind:
-    """Return the kind of a file that does not name it, by the keys that only this kind has."""
+    """Return the kind of a file without "kind", by keys that no other kind has."""
     for kind, form in KINDS.items():
         if form.added and all(name in stored for name in form.added):
             return kind
@@ -173,7 +173,7 @@ _SHARED = ("kind", "unit", "provenance", "results", "comparisons", "notes")
 
 
 class Clock:
-    """Started when a measurement begins; `provenance` says when that was and how long it took."""
+    """The start of a measurement; `provenance` records it with the duration."""
 
     def __init__(self) -> None:
         self.started = datetime.now(UTC)
@@ -181,34 +181,34 @@ class Clock:
     def provenance(
         self, encoder: EncoderSpec | None, data: Mapping[str, str], command: str = "", **more: Any
     ) -> dict[str, Any]:
-        """JSON types. `data` maps names of data files to their sha256; `command` defaults to this process's own.
+        """Return JSON types. `data` maps names of data files to their sha256; `command` defaults to this process's.
 
         Only "created" and "seconds" differ between two runs of the same command.
         """
-        found: dict[str, Any] = {
+        measured = {} if encoder is None else {"model": encoder.model, "identity": encoder.identity.to_dict()}
+        return {
             "command": _on_one_line(command or shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])),
             "created": self.started.isoformat(timespec="seconds"),
             "seconds": round((datetime.now(UTC) - self.started).total_seconds(), 1),
             "machine": platform.machine(),
             "versions": library_versions(_MEASURING),
             "data": {_on_one_line(name): digest for name, digest in sorted(data.items())},
+            **({"encoder": measured} if measured else {}),
+            **more,
         }
-        if encoder is not None:
-            found["encoder"] = {"model": encoder.model, "identity": encoder.identity.to_dict()}
-        return found | more
 
 
 def how_built(config: BuildConfig, index: Index | None = None) -> dict[str, Any]:
-    """For provenance, JSON types: the "recipe" that was measured, and the "index" it comes from, if any."""
-    found: dict[str, Any] = {"recipe": config.to_dict()}
-    if index:
-        manifest = index.manifest
-        found["index"] = {"generation": manifest.generation, "manifest": canonical_sha256(manifest.to_dict())}
-    return found
+    """Return JSON types for provenance: the measured "recipe", and the "index" that it comes from, if any."""
+    recipe: dict[str, Any] = {"recipe": config.to_dict()}
+    if index is None:
+        return recipe
+    manifest = index.manifest
+    return recipe | {"index": {"generation": manifest.generation, "manifest": canonical_sha256(manifest.to_dict())}}
 
 
 def _on_one_line(text: str) -> str:
-    """Names of files may hold line breaks, and bytes that are no text; a recipe's remarks and JSON may not."""
+    """Escape line breaks and undecodable bytes in names of files, for JSON and the remarks of recipes."""
     return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)
 
 
@@ -216,32 +216,24 @@ Number = int | float | None
 
 
 class _IndexProvenance(Struct):
-    """The index that was measured."""
-
     manifest: str | None = None
 
 
 class _Reranker(Struct):
-    """What reranked, and of how many pairs some were cut."""
-
     model: str
     backend: str
     sha256: str | None = None
     pairs: int = 0
-    cut: int = 0
+    cut: int = 0  # truncated pairs
 
 
 class _Reranked(Struct):
-    """Of which setting the first hits were reranked, how many, and how long that took for a query."""
-
-    of: str
+    of: str  # the setting whose first hits were reranked
     depth: int
-    ms: int | float
+    ms: int | float  # per query
 
 
 class _Provenance(Struct):
-    """How a result came to be; `encoder` has the encoder's "identity", where there is one encoder."""
-
     command: str | None = None
     created: str | None = None
     index: _IndexProvenance | None = None
@@ -250,7 +242,7 @@ class _Provenance(Struct):
 
 
 class Figure(Struct):
-    """A value with the ends of its interval; an accuracy says at which threshold."""
+    """A value with the ends of its interval; an accuracy has its threshold."""
 
     value: Number = None
     accuracy: Number = None
@@ -265,7 +257,7 @@ class Figure(Struct):
 
 
 class CheckedRow(Struct):
-    """What is read of a row of any kind of result. A name has one type in all kinds."""
+    """The keys that are read from rows of any kind. A name has one type in all kinds."""
 
     notes: list[str] | None = None
     model: str | None = None
@@ -307,16 +299,14 @@ class CheckedRow(Struct):
 
 
 class _Enough(Struct):
-    """The smallest vectors that do as well."""
+    """The smallest vectors that are not significantly worse."""
 
     dim: int
     bytes: int
-    strength: str | int | float | None = None  # where it is another than what was taken has
+    strength: str | int | float | None = None  # if it differs from that of the chosen setting
 
 
 class _Choice(Struct):
-    """What `tune` took."""
-
     setting: str
     reason: str
     gain: Figure
@@ -325,9 +315,7 @@ class _Choice(Struct):
 
 
 class _RerankDepth(Struct):
-    """How good a depth of reranking is, 0 for none, and what it gains."""
-
-    depth: int
+    depth: int  # 0: not reranked
     value: Number
     ms: int | float
     tied: bool
@@ -338,8 +326,6 @@ class _RerankDepth(Struct):
 
 
 class _RerankAdvice(Struct):
-    """What `tune` says of reranking."""
-
     measure: str
     questions: int
     advice: str
@@ -348,7 +334,7 @@ class _RerankAdvice(Struct):
 
 
 class _File(Struct):
-    """A result file: what is read of it. Whatever else it holds is passed over."""
+    """The keys that are read from a result file; others are ignored."""
 
     provenance: _Provenance
     results: list[CheckedRow]

@@ -1,4 +1,4 @@
-"""The settings compared: how token states become an embedding, and an embedding a vector; their sweep and fits."""
+"""Settings to compare: the pooling of token states, the transform of embeddings, their sweeps and fits."""
 
 import dataclasses
 import hashlib
@@ -21,9 +21,9 @@ Kind = Literal["whitening", "flow", "hellinger"]
 
 @dataclass(frozen=True)
 class Setting:
-    """One column of a comparison. `layers` stand as the user wrote them: (1, -1) is the paper's average.
+    """A setting of a comparison. `layers` are as the user wrote them: (1, -1) is the paper's average.
 
-    Embeddings that came with the corpus have no layers, and "given" for a pooling.
+    Embeddings from the corpus have no layers, and the pooling "given".
     """
 
     pooling: PoolingMode
@@ -33,18 +33,18 @@ class Setting:
 
     @property
     def key(self) -> PoolingKey:
-        """Where its embeddings are in what `Encoder.states` gives."""
+        """The key of its embeddings in the result of `Encoder.states`."""
         return self.layers, self.pooling
 
     @property
     def raw(self) -> bool:
-        """No transform at all but unit length."""
+        """Whether the transform only scales to unit length."""
         whitening = self.whitening
         return whitening.kind == "whitening" and whitening.strength == "none" and not self.removed
 
     @property
     def removed(self) -> int:
-        """Leading directions that are taken out."""
+        """The number of removed leading directions."""
         return self.whitening.removed(self.pooling)
 
     @property
@@ -64,9 +64,9 @@ class Setting:
         return " ".join([f"{embedding} strength {shortest(float(whitening.strength))}", *extras, whitening.centre])
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON types. `strength` "none" is no whitening; `dim` null is all; `centre` null without a transform.
+        """Return JSON types. `strength` "none" is no whitening, `dim` null all, `centre` null no transform.
 
-        "kind" of transform is there where it is not "whitening", "removed" where directions are taken out.
+        "kind" is present if the transform is not "whitening", "removed" if directions are removed.
         """
         whitening = self.whitening
         special = whitening.kind != "whitening"
@@ -84,7 +84,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Sweep:
-    """Values to try; an empty tuple takes the recipe's own. The settings are the product of all."""
+    """Values to try; an empty tuple is the recipe's own value. The settings are the product of all values."""
 
     poolings: tuple[PoolingMode, ...] = ()
     layers: tuple[tuple[int, ...], ...] = ()
@@ -92,17 +92,17 @@ class Sweep:
     dims: tuple[int, ...] = ()  # 0: all
     shrinkages: tuple[float, ...] = ()
     centres: tuple[Centre, ...] = ()
-    kinds: tuple[Kind, ...] = ()  # of transform; only "whitening" has strengths, dimensions and shrinkages
+    kinds: tuple[Kind, ...] = ()  # only "whitening" has strengths, dimensions and shrinkages
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing but the recipe's own setting is asked for."""
+        """Whether the recipe's own setting is the only one."""
         return not any(vars(self).values())
 
     def settings(self, own: Setting) -> list[Setting]:
-        """The product, in the order given, each setting once; `own` is the recipe's.
+        """Return the distinct settings of the product in order; `own` is the recipe's.
 
-        "none" transforms nothing, so it appears once, whatever dimensions, shrinkages and centres are swept.
+        Strength "none" appears once for all dimensions, shrinkages and centres.
         """
         tried = product(
             self.poolings or (own.pooling,),
@@ -125,7 +125,7 @@ _VARIED = ("strength", "dim", "shrinkage", "centre", "kind")
 
 
 def _setting(base: WhiteningConfig, pooling: PoolingMode, layers: tuple[int, ...], varied: dict[str, Any]) -> Setting:
-    """A setting in which what makes no difference stands at one value, so that equal ones are seen to be equal."""
+    """Return a setting with values that have no effect reset, so that equal settings compare equal."""
     if varied["kind"] != "whitening":
         varied = varied | {"strength": "none", "dim": 0, "shrinkage": 0.0, "remove": "auto"}
     if varied["strength"] == "none":
@@ -135,69 +135,67 @@ def _setting(base: WhiteningConfig, pooling: PoolingMode, layers: tuple[int, ...
 
 
 def frozen_settings(settings: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-    """Return settings as a value that can be hashed, in order of their names."""
+    """Return settings as a hashable value, in order of their names."""
     return tuple(sorted(settings.items()))
 
 
 def shortest(value: float) -> str:
-    """The shortest text that no other number has: 0.25, 1, 0.1234567."""
+    """Return the shortest text that identifies a number: 0.25, 1, 0.1234567."""
     return repr(float(value)).removesuffix(".0")
 
 
 def parse_layers(text: str) -> tuple[int, ...]:
-    """ "1,-1" is the average of layer 1 and the last. Raises ConfigError."""
+    """Parse layers: "1,-1" is the average of layer 1 and the last. Raises ConfigError."""
     try:
-        layers = tuple(int(number) for number in text.split(","))
+        return tuple(int(number) for number in text.split(","))
     except ValueError:
-        raise ConfigError(f'--layers "{text}" is not a list of layers; expected such as -1 or 1,-1.') from None
-    return layers
+        raise ConfigError(f'--layers "{text}" is not a list of layers; expected for example -1 or 1,-1.') from None
 
 
 def parse_strength(text: str) -> Strength:
-    """A number, or "none". Raises ConfigError."""
+    """Parse a number or "none". Raises ConfigError."""
     if text.strip().lower() == "none":
         return "none"
     try:
         return float(text)
     except ValueError:
-        raise ConfigError(f'--strength "{text}" is not a number from 0 to 1, nor "none".') from None
+        raise ConfigError(f'--strength "{text}" is not a number; expected 0 to 1, or "none".') from None
 
 
 def union_of_layers(settings: Iterable[Setting]) -> tuple[int, ...]:
-    """Every layer that some setting needs, as written."""
+    """Return every layer that some setting needs, as written."""
     return tuple(dict.fromkeys(layer for setting in settings for layer in setting.layers))
 
 
 def state_keys(settings: Sequence[Setting]) -> list[PoolingKey]:
-    """The distinct (layers, pooling) of some settings, in order."""
+    """Return the distinct (layers, pooling) of some settings, in order."""
     return list(dict.fromkeys(setting.key for setting in settings))
 
 
-_SIZES = ("hidden_size", "d_model", "n_embd", "dim", "emb_dim")  # what transformers' attribute maps call it
+_SIZES = ("hidden_size", "d_model", "n_embd", "dim", "emb_dim")  # names in the configurations of transformers
 
 
 def check_dimensions(settings: Iterable[Setting], spec: EncoderSpec) -> None:
-    """Raises ConfigError, before anything is encoded, for more directions than the encoder gives.
+    """Raise ConfigError, before any encoding, if a setting has more dimensions than the encoder.
 
-    The size stands in the model's config.json; where it does not, `fit_setting` finds out.
+    Without a size in the model's config.json, `fit_setting` checks later.
     """
     if not spec.traits.has_layers:
         return
-    config = spec.files.config
-    stated = (getattr(config, name) for name in _SIZES)
+    stated = (getattr(spec.files.config, name) for name in _SIZES)
     size: int | None = next((value for value in stated if value is not None), None)
     for setting in settings:
         if size is not None and not setting.raw and setting.whitening.dim > size:
             raise ConfigError(
-                f"whitening.dim is {setting.whitening.dim}; the encoder gives {size} dimensions. Ask for at most that."
+                f"whitening.dim is {setting.whitening.dim}; the encoder gives {size} dimensions. Fix: at most {size}."
             )
 
 
 def fit_setting(setting: Setting, documents: Moments | FitData, queries: Moments | None = None) -> Transform:
-    """The transform of a setting, fitted on `documents`: moments are enough for all but a flow.
+    """Return the transform of a setting, fitted on `documents`; only a flow needs more than moments.
 
-    `queries` are moments of query-like texts; with centre "role" queries are centred by their mean, and by the
-    documents' when there are none. Raises ConfigError when more directions are asked for than there are.
+    `queries` are moments of query-like texts. Centre "role" centres queries by their mean, or without `queries` by
+    the documents' mean. Raises ConfigError for more dimensions than the documents have.
     """
     material = FitData.of_moments(documents) if isinstance(documents, Moments) else documents
     transform = fit_transform(material, setting.whitening, setting.pooling, paper=dict(setting.paper))
@@ -207,5 +205,5 @@ def fit_setting(setting: Setting, documents: Moments | FitData, queries: Moments
 
 
 def transform_hash(transform: Transform) -> str:
-    """sha256 of the transform's file: what an index with this transform would name in its manifest."""
+    """Return the sha256 of the transform's file, as in the manifest of an index with this transform."""
     return hashlib.sha256(transform_to_bytes(transform)).hexdigest()

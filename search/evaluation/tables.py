@@ -1,7 +1,7 @@
-"""How each kind of result is laid out as tables: once, for the terminal and the page alike.
+"""Tables of each kind of result, for the terminal and for reports.
 
-Figures from 0 to 1 stand here times 100, as papers print them; recall alone stays from 0 to 1. Rows are read as
-`result.read_result` has checked them, and what a row lacks is left blank.
+Figures from 0 to 1 are shown x 100, as in papers, except recall. Rows must have passed the checks of
+`result.read_result`; missing values are blank.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,52 +27,50 @@ from search.ranking.fusion import describe_fusion
 from search.text import counted, number
 
 _AVERAGE = "average"
-_BEST_TUNED = 8  # settings of `tune` in its table, beside the controls
-_OF_HYBRIDS = "of hybrid answers this says nothing; measure them: isotrope evaluate retrieval --hybrid --rerank MODEL"
-_COSTS = ["better in", "decided", "ms a query"]
+_BEST_TUNED = 8  # settings in the table of `tune`, besides the controls
+_OF_HYBRIDS = "this does not apply to hybrid answers; measure them: isotrope evaluate retrieval --hybrid --rerank MODEL"
+_COSTS = ["resamples won", "decided", "ms per query"]
 
 
 def heading_of(result: Result) -> str:
-    """What was measured, for a heading."""
+    """Return the heading of a result."""
     return KINDS[result.kind].heading
 
 
 def tables_of(result: Result, compare: bool = True) -> list[Table]:
-    """The results of a kind and what reranking makes of them, then, with `compare`, paired comparisons."""
-    own: list[Table] = list(resolve_name(KINDS[result.kind].tables)(result))
-    return [*own, *rerank_tables(result), *(_comparisons(result) if compare else ())]
-
-
-# Similarity: a line a setting, a column a task, a table for each protocol and fit.
+    """Return the tables of a result's kind and of reranking, and with `compare` those of paired comparisons."""
+    tables: list[Table] = list(resolve_name(KINDS[result.kind].tables)(result))
+    return [*tables, *rerank_tables(result), *(_comparisons(result) if compare else ())]
 
 
 def similarity_tables(
     result: Result, of_average: Mapping[str, Callable[[Row], str]] | None = None, remark: str = ""
 ) -> Iterator[Table]:
-    """`of_average` are further columns, made of the row of the average; `remark` stands below each table."""
+    """Yield a table for each protocol and fit, with a line for each setting and a column for each task.
+
+    `of_average` adds columns computed from the row of the average; `remark` is a line below each table.
+    """
     scale, more = scale_of(result), of_average or {}
-    kinds = dict.fromkeys((row.get("protocol"), row.get("fit")) for row in result.results)
-    for protocol, fit in kinds:
-        rows = [row for row in result.results if (row.get("protocol"), row.get("fit")) == (protocol, fit)]
-        lines = _lines(rows)
+    for protocol, fit in dict.fromkeys((row.get("protocol"), row.get("fit")) for row in result.results):
+        lines = _lines([row for row in result.results if (row.get("protocol"), row.get("fit")) == (protocol, fit)])
         tasks = list(dict.fromkeys(task for line in lines.values() for task in line if task != _AVERAGE))
         averaged = any(_AVERAGE in line for line in lines.values())
         columns = ["setting", *tasks, *([f"average {WITH_INTERVAL}", *more] if averaged else [])]
         cells = []
         for name, line in lines.items():
-            own = [figure_text(mapping_of(line.get(task)).get("spearman"), scale) for task in tasks]
+            figures = [figure_text(mapping_of(line.get(task)).get("spearman"), scale) for task in tasks]
             if not averaged:
-                own = [interval_text(line.get(task), "spearman", scale=scale) for task in tasks]
+                figures = [interval_text(line.get(task), "spearman", scale=scale) for task in tasks]
             average = line.get(_AVERAGE, {})
             ends = [interval_text(average, "spearman", scale=scale), *(write(average) for write in more.values())]
-            cells.append([name, *own, *(ends if averaged else [])])
+            cells.append([name, *figures, *(ends if averaged else [])])
         caption = f"Spearman x 100, protocol {protocol}, fit {fit}"
         remarks = (remark,) if remark else ()
         yield Table(caption if averaged else f"{caption} {WITH_INTERVAL}", columns, cells, remarks)
 
 
 def _lines(rows: Sequence[Row]) -> dict[str, dict[str, Row]]:
-    """Rows by setting and task. A setting of several encoders stands once for each, and what is there twice twice."""
+    """Return rows by setting and task, with a line for each encoder of a setting and for each repetition of a row."""
     lines: dict[tuple[str, str, int], dict[str, Row]] = {}
     for row in rows:
         name, encoder, task = name_of(row), str(row.get("encoder")), str(row.get("task"))
@@ -87,25 +85,18 @@ def _lines(rows: Sequence[Row]) -> dict[str, dict[str, Row]]:
     }
 
 
-# Retrieval, recall and tuning.
-
-
 def retrieval_tables(result: Result) -> Iterator[Table]:
-    """A line a setting, a column a measure; the first one with its interval."""
+    """Yield a table with a line for each setting and a column for each measure, the first with its interval."""
     protocol, scale = mapping_of(result.provenance.get("protocol")), scale_of(result)
     names = list(dict.fromkeys(name for row in result.results for name in mapping_of(row.get("measure"))))
     first, *others = names or [""]
     cells = []
     for row in result.results:
-        found = mapping_of(row.get("measure"))
-        plain = [figure_text(mapping_of(found.get(name)).get("value"), scale) for name in others]
-        cells.append([name_of(row), interval_text(found.get(first), scale=scale), *plain])
-    yield Table(
-        _searched(protocol) or "x 100, means over queries",
-        ["setting", f"{first} {WITH_INTERVAL}", *others],
-        cells,
-        tuple(_beside(result.provenance)),
-    )
+        figures = mapping_of(row.get("measure"))
+        plain = [figure_text(mapping_of(figures.get(name)).get("value"), scale) for name in others]
+        cells.append([name_of(row), interval_text(figures.get(first), scale=scale), *plain])
+    columns = ["setting", f"{first} {WITH_INTERVAL}", *others]
+    yield Table(_searched(protocol) or "x 100, means over queries", columns, cells, tuple(_methods(result.provenance)))
 
 
 def _searched(protocol: Mapping[str, Any]) -> str:
@@ -114,29 +105,29 @@ def _searched(protocol: Mapping[str, Any]) -> str:
         return ""
     return (
         f"{protocol.get('task')}, {protocol.get('split')}: x 100, means over {counted(queries, 'query', 'queries')}; "
-        f"{counted(documents, 'document')}, {counted(depth, 'hit')} a query judged"
+        f"{counted(documents, 'document')}, {counted(depth, 'hit')} per query"
     )
 
 
-def _beside(provenance: Mapping[str, Any]) -> Iterator[str]:
-    """What BM25 and hybrids are; those that differ in their weight alone in one line."""
+def _methods(provenance: Mapping[str, Any]) -> Iterator[str]:
+    """Yield descriptions of BM25 and of the hybrids, one for all weights of a hybrid."""
     if bm25 := mapping_of(provenance.get("bm25")):
         yield f"{describe_bm25(bm25)}."
-    hybrids = provenance.get("hybrid")
-    found = [mapping_of(one) for one in (hybrids if isinstance(hybrids, list) else [hybrids] if hybrids else [])]
-    for kind in dict.fromkeys((one.get("method"), one.get("scaling")) for one in found):
-        alike = [one for one in found if (one.get("method"), one.get("scaling")) == kind]
-        weights = ", ".join(plain_text(one["weight"]) for one in alike if "weight" in one)
+    stored = provenance.get("hybrid")
+    hybrids = [mapping_of(hybrid) for hybrid in (stored if isinstance(stored, list) else [stored] if stored else [])]
+    for kind in dict.fromkeys((hybrid.get("method"), hybrid.get("scaling")) for hybrid in hybrids):
+        alike = [hybrid for hybrid in hybrids if (hybrid.get("method"), hybrid.get("scaling")) == kind]
+        weights = ", ".join(plain_text(hybrid["weight"]) for hybrid in alike if "weight" in hybrid)
         yield f"{describe_fusion({**alike[0], **({'weight': weights} if weights else {})})}."
 
 
 def recall_tables(result: Result) -> Iterator[Table]:
-    """A column a measurement, with its latencies."""
+    """Yield a table with a column for each measurement and its latencies."""
     yield transposed_table(
         result,
         {
             f"recall {WITH_INTERVAL}": lambda row: (
-                "1 by construction: the index is exact, and gave the exact answers"
+                "1 by construction: the index is exact, and returned the exact answers"
                 if row.get("exact")
                 else interval_text(row, "recall", ".4f", 1)
             ),
@@ -170,7 +161,7 @@ def _size(row: Row) -> str:
     rows, dim, bytes_each = row.get("rows"), row.get("dim"), figure_text(row.get("bytes_per_vector"), 1, ",.1f")
     if isinstance(rows, int) and isinstance(dim, int):
         return f"{counted(rows, 'vector')} of {counted(dim, 'dimension')}, {bytes_each} bytes each"
-    return f"{bytes_each} bytes a vector" if bytes_each else ""
+    return f"{bytes_each} bytes per vector" if bytes_each else ""
 
 
 def _latency(row: Row, key: str) -> str:
@@ -179,7 +170,7 @@ def _latency(row: Row, key: str) -> str:
 
 
 def tune_tables(result: Result) -> Iterator[Table]:
-    """The best settings and the controls, the frontier, and what was taken."""
+    """Yield tables of the best settings and the controls, of the frontier, and of the weights for hybrids."""
     protocol = mapping_of(result.provenance.get("protocol"))
     name, scale = str(protocol.get("measure", "score")), scale_of(result)
     figure = f"{name} {WITH_INTERVAL}"
@@ -189,7 +180,7 @@ def tune_tables(result: Result) -> Iterator[Table]:
     ]
     caption = f"{name} x 100, {number(protocol.get('questions'))} {protocol.get('kind', 'questions')}"
     columns = ["layers", "pooling", "strength", "centre", "shrinkage", figure, "dimensions", ""]
-    tied = "tied: cannot be told from the highest, compared question by question"
+    tied = "tied: not significantly worse than the highest score, compared question by question"
     yield Table(caption, columns, cells, (tied,) if any("tied" in row[-1] for row in cells) else ())
     cells = []
     for row in result.added["frontier"]:
@@ -197,12 +188,12 @@ def tune_tables(result: Result) -> Iterator[Table]:
         sizes = [number(row.get("bytes")), number(row.get("dimensions"))]
         cells.append([*sizes, layers, strength, centre, interval_text(row, scale=scale), _mark(row)])
     columns = ["bytes", "dimensions", "layers", "strength", "centre", figure, ""]
-    yield Table(f"Frontier: {name} x 100 by bytes a vector", columns, cells, _taken(result.added["choice"], scale))
+    yield Table(f"Frontier: {name} x 100 by bytes per vector", columns, cells, _chosen(result.added["choice"], scale))
     yield from _weights(mapping_of(result.added.get("hybrid")), name, scale)
 
 
 def _weights(hybrid: Mapping[str, Any], measure: str, scale: float) -> Iterator[Table]:
-    """What each tenth of the weight scored, the best, and what was taken."""
+    """Yield a table of the scores by weight in steps of a tenth, with the best and the chosen weight."""
     rows = [mapping_of(row) for row in list_of(hybrid.get("weights"))]
     shown = [
         row for place, row in enumerate(rows)
@@ -212,16 +203,16 @@ def _weights(hybrid: Mapping[str, Any], measure: str, scale: float) -> Iterator[
     cells = []
     for row in shown:
         highest = f"{100 * row['highest']:.0f} %" if is_number(row.get("highest")) else ""
-        marks = ", ".join(filter(None, [alone.get(row.get("weight", -1), ""), "taken" if row.get("taken") else ""]))
+        marks = ", ".join(filter(None, [alone.get(row.get("weight", -1), ""), "chosen" if row.get("taken") else ""]))
         cells.append([plain_text(row.get("weight")), interval_text(row, scale=scale), highest, marks])
     if cells:
-        remark = f"taken: hybrid.weight={plain_text(hybrid.get('weight'))}, because {hybrid.get('reason')}"
+        remark = f"chosen: hybrid.weight={plain_text(hybrid.get('weight'))}, because {hybrid.get('reason')}"
         caption = f"Hybrid: {measure} x 100 by weight of the vectors"
-        yield Table(caption, ["weight", f"{measure} {WITH_INTERVAL}", "highest in", ""], cells, (remark,))
+        yield Table(caption, ["weight", f"{measure} {WITH_INTERVAL}", "resamples won", ""], cells, (remark,))
 
 
 def _shown(rows: Sequence[Row]) -> list[Row]:
-    """Return the best rows with all dimensions, the controls, the present setting and the one that was taken."""
+    """Return the best rows with all dimensions, the controls, the present and the chosen setting."""
     ranked = sorted(rows, key=lambda row: -row["value"] if is_number(row.get("value")) else float("inf"))
     wide = [row for row in ranked if row.get("dim") is None]
     shown = [
@@ -243,90 +234,81 @@ def _setting(row: Row) -> list[str]:
 
 
 def _mark(row: Row) -> str:
-    marks = ["taken" if row.get("taken") else "tied" if row.get("tied") else ""]
-    marks += ["present"] * bool(row.get("present"))
-    return ", ".join(filter(None, marks))
+    present = ["present"] * bool(row.get("present"))
+    return ", ".join([*filter(None, [_choice_mark(row)]), *present])
 
 
-def _taken(choice: Mapping[str, Any], scale: float) -> tuple[str, ...]:
-    lines = [f"taken: {choice['setting']}, because {choice['reason']}"]
-    flattered = "; flattered a little by having been chosen on it"
-    for name, key, remark in (("raw", "gain", flattered), ("the recipe's own", "over_present", "")):
+def _choice_mark(row: Mapping[str, Any]) -> str:
+    return "chosen" if row.get("taken") else "tied" if row.get("tied") else ""
+
+
+def _chosen(choice: Mapping[str, Any], scale: float) -> tuple[str, ...]:
+    lines = [f"chosen: {choice['setting']}, because {choice['reason']}"]
+    optimistic = "; slightly optimistic, because the same questions chose the setting"
+    for name, key, remark in (("raw", "gain", optimistic), ("the recipe's own", "over_present", "")):
         gain = mapping_of(choice.get(key))
         if gain.get("value"):
             decided = "decided" if gain.get("decided") else "not decided"
             lines.append(f"over {name}: {interval_text(gain, form='+.2f', scale=scale)}, {decided}{remark}")
     if enough := choice.get("enough"):
         softer = "" if enough.get("strength") is None else f" at strength {plain_text(enough['strength'])}"
-        does = f"{number(enough['dim'])} dimensions ({number(enough['bytes'])} bytes){softer} do as well"
-        lines.append(f"as far as the questions can tell, {does}")
+        size = f"{number(enough['dim'])} dimensions ({number(enough['bytes'])} bytes){softer}"
+        lines.append(f"{size} are not significantly worse")
     return tuple(lines)
 
 
-# Reranking.
-
-
 def rerank_tables(result: Result) -> Iterator[Table]:
-    """Those of retrieval and of tuning; none where nothing was reranked."""
+    """Yield the tables of reranking of a retrieval or tuning result, if anything was reranked."""
     if result.kind == "retrieval":
         yield from _measured(result)
-    elif found := mapping_of(result.added.get("rerank")):
-        yield _advised(found, scale_of(result))
+    elif advice := mapping_of(result.added.get("rerank")):
+        yield _advised(advice, scale_of(result))
 
 
 def _measured(result: Result) -> Iterator[Table]:
-    """A line a reranked setting: less the same without."""
-    facts = {str(row.get("setting")): own for row in result.results if (own := mapping_of(row.get("rerank")))}
+    """Yield a table with a line for each reranked setting: its gain over the same setting without reranking."""
+    facts = {str(row.get("setting")): rerank for row in result.results if (rerank := mapping_of(row.get("rerank")))}
     cells, measure = [], ""
     for pair in result.comparisons or ():
-        own, found = facts.get(str(pair.get("setting")), {}), mapping_of(pair.get("measure"))
-        if own and found and pair.get("against") == own.get("of"):
-            measure = next(iter(found))
-            gain = _gain(mapping_of(found[measure]), scale_of(result))
-            cells.append([str(own.get("of", "")), str(own.get("depth", "")), *gain, _milliseconds(own)])
+        rerank, measures = facts.get(str(pair.get("setting")), {}), mapping_of(pair.get("measure"))
+        if rerank and measures and pair.get("against") == rerank.get("of"):
+            measure = next(iter(measures))
+            gain = _gain(mapping_of(measures[measure]), scale_of(result), rerank)
+            cells.append([str(rerank.get("of", "")), str(rerank.get("depth", "")), *gain])
     if cells:
         columns = ["setting", "reranked", f"gain in {measure} {WITH_INTERVAL}", *_COSTS]
-        caption = "Reranking: x 100, less the same without, over the same resamples"
-        yield Table(caption, columns, cells, _about(mapping_of(result.provenance.get("rerank"))))
+        caption = "Reranking: gain x 100 over the same setting without it, over the same resamples"
+        yield Table(caption, columns, cells, _reranker(mapping_of(result.provenance.get("rerank"))))
 
 
-def _advised(found: Mapping[str, Any], scale: float) -> Table:
-    """A line a depth, and what is advised."""
-    name, cells = str(found.get("measure", "")), []
-    for row in map(mapping_of, list_of(found.get("depths"))):
-        mark = "taken" if row.get("taken") else "tied" if row.get("tied") else ""
-        gain = [*_gain(mapping_of(row.get("gain")), scale), _milliseconds(row)] if row.get("depth") else [""] * 4
-        cells.append([str(row.get("depth") or "none"), interval_text(row, scale=scale), *gain, mark])
+def _advised(advice: Mapping[str, Any], scale: float) -> Table:
+    """Return a table with a line for each depth, and the advice."""
+    name, cells = str(advice.get("measure", "")), []
+    for row in map(mapping_of, list_of(advice.get("depths"))):
+        gain = _gain(mapping_of(row.get("gain")), scale, row) if row.get("depth") else [""] * 4
+        cells.append([str(row.get("depth") or "none"), interval_text(row, scale=scale), *gain, _choice_mark(row)])
     columns = ["reranked", f"{name} {WITH_INTERVAL}", f"gain {WITH_INTERVAL}", *_COSTS, ""]
-    caption = f"Reranking what the vectors find: {name} x 100, {number(found.get('questions'))} questions"
-    remarks = (f"advised: {found.get('advice')}", *_about(mapping_of(found.get("by"))), _OF_HYBRIDS)
+    caption = f"Reranking the hits of the vectors: {name} x 100, {number(advice.get('questions'))} questions"
+    remarks = (f"advised: {advice.get('advice')}", *_reranker(mapping_of(advice.get("by"))), _OF_HYBRIDS)
     return Table(caption, columns, cells, remarks)
 
 
-def _gain(found: Mapping[str, Any], scale: float) -> list[str]:
-    (over, decided), better = difference_cells(found, scale), found.get("better")
-    return [over, f"{100 * better:.0f} %" if is_number(better) else "", decided]
+def _gain(gain: Mapping[str, Any], scale: float, timed: Mapping[str, Any]) -> list[str]:
+    (difference, decided), better = difference_cells(gain, scale), gain.get("better")
+    won = f"{100 * better:.0f} %" if is_number(better) else ""
+    return [difference, won, decided, figure_text(timed.get("ms"), 1, ",.1f")]
 
 
-def _milliseconds(found: Mapping[str, Any]) -> str:
-    taken = found.get("ms")
-    return f"{taken:,.1f}" if is_number(taken) else ""
-
-
-def _about(by: Mapping[str, Any]) -> tuple[str, ...]:
-    """What reranked."""
+def _reranker(by: Mapping[str, Any]) -> tuple[str, ...]:
     if not by:
         return ()
     digest = f", sha256 {str(by['sha256'])[:16]}..." if by.get("sha256") else ""
-    cut = f"; {number(by['cut'])} of {number(by.get('pairs'))} pairs were cut" if by.get("cut") else ""
+    cut = f"; {number(by['cut'])} of {number(by.get('pairs'))} pairs were truncated" if by.get("cut") else ""
     return (f"reranked by {by.get('model')} ({by.get('backend')}{digest}){cut}",)
 
 
-# Whatever else, and comparisons.
-
-
 def other_tables(result: Result) -> Iterator[Table]:
-    """A column for each key whose values are plain."""
+    """Yield a table with a column for each key whose values are plain."""
     keys = list(dict.fromkeys(key for row in result.results for key in row))
     keys = [key for key in keys if any(isinstance(row.get(key), str | int | float) for row in result.results)]
     cells = [[plain_text(row.get(key)) for key in keys] for row in result.results]
@@ -335,7 +317,7 @@ def other_tables(result: Result) -> Iterator[Table]:
 
 
 def _comparisons(result: Result) -> Iterator[Table]:
-    """Paired differences; those of layers stand beside the best of n."""
+    """Yield a table of paired differences; the tables of layers have their own."""
     rows, scale = result.comparisons or (), scale_of(result)
     if not rows or result.kind == "layers":
         return
@@ -343,23 +325,19 @@ def _comparisons(result: Result) -> Iterator[Table]:
     first = next(iter(mapping_of(rows[0].get("measure"))), "")
     cells = []
     for row in rows:
-        found = mapping_of(row.get("measure")).get(first) if first else row
+        difference = mapping_of(mapping_of(row.get("measure")).get(first) if first else row)
         more = [str(row.get("protocol"))] if len(protocols) > 1 else []
-        counts = [_outcomes(mapping_of(found))] if first else []
-        cells.append([name_of(row), str(row.get("against", "")), *more, *difference_cells(found, scale), *counts])
-    columns = ["setting", "less", *(["protocol"] if len(protocols) > 1 else [])]
+        counts = [difference.get(name) for name in ("won", "tied", "lost")] if first else []
+        won = ["/".join(map(str, counts)) if None not in counts else ""] * bool(first)
+        cells.append([name_of(row), str(row.get("against", "")), *more, *difference_cells(difference, scale), *won])
+    columns = ["setting", "compared with", *(["protocol"] if len(protocols) > 1 else [])]
     columns += [f"difference{f' in {first}' if first else ''} {WITH_INTERVAL}", "decided"]
     yield Table("Paired differences x 100, over the same resamples", columns + ["won/tied/lost"] * bool(first), cells)
 
 
-def difference_cells(found: Any, scale: float) -> list[str]:
-    """The difference with its interval, and whether that leaves out 0."""
-    found = mapping_of(found)
-    said = interval_text(found, "difference" if "difference" in found else "value", "+.2f", scale)
-    decided = found.get("decided")
-    return [said, ("yes" if decided else "no") if isinstance(decided, bool) else ""]
-
-
-def _outcomes(found: Mapping[str, Any]) -> str:
-    counts = [found.get(name) for name in ("won", "tied", "lost")]
-    return "/".join(map(str, counts)) if None not in counts else ""
+def difference_cells(difference: Any, scale: float) -> list[str]:
+    """Return a difference with its interval, and whether the interval excludes 0."""
+    difference = mapping_of(difference)
+    text = interval_text(difference, "difference" if "difference" in difference else "value", "+.2f", scale)
+    decided = difference.get("decided")
+    return [text, ("yes" if decided else "no") if isinstance(decided, bool) else ""]

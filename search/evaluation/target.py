@@ -1,4 +1,4 @@
-"""What is measured: a recipe, or an index with the recipe it was built by."""
+"""The target of a measurement: a recipe, or an index with its recipe."""
 
 import dataclasses
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ from search.index import Index, LiveRows
 
 @dataclass(frozen=True)
 class Target:
-    """A recipe with its encoder found and hashed, and the index it comes from, if any."""
+    """A recipe with its resolved encoder, and the index that the recipe comes from, if any."""
 
     config: BuildConfig
     spec: EncoderSpec
@@ -32,71 +32,68 @@ class Target:
 
     @classmethod
     def of(cls, subject: "Subject") -> "Target":
-        """A target as it is; a recipe; or the folder of an index. Raises what `of_recipe` and `of_index` raise."""
+        """Return the target of a subject. Raises what `of_recipe` and `of_index` raise."""
         if isinstance(subject, Target):
             return subject
         return cls.of_recipe(subject) if isinstance(subject, BuildConfig) else cls.of_index(subject)
 
     @classmethod
     def of_recipe(cls, config: BuildConfig, options: RunOptions | None = None) -> "Target":
-        """A recipe. Raises ModelError and ConfigError; loads no model yet."""
+        """Return the target of a recipe, without loading the model. Raises ModelError and ConfigError."""
         return cls(config, resolve_spec(config), None, options or RunOptions())
 
     @classmethod
     def of_index(
         cls, index: str | Path, model: str | Path | None = None, options: RunOptions | None = None
     ) -> "Target":
-        """An index. Raises what `SearchEngine` raises, also when the encoder at hand is not the index's."""
+        """Return the target of an index. Raises what `SearchEngine` raises, also if `model` is not the index's."""
         opened = Index.open(index)
         return cls(opened.config, opened.encoder_spec(model), opened, options or RunOptions())
 
     @property
     def own(self) -> Setting:
-        """The recipe's own setting, its pooling resolved."""
+        """The recipe's own setting with its pooling resolved."""
         layers = self.config.encoder.layers if self.spec.traits.has_layers else ()
         settings = frozen_settings(self.config.transform_settings())
         return Setting(self.spec.identity.pooling, layers, self.config.whitening, settings)
 
     def settings(self, sweep: Sweep) -> list[Setting]:
-        """The settings of a sweep around the recipe's own. Raises ConfigError for layers of given embeddings."""
+        """Return the settings of a sweep around the recipe's own. Raises ConfigError for impossible settings."""
         if not self.spec.traits.encodes_texts and (sweep.layers or sweep.poolings):
-            raise ConfigError(f"{cannot_encode(self.spec)} Leave out --layers and --pooling.")
+            raise ConfigError(f"{cannot_encode(self.spec)} Fix: leave out --layers and --pooling.")
         if sweep.layers and not self.spec.traits.has_layers:
-            raise ConfigError('encoder.kind is "static": a table has no layers. Leave out --layers.')
+            raise ConfigError('encoder.kind is "static": a table has no layers. Fix: leave out --layers.')
         settings = [self._with_paper(setting) for setting in sweep.settings(self.own)]
+        categorical = self.config.papers.get("latte_mix", {}).get("latent", "categorical") == "categorical"
         for setting in settings:
-            if setting.whitening.kind == "hellinger" and not self._gives_probabilities(setting):
+            probabilities = setting.pooling == "latte-mix" and categorical
+            if setting.whitening.kind == "hellinger" and not probabilities:
                 raise ConfigError(
-                    f'"{setting.label}": square roots are of probabilities, which only pooling "latte-mix" with a '
-                    "categorical latent gives. Leave out --transform hellinger."
+                    f'"{setting.label}": square roots need probabilities, which only pooling "latte-mix" with a '
+                    "categorical latent returns. Fix: leave out --transform hellinger."
                 )
         return settings
 
     def _with_paper(self, setting: Setting) -> Setting:
-        """Return the setting with the recipe's settings of its transform's paper."""
         section = TRANSFORMS[setting.whitening.kind].section if setting.whitening.kind in TRANSFORMS else ""
         return dataclasses.replace(setting, paper=frozen_settings(self.config.papers.get(section, {})))
-
-    def _gives_probabilities(self, setting: Setting) -> bool:
-        latent = self.config.papers.get("latte_mix", {}).get("latent", "categorical")
-        return setting.pooling == "latte-mix" and latent == "categorical"
 
     def states(
         self, settings: list[Setting], cache: Path | None = None, progress: Progress | None = None
     ) -> EmbeddingSource:
-        """The encoder for some settings."""
+        """Return the encoder for some settings."""
         return EmbeddingSource(self.config, settings, self.options, self.spec, cache, progress or NoProgress())
 
     @cached_property
     def stored(self) -> LiveRows:
-        """What the index stores, its files hashed."""
+        """The rows of the index, after hashing its files."""
         if self.index is None:
             raise ValueError("a recipe has no rows")
         return LiveRows(self.index)
 
     @cached_property
     def sample(self) -> RowView:
-        """The rows the index's transform was fitted on."""
+        """The rows that the index's transform was fitted on."""
         return self.stored.sample(self.config.whitening.sample)
 
     @cached_property
@@ -111,4 +108,4 @@ class Target:
 
 
 Subject = Target | BuildConfig | str | Path
-"""What is measured: a `Target`, a recipe, or the folder of an index."""
+"""A `Target`, a recipe, or the folder of an index."""

@@ -1,1 +1,1 @@
-"""Pictures written to files."""
+"""Plots of results."""

@@ -1,6 +1,6 @@
-"""The picture of `isotrope evaluate retrieval`: the first nDCG against whitening strength.
+"""The plot of `isotrope evaluate retrieval`: the first nDCG by whitening strength.
 
-Lines stand in panels that share their axes; what does not vary by strength, such as BM25, is a level line.
+Panels share their axes. Results without a strength, such as BM25, are horizontal lines.
 """
 
 import textwrap
@@ -21,8 +21,8 @@ _CENTRES = {"role": "two means (role)", "common": "one mean (common)", "none": "
 _LOOKS = {"role": ("#0072b2", "o"), "common": ("#d55e00", "s"), "none": ("#009e73", "^")}
 _HYBRID_LOOKS = {"role": ("#cc79a7", "D"), "common": ("#e69f00", "v"), "none": ("#56b4e9", "P")}
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#6a3d9a")
-_MARKERS = ("o", "s", "^", "D", "v", "P")  # no divisor in common with the colours: 42 lines that differ
-_COMPARABLE = 0.45  # of the range of several panels; one that needs less would be squeezed by sharing their axis
+_MARKERS = ("o", "s", "^", "D", "v", "P")  # coprime with the number of colours: 42 distinct lines
+_COMPARABLE = 0.45  # of a shared range; a panel that needs less gets its own axis
 Row = Mapping[str, Any]
 Kind = tuple[str, int | None, float, str]  # centre, dim, shrinkage, hybrid
 Interval = tuple[float, float]
@@ -30,7 +30,7 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True)
 class Point:
-    """A figure times 100 with the ends of its interval, if it has one."""
+    """A figure x 100 with the ends of its interval, if it has one."""
 
     value: float
     low: float | None
@@ -38,13 +38,13 @@ class Point:
 
     @property
     def ends(self) -> list[float]:
-        """All that is known of it."""
+        """The value and the ends."""
         return [end for end in (self.low, self.value, self.high) if end is not None]
 
 
 @dataclass(frozen=True)
 class Line:
-    """One way of whitening: its figures by strength, in ascending order."""
+    """One kind of whitening: its figures by ascending strength."""
 
     label: str
     look: tuple[str, str]  # colour and marker
@@ -59,31 +59,30 @@ class Panel:
     lines: tuple[Line, ...]
     raw: Point | None
     baselines: Mapping[str, float]
-    levels: tuple[str, ...] = ()  # those of the baselines that are settings without a strength
+    levels: tuple[str, ...] = ()  # the baselines that are settings without a strength
 
     @property
     def raw_label(self) -> str:
-        """What raw embeddings are called; empty where they were not measured."""
+        """The label of raw embeddings; empty if they were not measured."""
         if self.raw is None:
             return ""
         return "raw" if self.raw.low is None or self.raw.high is None else "raw, 95 % shaded"
 
     @property
     def labels(self) -> list[str]:
-        """All that a legend must explain."""
+        """The entries of the legend."""
         return [*filter(None, [self.raw_label]), *self.baselines, *(line.label for line in self.lines)]
 
     @property
     def range(self) -> Interval:
-        """What everything drawn takes of the axis of figures."""
-        points = [point for line in self.lines for point in line.points.values()]
-        points += [self.raw] if self.raw else []
+        """The range of all figures."""
+        points = [*(point for line in self.lines for point in line.points.values()), *filter(None, [self.raw])]
         ends = [end for point in points for end in point.ends] + list(self.baselines.values())
         return min(ends), max(ends)
 
 
 def panels_of(result: Mapping[str, Any]) -> list[Panel]:
-    """What is drawn, in the order of the result; an embedding that was measured only raw has no panel."""
+    """Return the panels in the order of the result; embeddings without whitened settings have none."""
     measure = measure_of(result)
     measured = [row for row in result["results"] if row["pooling"] is not None]
     settings = [row for row in measured if not _is_level(row)]
@@ -97,8 +96,8 @@ def panels_of(result: Mapping[str, Any]) -> list[Panel]:
     kinds = list(dict.fromkeys(map(_kind, whitened)))
     panels = []
     for embedding in dict.fromkeys(map(_embedding, whitened)):
-        own = [row for row in whitened if _embedding(row) == embedding]
-        lines = tuple(line for kind in kinds if (line := _line(kind, kinds, own, measure)).points)
+        rows = [row for row in whitened if _embedding(row) == embedding]
+        lines = tuple(line for kind in kinds if (line := _line(kind, kinds, rows, measure)).points)
         others = {row["setting"]: _point(row, measure).value for row in measured if _is_level(row, embedding)}
         levels = raw_hybrids.get(embedding, {}) | others | baselines
         panels.append(Panel(_named(*embedding), lines, raw.get(embedding), levels, tuple(others)))
@@ -106,7 +105,7 @@ def panels_of(result: Mapping[str, Any]) -> list[Panel]:
 
 
 def shared_ranges(panels: Sequence[Panel]) -> list[Interval]:
-    """The range of each panel's axis. Neighbours share one, equal range as long as that squeezes none of them."""
+    """Return the range of each panel's axis. Neighbours share a range unless it would squeeze one of them."""
     groups: list[list[Interval]] = []
     for panel in panels:
         joined = [*(groups[-1] if groups else ()), panel.range]
@@ -119,7 +118,7 @@ def shared_ranges(panels: Sequence[Panel]) -> list[Interval]:
 
 
 def measure_of(result: Mapping[str, Any]) -> str:
-    """The measure that is drawn: nDCG at the first rank asked for."""
+    """Return the plotted measure: nDCG at the first cutoff."""
     return measure_names(result["provenance"]["protocol"]["cutoffs"])[0]
 
 
@@ -132,24 +131,23 @@ def _kind(row: Row) -> Kind:
 
 
 def _is_level(row: Row, embedding: tuple[str, tuple[int, ...]] | None = None) -> bool:
-    """Whether a setting (of this embedding) has no strength to be drawn at: another kind, or a mere removal."""
+    """Return whether a setting (of this embedding) has no strength: another kind, or only removed directions."""
     special = bool(row.get("kind") or (row["strength"] == "none" and row.get("removed")))
     return special and (embedding is None or _embedding(row) == embedding)
 
 
 def _hybrid(row: Row) -> str:
-    """How its vectors were fused with BM25; empty: they were not."""
     return f"hybrid {fusion_name(row['hybrid'])}" if row.get("hybrid") else ""
 
 
 def _point(row: Row, measure: str) -> Point:
-    found = row["measure"][measure]
-    low, high = (None if found[end] is None else 100 * found[end] for end in ("low", "high"))
-    return Point(100 * found["value"], low, high)
+    figure = row["measure"][measure]
+    low, high = (None if figure[end] is None else 100 * figure[end] for end in ("low", "high"))
+    return Point(100 * figure["value"], low, high)
 
 
 def _line(kind: Kind, kinds: Sequence[Kind], rows: Sequence[Row], measure: str) -> Line:
-    """The rows of one kind. It looks the same wherever it is drawn, and a centre alone the same in all pictures."""
+    """Return the line of one kind. A kind looks the same in all panels; a centre alone the same in all plots."""
     number = kinds.index(kind)
     look = _COLOURS[number % len(_COLOURS)], _MARKERS[number % len(_MARKERS)]
     if len({other[1:3] for other in kinds}) == 1 and len({other[3] for other in kinds if other[3]}) <= 1:
@@ -159,7 +157,7 @@ def _line(kind: Kind, kinds: Sequence[Kind], rows: Sequence[Row], measure: str) 
 
 
 def _label(kind: Kind, kinds: Sequence[Kind]) -> str:
-    """The centre, and dimensions and shrinkage where they are not left as they are in all lines."""
+    """Return the centre, with dimensions and shrinkage if any line has non-default values."""
     centre, dim, shrinkage, hybrid = kind
     words = [f"{hybrid}, {_CENTRES[centre]}" if hybrid else _CENTRES[centre]]
     if any(other[1] for other in kinds):
@@ -171,7 +169,7 @@ def _label(kind: Kind, kinds: Sequence[Kind]) -> str:
 
 def _named(pooling: str, layers: tuple[int, ...]) -> str:
     if not layers:
-        return "embeddings that came with the corpus" if pooling == "given" else f"static table, {pooling} pooling"
+        return "embeddings from the corpus" if pooling == "given" else f"static table, {pooling} pooling"
     names = " + ".join("last" if layer == -1 else str(layer) for layer in layers)
     return f"{'last layer' if names == 'last' else f'layer {names}'}, {pooling} pooling"
 
@@ -182,22 +180,22 @@ def _union(ranges: Sequence[Interval]) -> Interval:
 
 
 _RAW, _BASELINE = "#555555", "black"
-_WIDTHS = {1: 5.4, 2: 7.4, 3: 9.4}  # inches by panels in a row; the widest is 900 px where 96 are an inch
+_WIDTHS = {1: 5.4, 2: 7.4, 3: 9.4}  # inches by panels in a row; the widest is 900 px at 96 dpi
 _HEIGHT = 3.1  # of a row of panels
 _LINE = 0.2  # of a line of the title or the legend
-_CROWD = 4  # lines, above which a picture of few panels is made wider, as its legend would else be long
-_POINTS = 72  # an inch
+_CROWD = 4  # lines per panel that widen a plot of few panels, because the legend would be long
+_POINTS = 72  # per inch
 _TEXT, _TITLE = 9, 10.5  # points
-_LETTER = 0.56  # width of a letter on average, of its height
-_HANDLE = 40  # points that a line in the legend takes beside its label
-_STEPS = [1, 2, 5, 10]  # between ticks, so that most are whole numbers
+_LETTER = 0.56  # mean width of a letter relative to its height
+_HANDLE = 40  # points of a legend entry without its label
+_STEPS = [1, 2, 5, 10]  # between ticks: most ticks are whole numbers
 _MARGIN = 0.05  # of the range
-_USED = 0.75  # of a panel's width that lies between the smallest and largest strength
+_USED = 0.75  # of a panel's width, between the smallest and largest strength
 
 
 @dataclass(frozen=True)
 class Frame:
-    """What stands around the panels, and the size that all of it needs."""
+    """The title, the grid of panels, and the size of the plot."""
 
     title: str
     rows: int  # of panels
@@ -212,13 +210,13 @@ _BASELINE_COLOURS = (_BASELINE, "#6a3d9a", "#a6761d", "#1b7837")
 
 
 def plot_retrieval(result: Mapping[str, Any], path: Path, force: bool = False) -> str:
-    """Draw a result of `evaluate_retrieval` into a file; the same result gives the same bytes. Raises as `check_plot`.
+    """Plot a result of `evaluate_retrieval` to a file; equal results give equal bytes. Raises as `check_plot`.
 
-    Returns a note, and writes nothing, where no setting has a strength to draw against; else "".
+    Returns "", or a note if no setting has a strength; then nothing is written.
     """
     panels = panels_of(result)
     if not panels:
-        return f"{path} is not written: nothing was whitened, so there is no strength to draw against; add --strength"
+        return f"{path} was not written: no setting has a whitening strength to plot; add --strength"
     frame = frame_of(panels, result)
     write_plot(
         path, frame.size, lambda figure: draw_panels(figure, panels, frame, measure_of(result)),
@@ -228,7 +226,7 @@ def plot_retrieval(result: Mapping[str, Any], path: Path, force: bool = False) -
 
 
 def frame_of(panels: Sequence[Panel], result: Mapping[str, Any]) -> Frame:
-    """Panels stand in rows of up to three; a long title or legend makes the picture higher."""
+    """Return the frame: rows of up to three panels; a long title or legend increases the height."""
     columns, widest = min(len(panels), max(_WIDTHS)), max(_WIDTHS)
     rows = -(-len(panels) // columns)
     width = _WIDTHS[max(columns, min(widest, -(-max(len(panel.lines) for panel in panels) // _CROWD)))]
@@ -241,7 +239,7 @@ def frame_of(panels: Sequence[Panel], result: Mapping[str, Any]) -> Frame:
 
 
 def draw_panels(figure: Any, panels: Sequence[Panel], frame: Frame, measure: str) -> None:
-    """Fill a matplotlib figure with the panels, a title that names what was measured, and one legend."""
+    """Fill a matplotlib figure with the panels, a title and one legend."""
     ranges = shared_ranges(panels)
     places = figure.subplots(frame.rows, frame.columns, squeeze=False).ravel()
     for axes in places[len(panels) :]:
@@ -253,17 +251,17 @@ def draw_panels(figure: Any, panels: Sequence[Panel], frame: Frame, measure: str
         margin = _MARGIN * (high - low) or 1.0
         axes.set_ylim(low - margin, high + margin)
         if number % frame.columns and ranges[number] == ranges[number - 1]:
-            axes.tick_params(labelleft=False)  # it has the axis of its left neighbour
+            axes.tick_params(labelleft=False)  # same axis as its left neighbour
         else:
             other = ", another scale" if ranges[number] != ranges[0] else ""
             axes.set_ylabel(f"{measure} x100{other}")
     figure.suptitle(frame.title, fontsize=_TITLE)
     _legend(figure, places[: len(panels)], frame.legend_columns)
-    figure.draw_without_rendering()  # ticks follow the height that the layout gives, and their labels need its width
+    figure.draw_without_rendering()  # ticks depend on the height of the layout, and their labels on its width
 
 
 def _baseline_styles(panels: Sequence[Panel]) -> dict[str, dict[str, Any]]:
-    """The style of each level line, the same in all panels. Lines of one sort differ in colour and dash length."""
+    """Return the style of each baseline, the same in all panels. Lines of one sort differ in colour and dash length."""
     styles: dict[str, dict[str, Any]] = {}
     sorts = Counter[tuple[float, ...]]()
     for panel in panels:
@@ -281,11 +279,11 @@ def _baseline_styles(panels: Sequence[Panel]) -> dict[str, dict[str, Any]]:
 
 
 def _draw(axes: Any, panel: Panel, styles: Mapping[str, Mapping[str, Any]], width: float) -> None:
-    """Draw one panel. `styles` are those of level lines by name; `width` is the width of its strengths in points."""
+    """Draw one panel. `styles` are of baselines by name; `width` is the width of the strengths in points."""
     strengths = sorted({strength for line in panel.lines for strength in line.points})
     span = strengths[-1] - strengths[0] or 0.4
     gap = min((after - before for before, after in pairwise(strengths)), default=span)
-    step = min(0.03 * span, 0.7 * gap / len(panel.lines))  # from line to line, so that their intervals stand apart
+    step = min(0.03 * span, 0.7 * gap / len(panel.lines))  # between lines: intervals do not overlap
     if panel.raw:
         _draw_raw(axes, panel.raw, panel.raw_label)
     for name, value in panel.baselines.items():
@@ -294,7 +292,7 @@ def _draw(axes: Any, panel: Panel, styles: Mapping[str, Mapping[str, Any]], widt
         _draw_line(axes, line, step * (number - (len(panel.lines) - 1) / 2))
     room = 0.08 * span + step * len(panel.lines) / 2
     axes.set_xlim(strengths[0] - room, strengths[-1] + room)
-    several = len(strengths) > 1  # a lone tick would look like the strength of only one line
+    several = len(strengths) > 1  # a single tick would seem to belong to one line
     axes.set_xticks(strengths if several else [], _tick_labels(strengths, width / span) if several else [])
     axes.yaxis.get_major_locator().set_params(steps=_STEPS)
     axes.set_xlabel("whitening strength" if several else f"all at whitening strength {strengths[0]:g}")
@@ -320,7 +318,7 @@ def _draw_line(axes: Any, line: Line, shift: float) -> None:
 
 
 def _tick_labels(strengths: Sequence[float], scale: float) -> list[str]:
-    """A label for each strength, empty where it would touch the one before; `scale` is points a unit of strength."""
+    """Return a label for each strength, empty if it would overlap; `scale` is points per unit of strength."""
     labels, free = [], float("-inf")
     for strength in strengths:
         label = f"{strength:g}"
@@ -332,21 +330,19 @@ def _tick_labels(strengths: Sequence[float], scale: float) -> list[str]:
 
 
 def _legend(figure: Any, places: Sequence[Any], columns: int) -> None:
-    """One for all panels."""
-    found = [axes.get_legend_handles_labels() for axes in places]
-    entries = {label: handle for pair in found for handle, label in zip(*pair, strict=True)}
+    drawn = [axes.get_legend_handles_labels() for axes in places]
+    entries = {label: handle for pair in drawn for handle, label in zip(*pair, strict=True)}
     figure.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=columns, frameon=False)
 
 
 def _title(result: Mapping[str, Any], letters: int) -> str:
-    """Collection, queries, model and protocol, in lines of at most so many letters."""
+    """Return the collection, queries, model and protocol in lines of at most `letters` letters."""
     protocol = result["provenance"]["protocol"]
-    searched = "the index as it is"
-    if protocol["searched"] == "exact":
-        searched = "whitening fitted on the corpus, exact search"
+    exact = protocol["searched"] == "exact"
+    searched = "whitening fitted on the corpus, exact search" if exact else "the index as it is"
     lines = (
         f"{escape(protocol['task'])}, {protocol['split']}: {counted(protocol['queries'], 'query', 'queries')}, "
-        f"{counted(protocol['documents'], 'document', 'documents')}, {model_name(result)}",
+        f"{counted(protocol['documents'], 'document')}, {model_name(result)}",
         f"{searched}, {protocol['definitions']} measures, {100 * protocol['level']:g} % bootstrap intervals",
     )
     return "\n".join(textwrap.fill(line, letters) for line in lines)

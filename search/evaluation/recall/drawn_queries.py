@@ -18,58 +18,52 @@ SAMPLE = 1000
 
 
 def draw_queries(stored: LiveRows, origin: DrawnFrom | None = None, size: int = SAMPLE) -> QuerySet:
-    """Queries drawn from the documents with the smallest id hash, `size` of them or as many as there are.
+    """Return at most `size` queries drawn from the documents with the smallest id hashes.
 
-    "titles"; "sentences": the first sentence of the text, or its first words where that is long; "halves": the
-    first half of the text's words. Without an origin: titles if at least half of the first `size` documents have
-    one, else sentences. Documents that give no query are passed over and counted. Where embeddings came with the
-    corpus, those of the documents are the queries.
-    Raises ConfigError for a size below 1, and for an origin where no text can be encoded, and EvaluationError when no
-    document gives a query.
+    "titles"; "sentences": the first sentence of the text, or its first words if it is long; "halves": the first half
+    of the text's words. Without an origin: titles if at least half of the first `size` documents have a title, else
+    sentences. Documents without a query are skipped and counted. If the embeddings came with the corpus, the queries
+    are embeddings of documents.
+    Raises ConfigError for a size below 1 and for an origin if no text can be encoded, and EvaluationError if no
+    document has a query.
     """
     if size < 1:
         raise ConfigError(f"the sample is {size}; expected at least 1 query.")
     if not stored.index.config.encoder.traits.encodes_texts:
         return _documents_themselves(stored, origin, size)
     order = np.argsort(stored.id_hashes, kind="stable")
-    chosen = origin or _usual_origin(stored.index.documents.fetch(order[:size].tolist()))
+    if origin is None:
+        documents = stored.index.documents.fetch(order[:size].tolist())
+        titled = sum(bool(_title(document)) for document in documents)
+        origin = "titles" if 2 * titled >= len(documents) else "sentences"
     texts: list[str] = []
     rows: list[int] = []
     seen = 0
     for row, document in _documents(stored, order, size):
         seen += 1
-        if text := _DRAW[chosen](document):
+        if text := _DRAW[origin](document):
             texts.append(text)
             rows.append(row)
         if len(texts) == size:
             break
     if not texts:
-        there = counted(stored.index.manifest.documents, "document", "documents")
         raise EvaluationError(
-            f"{stored.index.path}: none of its {there} gives a query "
-            f"({_NEED[chosen]}). Name another kind with --draw, or a file of queries with --queries."
+            f"{stored.index.path}: none of its {counted(stored.index.manifest.documents, 'document')} has a query "
+            f"({_NEED[origin]}). Fix: choose another kind with --draw, or a file of queries with --queries."
         )
-    passed = seen - len(texts)
-    notes = (
-        (f"no query from {passed:,} of {counted(seen, 'sampled document', 'sampled documents')} ({_NEED[chosen]})",)
-        if passed
-        else ()
-    )
-    return QuerySet(numbered(len(texts)), np.array(rows, np.int64), tuple(texts), origin=chosen, notes=notes)
+    skipped = seen - len(texts)
+    notes = (f"no query from {skipped:,} of {counted(seen, 'sampled document')} ({_NEED[origin]})",) if skipped else ()
+    return QuerySet(numbered(len(texts)), np.array(rows, np.int64), tuple(texts), origin=origin, notes=notes)
 
 
 def _documents_themselves(stored: LiveRows, origin: DrawnFrom | None, size: int) -> QuerySet:
     if origin:
         raise ConfigError(
-            f"{stored.index.path}: its embeddings came with the corpus, so no {origin} can be encoded. Leave out "
-            "--draw, and the documents themselves are the queries, or name a .npy file of query embeddings."
+            f"{stored.index.path}: its embeddings came with the corpus, so no {origin} can be encoded. Fix: leave out "
+            "--draw to query with the documents themselves, or name a .npy file of query embeddings."
         )
     rows = np.sort(np.argsort(stored.id_hashes, kind="stable")[:size])
     return QuerySet(numbered(len(rows)), rows, embeddings=stored.index.embeddings(rows), origin="documents")
-
-
-def _usual_origin(documents: list[Document]) -> DrawnFrom:
-    return "titles" if 2 * sum(bool(_title(document)) for document in documents) >= len(documents) else "sentences"
 
 
 def _documents(stored: LiveRows, order: RowIds, batch: int) -> Iterator[tuple[int, Document]]:
@@ -94,6 +88,6 @@ def _half(document: Document) -> str:
 _DRAW: dict[DrawnFrom, Callable[[Document], str]] = {"titles": _title, "sentences": _sentence, "halves": _half}
 _NEED: dict[DrawnFrom, str] = {
     "titles": "no title",
-    "sentences": "no text beside the title",
+    "sentences": "no text besides the title",
     "halves": "fewer than two words of text",
 }

@@ -1,11 +1,10 @@
-"""Recall and latency of an index against exact search, on queries that are not rows of the index.
+"""Recall and latency of an index against exact search, with queries that are not rows of the index.
 
-A query drawn from a document would find that document, so the document and its duplicates are taken out of both
-lists, the index's and the exact one, before they are compared. The index is asked for as many more answers. Where
-documents have several windows, answers are windows.
+A query drawn from a document would find that document, so the document and its duplicates are excluded from the
+answers of both searches; the index is searched for as many more answers. In an index of windows, answers are windows.
 
-Exact search goes over the stored vectors as they stream by: a float32 matrix product finds candidates, float64
-products decide (`indexer.ann.products`).
+Exact search streams the stored vectors: a float32 matrix product finds candidates, float64 products decide
+(`indexer.ann.products`).
 """
 
 import os
@@ -33,7 +32,7 @@ from search.queries import QuerySet, read_queries
 from search.text import counted
 
 DEPTH = 10
-_MOST_DUPLICATES = 1000  # a document with more is no useful query, and would be searched for that deep
+_MOST_DUPLICATES = 1000  # a document with more is a useless query, and needs a search that deep
 _TIMED = 1000  # queries
 _BATCH = 256  # queries searched together
 _PROTOCOL = "against exact search over the stored vectors; a query's own document and its duplicates do not count"
@@ -42,13 +41,13 @@ _PROTOCOL = "against exact search over the stored vectors; a query's own documen
 def measure_recall(
     engine: SearchEngine, stored: LiveRows, queries: QuerySet, k: int, progress: Progress
 ) -> tuple[dict[str, Any], list[str]]:
-    """Return recall@k of an index's own answers and the latency of single queries, JSON types; and notes.
+    """Return recall@k of an index and the latency of single queries as JSON types, and notes.
 
-    "exact": a flat index, whose recall is 1 by construction, and was found to be. "excluded_at_most": rows that were
-    taken out of both lists, at most for one query.
+    "exact": a flat index, whose recall of 1 by construction was confirmed. "excluded_at_most": the most rows that
+    were excluded for one query.
 
-    Raises EvaluationError when the index holds too few documents for k, and CorruptIndexError when an exact index
-    does not give the exact answers.
+    Raises EvaluationError if the index has too few documents for k, and CorruptIndexError if an exact index does not
+    return the exact answers.
     """
     index = engine.index
     progress.phase("finding duplicates", None)
@@ -63,10 +62,13 @@ def measure_recall(
     progress.phase("timing", None)
     exact = all(ann.is_exact(entry.factory) for entry in index.manifest.segments)
     if exact and shares.min() < 1:
-        _refuse_inexact(index, shares, k)
-    limit = index.encoder.max_length  # the recipe's may be 0, the model's own
+        raise CorruptIndexError(
+            f"{index.path}: an exact (Flat) index has recall 1 by construction, but recall@{k} is {shares.mean():.4f}: "
+            "its segment does not hold the transformed embeddings. Fix: run isotrope verify, or build again with "
+            "--overwrite."
+        )
     longer = counted(log.truncated, "query is", "queries are")
-    cut = (f"{longer} longer than {limit} tokens and cut there",) if log.truncated else ()
+    cut = [f"{longer} longer than {index.encoder.max_length} tokens and truncated"] * bool(log.truncated)
     return {
         "k": k,
         **interval(float(shares.mean()), _resampled(shares)).to_dict("recall"),
@@ -75,7 +77,7 @@ def measure_recall(
         "origin": queries.origin,
         "excluded_at_most": max(map(len, excluded)),
         "latency_ms": _latency(engine, queries.texts, vectors, k),
-    }, [*queries.notes, *cut, *_units(index)]
+    }, [*queries.notes, *cut, *(() if index.numbering.one_to_one else (_WINDOWS,))]
 
 
 def evaluate_recall(
@@ -86,7 +88,7 @@ def evaluate_recall(
     sample: int = SAMPLE,
     progress: Progress | None = None,
 ) -> Result:
-    """`measure_recall` of an index on the queries of a file, or else drawn from its documents, as a result."""
+    """Return the result of `measure_recall` for the queries of a file, or for queries drawn from the documents."""
     if not isinstance(engine, SearchEngine):
         with SearchEngine(engine) as opened:
             return evaluate_recall(opened, k, file, origin, sample, progress)
@@ -106,13 +108,12 @@ def evaluate_recall(
     }
     provenance = clock.provenance(engine.encoder.spec, queries.files, **how)
     transform = index.manifest.files[index.manifest.transform["file"]].sha256
-    made = {"encoder": index.manifest.fingerprint, "transform": transform}
-    row = measured | describe_segments(index) | made
-    return Result("recall", provenance, [row], None, notes)
+    hashes = {"encoder": index.manifest.fingerprint, "transform": transform}
+    return Result("recall", provenance, [measured | describe_segments(index) | hashes], None, notes)
 
 
 def _vectors(engine: SearchEngine, queries: QuerySet, log: EncodeStats, progress: Progress) -> Vectors:
-    """Unit vectors of the queries (n, k). Documents that are asked with as they are stay documents."""
+    """Return unit vectors (n, k) of the queries; embeddings of documents keep the role "document"."""
     if queries.embeddings is None:
         progress.phase("encoding queries", len(queries))
         return engine.embed(queries.texts, "query", log)
@@ -121,7 +122,7 @@ def _vectors(engine: SearchEngine, queries: QuerySet, log: EncodeStats, progress
 
 
 def describe_segments(index: Index) -> dict[str, Any]:
-    """Kind, search parameters and size of an index: JSON types."""
+    """Return the kind, search parameters and size of an index, JSON types."""
     segments = index.manifest.segments
     stored = sum(index.manifest.files[entry.file].bytes for entry in segments)
     return {
@@ -133,29 +134,19 @@ def describe_segments(index: Index) -> dict[str, Any]:
     }
 
 
-def _units(index: Index) -> tuple[str, ...]:
-    """What is said where answers are not documents."""
-    return () if index.numbering.one_to_one else ("answers are windows, of which a document may have several",)
-
-
-def _nouns(index: Index) -> tuple[str, str]:
-    """What one answer is called, and several."""
-    return ("document", "documents") if index.numbering.one_to_one else ("window", "windows")
+_WINDOWS = "answers are windows, of which a document may have several"
 
 
 def _useful(queries: QuerySet, excluded: list[RowIds], index: Index) -> tuple[QuerySet, list[RowIds]]:
-    """Without the queries whose document is repeated too often to search past."""
-    too_many = f"are there more than {_MOST_DUPLICATES:,} times"
+    """Leave out queries whose documents have too many duplicates."""
+    too_many = f"occur more than {_MOST_DUPLICATES:,} times"
     if not index.numbering.one_to_one:
-        too_many = f"have more than {_MOST_DUPLICATES:,} windows, those of their duplicates included"
+        too_many = f"have more than {_MOST_DUPLICATES:,} windows, including those of their duplicates"
     keep = np.flatnonzero([len(rows) <= _MOST_DUPLICATES for rows in excluded])
     if dropped := len(excluded) - len(keep):
         queries = queries.keep(keep, f"{counted(dropped, 'query', 'queries')} left out: from documents that {too_many}")
     if not len(keep):
-        raise EvaluationError(
-            f"there are only documents that {too_many}, so none is a useful query. Name a file of queries with "
-            "--queries."
-        )
+        raise EvaluationError(f"all documents {too_many}; none is a useful query. Fix: name a file with --queries.")
     return queries, [excluded[number] for number in keep.tolist()]
 
 
@@ -168,16 +159,17 @@ def _require_enough(index: Index, queries: QuerySet, excluded: Sequence[RowIds],
     if len(excluded[worst]):
         name = index.documents.ids([int(queries.drawn_from[worst])])[0]
         copies = len(excluded[worst]) - len(index.numbering.rows_of(queries.drawn_from[[worst]]))
-        besides = f', {others:,} of them besides "{name}", which a query is drawn from, and its duplicates ({copies:,})'
+        besides = f', {others:,} of them besides "{name}", the source of a query, and its duplicates ({copies:,})'
+    noun = "document" if index.numbering.one_to_one else "window"
     raise EvaluationError(
-        f"recall@{k} compares {counted(k, 'answer', 'answers')}, but {index.path} holds "
-        f"{counted(index.manifest.rows, *_nouns(index))}{besides}. "
-        + (f"Ask for at most -k {others}." if others else "There is nothing to measure.")
+        f"recall@{k} compares {counted(k, 'answer')}, but {index.path} holds "
+        f"{counted(index.manifest.rows, noun)}{besides}. "
+        + (f"Fix: pass at most -k {others}." if others else "There is nothing to measure.")
     )
 
 
 def _answers(index: Index, vectors: Vectors, excluded: Sequence[RowIds], k: int) -> RowIds:
-    """The index's k best rows of each query (n, k), its excluded ones passed over; -1 where it gave fewer."""
+    """Return the index's k best rows of each query (n, k) without the excluded rows; -1 if there are fewer."""
     answers = np.full((len(vectors), k), -1)
     sizes = np.array([len(rows) for rows in excluded])
     for size in np.unique(sizes).tolist():
@@ -190,15 +182,8 @@ def _answers(index: Index, vectors: Vectors, excluded: Sequence[RowIds], k: int)
     return answers
 
 
-def _refuse_inexact(index: Index, shares: Float64Array, k: int) -> None:
-    raise CorruptIndexError(
-        f"{index.path}: an exact (Flat) index has recall 1 by construction, but recall@{k} is {shares.mean():.4f}: "
-        "its segment does not hold the transformed embeddings. Run isotrope verify, or build again with --overwrite."
-    )
-
-
 def _resampled(shares: Float64Array) -> Float64Array:
-    """Means of bootstrap resamples of the queries, drawn as counts of the few distinct shares there are."""
+    """Return the means of bootstrap resamples of the queries, drawn as counts of the few distinct shares."""
     values, counts = np.unique(shares, return_counts=True)
     drawn = np.random.default_rng(0).multinomial(len(shares), counts / len(shares), RESAMPLES)
     means: Float64Array = drawn @ values / len(shares)
@@ -206,8 +191,9 @@ def _resampled(shares: Float64Array) -> Float64Array:
 
 
 def _latency(engine: SearchEngine, texts: Sequence[str], vectors: Vectors, k: int) -> dict[str, dict[str, float]]:
-    """Percentiles in ms of one query after another, on one thread of search, after a warm-up: the search alone,
-    and with encoding the text, if there are texts. Documents are not fetched. At most `_TIMED` queries, spread evenly.
+    """Return percentiles in ms of single queries on one search thread after a warm-up, without fetching documents.
+
+    They are for the search alone, and for texts also with encoding, of at most `_TIMED` queries, spread evenly.
     """
     chosen = np.unique(np.linspace(0, len(vectors) - 1, min(_TIMED, len(vectors))).astype(int)).tolist()
     timed = {"search": percentiles(lambda number: engine.index.search(vectors[number : number + 1], k), chosen)}
@@ -218,34 +204,33 @@ def _latency(engine: SearchEngine, texts: Sequence[str], vectors: Vectors, k: in
     return timed
 
 
-_QUERY_ROWS = 1024  # queries a matrix product takes at once
+_QUERY_ROWS = 1024  # queries per matrix product
 
 
 def duplicates_of(stored: LiveRows, documents: RowIds) -> list[RowIds]:
-    """For each of some documents, its rows and those that are the same to search, ascending; none for a document of -1.
+    """Return the rows of each document with their duplicates, ascending; none for a document of -1.
 
-    The same are rows with the same text hash, and rows whose vectors score at least 1 - `SCORE_TOLERANCE` together.
+    Duplicates have the same text hash, or vectors with a score of at least 1 - `SCORE_TOLERANCE`.
     """
     known = np.flatnonzero(documents >= 0)
-    found: list[list[RowIds]] = [[] for _ in documents]
+    duplicates: list[list[RowIds]] = [[] for _ in documents]
     if len(known):
         own = [stored.index.numbering.rows_of(documents[[position]]) for position in known.tolist()]
         rows, owners = np.concatenate(own), np.repeat(known, [len(each) for each in own]).tolist()
         for position, each in zip(known.tolist(), own, strict=True):
-            found[position].append(each)
+            duplicates[position].append(each)
         for owner, text, vector in zip(owners, _same_text(stored, rows), _same_vector(stored, rows), strict=True):
-            found[owner] += [text, vector]
-    return [np.unique(np.concatenate([np.zeros(0, np.int64), *rows])) for rows in found]
+            duplicates[owner] += [text, vector]
+    return [np.unique(np.concatenate([np.zeros(0, np.int64), *rows])) for rows in duplicates]
 
 
 def exact_recall(
     stored: LiveRows, queries: Vectors, answers: RowIds, excluded: Sequence[RowIds]
 ) -> npt.NDArray[np.float64]:
-    """recall@k of each query, (n,): the share of its answers that are among the exact k best.
+    """Return recall@k of each query, (n,): the share of its answers that are among the exact k best.
 
-    `queries` (n, d) are unit vectors, `answers` (n, k) rows of the index (-1: none), `excluded` rows of each
-    query that count for neither side. An answer that scores as much as the k-th best, up to `SCORE_TOLERANCE`, is
-    right: which of several equal rows is named does not matter.
+    `queries` (n, d) are unit vectors, `answers` (n, k) rows of the index (-1: none), `excluded` rows of each query
+    that count for neither side. An answer with the score of the k-th best, up to `SCORE_TOLERANCE`, is correct.
     """
     best = GroundTruthBuilder(queries, answers.shape[1], excluded)
     scores = np.full(answers.shape, -np.inf)
@@ -258,27 +243,27 @@ def exact_recall(
 
 
 def _same_text(stored: LiveRows, rows: RowIds) -> list[RowIds]:
-    own, group = np.unique(stored.text_hashes(rows), axis=0, return_inverse=True)
-    numbers = {tuple(pair): number for number, pair in enumerate(own.tolist())}
-    found: list[list[int]] = [[] for _ in numbers]
+    distinct, group = np.unique(stored.text_hashes(rows), axis=0, return_inverse=True)
+    numbers = {tuple(pair): number for number, pair in enumerate(distinct.tolist())}
+    equal: list[list[int]] = [[] for _ in numbers]
     for first, hashes in stored.hash_blocks():
-        for row in np.flatnonzero(np.isin(hashes[:, 0], own[:, 0])).tolist():
+        for row in np.flatnonzero(np.isin(hashes[:, 0], distinct[:, 0])).tolist():
             if (number := numbers.get(tuple(hashes[row].tolist()))) is not None:
-                found[number].append(first + row)
-    members = [np.array(rows, np.int64) for rows in found]
+                equal[number].append(first + row)
+    members = [np.array(rows, np.int64) for rows in equal]
     return [members[number] for number in group.ravel().tolist()]
 
 
 def _same_vector(stored: LiveRows, rows: RowIds) -> list[RowIds]:
-    own, group = np.unique(stored.vectors(rows), axis=0, return_inverse=True)
-    found: list[list[RowIds]] = [[] for _ in own]
+    distinct, group = np.unique(stored.vectors(rows), axis=0, return_inverse=True)
+    equal: list[list[RowIds]] = [[] for _ in distinct]
     limit = 1 - SCORE_TOLERANCE
     for first, vectors in stored.vector_blocks():
-        for start in range(0, len(own), _QUERY_ROWS):
-            rough = own[start : start + _QUERY_ROWS] @ vectors.T
-            number, row = ann.candidates(rough, limit, vectors.shape[1])
-            same = ann.pair_products(own, number + start, vectors, row) >= limit
-            for one in np.unique(number[same]).tolist():
-                found[start + one].append(first + row[same & (number == one)])
-    members = [np.concatenate([*rows, np.zeros(0, np.int64)]) for rows in found]
+        for start in range(0, len(distinct), _QUERY_ROWS):
+            rough = distinct[start : start + _QUERY_ROWS] @ vectors.T
+            numbers, candidates = ann.candidates(rough, limit, vectors.shape[1])
+            same = ann.pair_products(distinct, numbers + start, vectors, candidates) >= limit
+            for number in np.unique(numbers[same]).tolist():
+                equal[start + number].append(first + candidates[same & (numbers == number)])
+    members = [np.concatenate([*rows, np.zeros(0, np.int64)]) for rows in equal]
     return [members[number] for number in group.ravel().tolist()]

@@ -1,7 +1,7 @@
-"""One page about an index.
+"""Reports on an index, each a single HTML page.
 
-statistics                 the numbers
-svg                        the pictures
+statistics                 figures
+svg                        plots
 sections, duplicates       headings and blocks
 blocks, page.html, page    the page
 """

@@ -1,4 +1,4 @@
-"""The content of a page, and the page that `page.html` makes of it. Everything but pictures is escaped."""
+"""The content of a page, rendered by `page.html`. Everything except plots is escaped."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -8,9 +8,9 @@ from typing import Any, Literal
 from indexer.lazy import require_extra
 from search.text import escape
 
-# text, remark: a string. facts: pairs of a name and a value, empty values left out. cards: pairs of a name and a value.
-# table, explained (its last column wraps): a `cells.Table`. figure: an SVG and its caption. meanings: pairs of a term
-# and its meaning. clusters: see `duplicates`.
+# text, remark: a string. facts: pairs of a name and a value, without empty values. cards: pairs of a name and a value.
+# table, explained (with a wrapped last column): a `cells.Table`. figure: an SVG and its caption. meanings: pairs of a
+# term and its meaning. clusters: see `duplicates`.
 Kind = Literal["text", "remark", "facts", "cards", "table", "explained", "figure", "meanings", "clusters"]
 Block = tuple[Kind, Any]
 
@@ -24,7 +24,7 @@ class Section:
 
 
 def figure(svg: str | None, caption: str) -> list[Block]:
-    """Return the block of a picture; nothing without a picture."""
+    """Return the block of a plot; none without a plot."""
     return [] if svg is None else [("figure", {"svg": svg, "caption": caption})]
 
 
@@ -40,5 +40,5 @@ def _template() -> Any:
 
 
 def _shown(value: Any) -> Any:
-    """Return markup as it is, and text with control and formatting characters written out."""
+    """Return markup unchanged, and text with control and formatting characters escaped."""
     return value if hasattr(value, "__html__") else escape(str(value))

@@ -1,4 +1,4 @@
-"""The section of a report about near-duplicates: how many, in clusters of which size, and some of them to read."""
+"""The section of a report on near-duplicates: counts, cluster sizes, scores and sample clusters."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,9 +20,9 @@ from search.evaluation.report.blocks import Block, Section, figure
 from search.index import Index
 from search.text import counted, number, percent
 
-LARGEST, SPREAD, MEMBERS = 5, 5, 5  # clusters shown whatever they are, clusters drawn by size, documents of each
+LARGEST, SPREAD, MEMBERS = 5, 5, 5  # largest clusters, further clusters by size, documents of each
 _TEXT_SHOWN, _NAME_SHOWN = 160, 80  # characters
-_CLASSES = (2, 3, 4, 5, 10, 100, 1000, 10_000, 100_000, 1_000_000)  # where classes of cluster sizes begin
+_CLASSES = (2, 3, 4, 5, 10, 100, 1000, 10_000, 100_000, 1_000_000)  # lower bounds of classes of cluster sizes
 _REASONS = {
     "similar": "similar",
     "text": "equal text",
@@ -38,8 +38,7 @@ _PREFERENCES = {
 
 @dataclass(frozen=True)
 class DuplicateClusters:
-    """A file of duplicates. Its rows are sorted by cluster; `starts` and `sizes` (documents, the kept one included)
-    are of each cluster."""
+    """A file of duplicates, sorted by cluster, with the start and the size of each cluster (with its kept document)."""
 
     name: str
     facts: Mapping[str, Any]
@@ -49,36 +48,36 @@ class DuplicateClusters:
 
     @property
     def scores(self) -> npt.NDArray[np.float32]:
-        """Of the dropped documents, with the one kept in their place."""
+        """The score of each dropped document with its kept document."""
         scores: npt.NDArray[np.float32] = self.table.column("score").to_numpy()
         return scores
 
     @property
     def by_text(self) -> npt.NDArray[np.bool_]:
-        """Which documents were dropped for a text equal to that of the kept one."""
+        """Mask of the documents that were dropped for a text equal to that of the kept document."""
         reasons = self.table.column("reason").to_numpy(zero_copy_only=False)
-        found: npt.NDArray[np.bool_] = np.isin(reasons.astype(str), ["text", "against-text"])
-        return found
+        equal: npt.NDArray[np.bool_] = np.isin(reasons.astype(str), ["text", "against-text"])
+        return equal
 
     def members(self, cluster: int) -> list[dict[str, Any]]:
-        """The dropped documents of a cluster, the lowest score first."""
+        """Return the first dropped documents of a cluster by ascending score."""
         rows = self.table.slice(self.starts[cluster], self.sizes[cluster] - 1)
         order = np.argsort(rows.column("score").to_numpy(), kind="stable")
-        found: list[dict[str, Any]] = rows.take(pa.array(order[:MEMBERS])).to_pylist()
-        return found
+        documents: list[dict[str, Any]] = rows.take(pa.array(order[:MEMBERS])).to_pylist()
+        return documents
 
 
 def read_listing(path: Path) -> DuplicateClusters:
     """Read a file of duplicates. Raises what `read_duplicates` raises."""
-    found = read_duplicates(path)
-    clusters = found.table.column("cluster").to_numpy()
+    file = read_duplicates(path)
+    clusters = file.table.column("cluster").to_numpy()
     order = np.argsort(clusters, kind="stable")
     _, starts, dropped = np.unique(clusters[order], return_index=True, return_counts=True)
-    return DuplicateClusters(path.name, found.facts, found.table.take(pa.array(order)), starts, dropped + 1)
+    return DuplicateClusters(path.name, file.facts, file.table.take(pa.array(order)), starts, dropped + 1)
 
 
 def sample_clusters(sizes: RowIds) -> RowIds:
-    """The clusters to show: the `LARGEST`, then `SPREAD` at even distances in the others, which are sorted by size."""
+    """Return the clusters to show: the `LARGEST`, then `SPREAD` evenly spaced among the others, by size."""
     order = np.argsort(-sizes, kind="stable")
     largest, rest = order[:LARGEST], order[LARGEST:]
     places = np.linspace(0, len(rest) - 1, min(SPREAD, len(rest))).round().astype(np.int64)
@@ -86,7 +85,7 @@ def sample_clusters(sizes: RowIds) -> RowIds:
 
 
 def duplicates(index: Index, listing: DuplicateClusters) -> Section:
-    """Return what was dropped and why, sizes and scores, and sample clusters with the index's texts."""
+    """Return the dropped documents by reason, the sizes and scores, and sample clusters with the index's texts."""
     blocks: list[Block] = [("cards", _cards(listing))]
     blocks += [("remark", remark) for remark in _remarks(index, listing)]
     blocks += [
@@ -101,29 +100,27 @@ def duplicates(index: Index, listing: DuplicateClusters) -> Section:
     return Section("Duplicates", blocks)
 
 
-_CLUSTERS = "Clusters by size: a kept document with those dropped for it."
-_SCORES = "Scores of the dropped documents, each with the one that was kept in its place; dashed: the threshold."
+_CLUSTERS = "Clusters by size: a kept document with the documents dropped for it."
+_SCORES = "Scores of the dropped documents with their kept documents; dashed: the threshold."
 
 
 def _cards(listing: DuplicateClusters) -> list[tuple[str, str]]:
-    stated = listing.facts
-    documents, dropped = stated["documents"], len(listing.table)
-    largest = number(int(listing.sizes.max())) if len(listing.sizes) else "none"
+    documents, kept, dropped = listing.facts["documents"], listing.facts["kept"], len(listing.table)
     return [
         ("documents", number(documents)),
-        (f"kept, {percent(stated['kept'] / max(1, documents))}", number(stated["kept"])),
+        (f"kept, {percent(kept / max(1, documents))}", number(kept)),
         (f"dropped, {percent(dropped / max(1, documents))}", number(dropped)),
         ("clusters", number(len(listing.sizes))),
-        ("largest cluster", largest),
-        ("threshold", f"{stated['threshold']:g}"),
+        ("largest cluster", number(int(listing.sizes.max())) if len(listing.sizes) else "none"),
+        ("threshold", f"{listing.facts['threshold']:g}"),
     ]
 
 
 def _lead(listing: DuplicateClusters) -> str:
     texts = ", or has the same text" if listing.facts["text_duplicates"] == "drop" else ""
     return (
-        f"Every dropped document scores at least {listing.facts['threshold']:g} with a kept one{texts}. Of several "
-        "the highest-scoring stands for it. A cluster is a kept document with all that it stands for."
+        f"Every dropped document scores at least {listing.facts['threshold']:g} with a kept document{texts}. Its kept "
+        "document is the one with the highest score. A cluster is a kept document with the documents dropped for it."
     )
 
 
@@ -135,9 +132,9 @@ def _facts(listing: DuplicateClusters) -> list[tuple[str, str]]:
         ("file", listing.name),
         ("threshold", "identical up to rounding" if stated["threshold"] >= IDENTICAL else ""),
         ("pairs", _method(stated["method"])),
-        ("kept of several", _PREFERENCES.get(stated["prefer"], stated["prefer"])),
-        ("equal texts", "dropped whatever they score" if stated["text_duplicates"] == "drop" else "dropped if they "
-         "score the threshold"),
+        ("kept document", _PREFERENCES.get(stated["prefer"], stated["prefer"])),
+        ("equal texts", "dropped at any score" if stated["text_duplicates"] == "drop" else "dropped from the threshold "
+         "on"),
         ("compared with", _other(other) if stated["only_against"] and other is not None else compared),
     ]  # fmt: skip
 
@@ -154,11 +151,11 @@ def _other(other: Mapping[str, Any]) -> str:
 
 
 def _reasons(listing: DuplicateClusters) -> Table:
-    counted = {entry["values"]: entry["counts"] for entry in listing.table.column("reason").value_counts().to_pylist()}
-    known = [reason for reason in _REASONS if reason in counted]
+    counts = {entry["values"]: entry["counts"] for entry in listing.table.column("reason").value_counts().to_pylist()}
+    known = [reason for reason in _REASONS if reason in counts]
     rows = [
-        [_REASONS.get(reason, reason), number(counted[reason]), percent(counted[reason] / len(listing.table))]
-        for reason in [*known, *sorted(counted.keys() - _REASONS)]
+        [_REASONS.get(reason, reason), number(counts[reason]), percent(counts[reason] / len(listing.table))]
+        for reason in [*known, *sorted(counts.keys() - _REASONS)]
     ]
     return Table("", ["reason", "dropped", "share"], rows)
 
@@ -177,17 +174,14 @@ def _sizes(sizes: RowIds) -> Table:
 def _samples(index: Index, listing: DuplicateClusters) -> dict[str, Any]:
     shown = sample_clusters(listing.sizes).tolist()
     members = [listing.members(cluster) for cluster in shown]
-    known = _look_up(index, {identity for rows in members for row in rows for identity in _own_ids(row)})
-    few = len(shown) == len(listing.sizes)
-    which = (
-        "All clusters, the largest first."
-        if few
-        else f"The {LARGEST} largest clusters, then {len(shown) - LARGEST} at even distances in the list of the others "
-        "by size."
-    )
+    ids = {identity for rows in members for row in rows for identity in _own_ids(row)}
+    known = {document.id: document for document in index.documents.fetch(sorted(index.ids.find(ids).values()))}
+    which = "All clusters, the largest first."
+    if len(shown) < len(listing.sizes):
+        which = f"The {LARGEST} largest clusters, then {len(shown) - LARGEST} evenly spaced among the others by size."
     sizes = (int(listing.sizes[cluster]) for cluster in shown)
     return {
-        "lead": f"{which} Of each the documents with the lowest scores, which are the ones to doubt.",
+        "lead": f"{which} Each with the documents of the lowest scores, which are the most doubtful.",
         "clusters": [_cluster(size, rows, known) for size, rows in zip(sizes, members, strict=True)],
     }
 
@@ -211,15 +205,11 @@ def _score(row: Mapping[str, Any]) -> str:
 
 def _document(identity: str, document: Document | None) -> dict[str, str]:
     title, text = ("", "") if document is None else (document.title or "", document.text)
-    return {
-        "id": _cut(identity, _NAME_SHOWN),
-        "title": _cut(title, _NAME_SHOWN),
-        "text": _cut(text, _TEXT_SHOWN),
-    }
+    return {"id": _cut(identity, _NAME_SHOWN), "title": _cut(title, _NAME_SHOWN), "text": _cut(text, _TEXT_SHOWN)}
 
 
 def _cut(text: str, length: int) -> str:
-    """The beginning of a text, white space folded, cut between words where there are any."""
+    """Return the beginning of a text with white space folded, cut between words if possible."""
     words = " ".join(text[: 8 * length].split())
     if len(words) <= length and len(text) <= 8 * length:
         return words
@@ -230,20 +220,16 @@ def _own_ids(row: Mapping[str, Any]) -> tuple[str, ...]:
     return (row["id"],) if str(row["reason"]).startswith("against") else (row["id"], row["kept_id"])
 
 
-def _look_up(index: Index, ids: set[str]) -> dict[str, Document]:
-    return {document.id: document for document in index.documents.fetch(sorted(index.ids.find(ids).values()))}
-
-
 def _remarks(index: Index, listing: DuplicateClusters) -> list[str]:
-    """Return why the file may not be about this index, or not be complete."""
+    """Return remarks if the file is of another index or incomplete."""
     manifest, remarks = index.manifest, []
     if listing.facts["fingerprint"] != manifest.fingerprint:
         other = f"{listing.facts['fingerprint'][:12]}… instead of {manifest.fingerprint[:12]}…"
         remarks.append(f"{listing.name} was made with another encoder than the index's: {other}.")
     if listing.facts["index"].get("manifest") != canonical_sha256(manifest.to_dict()):
         remarks.append(
-            f"{listing.name} was made from another index, or from another generation of this one. Texts below are of "
-            "this index's documents with the same ids, where there are any."
+            f"{listing.name} was made from another index, or from another generation of this index. Texts below are "
+            "of this index's documents with the same ids."
         )
     if listing.facts["method"].get("name") == "ann":
         remarks.append(_approximate(listing.facts["method"]))
@@ -251,8 +237,8 @@ def _remarks(index: Index, listing: DuplicateClusters) -> list[str]:
 
 
 def _approximate(method: Mapping[str, Any]) -> str:
-    said = "Pairs were searched for approximately, so some duplicates may be among the kept documents"
-    found, known = method.get("found_pairs"), method.get("sampled_pairs")
-    if not isinstance(found, int) or not isinstance(known, int) or not 0 <= found <= known or not known:
-        return f"{said}."
-    return f"{said}: of {counted(known, 'pair')} of a sample {found:,} ({percent(found / known)}) were found."
+    remark = "Pairs were searched for approximately, so some duplicates may be among the kept documents"
+    pairs, sampled = method.get("found_pairs"), method.get("sampled_pairs")
+    if not isinstance(pairs, int) or not isinstance(sampled, int) or not 0 <= pairs <= sampled or not sampled:
+        return f"{remark}."
+    return f"{remark}: the search found {pairs:,} of {counted(sampled, 'sampled pair')} ({percent(pairs / sampled)})."

@@ -1,4 +1,4 @@
-"""The report: one HTML file that needs nothing else, no network and no script."""
+"""The report: a self-contained HTML file without scripts and network access."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +26,7 @@ from search.index import Index
 
 @dataclass(frozen=True)
 class ReportOptions:
-    """Result files and a file of duplicates to show with the index, and whether to measure recall."""
+    """Result files and a file of duplicates to include, and whether to measure recall."""
 
     results: Sequence[Path] = ()
     duplicates: Path | None = None
@@ -40,11 +40,10 @@ def write_report(
     progress: Progress | None = None,
     force: bool = False,
 ) -> FileDigest:
-    """Write the report of an open index to `path`; over another file only with `force`.
+    """Write the report of an open index to `path`; overwrite a file only with `force`.
 
-    Raises ConfigError for a path that cannot be written, ExistsError, MachineError without matplotlib,
-    EvaluationError for a file that is no result, what `read_duplicates` raises, and what `evaluate_recall` and writing
-    raise.
+    Raises ConfigError for a path that cannot be written, ExistsError, MachineError without matplotlib, EvaluationError
+    for an invalid result file, and what `read_duplicates`, `evaluate_recall` and writing raise.
     """
     clock, progress = Clock(), progress or NoProgress()
     check_outputs({"-o": path}, read_by(engine.index.path, *options.results, options.duplicates), force)
@@ -57,7 +56,7 @@ def write_report(
     if options.recall:
         try:
             measured = evaluate_recall(engine, progress=progress)
-        except EvaluationError as error:  # such as too few documents, which keeps nothing else from being reported
+        except EvaluationError as error:  # for example too few documents; the rest can be reported
             remark = f"Recall was not measured: {error}"
         else:
             results.append(replace(measured, source="measured for this report"))
@@ -73,9 +72,9 @@ def render(
     remark: str = "",
     listing: DuplicateClusters | None = None,
 ) -> str:
-    """Return the page; `remark` says what could not be measured. The same arguments give the same bytes."""
+    """Return the page; `remark` explains a failed measurement. Equal arguments give equal bytes."""
     about = describe_index(index)
-    found = [
+    content = [
         sections.description(about),
         sections.isotropy(about, figures),
         sections.documents(figures),
@@ -87,36 +86,33 @@ def render(
         name=index.path.resolve().name,
         made=f"{datetime.fromisoformat(provenance['created']):%d %B %Y}",
         cards=sections.cards(about, figures),
-        sections=found,
+        sections=content,
         remark=remark,
         provenance=_provenance(index, provenance),
     )
 
 
 def _result(result: Result, index: Index) -> Section:
-    blocks: list[Block] = [("text", _made(result))]
+    facts = {"command": result.provenance.get("command"), "made": result.provenance.get("created")}
+    origin = "; ".join([result.source, *(f"{name}: {value}" for name, value in facts.items() if value)])
+    blocks: list[Block] = [("text", origin)]
     blocks += [("remark", remark) for remark in _remarks(result, index)]
     blocks += [("table", table) for table in tables_of(result)]
     return Section(heading_of(result), blocks + [("text", note) for note in result.notes])
 
 
-def _made(result: Result) -> str:
-    said = {name: result.provenance.get(key) for name, key in [("command", "command"), ("made", "created")]}
-    return "; ".join([result.source, *(f"{name}: {value}" for name, value in said.items() if value)])
-
-
 def _remarks(result: Result, opened: Index) -> list[str]:
-    """Return why a result may not be about this index."""
+    """Return remarks if a result may be of another index."""
     remarks = []
     own = opened.manifest.fingerprint
     if others := sorted(result.encoders - {own}):
-        some = "Some of this" if own in result.encoders else "This"
+        part = "Part of this result" if own in result.encoders else "This result"
         short = ", ".join(f"{other[:12]}…" for other in others)
-        remarks.append(f"{some} was measured with another encoder than the index's: {short} instead of {own[:12]}….")
+        remarks.append(f"{part} was measured with another encoder than the index's: {short} instead of {own[:12]}….")
     index = result.provenance.get("index")
     manifest = index.get("manifest") if isinstance(index, dict) else None
     if manifest and manifest != canonical_sha256(opened.manifest.to_dict()):
-        remarks.append("Measured on another index, or on another generation of this one.")
+        remarks.append("Measured on another index, or on another generation of this index.")
     return remarks
 
 

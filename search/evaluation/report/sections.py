@@ -1,4 +1,4 @@
-"""The sections of a report about the index itself: what it is, its vectors, its documents, its gates."""
+"""The sections of a report on the index: its description, vectors, documents and gates."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,14 +12,14 @@ from search.evaluation.report.statistics import IndexStatistics, VectorStatistic
 from search.text import counted, decimal, number, percent
 
 Facts = dict[str, Any]
-_MANY_CUT = 0.05  # of the documents: worth a mark
-_AT_LEAST = ("self_hit", "recall_at_10")  # gates whose limit is a lower one
+_MANY_CUT = 0.05  # of the documents: shown as a remark
+_AT_LEAST = ("self_hit", "recall_at_10")  # gates with a lower limit
 _GATES = {
-    "covariance": "largest deviation of the transformed sample's covariance from what was asked for",
+    "covariance": "largest deviation of the transformed sample's covariance from its target",
     "not_finite": "embeddings with NaN or infinity",
     "zero_embeddings": "embeddings of zeros",
     "zero_vectors": "documents whose vector is zero",
-    "missing_rows": "rows lost on the way",
+    "missing_rows": "rows lost during the build",
     "self_hit": "share of documents found by their own vector",
     "recall_at_10": "recall@10 against exact search",
 }
@@ -31,18 +31,18 @@ _MEASURES: list[tuple[str, Callable[[VectorStatistics], str], str]] = [
      "min Z(c) / max Z(c) with Z(c) the sum of exp(c . v) over unit vectors v, c running over the eigenvectors of "
      "their second moment and both signs (Mu and Viswanath, 2018); 1 when isotropic"),
     ("effective dimensions", lambda cloud: number(cloud.participation, 4),
-     "the participation ratio (sum l)² / sum l² of the covariance's eigenvalues l: how many equally strong directions "
-     "would be as spread"),
+     "the participation ratio (sum l)² / sum l² of the covariance's eigenvalues l: the number of equally strong "
+     "directions with the same spread"),
     ("IsoScore", lambda cloud: number(cloud.isoscore, 3),
      "(effective dimensions - 1) / (dimensions - 1) (Rudman et al., 2022); 0 on a line, 1 when isotropic"),
     ("first direction", lambda cloud: percent(cloud.leading(1)), "share of the variance in the strongest direction"),
     ("first 10 directions", lambda cloud: percent(cloud.leading(10)), "share of the variance in the ten strongest"),
-    ("dimensions", lambda cloud: number(cloud.dim), "numbers a vector"),
+    ("dimensions", lambda cloud: number(cloud.dim), "numbers per vector"),
 ]  # fmt: skip
 
 
 def cards(facts: Facts, figures: IndexStatistics) -> list[tuple[str, str]]:
-    """Return a few figures for a first look."""
+    """Return the key figures."""
     gates = Quality.of(facts["quality"]).gates
     passed = sum(gate.passed for gate in gates.values())
     return [
@@ -57,8 +57,7 @@ def cards(facts: Facts, figures: IndexStatistics) -> list[tuple[str, str]]:
 
 
 def description(facts: Facts) -> Section:
-    """Return what `isotrope inspect` shows."""
-    transform = facts["transform"]
+    """Return the description of the index, as in `isotrope inspect`."""
     segments = [
         " ".join([entry["factory"], *(f"{name} {value}" for name, value in entry["search_parameters"].items())])
         + f", {counted(entry['rows'], 'row')}"
@@ -70,7 +69,7 @@ def description(facts: Facts) -> Section:
         ("created", facts["created"]),
         ("documents", documents_in_words(facts)),
         *((name, words.replace("->", "→")) for name, words in settings_in_words(facts).items()),
-        ("note", transform["note"]),
+        ("note", facts["transform"]["note"]),
         ("query mean", query_mean_in_words(facts)),
         ("segments", "; ".join(segments)),
         ("metadata", metadata_in_words(facts)),
@@ -80,15 +79,15 @@ def description(facts: Facts) -> Section:
 
 
 def isotropy(facts: Facts, figures: IndexStatistics) -> Section:
-    """Spectrum, cosines and isotropy, before and after the transform."""
+    """Return spectrum, cosines and isotropy, before and after the transform."""
     both = [("before", figures.before), ("after", figures.after)]
     sides = [("before = after", figures.before)] if figures.unchanged else both
     rows = [[name, *(write(cloud) for _, cloud in sides)] for name, write, _ in _MEASURES]
     lead = (
-        "The transform does nothing but scale to unit length, so before and after are the same."
+        "The transform only scales to unit length, so before and after are the same."
         if figures.unchanged
-        else "Before: the raw embeddings scaled to unit length, since scores compare directions only. "
-        "After: the vectors that are stored. Variances are about the mean."
+        else "Before: the raw embeddings scaled to unit length, because scores compare directions only. "
+        "After: the stored vectors. Variances are about the mean."
     )
     pairs = f"{counted(len(figures.before.cosines), 'pair')} among {counted(figures.paired, figures.noun)}"
     caption = f"Cosines of {pairs}{'' if figures.unchanged else ', the same before and after'}; dashed: the mean."
@@ -107,38 +106,35 @@ def documents(figures: IndexStatistics) -> Section:
     """Return norms and lengths."""
     low, high = float(figures.norms.min()), float(figures.norms.max())
     constant = high - low < 1e-4 * high
-    said = (
-        f"The raw embeddings all have the norm {low:.4g}."
-        if constant
-        else f"Norms of the raw embeddings run from {number(low)} to {number(high)}, with a mean of "
-        f"{number(float(figures.norms.mean()))}."
-    )
-    blocks: list[Block] = [("text", said + _sampled(figures))]
+    text = f"All raw embeddings have the norm {low:.4g}."
+    if not constant:
+        mean = number(float(figures.norms.mean()))
+        text = f"Norms of the raw embeddings range from {number(low)} to {number(high)}, with a mean of {mean}."
+    blocks: list[Block] = [("text", text + _sampled(figures))]
     if not constant:
         blocks += figure(svg.norms(figures), "Norms of the raw embeddings, before any transform.")
     return Section("Documents", blocks + ([] if figures.max_length is None else _lengths(figures, figures.max_length)))
 
 
-_LENGTHS = "Tokens a {0} before truncation, special tokens included; all {0}s."
+_LENGTHS = "Tokens per {0} before truncation, including special tokens; all {0}s."
 
 
 def _lengths(figures: IndexStatistics, limit: int) -> list[Block]:
-    """Return how much was cut at `limit` tokens."""
     total, cut = len(figures.lengths), figures.truncated
     lost = int((figures.lengths - limit).clip(min=0).sum())
     tokens = int(figures.lengths.sum(dtype="int64"))
     truncated = (
         f"{cut:,} of {counted(total, figures.noun)} ({percent(cut / total)}) are longer than {limit:,} tokens "
-        f"and were cut there: {lost:,} of {tokens:,} tokens ({percent(lost / max(1, tokens))}) were never encoded."
+        f"and were truncated: {lost:,} of {tokens:,} tokens ({percent(lost / max(1, tokens))}) were not encoded."
         if cut
-        else f"No {figures.noun} is longer than the {limit:,} tokens the encoder takes; nothing was cut."
+        else f"No {figures.noun} is longer than the encoder's limit of {limit:,} tokens; nothing was truncated."
     )
     kind: Kind = "remark" if cut > _MANY_CUT * total else "text"
     return [(kind, truncated), *figure(svg.lengths(figures), _LENGTHS.format(figures.noun))]
 
 
 def gates(facts: Facts) -> Section:
-    """Return the build gates, and recall as the build measured it."""
+    """Return the build gates and the recall measured by the build."""
     quality = Quality.of(facts["quality"])
     rows = [
         [
@@ -151,23 +147,23 @@ def gates(facts: Facts) -> Section:
         for name, gate in quality.gates.items()
     ]
     recall, index = quality.gates.get("recall_at_10"), quality.index
-    said = "The index compares a query with every vector, so its recall is 1 by construction."
+    text = "The index compares a query with every vector, so its recall is 1 by construction."
     if recall:
         by = f", by {counted(index.queries, 'query', 'queries')} ({index.query_origin})" if index else ""
-        said = f"At build, recall@10 against exact search was {number(recall.value)}{by}."
+        text = f"At build, recall@10 against exact search was {number(recall.value)}{by}."
     blocks: list[Block] = [
-        ("text", "An index is published only if all of these hold."),
-        ("explained", Table("", ["gate", "", "value", "limit", "what it is"], rows)),
-        ("text", said),
+        ("text", "An index is published only if it passes all gates."),
+        ("explained", Table("", ["gate", "", "value", "limit", "meaning"], rows)),
+        ("text", text),
     ]
     return Section("Build gates", blocks + ([("text", _held_out(quality.held_out))] if quality.held_out else []))
 
 
-def _held_out(found: HeldOut) -> str:
-    expected = "is not defined" if found.expected is None else f"would give {number(found.expected)}"
+def _held_out(held_out: HeldOut) -> str:
+    expected = "is undefined" if held_out.expected is None else f"is {number(held_out.expected)}"
     return (
-        f"Fitted on {found.fitted:,} rows, {counted(found.held_out, 'unseen row')} have the mean variance "
-        f"{number(found.mean_variance)} in the fitted directions, where 1 is perfect; for ideal Gaussian data it "
+        f"With a fit on {held_out.fitted:,} rows, {counted(held_out.held_out, 'unseen row')} have the mean variance "
+        f"{number(held_out.mean_variance)} in the fitted directions, where 1 is perfect; for ideal Gaussian data it "
         f"{expected}."
     )
 
@@ -175,14 +171,14 @@ def _held_out(found: HeldOut) -> str:
 def _offset(facts: Facts, figures: IndexStatistics) -> str:
     centre = facts["config"]["whitening"]["centre"]
     if facts["transform"]["kind"] == "hellinger":
-        return "Square roots of probabilities are taken of both alike; nothing is centred."
+        return "Queries and documents are square roots of probabilities; nothing is centred."
     if facts["transform"]["kind"] == "flow" and facts["transform"]["query_texts"]["texts"]:
-        return "Queries have a mean of their own: they are moved by the difference of the means before the flow."
+        return "Queries have a separate mean: they are shifted by the difference of the means before the flow."
     if figures.offset is None:
-        return "" if figures.unchanged else f'Queries and documents are centred alike (centre "{centre}").'
+        return "" if figures.unchanged else f'Queries and documents have the same centre ("{centre}").'
     return (
-        f"Queries have a mean of their own: it lies {number(figures.offset, 3)} times the documents' typical distance "
-        "from their mean (the root of the summed variances) away from the documents' mean. With one common mean that "
+        f"Queries have a separate mean. Its distance from the documents' mean is {number(figures.offset, 3)} times the "
+        "typical distance of a document from that mean (the root of the summed variances). With one common mean this "
         "offset would be in every score."
     )
 
@@ -195,4 +191,4 @@ def _change(figures: IndexStatistics, write: Callable[[VectorStatistics], str]) 
 def _sampled(figures: IndexStatistics) -> str:
     if figures.sampled == figures.rows:
         return f" Measured on all {figures.rows:,} rows." if figures.rows > 1 else ""
-    return f" Measured on {figures.sampled:,} of {figures.rows:,} rows, those with the smallest hash of their id."
+    return f" Measured on the {figures.sampled:,} of {figures.rows:,} rows with the smallest hashes of their ids."

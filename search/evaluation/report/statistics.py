@@ -1,12 +1,12 @@
-"""The numbers of a report: spectrum, cosines, isotropy, norms and lengths, from what an index stores.
+"""Figures of a report: spectrum, cosines, isotropy, norms and lengths of an index.
 
-The partition function is that of Mu and Viswanath (All-but-the-Top, ICLR 2018, section 2): Z(c) = sum of exp(c . v),
-with I = min Z / max Z over unit vectors c, for which they take the eigenvectors of the vectors' second moment. An
-eigenvector's sign is arbitrary and Z depends on it, so both signs are taken here.
+The partition function is by Mu and Viswanath (All-but-the-Top, ICLR 2018, section 2): Z(c) = sum of exp(c . v), and
+I = min Z / max Z over unit vectors c, the eigenvectors of the vectors' second moment. Z depends on the arbitrary sign
+of an eigenvector, so both signs are used here.
 
-IsoScore is that of Rudman, Gillman, Rayne and Eickhoff (IsoScore: Measuring the Uniformity of Embedding Space
-Utilization, Findings of ACL 2022, algorithm 1). With the eigenvalues l of the covariance in n dimensions its steps
-come to (P - 1) / (n - 1), where P = (sum l)^2 / sum l^2 is the participation ratio.
+IsoScore is by Rudman, Gillman, Rayne and Eickhoff (IsoScore: Measuring the Uniformity of Embedding Space Utilization,
+Findings of ACL 2022, algorithm 1). With the eigenvalues l of the covariance in n dimensions its steps simplify to
+(P - 1) / (n - 1), where P = (sum l)^2 / sum l^2 is the participation ratio.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -28,8 +28,11 @@ Vectors = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class VectorStatistics:
-    """Some unit vectors. `spectrum` (k,) holds the share of the variance in each principal direction, descending;
-    zeros when there is no variance. `cosines` (pairs,) are of random pairs. `partition` is I = min Z / max Z."""
+    """Figures of unit vectors.
+
+    `spectrum` (k,) is the share of the variance in each principal direction, descending; zeros without variance.
+    `cosines` (pairs,) are of random pairs. `partition` is I = min Z / max Z.
+    """
 
     spectrum: Float64Array
     cosines: Float64Array
@@ -42,19 +45,19 @@ class VectorStatistics:
 
     @property
     def participation(self) -> float | None:
-        """(sum l)^2 / sum l^2: how many equal directions would be as spread; None without variance."""
+        """(sum l)^2 / sum l^2, the number of equal directions with the same spread; None without variance."""
         squares = float(np.sum(self.spectrum**2))
         return 1 / squares if squares else None
 
     @property
     def isoscore(self) -> float | None:
-        """0: all variance in one direction, 1: the same in every; None in one dimension or without variance."""
+        """From 0 (variance in one direction only) to 1 (isotropic); None in one dimension or without variance."""
         if self.participation is None or self.dim < 2:
             return None
         return max(0.0, round((self.participation - 1) / (self.dim - 1), 12))
 
     def leading(self, count: int) -> float | None:
-        """Share of the variance in the first `count` directions."""
+        """Return the share of the variance in the first `count` directions."""
         return float(self.spectrum[:count].sum()) if self.spectrum.any() else None
 
     @property
@@ -68,7 +71,7 @@ class VectorStatistics:
 
 
 def measure_cloud(blocks: Callable[[], Iterable[Vectors]], cosines: Float64Array) -> VectorStatistics:
-    """Figures of unit vectors (n, k) that come in blocks, twice."""
+    """Return the figures of unit vectors (n, k); `blocks` is called twice."""
     moments = tree_sum([Moments.of(block) for block in blocks()])
     return VectorStatistics(_shares(moments), cosines, _partition(blocks, moments))
 
@@ -94,22 +97,22 @@ def _partition(blocks: Callable[[], Iterable[Vectors]], moments: Moments) -> flo
 
 SAMPLE = 50_000  # rows behind the spectra and norms
 PAIRS = 20_000
-_PAIRED_ROWS = 10_000  # rows the pairs are drawn from, whose vectors are held at once
+_PAIRED_ROWS = 10_000  # rows that the pairs are drawn from; their vectors are in memory together
 
 
 @dataclass(frozen=True)
 class IndexStatistics:
-    """What a report shows of the vectors. Before is the raw embedding at unit length, after the stored vector."""
+    """Figures of an index: `before` of the raw embeddings at unit length, `after` of the stored vectors."""
 
     rows: int
     windowed: bool  # rows are windows; else documents
     sampled: int
-    paired: int  # rows the random pairs are drawn from
+    paired: int  # rows that the random pairs are drawn from
     before: VectorStatistics
-    after: VectorStatistics  # the same object when the transform does nothing but normalise
+    after: VectorStatistics  # the same object if the transform only normalises
     norms: Float64Array  # (sampled,) of raw embeddings
     lengths: npt.NDArray[np.int32]  # (rows,) tokens before truncation
-    max_length: int | None  # tokens; None where embeddings came with the corpus, and for a table
+    max_length: int | None  # tokens; None for embeddings from the corpus and for a table
     offset: float | None  # |query mean - document mean| / typical distance from the mean; None with one mean
 
     @property
@@ -119,20 +122,20 @@ class IndexStatistics:
 
     @property
     def truncated(self) -> int:
-        """Rows whose text is longer than the encoder takes."""
+        """The number of rows with a truncated text."""
         return int(np.count_nonzero(self.lengths > self.max_length)) if self.max_length is not None else 0
 
     @property
     def noun(self) -> str:
-        """What a row is called."""
+        """The noun for a row."""
         return "window" if self.windowed else "document"
 
 
 def measure_statistics(index: Index) -> IndexStatistics:
-    """All figures. Memory is bounded: rows are sampled by the smallest id hash and read a block at a time."""
+    """Return all figures in bounded memory: rows are sampled by the smallest id hash and read in blocks."""
     stored = LiveRows(index)
-    a_row = index.manifest.documents / max(1, index.manifest.rows)  # documents
-    sample, paired = (stored.sample(max(1, round(most * a_row))) for most in (SAMPLE, _PAIRED_ROWS))
+    documents_per_row = index.manifest.documents / max(1, index.manifest.rows)
+    sample, paired = (stored.sample(max(1, round(rows * documents_per_row))) for rows in (SAMPLE, _PAIRED_ROWS))
     pairs = _pairs(len(paired))
     raw = Normalisation(index.manifest.encoder["dim"])
     before = _cloud(sample, paired, pairs, raw)
@@ -146,7 +149,7 @@ def measure_statistics(index: Index) -> IndexStatistics:
         after=before if same else _cloud(sample, paired, pairs, index.transform),
         norms=np.concatenate([np.linalg.norm(block.astype(np.float64), axis=1) for block in _blocks(sample)]),
         lengths=np.concatenate(list(stored.length_blocks())),
-        max_length=_limit(index),
+        max_length=None if index.encoder.max_length == UNLIMITED else index.encoder.max_length,
         offset=_offset(index.transform),
     )
 
@@ -155,12 +158,10 @@ def _cloud(sample: RowView, paired: RowView, pairs: tuple[RowIds, RowIds], trans
     def vectors(rows: RowView) -> Callable[[], Iterator[Vectors]]:
         return lambda: (transform.transform(block, "document") for block in _blocks(rows))
 
-    held = np.concatenate(list(vectors(paired)()))
-    return measure_cloud(vectors(sample), _cosines(held, *pairs))
+    return measure_cloud(vectors(sample), _cosines(np.concatenate(list(vectors(paired)())), *pairs))
 
 
 def _blocks(sample: RowView) -> Iterator[npt.NDArray[np.floating]]:
-    """Raw embeddings of sampled rows (m, d)."""
     for part in range(len(sample.folders)):
         embeddings = sample.embeddings(part)
         for start in range(0, len(embeddings), BLOCK_ROWS):
@@ -168,7 +169,7 @@ def _blocks(sample: RowView) -> Iterator[npt.NDArray[np.floating]]:
 
 
 def _pairs(rows: int) -> tuple[RowIds, RowIds]:
-    """Pairs of different rows: all if there are at most `PAIRS`, else drawn with a fixed seed."""
+    """Return pairs of different rows: all of at most `PAIRS`, else a random sample with a fixed seed."""
     if rows * (rows - 1) // 2 <= PAIRS:
         above, right = np.nonzero(np.triu(np.ones((rows, rows), bool), 1))
         return above, right
@@ -179,17 +180,10 @@ def _pairs(rows: int) -> tuple[RowIds, RowIds]:
 
 
 def _cosines(vectors: Vectors, first: RowIds, second: RowIds) -> Float64Array:
-    found = [
-        np.einsum("nk,nk->n", vectors[first[part]], vectors[second[part]], dtype=np.float64)
-        for part in np.array_split(np.arange(len(first)), max(1, len(first) // BLOCK_ROWS))
-    ]
-    return np.concatenate(found)
-
-
-def _limit(index: Index) -> int | None:
-    """Tokens that the encoder takes; None where there is no encoder, or no limit."""
-    limit = index.encoder.max_length
-    return None if limit == UNLIMITED else limit
+    parts = np.array_split(np.arange(len(first)), max(1, len(first) // BLOCK_ROWS))
+    return np.concatenate(
+        [np.einsum("nk,nk->n", vectors[first[part]], vectors[second[part]], dtype=np.float64) for part in parts]
+    )
 
 
 def _offset(transform: Transform) -> float | None:

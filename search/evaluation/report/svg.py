@@ -1,4 +1,4 @@
-"""Pictures of a report: SVG that stands in the page itself, and takes the page's text colour."""
+"""Plots of a report: inline SVG in the text colour of the page."""
 
 import html
 import re
@@ -11,14 +11,14 @@ import numpy.typing as npt
 from search.evaluation.plots.drawing import render_figure
 from search.evaluation.report.statistics import IndexStatistics
 
-_INK = "#010203"  # stands for the page's own text colour
+_INK = "#010203"  # placeholder for the text colour of the page
 _BEFORE, _AFTER = "#e08214", "#4f8ff7"
 _SIZE = (4.4, 2.8)  # inches; about the width of a phone
 _BINS = 60
-_LOGARITHMIC = 100  # most over fewest in a bin
-_WIDENING = 1.3  # of one bin over the last, on a logarithmic axis
+_LOGARITHMIC = 100  # largest ratio of counts on a linear axis
+_WIDENING = 1.3  # ratio of successive bins on a logarithmic axis
 _TICKS = [first * 10**zeros for zeros in range(10) for first in (1, 2, 5)][1:]
-_VISIBLE = 1e-12  # of the variance; below is rounding
+_VISIBLE = 1e-12  # of the variance; smaller values are rounding errors
 _STYLE = {
     "svg.fonttype": "none",
     "font.size": 10,
@@ -33,7 +33,7 @@ Values = npt.NDArray[Any]
 
 
 def spectrum(figures: IndexStatistics) -> str | None:
-    """Share of variance by direction, on a logarithmic axis; None when there are not two directions with any."""
+    """Plot the share of variance by direction on a logarithmic axis; None for fewer than two directions."""
     if max(np.count_nonzero(cloud.spectrum > _VISIBLE) for cloud, _, _ in _sides(figures)) < 2:
         return None
 
@@ -53,7 +53,7 @@ def spectrum(figures: IndexStatistics) -> str | None:
 
 
 def cosines(figures: IndexStatistics) -> str | None:
-    """Distribution of the cosine of random pairs; None when there is no pair."""
+    """Plot the distribution of the cosines of random pairs; None without pairs."""
     both = np.concatenate([figures.before.cosines, figures.after.cosines])
     if not len(both):
         return None
@@ -70,7 +70,7 @@ def cosines(figures: IndexStatistics) -> str | None:
 
 
 def norms(figures: IndexStatistics) -> str:
-    """Distribution of the norms of raw embeddings."""
+    """Plot the distribution of the norms of raw embeddings."""
 
     def draw(axes: Any) -> None:
         _shares(axes, figures.norms, _bins(figures.norms), _BEFORE)
@@ -80,7 +80,7 @@ def norms(figures: IndexStatistics) -> str:
 
 
 def lengths(figures: IndexStatistics) -> str:
-    """Distribution of tokens a document or window, the limit marked; a logarithmic axis where a few are very long."""
+    """Plot the distribution of tokens per row with the limit, on a logarithmic axis if a few rows are very long."""
 
     def draw(axes: Any) -> None:
         values, limit = figures.lengths, figures.max_length or 0
@@ -93,18 +93,18 @@ def lengths(figures: IndexStatistics) -> str:
             axes.xaxis.set_minor_formatter(lambda value, _: "")
         if limit <= 1.5 * values.max():
             axes.axvline(limit, color=_INK, linestyle="--", linewidth=1)
-            right = limit > axes.get_xlim()[1] / 2  # of a place near the end the words stand on its left
+            right = limit > axes.get_xlim()[1] / 2  # the label is left of a limit near the end
             place = {"xytext": (-4 if right else 4, 0), "ha": "right" if right else "left", "va": "top"}
             data = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
             axes.set_ylim(top=1.1 * axes.get_ylim()[1])
             axes.annotate(f"cut at {limit:,}", (limit, 1), **place, **data)
-        axes.set_xlabel(f"tokens a {figures.noun}")
+        axes.set_xlabel(f"tokens per {figures.noun}")
 
-    return _picture("lengths", f"Tokens a {figures.noun}", draw)
+    return _picture("lengths", f"Tokens per {figures.noun}", draw)
 
 
 def cluster_sizes(sizes: Values) -> str:
-    """How many clusters there are of each size; a logarithmic axis where a few are very large, or most are small."""
+    """Plot the number of clusters by size, on logarithmic axes if a few are very large or most are small."""
     largest = int(sizes.max())
     wide = largest > _BINS
     steps = int(np.ceil(np.log(largest / 2) / np.log(_WIDENING))) + 1
@@ -115,7 +115,8 @@ def cluster_sizes(sizes: Values) -> str:
         _histogram(axes, sizes, bins, _AFTER)
         if wide:
             axes.set_xscale("log")
-            axes.set_xticks([tick for tick in _TICKS if tick <= largest and (largest < 1000 or _is_landmark(tick))])
+            landmarks = [tick for tick in _TICKS if largest < 1000 or tick == 2 or str(tick).startswith("1")]
+            axes.set_xticks([tick for tick in landmarks if tick <= largest])
             axes.xaxis.set_major_formatter(lambda value, _: _short(value))
             axes.xaxis.set_minor_formatter(lambda value, _: "")
         else:
@@ -128,8 +129,7 @@ def cluster_sizes(sizes: Values) -> str:
 
 
 def scores(values: Values, by_text: Values, lowest: float) -> str | None:
-    """Distribution of the scores of dropped documents, those with an equal text apart, the threshold marked; None
-    when there is no score."""
+    """Plot the distribution of the scores of dropped documents with the threshold, equal texts apart; None without."""
     finite = np.isfinite(values)
     if not finite.any():
         return None
@@ -137,21 +137,21 @@ def scores(values: Values, by_text: Values, lowest: float) -> str | None:
 
     def draw(axes: Any) -> None:
         sides = [(values[finite & ~by_text], _BEFORE, "similar"), (values[finite & by_text], _AFTER, "equal text")]
-        for some, colour, name in sides:
-            if len(some):
-                _histogram(axes, some, bins, colour, name)
+        for side, colour, name in sides:
+            if len(side):
+                _histogram(axes, side, bins, colour, name)
         if bins[0] - (bins[1] - bins[0]) <= lowest <= bins[-1]:
             axes.axvline(lowest, color=_INK, linestyle="--", linewidth=1)
         axes.set_xlabel("score of a dropped document")
         axes.set_ylabel("documents")
         axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2)
-        _count_axis(axes, np.concatenate([np.histogram(some, bins)[0] for some, _, _ in sides]))
+        _count_axis(axes, np.concatenate([np.histogram(side, bins)[0] for side, _, _ in sides]))
 
     return _picture("scores", "Scores of dropped documents with the kept ones", draw)
 
 
 def _count_axis(axes: Any, counts: Values) -> None:
-    """Whole numbers upwards; on a logarithmic axis where the fewest would not be seen beside the most."""
+    """Show whole numbers, on a logarithmic axis if small counts would be invisible."""
     if counts.max() > _LOGARITHMIC * counts[counts > 0].min():
         axes.set_yscale("log")
         axes.set_ylim(bottom=0.5)
@@ -162,14 +162,9 @@ def _count_axis(axes: Any, counts: Values) -> None:
 
 
 def _short(value: float) -> str:
-    """A number of which seven have room side by side."""
     if value >= 1e6:
         return f"{value / 1e6:,g}M"
     return f"{value / 1e3:g}k" if value >= 1e4 else f"{value:,g}"
-
-
-def _is_landmark(tick: int) -> bool:
-    return tick == 2 or str(tick).startswith("1")
 
 
 def _sides(figures: IndexStatistics) -> list[tuple[Any, str, str]]:
@@ -207,7 +202,7 @@ def _picture(name: str, label: str, draw: Callable[[Any], None]) -> str:
 
 
 def _inline(svg: str, name: str, label: str) -> str:
-    """Return an SVG that can share a page with others: no prolog, no size, ids of its own, the page's ink and font."""
+    """Return an SVG without prolog and size, with unique ids and the colour and font of the page."""
     svg = svg[svg.index("<svg") :].replace(_INK, "currentColor")
     svg = re.sub(r"\s*<defs>\s*<style.*?</style>\s*</defs>", "", svg, count=1, flags=re.DOTALL)
     svg = re.sub(

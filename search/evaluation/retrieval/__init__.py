@@ -1,1 +1,1 @@
-"""Retrieval quality on judged queries: `retrieval` is the entry, `corpus` what is searched, `metrics` the measures."""
+"""Retrieval quality on judged queries: `retrieval` evaluates, `corpus` is searched, `metrics` are the measures."""

@@ -1,10 +1,10 @@
 """Judged queries of a BEIR folder: queries.jsonl (`search.queries`) and the judgements in qrels/, every line checked.
 
     folder/corpus.jsonl        {"_id": ..., "title": ..., "text": ...}, read by `indexer.corpus`
-    folder/queries.jsonl       {"_id": ..., "text": ...}, and a "title" if queries have one
+    folder/queries.jsonl       {"_id": ..., "text": ...}, optionally with a "title"
     folder/qrels/test.tsv      query-id, corpus-id, score; or TREC's four columns: query 0 document score
 
-Each may also be compressed (.gz, .bz2, .zst). A score above 0 is relevant, and is the gain of nDCG.
+Files can be compressed (.gz, .bz2, .zst). Scores above 0 are relevant, and are the gains of nDCG.
 """
 
 import re
@@ -24,12 +24,12 @@ Qrels = dict[str, dict[str, int]]
 """Query id -> document id -> relevance."""
 _HEADINGS = {"score", "rel", "relevance", "label", "judgment", "judgement", "grade"}
 _QRELS_TYPES = (".tsv", ".txt", ".qrels")
-_SHOWN = 3  # ids named in a message
+_SHOWN = 3  # ids in a message
 
 
 @dataclass(frozen=True)
 class JudgedQueries:
-    """The queries that can be measured: those with at least one relevant document, in the order of their file."""
+    """Queries with at least one relevant document, in the order of their file."""
 
     name: str  # of the folder
     split: str
@@ -39,10 +39,10 @@ class JudgedQueries:
     notes: tuple[str, ...] = ()
 
     def match(self, documents: Set[str]) -> tuple[str, ...]:
-        """What there is to say about judged documents that are not among `documents`.
+        """Return notes on judged documents that are not among `documents`.
 
-        They stay in the denominator of recall, MAP and the ideal ranking, as in trec_eval. Raises EvaluationError
-        when none is there: the ids are then those of another collection.
+        They stay in the denominator of recall, MAP and the ideal ranking, as in trec_eval. Raises EvaluationError if
+        all are missing: the ids then belong to another collection.
         """
         judged = {document for relevances in self.judgements.values() for document in relevances}
         missing = sorted(judged - documents)
@@ -50,19 +50,19 @@ class JudgedQueries:
             return ()
         if len(missing) == len(judged):
             raise EvaluationError(
-                f"{self.name}: none of the {counted(len(judged), 'judged document', 'judged documents')} "
-                f"({_some(missing)}) is among the {len(documents):,} searched ({_some(sorted(documents))}): "
-                "the ids do not match. Use the corpus, or an index of the corpus, that these judgements were made for."
+                f"{self.name}: none of the {counted(len(judged), 'judged document')} ({_some(missing)}) is among the "
+                f"{len(documents):,} searched documents ({_some(sorted(documents))}): the ids do not match. Fix: use "
+                "the corpus of these judgements, or an index of it."
             )
         return (
-            f"{len(missing):,} of {counted(len(judged), 'judged document', 'judged documents')} "
-            f"{_are(len(missing))} not among those searched ({_some(missing)}); the relevant ones count as not found",
+            f"{len(missing):,} of {counted(len(judged), 'judged document')} {_are(len(missing))} not among the "
+            f"searched documents ({_some(missing)}); the relevant ones count as not found",
         )
 
 
 @dataclass
 class _Judged:
-    """Judgements as they are read; `lines` remembers where each was met."""
+    """Judgements and the line of each."""
 
     judgements: Qrels = field(default_factory=dict)
     lines: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -70,10 +70,10 @@ class _Judged:
 
 
 def read_judged(folder: str | Path, split: str = "test") -> JudgedQueries:
-    """The judged queries of a BEIR folder.
+    """Read the judged queries of a BEIR folder.
 
-    Raises EvaluationError, naming file and line, for what cannot be read, judged queries without a text, and a
-    split without a relevant document.
+    Raises EvaluationError, with file and line, for unreadable lines, judged queries without a text, and a split
+    without a relevant document.
     """
     folder = Path(folder)
     queries_file, qrels_file = find_beir_file(folder, QUERIES), _qrels_file(folder, split)
@@ -81,12 +81,12 @@ def read_judged(folder: str | Path, split: str = "test") -> JudgedQueries:
     if not judged.judgements:
         raise EvaluationError(f"{qrels_file}: holds no judgements; expected lines of query-id, corpus-id, score.")
     _require_texts(texts, judged, queries_file, qrels_file)
-    relevant = {query: found for query, found in judged.judgements.items() if max(found.values()) > 0}
+    relevant = {query: scores for query, scores in judged.judgements.items() if max(scores.values()) > 0}
     if not relevant:
         raise EvaluationError(
             f"{qrels_file}: no document is judged relevant (a score above 0) for any of "
-            f"{counted(len(judged.judgements), 'query', 'queries')}, so there is nothing to find. Check "
-            "the score column, or choose another --split."
+            f"{counted(len(judged.judgements), 'query', 'queries')}. Fix: check the score column, or choose another "
+            "--split."
         )
     qrels = qrels_file.relative_to(folder).as_posix()
     return JudgedQueries(
@@ -105,9 +105,9 @@ def _qrels_file(folder: Path, split: str) -> Path:
         for compression in ("", *COMPRESSIONS):
             if (path := qrels / f"{split}{ending}{compression}").is_file():
                 return path
-    there = sorted(path.name.partition(".")[0] for path in qrels.iterdir()) if qrels.is_dir() else []
-    way_out = f"the folder has {', '.join(there)}: pass --split {there[0]}" if there else "the folder has no qrels"
-    raise EvaluationError(f"{qrels / split}.tsv: no such file; {way_out}.")
+    splits = sorted(path.name.partition(".")[0] for path in qrels.iterdir()) if qrels.is_dir() else []
+    fix = f"the folder has {', '.join(splits)}. Fix: pass --split {splits[0]}" if splits else "the folder has no qrels"
+    raise EvaluationError(f"{qrels / split}.tsv: no such file; {fix}.")
 
 
 def _lines(file: SourceFile) -> Iterator[tuple[int, str] | BadRow]:
@@ -133,11 +133,10 @@ def _judgements(path: Path) -> _Judged:
 
 
 def _judge(judged: _Judged, fields: list[str], number: int, path: Path) -> None:
-    """Note one line. Raises EvaluationError."""
     if len(fields) not in (3, 4) or not all(fields):
         raise EvaluationError(
             f"{path}:{number}: found {len([part for part in fields if part])} columns; expected three (query-id, "
-            "corpus-id, score) or TREC's four (query, 0, document, score), by tabs or spaces."
+            "corpus-id, score) or TREC's four (query, 0, document, score), separated by tabs or spaces."
         )
     query, document, score = fields[0], fields[-2], fields[-1]
     if not re.fullmatch(r"[+-]?[0-9]{1,9}", score):
@@ -147,7 +146,7 @@ def _judge(judged: _Judged, fields: list[str], number: int, path: Path) -> None:
         if of_query[document] != int(score):
             raise EvaluationError(
                 f'{path}:{number}: query "{query}" and document "{document}" have score {score} here and '
-                f"{of_query[document]} in line {judged.lines[query, document]}. Take one of the lines out."
+                f"{of_query[document]} in line {judged.lines[query, document]}. Fix: remove one of the lines."
             )
         judged.repeated += 1
     of_query[document] = int(score)
@@ -158,22 +157,21 @@ def _require_texts(texts: dict[str, str], judged: _Judged, queries_file: Path, q
     missing = [query for query in judged.judgements if query not in texts]
     if missing:
         line = judged.lines[missing[0], next(iter(judged.judgements[missing[0]]))]
+        queries = counted(len(judged.judgements), "judged query", "judged queries")
         raise EvaluationError(
-            f"{qrels_file}:{line}: {len(missing):,} of "
-            f"{counted(len(judged.judgements), 'judged query', 'judged queries')} ({_some(missing)}) "
-            f"{_are(len(missing))} not in "
-            f"{queries_file}, which has {len(texts):,} ({_some(list(texts))}). Both files must name a "
-            "query alike: use the pair that belongs together."
+            f"{qrels_file}:{line}: {len(missing):,} of {queries} ({_some(missing)}) {_are(len(missing))} not in "
+            f"{queries_file}, which has {len(texts):,} ({_some(list(texts))}). Fix: use two files with the same query "
+            "ids."
         )
 
 
 def _notes(queries: int, judged: _Judged, relevant: int, qrels: str) -> Iterator[str]:
     if unjudged := queries - len(judged.judgements):
-        yield f"{unjudged:,} of {counted(queries, 'query', 'queries')} without a judgement in {qrels}, not asked"
+        yield f"{unjudged:,} of {counted(queries, 'query', 'queries')} left out, without a judgement in {qrels}"
     if without := len(judged.judgements) - relevant:
-        yield f"left out of every mean, having no relevant document in {qrels}: {counted(without, 'query', 'queries')}"
+        yield f"{counted(without, 'query', 'queries')} left out of the means, without a relevant document in {qrels}"
     if judged.repeated:
-        yield f"{qrels} holds {counted(judged.repeated, 'line', 'lines')} repeating an earlier one"
+        yield f"{qrels} repeats {counted(judged.repeated, 'line')}"
 
 
 def _are(number: int) -> str:

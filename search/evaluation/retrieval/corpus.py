@@ -1,7 +1,7 @@
-"""What is searched: a corpus that is encoded here, or an index.
+"""The searched collection: a corpus that is encoded here, or an index.
 
-A corpus goes the way a build takes it: the same texts, the same sample for the fit, the same query-like texts. So a
-recipe measured before anything is built gives the figures of the index it would build.
+A corpus is processed as in a build: the same texts, the same sample for the fit, the same query-like texts. So a recipe
+without an index gives the figures of the index that it would build.
 """
 
 from collections.abc import Callable, Iterator
@@ -37,11 +37,10 @@ _BLOCK_ROWS = 4096
 
 
 class BeirCorpus:
-    """The corpus of a BEIR folder, encoded once for every setting of `source`. Only `prepare` costs encoding.
+    """The corpus of a BEIR folder, encoded by `prepare` once for every setting of `source`.
 
-    `ids` are those of the documents, by number. `document_of` is the document of each row, once prepared; None when
-    row i is document i. `notes` say what was left out when it was read, `truncated` how many documents, or windows of
-    them, were cut at the encoder's max_length.
+    `ids` are the ids of the documents by number. After `prepare`, `document_of` is the document of each row, or None
+    if row i is document i. `notes` list skipped rows; `truncated` counts truncated documents or windows.
     """
 
     def __init__(
@@ -52,14 +51,13 @@ class BeirCorpus:
         progress.phase("reading", None)
         corpus = read_corpus(self.file, config=self._config.corpus, on_error=on_error)
         self._documents: list[Document] = list(corpus)
-        rejected = corpus.report.rejected
         self.notes = [
-            f"{counted(number, 'row', 'rows')} of {self.file.name} left out: {why}"
-            for why, number in sorted(rejected.items())
+            f"{counted(number, 'row')} of {self.file.name} left out: {reason}"
+            for reason, number in sorted(corpus.report.rejected.items())
         ]
         progress.advance(len(self._documents))
         if not self._documents:
-            raise EvaluationError(f"{self.file}: holds no documents; there is nothing to search.")
+            raise EvaluationError(f"{self.file}: holds no documents; expected at least one to search.")
         self.ids = [document.id for document in self._documents]
         self.truncated = 0
         self.document_of: RowIds | None = None
@@ -67,11 +65,11 @@ class BeirCorpus:
         self._moments: dict[PoolingKey, Moments] = {}
 
     def texts(self) -> list[str]:
-        """The whole text of each document."""
+        """Return the whole text of each document."""
         return [joined_text(document, self._config.corpus.text) for document in self._documents]
 
     def bm25_texts(self, unit: Bm25Unit) -> tuple[list[str], RowIds | None]:
-        """What BM25 counts in: the text of each document, or of each window and where each document's begin, (n,)."""
+        """Return the texts for BM25: of each document, or of each window and the start of each document's, (n,)."""
         texts = self.texts()
         cut = self._cutter(texts) if unit == "window" else None
         if cut is None or cut.windows is None:
@@ -79,7 +77,7 @@ class BeirCorpus:
         return cut.texts, np.searchsorted(cut.windows.document, np.arange(len(texts)))
 
     def prepare(self, query_like: bool) -> None:
-        """Encode what the other methods need, and query-like texts if they are wanted."""
+        """Encode the texts for the other methods, optionally with query-like texts."""
         cut = self._cutter(self.texts())
         self.document_of = None if cut.windows is None else cut.windows.document.astype(np.int64)
         states, lengths = encode_with_lengths(self._source, cut.texts, "document")
@@ -89,7 +87,7 @@ class BeirCorpus:
         self._query_moments = self._moments_of_queries() if query_like else {}
 
     def material(self, key: PoolingKey) -> FitData:
-        """The embeddings that a transform is fitted on."""
+        """Return the embeddings that a transform is fitted on."""
         sampled = self._sample
         if self.document_of is not None:
             sampled = np.flatnonzero(np.isin(self.document_of, sampled))
@@ -102,18 +100,18 @@ class BeirCorpus:
         return FitData(moments, lambda: iter([self._rows(key, sampled)]))
 
     def query_moments(self, key: PoolingKey) -> Moments:
-        """Moments of embeddings of query-like texts."""
+        """Return moments of embeddings of query-like texts."""
         return self._query_moments[key]
 
     def blocks(self, key: PoolingKey) -> Iterator[Embeddings]:
-        """Embeddings (m, d) of all rows, in order."""
+        """Yield embeddings (m, d) of all rows, in order."""
         for start in range(0, len(self._positions), _BLOCK_ROWS):
             yield self._rows(key, np.arange(start, min(start + _BLOCK_ROWS, len(self._positions))))
 
     def _rows(self, key: PoolingKey, rows: RowIds) -> Embeddings:
-        """Embeddings of some rows, in the type an index would store."""
-        taken = self._embeddings[key][self._positions[rows]]
-        stored: Embeddings = taken.astype(self._config.store.embeddings, copy=False)
+        """Return embeddings of some rows, in the type that an index would store."""
+        selected = self._embeddings[key][self._positions[rows]]
+        stored: Embeddings = selected.astype(self._config.store.embeddings, copy=False)
         return stored
 
     def _moments_of_queries(self) -> dict[PoolingKey, Moments]:
@@ -133,9 +131,9 @@ class BeirCorpus:
 
 
 class IndexedCorpus:
-    """The documents and raw embeddings of an index, as `BeirCorpus` has them. Files up to 256 MB are hashed first.
+    """The documents and raw embeddings of an index, as in `BeirCorpus`. Files up to 256 MB are hashed first.
 
-    Raises ConfigError for settings of other layers or another pooling than the index holds.
+    Raises ConfigError for settings with other layers or another pooling than the index.
     """
 
     def __init__(self, subject: Target, index: Index, source: EmbeddingSource) -> None:
@@ -173,7 +171,7 @@ class IndexedCorpus:
         return (embeddings for _, embeddings in self._stored.embedding_blocks())
 
     def _mean_of_queries(self) -> Moments:
-        """A transform keeps its means in embedding space, so the index's own mean of queries serves any strength."""
+        """Return the mean of queries. A transform stores it in embedding space, so it applies to any strength."""
         transform, whitening = self._opened.transform, self._opened.config.whitening
         if transform.query_mean is not None and whitening.centres_by_role:
             return Moments.of(transform.query_mean[None])
@@ -184,10 +182,10 @@ class IndexedCorpus:
         return _moments_of(self._source, texts)[self._subject.own.key]
 
     def _mean_of_given(self) -> Moments:
-        """The mean of the recipe's own query embeddings; of the documents where it names none."""
+        """Return the mean of the recipe's query embeddings, or without them of the documents."""
         file = self._opened.config.whitening.query_sample
         if not file:
-            self.notes.append("queries are centred by the mean of the documents: the index knows no other queries")
+            self.notes.append("queries are centred by the mean of the documents: the index has no mean of queries")
             return self._subject.moments
         return Moments.of(read_query_vectors(file, self._opened.manifest.encoder["dim"]))
 
@@ -198,7 +196,7 @@ SearchedCorpus = BeirCorpus | IndexedCorpus
 def open_collection(
     folder: Path, subject: Target, source: EmbeddingSource, progress: Progress, on_error: OnError = "fail"
 ) -> tuple[SearchedCorpus, dict[str, str]]:
-    """Return what is searched, the subject's index or else the folder's corpus, and the hash of the corpus file."""
+    """Return the searched collection, the subject's index or the folder's corpus, and the hash of the corpus file."""
     if subject.index:
         return IndexedCorpus(subject, subject.index, source), {}
     corpus = BeirCorpus(folder, subject, source, progress, on_error)
@@ -210,8 +208,8 @@ def _require_own_layers(subject: Target, index: Index, source: EmbeddingSource) 
     if any(source.fingerprint(key) != subject.spec.fingerprint for key in source.keys):
         layers = ",".join(map(str, own.layers))
         raise ConfigError(
-            f"{index.path}: holds embeddings of layers {layers} with {own.pooling} pooling only, so no other can be "
-            "measured on it. Leave out --layers and --pooling, or measure a recipe instead of an index."
+            f"{index.path}: holds only embeddings of layers {layers} with {own.pooling} pooling. Fix: leave out "
+            "--layers and --pooling, or measure a recipe instead of an index."
         )
 
 
@@ -221,20 +219,20 @@ def _query_texts(
     sampled: int,
     fetch: Callable[[list[int]], list[Document]],
 ) -> list[str]:
-    """The texts a build estimates the mean of queries from: the user's file, else drawn from the sample."""
+    """Return the texts that give a build's mean of queries: the user's file, or texts drawn from the sample."""
     if config.query_sample:
         return read_query_file(Path(config.query_sample), ConfigError, "whitening.query_sample: ").texts
     rows = bottom_k(hashes, min(QUERY_TEXTS, sampled))
     texts = [text for document in fetch(rows.tolist()) if (text := pseudo_query(document))]
     if not texts:
         raise ConfigError(
-            "no query-like text could be drawn from the corpus (no titles, no sentences). Name a file of queries "
+            "no query-like text could be drawn from the corpus (no titles, no sentences). Fix: name a file of queries "
             "with --set whitening.query_sample=FILE, or pass --centre common."
         )
     return texts
 
 
 def _moments_of(source: EmbeddingSource, queries: list[str]) -> dict[PoolingKey, Moments]:
-    """Moments of query-like texts, one that occurs twice counted twice, as a build counts it."""
+    """Return moments of query-like texts; repetitions count, as in a build."""
     states = source.encode(queries, "query")
     return {key: Moments.of(states.of(queries, key)) for key in states.rows}

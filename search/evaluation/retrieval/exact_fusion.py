@@ -1,7 +1,7 @@
-"""Fusion with BM25 by exact search: what `search.ranking.hybrid` does for an index, for a setting that is measured.
+"""Fusion with BM25 by exact search: `search.ranking.hybrid` for a setting without an index.
 
-The scores are those that an index of the setting would give: every candidate is scored in both lists, and the same rows
-stand for documents drawn by chance.
+The scores equal those of an index of the setting: every candidate is scored in both lists, and the same rows serve as
+random documents.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,29 +21,28 @@ from search.ranking.fusion import BothScores, Spread, drawn_rows, list_depth, re
 
 @dataclass(frozen=True)
 class ComparedRows:
-    """The vectors of a collection by a fitted transform, made anew each time they are read."""
+    """The vectors of a collection by a fitted transform, computed on each read."""
 
     collection: SearchedCorpus
     key: PoolingKey
     transform: Transform
 
     def blocks(self) -> Iterator[Vectors]:
-        """All of them, (m, k) at a time, in order."""
+        """Yield all vectors in order, (m, k)."""
         return (self.transform.transform(block, "document") for block in self.collection.blocks(self.key))
 
     def drawn(self) -> Vectors:
-        """Those that stand for documents drawn by chance, (m, k)."""
-        rows, kept, first = drawn_rows(sum(map(len, self.collection.blocks(self.key)))), [], 0
+        """Return the vectors of the random documents, (m, k)."""
+        rows, selected, first = drawn_rows(sum(map(len, self.collection.blocks(self.key)))), [], 0
         for block in self.collection.blocks(self.key):
-            here = rows[(rows >= first) & (rows < first + len(block))] - first
-            kept.append(block[here])
+            selected.append(block[rows[(rows >= first) & (rows < first + len(block))] - first])
             first += len(block)
-        return self.transform.transform(np.concatenate(kept), "document")
+        return self.transform.transform(np.concatenate(selected), "document")
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """The documents of either list of a query, (m,), and what they score; `near` and `words` are the lists."""
+    """The documents of either list of a query, (m,), and their scores; `near` and `words` are the lists."""
 
     documents: RowIds
     scores: BothScores
@@ -51,13 +50,14 @@ class Candidates:
     words: RowIds
 
     def fused(self, config: HybridConfig, places: RowIds, depth: int) -> SearchResult:
-        """The best `depth` by one fusion, ties by id."""
+        """Return the best `depth` documents by one fusion, ties by id."""
         if config.fusion == "rrf":
             ranked = reciprocal_rank_fusion([self.near.tolist(), self.words.tolist()], list_depth(depth))
-            documents, scores = np.array([one for _, one in ranked], np.int64), np.array([score for score, _ in ranked])
+            documents = np.array([document for _, document in ranked], np.int64)
+            scores = np.array([score for score, _ in ranked])
         else:
-            found = self.scores.found(config)
-            documents, scores = self.documents[found], self.scores.combined(config)[found]
+            hits = self.scores.found(config)
+            documents, scores = self.documents[hits], self.scores.combined(config)[hits]
         best = np.lexsort((places[documents], -scores))[:depth]
         return scores[best].astype(np.float32), documents[best]
 
@@ -65,12 +65,12 @@ class Candidates:
 def candidates_of(
     rows: ComparedRows, vectors: Vectors, near: Sequence[SearchResult], words: Iterator[WordScores]
 ) -> list[Candidates]:
-    """What the vectors (n, k) of queries found, `near`, and what BM25 did, scored in both lists."""
+    """Return the hits `near` of the vectors (n, k) of queries and the hits of BM25, scored in both lists."""
     lists, documents, bm25 = [], [], []
-    for found, (_, numbers) in zip(words, near, strict=True):
-        documents.append(np.unique(np.concatenate([numbers, found.best])))
-        lists.append(found.best)
-        bm25.append((found.scores[documents[-1]], Spread.of(found.scores)))
+    for hits, (_, numbers) in zip(words, near, strict=True):
+        documents.append(np.unique(np.concatenate([numbers, hits.best])))
+        lists.append(hits.best)
+        bm25.append((hits.scores[documents[-1]], Spread.of(hits.scores)))
     scored = exact_scores(vectors, rows.blocks(), documents, rows.collection.document_of)
     drawn = rows.drawn().astype(np.float64)
     candidates = []

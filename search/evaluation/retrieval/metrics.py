@@ -1,12 +1,12 @@
-"""Retrieval measures with trec_eval's definitions, computed by trec_eval's own code, and paired comparisons of them.
+"""Retrieval measures by trec_eval's definitions and code, and paired comparisons of them.
 
-nDCG@k   gain is the judgement itself, discount log2(rank + 1), ideal over all judged documents (Jarvelin and
-         Kekalainen, ACM TOIS 20(4), 2002)
-MAP      mean over queries of average precision, over the whole ranking given
-R@k      relevant documents among the first k, of all relevant ones
-MRR      mean of 1 / rank of the first relevant document, over the whole ranking given
+nDCG@k   gain is the judgement, discount log2(rank + 1), ideal over all judged documents (Jarvelin and Kekalainen, ACM
+         TOIS 20(4), 2002)
+MAP      mean over queries of average precision, over the whole ranking
+R@k      share of all relevant documents among the first k
+MRR      mean of 1 / rank of the first relevant document, over the whole ranking
 
-Documents that nobody judged are not relevant, nor are those with a score of 0 or below.
+Documents without a judgement and documents with a score of 0 or below are not relevant.
 """
 
 import dataclasses
@@ -26,26 +26,29 @@ MAP, MRR = "MAP", "MRR"
 
 
 def measure_names(cutoffs: Sequence[int]) -> list[str]:
-    """What `measure` gives for these k, in order: nDCG at each, MAP, recall at each, MRR."""
+    """Return the measures of `measure` for these k, in order: nDCG at each, MAP, recall at each, MRR."""
     return [*(f"nDCG@{k}" for k in cutoffs), MAP, *(f"R@{k}" for k in cutoffs), MRR]
 
 
 def measure(
     judgements: Mapping[str, Mapping[str, int]], ranked: Mapping[str, Sequence[str]], cutoffs: Sequence[int]
 ) -> dict[str, Float64Array]:
-    """Measure -> one value from 0 to 1 a query, (queries,), in the order of `judgements`.
+    """Return each measure with its value for each query, (queries,), 0 to 1, in the order of `judgements`.
 
-    `ranked` maps query ids to document ids, best first; a query that is not in it found nothing and counts 0.
-    Raises MachineError when ir_measures is not installed.
+    `ranked` maps query ids to document ids, best first; a missing query counts 0. Raises MachineError if ir_measures
+    is not installed.
     """
     ir_measures = require_extra("ir_measures", "eval")
     require_extra("pytrec_eval", "eval")
-    wanted = dict(zip(_trec_measures(cutoffs), measure_names(cutoffs), strict=True))
-    evaluator = ir_measures.pytrec_eval.evaluator(list(wanted), {query: dict(of) for query, of in judgements.items()})
+    at = [[kind @ k for k in cutoffs] for kind in (ir_measures.nDCG, ir_measures.R)]
+    names = dict(zip([*at[0], ir_measures.AP, *at[1], ir_measures.RR], measure_names(cutoffs), strict=True))
+    evaluator = ir_measures.pytrec_eval.evaluator(list(names), {query: dict(of) for query, of in judgements.items()})
     places = {query: place for place, query in enumerate(judgements)}
-    values = {name: np.zeros(len(places)) for name in wanted.values()}
-    for found in evaluator.iter_calc({query: _falling_scores(ids) for query, ids in ranked.items()}):
-        values[wanted[found.measure]][places[found.query_id]] = found.value
+    values = {name: np.zeros(len(places)) for name in names.values()}
+    # Scores by rank, because trec_eval sorts ties by descending id, but the engine by ascending id.
+    runs = {query: {name: float(len(ids) - rank) for rank, name in enumerate(ids)} for query, ids in ranked.items()}
+    for figure in evaluator.iter_calc(runs):
+        values[names[figure.measure]][places[figure.query_id]] = figure.value
     return values
 
 
@@ -56,95 +59,80 @@ def ranked_ids(
     return {query: [ids[row] for row in rows[:depth].tolist()] for query, (_, rows) in zip(queries, found, strict=True)}
 
 
-def _trec_measures(cutoffs: Sequence[int]) -> list[object]:
-    from ir_measures import AP, RR, R, nDCG
-
-    return [*(nDCG @ k for k in cutoffs), AP, *(R @ k for k in cutoffs), RR]
-
-
-def _falling_scores(ids: Sequence[str]) -> dict[str, float]:
-    """Scores by rank. trec_eval sorts by score again and puts ties in descending order of id, where the engine has
-    them ascending: handed the engine's own scores it would judge another ranking than the one users see."""
-    return {name: float(len(ids) - rank) for rank, name in enumerate(ids)}
-
-
 @dataclass(frozen=True)
 class MeasuredRun:
-    """One setting, or a baseline without one: a value for each measure and query, `values[measure]` (queries,)."""
+    """A setting, or a baseline without one, with a value for each measure and query, `values[measure]` (queries,)."""
 
     label: str
     setting: Setting | None
     values: Mapping[str, Float64Array]
-    facts: dict[str, Any]  # what else its result says, JSON types
-    hybrid: str = ""  # how the setting's vectors were fused with BM25, in a word
-    reranks: str = ""  # the label of the run whose first documents were reranked
+    facts: dict[str, Any]  # further keys of its result, JSON types
+    hybrid: str = ""  # name of the fusion with BM25
+    reranks: str = ""  # label of the run whose first documents were reranked
 
 
 @dataclass(frozen=True)
 class PairedComparison:
-    """Everything that was measured on one set of queries. All share the same resamples, so that they pair."""
+    """All runs over one set of queries. They share the same resamples, so that they pair."""
 
     measured: Sequence[MeasuredRun]
 
     @cached_property
     def results(self) -> list[dict[str, Any]]:
-        """One entry for each setting, JSON types: its settings and every measure with its interval."""
-        return [self._result(one) for one in self.measured]
+        """A row for each run, JSON types: its settings and every measure with its interval."""
+        return [self._result(run) for run in self.measured]
 
     @cached_property
     def pairs(self) -> list[dict[str, Any]]:
-        """Differences of paired settings, JSON types; see `baselines`."""
-        return [self._pair(one, other) for one in self.measured for other in baselines(one, self.measured)]
+        """Paired differences, JSON types; see `baselines`."""
+        return [self._pair(run, other) for run in self.measured for other in baselines(run, self.measured)]
 
     @cached_property
     def _counts(self) -> Float64Array:
         return draw_counts(len(next(iter(self.measured[0].values.values()))), "retrieval")
 
-    def _result(self, one: MeasuredRun) -> dict[str, Any]:
-        found = {name: mean_interval(values, self._counts).to_dict() for name, values in one.values.items()}
-        settings = one.setting.to_dict() if one.setting else dict.fromkeys(_SETTINGS)
-        return {"setting": one.label, **settings, "measure": found, **one.facts}
+    def _result(self, run: MeasuredRun) -> dict[str, Any]:
+        figures = {name: mean_interval(values, self._counts).to_dict() for name, values in run.values.items()}
+        settings = run.setting.to_dict() if run.setting else dict.fromkeys(_SETTINGS)
+        return {"setting": run.label, **settings, "measure": figures, **run.facts}
 
-    def _pair(self, one: MeasuredRun, other: MeasuredRun) -> dict[str, Any]:
-        found = {name: self._difference(other.values[name], values) for name, values in one.values.items()}
-        return {"setting": one.label, "against": other.label, "measure": found}
+    def _pair(self, run: MeasuredRun, other: MeasuredRun) -> dict[str, Any]:
+        differences = {name: self._difference(other.values[name], values) for name, values in run.values.items()}
+        return {"setting": run.label, "against": other.label, "measure": differences}
 
     def _difference(self, before: Float64Array, after: Float64Array) -> dict[str, Any]:
-        found = mean_difference(before, after, self._counts)
         counts = {"won": after > before, "tied": after == before, "lost": after < before}
-        return found.to_dict() | {name: int(np.count_nonzero(which)) for name, which in counts.items()}
+        outcomes = {name: int(np.count_nonzero(which)) for name, which in counts.items()}
+        return mean_difference(before, after, self._counts).to_dict() | outcomes
 
 
-def baselines(one: MeasuredRun, measured: Sequence[MeasuredRun]) -> Iterator[MeasuredRun]:
-    """What a setting is compared with.
+def baselines(run: MeasuredRun, measured: Sequence[MeasuredRun]) -> Iterator[MeasuredRun]:
+    """Yield the runs that a run is compared with.
 
-    The raw embeddings of the same layers and pooling, else the first raw ones, else the first setting; then, for
-    centre "role", the same setting with other centres; a hybrid only with the vectors it is made of, and with their
-    reciprocal ranks; what was reranked only with the same without. Then whatever is no setting, such as BM25.
+    For vectors: the raw embeddings of the same layers and pooling, else the first raw ones, else the first setting;
+    then, for centre "role", the same setting with other centres. For a hybrid: its vectors, and their reciprocal
+    ranks. For a reranked run: the run before reranking. For all: runs without a setting, such as BM25.
     """
-    if one.setting is None:
+    if run.setting is None:
         return
-    if one.reranks:
-        yield from (other for other in measured if other.label == one.reranks or other.setting is None)
+    if run.reranks:
+        yield from (other for other in measured if other.label == run.reranks or other.setting is None)
         return
     measured = [other for other in measured if not other.reranks]
-    vectors = [other for other in measured if not other.hybrid]
-    seen = {one.label}
-    others = [_reference(one.setting, vectors), *_other_centres(one.setting, vectors)]
-    own = [other for other in measured if other.setting == one.setting and other.hybrid in ("", "rrf")]
-    for other in own if one.hybrid else others:
-        if other.label not in seen:
-            seen.add(other.label)
-            yield other
+    if run.hybrid:
+        others = [other for other in measured if other.setting == run.setting and other.hybrid in ("", "rrf")]
+    else:
+        vectors = [other for other in measured if not other.hybrid]
+        others = [_reference(run.setting, vectors), *_other_centres(run.setting, vectors)]
+    yield from {other.label: other for other in others if other.label != run.label}.values()
     yield from (other for other in measured if other.setting is None)
 
 
 def _reference(setting: Setting, measured: Sequence[MeasuredRun]) -> MeasuredRun:
-    settings = [one for one in measured if one.setting]
-    raw = [one for one in settings if one.setting and one.setting.raw]
-    own = [one for one in raw if one.setting and one.setting.key == setting.key]
-    is_raw = setting.raw
-    return (raw if is_raw else own or raw or settings)[0]
+    settings = [run for run in measured if run.setting]
+    raw = [run for run in settings if run.setting and run.setting.raw]
+    same = [run for run in raw if run.setting and run.setting.key == setting.key]
+    return (raw if setting.raw else same or raw or settings)[0]
 
 
 def _other_centres(setting: Setting, measured: Sequence[MeasuredRun]) -> list[MeasuredRun]:
@@ -154,7 +142,7 @@ def _other_centres(setting: Setting, measured: Sequence[MeasuredRun]) -> list[Me
         dataclasses.replace(setting, whitening=dataclasses.replace(setting.whitening, centre=centre))
         for centre in ("common", "none")
     ]
-    return [one for one in measured if one.setting in others]
+    return [run for run in measured if run.setting in others]
 
 
 _SETTINGS = ("pooling", "layers", "strength", "dim", "shrinkage", "centre")

@@ -1,4 +1,4 @@
-"""`evaluate_retrieval`: quality on a BEIR folder of a recipe, an index, or many settings of either, beside BM25."""
+"""`evaluate_retrieval`: quality on a BEIR folder of a recipe, an index, or many settings of either, and of BM25."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -60,7 +60,7 @@ from search.text import counted
 
 @dataclass(frozen=True)
 class RetrievalOptions:
-    """What is asked: a BEIR folder and a split of it, the ranks to cut at, and what is written beside the result."""
+    """A BEIR folder with its split, the cutoffs, the runs to measure, and the files to write besides the result."""
 
     folder: Path
     split: str = "test"
@@ -68,40 +68,40 @@ class RetrievalOptions:
     bm25: bool = True
     run: Path | None = None  # TREC runs: a file, or a folder for several
     per_query: Path | None = None  # a table of the first nDCG
-    on_error: OnError = "fail"  # or "skip": rows of the corpus that cannot be documents, such as blank ones
-    hybrid: bool = False  # fuse each setting's ranking with BM25's too: as the recipe says, and by reciprocal ranks
-    hybrid_weights: tuple[float, ...] = ()  # of convex combinations, in place of the recipe's own
-    query_vectors: Path | None = None  # embeddings of the queries, by id, so that none is encoded
-    force: bool = False  # write over files that are there already
-    also: Mapping[str, Path] = field(default_factory=dict)  # option -> file that the caller writes: no file twice
-    rerank: RerankTask | None = None  # measure each ranking reranked too
+    on_error: OnError = "fail"  # "skip": leave out rows of the corpus that cannot be documents, such as blank ones
+    hybrid: bool = False  # also fuse each setting with BM25, by the recipe and by reciprocal ranks
+    hybrid_weights: tuple[float, ...] = ()  # of convex combinations, instead of the recipe's
+    query_vectors: Path | None = None  # embeddings of the queries by id, instead of encoding
+    force: bool = False  # overwrite files
+    also: Mapping[str, Path] = field(default_factory=dict)  # option -> file of the caller, to reject equal files
+    rerank: RerankTask | None = None  # also measure each ranking after reranking
 
     def __post_init__(self) -> None:
         if not self.cutoffs or min(self.cutoffs) < 1:
             raise ConfigError(f"-k is {min(self.cutoffs, default='empty')}; expected whole numbers above 0.")
         if self.hybrid_weights and not self.hybrid:
-            raise ConfigError("weights (--hybrid-weight) are those of hybrids; expected hybrid (--hybrid) as well.")
+            raise ConfigError("--hybrid-weight applies to hybrids only. Fix: pass --hybrid as well.")
 
     def fusions(self, config: HybridConfig) -> list[HybridConfig]:
-        """The fusions that are measured. Raises ConfigError for a weight that is none."""
+        """Return the fusions to measure. Raises ConfigError for an invalid weight."""
         convex = [replace(config, fusion="convex", weight=weight) for weight in self.hybrid_weights or (config.weight,)]
         return [*convex, replace(config, fusion="rrf")] if self.hybrid else []
 
 
-def beside_of(task: RetrievalOptions, labels: Sequence[str], config: HybridConfig) -> list[str]:
-    """Labels of what is measured beside the settings."""
+def other_labels(task: RetrievalOptions, labels: Sequence[str], config: HybridConfig) -> list[str]:
+    """Return the labels of all runs besides the settings."""
     hybrids = [hybrid_label(label, fusion) for label in labels for fusion in task.fusions(config)]
     reranked = [reranked_label(label, task.rerank.depth) for label in (*labels, *hybrids)] if task.rerank else []
     return [*hybrids, *reranked, *[LABEL] * task.bm25]
 
 
 def runs_of(task: RetrievalOptions, labels: Sequence[str], config: HybridConfig) -> dict[str, Path]:
-    """Label -> the file of its run."""
-    return run_files(task.run, labels, beside_of(task, labels, config)) if task.run else {}
+    """Return the file of each run by label."""
+    return run_files(task.run, labels, other_labels(task, labels, config)) if task.run else {}
 
 
 def require_places(task: RetrievalOptions, subject: Target, runs: Mapping[str, Path]) -> None:
-    """What cannot be written shows now and not after hours of encoding."""
+    """Check all outputs before hours of encoding."""
     written = {f"--run ({label})" if len(runs) > 1 else "--run": path for label, path in runs.items()}
     if task.per_query is not None:
         written["--per-query"] = task.per_query
@@ -110,7 +110,7 @@ def require_places(task: RetrievalOptions, subject: Target, runs: Mapping[str, P
     check_outputs({**written, **task.also}, reads, task.force)
 
 
-DEPTH = 1000  # hits of a query that are judged, as in TREC's runs; more where a k asks for more
+DEPTH = 1000  # hits per query, as in TREC's runs; more if a cutoff needs more
 
 
 def evaluate_retrieval(
@@ -120,22 +120,23 @@ def evaluate_retrieval(
     cache: Path | None = None,
     progress: Progress | None = None,
 ) -> Result:
-    """The result: a row for each setting and its hybrids, each reranked too if asked, then BM25; paired differences.
+    """Return a row for each setting, its hybrids, their reranked runs, and BM25, with paired differences.
 
-    An index without a sweep is itself asked, as it ships. Else settings are fitted, on the corpus or on the
-    index's raw embeddings, and searched exactly. Values of measures are from 0 to 1.
-    Raises EvaluationError for what is wrong with the folder, ConfigError for settings that cannot be measured
-    (other layers or another pooling than an index holds), MachineError for missing packages, and what `Target`
-    and `read_corpus` raise.
+    An index without a sweep is searched as it is. Otherwise settings are fitted on the corpus or on the index's raw
+    embeddings, and searched exactly. Values of measures are from 0 to 1.
+    Raises EvaluationError for errors in the folder, ConfigError for settings that cannot be measured (other layers or
+    another pooling than the index), MachineError for missing packages, and what `Target` and `read_corpus` raise.
     """
     clock, subject, progress = Clock(), Target.of(subject), progress or NoProgress()
-    _require_packages(task)
+    for package in ("ir_measures", "pytrec_eval", *(("bm25s", "Stemmer") if task.bm25 or task.hybrid else ())):
+        require_extra(package, "eval")
     require_queries(task.query_vectors, subject)
     if task.on_error == "skip" and subject.index:
         raise ConfigError(
-            f"--on-error skip is for rows of a corpus, but {subject.index.path} is an index; leave it out."
+            f"--on-error skip applies to a corpus, but {subject.index.path} is an index. Fix: leave it out."
         )
-    settings = _settings(subject, sweep)
+    settings = subject.settings(sweep)
+    check_dimensions(settings, subject.spec)
     runs = runs_of(task, [setting.label for setting in settings], subject.config.hybrid)
     require_places(task, subject, runs)
     judged = read_judged(task.folder, task.split)
@@ -144,7 +145,7 @@ def evaluate_retrieval(
     comparison = PairedComparison(list(evaluation.measured(settings)))
     if task.per_query:
         first = measure_names(task.cutoffs)[0]
-        columns = {one.label: one.values[first] for one in comparison.measured}
+        columns = {run.label: run.values[first] for run in comparison.measured}
         write_per_query(task.per_query, first, judged.judgements, columns, task.force)
     provenance = clock.provenance(subject.spec, evaluation.data, **evaluation.provenance)
     notes = list(dict.fromkeys(evaluation.notes))
@@ -152,8 +153,6 @@ def evaluate_retrieval(
 
 
 class _Evaluation:
-    """One task and its collection."""
-
     def __init__(
         self,
         task: RetrievalOptions,
@@ -166,7 +165,7 @@ class _Evaluation:
         self._task, self._subject, self._judged = task, subject, judged
         self._source, self._progress = source, progress
         self._reranker = task.rerank.open(subject) if task.rerank else None
-        self._own = subject.index if sweep.is_empty else None  # an index that is asked as it is
+        self._own = subject.index if sweep.is_empty else None  # an index that is searched as it is
         self._collection, data = open_collection(task.folder, subject, source, progress, task.on_error)
         self._names = list(self._collection.ids)
         self.data = judged.files | data
@@ -208,35 +207,35 @@ class _Evaluation:
         return more | how_built(self._subject.config, self._subject.index)
 
     def measured(self, settings: Sequence[Setting]) -> Iterator[MeasuredRun]:
-        """Each setting and its hybrids, then BM25. Runs are written on the way: few rankings are held at once."""
+        """Yield each setting with its hybrids, then BM25. Their files are written on the way, to save memory."""
         files = self._run_files([setting.label for setting in settings])
-        words = self._words() if self._needs_bm25 else None  # first, since encoding may take hours
+        words = self._words() if self._needs_bm25 else None  # before hours of encoding
         baseline = self._bm25(words, files) if words and self._task.bm25 else None
-        for answers in self._answers(settings, words):
-            self.notes += [answers.note] * bool(answers.note)
+        for run in self._runs(settings, words):
+            self.notes += [run.note] * bool(run.note)
             facts = {
-                "encoder": self._source.fingerprint(answers.setting.key),
-                "transform": answers.transform,
-                "dimensions": answers.dimensions,
+                "encoder": self._source.fingerprint(run.setting.key),
+                "transform": run.transform,
+                "dimensions": run.dimensions,
             }
-            measured = self._judge(answers.setting.label, answers.setting, answers.found, facts, files)
-            yield replace(measured, values={**measured.values, **self._cut_off(answers.at)})
-            yield from self._reranked(measured, answers.found, files)
-            for fusion, found in zip(self._fusions, answers.hybrids, strict=True):
-                label, parameters = hybrid_label(answers.setting.label, fusion), fusion_parameters(fusion)
-                fused = self._judge(label, answers.setting, found, facts | {"hybrid": parameters}, files)
+            measured = self._judge(run.setting.label, run.setting, run.found, facts, files)
+            yield replace(measured, values={**measured.values, **self._cut_off(run.at)})
+            yield from self._reranked(measured, run.found, files)
+            for fusion, hits in zip(self._fusions, run.hybrids, strict=True):
+                label, parameters = hybrid_label(run.setting.label, fusion), fusion_parameters(fusion)
+                fused = self._judge(label, run.setting, hits, facts | {"hybrid": parameters}, files)
                 yield replace(fused, hybrid=fusion_name(parameters))
-                yield from self._reranked(fused, found, files)
+                yield from self._reranked(fused, hits, files)
             self._progress.advance(1)
         if baseline:
             yield baseline
 
-    def _answers(self, settings: Sequence[Setting], words: BM25Ranking | None) -> Iterator[Run]:
+    def _runs(self, settings: Sequence[Setting], words: BM25Ranking | None) -> Iterator[Run]:
         names, states, lengths, files = ask(self._task.query_vectors, self._judged.queries, self._subject, self._source)
         self.data |= files
         if not self._own:
             query_like = any(setting.whitening.centres_by_role for setting in settings)
-            self.data |= _query_file(self._subject) if query_like else {}
+            self.data |= self._query_file() if query_like else {}
             self._collection.prepare(query_like)
         self.notes += self._cut(count_cut(self._source, lengths or ()), self._collection.truncated)
         self._progress.phase("ranking", len(settings))
@@ -248,37 +247,42 @@ class _Evaluation:
         else:
             yield from runs_of_settings(self._collection, settings, asked, self._places, words)
 
-    def _reranked(self, run: MeasuredRun, found: list[SearchResult], files: dict[str, Path]) -> Iterator[MeasuredRun]:
-        """A ranking with its first documents in the reranker's order, where there is one."""
+    def _query_file(self) -> dict[str, str]:
+        """Return the hash of the recipe's file of queries, unless the index holds their mean."""
+        whitening, index = self._subject.config.whitening, self._subject.index
+        if index is not None and index.transform.query_mean is not None and whitening.centres_by_role:
+            return {}
+        digest = query_file_sha256(whitening.query_sample, "whitening.query_sample")
+        return {"whitening.query_sample": digest} if digest else {}
+
+    def _reranked(self, run: MeasuredRun, hits: list[SearchResult], files: dict[str, Path]) -> Iterator[MeasuredRun]:
         if self._task.rerank is None or self._pairs is None:
             return
         depth = self._task.rerank.depth
-        again = rerank_run(self._pairs, found, self._places, depth, self._progress)
-        label = reranked_label(run.label, depth)
-        pairs = sum(min(depth, len(rows)) for _, rows in found) / len(found)
-        about = {"of": run.label, "depth": depth, "ms": self._pairs.milliseconds(pairs)}
+        reranked = rerank_run(self._pairs, hits, self._places, depth, self._progress)
+        pairs = sum(min(depth, len(rows)) for _, rows in hits) / len(hits)
+        rerank = {"of": run.label, "depth": depth, "ms": self._pairs.milliseconds(pairs)}
         facts = {name: value for name, value in run.facts.items() if name not in ("queries", "depth")}
-        measured = self._judge(label, run.setting, again, facts | {"rerank": about}, files)
-        yield replace(measured, reranks=run.label)
+        label = reranked_label(run.label, depth)
+        yield replace(self._judge(label, run.setting, reranked, facts | {"rerank": rerank}, files), reranks=run.label)
 
     def _read_by(self, reranker: Reranker, asked: Asked, setting: Setting) -> PairScores:
-        """What a reranker reads: the best windows of an index that is chunked, else whole documents."""
+        """Return scores of pairs with the best windows of a chunked index, else with whole documents."""
         texts = self._collection.texts()
         if self._own and not self._own.numbering.one_to_one:
             vectors = asked.vectors(self._own.transform, setting)
             return PairScores(reranker, asked.texts, best_windows(self._own, vectors, texts))
         if self._subject.config.chunk.tokens:
-            self.notes.append(
-                "reranked by whole documents, cut at the model's limit: windows are read of an index only"
-            )
+            self.notes.append("reranked by whole documents, truncated at the model's limit: windows need an index")
         return PairScores(reranker, asked.texts, whole_texts(texts))
 
     def _cut(self, queries: int, documents: int) -> Iterator[str]:
         limit = self._subject.spec.identity.max_length
-        encoded = ("window", "windows") if self._subject.config.chunk.tokens else ("document", "documents")
-        for count, nouns in ((queries, ("query", "queries")), (documents, encoded)):
-            if count:
-                yield f"cut at {limit} tokens: {counted(count, *nouns)}"
+        if queries:
+            yield f"truncated at {limit} tokens: {counted(queries, 'query', 'queries')}"
+        if documents:
+            noun = "window" if self._subject.config.chunk.tokens else "document"
+            yield f"truncated at {limit} tokens: {counted(documents, noun)}"
 
     def _run_files(self, labels: list[str]) -> dict[str, Path]:
         if self._task.run is None:
@@ -286,9 +290,9 @@ class _Evaluation:
         require_plain_ids([*self._judged.queries, *self._names])
         config = self._subject.config.hybrid
         files = runs_of(self._task, labels, config)
-        if missing := [label for label in beside_of(self._task, labels, config) if label not in files]:
+        if missing := [label for label in other_labels(self._task, labels, config) if label not in files]:
             self.notes.append(
-                f"{self._task.run} holds the run of the setting only; name a folder for that of {' and '.join(missing)}"
+                f"{self._task.run} holds the run of the setting only; name a folder to write {' and '.join(missing)}"
             )
         return files
 
@@ -297,7 +301,7 @@ class _Evaluation:
         return self._task.bm25 or self._task.hybrid
 
     def _words(self) -> BM25Ranking:
-        """BM25 of the collection. An index whose hybrid is measured is asked as `isotrope query --hybrid` asks it."""
+        """Return BM25 of the collection; for hybrids of an index the same as `isotrope query --hybrid`."""
         if self._own and self._fusions:
             return BM25Index(self._own, self._progress)
         self._progress.phase(LABEL, None)
@@ -305,59 +309,44 @@ class _Evaluation:
         return BM25Ranking.of(texts, self._places, self._subject.config.hybrid, "eval", starts)
 
     def _bm25(self, words: BM25Ranking, files: dict[str, Path]) -> MeasuredRun:
-        found = words.search(list(self._judged.queries.values()), self._depth)
+        hits = words.search(list(self._judged.queries.values()), self._depth)
         parameters = bm25_parameters(self._subject.config.hybrid)
         facts = {"encoder": None, "transform": None, "dimensions": None, "bm25": parameters}
-        return self._judge(LABEL, None, found, facts, files)
+        return self._judge(LABEL, None, hits, facts, files)
 
     def _judge(
         self,
         label: str,
         setting: Setting | None,
-        found: list[SearchResult],
+        hits: list[SearchResult],
         facts: dict[str, Any],
         files: dict[str, Path],
     ) -> MeasuredRun:
         queries = list(self._judged.queries)
         if label in files:
-            write_output(
-                files[label], run_lines(run_tag(label), queries, self._names, found), "--run", self._task.force
-            )
-        values = measure(self._judged.judgements, ranked_ids(queries, found, self._names), self._task.cutoffs)
+            lines = run_lines(run_tag(label), queries, self._names, hits)
+            write_output(files[label], lines, "--run", self._task.force)
+        values = measure(self._judged.judgements, ranked_ids(queries, hits, self._names), self._task.cutoffs)
         return MeasuredRun(label, setting, values, {"queries": len(queries), "depth": self._depth, **facts})
 
     def _cut_off(self, at: Mapping[int, list[SearchResult]]) -> dict[str, Float64Array]:
-        """nDCG and recall at each k, of lists that were asked for at that k."""
+        """Return nDCG and recall at each k, from the hits of a search for k."""
         values: dict[str, Float64Array] = {}
-        for k, found in at.items():
-            ranked = ranked_ids(self._judged.queries, found, self._names)
+        for k, hits in at.items():
+            ranked = ranked_ids(self._judged.queries, hits, self._names)
             every = measure(self._judged.judgements, ranked, (k,))
             values |= {name: every[name] for name in every if name not in (MAP, MRR)}
         return values
 
 
-def _query_file(subject: Target) -> dict[str, str]:
-    """The hash of the recipe's file of queries, where it is read: an index may hold the mean of its queries."""
-    whitening = subject.config.whitening
-    kept = subject.index is not None and subject.index.transform.query_mean is not None and whitening.centres_by_role
-    digest = "" if kept else query_file_sha256(whitening.query_sample, "whitening.query_sample")
-    return {"whitening.query_sample": digest} if digest else {}
-
-
-def _settings(subject: Target, sweep: Sweep) -> list[Setting]:
-    settings = subject.settings(sweep)
-    check_dimensions(settings, subject.spec)
-    return settings
-
-
-def _index_notes(subject: Target, asked: bool) -> Iterator[str]:
-    """What the way of searching means for indexes that are not exact."""
+def _index_notes(subject: Target, as_it_is: bool) -> Iterator[str]:
+    """Yield a note on the searches if the index is approximate."""
     factories = [entry.factory for entry in subject.index.manifest.segments] if subject.index else []
     approximate = [name for name in factories or [ann.factory_of(subject.config.index.type)] if not ann.is_exact(name)]
-    if approximate and asked:
+    if approximate and as_it_is:
         yield (
-            f"the index is approximate ({approximate[0]}): nDCG@k and R@k are of a search for k hits; MAP, MRR and run "
-            "files of a search for all hits judged, for which it may look further; so are reranked rows"
+            f"the index is approximate ({approximate[0]}): nDCG@k and R@k are of a search for k hits; MAP, MRR, run "
+            "files and reranked rows are of a search for all hits, which may probe more"
         )
     elif approximate:
         yield (
@@ -367,7 +356,6 @@ def _index_notes(subject: Target, asked: bool) -> Iterator[str]:
 
 
 def _rerank_notes(task: RetrievalOptions, subject: Target) -> Iterator[str]:
-    """That a recipe reranks, where that is not measured."""
     rerank = subject.config.rerank
     if rerank.model and task.rerank is None:
         yield (
@@ -376,38 +364,29 @@ def _rerank_notes(task: RetrievalOptions, subject: Target) -> Iterator[str]:
         )
 
 
-def _require_packages(task: RetrievalOptions) -> None:
-    for package in ("ir_measures", "pytrec_eval", *(("bm25s", "Stemmer") if task.bm25 or task.hybrid else ())):
-        require_extra(package, "eval")
-
-
 def require_queries(path: Path | None, subject: Target) -> None:
-    """Raises ConfigError for queries that cannot be asked: texts without an encoder, vectors without an index."""
+    """Raise ConfigError for query texts without an encoder, and for query embeddings without an index."""
     if path is None and not subject.spec.traits.encodes_texts:
         raise ConfigError(
-            f"{cannot_encode(subject.spec)} Name the embeddings of the queries: --query-vectors FILE.npy beside "
-            "FILE.ids.txt."
+            f"{cannot_encode(subject.spec)} Fix: name the embeddings of the queries: --query-vectors FILE.npy, with "
+            "their ids in FILE.ids.txt."
         )
     if subject.index is None and (path or not subject.spec.traits.encodes_texts):
-        raise ConfigError("embeddings that are given are measured on an index: build it, and name it with --index.")
+        raise ConfigError("given embeddings can only be measured on an index. Fix: build it and name it with --index.")
 
 
 def ask(
     path: Path | None, queries: Mapping[str, str], subject: Target, source: EmbeddingSource
 ) -> tuple[list[str], TextEmbeddings, list[int] | None, dict[str, str]]:
-    """Return the names of queries (id -> text) in their embeddings, these, their lengths, and the files they are from.
+    """Return the names of queries (id -> text) in their embeddings, the embeddings, their lengths, and file hashes.
 
-    They are encoded now, or read from the file `path` (see `read_query_embeddings`), which holds no lengths.
+    Queries are encoded, or read from the file `path` (see `read_query_embeddings`), which has no lengths.
     """
     if path is None:
         texts = list(queries.values())
         return texts, *encode_with_lengths(source, texts, "query"), {}
     names = list(queries)
     dim = subject.index.manifest.encoder["dim"] if subject.index else 0
-    rows = {source.keys[0]: read_query_embeddings(path, names, dim)}
-    return (
-        names,
-        TextEmbeddings({name: row for row, name in enumerate(names)}, rows),
-        None,
-        {path.name: file_hash(path)},
-    )
+    states = {source.keys[0]: read_query_embeddings(path, names, dim)}
+    rows = {name: row for row, name in enumerate(names)}
+    return names, TextEmbeddings(rows, states), None, {path.name: file_hash(path)}

@@ -1,6 +1,6 @@
-"""A run: what a setting, by exact search, or an index as it ships ranks for every query.
+"""Runs: the rankings of a setting by exact search, or of an index, for every query.
 
-Files of one query at a time: TREC runs, which other tools can judge, and a table of scores per query.
+Their files are TREC runs, which other tools can evaluate, and a table of scores by query.
 """
 
 import re
@@ -34,20 +34,20 @@ _ENDING = ".run"
 
 
 def run_files(target: Path, settings: Sequence[str], baselines: Sequence[str]) -> dict[str, Path]:
-    """Label -> the file of its run.
+    """Return the file of each run by label.
 
-    A single setting's run is `target` itself, unless that is a folder; several, and then those of `baselines`
-    too, each have a file in the folder `target`. Raises ConfigError when it is a file.
+    The run of a single setting is `target` itself, unless it is a folder. Otherwise every setting and every baseline
+    has a file in the folder `target`. Raises ConfigError if it is a file.
     """
     if len(settings) == 1 and not target.is_dir():
         return {settings[0]: target}
     if is_stream(target) or target.is_file():
-        raise ConfigError(f"--run {target} is no folder, but there are {len(settings)} settings; name a folder.")
+        raise ConfigError(f"--run {target}: expected a folder for {len(settings)} settings, not a file.")
     return {label: target / f"{run_tag(label)}{_ENDING}" for label in (*settings, *baselines)}
 
 
 def run_tag(label: str) -> str:
-    """A label as one word, for names of files and the last column of a run."""
+    """Return a label as one word, for names of files and the last column of a run."""
     return re.sub(r"\s+", "_", label)
 
 
@@ -58,7 +58,7 @@ def write_per_query(
     columns: Mapping[str, Float64Array],
     force: bool = False,
 ) -> None:
-    """Tab-separated: query id, relevant documents, then `measure` from 0 to 1 for each of `columns` (label -> (n,))."""
+    """Write a tab-separated table: query id, number of relevant documents, and `measure` (0 to 1) for each column."""
     lines = ["\t".join(["query-id", "relevant", *(f"{measure} {label}" for label in columns)])]
     for number, (query, relevances) in enumerate(judgements.items()):
         relevant = sum(value > 0 for value in relevances.values())
@@ -68,23 +68,23 @@ def write_per_query(
 
 @dataclass(frozen=True)
 class Run:
-    """What one setting found for every query, and the transform that made its vectors."""
+    """The hits of a setting for every query, and the transform of its vectors."""
 
     setting: Setting
     found: list[SearchResult]
     dimensions: int
     transform: str  # sha256
-    note: str = ""  # what the fit could not do as asked
-    at: Mapping[int, list[SearchResult]] = field(default_factory=dict)  # k -> what was found when asked for k hits
-    hybrids: Sequence[list[SearchResult]] = ()  # what each of `Asked.fusions` found
+    note: str = ""  # on a fit that deviates from the request
+    at: Mapping[int, list[SearchResult]] = field(default_factory=dict)  # k -> hits of a search for k
+    hybrids: Sequence[list[SearchResult]] = ()  # hits of each of `Asked.fusions`
 
 
 @dataclass(frozen=True)
 class Asked:
-    """The queries, how many documents are wanted of each, and the fusions with BM25 that are measured beside vectors.
+    """The queries, the number of hits to search for, and the fusions with BM25 to measure.
 
-    `names` are what queries go by in `states`, `texts` are what BM25 reads. `lengths` are tokens of each, as
-    `EncodeStats` has them, where texts were encoded: BM25 alone answers what the encoder knows nothing of.
+    `names` identify queries in `states`, `texts` are for BM25. `lengths` are the tokens of each encoded query; a query
+    without tokens is answered by BM25 alone.
     """
 
     names: Sequence[str]
@@ -95,7 +95,7 @@ class Asked:
     lengths: Sequence[int] | None = None
 
     def vectors(self, transform: Transform, setting: Setting) -> Vectors:
-        """Of the queries, (n, k)."""
+        """Return the vectors of the queries, (n, k)."""
         return transform.transform(self.states.of(self.names, setting.key), "query")
 
 
@@ -106,24 +106,25 @@ def runs_of_settings(
     places: RowIds,
     words: BM25Ranking | None = None,
 ) -> Iterator[Run]:
-    """Each setting fitted on the collection and searched exactly; `words` are needed for fusions."""
+    """Yield the run of each setting, fitted on the collection and searched exactly; fusions need `words`."""
     for setting in settings:
-        transform = _fitted(collection, setting)
+        queries = collection.query_moments(setting.key) if setting.whitening.centres_by_role else None
+        transform = fit_setting(setting, collection.material(setting.key), queries)
         vectors, rows = asked.vectors(transform, setting), ComparedRows(collection, setting.key, transform)
-        found = exact_top_k(vectors, rows.blocks(), places, asked.depth, collection.document_of)
+        hits = exact_top_k(vectors, rows.blocks(), places, asked.depth, collection.document_of)
         hybrids: list[list[SearchResult]] = []
         if words is not None and asked.fusions:
-            both = candidates_of(rows, vectors, found, words.scored(asked.texts, asked.depth))
+            both = candidates_of(rows, vectors, hits, words.scored(asked.texts, asked.depth))
             hybrids = [_fused(both, config, asked, places) for config in asked.fusions]
         note = transform.settings()["note"]
-        yield Run(setting, found, transform.dim, transform_hash(transform), note, hybrids=hybrids)
+        yield Run(setting, hits, transform.dim, transform_hash(transform), note, hybrids=hybrids)
 
 
 def run_of_index(index: Index, setting: Setting, asked: Asked, cutoffs: Sequence[int]) -> Run:
-    """The index itself is asked: its own transform and its own segments, ties by id as the engine puts them.
+    """Return the run of an index with its own transform and segments, ties by id as in the engine.
 
-    An approximate index looks further when it is asked for more, so that its first ten of a thousand hits are not
-    the ten it gives: it is also asked for each of `cutoffs` that is less than the depth.
+    A larger depth makes an approximate index probe more, so the first ten of a thousand hits can differ from a search
+    for ten. It is therefore also searched for each of `cutoffs` below the depth.
     """
     vectors, depth = asked.vectors(index.transform, setting), asked.depth
     exact = all(ann.is_exact(entry.factory) for entry in index.manifest.segments)
@@ -135,34 +136,28 @@ def run_of_index(index: Index, setting: Setting, asked: Asked, cutoffs: Sequence
 
 
 def ask_index(index: Index, vectors: npt.NDArray[np.float32], depth: int) -> list[SearchResult]:
-    """The `depth` documents that an index gives for each vector (n, dim), as its engine ranks them."""
+    """Return the first `depth` documents of an index for each vector (n, dim), as its engine ranks them."""
     return _numbers(DocumentRanker(index).rank(EncodedQueries(vectors), SearchOptions(depth)))
 
 
 def _fused(both: Sequence[Candidates], config: HybridConfig, asked: Asked, places: RowIds) -> list[SearchResult]:
-    """What one fusion finds for every query; for one that the encoder knows nothing of, by words alone."""
-    of_words, found = replace(config, weight=0.0), []
-    for query, one in enumerate(both):
+    """Return the hits of one fusion for every query; of BM25 alone for queries without tokens."""
+    bm25_only, hits = replace(config, weight=0.0), []
+    for query, candidates in enumerate(both):
         if asked.lengths is None or asked.lengths[query]:
-            found.append(one.fused(config, places, asked.depth))
+            hits.append(candidates.fused(config, places, asked.depth))
         else:
-            found.append(replace(one, near=one.near[:0]).fused(of_words, places, asked.depth))
-    return found
+            hits.append(replace(candidates, near=candidates.near[:0]).fused(bm25_only, places, asked.depth))
+    return hits
 
 
 def _numbers(answers: Sequence[Sequence[RankedDocument]]) -> list[SearchResult]:
-    found = []
-    for ranked in answers:
-        scores = np.array([one.score for one in ranked], np.float32)
-        found.append((scores, np.array([one.document for one in ranked], np.int64)))
-    return found
-
-
-def _fitted(collection: SearchedCorpus, setting: Setting) -> Transform:
-    queries = collection.query_moments(setting.key) if setting.whitening.centres_by_role else None
-    return fit_setting(setting, collection.material(setting.key), queries)
+    return [
+        (np.array([hit.score for hit in ranked], np.float32), np.array([hit.document for hit in ranked], np.int64))
+        for ranked in answers
+    ]
 
 
 def hybrid_label(setting: str, fusion: HybridConfig) -> str:
-    """What a setting fused with BM25 is called."""
+    """Return the label of a setting fused with BM25."""
     return f"hybrid {fusion_name(fusion_parameters(fusion))} {setting}"

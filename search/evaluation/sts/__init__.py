@@ -1,1 +1,1 @@
-"""Similarity of sentence pairs: `data` reads sets, `fit` fits transforms, `score` correlates, `sts` is the entry."""
+"""Similarity of sentence pairs: `data` reads sets, `fit` fits transforms, `score` correlates, `sts` evaluates."""

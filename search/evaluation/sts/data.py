@@ -29,7 +29,7 @@ _HUB = "hf://"
 
 @dataclass(frozen=True)
 class Subset:
-    """Pairs that are ranked together: `scores` (n,) are the human ones."""
+    """Pairs that are ranked together; `scores` (n,) are human."""
 
     name: str
     scores: npt.NDArray[np.float64]
@@ -48,28 +48,27 @@ class Task:
 
 
 def files_of(tasks: Iterable[Task]) -> dict[str, str]:
-    """Return the sha256 of every file or data set that was read, by its name."""
+    """Return the sha256 of every file or data set of the tasks, by name."""
     return {name: digest for task in tasks for name, digest in task.files.items()}
 
 
 def read_tasks(*sources: str | Path) -> list[Task]:
-    """The tasks of all sources: STSB, SICK, STS12 to STS16, then others by name.
+    """Return the tasks of all sources: STSB, SICK, STS12 to STS16, then others by name.
 
-    A source is a folder of TSV files, one such file, a SentEval download, or the id of a data set of the Hugging
-    Face hub (mteb/sts12-sts; "hf://" before it makes sure). Raises EvaluationError with file and line for what
-    cannot be read or has no defined correlation: one pair, or scores that are all alike; and for a task that two
-    sources hold.
+    A source is a folder of TSV files, a TSV file, a SentEval download, or the id of a data set of the Hugging Face hub
+    (mteb/sts12-sts, unambiguously with "hf://" before it). Raises EvaluationError, with file and line, for unreadable
+    lines, sets without a defined correlation (one pair, or equal scores), and a task in two sources.
     """
     tasks: dict[str, Task] = {}
-    held_by: dict[str, str] = {}
+    origins: dict[str, str] = {}
     for source in _read(sources):
         for task in _tasks(source):
             if task.name in tasks:
                 raise EvaluationError(
-                    f"{task.name} is in {held_by[task.name]} and in {source.shown}; expected each task once. "
-                    "Way out: leave one of the sources out."
+                    f"{task.name} is in {origins[task.name]} and in {source.shown}; expected each task once. "
+                    "Fix: leave out one of the sources."
                 )
-            tasks[task.name], held_by[task.name] = task, source.shown
+            tasks[task.name], origins[task.name] = task, source.shown
     return sorted(tasks.values(), key=lambda task: _place(task.name))
 
 
@@ -103,7 +102,7 @@ def _read_folder(folder: Path) -> Source:
 
 
 def _hub_id(source: str) -> str:
-    """The id that a source which is no path stands for. Raises EvaluationError for what can only be a path."""
+    """Return the id of a data set. Raises EvaluationError if the source can only be a path."""
     if source.startswith(_HUB):
         return source.removeprefix(_HUB)
     path = Path(source)
@@ -116,17 +115,17 @@ def _hub_id(source: str) -> str:
 
 
 def _tasks(source: Source) -> Iterator[Task]:
-    names = sorted({found.part.task for found in source.found}, key=_place)
+    names = sorted({pairs.part.task for pairs in source.found}, key=_place)
     for name in names:
-        parts = [found for found in source.found if found.part.task == name]
+        parts = [pairs for pairs in source.found if pairs.part.task == name]
         subsets = tuple(map(_subset, parts))
         files = {file: sha256 for part in parts for file, sha256 in part.files.items()}
         notes = [note for task, note in source.notes if task == name or (task == "" and name == names[0])]
         if name in TASKS[2:] and [subset.name for subset in subsets] == [WHOLE]:
-            notes.append(f"{name} has no subsets here: protocols mean, wmean and all are then the same (all)")
+            notes.append(f"{name} has no subsets here, so the protocols mean, wmean and all are the same (all)")
         elif 0 < len(subsets) < _SUBSETS.get(name, 0):
-            there = ", ".join(subset.name for subset in subsets)
-            notes.append(f"{name} has {len(subsets)} of its {_SUBSETS[name]} subsets: {there}")
+            present = ", ".join(subset.name for subset in subsets)
+            notes.append(f"{name} has {len(subsets)} of its {_SUBSETS[name]} subsets: {present}")
         yield Task(name, subsets, files, tuple(notes))
 
 
@@ -134,8 +133,8 @@ def _subset(pairs: ScoredPairs) -> Subset:
     part, count = pairs.part, len(pairs.scores)
     shown = f"task {part.task}" if part.subset == WHOLE else f"{part.task} {part.subset}"
     if count < 2:
-        found = "no pair" if not count else "only one pair"
-        raise EvaluationError(f"{part.shown}: {found} in {shown}; a correlation needs at least two.")
+        few = "no pair" if not count else "only one pair"
+        raise EvaluationError(f"{part.shown}: {few} in {shown}; a correlation needs at least two.")
     if len(set(pairs.scores)) == 1:
         raise EvaluationError(
             f"{part.shown}: all {count:,} scores of {shown} are {pairs.scores[0]:g}; "

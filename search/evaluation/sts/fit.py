@@ -1,9 +1,9 @@
-"""Which sentences a whitening is fitted on before it meets an STS task. Results always name it.
+"""The sentences that a transform is fitted on for an STS task. Results always name them.
 
-task         all sentences of the task itself, every subset and both sides, repetitions counted: the paper's
-             protocol. It is transductive, for the test sentences are seen.
+task         all sentences of the task, every subset and both sides, with repetitions: the paper's protocol, which is
+             transductive because the fit uses the test sentences
 corpus:PATH  another corpus: inductive
-index        what an index's own transform was fitted on; for the index's own setting that transform itself
+index        the rows of the fit of an index's transform; for the index's own setting, that transform
 
 A setting of strength "none" is never fitted.
 """
@@ -33,15 +33,15 @@ from search.files import source_hashes
 from search.text import counted
 
 _CORPUS = "corpus:"
-_CHUNK = 16_384  # texts encoded at once, of which only the moments are kept; a multiple of the encoder's groups
+_CHUNK = 16_384  # texts encoded at once to compute moments; a multiple of the encoder's groups
 Fitted = Callable[[Setting], Transform]
 
 
 @dataclass(frozen=True)
 class Fit:
-    """A fit protocol: `of(task, states)` gives the transforms of settings for a task whose states are at hand.
+    """A fit protocol: `of(task, states)` returns a function from settings to transforms.
 
-    `about` is what provenance says of it (JSON types), `files` the hashes of the corpus's files.
+    `about` is for provenance (JSON types), `files` are the hashes of the corpus's files.
     """
 
     name: str
@@ -52,10 +52,10 @@ class Fit:
 
 
 def choose_fit(name: str, subject: Target, source: EmbeddingSource) -> Fit:
-    """The fit of this name for the settings of `source`; "" is the index's own, and without an index the task's.
+    """Return the fit of this name for the settings of `source`; "" is "index", or without an index "task".
 
-    Reads and encodes the corpus, if it is one. Raises ConfigError for a name that is none, and for an index that
-    is not there or has other pooling or layers; CorpusError and EvaluationError for a corpus that cannot be used.
+    A corpus is read and encoded. Raises ConfigError for an unknown name, a missing index, and an index with another
+    pooling or other layers; CorpusError and EvaluationError for a corpus that cannot be used.
     """
     name = name or ("index" if subject.index else "task")
     if name == "task":
@@ -65,11 +65,11 @@ def choose_fit(name: str, subject: Target, source: EmbeddingSource) -> Fit:
         return _index_fit(subject, source, fitted_settings)
     if name.startswith(_CORPUS) and name != _CORPUS:
         return _corpus_fit(name, subject, source, fitted_settings)
-    raise ConfigError(f'--fit "{name}" is not a fit; expected task, index or corpus:PATH.')
+    raise ConfigError(f'--fit "{name}" is unknown; expected task, index or corpus:PATH.')
 
 
 def task_texts(task: Task) -> list[str]:
-    """All sentences of a task, as often as they occur."""
+    """Return all sentences of a task with repetitions."""
     return [text for subset in task.subsets for side in (subset.first, subset.second) for text in side]
 
 
@@ -89,14 +89,14 @@ def _fitted_on_task(task: Task, states: TextEmbeddings) -> Fitted:
 def _index_fit(subject: Target, source: EmbeddingSource, settings: Sequence[Setting]) -> Fit:
     index = subject.index
     if index is None:
-        raise ConfigError("--fit index needs an index: pass --index INDEX.")
+        raise ConfigError("--fit index needs an index. Fix: pass --index INDEX.")
     for setting in settings:
         if source.fingerprint(setting.key) != subject.spec.fingerprint:
             own = subject.own
             raise ConfigError(
-                f'--fit index: "{setting.label}" is not the pooling and layers of {index.path}, which holds '
-                f"embeddings of {own.pooling} {','.join(map(str, own.layers))} only. Way out: leave out --pooling "
-                "and --layers, or pass --fit task."
+                f'--fit index: "{setting.label}" has another pooling or other layers than {index.path}, which holds '
+                f"embeddings of {own.pooling} {','.join(map(str, own.layers))} only. Fix: leave out --pooling and "
+                "--layers, or pass --fit task."
             )
     own_whitening = subject.config.whitening
     fitted = {
@@ -109,9 +109,9 @@ def _index_fit(subject: Target, source: EmbeddingSource, settings: Sequence[Sett
 def _corpus_fit(name: str, subject: Target, source: EmbeddingSource, settings: Sequence[Setting]) -> Fit:
     path = name.removeprefix(_CORPUS)
     if path == "-":
-        raise ConfigError("--fit corpus:- : standard input cannot be hashed; write it to a file and name that.")
+        raise ConfigError("--fit corpus:- : standard input cannot be hashed. Fix: write it to a file and name that.")
     if published_at(path):
-        raise ConfigError(f"--fit {name}: {path} is an index; pass --index {path} --fit index.")
+        raise ConfigError(f"--fit {name}: {path} is an index. Fix: pass --index {path} --fit index.")
     files, ignored = find_sources([path])
     hashes = source_hashes(files)
     texts = _sample(path, subject) if settings else []
@@ -119,14 +119,13 @@ def _corpus_fit(name: str, subject: Target, source: EmbeddingSource, settings: S
         raise EvaluationError(f"{path}: no document to fit on; expected a corpus with some text.")
     material = _corpus_material(texts, source, settings)
     fitted = {setting: fit_setting(setting, material[setting.key]) for setting in settings}
-    notes = [
-        f"{path}: left out, being no corpus: {counted(len(ignored), 'file or folder', 'files or folders')}"
-    ] * bool(ignored)
+    others = counted(len(ignored), "file or folder", "files or folders")
+    notes = [f"{path}: {others} left out, not of a corpus"] * bool(ignored)
     return Fit(name, lambda _, __: fitted.__getitem__, {"documents": len(texts)}, hashes, tuple(notes))
 
 
 def _sample(path: str, subject: Target) -> list[str]:
-    """Texts of the documents a build would fit on: `whitening.sample` of smallest id hash, in corpus order."""
+    """Return the texts of a build's fit: `whitening.sample` documents of smallest id hash, in corpus order."""
     config, numbers = subject.config, count()
     rows = (
         (hash_id(document.id), next(numbers), joined_text(document, config.corpus.text))
@@ -140,7 +139,7 @@ def _sample(path: str, subject: Target) -> list[str]:
 def _corpus_material(
     texts: Sequence[str], source: EmbeddingSource, settings: Sequence[Setting]
 ) -> dict[PoolingKey, FitData]:
-    """What is fitted on, by pooling and layers: only where a flow is trained do the rows stay in memory."""
+    """Return the data of the fits by pooling and layers; rows stay in memory only for flows."""
     moments: dict[PoolingKey, list[Moments]] = {setting.key: [] for setting in settings}
     rows: dict[PoolingKey, list[Float32Array]] = {
         setting.key: [] for setting in settings if setting.whitening.kind == "flow"
@@ -148,11 +147,11 @@ def _corpus_material(
     for start in range(0, len(texts), _CHUNK):
         chunk = texts[start : start + _CHUNK]
         states = source.encode(chunk)
-        for key, found in moments.items():
-            found.append(Moments.of(states.of(chunk, key)))
-        for key, kept in rows.items():
-            kept.append(states.of(chunk, key))
-    return {key: _material(tree_sum(found), rows.get(key)) for key, found in moments.items()}
+        for key, parts in moments.items():
+            parts.append(Moments.of(states.of(chunk, key)))
+        for key, blocks in rows.items():
+            blocks.append(states.of(chunk, key))
+    return {key: _material(tree_sum(parts), rows.get(key)) for key, parts in moments.items()}
 
 
 def _material(moments: Moments, rows: Sequence[Float32Array] | None) -> FitData:

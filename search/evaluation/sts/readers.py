@@ -1,6 +1,6 @@
-"""Scored sentence pairs from TSV folders, a SentEval download or a data set of the hub, each fault at its line.
+"""Scored sentence pairs from TSV folders, a SentEval download or a data set of the hub, with errors by line.
 
-Each reader gives what it found, task by task and subset by subset, in a fixed order.
+Each reader returns pairs by task and subset in a fixed order.
 """
 
 import gzip
@@ -30,7 +30,7 @@ _HEADER = "score<TAB>sentence1<TAB>sentence2"
 
 @dataclass(frozen=True)
 class Part:
-    """A task and one of its subsets, "all" where it has no parts; `shown` names where its pairs are read from."""
+    """A task and one of its subsets, "all" if it has none; `shown` names the source of its pairs."""
 
     task: str
     subset: str
@@ -39,36 +39,37 @@ class Part:
 
 @dataclass(frozen=True)
 class ScoredPairs:
-    """Pairs of one subset of a task; `files` maps what was read to its sha256."""
+    """Pairs of one subset of a task; `files` maps its sources to their sha256."""
 
     part: Part
     files: dict[str, str]
     scores: list[float]
     first: list[str]
     second: list[str]
-    unscored: int = 0  # pairs left out because nobody scored them
+    unscored: int = 0  # pairs left out because they have no score
 
 
 Line = tuple[str, str, str, str]
-"""Where it stands ("file:line"), score, first sentence, second sentence."""
+"""Place ("file:line"), score, first sentence, second sentence."""
 
 
 def pairs_of(part: Part, files: dict[str, str], lines: Iterable[Line]) -> ScoredPairs:
-    """Return checked pairs. Raises EvaluationError at a score that is no finite number, and at a blank sentence."""
+    """Return checked pairs. Raises EvaluationError for a score that is not finite and for a blank sentence."""
     scores, first, second = [], [], []
     for where, score, a, b in lines:
-        scores.append(_number(where, score))
+        if (value := score_of(score)) is None:
+            raise EvaluationError(f'{where}: the score "{score.strip()[:40]}" is not a finite number.')
+        scores.append(value)
         for sentence, which in ((a, "first"), (b, "second")):
             if not sentence.strip():
-                raise EvaluationError(f"{where}: the {which} sentence is blank; expected a text. Way out: remove "
-                                      "the line.")  # fmt: skip
+                raise EvaluationError(f"{where}: the {which} sentence is blank. Fix: remove the line.")
         first.append(a)
         second.append(b)
     return ScoredPairs(part, files, scores, first, second)
 
 
 def read_table(path: Path, task: str, subset: str) -> ScoredPairs:
-    """Read a tab-separated file: columns by its header, or without one exactly score, sentence1, sentence2.
+    """Read a tab-separated file with a header, or without one with exactly score, sentence1, sentence2.
 
     Quotes are literal. Raises EvaluationError with the line.
     """
@@ -78,40 +79,29 @@ def read_table(path: Path, task: str, subset: str) -> ScoredPairs:
     return pairs_of(part, {path.name: sha256}, _rows(path, lines, columns, width, start))
 
 
-def count_rows(path: Path) -> int:
-    """Rows of a tab-separated file, its header not counted."""
-    lines, _ = read_lines(path)
-    return len(lines) - bool(lines and _is_header(lines[0].split("\t")))
-
-
 def read_lines(path: Path) -> tuple[list[str], str]:
-    r"""Lines, ended by "\n" or "\r\n", and the sha256 of the file's bytes. A byte order mark is dropped.
+    r"""Return the lines, ended by "\n" or "\r\n", without a byte order mark, and the sha256 of the file's bytes.
 
-    Empty lines at the end of a table are content to the caller; the newline that ends the last line is not.
-    Raises EvaluationError when the file cannot be read, unpacked (.gz) or is not UTF-8.
+    Empty lines at the end are kept. Raises EvaluationError if the file cannot be read or unpacked (.gz), or is not
+    UTF-8.
     """
     try:
         data = read_regular(path)
     except OSError as error:
         raise EvaluationError(f"{path}: cannot be read: {error.strerror or error}.") from error
     sha256 = hashlib.sha256(data).hexdigest()
-    plain = _unpacked(path, data) if path.suffix.lower() == ".gz" else data
     try:
-        text = plain.decode("utf-8-sig")
+        data = gzip.decompress(data) if path.suffix.lower() == ".gz" else data
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = plain[: error.start].count(b"\n") + 1
+        line = data[: error.start].count(b"\n") + 1
         raise EvaluationError(
-            f"{path}:{line}: not UTF-8 (byte {plain[error.start]:#04x}). Way out: iconv -t UTF-8 {path.name}"
+            f"{path}:{line}: not UTF-8 (byte {data[error.start]:#04x}). Fix: iconv -t UTF-8 {path.name}"
         ) from error
+    except (OSError, EOFError, zlib.error) as error:
+        raise EvaluationError(f"{path}: not a complete gzip file: {error}. Fix: download it again.") from error
     lines = [line.removesuffix("\r") for line in text.split("\n")]
     return (lines[:-1] if lines[-1] == "" else lines), sha256
-
-
-def _unpacked(path: Path, data: bytes) -> bytes:
-    try:
-        return gzip.decompress(data)
-    except (OSError, EOFError, zlib.error) as error:
-        raise EvaluationError(f"{path}: not a whole gzip file: {error}. Way out: fetch it again.") from error
 
 
 def _is_header(cells: Sequence[str]) -> bool:
@@ -119,7 +109,7 @@ def _is_header(cells: Sequence[str]) -> bool:
 
 
 def _columns(path: Path, lines: Sequence[str]) -> tuple[tuple[int, int, int], int, int]:
-    """Where score and sentences stand, how many columns a row has, and the first row."""
+    """Return the columns of score and sentences, the number of columns, and the first row."""
     if not any(line.strip() for line in lines):
         raise EvaluationError(f"{path}: the file is empty; expected rows {_HEADER}.")
     cells = lines[0].split("\t")
@@ -131,8 +121,8 @@ def _columns(path: Path, lines: Sequence[str]) -> tuple[tuple[int, int, int], in
         raise _without_scores(path)
     if len(cells) != 3:
         raise EvaluationError(
-            f"{path}:1: {count_columns(len(cells))}, and no header that names them; expected {_HEADER}, as a header or "
-            "as the columns of each row."
+            f"{path}:1: {count_columns(len(cells))} without a header; expected {_HEADER}, as a header or as the "
+            "columns of each row."
         )
     return (0, 1, 2), 3, 0
 
@@ -144,12 +134,12 @@ def _column(path: Path, names: Sequence[str], wanted: Sequence[str]) -> int:
 
 
 def find_column(where: str, names: Sequence[str], wanted: Sequence[str], expected: str) -> int:
-    """Return the place of the one column of a header that has a `wanted` name. Raises EvaluationError."""
-    found = [number for number, name in enumerate(names) if name in wanted]
-    if len(found) != 1:
-        fault = "no column" if not found else "more than one column"
+    """Return the position of the only column of a header with a `wanted` name. Raises EvaluationError."""
+    places = [number for number, name in enumerate(names) if name in wanted]
+    if len(places) != 1:
+        fault = "no column" if not places else "more than one column"
         raise EvaluationError(f"{where}: the header has {fault} {' or '.join(wanted)}; {expected}.")
-    return found[0]
+    return places[0]
 
 
 def _without_scores(path: Path) -> EvaluationError:
@@ -165,14 +155,14 @@ def _rows(path: Path, lines: Sequence[str], columns: tuple[int, int, int], width
     for number, line in enumerate(lines[start:end], start + 1):
         cells = line.split("\t")
         if len(cells) != width:
-            raise EvaluationError(f"{path}:{number}: {count_columns(len(cells))}; expected {width}, parted by tabs.")
+            raise EvaluationError(f"{path}:{number}: {count_columns(len(cells))}; expected {width}, separated by tabs.")
         score, first, second = (cells[column] for column in columns)
         yield f"{path}:{number}", score, first, second
 
 
 def count_columns(columns: int) -> str:
-    """For messages."""
-    return "1 column" if columns == 1 else f"{columns} columns"
+    """Return a number of columns for messages."""
+    return counted(columns, "column")
 
 
 def score_of(text: str) -> float | None:
@@ -184,12 +174,6 @@ def score_of(text: str) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _number(where: str, text: str) -> float:
-    if (value := score_of(text)) is None:
-        raise EvaluationError(f'{where}: the score "{text.strip()[:40]}" is not a finite number.')
-    return value
-
-
 WHOLE = "all"
 _YEARS = ("STS12", "STS13", "STS14", "STS15", "STS16")
 _NAMES = {"stsb": "STSB", "stsbenchmark": "STSB", "sick": "SICK", "sickr": "SICK"} | {y.lower(): y for y in _YEARS}
@@ -199,7 +183,7 @@ _SPLIT = "test"
 
 @dataclass(frozen=True)
 class Source:
-    """What one source holds. `notes` belong to a task by its name, or to the source where the name is ""."""
+    """The pairs of a source. `notes` are pairs of a task's name, "" for the whole source, and a note."""
 
     shown: str
     found: list[ScoredPairs]
@@ -207,7 +191,7 @@ class Source:
 
 
 def read_tsv_folder(folder: Path) -> Source:
-    """The TSV files of a folder. Raises EvaluationError when it has none."""
+    """Read the TSV files of a folder. Raises EvaluationError if it has none."""
     entries = sorted(path for path in folder.iterdir() if not path.name.startswith((".", "_")))
     tables = [path for path in entries if path.is_file() and is_table(path)]
     if not tables:
@@ -215,31 +199,30 @@ def read_tsv_folder(folder: Path) -> Source:
             f"{folder}: no STS set in this folder; expected files such as stsb.tsv, sts12.MSRpar.tsv, or a SentEval "
             "download (STS/STS12-en-test/STS.input.MSRpar.txt)."
         )
-    found, notes = _tables(str(folder), tables)
-    others = [path.name for path in entries if path not in tables and not _clearly_no_data(path)]
-    ignored = [("", f"{folder}: not read, as not .tsv: {', '.join(others)}")] if others else []
-    return Source(str(folder), found, notes + ignored)
+    pairs, notes = _tables(tables)
+    others = [
+        path.name for path in entries if path not in tables
+        if path.suffix.lower() != ".md" and path.name.lower().partition(".")[0] not in _NOT_DATA
+    ]  # fmt: skip
+    ignored = [("", f"{folder}: skipped, because not .tsv: {', '.join(others)}")] if others else []
+    return Source(str(folder), pairs, notes + ignored)
 
 
 def read_tsv_files(paths: Sequence[Path]) -> Source:
-    """TSV files named one by one; together they are like a folder."""
+    """Read TSV files as if they were in one folder."""
     for path in paths:
         if not is_table(path):
             raise EvaluationError(f"{path}: expected a .tsv file, a folder, or the id of a data set.")
     shown = str(paths[0]) if len(paths) == 1 else "the files given"
-    return Source(shown, *_tables(shown, sorted(paths, key=lambda path: path.name)))
+    return Source(shown, *_tables(sorted(paths, key=lambda path: path.name)))
 
 
 def is_table(path: Path) -> bool:
-    """Whether the name says tab-separated, compressed or not."""
+    """Return whether the name ends in .tsv or .tsv.gz."""
     return path.name.lower().endswith((".tsv", ".tsv.gz"))
 
 
-def _clearly_no_data(path: Path) -> bool:
-    return path.suffix.lower() == ".md" or path.name.lower().partition(".")[0] in _NOT_DATA
-
-
-def _tables(shown: str, paths: Sequence[Path]) -> tuple[list[ScoredPairs], list[tuple[str, str]]]:
+def _tables(paths: Sequence[Path]) -> tuple[list[ScoredPairs], list[tuple[str, str]]]:
     by_task: dict[str, dict[str, Path]] = {}
     for path in paths:
         task, subset = _named(path)
@@ -247,18 +230,22 @@ def _tables(shown: str, paths: Sequence[Path]) -> tuple[list[ScoredPairs], list[
         if subset in subsets:
             raise EvaluationError(f"{subsets[subset]} and {path} are both {task} ({subset}); expected each once.")
         subsets[subset] = path
-    found, notes = [], []
+    tables, notes = [], []
     for task, subsets in by_task.items():
         whole = subsets.pop(WHOLE) if len(subsets) > 1 and WHOLE in subsets else None
         parts = [read_table(path, task, subset) for subset, path in subsets.items()]
-        found += parts
+        tables += parts
         if whole:
-            notes += _differing(task, whole, sum(len(part.scores) for part in parts))
-    return found, notes
+            lines, _ = read_lines(whole)
+            rows = len(lines) - bool(lines and _is_header(lines[0].split("\t")))
+            if rows != (pairs := sum(len(part.scores) for part in parts)):
+                used = f"its subsets together have {pairs:,} and were used"
+                notes.append((task, f"{whole.name} has {counted(rows, 'pair')}, {used}"))
+    return tables, notes
 
 
 def _named(path: Path) -> tuple[str, str]:
-    """Task and subset: sts12.MSRpar.tsv is (STS12, MSRpar), stsb.tsv (STSB, all), other.name.tsv (other.name, all)."""
+    """Return task and subset: (STS12, MSRpar) for sts12.MSRpar.tsv, (STSB, all) for stsb.tsv."""
     stem = re.sub(r"\.tsv(\.gz)?$", "", path.name, flags=re.IGNORECASE)
     head, _, rest = stem.partition(".")
     task = known_name(head)
@@ -268,20 +255,12 @@ def _named(path: Path) -> tuple[str, str]:
 
 
 def known_name(name: str) -> str:
-    """The task's usual name, whatever its case or hyphens; "" for a task that is none of the seven."""
+    """Return the task's usual name, regardless of case and hyphens; "" for tasks other than the seven."""
     return _NAMES.get(re.sub(r"[-_]", "", name).lower(), "")
 
 
-def _differing(task: str, whole: Path, pairs: int) -> list[tuple[str, str]]:
-    rows = count_rows(whole)
-    if rows == pairs:
-        return []
-    there = counted(rows, "pair", "pairs")
-    return [(task, f"{whole.name} has {there}, the subsets together {pairs:,}; the subsets were used")]
-
-
 def find_senteval(folder: Path) -> Path | None:
-    """The folder that holds STS and SICK of a SentEval download at or under `folder`, or the folder STS itself."""
+    """Return the folder with STS and SICK of a SentEval download, at or under `folder`, or the folder STS itself."""
     for base in (folder, folder / "downstream", folder / "data" / "downstream"):
         if any(base.glob("STS*-en-test")) or (base / "STS").is_dir() or (base / "SICK").is_dir():
             return base
@@ -289,22 +268,22 @@ def find_senteval(folder: Path) -> Path | None:
 
 
 def read_senteval(base: Path) -> Source:
-    """The test parts of what `find_senteval` found. Raises EvaluationError when there are none."""
+    """Read the test sets in a folder of `find_senteval`. Raises EvaluationError if there are none."""
     sts = base / "STS" if (base / "STS").is_dir() else base
-    found: list[ScoredPairs] = []
+    sets: list[ScoredPairs] = []
     notes: list[tuple[str, str]] = []
     benchmark, sick = sts / "STSBenchmark" / "sts-test.csv", base / "SICK" / "SICK_test_annotated.txt"
     if benchmark.is_file():
-        found.append(_read_benchmark(benchmark))
+        sets.append(_read_benchmark(benchmark))
     if sick.is_file():
-        found.append(read_table(sick, "SICK", WHOLE))
+        sets.append(read_table(sick, "SICK", WHOLE))
     for year in _YEARS:
         folder = sts / f"{year}-en-test"
         if folder.is_dir():
-            found += _read_year(year, folder, notes)
-    if not found:
-        raise EvaluationError(f"{base}: no test set of SentEval in it; expected such as {sts / 'STS12-en-test'}.")
-    return Source(str(base), found, notes)
+            sets += _read_year(year, folder, notes)
+    if not sets:
+        raise EvaluationError(f"{base}: no test set of SentEval; expected for example {sts / 'STS12-en-test'}.")
+    return Source(str(base), sets, notes)
 
 
 def _read_year(year: str, folder: Path, notes: list[tuple[str, str]]) -> Iterator[ScoredPairs]:
@@ -313,15 +292,15 @@ def _read_year(year: str, folder: Path, notes: list[tuple[str, str]]) -> Iterato
     for names in (inputs, golds):
         names.pop("ALL.txt", None)  # the concatenation
     if not inputs:
-        raise EvaluationError(f"{folder}: no STS.input.*.txt in it.")
+        raise EvaluationError(f"{folder}: expected files STS.input.*.txt, but there are none.")
     if alone := [path.name for name, path in golds.items() if name not in inputs]:
-        notes.append((year, f"{folder}: scores without sentences, not used: {', '.join(alone)}"))
+        notes.append((year, f"{folder}: skipped, because scores without sentences: {', '.join(alone)}"))
     for name, path in inputs.items():
         if name not in golds:
             raise EvaluationError(f"{path}: no scores for these pairs; expected them in {folder / f'STS.gs.{name}'}.")
         pairs = _read_two_files(Part(year, name.removesuffix(".txt"), str(path)), path, golds[name])
         if pairs.unscored:
-            count = counted(pairs.unscored, "pair", "pairs")
+            count = counted(pairs.unscored, "pair")
             notes.append((year, f"{path.name}: {count} without a score left out, as SentEval does"))
         yield pairs
 
@@ -331,9 +310,8 @@ def _read_two_files(part: Part, sentences: Path, gold: Path) -> ScoredPairs:
     scores, gold_hash = read_lines(gold)
     if len(lines) != len(scores):
         raise EvaluationError(
-            f"{gold}: {counted(len(scores), 'line', 'lines')} for {counted(len(lines), 'pair', 'pairs')} of "
-            f"{sentences.name}; expected one score a "
-            "pair (an empty line for a pair without one)."
+            f"{gold}: {counted(len(scores), 'line')} for {counted(len(lines), 'pair')} of "
+            f"{sentences.name}; expected one score per pair (an empty line for a pair without a score)."
         )
     folder = sentences.parent.name
     files = {f"{folder}/{sentences.name}": sentences_hash, f"{folder}/{gold.name}": gold_hash}
@@ -347,14 +325,14 @@ def _scored(sentences: Path, lines: Sequence[str], gold: Path, scores: Sequence[
             continue
         cells = line.split("\t")
         if len(cells) < 2:
-            raise EvaluationError(f"{sentences}:{number}: 1 column; expected two sentences, parted by a tab.")
+            raise EvaluationError(f"{sentences}:{number}: 1 column; expected two sentences, separated by a tab.")
         if not all(cell.strip() for cell in cells[:2]):
-            raise EvaluationError(f"{sentences}:{number}: a sentence is blank; expected two, parted by a tab.")
+            raise EvaluationError(f"{sentences}:{number}: a sentence is blank; expected two, separated by a tab.")
         yield f"{gold}:{number}", score, cells[0], cells[1]
 
 
 def _read_benchmark(path: Path) -> ScoredPairs:
-    """STSBenchmark as published: genre, file, year, id, score, sentence1, sentence2 and perhaps sources; no header."""
+    """Read STSBenchmark: genre, file, year, id, score, sentence1, sentence2 and optional sources, without a header."""
     lines, sha256 = read_lines(path)
 
     def rows() -> Iterator[Line]:
@@ -362,8 +340,8 @@ def _read_benchmark(path: Path) -> ScoredPairs:
             cells = line.split("\t")
             if len(cells) < 7:
                 raise EvaluationError(
-                    f"{path}:{number}: {count_columns(len(cells))}; expected genre, file, year, id, score, sentence1, "
-                    "sentence2, parted by tabs."
+                    f"{path}:{number}: {count_columns(len(cells))}; expected genre, file, year, id, score, "
+                    "sentence1, sentence2, separated by tabs."
                 )
             yield f"{path}:{number}", cells[4], cells[5], cells[6]
 
@@ -371,10 +349,10 @@ def _read_benchmark(path: Path) -> ScoredPairs:
 
 
 def read_hub(identity: str) -> Source:
-    """The test split of a data set of the Hugging Face hub, such as mteb/sts12-sts, as one subset.
+    """Read the test split of a data set of the Hugging Face hub, such as mteb/sts12-sts, as one subset.
 
-    Raises MachineError without the package `datasets`, and EvaluationError when the data set cannot be loaded or
-    has other columns.
+    Raises MachineError without the package `datasets`, and EvaluationError if the data set cannot be loaded or has
+    other columns.
     """
     datasets = require_extra("datasets", "datasets")
     try:
@@ -382,9 +360,9 @@ def read_hub(identity: str) -> Source:
             rows = datasets.load_dataset(identity, split=_SPLIT)
     except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
         raise EvaluationError(
-            f"{identity}: no such file or folder here, and the data set of this id cannot be loaded: "
-            f"{' '.join(str(error).split())[:300]}. Way out: name a folder or a .tsv file that is there; for a data "
-            "set check its id and the network."
+            f"{identity}: no such file or folder, and the data set of this id cannot be loaded: "
+            f"{' '.join(str(error).split())[:300]}. Fix: name an existing folder or .tsv file; for a data set check "
+            "its id and the network."
         ) from error
     score, first, second = (_hub_column(identity, list(rows.column_names), wanted) for wanted in (SCORE, FIRST, SECOND))
     table = zip(list(rows[score]), list(rows[first]), list(rows[second]), strict=True)
@@ -399,7 +377,7 @@ def read_hub(identity: str) -> Source:
 
 @contextmanager
 def _quiet_hub() -> Iterator[None]:
-    """Without a line for every attempt to reach the hub: what comes of them is said once."""
+    """Silence the log of every attempt to reach the hub; the outcome is reported once."""
     loggers = [logging.getLogger(name) for name in ("huggingface_hub", "datasets")]
     levels = [logger.level for logger in loggers]
     try:

@@ -1,15 +1,15 @@
-"""From embeddings to cosines of sentence pairs, and to Spearman's correlation with what people say of them.
+"""Cosines of sentence pairs and their Spearman correlation with human scores.
 
 Papers report a task in three ways, which are not comparable:
 
 mean   unweighted mean of the subsets' correlations: WhiteningBERT and the tables it quotes
 wmean  their mean weighted by pairs
-all    one correlation over all pairs of the task, whatever subset they are in
+all    one correlation over all pairs of the task
 
-A task of one subset is the same in all three. Resamples are stratified by subset and named by task and subset: every
-setting meets the same ones, so that settings pair, and tasks are resampled independently of one another.
+For a task of one subset all three are equal. Resamples are stratified by subset and named by task and subset, so all
+settings share them and pair, and tasks are resampled independently.
 
-Both sentences are documents: they take the document prefix and are centred by the documents' mean.
+Both sentences are documents: they have the document prefix and are centred by the documents' mean.
 """
 
 from collections.abc import Sequence
@@ -43,47 +43,49 @@ Positions = npt.NDArray[np.intp]
 
 
 def cosines(vectors: Float64Array, first: Positions, second: Positions) -> Float64Array:
-    """Cosine of the rows `first[i]` and `second[i]` of `vectors` (n, k), float64.
+    """Return the cosines of the rows `first[i]` and `second[i]` of `vectors` (n, k), float64.
 
-    A row of zeros has cosine 0 with every other, as in an index.
+    A row of zeros has cosine 0 with every row, as in an index.
     """
-    # float64 throughout: in float32, as vectors are stored, pairs that differ by less than 6e-8 would tie or swap.
-    # Pairs that do tie must stay tied. Equal texts share a row, sqrt(x * x) is x in binary floating point and a
-    # product does not depend on its order: so two equal sentences have exactly 1, and (a, b) what (b, a) has.
-    with np.errstate(invalid="ignore", over="ignore"):  # what is not finite stays so, for the caller to refuse
+    # In float32, as vectors are stored, pairs that differ by less than 6e-8 would tie or swap; in float64 equal pairs
+    # still tie. Equal texts share a row, sqrt(x * x) is x in binary floating point, and products commute: so equal
+    # sentences have a cosine of exactly 1, and (a, b) has the cosine of (b, a).
+    with np.errstate(invalid="ignore", over="ignore"):  # the caller rejects values that are not finite
         squares = (vectors * vectors).sum(axis=1)
         products = (vectors[first] * vectors[second]).sum(axis=1)
         norms = np.sqrt(squares[first] * squares[second])
-        found: Float64Array = np.divide(products, norms, out=np.zeros_like(products), where=norms != 0)
-    return found
+        cosine: Float64Array = np.divide(products, norms, out=np.zeros_like(products), where=norms != 0)
+    return cosine
 
 
 def all_alike(values: Float64Array, what: str = "cosines") -> str:
-    """Why `values` (n,) have no correlation with anything; "" where they differ."""
+    """Return the reason if `values` (n,) are all equal, so that they have no correlation; else ""."""
     if not len(values) or (values != values[0]).any():
         return ""
     return f"all {len(values):,} {what} are {values[0]:g}, so the correlation is undefined"
 
 
 def spearman(predicted: Float64Array, human: Float64Array, where: str) -> float:
-    """Spearman's rank correlation, ties averaged. `where` names the pairs and the setting in errors.
+    """Return Spearman's rank correlation, ties averaged. `where` names the pairs and the setting in errors.
 
-    Raises EvaluationError where it is not defined, and MachineError without SciPy.
+    Raises EvaluationError if it is undefined, and MachineError without SciPy.
     """
     stats: Any = require_extra("scipy.stats", "eval")
     if len(human) < 2:
-        raise EvaluationError(f"{where}: {len(human)} pair; a rank correlation needs at least 2. Leave the set out.")
+        raise EvaluationError(
+            f"{where}: {len(human)} pair; a rank correlation needs at least 2. Fix: leave the set out."
+        )
     if not np.isfinite(predicted).all():
         raise EvaluationError(
             f"{where}: {np.count_nonzero(~np.isfinite(predicted)):,} of {len(predicted):,} scores are NaN or infinite. "
-            "The model overflows or is damaged: try --set encoder.precision=float32, or another model."
+            "The model overflows or is damaged. Fix: try --set encoder.precision=float32, or another model."
         )
-    for values, what, way_out in (
-        (human, "human scores", "Leave the set out, or take one with scores that differ."),
-        (predicted, "cosines", "Under this setting the vectors tell no two pairs apart: leave it out, or the set."),
+    for values, what, fix in (
+        (human, "human scores", "leave the set out, or use a set with different scores"),
+        (predicted, "cosines", "leave out this setting or the set"),
     ):
-        if said := all_alike(values, what):
-            raise EvaluationError(f"{where}: {said}. {way_out}")
+        if reason := all_alike(values, what):
+            raise EvaluationError(f"{where}: {reason}. Fix: {fix}.")
     return float(stats.spearmanr(predicted, human).statistic)
 
 
@@ -92,7 +94,7 @@ Protocol = Literal["mean", "wmean", "all"]
 
 @dataclass(frozen=True)
 class Estimate:
-    """A correlation, and its values in the resamples, (resamples,)."""
+    """A correlation and its values in the resamples, (resamples,)."""
 
     value: float
     resampled: Float64Array
@@ -112,7 +114,7 @@ class Estimate:
 
 
 def average(estimates: Sequence[Estimate], weights: Sequence[float] | None = None) -> Estimate:
-    """Mean of estimates that were resampled independently, such as the subsets of a task or the tasks."""
+    """Return the mean of independently resampled estimates, such as the subsets of a task or the tasks."""
     value = float(np.average([estimate.value for estimate in estimates], weights=weights))
     return Estimate(value, mean_of([estimate.resampled for estimate in estimates], weights))
 
@@ -120,13 +122,13 @@ def average(estimates: Sequence[Estimate], weights: Sequence[float] | None = Non
 def task_estimates(
     task: Task, cosines: Sequence[Sequence[Float64Array]], labels: Sequence[str], protocols: Sequence[Protocol]
 ) -> dict[Protocol, list[Estimate]]:
-    """One estimate a setting under each protocol. `cosines[setting][subset]` (pairs,); `labels` name the settings.
+    """Return an estimate for each setting by protocol. `cosines[setting][subset]` (pairs,); `labels` name the settings.
 
-    Raises EvaluationError naming task, subset and setting where a correlation is undefined.
+    Raises EvaluationError with task, subset and setting if a correlation is undefined.
     """
     counts = [draw_counts(len(subset.scores), f"sts {task.name} {subset.name}") for subset in task.subsets]
     single = len(task.subsets) == 1
-    found: dict[Protocol, list[Estimate]] = {}
+    estimates: dict[Protocol, list[Estimate]] = {}
     if single or set(protocols) & {"mean", "wmean"}:
         subsets = [
             _estimates(subset.scores, drawn, [setting[number] for setting in cosines], where)
@@ -134,33 +136,31 @@ def task_estimates(
             for where in [[f'{task.name}, subset "{subset.name}", setting "{label}"' for label in labels]]
         ]
         sizes = [len(subset.scores) for subset in task.subsets]
-        found["mean"] = [average(of_setting) for of_setting in zip(*subsets, strict=True)]
-        found["wmean"] = [average(of_setting, sizes) for of_setting in zip(*subsets, strict=True)]
+        estimates["mean"] = [average(of_setting) for of_setting in zip(*subsets, strict=True)]
+        estimates["wmean"] = [average(of_setting, sizes) for of_setting in zip(*subsets, strict=True)]
     if single:
-        found["all"] = found["mean"]
+        estimates["all"] = estimates["mean"]
     elif "all" in protocols:
         where = [f'{task.name}, all subsets together, setting "{label}"' for label in labels]
         scores = np.concatenate([subset.scores for subset in task.subsets])
-        found["all"] = _estimates(scores, np.hstack(counts), [np.concatenate(setting) for setting in cosines], where)
-    return {protocol: found[protocol] for protocol in protocols}
+        joined = [np.concatenate(setting) for setting in cosines]
+        estimates["all"] = _estimates(scores, np.hstack(counts), joined, where)
+    return {protocol: estimates[protocol] for protocol in protocols}
 
 
 def why_undefined(task: Task, cosines: Sequence[Float64Array], label: str, protocols: Sequence[Protocol]) -> str:
-    """Where and why one setting has no correlation under these protocols; "" where it has one.
-
-    `cosines[subset]` (pairs,) are the setting's own.
-    """
+    """Return why a setting has no correlation under these protocols, or "". `cosines[subset]` (pairs,)."""
     for subset, predicted in zip(task.subsets, cosines, strict=True):
-        if (len(task.subsets) == 1 or set(protocols) & {"mean", "wmean"}) and (said := all_alike(predicted)):
-            return f'{task.name}, subset "{subset.name}", setting "{label}": {said}'
-    said = all_alike(np.concatenate(list(cosines))) if "all" in protocols else ""
-    return f'{task.name}, all subsets together, setting "{label}": {said}' if said else ""
+        if (len(task.subsets) == 1 or set(protocols) & {"mean", "wmean"}) and (reason := all_alike(predicted)):
+            return f'{task.name}, subset "{subset.name}", setting "{label}": {reason}'
+    reason = all_alike(np.concatenate(list(cosines))) if "all" in protocols else ""
+    return f'{task.name}, all subsets together, setting "{label}": {reason}' if reason else ""
 
 
 def _estimates(
     scores: Float64Array, counts: Float64Array, cosines: Sequence[Float64Array], where: Sequence[str]
 ) -> list[Estimate]:
-    """One estimate a setting over the same pairs and resamples; the human scores are ranked once."""
+    """Return an estimate for each setting over the same pairs and resamples."""
     values = [spearman(predicted, scores, name) for predicted, name in zip(cosines, where, strict=True)]
     human = resampled_ranks(scores, counts)
     return [
@@ -170,7 +170,7 @@ def _estimates(
 
 
 def fit_transforms(task: Task, states: TextEmbeddings, settings: Sequence[Setting], fit: Fit) -> list[Transform]:
-    """The transform of each setting for this task; "none" is unit length whatever the fit."""
+    """Return the transform of each setting for this task; "none" is unit length with every fit."""
     fitted = fit.of(task, states)
     return [
         Normalisation(states.rows[setting.key].shape[1]) if setting.raw else fitted(setting) for setting in settings
@@ -180,44 +180,41 @@ def fit_transforms(task: Task, states: TextEmbeddings, settings: Sequence[Settin
 def score_pairs(
     task: Task, states: TextEmbeddings, settings: Sequence[Setting], transforms: Sequence[Transform]
 ) -> list[list[Float64Array]]:
-    """Cosines (pairs,) of every subset under every setting: `[setting][subset]`."""
+    """Return cosines (pairs,) of every subset under every setting: `[setting][subset]`."""
     rows, pairs = _pairs(task, states)
-    found = []
+    scores = []
     for setting, transform in zip(settings, transforms, strict=True):
-        # Each distinct sentence is projected once: a matrix product may round equal rows differently.
+        # Each distinct sentence is projected once, because a matrix product may round equal rows differently.
         vectors = transform.project(states.rows[setting.key][rows], "document")
-        found.append([cosines(vectors, first, second) for first, second in pairs])
-    return found
+        scores.append([cosines(vectors, first, second) for first, second in pairs])
+    return scores
 
 
 def noise_notes(task: Task, settings: Sequence[Setting], transforms: Sequence[Transform], fit: str) -> list[str]:
-    """Settings that tell a task's sentences apart by rounding only.
+    """Return notes on settings whose vectors differ by rounding only.
 
-    n sentences span n - 1 directions; whitened fully on these very sentences they are the corners of a regular
-    simplex, and every pair has cosine -1 / (n - 1) (a sentence that occurs more often has another, whatever it says).
+    n sentences span n - 1 directions. Fully whitened on the same sentences they are the corners of a regular simplex:
+    all pairs have cosine -1 / (n - 1), except those of repeated sentences.
     """
     count = len(set(task_texts(task)))
     return [
         f'{task.name}, "{setting.label}": the figure is noise: {count:,} distinct sentences span only {count - 1:,} '
-        "directions, and full whitening makes all of them equally far apart. Way out: more sentences, less strength, "
+        "directions, and full whitening makes all of them equally far apart. Fix: more sentences, less strength, "
         "some shrinkage or fewer dimensions"
         for setting, transform in zip(settings, transforms, strict=True)
-        if fit == "task" and isinstance(transform, Whitening) and _full(setting) and transform.dim >= count - 1
-    ]
+        if fit == "task" and isinstance(transform, Whitening) and transform.dim >= count - 1
+        and setting.whitening.strength == 1 and setting.whitening.shrinkage == 0
+    ]  # fmt: skip
 
 
 def cut_notes(truncated: int) -> list[str]:
-    """Return a note on texts that the encoder cut, where there are some."""
+    """Return a note if the encoder truncated any texts."""
     texts = counted(truncated, "text was", "texts were")
-    return [f"{texts} longer than encoder.max_length and cut there"] * bool(truncated)
-
-
-def _full(setting: Setting) -> bool:
-    return setting.whitening.strength == 1 and setting.whitening.shrinkage == 0
+    return [f"{texts} longer than encoder.max_length and truncated"] * bool(truncated)
 
 
 def _pairs(task: Task, states: TextEmbeddings) -> tuple[Positions, list[tuple[Positions, Positions]]]:
-    """Rows of the task's distinct sentences, and for each subset where among them its two sides are."""
+    """Return the rows of the task's distinct sentences, and the positions of each subset's two sides in them."""
     rows = np.unique([states.positions[text] for text in task_texts(task)])
 
     def places(texts: Sequence[str]) -> Positions:

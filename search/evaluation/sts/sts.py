@@ -1,6 +1,6 @@
-"""STS: how well the cosine of two sentences ranks pairs as people do, for many settings from one forward pass.
+"""STS: correlation of cosines with human scores, for many settings from one forward pass per text.
 
-Rows of results, paired comparisons and notes, all JSON types.
+Results are rows, paired comparisons and notes, all JSON types.
 """
 
 from collections.abc import Iterable, Sequence
@@ -37,7 +37,7 @@ BOOTSTRAP = {"resamples": RESAMPLES, "level": LEVEL, "resampled": "pairs, strati
 
 @dataclass(frozen=True)
 class StsOptions:
-    """What is measured: every setting under every protocol, with one fit (`choose_fit` says how it is named)."""
+    """The settings and protocols to measure, with one fit (see `choose_fit`)."""
 
     settings: Sequence[Setting]
     protocols: Sequence[Protocol] = ("mean",)
@@ -46,14 +46,14 @@ class StsOptions:
 
 @dataclass(frozen=True)
 class StsMeasurement:
-    """What a run over one encoder found: rows of results and comparisons as JSON types, and for provenance the rest."""
+    """The results of one encoder: rows, comparisons and notes as JSON types, and figures for provenance."""
 
     results: list[dict[str, Any]]
     comparisons: list[dict[str, Any]]
     notes: list[str]
     fit: Fit
     texts: int  # distinct sentences
-    truncated: int  # texts cut at the encoder's max_length, a corpus to fit on included
+    truncated: int  # truncated texts, including those of the fit
     blocks: int  # of the model
 
 
@@ -64,10 +64,10 @@ def evaluate_sts(
     cache: Path | None = None,
     progress: Progress | None = None,
 ) -> Result:
-    """The result of `isotrope evaluate sts`.
+    """Return the result of `isotrope evaluate sts`.
 
-    Correlations are Spearman's with 95 % bootstrap intervals. A setting without one is left out and noted.
-    Raises ConfigError, EvaluationError where no setting has a correlation, and what encoding raises.
+    Correlations are Spearman's with 95 % bootstrap intervals. A setting without a correlation is left out and noted.
+    Raises ConfigError, EvaluationError if no setting has a correlation, and what encoding raises.
     """
     clock, subject = Clock(), Target.of(subject)
     measured = measure_sts(subject, tasks, plan, cache, progress)
@@ -91,8 +91,8 @@ def measure_sts(
     cache: Path | None = None,
     progress: Progress | None = None,
 ) -> StsMeasurement:
-    """`evaluate_sts` without provenance. Each distinct sentence passes through the encoder once."""
-    require_extra("scipy.stats", "eval")  # now, not after minutes of encoding
+    """Return the results of `evaluate_sts` without provenance. Each distinct sentence is encoded once."""
+    require_extra("scipy.stats", "eval")  # before minutes of encoding
     if not tasks or not plan.settings or not plan.protocols:
         raise EvaluationError("nothing to measure; expected at least one task, one setting and one protocol.")
     progress, settings, wanted = progress or NoProgress(), list(plan.settings), list(dict.fromkeys(plan.protocols))
@@ -102,13 +102,13 @@ def measure_sts(
     states = source.encode([text for task in tasks for text in task_texts(task)])
     fitted = [_fitted(task, states, settings, chosen) for task in tasks]
     kept, left_out = _defined(fitted, settings, wanted)
-    fitted, settings = [one.only(kept) for one in fitted], [settings[number] for number in kept]
-    noise = [note for one in fitted for note in noise_notes(one.task, settings, one.transforms, chosen.name)]
+    fitted, settings = [entry.only(kept) for entry in fitted], [settings[number] for number in kept]
+    noise = [note for entry in fitted for note in noise_notes(entry.task, settings, entry.transforms, chosen.name)]
     progress.phase("correlations", sum(len(subset.scores) for task in tasks for subset in task.subsets))
     scored = []
-    for one in fitted:
-        estimates = task_estimates(one.task, one.cosines, [setting.label for setting in settings], wanted)
-        scored.append(Scored(one.task, one.transforms, estimates))
+    for entry in fitted:
+        estimates = task_estimates(entry.task, entry.cosines, [setting.label for setting in settings], wanted)
+        scored.append(Scored(entry.task, entry.transforms, estimates))
         progress.advance(scored[-1].pairs)
     encoders = [source.fingerprint(setting.key) for setting in settings]
     return StsMeasurement(
@@ -124,7 +124,7 @@ def measure_sts(
 
 @dataclass(frozen=True)
 class _Fitted:
-    """A task under every setting: transforms, and cosines (pairs,) as `[setting][subset]`."""
+    """A task with the transform of every setting, and cosines (pairs,) as `[setting][subset]`."""
 
     task: Task
     transforms: Sequence[Transform]
@@ -144,14 +144,14 @@ def _fitted(task: Task, states: TextEmbeddings, settings: Sequence[Setting], fit
 def _defined(
     fitted: Sequence[_Fitted], settings: Sequence[Setting], protocols: Sequence[Protocol]
 ) -> tuple[list[int], list[str]]:
-    """Numbers of the settings with a correlation on every task, and why others have none; all, where none has."""
+    """Return the numbers of settings with a correlation on every task, and notes on others; all if none has one."""
     reasons: dict[int, str] = {}
     for number, setting in enumerate(settings):
-        for one in fitted:
-            if said := why_undefined(one.task, one.cosines[number], setting.label, protocols):
-                reasons.setdefault(number, f"{said}; this setting is left out")
+        for entry in fitted:
+            if reason := why_undefined(entry.task, entry.cosines[number], setting.label, protocols):
+                reasons.setdefault(number, f"{reason}; this setting is left out")
     if len(reasons) == len(settings):
-        return list(range(len(settings))), []  # the first is then refused by its task, with a way out
+        return list(range(len(settings))), []  # `spearman` raises an error with a fix for the first
     return [number for number in range(len(settings)) if number not in reasons], list(reasons.values())
 
 
@@ -161,7 +161,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Scored:
-    """A task under every setting: the transforms, and the estimates by protocol."""
+    """A task with the transform of every setting, and the estimates by protocol."""
 
     task: Task
     transforms: Sequence[Transform]
@@ -175,14 +175,14 @@ class Scored:
 def result_rows(
     scored: Sequence[Scored], settings: Sequence[Setting], encoders: Sequence[str], protocol: Protocol, fit: str
 ) -> list[dict[str, Any]]:
-    """For each setting a row a task and one for their average, in which what differs between tasks is null."""
+    """Return a row for each setting and task, and for their average, which is null where tasks differ."""
     rows = []
     for number, (setting, encoder) in enumerate(zip(settings, encoders, strict=True)):
-        tasks = [_task_row(one, number, protocol) for one in scored]
+        tasks = [_task_row(entry, number, protocol) for entry in scored]
         mean = {
             "task": AVERAGE,
             **_average(scored, number, protocol).figures,
-            "pairs": sum(one.pairs for one in scored),
+            "pairs": sum(entry.pairs for entry in scored),
             "tasks": len(scored),
             "rank": _only(row["rank"] for row in tasks),
             "transform": _only(row["transform"] for row in tasks),
@@ -195,43 +195,40 @@ def result_rows(
 def comparisons(
     scored: Sequence[Scored], settings: Sequence[Setting], protocol: Protocol, fit: str
 ) -> list[dict[str, Any]]:
-    """Differences of the average, paired: each setting less the raw one of its pooling and layers, else the first."""
+    """Return paired differences of the averages from the raw setting of the pooling and layers, else the first."""
     averages = [_average(scored, number, protocol) for number in range(len(settings))]
-    rows = []
-    for number, other in _pairs_to_compare(settings):
-        rows.append(
-            {
-                "setting": settings[number].label,
-                "against": settings[other].label,
-                "protocol": protocol,
-                "fit": fit,
-                "task": AVERAGE,
-                **averages[number].less(averages[other]).to_dict("difference"),
-            }
-        )
-    return rows
+    return [
+        {
+            "setting": settings[number].label,
+            "against": settings[other].label,
+            "protocol": protocol,
+            "fit": fit,
+            "task": AVERAGE,
+            **averages[number].less(averages[other]).to_dict("difference"),
+        }
+        for number, other in _pairs_to_compare(settings)
+    ]
 
 
 def notes_on(scored: Sequence[Scored], fit: str, truncated: int) -> list[str]:
-    """Return remarks on the figures, each once."""
-    notes = [note for one in scored for note in one.task.notes]
-    for one in scored:
-        where = one.task.name if fit == "task" else f"fit {fit}"
-        said = [transform.note for transform in one.transforms]
-        notes += [f"{where}: {note}" for note in said if note]
-        estimates = [estimate for column in one.estimates.values() for estimate in column]
+    """Return the distinct notes on the figures."""
+    notes = [note for entry in scored for note in entry.task.notes]
+    for entry in scored:
+        where = entry.task.name if fit == "task" else f"fit {fit}"
+        notes += [f"{where}: {transform.note}" for transform in entry.transforms if transform.note]
+        estimates = [estimate for column in entry.estimates.values() for estimate in column]
         if any(estimate.interval.low is None for estimate in estimates):
-            notes.append(f"{one.task.name}: no interval, because too many resamples of its pairs have no correlation")
+            notes.append(f"{entry.task.name}: no interval, because too many resamples of its pairs have no correlation")
     return list(dict.fromkeys([*notes, *cut_notes(truncated)]))
 
 
-def _task_row(one: Scored, number: int, protocol: Protocol) -> dict[str, Any]:
-    transform = one.transforms[number]
+def _task_row(entry: Scored, number: int, protocol: Protocol) -> dict[str, Any]:
+    transform = entry.transforms[number]
     whitened = isinstance(transform, Whitening)
     return {
-        "task": one.task.name,
-        **one.estimates[protocol][number].figures,
-        "pairs": one.pairs,
+        "task": entry.task.name,
+        **entry.estimates[protocol][number].figures,
+        "pairs": entry.pairs,
         "tasks": 1,
         "rank": transform.dim if whitened else None,
         "transform": transform_hash(transform) if whitened else None,
@@ -239,17 +236,16 @@ def _task_row(one: Scored, number: int, protocol: Protocol) -> dict[str, Any]:
 
 
 def _average(scored: Sequence[Scored], number: int, protocol: Protocol) -> Estimate:
-    return average([one.estimates[protocol][number] for one in scored])
+    return average([entry.estimates[protocol][number] for entry in scored])
 
 
 def _only(values: Iterable[T]) -> T | None:
-    """The value, if all are the same."""
     distinct = set(values)
     return distinct.pop() if len(distinct) == 1 else None
 
 
 def _pairs_to_compare(settings: Sequence[Setting]) -> list[tuple[int, int]]:
-    """(setting, the one it is compared with), each pair once."""
+    """Return pairs of a setting and its baseline, each pair once."""
     raw = {setting.key: number for number, setting in enumerate(settings) if setting.raw}
     pairs: list[tuple[int, int]] = []
     for number, setting in enumerate(settings):

@@ -1,1 +1,1 @@
-"""Settings for a corpus, picked without labels (`unlabelled`) or by judgements (`judged`); `choice` decides."""
+"""Tuning of settings for a corpus, without labels (`unlabelled`) or with judgements (`judged`); `choice` decides."""

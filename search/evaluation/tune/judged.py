@@ -1,7 +1,7 @@
-"""Measuring settings by the user's own queries and judgements: nDCG@10 over the whole corpus."""
+"""Measurement of settings by the user's own queries and judgements: nDCG@10 over the whole corpus."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ _MEASURE = f"nDCG@{_DEPTH}"
 
 @dataclass
 class QrelsJudge:
-    """A BEIR folder's queries and judgements, on an index's raw embeddings or on the folder's own corpus."""
+    """The queries and judgements of a BEIR folder, on the raw embeddings of an index or on the folder's corpus."""
 
     subject: Target
     folder: Path
@@ -40,61 +40,59 @@ class QrelsJudge:
     on_error: OnError = "fail"
 
     def prepare(self, settings: Sequence[Setting]) -> None:
-        """Encode the queries, and the corpus where no index holds its embeddings."""
+        """Encode the queries, and without an index the corpus."""
         self._judged = read_judged(self.folder, self.split)
         self._queries = list(self._judged.queries.values())
         self.source = self.subject.states(list(settings), self.cache, self.progress)
         self._collection, data = open_collection(self.folder, self.subject, self.source, self.progress, self.on_error)
         self.data = self._judged.files | data
-        names = list(self._collection.ids)
-        self.notes = [*self._judged.notes, *self._collection.notes, *self._judged.match(set(names))]
-        self._names, self._places = names, id_order(names)
+        self._names = list(self._collection.ids)
+        self._places = id_order(self._names)
+        self.notes = [*self._judged.notes, *self._collection.notes, *self._judged.match(set(self._names))]
         self._states, self._lengths = encode_with_lengths(self.source, self._queries, "query")
         self._collection.prepare(any(setting.whitening.centres_by_role for setting in settings))
         if cut := self._collection.truncated:
             encoded = "windows" if self.subject.config.chunk.tokens else "documents"
-            self.notes.append(f"{cut:,} {encoded} were cut at {self.source.spec.identity.max_length} tokens")
+            self.notes.append(f"{cut:,} {encoded} were truncated at {self.source.spec.identity.max_length} tokens")
 
     @property
     def protocol(self) -> dict[str, Any]:
-        """What provenance says of the measure."""
+        """The measure, for provenance."""
         return {"measure": _MEASURE, "kind": "judged queries", "questions": len(self._queries), "split": self.split}
 
     def measure(self, settings: Sequence[Setting]) -> Iterator[MeasuredSetting]:
-        """Every setting's nDCG@10 on each query, searched exactly."""
+        """Yield the nDCG@10 of every setting on each query, by exact search."""
         self.progress.phase("comparing settings", len(settings))
-        asked = Asked(self._queries, self._states, self._queries, _DEPTH)
-        for answers in runs_of_settings(self._collection, settings, asked, self._places):
-            values = self._values(answers.found)
-            digest = None if answers.setting.raw else answers.transform
-            yield MeasuredSetting(answers.setting, values, answers.dimensions, digest, answers.note)
+        for run in runs_of_settings(self._collection, settings, self._asked(_DEPTH), self._places):
+            digest = None if run.setting.raw else run.transform
+            yield MeasuredSetting(run.setting, self._values(run.found), run.dimensions, digest, run.note)
             self.progress.advance(1)
 
     def weigh(self, setting: Setting, fusions: Sequence[HybridConfig]) -> list[Float64Array]:
-        """The setting's nDCG@10 on each query, fused with BM25 in each of these ways."""
+        """Return the nDCG@10 of the setting on each query, fused with BM25 by each of `fusions`."""
         self.progress.phase("comparing weights", None)
         config = self.subject.config.hybrid
         texts, starts = self._collection.bm25_texts(config.unit)
         words = BM25Ranking.of(texts, self._places, config, "hybrid", starts)
-        asked = Asked(self._queries, self._states, self._queries, list_depth(_DEPTH), fusions, self._lengths)
-        (answers,) = runs_of_settings(self._collection, [setting], asked, self._places, words)
-        return [self._values(found) for found in answers.hybrids]
+        asked = replace(self._asked(list_depth(_DEPTH)), fusions=fusions, lengths=self._lengths)
+        (run,) = runs_of_settings(self._collection, [setting], asked, self._places, words)
+        return [self._values(hits) for hits in run.hybrids]
 
     @property
     def centre_margin(self) -> float:
-        """0: these are the users' own questions."""
+        """0, because the questions are the users' own."""
         return 0.0
 
     def first_hits(self, setting: Setting) -> FirstHits:
-        """What the setting finds for each query, to be reranked: whole documents, where they are chunked too."""
-        depth = max(_DEPTH, *DEPTHS)
-        asked = Asked(self._queries, self._states, self._queries, depth)
-        (answers,) = runs_of_settings(self._collection, [setting], asked, self._places)
-        return FirstHits(
-            self._queries, answers.found, whole_texts(self._collection.texts()), self._places, self._values
-        )
+        """Return the hits of the setting for each query, to be reranked; whole documents, even if they are chunked."""
+        asked = self._asked(max(_DEPTH, *DEPTHS))
+        (run,) = runs_of_settings(self._collection, [setting], asked, self._places)
+        return FirstHits(self._queries, run.found, whole_texts(self._collection.texts()), self._places, self._values)
 
-    def _values(self, found: Sequence[SearchResult]) -> Float64Array:
-        """nDCG@10 of each query."""
-        ranked = ranked_ids(self._judged.queries, found, self._names, _DEPTH)
+    def _asked(self, depth: int) -> Asked:
+        return Asked(self._queries, self._states, self._queries, depth)
+
+    def _values(self, hits: Sequence[SearchResult]) -> Float64Array:
+        """Return nDCG@10 of each query."""
+        ranked = ranked_ids(self._judged.queries, hits, self._names, _DEPTH)
         return judged_values(self._judged.judgements, ranked, (_DEPTH,))[_MEASURE]

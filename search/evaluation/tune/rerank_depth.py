@@ -1,8 +1,8 @@
-"""Whether reranking pays, and how deep (`rerank.depth`), on the questions that settings are tuned on.
+"""Advice on reranking and its depth (`rerank.depth`), by the questions that settings are tuned on.
 
-Every question's first hits are scored once, as deep as the deepest depth, so that all depths are judged by the same
-scores. Reranking is advised only where some depth is told to be better than none (see `choice`); then it is the
-smallest depth that is, of those that cannot be told from the best.
+The first hits of every question are scored once, to the deepest depth, so all depths share the same scores. Reranking
+is advised only if some depth is significantly better than none (see `choice`). The advised depth is the smallest such
+depth that the best depth does not beat significantly.
 """
 
 import dataclasses
@@ -21,103 +21,93 @@ from indexer.recipe.config import BuildConfig
 from indexer.recipe.ranking import RerankConfig
 from search.evaluation.bootstrap import Difference, draw_counts, mean_difference, mean_interval
 from search.evaluation.retrieval.reranked import PairScores, TextsOf, rerank_run
-from search.evaluation.tune.choice import TOLD, is_better
+from search.evaluation.tune.choice import SIGNIFICANT, is_better
 from search.ranking.cross_encoder import another_model
 from search.ranking.reranker import Reranker, RerankerChoice
 from search.text import counted
 
 DEPTHS = (10, 20, 50, 100)
-QUESTIONS = 300  # drawn ones that are reranked, at most: each costs as many pairs as the deepest depth
+QUESTIONS = 300  # most drawn questions that are reranked: each costs as many pairs as the deepest depth
 
 
 @dataclass(frozen=True)
 class FirstHits:
-    """What a setting finds for each question, best first, what of it is read, and how rankings are judged."""
+    """The hits of a setting for each question, best first, with their texts and a function that scores rankings."""
 
     queries: Sequence[str]  # (n,)
-    found: Sequence[SearchResult]  # (n,): at least as many documents as the deepest depth, if there are
+    found: Sequence[SearchResult]  # (n,): as many documents as the deepest depth, or all
     texts_of: TextsOf
-    places: RowIds  # of documents, as their ids are ordered
-    judge: Callable[[Sequence[SearchResult]], Float64Array]  # rankings (n,) to what each scores, 0 to 1
+    places: RowIds  # of documents in the order of their ids
+    judge: Callable[[Sequence[SearchResult]], Float64Array]  # rankings (n,) -> scores (n,), 0 to 1
 
 
 @dataclass(frozen=True)
 class RerankAdvice:
-    """What no reranking and each of `DEPTHS` scored on each question, and what that says."""
+    """The scores without reranking and with each of `DEPTHS` on each question, and the conclusion."""
 
     measure: str
-    values: Float64Array  # (1 + depths, questions): the first without
-    milliseconds: tuple[float, ...]  # of a question, for each depth
-    by: dict[str, Any]  # what reranked, JSON types
+    values: Float64Array  # (1 + depths, questions): the first without reranking
+    milliseconds: tuple[float, ...]  # per question, for each depth
+    by: dict[str, Any]  # the reranker, JSON types
 
     @property
     def best(self) -> int:
-        """The place of the depth that scored highest."""
+        """The position of the depth with the highest score."""
         return 1 + int(self.values[1:].mean(axis=1).argmax())
 
     @property
     def tied(self) -> list[int]:
-        """The places of the depths that cannot be told from the best."""
+        """The positions of the best depth and of the depths that it does not beat significantly."""
         places = range(1, len(self.values))
-        return [one for one in places if one == self.best or not is_better(self._beyond(one, self.best))]
+        return [place for place in places if place == self.best or not is_better(self._beyond(place, self.best))]
 
     @property
     def taken(self) -> int:
-        """The place of the depth that is advised; 0: reranking is not."""
-        return next((place for place in self.tied if is_better(self._gain(place))), 0)
+        """The position of the advised depth; 0 if reranking is not advised."""
+        return next((place for place in self.tied if is_better(self._beyond(0, place))), 0)
 
     @property
     def depth(self) -> int:
-        """The depth that is advised; 0: reranking is not."""
+        """The advised depth; 0 if reranking is not advised."""
         return DEPTHS[self.taken - 1] if self.taken else 0
 
     @property
     def advice(self) -> str:
-        """That in words."""
-        gain = self._gain(self.best)
+        """The conclusion in words."""
         if not self.taken:
-            better = 0.0 if gain.better is None else gain.better
+            better = self._beyond(0, self.best).better or 0.0
             return (
-                f"off, because no depth is better than none in {TOLD:.0%} of the resamples (the best, "
+                f"off, because no depth is better than none in {SIGNIFICANT:.0%} of the resamples (the best, "
                 f"{DEPTHS[self.best - 1]}, in {better:.0%})"
             )
         if self.taken == self.best:
             return f"on, the first {self.depth}, because that scored highest"
-        return (
-            f"on, the first {self.depth}, the fewest of {counted(len(self.tied), 'depth')} that cannot be told from "
-            "the highest"
-        )
+        tied = counted(len(self.tied), "depth")
+        return f"on, the first {self.depth}, the fewest of {tied} that do not differ significantly from the highest"
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON types: a row for none and for each depth."""
-        rows = [self._row(place) for place in range(len(self.values))]
+        """Return JSON types, with a row without reranking and a row for each depth."""
         return {
             "measure": self.measure,
             "questions": self.values.shape[1],
             "advice": self.advice,
             "depth": self.depth,
             "by": self.by,
-            "depths": rows,
+            "depths": [self._row(place) for place in range(len(self.values))],
         }
 
     def _row(self, place: int) -> dict[str, Any]:
-        values = self.values[place]
-        found = mean_interval(values, self._counts).to_dict()
         return {
             "depth": DEPTHS[place - 1] if place else 0,
-            **found,
-            "gain": self._gain(place).to_dict() if place else None,
+            **mean_interval(self.values[place], self._counts).to_dict(),
+            "gain": self._beyond(0, place).to_dict() if place else None,
             "ms": self.milliseconds[place - 1] if place else 0.0,
             "tied": bool(self.taken) and place in self.tied,
             "taken": place == self.taken,
         }
 
-    def _gain(self, place: int) -> Difference:
-        return self._beyond(0, place)
-
-    def _beyond(self, one: int, other: int) -> Difference:
-        """Second minus first, paired."""
-        return mean_difference(self.values[one], self.values[other], self._counts)
+    def _beyond(self, first: int, second: int) -> Difference:
+        return mean_difference(self.values[first], self.values[second], self._counts)
 
     @cached_property
     def _counts(self) -> Float64Array:
@@ -125,7 +115,7 @@ class RerankAdvice:
 
 
 def advise(hits: FirstHits, reranker: Reranker, measure: str, progress: Progress) -> RerankAdvice:
-    """Rerank what was found as deep as each of `DEPTHS`, and judge. Raises what the reranker raises."""
+    """Rerank the hits to each of `DEPTHS` and score the rankings. Raises what the reranker raises."""
     scores = PairScores(reranker, hits.queries, hits.texts_of)
     reranked = {
         depth: rerank_run(scores, hits.found, hits.places, depth, progress) for depth in sorted(DEPTHS, reverse=True)
@@ -136,9 +126,9 @@ def advise(hits: FirstHits, reranker: Reranker, measure: str, progress: Progress
 
 
 def advised_recipe(recipe: BuildConfig, advice: RerankAdvice, chosen: RerankerChoice) -> BuildConfig:
-    """The recipe with what is advised in its `[rerank]`, and the model's hash.
+    """Return the recipe with the advice in its `[rerank]`, and the model's hash.
 
-    As it was for a reranker that has no name, and where another than the recipe's is advised against.
+    The recipe is unchanged for a reranker without a name, and if the rejected reranker is not the recipe's.
     """
     if not isinstance(chosen, str | Path):
         return recipe

@@ -1,4 +1,4 @@
-"""Bootstrap intervals: counts stand for explicitly drawn resamples, ties included, and settings pair."""
+"""Bootstrap intervals: counts equal explicitly drawn resamples, with ties, and settings pair."""
 
 import warnings
 from typing import Any
@@ -29,12 +29,12 @@ PAIRS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=2, ma
 
 
 def drawn(values: Float64Array, counts: Float64Array) -> Float64Array:
-    """A resample written out: each value as often as it was drawn."""
+    """A resample with each value repeated by its count."""
     return np.repeat(values, counts.astype(int))
 
 
 def correlation(first: Float64Array, second: Float64Array) -> float:
-    """SciPy's, NaN where one side is constant."""
+    """SciPy's correlation, NaN if one side is constant."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return float(spearmanr(first, second).statistic)
@@ -54,7 +54,7 @@ def test_the_same_name_draws_the_same_and_another_name_draws_others() -> None:
 
 
 def test_what_a_name_draws_never_changes() -> None:
-    """Intervals that were published are those of 1000 such resamples."""
+    """Published intervals are of 1000 such resamples."""
     assert draw_counts(6, "golden", 3).tolist() == [[2, 0, 1, 0, 2, 1], [1, 1, 1, 2, 0, 1], [0, 0, 2, 2, 2, 0]]
     assert draw_counts(3, "sts STS12 MSRpar").sum(axis=0).tolist() == [1017, 1015, 968]
     assert RESAMPLES == 1000
@@ -126,7 +126,7 @@ def test_a_difference_without_any_defined_resample_is_undecided() -> None:
 
 def test_a_difference_is_second_less_first_and_paired() -> None:
     random = np.random.default_rng(0)
-    first = random.normal(0, 10, 1000)  # each varies far more than their difference
+    first = random.normal(0, 10, 1000)  # each side varies far more than their difference
     found = difference(1.0, 3.0, first, first + random.normal(2, 0.5, 1000))
     assert found.value == 2.0
     assert found.low is not None
@@ -155,7 +155,7 @@ def test_a_weighted_mean_of_subsets() -> None:
 
 
 def test_an_interval_covers_the_value_of_many_samples() -> None:
-    """The point of it all: 95 % intervals of a mean hold the true one about 95 times in 100."""
+    """95 % intervals of a mean contain the true mean about 95 times in 100."""
     random = np.random.default_rng(1)
     held = 0
     for number in range(200):

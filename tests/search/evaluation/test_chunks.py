@@ -1,4 +1,4 @@
-"""Measuring an index of windows: documents rank by their best window, recall is of windows, and what is said of it."""
+"""Measurement of an index of windows: documents rank by their best window, recall and notes are of windows."""
 
 import json
 import random
@@ -34,7 +34,7 @@ Result = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """70 documents of one window to five, and ten queries of words from the end of one."""
+    """70 documents of one to five windows, and ten queries of words from the end of a document."""
     path, draw = tmp_path_factory.mktemp("beir") / "long", random.Random(4)
     texts = [" ".join(draw.choices(WORDS, k=draw.randint(9, 40))) for _ in range(70)]
     rows = [{"_id": f"d{n}", "title": WORDS[n % 18], "text": text} for n, text in enumerate(texts)]
@@ -83,7 +83,7 @@ def test_a_recipe_that_chunks_gives_the_figures_of_its_index(
 def test_settings_of_an_index_are_ranked_by_best_windows(
     folder: Path, index: Path, config: BuildConfig, tmp_path: Path
 ) -> None:
-    """Fitted anew with its own setting, an index ranks as it does when it is asked itself."""
+    """A refit with its own setting gives the same ranking as the index."""
     sweep = Sweep(strengths=(0.25,))
     fitted = evaluated(folder, Target.of_index(index), sweep, run=tmp_path / "fitted.run")
     asked = evaluated(folder, Target.of_index(index), run=tmp_path / "asked.run")
@@ -175,7 +175,7 @@ def test_tuning_asks_for_windows_so_that_nothing_is_cut(
 
 def test_tuning_whole_documents_says_that_they_are_cut(folder: Path, config: BuildConfig, tmp_path: Path) -> None:
     result = tuned(folder / "corpus.jsonl", Target.of_recipe(replace(config, chunk=ChunkConfig())), tmp_path)
-    assert any(" cut at 26 tokens" in note for note in result["notes"])
+    assert any(" truncated at 26 tokens" in note for note in result["notes"])
 
 
 def tuned(source: Path, subject: Target, cache: Path) -> Result:

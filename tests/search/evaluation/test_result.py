@@ -1,4 +1,4 @@
-"""Results: of one shape, in one scale, as strict JSON; older files are told by their keys, and others are refused."""
+"""Results: one form and one scale, as strict JSON; older files are identified by their keys, others rejected."""
 
 import json
 import math
@@ -27,19 +27,19 @@ SHOWN = {
     "sts-methods-static.json": ("methods", "sd over seeds"),
     "sts.json": ("sts", "77.76 [76.86, 78.48]"),
     "tune-cacm-index.json": ("tune", "hybrid.weight=0.5"),
-    "tune-cacm-labelled.json": ("tune", "taken"),
-    "tune-cacm-layers.json": ("tune", "taken"),
+    "tune-cacm-labelled.json": ("tune", "chosen"),
+    "tune-cacm-layers.json": ("tune", "chosen"),
     "tune-cacm-static.json": ("tune", "hybrid.weight=0.3"),
     "tune-scifact-index.json": ("tune", "hybrid.weight=0.5"),
-    "tune-scifact-labelled.json": ("tune", "taken"),
-    "tune-scifact-layers.json": ("tune", "taken"),
+    "tune-scifact-labelled.json": ("tune", "chosen"),
+    "tune-scifact-layers.json": ("tune", "chosen"),
     "tune-scifact-static.json": ("tune", "hybrid.weight=0.2"),
 }
-"""Every file: its kind, and something that its tables say."""
+"""Every file with its kind and a text from its tables."""
 
 
 def written(result: Result) -> str:
-    """All that its tables say."""
+    """All texts of its tables."""
     tables = tables_of(result)
     cells = [cell for table in tables for row in (table.columns, *table.rows) for cell in row]
     return " ".join([*(table.caption for table in tables), *cells, *(one for table in tables for one in table.remarks)])
@@ -58,7 +58,7 @@ def test_every_kept_result_is_read_and_laid_out(name: str) -> None:
     assert shown in written(result)
     assert all(len(row) == len(table.columns) for table in tables for row in table.rows)
     stored = json.loads((KEPT / name).read_text(encoding="utf-8"))
-    assert stored.get("kind", kind) == kind  # which those of before results said it lack
+    assert stored.get("kind", kind) == kind  # older files have no kind
     assert {key: result[key] for key in stored if key != "notes"} == {k: v for k, v in stored.items() if k != "notes"}
 
 

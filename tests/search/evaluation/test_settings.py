@@ -1,4 +1,4 @@
-"""What measuring stands on: settings and their sweeps, states and their cache, fits, subjects, provenance."""
+"""Settings and their sweeps, states and their cache, fits, targets, and provenance."""
 
 import hashlib
 import json
@@ -153,7 +153,7 @@ def test_layers_are_numbers_with_commas(text: str, layers: tuple[int, ...]) -> N
 
 @pytest.mark.parametrize("text", ["", "last", "1,", "1.5", "1;2"])
 def test_other_layers_are_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="is not a list of layers; expected such as -1 or 1,-1"):
+    with pytest.raises(ConfigError, match="is not a list of layers; expected for example -1 or 1,-1"):
         parse_layers(text)
 
 
@@ -441,7 +441,7 @@ def test_a_link_stays_and_its_target_is_written(tmp_path: Path) -> None:
     ids=lambda command: command[0],
 )
 def test_commands_refuse_a_place_before_they_read_or_encode(command: tuple[str, str], index: Path) -> None:
-    """So early that none of the other files needs to be there."""
+    """Before any other file is read."""
     name, source = command
     words: list[str | Path] = [*(["evaluate"] if name != "report" else []), name, index.parent / source]
     done = isotrope(*words, "-o", index.parent)
@@ -481,7 +481,7 @@ def test_a_missing_package_names_the_line_that_installs_it() -> None:
         require_extra("no_such_package.stats", "eval")
     assert re.fullmatch(r"pip install 'matplotlib\S*' \(the extra isotrope\[plots\]\)", install_line("plots"))
     assert "'mcp>" in install_line("mcp")
-    assert "'fastapi>" in install_line("mcp")  # of the extra that it includes
+    assert "'fastapi>" in install_line("mcp")  # from the included extra
 
 
 def test_a_source_needs_no_subject(tiny_config: BuildConfig) -> None:

@@ -1,4 +1,4 @@
-"""Measuring and reporting indexes of embeddings that came with the corpus, and what the command line makes of them."""
+"""Measurement and reports of indexes of embeddings from the corpus, in Python and on the command line."""
 
 import dataclasses
 import json
@@ -37,12 +37,12 @@ Result = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Setup:
-    """A BEIR folder, an index that a transformer encoded, one of the same embeddings, and those of the queries."""
+    """A BEIR folder, its index by a transformer, an index of the same embeddings, and embeddings of the queries."""
 
     folder: Path
     encoded: Path
     given: Path
-    queries: Path  # q.npy beside q.ids.txt
+    queries: Path  # q.npy, with the ids in q.ids.txt
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +85,7 @@ def without_text(count: int = 40, dim: int = 5) -> list[Document]:
 
 
 def measures(result: Result) -> dict[str, dict[str, float]]:
-    """Figures by setting; settings of layers and those of given embeddings have other names."""
+    """Figures by setting without layers and poolings in the names, which differ for given embeddings."""
     return {
         row["setting"].replace("mean -1", "given"): {name: found["value"] for name, found in row["measure"].items()}
         for row in result["results"]
@@ -122,11 +122,11 @@ def test_vectors_of_queries_may_come_in_any_order_and_format(setup: Setup, tmp_p
 
 def test_queries_that_cannot_be_asked_are_refused(setup: Setup, tmp_path: Path) -> None:
     task, subject = RetrievalOptions(setup.folder, query_vectors=setup.queries), Target.of_index(setup.given)
-    with pytest.raises(ConfigError, match=r"Name the embeddings of the queries: --query-vectors FILE\.npy"):
+    with pytest.raises(ConfigError, match=r"Fix: name the embeddings of the queries: --query-vectors FILE\.npy"):
         evaluate_retrieval(subject, RetrievalOptions(setup.folder))
-    with pytest.raises(ConfigError, match=r"Leave out --layers and --pooling"):
+    with pytest.raises(ConfigError, match=r"Fix: leave out --layers and --pooling"):
         evaluate_retrieval(subject, task, Sweep(layers=((1,),)))
-    with pytest.raises(ConfigError, match="measured on an index: build it"):
+    with pytest.raises(ConfigError, match=r"measured on an index\. Fix: build it"):
         evaluate_retrieval(Target.of_recipe(given(BuildConfig())), task)
     few = tmp_path / "few.npy"
     np.save(few, np.load(setup.queries)[:9])
@@ -151,7 +151,7 @@ def only(folder: Path, copy: Path, query: str) -> Path:
 
 
 def test_documents_are_the_queries_of_recall(tmp_path: Path) -> None:
-    """Their own row and copies of it do not count, and they are asked as documents."""
+    """Their own rows and duplicates do not count, and they have the role of documents."""
     documents = without_text()
     documents += [dataclasses.replace(document, id=f"copy-{document.id}") for document in documents[:5]]
     config = dataclasses.replace(given(BuildConfig()), whitening=COMMON)
@@ -174,7 +174,7 @@ def test_recall_takes_embeddings_of_real_queries(setup: Setup, tmp_path: Path) -
         for engine in (one, other):
             row = evaluate_recall(engine, k=5, file=setup.queries)["results"][0]
             assert (row["recall"], row["queries"], row["origin"]) == (1.0, 12, "file")
-        with pytest.raises(ConfigError, match=r"so no titles can be encoded\. Leave out --draw"):
+        with pytest.raises(ConfigError, match=r"so no titles can be encoded\. Fix: leave out --draw"):
             evaluate_recall(one, origin="titles")
         np.save(tmp_path / "q.npy", np.ones((1, 3)))
         with pytest.raises(EvaluationError, match="holds vectors of 3 numbers"):
@@ -229,7 +229,7 @@ def test_a_report_leaves_out_what_was_never_encoded(setup: Setup, tmp_path: Path
 
 
 def kept_rows(setup: Setup, path: Path) -> list[dict[str, Any]]:
-    """Write the survivors at a threshold that drops some, and read them back."""
+    """Write the kept documents at a threshold that drops some, and read them back."""
     result = deduplicate(setup.given, 0.5)
     assert 0 < len(result.kept) < 60
     write_kept(path, result.index, result.kept)

@@ -237,7 +237,7 @@ def test_a_picture_can_lack_intervals_and_pairs(result: dict[str, Any], tmp_path
 
 
 def test_another_format_is_refused_and_a_missing_package_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigError, match=r"expected a file that ends in \.png, \.svg, \.pdf"):
+    with pytest.raises(ConfigError, match=r"expected a file name that ends in \.png, \.svg, \.pdf"):
         check_plot(Path("a.jpg"))
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(MachineError, match=r"pip install '.*isotrope\[plots\]"):
@@ -271,7 +271,7 @@ def test_the_command_prints_the_grid_and_the_best(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--plot", "a.gif"], 'error: --plot "a.gif": expected a file that ends in'),
+        (["--plot", "a.gif"], 'error: --plot "a.gif": unknown format; expected a file name that ends in'),
         (["--strength", "much"], 'error: --strength "much" is not a number'),
         (["--strength", "2"], "error: whitening.strength is 2.0"),
         (["--up-to", "9"], "error: --up-to is 9; expected 2 to 3"),

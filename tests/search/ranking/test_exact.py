@@ -126,7 +126,7 @@ def test_one_setting_has_a_file_and_several_a_folder(tmp_path: Path) -> None:
     }
     assert list(run_files(tmp_path / "a", ["one", "two"], [])) == ["one", "two"]
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match="is no folder, but there are 2 settings"):
+    with pytest.raises(ConfigError, match="expected a folder for 2 settings"):
         run_files(tmp_path / "file", ["one", "two"], [])
     assert run_tag("mean 1,-1 raw") == "mean_1,-1_raw"
 

@@ -1,4 +1,4 @@
-"""The picture of a retrieval sweep: what stands in it, and that it can be read and repeated."""
+"""The plot of a retrieval sweep: its content, legibility and reproducibility."""
 
 import itertools
 import json
@@ -37,7 +37,7 @@ def measured(value: float, width: float | None = 0.05) -> Result:
 
 
 def row(strength: Strength, value: float, centre: str | None = "role", **changed: Any) -> Result:
-    """One row as `evaluate_retrieval` gives it."""
+    """A row of a result of `evaluate_retrieval`."""
     settings = {"pooling": "mean", "layers": [-1], "strength": strength, "dim": None, "shrinkage": 0.0}
     raw = strength == "none"
     return {"setting": f"{strength} {centre}", "centre": None if raw else centre, "measure": measured(value)} | (
@@ -64,7 +64,7 @@ def swept(
     centres: Sequence[str] = ("role", "common", "none"),
     extras: Sequence[Result] = ({},),
 ) -> Result:
-    """A product of settings; figures fall from panel to panel, from .6 to .4 and .2, and a little within."""
+    """A product of settings; figures fall from panel to panel (.6, .4, .2) and slightly within a panel."""
     rows = []
     for place, own in enumerate(layers):
         tried = [row("none", 0.6 - 0.2 * place, layers=list(own))] * ("none" in strengths)
@@ -76,12 +76,12 @@ def swept(
 
 
 def small() -> Result:
-    """One panel with one line, which is soon drawn."""
+    """One panel with one line, for speed."""
     return swept(layers=[[-1]], centres=["role"])
 
 
 def drawn(result: Result, *, laid_out: bool = False) -> Any:
-    """A figure with the panels; laid out, which takes time, as it is written."""
+    """A figure with the panels, with the layout of the written file, which is slow."""
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -333,7 +333,7 @@ def test_without_intervals_there_are_dots_and_lines(tmp_path: Path) -> None:
 
 def test_only_raw_is_a_note_and_no_picture(tmp_path: Path) -> None:
     note = plot_retrieval(swept(strengths=["none"]), tmp_path / "a.svg")
-    assert note.startswith(f"{tmp_path / 'a.svg'} is not written: nothing was whitened")
+    assert note.startswith(f"{tmp_path / 'a.svg'} was not written: no setting has a whitening strength")
     assert not (tmp_path / "a.svg").exists()
 
 
@@ -354,7 +354,7 @@ def test_whiskers_reach_to_the_ends_and_never_backwards() -> None:
 def test_what_cannot_be_written_is_refused_before_anything_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(ConfigError, match=r"expected a file that ends in \.png, \.svg, \.pdf"):
+    with pytest.raises(ConfigError, match=r"expected a file name that ends in \.png, \.svg, \.pdf"):
         check_plot(tmp_path / "a.jpg")
     (tmp_path / "folder.svg").mkdir()
     with pytest.raises(ConfigError, match="is a folder; expected a file"):
@@ -401,7 +401,7 @@ def test_the_command_says_when_there_is_nothing_to_draw(
     plot = tmp_path / "p.svg"
     done = isotrope("evaluate", "retrieval", folder, *model, "--strength", "none", "--plot", plot)
     assert done.returncode == 0, done.stderr
-    assert f"note: {plot} is not written: nothing was whitened" in done.stderr
+    assert f"note: {plot} was not written: no setting has a whitening strength" in done.stderr
     assert not plot.exists()
 
 

@@ -1,4 +1,4 @@
-"""`isotrope evaluate recall`: what counts as found, what is taken out, which queries are drawn, and the errors."""
+"""`isotrope evaluate recall`: correct answers, excluded rows, drawn queries, and errors."""
 
 import json
 import random
@@ -45,7 +45,7 @@ Built = Callable[..., Path]
 
 @pytest.fixture(scope="module")
 def built(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """An index of a corpus (by default the 200 documents) with some settings, made once a module."""
+    """An index of a corpus (by default the 200 documents) with some settings, built once per module."""
     made: dict[tuple[str, ...], Path] = {}
     encoder = EncoderConfig(model=str(tiny_model("bert")), max_length=32, precision="float32")
     config = BuildConfig(encoder=encoder, store=StoreConfig(part_documents=64))
@@ -61,7 +61,7 @@ def built(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFa
 
 
 def measured(index: Path, *arguments: Any, **named: Any) -> dict[str, Any]:
-    """The one row of a result, and its notes."""
+    """The only row of a result, and its notes."""
     result = evaluate_recall(SearchEngine(index), *arguments, **named)
     row: dict[str, Any] = result["results"][0]
     return row | {"notes": result["notes"]}
@@ -122,7 +122,7 @@ def test_search_parameters_and_bytes_are_reported(built: Built, factory: str, pa
 
 
 class Blocks(LiveRows):
-    """Vectors that stand for the stored ones, a few rows at a time."""
+    """Vectors in place of stored rows, in small blocks."""
 
     def __init__(self, vectors: Any, block: int) -> None:
         self.rows, self.block = vectors, block
@@ -134,7 +134,7 @@ class Blocks(LiveRows):
 
 @given(st.data())
 def test_exact_recall_equals_sorting_every_score(data: st.DataObject) -> None:
-    """Few distinct coordinates, so that many rows tie; any block size; any rows left out."""
+    """Few distinct coordinates, so that many rows tie; any block size; any excluded rows."""
     draw = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     rows, k = data.draw(st.integers(4, 40)), data.draw(st.integers(1, 3))
     vectors = draw.integers(-1, 2, (rows, 3)).astype(np.float32)
@@ -203,7 +203,7 @@ def test_sentences_and_halves_are_what_they_say(built: Built) -> None:
     stored = LiveRows(SearchEngine(built(documents=documents)).index)
     sentences, halves = draw_queries(stored, "sentences"), draw_queries(stored, "halves")
     assert set(sentences.texts) == {"One two three.", "Alone"}
-    assert sentences.notes == ("no query from 1 of 3 sampled documents (no text beside the title)",)
+    assert sentences.notes == ("no query from 1 of 3 sampled documents (no text besides the title)",)
     assert halves.texts == ("One two three.",)
     assert halves.notes == ("no query from 2 of 3 sampled documents (fewer than two words of text)",)
 
@@ -212,7 +212,7 @@ def test_documents_repeated_beyond_use_are_left_out_and_said(built: Built, monke
     monkeypatch.setattr("search.evaluation.recall.recall._MOST_DUPLICATES", 4)
     row = measured(built(), 3)
     assert row["queries"] == 175
-    assert row["notes"] == ["25 queries left out: from documents that are there more than 4 times"]
+    assert row["notes"] == ["25 queries left out: from documents that occur more than 4 times"]
     monkeypatch.setattr("search.evaluation.recall.recall._MOST_DUPLICATES", 0)
     with pytest.raises(EvaluationError, match="none is a useful query"):
         measured(built(), 3)
@@ -231,11 +231,11 @@ def test_too_few_documents_for_k_are_said_with_the_most_that_is_possible(built: 
     index, file = built(documents=documents), tmp_path / "queries.txt"
     file.write_text("whales\n")
     assert measured(index, 10, file)["recall"] == 1.0
-    with pytest.raises(EvaluationError, match=r"holds 10 documents\. Ask for at most -k 10\."):
+    with pytest.raises(EvaluationError, match=r"holds 10 documents\. Fix: pass at most -k 10\."):
         measured(index, 11, file)
     assert measured(index, 8)["recall"] == 1.0
     with pytest.raises(
-        EvaluationError, match=r'8 of them besides "(d0|again)", .*duplicates \(1\)\. Ask for at most -k 8'
+        EvaluationError, match=r'8 of them besides "(d0|again)", .*duplicates \(1\)\. Fix: pass at most -k 8'
     ):
         measured(index, 9)
     with pytest.raises(EvaluationError, match="nothing to measure"):
@@ -247,7 +247,7 @@ def test_bad_settings_are_refused(built: Built) -> None:
         measured(built(), 0)
     with pytest.raises(ConfigError, match="sample is 0"):
         measured(built(), 1, sample=0)
-    with pytest.raises(EvaluationError, match=r"gives a query \(no title\).*--draw"):
+    with pytest.raises(EvaluationError, match=r"has a query \(no title\).*--draw"):
         measured(built(documents=[Document("a", "x"), Document("b", "y")]), 1, origin="titles")
 
 
@@ -283,22 +283,22 @@ def test_the_command_reports_as_json_and_says_what_was_cut(built: Built, tmp_pat
     file.write_text("whale " * 100 + "\n")
     done = isotrope("evaluate", "recall", built(), "--queries", file, "--json")
     result = json.loads(done.stdout)
-    assert result["notes"] == ["1 query is longer than 32 tokens and cut there"]
-    assert done.stderr == "note: 1 query is longer than 32 tokens and cut there\n"
+    assert result["notes"] == ["1 query is longer than 32 tokens and truncated"]
+    assert done.stderr == "note: 1 query is longer than 32 tokens and truncated\n"
     assert list(result["provenance"]["data"]) == ["queries.txt"]
     manifest = load_manifest(built())
     assert result["provenance"]["index"] == {"generation": 1, "manifest": canonical_sha256(manifest.to_dict())}
     assert result["provenance"]["recipe"] == manifest.config
     shown = isotrope("evaluate", "recall", built(), "--queries", file)
     assert "by construction" in shown.stdout
-    assert "cut there" in shown.stderr
+    assert "and truncated" in shown.stderr
 
 
 def test_a_limit_of_the_models_own_is_said_as_a_number(built: Built, tmp_path: Path) -> None:
     file = tmp_path / "queries.txt"
     file.write_text("whale " * 200 + "\n")
     row = measured(built("encoder.max_length=0"), 3, file)
-    assert row["notes"] == ["1 query is longer than 128 tokens and cut there"]
+    assert row["notes"] == ["1 query is longer than 128 tokens and truncated"]
 
 
 def test_mistakes_on_the_command_line_are_one_clear_line(built: Built, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Indexes that the tests of a report share."""
+"""Indexes shared by the tests of reports."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +13,7 @@ from tests.search.evaluation.report.pages import Built
 
 @pytest.fixture(scope="module")
 def built(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """An index of some documents (by default the nine) with some settings, made once a module."""
+    """An index of some documents (by default the nine) with some settings, built once per module."""
     made: dict[str, Path] = {}
     encoder = EncoderConfig(model=str(tiny_model("bert")), max_length=32)
     config = BuildConfig(encoder=encoder, store=StoreConfig(part_documents=4))

@@ -1,4 +1,4 @@
-"""Pages of a report, written undrawn where pictures do not matter, and taken apart."""
+"""Pages of a report, without plots where they do not matter, and a parser for them."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -18,7 +18,7 @@ PROVENANCE = {"command": "isotrope report", "created": "2026-11-20T12:00:00+00:0
 
 
 class Page(HTMLParser):
-    """A page taken apart: every element closed where it should be, ids, references, and the text."""
+    """A parsed page: correctly nested elements, ids, references, and text."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -50,14 +50,14 @@ class Page(HTMLParser):
 
 
 def page_of(index: Path, *files: Result, pictures: bool = False) -> Page:
-    """The page; drawing is most of its time, so where it does not matter empty pictures stand for the drawn ones."""
+    """The page with empty plots, because drawing takes most of the time."""
     opened = Index.open(index)
     with nullcontext() if pictures else undrawn():
         return Page(render(opened, measure_statistics(opened), files, PROVENANCE))
 
 
 def undrawn() -> AbstractContextManager[Any]:
-    """Pictures have their label only."""
+    """Plots have their label only."""
 
     def labelled(name: str, label: str, draw: Callable[[Any], None]) -> str:
         return f'<svg role="img" aria-label="{label}"></svg>'

@@ -1,4 +1,4 @@
-"""The report's section on duplicates: figures are those of the file, texts those of the index, all of it harmless."""
+"""The report's section on duplicates: figures of the file, texts of the index, everything escaped."""
 
 import functools
 import re
@@ -54,7 +54,7 @@ def index(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFa
 
 
 def listing(opened: Index, folder: Path, rows: Sequence[Row], **changed: Any) -> DuplicateClusters:
-    """What is read of a file with these rows; `changed` are facts that are not as usual."""
+    """The clusters of a file with these rows; `changed` are facts that differ from the default."""
     facts = {
         "format": 1, "threshold": 0.9, "lowest": 0.9, "prefer": "first", "method": {"name": "exact"},
         "text_duplicates": "keep", "only_against": False, **origin_of(opened), "against": None,
@@ -77,7 +77,7 @@ def page_of(index: Index, found: DuplicateClusters) -> Page:
 
 
 def section_of(index: Index, found: DuplicateClusters) -> str:
-    """The text of the section on duplicates; what is in its pictures is not wanted."""
+    """The text of the section on duplicates without its plots."""
     with undrawn():
         return page_of(index, found).text.partition(" Duplicates ")[2].partition(" Provenance ")[0]
 
@@ -97,11 +97,11 @@ def test_figures_are_those_of_the_file(index: Index, tmp_path: Path) -> None:
     text = section_of(index, listing(index, tmp_path, ROWS))
     for shown in (
         "43 documents 38 kept, 88.4 % 5 dropped, 11.6 % 3 clusters 4 largest cluster 0.9 threshold",
-        "Every dropped document scores at least 0.9 with a kept one. Of several",
+        "Every dropped document scores at least 0.9 with a kept document. Its kept",
         "file duplicates.parquet",
         "pairs all found, exactly",
-        "kept of several the first in the corpus",
-        "equal texts dropped if they score the threshold",
+        "kept document the first in the corpus",
+        "equal texts dropped from the threshold on",
         "compared with each other",
         "reason dropped share similar 4 80.0 % equal text 1 20.0 %",
         "documents clusters dropped 2 2 2 4 1 3",
@@ -147,14 +147,14 @@ def test_many_clusters_are_sampled_and_the_page_says_how(index: Index, tmp_path:
     rows = [row for number in range(12) for row in cluster(number, f"d{3 * number}", f"d{3 * number + 1}")]
     found = listing(index, tmp_path, [*rows, *cluster(12, "d36", "d37", "d38")])
     text = section_of(index, found)
-    assert "The 5 largest clusters, then 5 at even distances in the list of the others by size." in text
+    assert "The 5 largest clusters, then 5 evenly spaced among the others by size." in text
     assert text.count(" documents kept ") == 10
     assert text.index("kept d36") < text.index("kept d0")
     assert "1 cluster" not in text
 
 
 def test_kept_documents_of_another_index_are_named_but_not_looked_up(index: Index, tmp_path: Path) -> None:
-    """Their ids may be those of other documents here."""
+    """Ids from the other index can also occur in this index."""
     rows = [*cluster(0, "d0", "d1", reason="against"), *cluster(1, "d0", "d2", reason="against-text", score=0.99)]
     other = {"index": "/data/<test set>", "generation": 1, "manifest": "0", "documents": 1234}
     text = section_of(index, listing(index, tmp_path, rows, against=other))
@@ -172,7 +172,7 @@ def test_a_file_of_another_index_or_encoder_is_marked(index: Index, tmp_path: Pa
     other = section_of(index, listing(index, tmp_path, rows, index={"generation": 2, "manifest": "0"}))
     encoder = section_of(index, listing(index, tmp_path, ROWS, fingerprint="f" * 64))
     assert "another" not in own
-    assert "was made from another index, or from another generation of this one" in other
+    assert "was made from another index, or from another generation of this index" in other
     assert "kept gone 0.9500 similar d8 Title 8" in other
     assert "was made with another encoder than the index's: ffffffffffff… instead of" in encoder
 
@@ -181,13 +181,13 @@ def test_a_file_of_another_index_or_encoder_is_marked(index: Index, tmp_path: Pa
     ("changed", "shown"),
     [
         ({"threshold": 1.0}, "threshold identical up to rounding"),
-        ({"prefer": "column:year:desc"}, "kept of several column:year:desc"),
-        ({"text_duplicates": "drop"}, "with a kept one, or has the same text."),
-        ({"text_duplicates": "drop"}, "equal texts dropped whatever they score"),
+        ({"prefer": "column:year:desc"}, "kept document column:year:desc"),
+        ({"text_duplicates": "drop"}, "with a kept document, or has the same text."),
+        ({"text_duplicates": "drop"}, "equal texts dropped at any score"),
         ({"method": {"name": "ann", "cells": 8, "sampled_pairs": 1000, "found_pairs": 999}},
          "searched for approximately, cells 8"),
         ({"method": {"name": "ann", "sampled_pairs": 1000, "found_pairs": 999}},
-         "of 1,000 pairs of a sample 999 (99.9 %) were found."),
+         "the search found 999 of 1,000 sampled pairs (99.9 %)."),
         ({"method": {"name": "ann", "sampled_pairs": 0, "found_pairs": 0}},
          "some duplicates may be among the kept documents."),
     ],
@@ -226,7 +226,7 @@ def test_the_same_file_gives_the_same_bytes_and_takes_the_colour_of_the_page(ind
 
 
 def test_nothing_in_a_file_becomes_markup(index: Index, tmp_path: Path) -> None:
-    hostile = HOSTILE.replace("\ud800", "")  # which no Parquet file can hold
+    hostile = HOSTILE.replace("\ud800", "")  # Parquet cannot store surrogates
     rows = [*cluster(0, "<b>bold</b>", hostile, reason=hostile), *cluster(1, hostile, "<b>bold</b>")]
     found = listing(
         index, tmp_path, rows,

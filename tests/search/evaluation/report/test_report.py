@@ -1,4 +1,4 @@
-"""`isotrope report`: the page is whole, harmless and needs nothing, and shows what was measured."""
+"""`isotrope report`: the page is valid, escaped and self-contained, and shows the results."""
 
 import json
 import re
@@ -26,7 +26,7 @@ from tests.search.evaluation.report.pages import HOSTILE, PROVENANCE, Built, Pag
 
 @pytest.fixture(scope="module")
 def html(built: Built) -> str:
-    """The page of the nine documents, with its pictures."""
+    """The page of the nine documents with its plots."""
     index = Index.open(built())
     return render(index, measure_statistics(index), [], PROVENANCE)
 
@@ -53,7 +53,7 @@ def test_a_page_stands_alone_and_is_well_formed(html: str) -> None:
 def test_the_style_asks_for_nothing_from_outside(html: str) -> None:
     assert "@import" not in html
     assert html.count("url(") == html.count("url(#")
-    assert "#010203" not in html  # pictures take the page's text colour, so that they can be read in the dark
+    assert "#010203" not in html  # plots have the page's text colour, for dark mode
     assert "currentColor" in html
 
 
@@ -136,7 +136,7 @@ def test_what_was_cut_is_counted_in_documents_and_tokens(built: Built) -> None:
     assert figures.truncated == 2 == json.loads((index / "manifests/00000001.json").read_text())["quality"]["truncated"]
     text = page_of(index, pictures=True).text
     assert (
-        f"2 of 11 documents (18.2 %) are longer than 32 tokens and were cut there: {lost:,} of {sum(lengths):,}" in text
+        f"2 of 11 documents (18.2 %) are longer than 32 tokens and were truncated: {lost:,} of {sum(lengths):,}" in text
     )
     assert "cut at 32" in text
     assert "nothing was cut" in page_of(built(documents=documents)).text
@@ -149,7 +149,7 @@ def test_large_indexes_are_sampled_and_the_page_says_so(built: Built, monkeypatc
     figures = figures_of(built())
     assert (figures.sampled, len(figures.norms), len(figures.before.cosines), len(figures.lengths)) == (5, 5, 3, 9)
     text = page_of(built()).text
-    assert "Measured on 5 of 9 rows, those with the smallest hash of their id." in text
+    assert "Measured on the 5 of 9 rows with the smallest hashes of their ids." in text
     assert "Cosines of 3 pairs among 4 documents" in text
 
 
@@ -208,7 +208,7 @@ STS = [
               "latency_ms": {"search": {"p50": 0.25, "p90": 0.5, "p99": 8.0}}}],
             [],
             ["Recall against exact search", "recall [95 %] 0.8750 [0.8500, 0.9000]",
-             "1,000 from documents: titles", "IVF64,Flat, nprobe 8", "size 1,562.5 bytes a vector", "0.25 / 0.5 / 8"],
+             "1,000 from documents: titles", "IVF64,Flat, nprobe 8", "size 1,562.5 bytes per vector", "0.25 / 0.5 / 8"],
         ),
         (
             [{"setting": "mean -1 raw", "fit": "task", "majority": 52.7, "pairs": 277,
@@ -271,9 +271,9 @@ def test_results_about_another_encoder_or_index_are_marked(built: Built) -> None
     other = f"another encoder than the index's: {'f' * 12}… instead of {own[:12]}…"
     assert "another" not in said[0] + said[1]
     assert f"This was measured with {other}" in said[2]
-    assert f"Some of this was measured with {other}" in said[3]
+    assert f"Part of this result was measured with {other}" in said[3]
     assert "This was measured with another encoder" in said[4]
-    assert "another generation of this one" in said[5]
+    assert "another generation of this index" in said[5]
     assert "another generation" not in said[6]
 
 

@@ -1,4 +1,4 @@
-"""The figures of a report are what their definitions say, and equal the oracles."""
+"""The figures of a report agree with their definitions and with oracles."""
 
 import itertools
 from dataclasses import replace
@@ -48,7 +48,7 @@ def test_figures_are_what_their_definitions_say(built: Built, recipe: tuple[str,
 
 @given(st.integers(0, 2**32), st.integers(2, 6))
 def test_a_cloud_equals_the_oracles(seed: int, dim: int) -> None:
-    """In any number of blocks, whatever the mean and the spread of the directions."""
+    """For any number of blocks, and any mean and spread of the directions."""
     draw = np.random.default_rng(seed)
     rows = draw.normal(size=(30, dim)) * draw.uniform(0.1, 3, dim) + draw.normal(size=dim)
     vectors = unit(rows).astype(np.float32)
@@ -96,7 +96,7 @@ def test_the_offset_of_the_queries_is_relative_to_the_spread_of_the_documents(bu
     assert f"it lies {offset:.3g} times" in page_of(index).text
     common = built("whitening.centre=common")
     assert figures_of(common).offset is None
-    assert 'centred alike (centre "common")' in page_of(common).text
+    assert 'have the same centre ("common")' in page_of(common).text
 
 
 def test_cosines_are_of_all_pairs_or_of_some_drawn_the_same_way_each_time() -> None:

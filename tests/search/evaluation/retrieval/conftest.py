@@ -1,4 +1,4 @@
-"""A tiny collection with judgements, its recipe and its index, which tests of retrieval share."""
+"""A tiny collection with judgements, its recipe and its index, for the tests of retrieval."""
 
 import random
 from collections.abc import Callable
@@ -35,7 +35,7 @@ def config(tiny_model: Callable[[str], Path]) -> BuildConfig:
 
 @pytest.fixture(scope="module")
 def index(folder: Path, config: BuildConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An index of the folder's corpus by the recipe as it is."""
+    """An index of the folder's corpus by the unchanged recipe."""
     return built(folder, config, tmp_path_factory.mktemp("index") / "index")
 
 

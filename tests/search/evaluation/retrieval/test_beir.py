@@ -1,4 +1,4 @@
-"""Reading BEIR folders: what is kept, what is counted, and what is refused with its place."""
+"""Reading BEIR folders: queries and judgements, notes, and errors with their place."""
 
 import gzip
 import json
@@ -82,9 +82,9 @@ def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
     judged = read_judged(folder(tmp_path, HEADER + "q1\td1\t1\nq1\td1\t1\nq2\td1\t0\n"))
     assert list(judged.queries) == ["q1"]
     assert judged.notes == (
-        "1 of 3 queries without a judgement in qrels/test.tsv, not asked",
-        "left out of every mean, having no relevant document in qrels/test.tsv: 1 query",
-        "qrels/test.tsv holds 1 line repeating an earlier one",
+        "1 of 3 queries left out, without a judgement in qrels/test.tsv",
+        "1 query left out of the means, without a relevant document in qrels/test.tsv",
+        "qrels/test.tsv repeats 1 line",
     )
 
 
@@ -152,7 +152,7 @@ def test_an_empty_task_is_refused(lines: str, what: str, tmp_path: Path) -> None
 
 
 def test_a_missing_split_names_those_that_are_there(tmp_path: Path) -> None:
-    assert "the folder has dev: pass --split dev" in refusal(folder(tmp_path, "q1\td1\t1\n", split="dev"))
+    assert "the folder has dev. Fix: pass --split dev" in refusal(folder(tmp_path, "q1\td1\t1\n", split="dev"))
 
 
 def test_a_folder_that_is_none_or_not_beirs_is_refused(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_missing_documents_are_noted_unless_all_are(tmp_path: Path) -> None:
     judged = read_judged(folder(tmp_path, "q1\td1\t1\nq1\td2\t1\nq1\td3\t0\n"))
     assert judged.match({"d1", "d2", "d3"}) == ()
     assert judged.match({"d1"}) == (
-        "2 of 3 judged documents are not among those searched (d2, d3); the relevant ones count as not found",
+        "2 of 3 judged documents are not among the searched documents (d2, d3); the relevant ones count as not found",
     )
     with pytest.raises(EvaluationError, match=r"none of the 3 judged documents \(d1, d2, d3\) .* the ids do not match"):
         judged.match({"1", "2"})

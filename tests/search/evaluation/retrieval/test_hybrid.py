@@ -1,4 +1,4 @@
-"""`isotrope evaluate retrieval --hybrid`: each setting fused with BM25, measured beside what it is made of."""
+"""`isotrope evaluate retrieval --hybrid`: each setting fused with BM25, compared with its parts."""
 
 import json
 import sys
@@ -96,9 +96,9 @@ def test_without_the_baseline_the_hybrid_still_has_its_parameters(folder: Path, 
 def test_a_recipe_an_index_and_search_itself_give_the_same_hybrid(
     folder: Path, config: BuildConfig, chunked: bool, settings: tuple[str, ...], tmp_path: Path
 ) -> None:
-    """The recipe's comes from bm25s and exact search, the index's from its kept BM25 and its segments."""
+    """The recipe's hybrid uses bm25s and exact search, the index's its stored BM25 and its segments."""
     if chunked:
-        # One part and one batch: windows of the same text then tie to the last bit on every processor.
+        # One part and one batch, so windows of the same text tie exactly on every processor.
         one_batch = ["store.part_documents=200", "encoder.batch_tokens=100000"]
         config = config.with_overrides(["chunk.tokens=12", "chunk.overlap=3", "hybrid.unit=window", *one_batch])
     config, index = config.with_overrides([f"hybrid.{setting}" for setting in settings]), tmp_path / "built"
@@ -119,7 +119,7 @@ def test_a_recipe_an_index_and_search_itself_give_the_same_hybrid(
 
 
 def test_queries_of_which_the_encoder_knows_nothing_are_measured_as_they_are_answered(tmp_path: Path) -> None:
-    """By words alone: of the index, of a sweep and of the recipe."""
+    """BM25 alone answers, for the index, a sweep and the recipe."""
     folder, table, known = tmp_path / "beir", tmp_path / "table.txt", ["whale", "sea", "sand", "bread"]
     table.write_text("".join(f"{word} {number} {number % 3} 1\n" for number, word in enumerate(known)))
     texts = [f"{one} {other}" for one in known for other in known] + ["whale sea zyzzyva"]
@@ -152,7 +152,7 @@ def test_weights_are_measured_side_by_side(folder: Path, index: Path, config: Bu
     assert measured[labels[0]] == measured["BM25"]
     with pytest.raises(ConfigError, match=r"hybrid\.weight is 1\.5; expected 0 \(BM25 alone\) to 1"):
         evaluated(folder, index, hybrid_weights=(1.5,))
-    with pytest.raises(ConfigError, match=r"expected hybrid \(--hybrid\) as well"):
+    with pytest.raises(ConfigError, match=r"Fix: pass --hybrid as well"):
         evaluated(folder, index, hybrid=False, hybrid_weights=(0.5,))
 
 
@@ -187,7 +187,7 @@ def test_a_hybrid_is_compared_with_its_vectors_and_with_bm25(folder: Path, index
 
 
 def against(setting: str) -> list[tuple[str, str]]:
-    """What the hybrids of a setting are compared with: its vectors, reciprocal ranks and BM25."""
+    """Hybrids of a setting are compared with its vectors, reciprocal ranks and BM25."""
     convex, ranks = f"hybrid 0.3 {setting}", f"hybrid rrf {setting}"
     return [(convex, setting), (convex, ranks), (convex, "BM25"), (ranks, setting), (ranks, "BM25")]
 
@@ -218,7 +218,7 @@ def test_the_table_and_the_runs_have_the_hybrid(folder: Path, index: Path, tmp_p
         f"{label.replace(' ', '_')}.run" for label in (OWN, HYBRID, RANKS, "BM25")
     }
     done = isotrope(*command, "--run", tmp_path / "one.run")
-    assert f"holds the run of the setting only; name a folder for that of {HYBRID} and {RANKS} and BM25" in done.stderr
+    assert f"holds the run of the setting only; name a folder to write {HYBRID} and {RANKS} and BM25" in done.stderr
 
 
 @pytest.mark.parametrize("module", ["bm25s", "Stemmer"])

@@ -1,4 +1,4 @@
-"""Retrieval measures and paired comparisons of them: hand-computed cases, and the definitions written out."""
+"""Retrieval measures and their paired comparisons, by hand and by the definitions."""
 
 import math
 import sys
@@ -46,7 +46,7 @@ def test_the_ideal_ranking_counts_every_judged_document_and_only_up_to_k() -> No
 
 @pytest.mark.parametrize("ranked", [["a", "b"], ["b", "a"]])
 def test_the_order_given_is_the_order_judged_whatever_the_ids(ranked: list[str]) -> None:
-    """trec_eval, handed tied scores, would put the larger id first."""
+    """trec_eval would rank the larger id of a tie first."""
     assert of({"a": 1}, ranked, 1)["MRR"] == 1 / (1 + ranked.index("a"))
 
 
@@ -161,7 +161,7 @@ def test_differences_computed_by_hand() -> None:
 
 
 def test_differences_are_of_the_same_queries_in_every_resample() -> None:
-    """A run that is better by the same amount for every query is better by that amount in every resample."""
+    """A constant gain for every query is the gain in every resample."""
     values = np.array([0.1, 0.9, 0.3, 0.5, 0.0])
     better = MeasuredRun("one", Setting("mean", (1,), WhiteningConfig()), {"MRR": values + 0.0625}, {})
     (pair,) = PairedComparison([better, MeasuredRun("BM25", None, {"MRR": values}, {})]).pairs

@@ -1,4 +1,4 @@
-"""`evaluate retrieval --rerank` measures the ranking that the engine gives when it reranks."""
+"""`evaluate retrieval --rerank` measures the reranked ranking of the engine."""
 
 import dataclasses
 import json
@@ -61,7 +61,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 def test_shared_words_beat_a_random_encoder_and_the_gain_is_paired(config: BuildConfig, tmp_path: Path) -> None:
     words = [f"{name} {name}s of number {name}" for name in (f"w{number}" for number in range(60))]
     documents = [Document(f"d{number}", text, title=text.split()[1]) for number, text in enumerate(words)]
-    folder = judged(documents, tmp_path / "beir")  # titles ask for their documents
+    folder = judged(documents, tmp_path / "beir")  # queries are titles of documents
     index = built(folder, config, tmp_path / "index")
     result = evaluated(folder, index, hybrid=True, rerank=RerankTask(SharedWords(), ALL))
     label = f"{OWN}, reranked {ALL}"
@@ -117,7 +117,7 @@ def test_the_command_line_prints_gain_interval_and_milliseconds(cli: Cli, index:
     shown = cli("--index", index, "--rerank", model, "--rerank-depth", "5", "-k", "3", "--quiet").stdout
     (line,) = [line for line in shown.splitlines() if re.search(r"\b5\b.*[-+]\d+\.\d\d \[", line)]
     assert OWN.split()[0] in line
-    assert "ms a query" in shown
+    assert "ms per query" in shown
     assert "reranked by" in shown
     refused = cli("--index", index, "--rerank-depth", "5")
     assert refused.returncode == 2

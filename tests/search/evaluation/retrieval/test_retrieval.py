@@ -1,4 +1,4 @@
-"""`isotrope evaluate retrieval`: the figures of a recipe are those of its index, and everything said around them."""
+"""`isotrope evaluate retrieval`: a recipe has the figures of its index; notes, files and errors."""
 
 import hashlib
 import json
@@ -114,7 +114,7 @@ def test_a_cache_changes_nothing_but_the_work(
         assert result["provenance"].pop("created")
         assert result["provenance"].pop("seconds") >= 0
     assert short[0] == short[1]
-    assert any(note.startswith("cut at 12 tokens:") and note.endswith("documents") for note in short[1]["notes"])
+    assert any(note.startswith("truncated at 12 tokens:") and note.endswith("documents") for note in short[1]["notes"])
 
 
 def test_the_result_says_what_was_measured(folder: Path, config: BuildConfig) -> None:
@@ -139,7 +139,7 @@ def test_the_result_says_what_was_measured(folder: Path, config: BuildConfig) ->
 def test_intervals_and_differences_are_those_of_the_runs_resampled_query_by_query(
     folder: Path, index: Path, tmp_path: Path
 ) -> None:
-    """Recomputed from the run files and the judgements alone: the MRR of each query, and 1000 resamples."""
+    """Recompute the MRR of each query and 1000 resamples from the run files and the judgements."""
     relevant = dict[str, set[str]]()
     for line in (folder / "qrels/test.tsv").read_text().splitlines()[1:]:
         query, document, _ = line.split("\t")
@@ -219,7 +219,7 @@ def test_the_judgements_of_another_collection_are_refused(folder: Path, index: P
 
 @pytest.mark.parametrize("sweep", [Sweep(layers=((1,),)), Sweep(poolings=("cls",)), Sweep(layers=((-1,), (1, -1)))])
 def test_other_layers_than_an_index_holds_are_refused(sweep: Sweep, folder: Path, index: Path) -> None:
-    with pytest.raises(ConfigError, match="holds embeddings of layers -1 with mean pooling only"):
+    with pytest.raises(ConfigError, match="holds only embeddings of layers -1 with mean pooling"):
         evaluated(folder, index, sweep)
 
 
@@ -276,12 +276,12 @@ def test_the_table_has_a_row_a_setting_and_one_for_bm25(cli: Cli) -> None:
     done = cli("-k", "3", "-k", "10", "--strength", "none", "--strength", "0.5", "--compare")
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert lines[0] == "tiny, test: x 100, means over 11 queries; 60 documents, 60 hits a query judged"
+    assert lines[0] == "tiny, test: x 100, means over 11 queries; 60 documents, 60 hits per query"
     assert lines[1].split() == ["setting", "nDCG@3", "[95", "%]", "nDCG@10", "MAP", "R@3", "R@10", "MRR"]
     assert [line.split("  ")[0] for line in lines[2:5]] == ["mean -1 raw", "mean -1 strength 0.5 role", "BM25"]
     assert "Paired differences x 100, over the same resamples" in lines
     assert lines[5] == "BM25: bm25s, lucene, k1 1.5, b 0.75, stop words english, stemmer english (Snowball)."
-    assert "note: 1 of 12 queries without a judgement" in done.stderr
+    assert "note: 1 of 12 queries left out, without a judgement" in done.stderr
 
 
 def test_json_and_file_hold_the_same_result(cli: Cli, index: Path, tmp_path: Path) -> None:
@@ -299,7 +299,7 @@ def test_json_and_file_hold_the_same_result(cli: Cli, index: Path, tmp_path: Pat
     ("arguments", "message"),
     [
         (["-k", "0"], "expected whole numbers above 0"),
-        (["--split", "dev"], "the folder has test: pass --split test"),
+        (["--split", "dev"], "the folder has test. Fix: pass --split test"),
         (["--layers", "one"], "is not a list of layers"),
         (["--layers", "99"], "99"),
         (["--strength", "2"], "expected 0 to 1"),
@@ -327,7 +327,7 @@ def test_blank_documents_are_refused_or_left_out_and_counted(cli: Cli, folder: P
 
 
 def test_rows_of_an_index_cannot_be_skipped(folder: Path, index: Path) -> None:
-    with pytest.raises(ConfigError, match="--on-error skip is for rows of a corpus"):
+    with pytest.raises(ConfigError, match="--on-error skip applies to a corpus"):
         evaluated(folder, index, on_error="skip")
 
 

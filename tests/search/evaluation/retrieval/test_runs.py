@@ -1,4 +1,4 @@
-"""Runs: what a setting or an index ranks for every query is what search answers, and how it is written down."""
+"""Runs of settings and indexes equal the answers of search, and their files."""
 
 import os
 import shutil
@@ -38,7 +38,7 @@ def test_an_index_is_measured_by_what_search_answers(folder: Path, index: Path, 
 
 @pytest.mark.parametrize("how", ["convex", "rrf"])
 def test_words_alone_answer_what_the_encoder_knows_nothing_of(how: str, tmp_path: Path) -> None:
-    """Measured on the index itself and by exact search, as `isotrope query --hybrid` answers."""
+    """The index and exact search both agree with `isotrope query --hybrid`."""
     table, known, queries = tmp_path / "table.txt", ["whale", "sea", "sand", "bread"], ["sea", "zyzzyva", "bread"]
     table.write_text("".join(f"{word} {number} {number % 3} 1\n" for number, word in enumerate(known)))
     config = BuildConfig.from_dict({"encoder": {"kind": "static", "model": str(table)}})
@@ -60,7 +60,7 @@ def test_words_alone_answer_what_the_encoder_knows_nothing_of(how: str, tmp_path
 
 
 def test_documents_that_are_alike_stand_in_the_order_of_ids(folder: Path, index: Path, tmp_path: Path) -> None:
-    """d50 to d59 repeat d0 to d9, so their scores tie; trec_eval by itself would put the larger id first."""
+    """d50 to d59 repeat d0 to d9, so their scores tie; trec_eval would rank the larger id first."""
     evaluated(folder, index, run=tmp_path / "a.run")
     ranked: dict[str, list[str]] = {}
     for query, document, _ in ranking(tmp_path / "a.run"):
@@ -87,7 +87,7 @@ def test_an_approximate_index_is_measured_as_it_is_and_named(folder: Path, confi
 def test_each_cutoff_of_an_approximate_index_is_what_search_gives(
     folder: Path, config: BuildConfig, tmp_path: Path
 ) -> None:
-    """One list of 16 is looked through for three hits, more for all: the first three of all are others."""
+    """A search for three hits probes one list of 16, a search for all probes more and has another first three."""
     config = config.with_overrides(["index.type=IVF16,Flat", "index.recall=0.01"])
     index = built(folder, config, tmp_path / "index")
     judged, engine, label = read_judged(folder), SearchEngine(index), OWN
@@ -104,7 +104,7 @@ def test_each_cutoff_of_an_approximate_index_is_what_search_gives(
         deep.setdefault(query, []).append(document)
     of_run = {name: values.mean() for name, values in measure(judged.judgements, deep, (3, 10)).items()}
     assert (found["MAP"], found["MRR"]) == pytest.approx((of_run["MAP"], of_run["MRR"]))
-    assert "MAP, MRR and run files of a search for all hits judged" in " ".join(result["notes"])
+    assert "MAP, MRR, run files and reranked rows are of a search for all hits" in " ".join(result["notes"])
 
 
 def test_rankings_stream_into_a_pipe_and_replace_none(folder: Path, index: Path, tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_rankings_stream_into_a_pipe_and_replace_none(folder: Path, index: Path,
             evaluated(folder, index, **into_file)
             assert reader.communicate()[0] == (tmp_path / name).read_text()
     assert stat.S_ISFIFO(pipe.stat().st_mode)
-    with pytest.raises(ConfigError, match="is no folder, but there are 2 settings"):
+    with pytest.raises(ConfigError, match="expected a folder for 2 settings"):
         evaluated(folder, index, Sweep(strengths=(0.0, 1.0)), run=pipe)
 
 

@@ -1,4 +1,4 @@
-"""What is asked of a tiny collection with judgements, in Python and on the command line."""
+"""Measurement of a tiny collection with judgements, in Python and on the command line."""
 
 import json
 from collections.abc import Sequence

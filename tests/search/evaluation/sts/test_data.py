@@ -1,4 +1,4 @@
-"""STS sets: which file becomes which task and subset, and where a fault is said to be."""
+"""STS sets: the task and subset of each file, and the place of errors."""
 
 import gzip
 import hashlib
@@ -17,7 +17,7 @@ from search.evaluation.sts.data import TASKS, Task, read_tasks
 
 HEADER = "score\tsentence1\tsentence2\n"
 ROWS = "1.5\ta cat\ta dog\n4\tone\tuno\n"
-Faked = Callable[..., list[tuple[str, str]]]  # what was asked of it
+Faked = Callable[..., list[tuple[str, str]]]  # its requests
 
 
 def write(folder: Path, **files: str) -> Path:
@@ -61,7 +61,7 @@ def test_a_concatenation_of_another_size_is_said(tmp_path: Path) -> None:
     folder = write(tmp_path, **{"sts12.MSRpar": ROWS, "sts12.OnWN": ROWS, "sts12.all": ROWS})
     (task,) = read_tasks(folder)
     assert task.notes == (
-        "sts12.all.tsv has 2 pairs, the subsets together 4; the subsets were used",
+        "sts12.all.tsv has 2 pairs, its subsets together have 4 and were used",
         "STS12 has 2 of its 5 subsets: MSRpar, OnWN",
     )
 
@@ -130,7 +130,7 @@ def test_a_file_that_is_no_table_is_named_and_what_is_plainly_none_is_not(tmp_pa
     for name in ("README", "manifest.json", "NOTES.md", ".hidden", "extra.csv", "LICENSE.txt"):
         (folder / name).write_text("x")
     first, second = read_tasks(folder)
-    assert first.notes == (f"{folder}: not read, as not .tsv: extra.csv",)
+    assert first.notes == (f"{folder}: skipped, because not .tsv: extra.csv",)
     assert second.notes == ()
 
 
@@ -143,8 +143,8 @@ def test_a_file_that_is_no_table_is_named_and_what_is_plainly_none_is_not(tmp_pa
         ("sentence1\tsentence2\na\tb\n", "x.tsv:1: sentences without scores"),
         ("score\tsentence1\n1\ta\n", "x.tsv:1: the header has no column sentence2 or sentence_b"),
         ("score\tsentence1\tsentence1\n1\ta\tb\n", "x.tsv:1: the header has more than one column sentence1"),
-        ("only one\n", "x.tsv:1: 1 column, and no header"),
-        ("1\ta\tb\tc\n", "x.tsv:1: 4 columns, and no header"),
+        ("only one\n", "x.tsv:1: 1 column without a header"),
+        ("1\ta\tb\tc\n", "x.tsv:1: 4 columns without a header"),
         (HEADER + "1\ta\tb\n2\ta\n", "x.tsv:3: 2 columns; expected 3"),
         (HEADER + "1\ta\tb\n\n2\ta\tb\n", "x.tsv:3: 1 column; expected 3"),
         (HEADER + "1\ta\tb\tc\n", "x.tsv:2: 4 columns; expected 3"),
@@ -180,7 +180,7 @@ def test_bytes_that_are_not_utf8_are_told_with_their_line(tmp_path: Path) -> Non
 
 def test_a_cut_gzip_file_is_said_to_be_one(tmp_path: Path) -> None:
     (tmp_path / "x.tsv.gz").write_bytes(gzip.compress((HEADER + ROWS).encode())[:-9])
-    with pytest.raises(EvaluationError, match="not a whole gzip file"):
+    with pytest.raises(EvaluationError, match="not a complete gzip file"):
         read_tasks(tmp_path)
 
 
@@ -282,7 +282,7 @@ def test_a_fault_in_a_senteval_file_is_told(senteval: Path, name: str, text: str
 def test_scores_without_sentences_are_said(senteval: Path) -> None:
     (senteval / "downstream" / "STS" / "STS12-en-test" / "STS.gs.SMT.txt").write_text("1\n")
     notes = read_tasks(senteval)[2].notes
-    assert any("scores without sentences, not used: STS.gs.SMT.txt" in note for note in notes)
+    assert any("skipped, because scores without sentences: STS.gs.SMT.txt" in note for note in notes)
 
 
 def test_a_benchmark_of_another_form_is_refused(senteval: Path) -> None:
@@ -305,7 +305,7 @@ def test_an_empty_download_is_refused(tmp_path: Path) -> None:
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> Faked:
-    """Puts a module `datasets` in place whose `load_dataset` knows one data set, or fails."""
+    """Install a module `datasets` whose `load_dataset` knows one data set, or fails."""
 
     def put(columns: dict[str, list[Any]] | None = None, error: Exception | None = None) -> list[tuple[str, str]]:
         asked: list[tuple[str, str]] = []
@@ -341,7 +341,7 @@ def test_a_data_set_id_is_read_through_datasets(identity: str, name: str, hub: F
     assert asked == [(plain, "test")]
     assert (task.name, task.subsets[0].scores.tolist(), task.subsets[0].second) == (name, [1.0, 2.5], ("b", "d"))
     assert list(task.files) == [plain]
-    assert bool(task.notes) == (name == "STS12")  # a whole year is one subset, and that is said
+    assert bool(task.notes) == (name == "STS12")  # a note explains that a whole year is one subset
 
 
 def test_a_real_data_set_gives_the_same_rows_and_hash(hub: Faked, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -380,7 +380,7 @@ def test_a_fault_in_a_data_set_is_told(columns: dict[str, list[Any]], message: s
 @pytest.mark.parametrize("error", [ConnectionError("no\nroute"), ValueError("Unknown split"), KeyError("broken")])
 def test_a_data_set_that_cannot_be_loaded_is_said(error: Exception, hub: Faked) -> None:
     hub(error=error)
-    with pytest.raises(EvaluationError, match="no such file or folder here, and the data set of this id cannot"):
+    with pytest.raises(EvaluationError, match="no such file or folder, and the data set of this id cannot"):
         read_tasks("some/set")
 
 
@@ -400,7 +400,7 @@ def test_a_hub_that_cannot_be_reached_is_said_once_with_the_way_out(
     monkeypatch.setattr(sys.modules["datasets"], "load_dataset", unreachable)
     level = logger.level
     with pytest.raises(
-        EvaluationError, match=r"^a/b: no such file or folder here, .* no route\. Way out: name a folder"
+        EvaluationError, match=r"^a/b: no such file or folder, .* no route\. Fix: name an existing folder"
     ):
         read_tasks("a/b")
     assert capsys.readouterr().err == ""

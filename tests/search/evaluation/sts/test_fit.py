@@ -1,4 +1,4 @@
-"""What the whitening of an STS run is fitted on: the task, another corpus, an index; nothing for raw embeddings."""
+"""Fits of an STS run: on the task, another corpus or an index; none for raw embeddings."""
 
 import json
 from pathlib import Path
@@ -81,7 +81,7 @@ def test_a_corpus_is_fitted_on_the_documents_a_build_would_take(
 
     assert result["provenance"]["fit"] == {"name": f"corpus:{path}", "documents": fitted}
     assert len(result["provenance"]["data"]["corpus.jsonl"]) == 64
-    assert len({row["transform"] for row in result["results"]}) == 1  # one for all tasks, so the average has it too
+    assert len({row["transform"] for row in result["results"]}) == 1  # equal for all tasks, so the average has it too
 
 
 def test_a_corpus_in_pieces_is_the_same_corpus(
@@ -95,7 +95,7 @@ def test_a_corpus_in_pieces_is_the_same_corpus(
 
 
 def test_an_index_is_measured_as_it_ships(index: Target) -> None:
-    """Its own setting uses its own transform; others are fitted again on its rows."""
+    """Its own setting uses the index's transform; others are fitted on its rows."""
     assert index.index is not None
     manifest = index.index.manifest
     settings = index.settings(Sweep(strengths=(0.25, 1.0)))
@@ -137,8 +137,8 @@ def test_an_index_has_only_its_own_pooling_and_layers(index: Target, monkeypatch
 @pytest.mark.parametrize(
     ("fit", "error", "message"),
     [
-        ("index", ConfigError, "--fit index needs an index: pass --index INDEX"),
-        ("tasks", ConfigError, r'"tasks" is not a fit; expected task, index or corpus:PATH'),
+        ("index", ConfigError, "--fit index needs an index. Fix: pass --index INDEX"),
+        ("tasks", ConfigError, r'"tasks" is unknown; expected task, index or corpus:PATH'),
         ("corpus:", ConfigError, "is not a fit"),
         ("corpus:-", ConfigError, "write it to a file"),
         ("corpus:nowhere.jsonl", CorpusError, "nowhere.jsonl: no such file"),
@@ -163,5 +163,5 @@ def test_an_index_is_no_corpus_to_fit_on(index: Target) -> None:
     assert index.index is not None
     path = index.index.path
     plan = StsOptions(index.settings(Sweep(strengths=(1.0,))), fit=f"corpus:{path}")
-    with pytest.raises(ConfigError, match=rf"{path} is an index; pass --index {path} --fit index"):
+    with pytest.raises(ConfigError, match=rf"{path} is an index. Fix: pass --index {path} --fit index"):
         evaluate_sts(index, [STSB], plan)

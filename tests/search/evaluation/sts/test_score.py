@@ -1,4 +1,4 @@
-"""Cosines of pairs, their rank correlation with people, and the protocols that average it over a task, by hand."""
+"""Cosines of pairs, their rank correlation with human scores, and the protocols, by hand."""
 
 import numpy as np
 import pytest
@@ -114,7 +114,7 @@ def test_a_setting_is_undefined_where_its_protocols_look() -> None:
 @settings(max_examples=25)
 @given(st.lists(st.integers(0, 5), min_size=4, max_size=10).filter(lambda values: len(set(values)) > 1))
 def test_resamples_of_a_task_are_drawn_within_its_subsets(values: list[int]) -> None:
-    """All pairs of A score below all of B: within the subsets nothing is ranked, between them everything."""
+    """All pairs of A score below all of B: no correlation within the subsets, full correlation between them."""
     size = len(values)
     texts = tuple(map(str, range(size)))
     human = np.array(values, dtype=np.float64)

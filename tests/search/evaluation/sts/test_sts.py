@@ -61,7 +61,7 @@ def recipe(tiny_model: Callable[[str], Path]) -> list[str]:
 
 
 def test_every_figure_follows_from_the_definitions(subject: Target) -> None:
-    """Against cosines one by one, a fit by singular values on every sentence as often as it occurs, and SciPy."""
+    """Compare with single cosines, a fit by singular values on all sentences with repetitions, and SciPy."""
     sweep = Sweep(("mean", "cls"), ((1,), (1, -1)), ("none", 0.5, 1.0))
     settings = subject.settings(sweep)
     result = evaluate_sts(subject, TWO, StsOptions(settings, PROTOCOLS))
@@ -87,7 +87,7 @@ def test_intervals_are_those_of_each_subset_resampled_and_weighted_by_its_pairs(
     """SciPy ranks each resample; `wmean` weighs subsets of 60 and 40 pairs, the average weighs tasks equally."""
     settings = subject.settings(Sweep(strengths=("none", 1.0)))
     result = evaluate_sts(subject, TWO, StsOptions(settings, ("mean", "wmean")))
-    resampled = dict[tuple[str, str], Float64Array]()  # of a setting under a protocol, the average over tasks
+    resampled = dict[tuple[str, str], Float64Array]()  # (setting, protocol) -> the average over tasks
     for setting in settings:
         by_protocol: dict[str, list[Float64Array]] = {"mean": [], "wmean": []}
         for task in TWO:
@@ -167,7 +167,7 @@ def test_a_row_says_what_it_measured_and_how(subject: Target) -> None:
     assert (raw["transform"], raw["rank"], raw["fit"]) == (None, None, "task")
     average = result["results"][-1]
     assert (average["task"], average["pairs"], average["tasks"]) == ("average", 170, 2)
-    assert average["transform"] is None  # one a task
+    assert average["transform"] is None  # one per task
     for row in result["results"]:
         assert row["low"] < row["spearman"] < row["high"]
 
@@ -195,7 +195,7 @@ def test_truncated_sentences_are_counted(tiny_config: BuildConfig) -> None:
     result = evaluate_sts(subject, [STSB], StsOptions([subject.own]))
     cut = result["provenance"]["truncated"]
     assert 0 < cut < result["provenance"]["texts"]
-    assert f"{cut} texts were longer than encoder.max_length and cut there" in result["notes"]
+    assert f"{cut} texts were longer than encoder.max_length and truncated" in result["notes"]
 
 
 def test_notes_of_tasks_and_fits_are_handed_on_once(subject: Target) -> None:
@@ -335,7 +335,7 @@ def test_a_difference_is_that_of_the_averages_with_its_interval(subject: Target)
 
 
 def test_every_setting_meets_the_same_resamples(subject: Target) -> None:
-    """The last layer under its two names, of a model of two blocks: no resample tells them apart."""
+    """The last layer of two blocks under its two names: no resample differs."""
     result = evaluate_sts(subject, TWO, StsOptions(subject.settings(Sweep(layers=((-1,), (2,))))))
     (row,) = result["comparisons"]
     assert (row["difference"], row["low"], row["high"], row["better"], row["decided"]) == (0.0, 0.0, 0.0, 0.0, False)
@@ -381,7 +381,7 @@ def test_the_table_names_protocol_and_fit(folder: Path, recipe: list[str]) -> No
 def test_notes_go_to_stderr(folder: Path, recipe: list[str]) -> None:
     done = isotrope("evaluate", "sts", folder, *recipe, "--set", "encoder.max_length=4", "--json")
     assert "note: " in done.stderr
-    assert "cut there" in done.stderr
+    assert "and truncated" in done.stderr
     assert json.loads(done.stdout)["notes"]
 
 
@@ -395,7 +395,7 @@ def test_an_index_is_measured_by_the_command(folder: Path, recipe: list[str], tm
 def test_mistakes_are_told_in_one_line(folder: Path, recipe: list[str], tmp_path: Path) -> None:
     assert "no such file or folder" in said(folder.parent / "st", *recipe)
     assert "needs an index" in said(folder, *recipe, "--fit", "index")
-    assert 'is not a number from 0 to 1, nor "none"' in said(folder, *recipe, "--strength", "half")
+    assert 'is not a number; expected 0 to 1, or "none"' in said(folder, *recipe, "--strength", "half")
     assert "whitening.dim is 99; the encoder gives 32 dimensions" in said(folder, *recipe, "--dim", "99")
     assert "encoder.layers has 9" in said(folder, *recipe, "--layers", "9")
     assert "leave out --config and --set" in said(folder, *recipe, "--index", tmp_path)
@@ -413,7 +413,7 @@ def test_minilm_meets_the_reference(shared: Path, tmp_path: Path, monkeypatch: p
     Three of the seven tasks, with a quarter of the sentences: the others take two minutes more.
     """
     pytest.importorskip(DEMO_PACKAGE)
-    monkeypatch.delenv("ISOTROPE_BACKEND")  # the fastest there is
+    monkeypatch.delenv("ISOTROPE_BACKEND")  # choose the fastest backend
     reference = json.loads((shared / "reference/sts_minilm.json").read_text())["results"]
     config = BuildConfig().with_overrides(["encoder.precision=float32"])
     subject = Target.of_recipe(config, RunOptions(threads=2))
@@ -448,7 +448,7 @@ def worst(rows: list[dict[str, Any]], reference: dict[str, dict[str, float]]) ->
         cells: dict[str, Any] = reference[
             f"AVG|{layers[tuple(row['layers'])]}|whitening={'F' if row['strength'] == 'none' else 'T'}"
         ]
-        if row["task"] == "average":  # the reference's is of all seven
+        if row["task"] == "average":  # the reference averages all seven
             continue
         differences.append(abs(100 * row["spearman"] - cells[row["task"]]))
         assert row["rank"] == cells.get("rank", {}).get(row["task"])

@@ -1,4 +1,4 @@
-"""Which setting is taken: what cannot be told apart, and what must not be taken."""
+"""The choice of a setting: ties, significance, and limits of the choice."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ from search.evaluation.tune.tune import DEFAULT_CENTRES
 def candidate(
     score: float, strength: Any, centre: str = "role", noise: int = 0, layers: tuple[int, ...] = (-1,)
 ) -> Any:
-    """A setting whose values are `score` on average; noise of its own unless 0."""
+    """A setting with mean value `score` and independent noise unless 0."""
     spread = np.random.default_rng(noise).normal(0, 0.3, 400) if noise else np.zeros(400)
     values = score + spread - spread.mean()
     whitening = WhiteningConfig(strength=strength, centre=centre)  # type: ignore[arg-type]
@@ -28,7 +28,7 @@ def test_raw_is_taken_when_nothing_can_be_told_from_it() -> None:
     choice = choose([raw, soft])
     assert choice.best is soft
     assert choice.taken is raw
-    assert "whitening earns nothing that shows" in choice.reason
+    assert "whitening shows no measurable gain" in choice.reason
 
 
 def test_raw_that_scores_highest_is_taken_and_said_to_be_best() -> None:
@@ -54,8 +54,8 @@ def test_the_recipes_own_stays_unless_another_can_be_told_to_be_better() -> None
     close, better = candidate(0.699, 0.5, noise=6), candidate(0.75, 0.5)
     choice = choose([raw, own, close], own.setting)
     assert choice.taken is choice.own is own
-    assert choice.reason == "it is the recipe's own, and no setting can be told to be better"
-    assert choose([raw, own, close]).taken is close  # of nobody's
+    assert choice.reason == "it is the recipe's own, and no setting is significantly better"
+    assert choose([raw, own, close]).taken is close  # without a recipe's setting
     assert choose([raw, own, better], own.setting).taken is better
     assert choose([raw, close], own.setting).own is None
 
@@ -71,7 +71,7 @@ def test_nothing_below_the_recipes_own_is_taken() -> None:
     best, low = (
         candidate(0.512, 0.5, noise=2),
         candidate(0.504, 0.75, noise=7),
-    )  # best is told from own, but not from raw
+    )  # best is significantly better than own, but not than raw
     choice = choose([raw, own, low, best], own.setting)
     assert any(one is raw for one in choice.tied)
     assert choice.taken is best
@@ -83,12 +83,12 @@ def test_another_centre_than_the_recipes_needs_the_margin() -> None:
     choice = choose([raw, own, better, other_layers], own.setting, margin=0.04)
     assert choice.taken is own
     assert not any(one is better for one in choice.candidates)
-    assert any(one is other_layers for one in choice.candidates)  # which nothing with the recipe's centre compares with
+    assert any(one is other_layers for one in choice.candidates)  # no setting with the recipe's centre has these layers
     assert choose([raw, own, better], own.setting, margin=0.02).taken is better
     assert choose([raw, own, better], own.setting).taken is better
-    noisy = candidate(0.55, 0.5, noise=2)  # the interval of its gain reaches below the margin
+    noisy = candidate(0.55, 0.5, noise=2)  # the interval of its gain includes the margin
     assert choose([raw, own, noisy], own.setting, margin=0.04).taken is own
-    assert choose([raw, better], own.setting, margin=0.04).taken is better  # no other centre was asked for
+    assert choose([raw, better], own.setting, margin=0.04).taken is better  # no other centre was measured
 
 
 def test_a_reason_does_not_call_what_is_taken_the_highest_when_it_is_not() -> None:
@@ -113,7 +113,7 @@ def test_of_settings_that_cannot_be_told_apart_the_middle_strength_with_role_mea
 
 
 def test_what_is_taken_is_told_from_raw_also_when_the_middle_is_not() -> None:
-    """Role means are the plainest, but here they do no good."""
+    """Role means are the plainest, but here they do not help."""
     raw, best = candidate(0.5, "none", "none"), candidate(0.52, 0.5, "common", noise=4)
     noisy = candidate(0.5, 0.25, noise=5)
     choice = choose([raw, best, noisy])
@@ -133,7 +133,7 @@ def test_nothing_below_raw_is_ever_taken(seed: int) -> None:
     ]
     choice = choose(measured)
     assert choice.taken.score >= choice.raw.score
-    assert choice.taken is choice.raw or choice.told(choice.raw, choice.taken)
+    assert choice.taken is choice.raw or choice.significant(choice.raw, choice.taken)
 
 
 def test_layers_are_those_of_the_best() -> None:

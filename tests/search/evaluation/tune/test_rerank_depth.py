@@ -1,4 +1,4 @@
-"""`tune --rerank`: on only where it is told to be better, and no deeper than what cannot be told from the best."""
+"""`tune --rerank`: advised only if significantly better, at the smallest depth that the best does not beat."""
 
 import dataclasses
 import json
@@ -33,14 +33,14 @@ SMALL = Sweep(strengths=(0.5,), shrinkages=(0.0,))
 
 
 class Reversed(SharedWords):
-    """The worse, the more words are shared."""
+    """A reranker that prefers texts with few shared words."""
 
     def scores(self, queries: Sequence[str], texts: Sequence[str], log: EncodeStats | None = None) -> Float64Array:
         return -super().scores(queries, texts, log)
 
 
 def own_words(size: int) -> list[Document]:
-    """Documents that nothing but their own made-up words tell apart: a random encoder cannot, shared words can."""
+    """Documents that differ in made-up words only: shared words identify them, a random encoder does not."""
     found = []
     for number in range(size):
         name = f"w{number * 7919 % 1000:03}"
@@ -84,13 +84,13 @@ def test_what_knows_the_answers_is_advised_and_what_does_not_is_not(
         assert sum(row["taken"] for row in found["depths"]) == 1
         if expected:
             none, *deeper = (row["value"] for row in found["depths"])
-            assert deeper == sorted(deeper)  # what knows all gains by seeing more
+            assert deeper == sorted(deeper)  # a perfect reranker gains with depth
             assert deeper[-1] > none + 0.1
-        assert result["recipe"]["rerank"] == dataclasses.asdict(config.rerank)  # it has no name to write down
+        assert result["recipe"]["rerank"] == dataclasses.asdict(config.rerank)  # it has no name
 
 
 def test_equal_scores_order_by_id_alone(config: BuildConfig, tmp_path: Path) -> None:
-    """A reranker that knows nothing is not told to be better than none."""
+    """A constant reranker is not significantly better than none."""
     source = written(own_words(120), tmp_path / "docs.jsonl")
     found = tuned(Target.of_recipe(config), source, tmp_path, rerank=Constant())["rerank"]
     assert found["depth"] == 0
@@ -118,19 +118,19 @@ def advice(*gains: float | Float64Array) -> RerankAdvice:
 def test_the_fewest_hits_that_cannot_be_told_from_the_best_are_taken() -> None:
     noise = np.random.default_rng(0).normal(0, 0.2, len(VALUES))
     assert advice(0.1, 0.1, 0.1, 0.1).depth == 10
-    assert advice(0.01, 0.1, 0.1, 0.1).depth == 20  # 10 is told from the best
+    assert advice(0.01, 0.1, 0.1, 0.1).depth == 20  # 10 is significantly worse than the best
     assert advice(0.0, 0.0, 0.05, 0.1).depth == 100
     assert advice(0.0, 0.0, 0.1 + noise - noise.mean(), 0.1 + 1e-3).depth == 50
     assert advice(0.0, 0.0, 0.0, 0.0).depth == 0
     assert advice(-0.1, -0.1, -0.1, -0.1).depth == 0
-    assert advice(*[noise - noise.mean() + 1e-4] * 4).depth == 0  # better, but not told to be
+    assert advice(*[noise - noise.mean() + 1e-4] * 4).depth == 0  # better, but not significantly
 
 
 @pytest.mark.check
 def test_the_recipe_names_the_model_its_hash_and_the_depth(
     config: BuildConfig, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Random scores are not advised; what would be written if they were is what a refit takes."""
+    """Random scores are not advised; a recipe with advice works for a refit."""
     index = tmp_path / "index"
     build_index(own_words(120), index, config)
     off = tuned(Target.of_index(index), index, tmp_path, rerank=model)
@@ -148,7 +148,7 @@ def test_the_recipe_names_the_model_its_hash_and_the_depth(
     own = tuned(Target.of_index(index), index, tmp_path, rerank=str(model))
     assert own["recipe"]["rerank"]["model"] == ""
     other = make_tiny_cross_encoder(tmp_path / "other", architecture="distilbert")
-    another = tuned(Target.of_index(index), index, tmp_path, rerank=str(other))  # which says nothing of the recipe's
+    another = tuned(Target.of_index(index), index, tmp_path, rerank=str(other))  # advised against
     assert another["recipe"]["rerank"] == on["recipe"]["rerank"]
     assert not any(row["tied"] for row in another["rerank"]["depths"])
 
@@ -162,7 +162,7 @@ def test_the_command_prints_milliseconds_and_a_result_shows_the_same_table(
     file = tmp_path / "result.json"
     done = isotrope(*arguments, "--cache", tmp_path / "cache", "-o", file)
     assert done.returncode == 0, done.stderr
-    assert "ms a query" in done.stdout
+    assert "ms per query" in done.stdout
     assert "advised: " in done.stdout
     (table,) = [table for table in tables_of(read_result(file)) if table.caption.startswith("Reranking")]
     assert [row[0] for row in table.rows] == ["none", *map(str, DEPTHS)]

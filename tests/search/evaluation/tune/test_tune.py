@@ -1,4 +1,4 @@
-"""Settings tried on a corpus, without labels or by judgements: the scores, the budget, and what the command writes."""
+"""Tuning on a corpus, without labels or by judgements: scores, size limits, and the written recipe."""
 
 import dataclasses
 import json
@@ -67,7 +67,7 @@ def test_a_corpus_is_tuned_with_one_encode_of_the_pairs_and_the_second_run_needs
 
 
 def slow_scores(config: BuildConfig, pairs: list[DrawnPair], fitted_on: list[str], role: Any) -> dict[Any, float]:
-    """Mean reciprocal rank of every setting of `SMALL` and its controls, from the definitions, a text at a time."""
+    """Mean reciprocal rank of every setting of `SMALL` and its controls, by the definitions, one text at a time."""
     encoder = load_encoder(config.encoder)
     asked = np.stack([encoder.encode([pair.query], role)[0] for pair in pairs]).astype(np.float64)
     rests = np.stack([encoder.encode([pair.document], "document")[0] for pair in pairs]).astype(np.float64)
@@ -101,7 +101,7 @@ def slow_scores(config: BuildConfig, pairs: list[DrawnPair], fitted_on: list[str
 def test_scores_are_those_of_the_definitions(
     objective: Any, indexed: bool, config: BuildConfig, tmp_path: Path
 ) -> None:
-    """An index is fitted on its own embeddings, a corpus on what the questions ask for."""
+    """An index is fitted on its own embeddings, a corpus on the answers."""
     documents = corpus(130)
     draw = draw_pairs if objective == "retrieval" else draw_copies
     pairs = draw(documents, COLUMNS, 1500)
@@ -135,7 +135,7 @@ def test_a_budget_of_bytes_is_kept(config: BuildConfig, tmp_path: Path) -> None:
     fitting = [row for row in result["results"] if row["bytes"] <= 40]
     assert taken["value"] == max(row["value"] for row in fitting)
     assert result["recipe"]["whitening"]["dim"] == taken["dimensions"]
-    assert "in at most 40 bytes" in result["choice"]["reason"]
+    assert "within 40 bytes" in result["choice"]["reason"]
     raw = result["choice"]["raw"]["value"]
     assert result["choice"]["gain"]["value"] == pytest.approx(taken["value"] - raw)
 
@@ -147,7 +147,7 @@ def test_dimensions_that_are_asked_for_are_chosen_from(config: BuildConfig, tmp_
     asked = {row["dimensions"]: row["value"] for row in result["results"] if row["dim"]}
     assert asked.keys() == {6, 12}
     assert result["recipe"]["whitening"]["dim"] == max(asked, key=lambda dim: asked[dim])
-    with pytest.raises(ConfigError, match=r"--dim 5000; expected 0 \(all\) to"):
+    with pytest.raises(ConfigError, match=r"--dim is 5000; expected 0 \(all\) to"):
         run_tune(subject, TuneOptions((str(source),)), Sweep(strengths=(0.5,), dims=(5000,)), tmp_path)
 
 
@@ -168,7 +168,7 @@ def test_an_index_is_judged_on_its_own_layers_only(config: BuildConfig, tmp_path
     build_index(documents, tmp_path / "index", config)
     folder = judged(documents, tmp_path / "beir")
     task, subject = TuneOptions((str(tmp_path / "index"),), beir=folder), Target.of_index(tmp_path / "index")
-    with pytest.raises(ConfigError, match="holds embeddings of layers -1 with mean pooling only"):
+    with pytest.raises(ConfigError, match="holds only embeddings of layers -1 with mean pooling"):
         run_tune(subject, task, Sweep(layers=((0,),), strengths=(0.5,)), tmp_path / "cache")
     run_tune(subject, task, SMALL, tmp_path / "cache")
 
@@ -176,7 +176,7 @@ def test_an_index_is_judged_on_its_own_layers_only(config: BuildConfig, tmp_path
 def test_judgements_of_another_corpus_are_refused(config: BuildConfig, tmp_path: Path) -> None:
     folder = judged(corpus(80), tmp_path / "beir")
     other = written(corpus(60), tmp_path / "other.jsonl")
-    with pytest.raises(ConfigError, match="judges that folder's own corpus; name the folder itself"):
+    with pytest.raises(ConfigError, match="holds judgements of that folder's own corpus"):
         run_tune(Target.of_recipe(config), TuneOptions((str(other),), beir=folder), SMALL, tmp_path)
 
 
@@ -240,7 +240,7 @@ def test_the_command_writes_a_recipe_that_builds(config: BuildConfig, tmp_path: 
     done = isotrope("tune", source, "--config", tmp_path / "base.toml", "--cache", tmp_path / "cache", "-o",
                     tmp_path / "tuned.toml")  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "taken: mean -1" in done.stdout
+    assert "chosen: mean -1" in done.stdout
     assert "Frontier" in done.stdout
     text = (tmp_path / "tuned.toml").read_text()
     assert text.startswith("# Found by: isotrope tune")
@@ -273,7 +273,7 @@ def test_the_recipes_own_setting_is_tried_and_marked_unless_it_is_ruled_out(
 def test_the_command_that_uses_it_works_though_the_model_is_elsewhere(
     config: BuildConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A model that is named by a path which is another one here is no change that a refit would have to make."""
+    """The path of a moved model is not a change for a refit."""
     shutil.copytree(config.encoder.model, tmp_path / "model")
     build_index(corpus(80), tmp_path / "index", config.with_overrides([f"encoder.model={tmp_path / 'model'}"]))
     (tmp_path / "model").rename(tmp_path / "moved")
@@ -308,7 +308,7 @@ def test_the_result_is_json_when_asked_for_by_name(config: BuildConfig, tmp_path
 
 
 def test_an_index_has_one_pooling_and_average_of_layers(config: BuildConfig, tmp_path: Path) -> None:
-    """Others are measured too, since only the pairs are encoded, but need an index of their own to be used."""
+    """Other layers are measured too, because only the pairs are encoded, but need a new index."""
     build_index(corpus(80), tmp_path / "index", config)
     sweep = Sweep(layers=((-1,), (1, -1)), strengths=(0.5,), shrinkages=(0.0,))
     result = run_tune(Target.of_index(tmp_path / "index"), TuneOptions((str(tmp_path / "index"),)), sweep, tmp_path)
@@ -320,7 +320,7 @@ def test_an_index_has_one_pooling_and_average_of_layers(config: BuildConfig, tmp
     [
         ({"sample": 49}, "--sample is 49; expected at least 50"),
         ({"max_bytes": -4}, "--max-bytes is -4"),
-        ({"objective": "sts", "beir": Path("x")}, "--beir judges retrieval"),
+        ({"objective": "sts", "beir": Path("x")}, "--beir measures retrieval"),
     ],
 )
 def test_tasks_that_make_no_sense_are_refused(arguments: dict[str, Any], message: str) -> None:

@@ -1,4 +1,4 @@
-"""Pieces of documents that ask for the rest of them: which are drawn, and how they are scored."""
+"""Questions drawn from documents, their answers, and their scores."""
 
 import random
 

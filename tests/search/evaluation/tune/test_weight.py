@@ -1,4 +1,4 @@
-"""The weight of the vectors in a hybrid: the rule that takes one, its scores by a slow oracle, and what is written."""
+"""The weight of the vectors in a hybrid: the rule of choice, the scores by a slow oracle, and the written recipe."""
 
 import sys
 from collections.abc import Callable
@@ -36,7 +36,7 @@ def config(tiny_model: Callable[[str], Path]) -> BuildConfig:
 
 
 def curve(peak: float, height: float = 0.5, noise: float = 0.0, questions: int = 400) -> Any:
-    """Scores of each weight that fall off on both sides of a peak, with noise of their own for every question."""
+    """Scores of each weight that fall on both sides of a peak, with independent noise for every question."""
     rng = np.random.default_rng(1)
     means = height - 0.4 * np.abs(np.array(WEIGHTS) - peak)
     shared = rng.normal(0, noise, questions)
@@ -45,13 +45,13 @@ def curve(peak: float, height: float = 0.5, noise: float = 0.0, questions: int =
 
 def test_without_doubt_the_best_is_taken() -> None:
     for peak in (0.0, 0.3, 0.75, 1.0):
-        choice = WeightChoice(curve(peak, noise=0.2))  # of questions, not of weights: they agree on the weight
+        choice = WeightChoice(curve(peak, noise=0.2))  # noise of questions, not of weights: they agree on the weight
         assert (choice.weight, WEIGHTS[choice.best]) == (peak, peak)
         assert [row["highest"] for row in choice.to_dict()["weights"]] == [float(weight == peak) for weight in WEIGHTS]
 
 
 def test_where_questions_disagree_the_mean_of_what_they_call_for_is_taken() -> None:
-    """Half of them are answered by words alone, half by vectors alone: resamples call for either end."""
+    """Half of the questions need BM25 alone, half vectors alone: resamples prefer either end."""
     words = np.tile(1 - np.array(WEIGHTS)[:, None], 30)
     choice = WeightChoice(np.concatenate([words, 1 - words], axis=1))
     assert 0.4 <= choice.weight <= 0.6
@@ -81,7 +81,7 @@ def test_it_lies_among_those_that_are_highest_in_some_resample(peak: int, noise:
 
 
 def slow_scores(config: BuildConfig, documents: Any, scaling: str) -> list[float]:
-    """Mean reciprocal rank of each weight, from the definitions, of raw embeddings."""
+    """Mean reciprocal rank of each weight for raw embeddings, by the definitions."""
     encoder, pairs = load_encoder(config.encoder), draw_pairs(documents, COLUMNS, 1500)
     asked = encoder.encode([pair.query for pair in pairs], "query").astype(np.float64)
     rests = encoder.encode([pair.document for pair in pairs], "document").astype(np.float64)
@@ -141,9 +141,9 @@ def test_the_table_and_the_command_that_uses_it(config: BuildConfig, tmp_path: P
     lines = done.stdout.splitlines()
     table = lines[lines.index("Hybrid: MRR x 100 by weight of the vectors") :]
     assert {line.split()[0] for line in table[2:] if line[:1].isdigit()} >= {f"{n / 10:g}" for n in range(11)}
-    assert sum(line.endswith("  taken") for line in table) == 1
-    (taken,) = (line for line in table if line.startswith("taken: hybrid.weight="))
-    weight = taken.removeprefix("taken: ").split(",")[0]
+    assert sum(line.endswith("  chosen") for line in table) == 1
+    (taken,) = (line for line in table if line.startswith("chosen: hybrid.weight="))
+    weight = taken.removeprefix("chosen: ").split(",")[0]
     assert lines[-1].startswith(f"use it: isotrope refit {tmp_path / 'index'} --set whitening.")
     assert lines[-1].endswith(f"--set {weight}")
     done = isotrope(*lines[-1].split()[3:])
@@ -156,7 +156,7 @@ def test_where_none_can_be_chosen_the_reason_is_told(
     task = TuneOptions((str(written(corpus(90), tmp_path / "docs.jsonl")),))
     ranks = run_tune(Target.of_recipe(config.with_overrides(["hybrid.fusion=rrf"])), task, RAW, tmp_path)
     assert ranks["hybrid"] is None
-    assert 'no weight was chosen: the recipe fuses by "rrf", which has none' in ranks["notes"]
+    assert 'no weight was chosen for hybrids: the recipe\'s fusion "rrf" has no weight' in ranks["notes"]
     alike = TuneOptions(task.sources, objective="sts")
     assert run_tune(Target.of_recipe(config), alike, RAW, tmp_path)["hybrid"] is None
     monkeypatch.setitem(sys.modules, "bm25s", None)

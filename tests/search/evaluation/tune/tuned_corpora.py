@@ -1,4 +1,4 @@
-"""Small corpora to tune on, and one with judgements."""
+"""Small corpora for tuning, one with judgements."""
 
 import json
 import random
@@ -11,7 +11,7 @@ COLUMNS = ("title", "text")
 
 
 def corpus(size: int, titles: bool = True) -> list[Document]:
-    """Documents of three sentences about two words of their own each."""
+    """Documents of three sentences, each with two words that no other document has."""
     found = []
     for number in range(size):
         chance = random.Random(number)
