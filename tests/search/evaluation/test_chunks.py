@@ -188,6 +188,6 @@ def test_a_report_counts_windows(index: Path, tmp_path: Path) -> None:
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     rows = Index.open(index).manifest.rows
     assert f"<b>{rows:,}</b><span>windows</span>" in page
-    assert "Tokens a window before truncation" in page
+    assert "Tokens per window before truncation" in page
     assert "at most 24 tokens, with an overlap of 8" in page
-    assert "No window is longer than the 26 tokens" in page
+    assert "No window is longer than the encoder&#39;s limit of 26 tokens" in page

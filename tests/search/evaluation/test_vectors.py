@@ -224,7 +224,7 @@ def test_a_report_leaves_out_what_was_never_encoded(setup: Setup, tmp_path: Path
     page = (tmp_path / "report.html").read_text()
     assert "the embeddings came with the corpus" in page
     assert "truncated" not in page
-    assert "Tokens a document" not in page
+    assert "Tokens per document" not in page
     assert "recall@10" in page
 
 

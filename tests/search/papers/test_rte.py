@@ -309,7 +309,7 @@ def test_the_command_prints_tables_and_writes_the_result(tmp_path: Path, tiny_mo
     ("arguments", "message"),
     [
         (["dev.tsv", "--fit", "index"], "--fit index needs an index"),
-        (["dev.tsv", "--fit", "own"], "is not a fit"),
+        (["dev.tsv", "--fit", "own"], "is unknown; expected task"),
         (["dev.tsv", "--threshold", "7"], "expected a cosine"),
         (["dev.tsv", "--threshold-from", "missing.tsv"], "missing.tsv: cannot be read"),
         (["dev.tsv", "--layers", "9"], "encoder.layers has 9"),

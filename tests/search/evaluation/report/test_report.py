@@ -139,7 +139,7 @@ def test_what_was_cut_is_counted_in_documents_and_tokens(built: Built) -> None:
         f"2 of 11 documents (18.2 %) are longer than 32 tokens and were truncated: {lost:,} of {sum(lengths):,}" in text
     )
     assert "cut at 32" in text
-    assert "nothing was cut" in page_of(built(documents=documents)).text
+    assert "nothing was truncated" in page_of(built(documents=documents)).text
 
 
 def test_large_indexes_are_sampled_and_the_page_says_so(built: Built, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,9 +270,9 @@ def test_results_about_another_encoder_or_index_are_marked(built: Built) -> None
     _, *said = page_of(index, *files).text.split("r.json")
     other = f"another encoder than the index's: {'f' * 12}… instead of {own[:12]}…"
     assert "another" not in said[0] + said[1]
-    assert f"This was measured with {other}" in said[2]
+    assert f"This result was measured with {other}" in said[2]
     assert f"Part of this result was measured with {other}" in said[3]
-    assert "This was measured with another encoder" in said[4]
+    assert "This result was measured with another encoder" in said[4]
     assert "another generation of this index" in said[5]
     assert "another generation" not in said[6]
 

@@ -293,7 +293,7 @@ def test_a_benchmark_of_another_form_is_refused(senteval: Path) -> None:
 
 def test_an_empty_download_is_refused(tmp_path: Path) -> None:
     (tmp_path / "STS" / "STS12-en-test").mkdir(parents=True)
-    with pytest.raises(EvaluationError, match=r"no STS\.input"):
+    with pytest.raises(EvaluationError, match=r"expected files STS\.input"):
         read_tasks(tmp_path)
     (tmp_path / "STS" / "STS12-en-test").rmdir()
     with pytest.raises(EvaluationError, match="no test set of SentEval"):

@@ -139,7 +139,7 @@ def test_an_index_has_only_its_own_pooling_and_layers(index: Target, monkeypatch
     [
         ("index", ConfigError, "--fit index needs an index. Fix: pass --index INDEX"),
         ("tasks", ConfigError, r'"tasks" is unknown; expected task, index or corpus:PATH'),
-        ("corpus:", ConfigError, "is not a fit"),
+        ("corpus:", ConfigError, "is unknown; expected task"),
         ("corpus:-", ConfigError, "write it to a file"),
         ("corpus:nowhere.jsonl", CorpusError, "nowhere.jsonl: no such file"),
     ],
