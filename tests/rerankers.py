@@ -1,4 +1,4 @@
-"""What tests rerank by: shared words, and a slow oracle that sorts by any reranker."""
+"""Rerankers of tests: shared words, and a slow oracle that sorts by any reranker."""
 
 import re
 from collections.abc import Sequence

@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Counter:
-    """What a child opens in these tests."""
+    """The object that a child process opens in these tests."""
 
     def __init__(self, start: int) -> None:
         print("a library that prints")
@@ -40,7 +40,7 @@ class Counter:
         return self._count
 
     def end(self) -> None:
-        """What a crash does."""
+        """Exit as a crash does."""
         os._exit(3)
 
 

@@ -1,4 +1,4 @@
-"""What `benchmarks.fusion` says: its counting by hand, and the page made of it."""
+"""`benchmarks.fusion`: its counts checked by hand, and the page made of them."""
 
 import json
 import re
