@@ -51,7 +51,7 @@ def measure_build(run: Run) -> Measured:
     """Measure `build_index` from the corpus to the published index, in a temporary folder."""
     start = time.perf_counter()
     from indexer import RunOptions, build_index, read_corpus
-    from indexer.pipeline.steps import index_encoder
+    from indexer.pipeline.steps import build_encoder as index_encoder
 
     where: Any = index_encoder
     loading = where.open_encoder = _Timed(where.open_encoder)

@@ -21,7 +21,7 @@ from benchmarks.interleaved import machine, save
 from benchmarks.judged import encoder_name, judged_options
 from search.cli.output import print_table
 from search.evaluation.bootstrap import draw_counts
-from search.evaluation.settings import Sweep
+from search.evaluation.sweep import Sweep
 from search.evaluation.target import Target
 from search.evaluation.tune.choice import MeasuredSetting, choose
 from search.evaluation.tune.judged import QrelsJudge

@@ -127,7 +127,7 @@ def serve_locked(index: Path, port: int) -> None:
     import uvicorn
     from fastapi import Body, FastAPI, Response
 
-    from search.files import to_json
+    from search.result_files import to_json
 
     engine, lock, app = SearchEngine(index), threading.Lock(), FastAPI()
 

@@ -4,6 +4,6 @@
 library.
 """
 
-from indexer.lazy import stub_exports
+from indexer.lazy_imports import stub_exports
 
 __getattr__, __dir__, __all__ = stub_exports(__name__, __file__)

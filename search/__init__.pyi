@@ -4,7 +4,7 @@ from search.dedup.corpus import CorpusBuild as CorpusBuild
 from search.dedup.corpus import deduplicate_corpus as deduplicate_corpus
 from search.dedup.deduplicate import Deduplication as Deduplication
 from search.dedup.deduplicate import deduplicate as deduplicate
-from search.dedup.kept import write_kept as write_kept
+from search.dedup.kept_documents import write_kept as write_kept
 from search.dedup.settings import DedupFiles as DedupFiles
 from search.dedup.settings import DedupSettings as DedupSettings
 from search.dedup.settings import JoinOptions as JoinOptions
@@ -21,11 +21,11 @@ from search.evaluation.result import write_result as write_result
 from search.evaluation.retrieval.reranked import RerankTask as RerankTask
 from search.evaluation.retrieval.retrieval import RetrievalOptions as RetrievalOptions
 from search.evaluation.retrieval.retrieval import evaluate_retrieval as evaluate_retrieval
-from search.evaluation.settings import Setting as Setting
-from search.evaluation.settings import Sweep as Sweep
 from search.evaluation.sts.data import read_tasks as read_tasks
 from search.evaluation.sts.sts import StsOptions as StsOptions
 from search.evaluation.sts.sts import evaluate_sts as evaluate_sts
+from search.evaluation.sweep import Setting as Setting
+from search.evaluation.sweep import Sweep as Sweep
 from search.evaluation.target import Target as Target
 from search.evaluation.tune.tune import TuneOptions as TuneOptions
 from search.evaluation.tune.tune import run_tune as run_tune

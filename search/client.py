@@ -14,9 +14,9 @@ import httpx2
 from indexer.errors import ConfigError, MachineError, UnknownDocumentError
 from indexer.system.urls import is_loopback
 from indexer.typed_json import MAX_DEPTH, decode_json
+from search.formatting import escape
 from search.hits import Answer, Hit, Truncated
 from search.ranking.options import SEARCH_OPTIONS, SearchOptions, require_queries
-from search.text import escape
 
 MOST_QUERIES = 64  # per request; the server accepts 256 by default, but other clients wait meanwhile
 _MOST_HITS = 10_000  # of all queries of a request: the server's default

@@ -11,8 +11,8 @@ from indexer.errors import as_shown
 from indexer.models.identity import UNLIMITED
 from indexer.store import layout
 from indexer.typed_json import convert_json
+from search.formatting import counted, number, size
 from search.index import Index
-from search.text import counted, number, size
 
 if TYPE_CHECKING:
     from indexer.store.quality import Drift, HeldOut, IndexFigures, SegmentFigures

@@ -17,7 +17,7 @@ from indexer.corpus.document import Document
 from indexer.encoders.load import open_encoder
 from indexer.encoders.protocol import Encoder, EncodeStats
 from indexer.errors import ConfigError, StoreError, UnknownDocumentError
-from indexer.lazy import LOADER
+from indexer.lazy_imports import LOADER
 from indexer.progress import Progress
 from indexer.recipe.config import Role
 from indexer.recipe.run_options import RunOptions

@@ -32,7 +32,7 @@ from indexer.corpus.query_file import query_file_sha256
 from indexer.encoders.precomputed import cannot_encode
 from indexer.errors import ConfigError
 from indexer.hashing import canonical_sha256
-from indexer.lazy import require_extra
+from indexer.lazy_imports import require_extra
 from indexer.models.cross_encoder_spec import with_recorded_hash
 from indexer.models.resolution import resolve_spec
 from indexer.pipeline.build import build_index
@@ -40,11 +40,11 @@ from indexer.recipe.config import BuildConfig
 from indexer.recipe.run_options import RunOptions
 from search.engine import SearchEngine
 from search.export.trec import strictly_falling
+from search.formatting import counted
 from search.hits import Answer
 from search.index import Index
 from search.ranking.documents import RankedDocument
 from search.ranking.options import SearchOptions
-from search.text import counted
 
 if TYPE_CHECKING:
     import torch

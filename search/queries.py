@@ -23,8 +23,8 @@ from indexer.corpus.row import BadRow, Row
 from indexer.corpus.sources import COMPRESSIONS, SourceFile
 from indexer.errors import EvaluationError
 from indexer.recipe.config import VECTOR_COLUMN, CorpusConfig
-from search.files import file_hash
-from search.text import counted
+from search.formatting import counted
+from search.result_files import file_hash
 
 QUERIES = "queries.jsonl"
 _JSON_LINES = (".jsonl", ".ndjson")

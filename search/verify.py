@@ -9,7 +9,7 @@ import numpy as np
 
 from indexer import ann
 from indexer.errors import CorruptIndexError
-from indexer.pipeline.steps.gates import SCORE_TOLERANCE, self_hits
+from indexer.pipeline.steps.quality_gates import SCORE_TOLERANCE, self_hits
 from indexer.recipe.loading import named_path
 from indexer.store import layout
 from indexer.store.embeddings import open_embeddings

@@ -11,9 +11,9 @@ import pyarrow as pa
 from indexer.arrays import RowIds, Scores, Vectors
 from search.dedup.duplicates_file import SCHEMA, Duplicates
 from search.dedup.greedy import Decision, DedupDocuments
-from search.dedup.origin import origin_of, origin_of_other
 from search.dedup.pairs import Pairs, tile_scores
 from search.dedup.priority import priority
+from search.dedup.provenance import origin_of, origin_of_other
 from search.dedup.settings import DedupSettings
 from search.index import Index, LiveRows
 

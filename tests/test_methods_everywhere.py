@@ -23,8 +23,8 @@ from indexer.recipe.config import (
 )
 from indexer.store.manifest import load_manifest
 from search import SearchEngine
-from search.evaluation.settings import Sweep
 from search.evaluation.sts.data import read_tasks
+from search.evaluation.sweep import Sweep
 from search.evaluation.target import Target
 from search.papers.divergence import rank
 from search.papers.method_settings import MethodsOptions

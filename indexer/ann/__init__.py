@@ -47,6 +47,8 @@ from indexer.ann.faiss_index import to_cpu as to_cpu
 from indexer.ann.faiss_index import to_gpu as to_gpu
 from indexer.ann.index_training import IndexTrainer as IndexTrainer
 from indexer.ann.index_training import train_index as train_index
+from indexer.ann.inner_products import candidates as candidates
+from indexer.ann.inner_products import pair_products as pair_products
 from indexer.ann.merging import IndexMerger as IndexMerger
 from indexer.ann.merging import IndexShard as IndexShard
 from indexer.ann.merging import is_mergeable as is_mergeable
@@ -54,6 +56,4 @@ from indexer.ann.parameters import require_parameters as require_parameters
 from indexer.ann.parameters import search_parameters as search_parameters
 from indexer.ann.parameters import set_search_parameters as set_search_parameters
 from indexer.ann.parameters import supports_filter as supports_filter
-from indexer.ann.products import candidates as candidates
-from indexer.ann.products import pair_products as pair_products
 from indexer.ann.search import search_index as search_index

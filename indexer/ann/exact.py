@@ -1,8 +1,8 @@
 """Exact search of a flat index: float32 products find candidates on a CPU or GPU, float64 products rank them.
 
 More candidates are requested until the last one is further below the k-th than the float32 error bound
-(`indexer.ann.products`). A GPU finds candidates through FAISS if its wheel supports the GPU, else through torch, which
-also supports MPS.
+(`indexer.ann.inner_products`). A GPU finds candidates through FAISS if its wheel supports the GPU, else through torch,
+which also supports MPS.
 """
 
 import threading
@@ -17,8 +17,8 @@ import numpy as np
 
 from indexer.ann.factory import add_vectors, make_index, reconstruct
 from indexer.ann.faiss_index import MOST_ROWS, has_gpu, is_flat, is_on_gpu, to_gpu
+from indexer.ann.inner_products import float32_slack, matrix_products
 from indexer.ann.parameters import SPARE, SPARSE, faiss_search
-from indexer.ann.products import float32_slack, matrix_products
 from indexer.arrays import Mask, RowIds, Scores, SearchResult, Vectors
 from indexer.errors import MachineError
 

@@ -22,7 +22,7 @@ import numpy as np
 from indexer.ann.blas import fitting_kernels
 from indexer.arrays import Vectors
 from indexer.errors import CorruptIndexError, MachineError
-from indexer.lazy import install_line
+from indexer.lazy_imports import install_line
 from indexer.system.child_process import call_in_child
 
 _MATRIX_QUERIES = 3

@@ -20,7 +20,7 @@ from indexer.encoders.batching import Batch
 from indexer.encoders.openvino.backend import open_graph
 from indexer.encoders.openvino.graph import GRAPH, openvino, without_reports, write_graph_info
 from indexer.errors import ConfigError
-from indexer.lazy import install_line
+from indexer.lazy_imports import install_line
 from indexer.models.encoder_spec import EncoderSpec
 from indexer.models.tokenizer import open_model_tokenizer
 

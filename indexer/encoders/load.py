@@ -10,7 +10,7 @@ from indexer.encoders.fitted_state import load_fitted_state
 from indexer.encoders.precomputed import PrecomputedEncoder
 from indexer.encoders.protocol import Encoder
 from indexer.errors import ConfigError, ModelError
-from indexer.lazy import install_line
+from indexer.lazy_imports import install_line
 from indexer.models.encoder_spec import EncoderSpec
 from indexer.models.resolution import resolve_spec
 from indexer.recipe.config import BuildConfig, EncoderConfig

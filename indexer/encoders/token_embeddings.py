@@ -11,8 +11,8 @@ from typing import Protocol
 import numpy as np
 
 from indexer.arrays import Float32Array, Int64Array
-from indexer.encoders.chunking import TokenOffsets
 from indexer.encoders.protocol import Encoder
+from indexer.encoders.windows import TokenOffsets
 from indexer.errors import ConfigError
 from indexer.models.encoder_spec import EncoderSpec, Tokens
 from indexer.models.tokenizer import TextTokenizer

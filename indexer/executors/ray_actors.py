@@ -21,7 +21,7 @@ from indexer.errors import MachineError
 from indexer.executors.pool import WorkerPool
 from indexer.executors.processes import Failure, failure_of, raise_failure
 from indexer.executors.scheduler import AGAIN, IN_FLIGHT, READY, Prepare, Result, Task, WorkerDiedError
-from indexer.lazy import require_extra
+from indexer.lazy_imports import require_extra
 
 _LOCAL = "local"  # Ray's address of a new cluster on this machine
 _AUTH_MODE = "RAY_AUTH_MODE"

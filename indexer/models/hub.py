@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from indexer.errors import IsotropeError, ModelError
-from indexer.lazy import install_line
+from indexer.lazy_imports import install_line
 from indexer.system.regular_files import read_regular
 
 _REVISION_BYTES = 1000  # enough for the hash of a commit

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from indexer import hashing
 from indexer.errors import ModelError
-from indexer.lazy import install_line
+from indexer.lazy_imports import install_line
 from indexer.models.model_json import (
     ModelConfig,
     TokenizerConfig,

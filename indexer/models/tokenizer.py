@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from indexer.arrays import Int32Array
-from indexer.encoders.chunking import TokenOffsets
+from indexer.encoders.windows import TokenOffsets
 from indexer.errors import ConfigError, CorpusError, ModelError
 from indexer.models.encoder_spec import EncoderSpec, Tokens
 from indexer.models.hub import as_model_errors, first_line, library_errors, quiet_transformers

@@ -22,11 +22,11 @@ from indexer.corpus.row import BadRow
 from indexer.corpus.schema import merge_schemas, schema_from_json
 from indexer.errors import ConfigError, CorpusError
 from indexer.pipeline.drift import AddedSince, drift_since
-from indexer.pipeline.folding import Arriving, Tail, tail_to_fold
 from indexer.pipeline.generation import open_generation
+from indexer.pipeline.part_merging import Arriving, Tail, tail_to_fold
 from indexer.pipeline.published_index import PublishedIndex
+from indexer.pipeline.steps.build_encoder import LazyEncoder, unknown_note
 from indexer.pipeline.steps.encode import EncodedParts, encode_parts
-from indexer.pipeline.steps.index_encoder import LazyEncoder, unknown_note
 from indexer.pipeline.steps.index_segment import COUNTS, WrittenSegments, write_segments
 from indexer.pipeline.steps.ingest import PendingPart, cut_into_parts, empty_corpus, ingest
 from indexer.progress import NoProgress, Progress

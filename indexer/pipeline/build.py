@@ -11,7 +11,7 @@ from indexer import ann
 from indexer.corpus.corpus import Corpus, validated_documents
 from indexer.corpus.document import Document
 from indexer.corpus.query_file import query_file_sha256
-from indexer.encoders.chunker import DocumentChunker
+from indexer.encoders.document_windows import DocumentChunker
 from indexer.encoders.fitted_state import load_fitted_state
 from indexer.errors import ConfigError, ExistsError
 from indexer.models.cross_encoder_spec import with_recorded_hash
@@ -19,9 +19,7 @@ from indexer.models.encoder_spec import EncoderSpec
 from indexer.models.resolution import resolve_spec, spec_difference
 from indexer.pipeline.generation import Generation, open_generation
 from indexer.pipeline.published_index import PublishedIndex
-from indexer.pipeline.steps.encode import EncodedParts, encode_parts
-from indexer.pipeline.steps.fit import fit
-from indexer.pipeline.steps.index_encoder import (
+from indexer.pipeline.steps.build_encoder import (
     LazyEncoder,
     finished_encoder,
     require_finished,
@@ -29,6 +27,8 @@ from indexer.pipeline.steps.index_encoder import (
     state_files,
     unknown_note,
 )
+from indexer.pipeline.steps.encode import EncodedParts, encode_parts
+from indexer.pipeline.steps.fit import fit
 from indexer.pipeline.steps.index_segment import write_segments
 from indexer.pipeline.steps.ingest import Ingested, corpus_differs, ingest
 from indexer.progress import NoProgress, Progress

@@ -17,8 +17,8 @@ from indexer.pipeline.drift import AddedSince
 from indexer.pipeline.generation import Generation, open_generation
 from indexer.pipeline.published_index import PublishedIndex
 from indexer.pipeline.rows import even_runs
+from indexer.pipeline.steps.build_encoder import LazyEncoder
 from indexer.pipeline.steps.encode import encode_parts
-from indexer.pipeline.steps.index_encoder import LazyEncoder
 from indexer.pipeline.steps.index_segment import write_segments
 from indexer.pipeline.steps.ingest import ingest
 from indexer.pipeline.steps.reuse import ReuseInOrder

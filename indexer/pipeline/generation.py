@@ -18,7 +18,7 @@ import numpy as np
 
 from indexer.arrays import Mask, RowIds
 from indexer.corpus.schema import merge_schemas, schema_from_json, schema_to_json
-from indexer.encoders.chunker import DocumentChunker
+from indexer.encoders.document_windows import DocumentChunker
 from indexer.errors import CorruptIndexError, ExistsError, StoreError
 from indexer.models.encoder_spec import EncoderSpec
 from indexer.pipeline.leftovers import SWEPT, remove_temporary, state_folders, swept_files

@@ -19,8 +19,8 @@ from indexer.models.encoder_spec import EncoderSpec
 from indexer.models.resolution import resolve_spec
 from indexer.pipeline.build import ingested_corpus, is_up_to_date
 from indexer.pipeline.generation import Generation
+from indexer.pipeline.steps.build_encoder import LazyEncoder, stored_state
 from indexer.pipeline.steps.encode import EncodedParts, encode_tasks, share_inputs
-from indexer.pipeline.steps.index_encoder import LazyEncoder, stored_state
 from indexer.pipeline.steps.ingest import PendingPart
 from indexer.pipeline.steps.part_encoder import EncodedPart, EncodeTask
 from indexer.pipeline.steps.reuse import ReusedRows

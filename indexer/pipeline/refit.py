@@ -11,8 +11,8 @@ from indexer.errors import ConfigError
 from indexer.models.cross_encoder_spec import with_recorded_hash
 from indexer.pipeline.generation import Generation, open_generation
 from indexer.pipeline.published_index import PublishedIndex
+from indexer.pipeline.steps.build_encoder import LazyEncoder
 from indexer.pipeline.steps.fit import KnownQueryMean, fit
-from indexer.pipeline.steps.index_encoder import LazyEncoder
 from indexer.pipeline.steps.index_segment import write_segments
 from indexer.progress import NoProgress, Progress
 from indexer.recipe.config import BuildConfig

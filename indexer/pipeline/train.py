@@ -15,7 +15,7 @@ from typing import Any
 
 from indexer.corpus.corpus import Corpus
 from indexer.corpus.document import Document, joined_text
-from indexer.encoders.chunker import DocumentChunker
+from indexer.encoders.document_windows import DocumentChunker
 from indexer.encoders.fitted_state import FITTED, RECIPE, fit_state, fitted_record, require_fittable
 from indexer.encoders.int8 import CALIBRATION_TEXTS
 from indexer.errors import ConfigError, CorpusError
@@ -25,7 +25,7 @@ from indexer.models.resolution import resolve_spec
 from indexer.pipeline.build import check_recipe
 from indexer.pipeline.generation import require_index_folder
 from indexer.pipeline.published_index import PublishedIndex
-from indexer.pipeline.steps.index_encoder import is_published, state_files, stored_state, write_state
+from indexer.pipeline.steps.build_encoder import is_published, state_files, stored_state, write_state
 from indexer.progress import NoProgress, Progress, step_callback
 from indexer.recipe.config import BuildConfig
 from indexer.recipe.loading import named_path, require_text

@@ -82,7 +82,7 @@ class CorpusConfig:
 
 @dataclass(frozen=True)
 class ChunkConfig:
-    """Windows of long documents: overlapping, each with a vector; see `indexer.encoders.chunking`."""
+    """Windows of long documents: overlapping, each with a vector; see `indexer.encoders.windows`."""
 
     tokens: int = 0  # at most in a window, without special tokens and prefix; 0: one vector a document
     overlap: int = 32  # tokens that a window shares with the previous one, at least

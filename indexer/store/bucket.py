@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from indexer.errors import ConfigError, MachineError, StoreError
-from indexer.lazy import install_line
+from indexer.lazy_imports import install_line
 from indexer.system.regular_files import open_regular
 
 Result = TypeVar("Result")

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from indexer.arrays import Embeddings, Int32Array, TextHashes
 from indexer.corpus.document import Document
-from indexer.encoders.chunking import Windows
+from indexer.encoders.windows import Windows
 from indexer.errors import CorruptIndexError, StoreError
 from indexer.hashing import canonical_json
 from indexer.moments import Moments

@@ -16,8 +16,8 @@ from typing import Any, NoReturn, TextIO
 import click
 
 from indexer.errors import IsotropeError, as_shown
-from indexer.lazy import LOADER
-from search.text import escape
+from indexer.lazy_imports import LOADER
+from search.formatting import escape
 
 _COMMANDS = {
     "build": ("search.cli.build:command", "Build an index from a corpus, or continue an interrupted build."),

@@ -123,7 +123,7 @@ def _print(report: "BuildReport", read: "CorpusReport", as_json: bool) -> None:
     from indexer.store.quality import Quality
     from search.cli.output import print_facts, print_line, print_report
     from search.describe import index_type_in_words
-    from search.text import number
+    from search.formatting import number
 
     if print_report(report, as_json, read, _remarks(report)):
         return

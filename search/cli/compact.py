@@ -33,7 +33,7 @@ def command(index: Path, keep: int, grace: float, as_json: bool, **options: Any)
     from indexer import compact_index
     from search.cli.output import print_facts, print_note, print_report
     from search.cli.progress import ProgressBar
-    from search.text import counted, size
+    from search.formatting import counted, size
 
     run = run_options(options, allow_low_recall=options["allow_low_recall"])
     with ProgressBar(options["quiet"]) as progress:

@@ -168,7 +168,7 @@ def _check_before(ctx: click.Context, sources: tuple[str, ...], options: dict[st
 
 def _deduplicate_index(index: Path, options: dict[str, Any], progress: "Progress") -> bool:
     from search.dedup.deduplicate import check_settings, deduplicate
-    from search.dedup.kept import check_kept
+    from search.dedup.kept_documents import check_kept
     from search.index import Index
 
     settings, files, join = _settings(options), _files(options), _join_options(options)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from search.cli.output import print_facts, print_json, print_line, print_note, print_table
-from search.text import escape, size
+from search.formatting import escape, size
 
 if TYPE_CHECKING:
     from search.dedup.findings import DedupVerifyReport

@@ -15,14 +15,14 @@ from typing import Any, get_args
 import click
 
 from indexer.errors import ConfigError, MachineError
-from indexer.lazy import install_line
+from indexer.lazy_imports import install_line
 from indexer.system import control_group
 from indexer.system.cache import cache_folder
 from indexer.system.processor import Processor
 from indexer.system.threads import available_cores, single_torch_thread
 from indexer.system.versions import library_versions, version_of
 from search.cli.options import json_option
-from search.text import size
+from search.formatting import size
 
 # Instructions that decide the speed of matrix products, by their Linux names.
 _INSTRUCTIONS = (
@@ -285,7 +285,7 @@ def _join(machine: Machine, device: str) -> tuple[str, str]:
     """Return the number type of the near-duplicate search, and the reason."""
     import numpy as np
 
-    from search.dedup.join.codes import choose_kernel, fit_basis
+    from search.dedup.join.quantised import choose_kernel, fit_basis
     from search.dedup.settings import JoinOptions
 
     try:

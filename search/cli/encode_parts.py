@@ -60,7 +60,7 @@ def command(index: Path, parts: slice, cancel: bool, as_json: bool, quiet: bool,
     from indexer import cancel_pending, encode_pending
     from search.cli.output import print_facts, print_note, print_report
     from search.cli.progress import ProgressBar
-    from search.text import number
+    from search.formatting import number
 
     if cancel:
         if parts != slice(None):

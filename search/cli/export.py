@@ -108,7 +108,7 @@ def _write(index: Path, kind: str, output: Path, options: dict[str, Any]) -> "Ex
 
 def _show(exported: "ExportReport", as_json: bool) -> None:
     from search.cli.output import print_facts, print_json, print_note
-    from search.text import size
+    from search.formatting import size
 
     for note in exported.notes:
         print_note(note)

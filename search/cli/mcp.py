@@ -46,7 +46,7 @@ def command(index: Path, **options: Any) -> None:
 def require_agents() -> None:
     """Raise MachineError if a package of the agent server is not installed."""
     from indexer.errors import MachineError
-    from indexer.lazy import install_line
+    from indexer.lazy_imports import install_line
 
     require_server()
     try:

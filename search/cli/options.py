@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from indexer.corpus.corpus import Corpus
     from indexer.recipe.config import BuildConfig
     from search.evaluation.retrieval.reranked import RerankTask
-    from search.evaluation.settings import Sweep
+    from search.evaluation.sweep import Sweep
     from search.evaluation.target import Target
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -260,7 +260,7 @@ def target_of(options: Mapping[str, Any]) -> "Target":
 
 def sweep_of(options: Mapping[str, Any]) -> "Sweep":
     """Return the settings to try, from `sweep_options` and `centre_option`."""
-    from search.evaluation.settings import Sweep, parse_layers, parse_strength
+    from search.evaluation.sweep import Sweep, parse_layers, parse_strength
 
     return Sweep(
         poolings=options["poolings"],
@@ -285,7 +285,7 @@ def check_written(
     whole: Collection[str] = (),
 ) -> None:
     """Call `check_outputs` with the inputs as written on the command line: names, globs, - and hub ids."""
-    from search.files import check_outputs, read_by
+    from search.result_files import check_outputs, read_by
 
     check_outputs(written, read_by(*reads), force, made, whole)
 
@@ -306,7 +306,7 @@ def check_output_options(options: Mapping[str, Any], *reads: str | Path | None) 
 
     `reads` are further inputs of the command. Raises ConfigError, ExistsError.
     """
-    from search.files import check_cache
+    from search.result_files import check_cache
 
     config = recipe_of(options) if "recipe" in options and not options.get("index") else None
     named = (options.get(name) for name in _READ)

@@ -16,13 +16,13 @@ from rich.text import Text
 
 from indexer.errors import as_shown
 from search.cli.options import written_by
-from search.text import escape
+from search.formatting import escape
 
 if TYPE_CHECKING:
     from indexer.corpus.corpus import CorpusReport
     from indexer.progress import Progress
-    from search.evaluation.cells import Table as ResultTable
     from search.evaluation.result import Result
+    from search.evaluation.table_cells import Table as ResultTable
     from search.hits import Hit
 
 
@@ -71,9 +71,9 @@ def write_and_print(
 ) -> None:
     """Write a result to the file of `result_options`, and print it as JSON or with `show`.
 
-    `write` writes the file; the default is `search.files.write_json`.
+    `write` writes the file; the default is `search.result_files.write_json`.
     """
-    from search.files import write_json
+    from search.result_files import write_json
 
     if options["output"]:
         (write or write_json)(options["output"], result, options["force"])
@@ -98,7 +98,7 @@ def stdout_free_for(*written: Path | None) -> Iterator[None]:
 
 def print_json(value: Any) -> None:
     """Print one line of strict JSON; NaN and infinity become null."""
-    from search.files import to_json
+    from search.result_files import to_json
 
     click.echo(to_json(value))
 

@@ -10,7 +10,7 @@ from search.cli.options import force_option, json_option, output_option, recipe_
 if TYPE_CHECKING:
     from search.plan.ledger import Line
     from search.plan.plan import Plan
-    from search.plan.settings import PlanSettings
+    from search.plan.request import PlanSettings
 
 _SECTIONS = {
     "encode": "Encoding",
@@ -74,7 +74,7 @@ def _settings(options: Mapping[str, Any]) -> "PlanSettings":
 
     from search.cli.options import recipe_of
     from search.dedup.settings import parse_memory
-    from search.plan.settings import Hardware, PlanSettings, Prices, parse_count
+    from search.plan.request import Hardware, PlanSettings, Prices, parse_count
 
     given = {"encoder.model": options["model"] and json.dumps(options["model"]), "whitening.dim": options["dim"],
              "store.embeddings": options["embeddings"], "chunk.tokens": options["chunk"]}  # fmt: skip

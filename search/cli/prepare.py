@@ -122,7 +122,7 @@ def train(kind: str, sources: tuple[str, ...], output: Path, documents: int, as_
 
 
 def _facts(report: "TrainReport", output: Path) -> list[tuple[str, str]]:
-    from search.text import number
+    from search.formatting import number
 
     tokens = f", {number(report.tokens)} tokens" if report.tokens else ""
     return [

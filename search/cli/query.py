@@ -339,8 +339,8 @@ def _shown(options: dict[str, Any]) -> Iterator[Show]:
         )
         return
     from indexer.system.output_files import open_output
-    from search.files import to_json
-    from search.text import counted
+    from search.formatting import counted
+    from search.result_files import to_json
 
     written = 0
 

@@ -42,7 +42,7 @@ def command(index: Path, output: Path, **options: Any) -> None:
     from search.cli.progress import ProgressBar
     from search.engine import SearchEngine
     from search.evaluation.report.page import ReportOptions, write_report
-    from search.text import size
+    from search.formatting import size
 
     results, duplicates, model = options["results"], options["duplicates"], options["model"]
     reads = [index, *results, duplicates, model, *recipe_reads(None, index)]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from search.cli.options import PATH, all_of, encoder_options, run_options
-from search.text import counted
+from search.formatting import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,7 +78,7 @@ def listen(index: Path, options: dict[str, Any], serve: "Serve", path: str = "",
 def note(line: str) -> None:
     """Write a note to the server's log."""
     from indexer.errors import as_shown
-    from search.text import escape
+    from search.formatting import escape
 
     logging.getLogger("isotrope.server").info("%s", escape(as_shown(line)))
 
@@ -118,7 +118,7 @@ def log_to_stderr() -> None:
 def require_server() -> None:
     """Raise MachineError if a package of the server is not installed."""
     from indexer.errors import MachineError
-    from indexer.lazy import install_line
+    from indexer.lazy_imports import install_line
 
     for name in ("fastapi", "prometheus_client", "uvicorn", "httptools"):
         if find_spec(name) is None:

@@ -17,10 +17,10 @@ from indexer.recipe.config import BuildConfig
 from indexer.recipe.run_options import RunOptions
 from search.dedup.deduplicate import Deduplication, check_settings, deduplicate
 from search.dedup.inputs import require_another
-from search.dedup.kept import check_kept
+from search.dedup.kept_documents import check_kept
 from search.dedup.settings import DedupFiles, DedupSettings, JoinOptions
-from search.files import check_outputs, read_by
 from search.index import Index
+from search.result_files import check_outputs, read_by
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,11 @@ from search.dedup.inputs import DedupInputs, open_inputs, place_of
 from search.dedup.join.approximate import ApproximateJoin
 from search.dedup.join.distributed import DistributedJoin
 from search.dedup.join.exact import ExactJoin
-from search.dedup.kept import write_kept
-from search.dedup.origin import origin_of, origin_of_other
+from search.dedup.kept_documents import write_kept
 from search.dedup.pairs import Pairs, PairSource
 from search.dedup.pairs_file import PairsFile, PairsFileWriter, pair_facts
 from search.dedup.priority import priority
+from search.dedup.provenance import origin_of, origin_of_other
 from search.dedup.settings import (
     DedupFiles,
     DedupSettings,
@@ -33,8 +33,8 @@ from search.dedup.settings import (
     duplicates_format,
     lowest_score,
 )
-from search.files import check_outputs, read_by
 from search.index import Index
+from search.result_files import check_outputs, read_by
 
 _SAVED = "--save-pairs"
 

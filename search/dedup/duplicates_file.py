@@ -23,7 +23,7 @@ from indexer.store.documents import parquet_options
 from indexer.store.files import FileDigest
 from indexer.system.output_files import open_output
 from search.dedup.corpus_writing import CorpusColumns, compressed, write_documents
-from search.dedup.origin import Count, open_parquet, with_facts
+from search.dedup.provenance import Count, open_parquet, with_facts
 from search.dedup.settings import Method, TextDuplicates, check_threshold
 from search.index import Index
 

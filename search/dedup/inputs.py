@@ -16,8 +16,8 @@ from indexer.errors import ConfigError
 from indexer.progress import NoProgress, Progress
 from indexer.recipe.loading import named_path
 from search.dedup.distinct import CrossDocumentPairs, Distinct, find_distinct, is_one_to_one, number_texts
-from search.dedup.origin import require_same_encoder
 from search.dedup.pairs import PairSource, document_scores, pair_scores
+from search.dedup.provenance import require_same_encoder
 from search.dedup.vectors import write_vectors
 from search.index import BLOCK_ROWS, Index, LiveRows
 

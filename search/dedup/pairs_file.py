@@ -25,8 +25,8 @@ from indexer.errors import ConfigError, CorruptIndexError, StoreError
 from indexer.store.files import FileDigest
 from indexer.system.output_files import open_output
 from search.dedup.distinct import Distinct
-from search.dedup.origin import FORMAT, Count, check_origin, check_other, open_parquet, with_facts
 from search.dedup.pairs import Pairs
+from search.dedup.provenance import FORMAT, Count, check_origin, check_other, open_parquet, with_facts
 from search.dedup.settings import check_threshold, lowest_score
 from search.index import Index
 
@@ -193,7 +193,7 @@ class PairsFile:
 
 
 def pair_facts(floor: float, method: dict[str, Any], origin: dict[str, Any], against: dict[str, Any] | None) -> Any:
-    """Return the facts for `PairsFileWriter.save`, JSON types; `origin` and `against` as in `search.dedup.origin`."""
+    """Return the facts for `PairsFileWriter.save`, JSON types; for `origin` see `search.dedup.provenance`."""
     return {"floor": floor, "method": method, **origin, "against": against}
 
 

@@ -35,8 +35,8 @@ from search.dedup.brute_force import Comparison, DecidedWindows, Violations, nam
 from search.dedup.duplicates_file import read_duplicates
 from search.dedup.findings import DedupVerifyReport, Findings, StatedDuplicates, check_facts, read_stated
 from search.dedup.inputs import as_index
-from search.dedup.origin import check_origin, check_other, require_same_encoder
 from search.dedup.priority import priority
+from search.dedup.provenance import check_origin, check_other, require_same_encoder
 from search.dedup.settings import DedupSettings, JoinOptions
 from search.dedup.vectors import write_index_vectors
 from search.index import Index, LiveRows

@@ -27,7 +27,7 @@ from indexer.recipe.paper_methods import POOLINGS
 from indexer.recipe.run_options import RunOptions
 from indexer.store.files import atomic_write_bytes, make_folder
 from indexer.system.regular_files import read_regular
-from search.evaluation.settings import Setting, state_keys, union_of_layers
+from search.evaluation.sweep import Setting, state_keys, union_of_layers
 
 _DIGEST = 32  # bytes of sha256 at the end of a cached file
 

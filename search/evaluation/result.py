@@ -23,8 +23,8 @@ from indexer.recipe.config import BuildConfig
 from indexer.system.regular_files import read_regular
 from indexer.system.versions import library_versions
 from indexer.typed_json import convert_json, decode_json
-from search.files import write_json
 from search.index import Index
+from search.result_files import write_json
 
 _MEASURING = ("scipy", "ir_measures", "pytrec_eval-terrier", "bm25s", "PyStemmer", "datasets", "matplotlib")
 _MOST_BYTES = 1 << 28

@@ -9,7 +9,8 @@ from itertools import count
 from pkgutil import resolve_name
 from typing import Any
 
-from search.evaluation.cells import (
+from search.evaluation.result import KINDS, Result, Row
+from search.evaluation.table_cells import (
     WITH_INTERVAL,
     Table,
     figure_text,
@@ -21,10 +22,9 @@ from search.evaluation.cells import (
     plain_text,
     scale_of,
 )
-from search.evaluation.result import KINDS, Result, Row
+from search.formatting import counted, number
 from search.ranking.bm25 import describe_bm25
 from search.ranking.fusion import describe_fusion
-from search.text import counted, number
 
 _AVERAGE = "average"
 _BEST_TUNED = 8  # settings in the table of `tune`, besides the controls

@@ -17,7 +17,7 @@ from indexer.recipe.paper_methods import TRANSFORMS
 from indexer.recipe.run_options import RunOptions
 from indexer.transforms import FitData
 from search.evaluation.embeddings import EmbeddingSource
-from search.evaluation.settings import Setting, Sweep, frozen_settings
+from search.evaluation.sweep import Setting, Sweep, frozen_settings
 from search.index import Index, LiveRows
 
 

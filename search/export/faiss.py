@@ -15,8 +15,8 @@ from indexer.system.output_files import open_output
 from indexer.transforms import AffineLayer, Transform
 from search.export import ExportReport
 from search.export.parquet import BLOCK_ROWS, write_ids
-from search.files import check_outputs
 from search.index import Index
+from search.result_files import check_outputs
 
 KIND = "faiss"
 _AS_STORED = "as stored"

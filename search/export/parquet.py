@@ -13,8 +13,8 @@ from indexer.arrays import RowIds
 from indexer.recipe.loading import named_path
 from indexer.system.output_files import OutputFile, open_output
 from search.export import ExportReport
-from search.files import check_outputs
 from search.index import Index
+from search.result_files import check_outputs
 
 KIND = "parquet"
 BLOCK_ROWS = 8192  # rows of a row group

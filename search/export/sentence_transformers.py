@@ -24,8 +24,8 @@ from indexer.store.files import FileDigest
 from indexer.system.output_files import check_output_folder
 from search.export import ExportReport, st_modules
 from search.export.st_modules import Module, ModuleChain, Prompts
-from search.files import Content, open_output_folder, write_files
 from search.index import Index
+from search.result_files import Content, open_output_folder, write_files
 
 KIND = "sentence-transformers"
 _TOKENIZER_CONFIG = "tokenizer_config.json"

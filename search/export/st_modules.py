@@ -29,7 +29,7 @@ import numpy.typing as npt
 from safetensors.numpy import save as save_tensors
 
 from indexer.recipe.config import PoolingMode
-from search.files import Content
+from search.result_files import Content
 
 Array = npt.NDArray[np.float64]
 _VERSION = "6.0.0"  # of sentence-transformers; older versions warn that they may not read the folder

@@ -12,10 +12,10 @@ from indexer.encoders.protocol import EncodeStats
 from indexer.errors import EvaluationError
 from search.engine import SearchEngine
 from search.export import ExportReport
-from search.files import check_outputs, read_by, write_output
+from search.formatting import counted
 from search.queries import QuerySet, read_queries
 from search.ranking.options import SearchOptions
-from search.text import counted
+from search.result_files import check_outputs, read_by, write_output
 
 KIND = "trec-run"
 _TAG = "isotrope"

@@ -12,7 +12,7 @@ from indexer.errors import ConfigError
 from search.filters.columns import RESERVED, ColumnNames
 from search.filters.database import FilterDatabase, FilterError
 from search.filters.expressions import shortened
-from search.text import escape
+from search.formatting import escape
 
 LONGEST = 100_000  # characters; IN lists with thousands of ids are common
 DEEPEST = 50  # nested conditions

@@ -172,7 +172,7 @@ def words(files: tuple[Path, ...], **options: Any) -> None:
     """
     from indexer.errors import ConfigError
     from search.cli.output import print_measured
-    from search.evaluation.settings import parse_layers
+    from search.evaluation.sweep import parse_layers
     from search.papers.word_sets import read_word_sets
     from search.papers.words import WordsOptions, evaluate_words
 
@@ -212,8 +212,8 @@ def layers(sources: tuple[str, ...], **options: Any) -> None:
     """
     from search.cli.output import print_measured
     from search.evaluation.plots.drawing import check_plot
-    from search.evaluation.settings import parse_strength
     from search.evaluation.sts.data import read_tasks
+    from search.evaluation.sweep import parse_strength
     from search.papers.layers import LayersOptions, evaluate_layers
     from search.papers.layers_plot import plot_layers
 

@@ -15,13 +15,12 @@ import numpy as np
 
 from indexer.arrays import Float32Array
 from indexer.errors import ConfigError, EvaluationError
-from indexer.lazy import require_extra
+from indexer.lazy_imports import require_extra
 from indexer.models.identity import PoolingKey
 from indexer.progress import NoProgress, Progress
 from indexer.recipe.config import PoolingMode
 from search.evaluation.embeddings import EmbeddingSource, TextEmbeddings
 from search.evaluation.result import Clock, Result, how_built
-from search.evaluation.settings import Setting, Strength, Sweep, check_dimensions, transform_hash
 from search.evaluation.sts.data import Task, files_of
 from search.evaluation.sts.fit import Fit, choose_fit, task_texts
 from search.evaluation.sts.score import (
@@ -35,6 +34,7 @@ from search.evaluation.sts.score import (
     task_estimates,
 )
 from search.evaluation.sts.sts import AVERAGE, BOOTSTRAP
+from search.evaluation.sweep import Setting, Strength, Sweep, check_dimensions, transform_hash
 from search.evaluation.target import Subject, Target
 
 _FIT = "task"

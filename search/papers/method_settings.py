@@ -8,8 +8,8 @@ from typing import Literal, get_args
 
 from indexer.errors import ConfigError
 from indexer.recipe.config import BuildConfig, WhiteningConfig
-from search.evaluation.settings import Setting, frozen_settings
 from search.evaluation.sts.score import Protocol
+from search.evaluation.sweep import Setting, frozen_settings
 
 Method = Literal[
     "cls", "mean", "max", "layers", "whitening", "sif", "sbert-wk", "flow", "latte-mix", "auto-encoder", "normal-vae"

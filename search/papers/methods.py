@@ -18,13 +18,12 @@ from indexer.corpus.corpus import read_corpus
 from indexer.encoders.fitted_state import fit_state
 from indexer.encoders.token_embeddings import TokenEmbeddings
 from indexer.errors import ConfigError, EvaluationError
-from indexer.lazy import require_extra
+from indexer.lazy_imports import require_extra
 from indexer.models.model_files import file_sha256
 from indexer.models.resolution import resolve_layers, resolve_spec, with_fitted_state
 from indexer.pipeline.train import sampled_texts
 from indexer.progress import NoProgress, Progress
 from search.evaluation.result import Clock, Result, how_built
-from search.evaluation.settings import Setting
 from search.evaluation.sts.data import Task, files_of
 from search.evaluation.sts.fit import choose_fit, task_texts
 from search.evaluation.sts.score import (
@@ -38,8 +37,8 @@ from search.evaluation.sts.score import (
     why_undefined,
 )
 from search.evaluation.sts.sts import AVERAGE, BOOTSTRAP
+from search.evaluation.sweep import Setting
 from search.evaluation.target import Target
-from search.files import file_hash
 from search.papers.method_settings import (
     TRAINED,
     MethodsOptions,
@@ -55,6 +54,7 @@ from search.papers.mixtures import (
     train_and_score,
 )
 from search.papers.whiteningbert import published_figures, published_tables
+from search.result_files import file_hash
 
 NOT_RUN = "not implemented: trains the encoder"
 

@@ -20,13 +20,13 @@ from indexer.progress import Progress
 from indexer.transforms import Transform
 from search.evaluation.bootstrap import LEVEL, RESAMPLES, draw_counts, mean_difference, mean_interval
 from search.evaluation.result import Clock, Result, how_built
-from search.evaluation.settings import Setting, Sweep, check_dimensions, transform_hash
 from search.evaluation.sts.data import Subset, Task
 from search.evaluation.sts.fit import choose_fit, task_texts
 from search.evaluation.sts.readers import count_columns, find_column, read_lines
 from search.evaluation.sts.score import cut_notes, fit_transforms, noise_notes, score_pairs
+from search.evaluation.sweep import Setting, Sweep, check_dimensions, transform_hash
 from search.evaluation.target import Target
-from search.text import counted
+from search.formatting import counted
 
 _LABELS = {"entailment": True, "not_entailment": False}
 _FIRST, _SECOND = ("sentence1", "premise"), ("sentence2", "hypothesis")

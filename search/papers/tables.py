@@ -7,7 +7,8 @@ import numpy as np
 from msgspec import Struct
 
 from indexer.arrays import Float64Array
-from search.evaluation.cells import (
+from search.evaluation.result import CheckedRow, Figure, Number, Result, Row
+from search.evaluation.table_cells import (
     WITH_INTERVAL,
     Table,
     figure_text,
@@ -19,9 +20,8 @@ from search.evaluation.cells import (
     plain_text,
     scale_of,
 )
-from search.evaluation.result import CheckedRow, Figure, Number, Result, Row
 from search.evaluation.tables import difference_cells, queries_text, similarity_tables, transposed_table
-from search.text import counted, number
+from search.formatting import counted, number
 
 
 class PaperRow(CheckedRow):

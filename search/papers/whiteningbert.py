@@ -17,9 +17,9 @@ from indexer.progress import Progress
 from indexer.recipe.config import BuildConfig, EncoderConfig, WhiteningConfig
 from indexer.recipe.run_options import RunOptions
 from search.evaluation.result import Clock, Result
-from search.evaluation.settings import Setting
 from search.evaluation.sts.data import TASKS, Task, files_of
 from search.evaluation.sts.sts import AVERAGE, BOOTSTRAP, StsMeasurement, StsOptions, measure_sts
+from search.evaluation.sweep import Setting
 from search.evaluation.target import Target
 from search.papers.method_settings import RAW
 

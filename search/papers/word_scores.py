@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.arrays import Embeddings, Float64Array
-from indexer.lazy import require_extra
+from indexer.lazy_imports import require_extra
 from indexer.system.threads import single_blas_thread
 from search.evaluation.bootstrap import (
     Interval,

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.arrays import Embeddings, Float64Array
-from indexer.encoders.chunking import TokenOffsets
+from indexer.encoders.windows import TokenOffsets
 from indexer.errors import EvaluationError
 from indexer.system.threads import single_blas_thread
 

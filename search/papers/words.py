@@ -18,14 +18,14 @@ from indexer.encoders.precomputed import cannot_encode
 from indexer.encoders.static.tables import load_table
 from indexer.encoders.token_embeddings import TokenEmbeddings
 from indexer.errors import ConfigError, EvaluationError
-from indexer.lazy import require_extra
+from indexer.lazy_imports import require_extra
 from indexer.models.resolution import num_layers, resolve_layers, resolve_spec
 from indexer.progress import NoProgress, Progress
 from indexer.recipe.paper_methods import POOLINGS
 from search.evaluation.bootstrap import LEVEL, RESAMPLES
 from search.evaluation.result import Clock, Result, how_built
 from search.evaluation.target import Target
-from search.files import source_hashes
+from search.formatting import counted
 from search.papers.word_scores import RUNS, WHOLE, Score, score
 from search.papers.word_sets import WordSet
 from search.papers.word_vectors import (
@@ -36,7 +36,7 @@ from search.papers.word_vectors import (
     read_contexts,
     table_vectors,
 )
-from search.text import counted
+from search.result_files import source_hashes
 
 OCCURRENCES = 100
 BOOTSTRAP = {"resamples": RESAMPLES, "level": LEVEL, "resampled": "pairs, or questions within their sections"}

@@ -13,10 +13,10 @@ import math
 from dataclasses import dataclass, replace
 
 from indexer.ann.choosing.selection import SMALL_BYTES, nlist_for
+from search.formatting import counted
 from search.plan.ledger import Ledger, Line, constants, number, show, show_bytes
 from search.plan.models import ModelShape
-from search.plan.settings import PlanSettings
-from search.text import counted
+from search.plan.request import PlanSettings
 
 MOST_CELLS = 8192  # the limits of `search.dedup.join.cells` and `search.dedup.join.approximate`
 LEAST_WORK = 4e10  # multiplications, of at most `WIDTH` numbers a pair; less work is done without cells

@@ -14,7 +14,7 @@ from indexer.store.manifest import MOST_BYTES
 from search.plan.formulas import Planner, Segments
 from search.plan.ledger import Ledger, constants, number, show_bytes
 from search.plan.models import ModelShape, model_shape
-from search.plan.settings import PlanSettings
+from search.plan.request import PlanSettings
 
 _MEASURED_WIDTH = 381  # dimensions of the widest vectors that joins were measured with
 

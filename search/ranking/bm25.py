@@ -16,7 +16,7 @@ import numpy as np
 
 from indexer.arrays import Mask, RowIds, Scores, SearchResult
 from indexer.corpus.document import joined_text
-from indexer.lazy import require_extra
+from indexer.lazy_imports import require_extra
 from indexer.progress import NoProgress, Progress
 from indexer.recipe.ranking import HybridConfig
 from indexer.store import layout

@@ -19,7 +19,7 @@ from indexer.encoders.batching import Batch, ModelRunner
 from indexer.encoders.load import named_backend, suits_openvino
 from indexer.encoders.protocol import EncodeStats
 from indexer.errors import ConfigError, CorpusError, IsotropeError, ModelError
-from indexer.lazy import install_line
+from indexer.lazy_imports import install_line
 from indexer.models.cross_encoder_spec import read_activation, resolve_cross_encoder
 from indexer.models.encoder_spec import EncoderSpec, Tokens
 from indexer.models.tokenizer import FastTokenizer, TextTokenizer, open_model_tokenizer, tokenizer_errors

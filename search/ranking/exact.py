@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from indexer.ann.products import matrix_products
+from indexer.ann.inner_products import matrix_products
 from indexer.ann.score_order import pack, unpack
 from indexer.arrays import Int64Array, RowIds, Scores, SearchResult, Vectors
 from indexer.system.threads import single_blas_thread

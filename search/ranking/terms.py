@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from indexer.errors import MachineError
-from indexer.lazy import require_extra
+from indexer.lazy_imports import require_extra
 from indexer.recipe.ranking import NO_LANGUAGE, HybridConfig
 from indexer.system.versions import version_of
 

@@ -30,10 +30,10 @@ from search.hits import Answer, Hit
 from search.ranking.documents import RankedDocument
 from search.ranking.options import SearchOptions
 from search.server.batches import GreedyBatches
-from search.server.facts import facts_of
+from search.server.byte_limit import BusyError as BusyError
+from search.server.byte_limit import Room, RoomShare
 from search.server.generations import Generations, OpenGeneration, Stamp
-from search.server.room import BusyError as BusyError
-from search.server.room import Room, RoomShare
+from search.server.index_info import facts_of
 from search.server.settings import ServerSettings
 
 MOST_TEXTS = 64  # encoded together

@@ -16,7 +16,7 @@ from search.plan.formulas import index_kind
 from search.plan.ledger import constants, devices, show
 from search.plan.models import ModelShape, model_shape
 from search.plan.plan import Plan, make_plan
-from search.plan.settings import MOST, Hardware, PlanSettings, Prices, parse_count
+from search.plan.request import MOST, Hardware, PlanSettings, Prices, parse_count
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks/results"
 RUNS: dict[str, dict[str, Any]] = json.loads((RESULTS / "builds.json").read_text(encoding="utf-8"))["runs"]

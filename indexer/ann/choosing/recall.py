@@ -1,7 +1,7 @@
 """Recall: the true answers to queries, and the share of them that an index returns.
 
 The truth is found by brute force as vectors stream by: float32 products find candidates, float64 products decide
-(`indexer.ann.products`).
+(`indexer.ann.inner_products`).
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from indexer.ann.products import candidates, float32_slack, pair_products
+from indexer.ann.inner_products import candidates, float32_slack, pair_products
 from indexer.arrays import Float64Array, Int64Array, Mask, RowIds, SearchResult, Vectors
 
 SCORE_TOLERANCE = 1e-6  # of a score

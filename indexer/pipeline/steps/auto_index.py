@@ -16,8 +16,8 @@ from typing import Any
 from indexer import ann
 from indexer.errors import ConfigError, QualityError
 from indexer.pipeline.rows import RowView, VectorBlocks
+from indexer.pipeline.steps.parallel_segments import ShardedFill
 from indexer.pipeline.steps.recall_queries import Encode, RecallQueries, recall_queries, split_train_queries
-from indexer.pipeline.steps.segment_shares import ShardedFill
 from indexer.progress import Progress
 from indexer.recipe.config import IndexConfig
 from indexer.recipe.run_options import RunOptions

@@ -13,11 +13,11 @@ from indexer.arrays import Mask
 from indexer.errors import CorpusError, StoreError
 from indexer.executors import run_tasks, threads_per_worker
 from indexer.pipeline.generation import Generation
+from indexer.pipeline.steps.build_encoder import LazyEncoder, state_files
 from indexer.pipeline.steps.fatal_documents import find_fatal_documents
-from indexer.pipeline.steps.gates import require_nonzero_finite
-from indexer.pipeline.steps.index_encoder import LazyEncoder, state_files
 from indexer.pipeline.steps.ingest import PendingPart
 from indexer.pipeline.steps.part_encoder import EncodedPart, EncodeTask, WorkerSetup
+from indexer.pipeline.steps.quality_gates import require_nonzero_finite
 from indexer.progress import Progress
 from indexer.recipe.run_options import RunOptions
 from indexer.store import layout

@@ -19,8 +19,8 @@ from indexer.errors import ConfigError
 from indexer.moments import Moments
 from indexer.pipeline.generation import FittedTransform
 from indexer.pipeline.rows import RowView
-from indexer.pipeline.steps.gates import COVARIANCE_LIMIT, Gate, covariance_deviation, held_out_deviation
-from indexer.pipeline.steps.index_encoder import LazyEncoder
+from indexer.pipeline.steps.build_encoder import LazyEncoder
+from indexer.pipeline.steps.quality_gates import COVARIANCE_LIMIT, Gate, covariance_deviation, held_out_deviation
 from indexer.progress import Progress, step_callback
 from indexer.recipe.config import BuildConfig, WhiteningConfig
 from indexer.store.embeddings import open_embeddings

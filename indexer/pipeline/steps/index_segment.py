@@ -15,9 +15,9 @@ from indexer.errors import ConfigError, QualityError
 from indexer.pipeline.generation import Generation
 from indexer.pipeline.rows import RowView, even_runs
 from indexer.pipeline.steps.auto_index import BuiltIndex, IndexRequest, build_named, choose_index, too_large
+from indexer.pipeline.steps.build_encoder import LazyEncoder
 from indexer.pipeline.steps.fit import judge_fit
-from indexer.pipeline.steps.gates import Gate, equal_scores, recall_gates, require_all, self_hits
-from indexer.pipeline.steps.index_encoder import LazyEncoder
+from indexer.pipeline.steps.quality_gates import Gate, equal_scores, recall_gates, require_all, self_hits
 from indexer.progress import Progress
 from indexer.recipe.config import BuildConfig
 from indexer.recipe.run_options import RunOptions

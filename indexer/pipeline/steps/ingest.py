@@ -19,7 +19,7 @@ from indexer.arrays import Embeddings, Mask, TextHashes
 from indexer.corpus.corpus import Corpus
 from indexer.corpus.document import Document, joined_text, text_bytes
 from indexer.corpus.schema import schema_to_json
-from indexer.encoders.chunking import Windows
+from indexer.encoders.windows import Windows
 from indexer.errors import CorpusError, ExistsError
 from indexer.hashing import hash_id, hash_texts, hash_vectors
 from indexer.pipeline.generation import Generation

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from indexer.encoders.chunker import DocumentChunker
+from indexer.encoders.document_windows import DocumentChunker
 from indexer.encoders.protocol import EncodeStats
 from indexer.hashing import hash_texts
-from indexer.pipeline.steps.index_encoder import LazyEncoder
+from indexer.pipeline.steps.build_encoder import LazyEncoder
 from indexer.pipeline.steps.ingest import CutTexts, PendingPart
 from indexer.recipe.loading import named_path
 from indexer.store import layout, parts

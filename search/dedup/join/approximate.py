@@ -13,9 +13,9 @@ import numpy as np
 from indexer.arrays import Float64Array, Int64Array, RowIds, Vectors
 from indexer.progress import Progress
 from search.dedup.join.cells import Centroids, most_cells, reach
-from search.dedup.join.codes import float32_accumulation
 from search.dedup.join.exact import ExactJoin
-from search.dedup.join.visits import Cells
+from search.dedup.join.probes import Cells
+from search.dedup.join.quantised import float32_accumulation
 from search.dedup.pairs import Pairs
 from search.dedup.settings import JoinOptions
 

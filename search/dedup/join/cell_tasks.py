@@ -11,8 +11,8 @@ import numpy as np
 
 from indexer.arrays import Float64Array, Int64Array, Mask, RowIds
 from search.dedup.join.cells import highest_met
+from search.dedup.join.probes import Cells
 from search.dedup.join.tiles import CodeMatrix, Task, Tile
-from search.dedup.join.visits import Cells
 
 
 @dataclass(frozen=True)

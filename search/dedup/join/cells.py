@@ -7,7 +7,7 @@ Let x lie in cell a, y in cell b, and w = c_a - c_b. By Cauchy and Schwarz,
 
 Two unit vectors that score at least t have |x - y| <= r = sqrt(2 - 2 t). So one of the two brackets is at most
 r |w| / 2: x probes cell b, or y probes cell a, where a row probes all cells within this bound. Comparing the rows of
-each cell with each other and with the rows that probe it therefore finds every pair (`search.dedup.join.visits`).
+each cell with each other and with the rows that probe it therefore finds every pair (`search.dedup.join.probes`).
 
 A probing row y can skip the cell's rows x that are much closer to the centroid c: for a pair that scores t, the angle
 between x and c is at least the angle between y and c less theta, the angle of such a pair (`highest_met`).
@@ -25,7 +25,7 @@ import torch
 
 from indexer.arrays import Float32Array, Float64Array, RowIds, Vectors
 from indexer.system.threads import ordered_map, single_torch_thread
-from search.dedup.join.codes import UNIT_ROUNDOFF, Kernel
+from search.dedup.join.quantised import UNIT_ROUNDOFF, Kernel
 
 MOST_CELLS = 8192  # their distances take 256 MiB
 _NORM = 2e-6  # covers squared norms within `vectors.UNIT_TOLERANCE` of 1

@@ -16,8 +16,8 @@ import numpy as np
 from indexer.arrays import RowIds
 from indexer.errors import MachineError
 from indexer.executors import WorkerPool, run_tasks, threads_per_worker
-from search.dedup.join.codes import Int8Kernel, int8_is_exact
 from search.dedup.join.exact import COMPARING, COMPARING_KEPT, ExactJoin
+from search.dedup.join.quantised import Int8Kernel, int8_is_exact
 from search.dedup.join.tiles import Task, seen_by_all
 from search.dedup.pairs import Pairs
 from search.dedup.vectors import disk_full

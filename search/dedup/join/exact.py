@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from indexer.ann.products import float32_slack
+from indexer.ann.inner_products import float32_slack
 from indexer.arrays import RowIds, Vectors
 from indexer.encoders.device import choose_device
 from indexer.errors import MachineError
@@ -26,9 +26,9 @@ from indexer.progress import NoProgress, Progress
 from indexer.system.threads import available_cores, single_blas_thread
 from search.dedup.join.cell_tasks import CellComparison
 from search.dedup.join.cells import Centroids, Pilot, most_cells, reach
-from search.dedup.join.codes import Kernel, choose_kernel, fit_basis, float32_accumulation
+from search.dedup.join.probes import Cells
+from search.dedup.join.quantised import Kernel, choose_kernel, fit_basis, float32_accumulation
 from search.dedup.join.tiles import CodeMatrix, Task, Tile, near, seen_by_all
-from search.dedup.join.visits import Cells
 from search.dedup.pairs import Pairs, pair_scores, tile_scores
 from search.dedup.settings import JoinOptions
 

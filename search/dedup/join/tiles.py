@@ -11,7 +11,7 @@ import torch
 
 from indexer.arrays import Float32Array, RowIds, Vectors
 from indexer.errors import MachineError
-from search.dedup.join.codes import Kernel, margin
+from search.dedup.join.quantised import Kernel, margin
 from search.dedup.vectors import disk_full
 
 _BLOCK = 1024  # rows quantised together, within the processor's cache

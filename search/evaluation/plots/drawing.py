@@ -10,11 +10,11 @@ import numpy as np
 
 from indexer.arrays import Float64Array
 from indexer.errors import ConfigError
-from indexer.lazy import require_extra
+from indexer.lazy_imports import require_extra
 from indexer.store.files import make_folder
 from indexer.system.output_files import check_output
-from search.files import write_output
-from search.text import escape
+from search.formatting import escape
+from search.result_files import write_output
 
 FORMATS = (".png", ".svg", ".pdf")
 _DATE = {"svg": "Date", "pdf": "CreationDate"}

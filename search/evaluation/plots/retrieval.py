@@ -13,9 +13,9 @@ from typing import Any
 
 from search.evaluation.plots.drawing import Size, model_name, whiskers, write_plot
 from search.evaluation.retrieval.metrics import measure_names
-from search.evaluation.settings import shortest
+from search.evaluation.sweep import shortest
+from search.formatting import counted, escape
 from search.ranking.fusion import fusion_name
-from search.text import counted, escape
 
 _CENTRES = {"role": "two means (role)", "common": "one mean (common)", "none": "no centring (none)"}
 _LOOKS = {"role": ("#0072b2", "o"), "common": ("#d55e00", "s"), "none": ("#009e73", "^")}

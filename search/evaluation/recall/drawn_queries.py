@@ -9,9 +9,9 @@ import numpy as np
 from indexer.arrays import RowIds
 from indexer.corpus.document import Document, pseudo_query
 from indexer.errors import ConfigError, EvaluationError
+from search.formatting import counted
 from search.index import LiveRows
 from search.queries import QuerySet, numbered
-from search.text import counted
 
 DrawnFrom = Literal["titles", "sentences", "halves"]
 SAMPLE = 1000

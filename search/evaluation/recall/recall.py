@@ -4,7 +4,7 @@ A query drawn from a document would find that document, so the document and its 
 answers of both searches; the index is searched for as many more answers. In an index of windows, answers are windows.
 
 Exact search streams the stored vectors: a float32 matrix product finds candidates, float64 products decide
-(`indexer.ann.products`).
+(`indexer.ann.inner_products`).
 """
 
 import os
@@ -26,10 +26,10 @@ from search.engine import SearchEngine
 from search.evaluation.bootstrap import RESAMPLES, interval
 from search.evaluation.recall.drawn_queries import SAMPLE, DrawnFrom, draw_queries
 from search.evaluation.result import Clock, Result, how_built
+from search.formatting import counted
 from search.index import Index, LiveRows
 from search.latency import percentiles
 from search.queries import QuerySet, read_queries
-from search.text import counted
 
 DEPTH = 10
 _MOST_DUPLICATES = 1000  # a document with more is a useless query, and needs a search that deep

@@ -5,8 +5,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from indexer.lazy import require_extra
-from search.text import escape
+from indexer.lazy_imports import require_extra
+from search.formatting import escape
 
 # text, remark: a string. facts: pairs of a name and a value, without empty values. cards: pairs of a name and a value.
 # table, explained (with a wrapped last column): a `cells.Table`. figure: an SVG and its caption. meanings: pairs of a

@@ -14,11 +14,11 @@ from indexer.corpus.document import Document
 from indexer.hashing import canonical_sha256
 from search.dedup.duplicates_file import read_duplicates
 from search.dedup.settings import IDENTICAL
-from search.evaluation.cells import Table
 from search.evaluation.report import svg
 from search.evaluation.report.blocks import Block, Section, figure
+from search.evaluation.table_cells import Table
+from search.formatting import counted, number, percent
 from search.index import Index
-from search.text import counted, number, percent
 
 LARGEST, SPREAD, MEMBERS = 5, 5, 5  # largest clusters, further clusters by size, documents of each
 _TEXT_SHOWN, _NAME_SHOWN = 160, 80  # characters

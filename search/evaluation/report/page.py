@@ -20,8 +20,8 @@ from search.evaluation.report.duplicates import DuplicateClusters, duplicates, r
 from search.evaluation.report.statistics import IndexStatistics, measure_statistics
 from search.evaluation.result import Clock, Result, read_result
 from search.evaluation.tables import heading_of, tables_of
-from search.files import check_outputs, read_by, write_output
 from search.index import Index
+from search.result_files import check_outputs, read_by, write_output
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,11 @@ from typing import Any
 
 from indexer.store.quality import HeldOut, Quality
 from search.describe import documents_in_words, metadata_in_words, query_mean_in_words, settings_in_words
-from search.evaluation.cells import Table
 from search.evaluation.report import svg
 from search.evaluation.report.blocks import Block, Kind, Section, figure
 from search.evaluation.report.statistics import IndexStatistics, VectorStatistics
-from search.text import counted, decimal, number, percent
+from search.evaluation.table_cells import Table
+from search.formatting import counted, decimal, number, percent
 
 Facts = dict[str, Any]
 _MANY_CUT = 0.05  # of the documents: shown as a remark

@@ -16,9 +16,9 @@ from indexer.corpus.readers.streams import ByteStream, decode_line, numbered_lin
 from indexer.corpus.row import BadRow
 from indexer.corpus.sources import COMPRESSIONS, SourceFile
 from indexer.errors import EvaluationError
-from search.files import file_hash
+from search.formatting import counted
 from search.queries import QUERIES, find_beir_file, read_beir_queries, read_items
-from search.text import counted
+from search.result_files import file_hash
 
 Qrels = dict[str, dict[str, int]]
 """Query id -> document id -> relevance."""

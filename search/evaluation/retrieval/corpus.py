@@ -15,7 +15,7 @@ from indexer.arrays import Embeddings, RowIds
 from indexer.corpus.corpus import OnError, read_corpus
 from indexer.corpus.document import Document, joined_text, pseudo_query
 from indexer.corpus.query_file import is_npy, read_query_file, read_query_vectors
-from indexer.encoders.chunker import DocumentChunker
+from indexer.encoders.document_windows import DocumentChunker
 from indexer.errors import ConfigError, EvaluationError
 from indexer.hashing import bottom_k, hash_id
 from indexer.models.identity import PoolingKey
@@ -27,11 +27,11 @@ from indexer.recipe.ranking import Bm25Unit
 from indexer.transforms import FitData
 from search.evaluation.embeddings import EmbeddingSource, count_cut, encode_with_lengths
 from search.evaluation.target import Target
-from search.files import file_hash
+from search.formatting import counted
 from search.index import Index
 from search.queries import find_beir_file
 from search.ranking.bm25 import window_starts, window_texts
-from search.text import counted
+from search.result_files import file_hash
 
 _BLOCK_ROWS = 4096
 

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from indexer.arrays import Float64Array, SearchResult
-from indexer.lazy import require_extra
+from indexer.lazy_imports import require_extra
 from search.evaluation.bootstrap import draw_counts, mean_difference, mean_interval
-from search.evaluation.settings import Setting
+from search.evaluation.sweep import Setting
 
 MAP, MRR = "MAP", "MRR"
 

@@ -11,7 +11,7 @@ from indexer.corpus.corpus import OnError
 from indexer.corpus.query_file import query_file_sha256
 from indexer.encoders.precomputed import cannot_encode
 from indexer.errors import ConfigError
-from indexer.lazy import require_extra
+from indexer.lazy_imports import require_extra
 from indexer.progress import NoProgress, Progress
 from indexer.recipe.ranking import HybridConfig
 from search.evaluation.bootstrap import LEVEL, RESAMPLES
@@ -46,16 +46,16 @@ from search.evaluation.retrieval.runs import (
     runs_of_settings,
     write_per_query,
 )
-from search.evaluation.settings import Setting, Sweep, check_dimensions
+from search.evaluation.sweep import Setting, Sweep, check_dimensions
 from search.evaluation.target import Subject, Target
 from search.export.trec import require_plain_ids, run_lines
-from search.files import check_outputs, file_hash, read_by, write_output
+from search.formatting import counted
 from search.queries import read_query_embeddings
 from search.ranking.bm25 import LABEL, BM25Index, BM25Ranking, bm25_parameters
 from search.ranking.exact import id_order
 from search.ranking.fusion import fusion_name, fusion_parameters
 from search.ranking.reranker import Reranker
-from search.text import counted
+from search.result_files import check_outputs, file_hash, read_by, write_output
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,7 @@ from indexer.transforms import Transform
 from search.evaluation.embeddings import TextEmbeddings
 from search.evaluation.retrieval.corpus import SearchedCorpus
 from search.evaluation.retrieval.exact_fusion import Candidates, ComparedRows, candidates_of
-from search.evaluation.settings import Setting, fit_setting, transform_hash
-from search.files import write_output
+from search.evaluation.sweep import Setting, fit_setting, transform_hash
 from search.index import Index
 from search.ranking.bm25 import BM25Ranking
 from search.ranking.documents import RankedDocument
@@ -29,6 +28,7 @@ from search.ranking.exact import exact_top_k
 from search.ranking.fusion import fusion_name, fusion_parameters
 from search.ranking.options import SearchOptions
 from search.ranking.ranker import DocumentRanker, EncodedQueries
+from search.result_files import write_output
 
 _ENDING = ".run"
 

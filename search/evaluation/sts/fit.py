@@ -26,11 +26,11 @@ from indexer.moments import Moments, tree_sum
 from indexer.store.manifest import published_at
 from indexer.transforms import FitData, Transform
 from search.evaluation.embeddings import EmbeddingSource, TextEmbeddings
-from search.evaluation.settings import Setting, fit_setting
 from search.evaluation.sts.data import Task
+from search.evaluation.sweep import Setting, fit_setting
 from search.evaluation.target import Target
-from search.files import source_hashes
-from search.text import counted
+from search.formatting import counted
+from search.result_files import source_hashes
 
 _CORPUS = "corpus:"
 _CHUNK = 16_384  # texts encoded at once to compute moments; a multiple of the encoder's groups

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from indexer.errors import EvaluationError
-from indexer.lazy import require_extra
+from indexer.lazy_imports import require_extra
 from indexer.system.regular_files import read_regular
-from search.text import counted
+from search.formatting import counted
 
 SCORE = ("score", "relatedness_score")
 FIRST = ("sentence1", "sentence_a")

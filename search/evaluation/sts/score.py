@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from indexer.arrays import Float64Array
 from indexer.errors import EvaluationError
-from indexer.lazy import require_extra
+from indexer.lazy_imports import require_extra
 from indexer.transforms import Normalisation, Transform, Whitening
 from search.evaluation.bootstrap import (
     Difference,
@@ -34,10 +34,10 @@ from search.evaluation.bootstrap import (
     resampled_spearman,
 )
 from search.evaluation.embeddings import TextEmbeddings
-from search.evaluation.settings import Setting
 from search.evaluation.sts.data import Task
 from search.evaluation.sts.fit import Fit, task_texts
-from search.text import counted
+from search.evaluation.sweep import Setting
+from search.formatting import counted
 
 Positions = npt.NDArray[np.intp]
 

@@ -10,13 +10,12 @@ from typing import Any, TypeVar
 
 from indexer.arrays import Float64Array
 from indexer.errors import EvaluationError
-from indexer.lazy import require_extra
+from indexer.lazy_imports import require_extra
 from indexer.progress import NoProgress, Progress
 from indexer.transforms import Transform, Whitening
 from search.evaluation.bootstrap import LEVEL, RESAMPLES
 from search.evaluation.embeddings import TextEmbeddings
 from search.evaluation.result import Clock, Result, how_built
-from search.evaluation.settings import Setting, check_dimensions, transform_hash
 from search.evaluation.sts.data import Task, files_of
 from search.evaluation.sts.fit import Fit, choose_fit, task_texts
 from search.evaluation.sts.score import (
@@ -30,6 +29,7 @@ from search.evaluation.sts.score import (
     task_estimates,
     why_undefined,
 )
+from search.evaluation.sweep import Setting, check_dimensions, transform_hash
 from search.evaluation.target import Subject, Target
 
 BOOTSTRAP = {"resamples": RESAMPLES, "level": LEVEL, "resampled": "pairs, stratified by subset, tasks independently"}

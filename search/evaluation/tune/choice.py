@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from indexer.arrays import Float64Array
 from indexer.models.identity import PoolingKey
 from search.evaluation.bootstrap import Difference, draw_counts, mean_difference
-from search.evaluation.settings import Setting
+from search.evaluation.sweep import Setting
 
 
 @dataclass(frozen=True)

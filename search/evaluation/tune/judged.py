@@ -16,7 +16,7 @@ from search.evaluation.retrieval.metrics import measure as judged_values
 from search.evaluation.retrieval.metrics import ranked_ids
 from search.evaluation.retrieval.reranked import whole_texts
 from search.evaluation.retrieval.runs import Asked, runs_of_settings
-from search.evaluation.settings import Setting
+from search.evaluation.sweep import Setting
 from search.evaluation.target import Target
 from search.evaluation.tune.choice import MeasuredSetting
 from search.evaluation.tune.rerank_depth import DEPTHS, FirstHits

@@ -22,9 +22,9 @@ from indexer.recipe.ranking import RerankConfig
 from search.evaluation.bootstrap import Difference, draw_counts, mean_difference, mean_interval
 from search.evaluation.retrieval.reranked import PairScores, TextsOf, rerank_run
 from search.evaluation.tune.choice import SIGNIFICANT, is_better
+from search.formatting import counted
 from search.ranking.cross_encoder import another_model
 from search.ranking.reranker import Reranker, RerankerChoice
-from search.text import counted
 
 DEPTHS = (10, 20, 50, 100)
 QUESTIONS = 300  # most drawn questions that are reranked: each costs as many pairs as the deepest depth

@@ -19,16 +19,16 @@ from indexer.progress import NoProgress, Progress
 from indexer.recipe.config import BuildConfig
 from search.evaluation.bootstrap import LEVEL, RESAMPLES, mean_interval
 from search.evaluation.result import Clock, Result, how_built
-from search.evaluation.settings import Centre, Setting, Strength, Sweep, state_keys
+from search.evaluation.sweep import Centre, Setting, Strength, Sweep, state_keys
 from search.evaluation.target import Subject, Target
 from search.evaluation.tune.choice import SIGNIFICANT, Choice, MeasuredSetting, choose
 from search.evaluation.tune.judged import QrelsJudge
 from search.evaluation.tune.rerank_depth import advise, advised_recipe
 from search.evaluation.tune.unlabelled import LEAST_PAIRS, Objective, UnlabelledJudge
 from search.evaluation.tune.weight import WeightChoice, chosen, weighed
-from search.files import check_cache, source_hashes, write_output
 from search.ranking.reranker import RerankerChoice, open_reranker
 from search.ranking.terms import require_packages
+from search.result_files import check_cache, source_hashes, write_output
 
 DEFAULT_STRENGTHS: tuple[Strength, ...] = ("none", 0.0, 0.125, 0.25, 0.375, 0.5, 0.75, 1.0)
 DEFAULT_CENTRES: tuple[Centre, ...] = ("role", "common", "none")

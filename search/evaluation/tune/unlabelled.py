@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from indexer.arrays import Float32Array, Float64Array, RowIds, Scores, SearchResult, Vectors
 from indexer.corpus.document import Document, joined_text
-from indexer.encoders.chunker import DocumentChunker
+from indexer.encoders.document_windows import DocumentChunker
 from indexer.errors import EvaluationError
 from indexer.hashing import hash_id
 from indexer.models.identity import PoolingKey
@@ -37,14 +37,14 @@ from indexer.progress import NoProgress, Progress
 from indexer.recipe.config import Role
 from indexer.recipe.ranking import HybridConfig
 from indexer.transforms import Transform
-from search.evaluation.settings import Setting, fit_setting, state_keys, transform_hash
+from search.evaluation.sweep import Setting, fit_setting, state_keys, transform_hash
 from search.evaluation.target import Target
 from search.evaluation.tune.choice import MeasuredSetting
 from search.evaluation.tune.rerank_depth import QUESTIONS, FirstHits
+from search.formatting import counted
 from search.ranking.bm25 import BM25Ranking
 from search.ranking.exact import id_order
 from search.ranking.fusion import BothScores, Spread, drawn_rows
-from search.text import counted
 
 Kind = Literal["sentence", "title", "window", "copy"]
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[\u3002\uff01\uff1f])\s*|\n+")  # also East Asian full stops

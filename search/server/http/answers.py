@@ -7,9 +7,9 @@ from typing import Any
 from fastapi import Depends
 from starlette.responses import Response
 
-from search.files import to_json
+from search.result_files import to_json
+from search.server.byte_limit import Room, RoomShare
 from search.server.http.messages import notes_of
-from search.server.room import Room, RoomShare
 from search.server.service import SearchReply
 
 _SHORT = 100_000  # bytes of documents; longer answers would delay other requests

@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from indexer.errors import ConfigError, IsotropeError, MachineError, UnknownDocumentError
-from search.files import to_json
+from search.result_files import to_json
 from search.server.service import BusyError, DeadlineError, SearchService
 
 LOG = logging.getLogger("isotrope.server")

@@ -15,9 +15,9 @@ from starlette.datastructures import Headers
 
 from indexer.errors import ConfigError
 from indexer.system.urls import is_loopback
+from search.server.byte_limit import BusyError, Room, RoomShare
 from search.server.http.failures import LOG, error_response
 from search.server.metrics import ServerMetrics
-from search.server.room import BusyError, Room, RoomShare
 from search.server.settings import ServerSettings
 
 Scope = MutableMapping[str, Any]

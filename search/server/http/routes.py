@@ -5,8 +5,9 @@ from typing import Any
 from fastapi import APIRouter, Response
 
 from indexer.errors import UnknownDocumentError
-from search.files import to_json
 from search.hits import bytes_of
+from search.result_files import to_json
+from search.server.byte_limit import RoomShare
 from search.server.http.answers import search_pieces, share_of, written
 from search.server.http.failures import JsonResponse, RequestError
 from search.server.http.messages import (
@@ -20,7 +21,6 @@ from search.server.http.messages import (
     SearchResponse,
 )
 from search.server.metrics import CONTENT_TYPE, ServerMetrics
-from search.server.room import RoomShare
 from search.server.service import SearchService
 from search.server.settings import ServerLimits
 

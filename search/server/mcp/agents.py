@@ -49,13 +49,13 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from indexer.errors import IsotropeError
-from search.files import to_json
 from search.filters.expressions import shortened
+from search.formatting import counted
+from search.result_files import to_json
 from search.server.http.failures import RequestError, status_and_message
 from search.server.mcp.standard_streams import ProtocolStreams
 from search.server.mcp.tools import INFO, NOTE, TOOLS, Link, columns_in_words, fault_of, parsed
 from search.server.service import BusyError, DeadlineError, SearchService
-from search.text import counted
 
 LOG = logging.getLogger("isotrope.server")
 PATH = "/mcp"

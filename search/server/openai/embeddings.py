@@ -24,14 +24,14 @@ from pydantic import BaseModel, Field, WithJsonSchema
 from indexer.arrays import Vectors
 from indexer.models.identity import UNLIMITED
 from indexer.recipe.config import KIND_TRAITS, Role
-from search.files import to_json
 from search.hits import Truncated
+from search.result_files import to_json
+from search.server.byte_limit import RoomShare
 from search.server.generations import OpenGeneration, Stamp
 from search.server.http.answers import share_of
 from search.server.http.failures import JsonResponse, RequestError
 from search.server.http.messages import ErrorResponse, Name, Request, not_blank
 from search.server.http.routes import ERRORS
-from search.server.room import RoomShare
 from search.server.service import SearchService, TextVectors
 from search.server.settings import ServerLimits
 

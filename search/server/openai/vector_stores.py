@@ -15,11 +15,12 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field, WithJsonSchema
 
 from indexer.recipe.ranking import Fusion
-from search.files import to_json
 from search.filters.expressions import shortened
 from search.hits import Answer, Hit
 from search.index import Index
 from search.ranking.options import SearchOptions
+from search.result_files import to_json
+from search.server.byte_limit import RoomShare
 from search.server.generations import OpenGeneration, Stamp
 from search.server.http.answers import share_of, written
 from search.server.http.failures import JsonResponse, RequestError
@@ -27,7 +28,6 @@ from search.server.http.messages import ErrorResponse, Finite, Request
 from search.server.http.routes import ERRORS, require_within
 from search.server.openai.attribute_filters import OutlinedFilter, condition_of
 from search.server.openai.embeddings import TEXTS_SCHEMA, TruncatedText, notes_on_texts, require_encoder, texts_of
-from search.server.room import RoomShare
 from search.server.service import SearchReply, SearchService
 
 _RANKER = re.compile(r"none|auto|default-\d{4}-\d{2}-\d{2}")

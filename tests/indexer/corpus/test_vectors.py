@@ -18,7 +18,7 @@ from indexer.corpus.document import Document
 from indexer.corpus.query_file import read_query_vectors
 from indexer.errors import ConfigError, CorpusError
 from indexer.recipe.config import CorpusConfig
-from search.dedup.kept import check_kept
+from search.dedup.kept_documents import check_kept
 from tests.indexer.corpus.corpus_files import check, jsonl, refusal, without_bad_rows, write
 
 WITH_VECTORS = CorpusConfig(vector_column="vector")

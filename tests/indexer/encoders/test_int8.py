@@ -19,7 +19,7 @@ from indexer.errors import ConfigError, EvaluationError, IsotropeError
 from indexer.pipeline import build as build_module
 from indexer.store.manifest import load_manifest
 from search import SearchEngine, verify_index
-from search.evaluation.settings import Setting
+from search.evaluation.sweep import Setting
 from search.evaluation.target import Target
 from tests.fitted import fit_and_build
 

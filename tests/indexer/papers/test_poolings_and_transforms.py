@@ -39,7 +39,7 @@ from indexer.transforms import (
     transform_to_bytes,
 )
 from search import SearchEngine
-from search.evaluation.settings import Setting, Sweep
+from search.evaluation.sweep import Setting, Sweep
 from tests.documents import DOCUMENTS
 from tests.fitted import fit_and_build, papers
 

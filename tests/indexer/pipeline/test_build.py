@@ -307,7 +307,7 @@ def test_a_corpus_read_by_other_column_rules_is_refused(tiny_config: BuildConfig
 def test_a_bad_row_stops_the_build_before_anything_is_encoded(
     tiny_config: BuildConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from indexer.pipeline.steps import index_encoder
+    from indexer.pipeline.steps import build_encoder as index_encoder
 
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("the encoder was loaded")

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from indexer import BuildConfig, Document, add_documents, build_index, compact_index, delete_documents
 from indexer.corpus.document import column_spans, joined_text
-from indexer.encoders import chunking
-from indexer.encoders.chunker import DocumentChunker, open_chunker
-from indexer.encoders.chunking import Chunker, Windows
+from indexer.encoders import windows as chunking
+from indexer.encoders.document_windows import DocumentChunker, open_chunker
 from indexer.encoders.load import load_encoder
+from indexer.encoders.windows import Chunker, Windows
 from indexer.errors import ConfigError, ExistsError, MismatchError
 from indexer.models.resolution import resolve_spec
 from indexer.pipeline.steps import ingest

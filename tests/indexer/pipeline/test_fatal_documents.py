@@ -15,7 +15,7 @@ from indexer.errors import CorpusError, MachineError
 from indexer.executors import WorkerPool
 from indexer.executors.scheduler import Scheduler
 from indexer.pipeline.steps import encode, fatal_documents
-from indexer.pipeline.steps.index_encoder import LazyEncoder
+from indexer.pipeline.steps.build_encoder import LazyEncoder
 from indexer.pipeline.steps.part_encoder import EncodedPart, EncodeTask, WorkerSetup
 from indexer.recipe.config import ChunkConfig
 from indexer.store.documents import read_texts

@@ -19,7 +19,7 @@ from indexer.encoders.load import load_encoder
 from indexer.encoders.protocol import Encoder, EncodeStats
 from indexer.errors import NotAnIndexError, StoreError
 from indexer.models.encoder_spec import Tokens
-from indexer.pipeline.steps import index_encoder
+from indexer.pipeline.steps import build_encoder as index_encoder
 from indexer.recipe.config import BuildConfig
 from indexer.store import files
 from indexer.store.integrity import damaged_files

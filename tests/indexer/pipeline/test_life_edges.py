@@ -15,7 +15,8 @@ from indexer.corpus.corpus import read_corpus
 from indexer.errors import ConfigError, CorpusError, CorruptIndexError, ExistsError, MismatchError, ModelError
 from indexer.models.encoder_spec import EncoderSpec
 from indexer.pipeline import compact, generation
-from indexer.pipeline.steps import encode, index_encoder, index_segment, ingest
+from indexer.pipeline.steps import build_encoder as index_encoder
+from indexer.pipeline.steps import encode, index_segment, ingest
 from indexer.recipe.config import BuildConfig, IndexConfig
 from indexer.store import documents, embeddings, manifest
 from indexer.store.manifest import list_generations, load_manifest

@@ -120,7 +120,7 @@ def test_a_budget_is_shared_out(tmp_path: Path) -> None:
 
 @pytest.mark.check
 def test_workers_change_no_byte_of_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from indexer.pipeline.steps import segment_shares as shards
+    from indexer.pipeline.steps import parallel_segments as shards
 
     monkeypatch.setattr(shards, "SHARD_ROWS", 300)
     config = recipe(1000, type="IVF8,SQ8", recall=0.5)

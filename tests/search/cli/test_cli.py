@@ -346,7 +346,7 @@ def test_ctrl_c_while_questions_are_typed_exits_with_130(backend: str, questions
 def test_ctrl_c_does_not_wait_for_what_is_being_loaded() -> None:
     code = """
 import threading
-from indexer.lazy import LOADER
+from indexer.lazy_imports import LOADER
 from search.cli import cli, main
 def interrupted(standalone_mode):
     threading.Thread(target=threading.Event().wait, name=f"{LOADER}_0").start()

@@ -130,7 +130,7 @@ def test_a_gpu_is_preferred_and_has_larger_batches(monkeypatch: pytest.MonkeyPat
     device = torch.device("cuda")
     kernel = SimpleNamespace(dtype=torch.bfloat16, device=device)
     monkeypatch.setattr("indexer.encoders.device.choose_device", lambda _: device)
-    monkeypatch.setattr("search.dedup.join.codes.choose_kernel", lambda *_: kernel)
+    monkeypatch.setattr("search.dedup.join.quantised.choose_kernel", lambda *_: kernel)
     monkeypatch.setattr("indexer.encoders.load.suits_openvino", lambda _: False)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: True)
     shown = runs(but(gpus=(GPU,)), "cuda")

@@ -25,7 +25,7 @@ from indexer.system.output_files import check_output, descriptor_of, is_stdout, 
 from search.cli import cli
 from search.cli.demo_corpus import write_stdlib_corpus
 from search.evaluation.result import Clock, write_result
-from search.files import check_outputs, read_by
+from search.result_files import check_outputs, read_by
 from tests.directories import snapshot
 from tests.documents import DOCUMENTS
 from tests.search.cli.test_cli import isotrope

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from search.dedup.join import codes
+from search.dedup.join import quantised as codes
 
 
 @pytest.fixture(scope="package", autouse=True)

@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 
 from indexer.arrays import Vectors
 from indexer.errors import MachineError, StoreError
-from search.dedup.join import cells, distributed, visits
+from search.dedup.join import cells, distributed
+from search.dedup.join import probes as visits
 from search.dedup.join.cells import Centroids, Pilot, highest_met, reach, share_left
-from search.dedup.join.codes import Basis, FloatKernel, Int8Kernel, Kernel, fit_basis, margin
 from search.dedup.join.exact import ExactJoin
-from search.dedup.join.visits import Cells
+from search.dedup.join.probes import Cells
+from search.dedup.join.quantised import Basis, FloatKernel, Int8Kernel, Kernel, fit_basis, margin
 from search.dedup.pairs import tile_scores
 from search.dedup.settings import JoinOptions, lowest_score
 from tests.dedup_oracles import BrutePairs

@@ -19,8 +19,8 @@ from search import Index, deduplicate
 from search.dedup.inputs import open_inputs
 from search.dedup.join import distributed
 from search.dedup.join.approximate import ApproximateJoin
-from search.dedup.join.codes import Basis, Int8Kernel
 from search.dedup.join.exact import ExactJoin
+from search.dedup.join.quantised import Basis, Int8Kernel
 from search.dedup.pairs import Pairs
 from search.dedup.pairs_file import PairsFileWriter
 from search.dedup.settings import DedupSettings, JoinOptions, PairFiles

@@ -23,9 +23,9 @@ from search.dedup import pairs_file
 from search.dedup.distinct import Distinct, find_distinct
 from search.dedup.duplicates_file import SCHEMA, Duplicates, read_duplicates, write_duplicates
 from search.dedup.greedy import DedupDocuments, decide
-from search.dedup.origin import origin_of, origin_of_other, with_facts
 from search.dedup.pairs import Pairs, PairSource, pair_scores, tile_scores
 from search.dedup.pairs_file import PairsFile, PairsFileWriter, pair_facts
+from search.dedup.provenance import origin_of, origin_of_other, with_facts
 from search.index import Index
 from tests.dedup_oracles import BrutePairs
 from tests.documents import DOCUMENTS

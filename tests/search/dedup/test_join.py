@@ -18,11 +18,12 @@ from hypothesis import strategies as st
 
 from indexer.arrays import Vectors
 from indexer.errors import ConfigError, MachineError, StoreError
-from search.dedup.join import approximate, codes, tiles
+from search.dedup.join import approximate, tiles
 from search.dedup.join import exact as exact_module
+from search.dedup.join import quantised as codes
 from search.dedup.join.approximate import ApproximateJoin
-from search.dedup.join.codes import Basis, FloatKernel, Int8Kernel, Kernel, fit_basis, margin
 from search.dedup.join.exact import ExactJoin
+from search.dedup.join.quantised import Basis, FloatKernel, Int8Kernel, Kernel, fit_basis, margin
 from search.dedup.join.tiles import write_codes
 from search.dedup.pairs import Pairs, pair_scores, tile_scores
 from search.dedup.settings import IDENTICAL, DedupSettings, JoinOptions, lowest_score

@@ -24,7 +24,7 @@ from indexer.corpus.corpus import Corpus
 from indexer.errors import ConfigError, CorpusError, StoreError
 from indexer.recipe.config import CorpusConfig
 from search.dedup import corpus_writing as writing
-from search.dedup.kept import check_kept, write_kept
+from search.dedup.kept_documents import check_kept, write_kept
 from search.index import Index
 from tests.documents import DOCUMENTS
 from tests.faults import FaultyOs

@@ -19,7 +19,7 @@ from search import SearchEngine
 from search.evaluation.recall.recall import duplicates_of, evaluate_recall
 from search.evaluation.report.page import write_report
 from search.evaluation.retrieval.retrieval import RetrievalOptions, evaluate_retrieval
-from search.evaluation.settings import Sweep
+from search.evaluation.sweep import Sweep
 from search.evaluation.target import Target
 from search.evaluation.tune.tune import TuneOptions, run_tune
 from search.evaluation.tune.unlabelled import reciprocal_ranks

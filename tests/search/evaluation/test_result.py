@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from indexer.errors import EvaluationError
-from search.evaluation.cells import interval_text
 from search.evaluation.result import Kind, Result, read_result, write_result
+from search.evaluation.table_cells import interval_text
 from search.evaluation.tables import heading_of, tables_of
-from search.files import to_json
+from search.result_files import to_json
 
 KEPT = Path(__file__).parents[3] / "docs/results"
 SHOWN = {

@@ -18,7 +18,7 @@ from indexer import BuildConfig, build_index
 from indexer.encoders.load import load_encoder, open_encoder
 from indexer.errors import ConfigError, CorpusError, EvaluationError, MachineError, NotAnIndexError
 from indexer.hashing import hash_id
-from indexer.lazy import install_line, require_extra
+from indexer.lazy_imports import install_line, require_extra
 from indexer.models.encoder_spec import EncoderSpec
 from indexer.moments import Moments
 from indexer.recipe.config import WhiteningConfig
@@ -29,7 +29,7 @@ from search.evaluation import embeddings as states_module
 from search.evaluation.embeddings import EmbeddingSource
 from search.evaluation.plots.drawing import write_plot
 from search.evaluation.result import Clock, how_built, write_result
-from search.evaluation.settings import (
+from search.evaluation.sweep import (
     Setting,
     Sweep,
     check_dimensions,
@@ -42,7 +42,7 @@ from search.evaluation.settings import (
     union_of_layers,
 )
 from search.evaluation.target import Target
-from search.files import check_cache, file_hash
+from search.result_files import check_cache, file_hash
 from tests.documents import DOCUMENTS
 from tests.search.cli.test_cli import isotrope
 

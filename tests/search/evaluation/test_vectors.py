@@ -22,7 +22,7 @@ from search import SearchEngine, deduplicate, write_kept
 from search.evaluation.recall.recall import evaluate_recall
 from search.evaluation.report.page import ReportOptions, write_report
 from search.evaluation.retrieval.retrieval import RetrievalOptions, evaluate_retrieval
-from search.evaluation.settings import Sweep
+from search.evaluation.sweep import Sweep
 from search.evaluation.target import Target
 from search.evaluation.tune.tune import TuneOptions, run_tune
 from search.index import Index

@@ -278,7 +278,7 @@ def test_another_model_is_refused_and_a_moved_one_found(
 def test_a_model_that_changes_while_it_is_copied_is_noticed(
     exported: tuple[Path, ExportReport], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("search.files._pieces", lambda content: iter([b"other bytes"]))
+    monkeypatch.setattr("search.result_files._pieces", lambda content: iter([b"other bytes"]))
     with pytest.raises(ModelError, match="changed while it was copied"):
         export_sentence_transformers(exported[0], tmp_path / "folder")
     assert os.listdir(tmp_path) == []

@@ -16,9 +16,9 @@ from indexer.encoders.transformer import TransformerEncoder
 from indexer.errors import ConfigError, EvaluationError, MachineError
 from indexer.recipe.config import BuildConfig, PoolingMode
 from search.evaluation.plots.drawing import check_plot
-from search.evaluation.settings import Sweep
 from search.evaluation.sts.data import Task, read_tasks
 from search.evaluation.sts.sts import StsOptions, evaluate_sts
+from search.evaluation.sweep import Sweep
 from search.evaluation.target import Target
 from search.papers import layers as layers_module
 from search.papers.layers import AveragedLayers, LayersOptions, evaluate_layers

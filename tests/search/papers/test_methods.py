@@ -18,9 +18,9 @@ from indexer.papers.flow import FlowConfig
 from indexer.papers.latte_mix.settings import LatteMixConfig
 from indexer.progress import NoProgress
 from indexer.recipe.config import EncoderConfig
-from search.evaluation.settings import Sweep
 from search.evaluation.sts.data import Task, read_tasks
 from search.evaluation.sts.sts import StsOptions, evaluate_sts
+from search.evaluation.sweep import Sweep
 from search.evaluation.target import Target
 from search.papers.commands import _METHODS
 from search.papers.method_settings import METHODS, MethodsOptions, methods_of, sbert_wk_layers

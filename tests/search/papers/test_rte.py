@@ -15,7 +15,7 @@ from indexer.encoders.load import load_encoder
 from indexer.encoders.transformer import TransformerEncoder
 from indexer.errors import ConfigError, EvaluationError
 from indexer.recipe.config import BuildConfig
-from search.evaluation.settings import Strength, Sweep
+from search.evaluation.sweep import Strength, Sweep
 from search.evaluation.target import Target
 from search.papers.rte import (
     EntailmentPairs,

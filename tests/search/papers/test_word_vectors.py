@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexer.arrays import Float64Array as Array
-from indexer.encoders.chunking import TokenOffsets
+from indexer.encoders.windows import TokenOffsets
 from indexer.errors import EvaluationError
 from search.papers.word_vectors import (
     ContextOptions,

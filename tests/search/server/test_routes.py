@@ -24,7 +24,7 @@ from indexer.recipe.config import EncoderConfig
 from indexer.store import layout
 from indexer.store.documents import DocumentReader
 from search import SearchEngine
-from search.files import to_json
+from search.result_files import to_json
 from search.server.http import answers
 from search.server.http.messages import SearchRequest
 from search.server.settings import ServerSettings

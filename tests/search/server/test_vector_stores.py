@@ -16,10 +16,10 @@ from indexer import BuildConfig, Document, add_documents, build_index, refit_ind
 from indexer.recipe.config import ChunkConfig
 from search import SearchEngine
 from search.ranking.options import SearchOptions
+from search.server.byte_limit import RoomShare
 from search.server.openai import vector_stores
 from search.server.openai.embeddings import EmbeddingRequest
 from search.server.openai.vector_stores import HybridSearch, RankingOptions, StoreSearchRequest
-from search.server.room import RoomShare
 from search.server.service import SearchReply, SearchService
 from search.server.settings import ServerSettings
 from tests.documents import DOCUMENTS

@@ -19,7 +19,7 @@ from indexer.recipe.config import EncoderConfig, StoreConfig
 from search import SearchEngine
 from search.dedup.deduplicate import deduplicate
 from search.dedup.duplicates_file import SCHEMA, Duplicates, read_duplicates, write_duplicates
-from search.dedup.origin import origin_of
+from search.dedup.provenance import origin_of
 from search.evaluation.report import svg
 from search.evaluation.report.duplicates import (
     LARGEST,

@@ -20,7 +20,7 @@ from search.evaluation.retrieval.beir import read_judged
 from search.evaluation.retrieval.metrics import MeasuredRun, PairedComparison
 from search.evaluation.retrieval.retrieval import RetrievalOptions, evaluate_retrieval
 from search.evaluation.retrieval.runs import hybrid_label
-from search.evaluation.settings import Setting, Sweep
+from search.evaluation.sweep import Setting, Sweep
 from search.evaluation.target import Target
 from search.ranking.bm25 import bm25_parameters
 from tests.playground import lay_out

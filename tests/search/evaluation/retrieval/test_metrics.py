@@ -15,7 +15,7 @@ from indexer.errors import ConfigError, MachineError
 from indexer.recipe.config import WhiteningConfig
 from search.evaluation.retrieval.metrics import MeasuredRun, PairedComparison, measure, measure_names
 from search.evaluation.retrieval.retrieval import RetrievalOptions
-from search.evaluation.settings import Setting
+from search.evaluation.sweep import Setting
 
 
 def of(relevances: dict[str, int], ranked: Sequence[str], *cutoffs: int) -> dict[str, float]:

@@ -17,7 +17,7 @@ from indexer.encoders.transformer import TransformerEncoder
 from indexer.errors import ConfigError, CorruptIndexError, EvaluationError, ExistsError, MachineError
 from search import SearchEngine
 from search.evaluation.retrieval.retrieval import RetrievalOptions, evaluate_retrieval
-from search.evaluation.settings import Sweep
+from search.evaluation.sweep import Sweep
 from search.evaluation.target import Target
 from tests.directories import snapshot
 from tests.oracles import percentile_interval, resamples

@@ -17,7 +17,7 @@ from search.evaluation.retrieval.beir import read_judged
 from search.evaluation.retrieval.corpus import IndexedCorpus
 from search.evaluation.retrieval.metrics import measure
 from search.evaluation.retrieval.runs import Asked, run_of_index, runs_of_settings
-from search.evaluation.settings import Sweep
+from search.evaluation.sweep import Sweep
 from search.evaluation.target import Target
 from search.ranking.bm25 import BM25Index
 from search.ranking.exact import id_order

@@ -8,7 +8,7 @@ from typing import Any
 
 from indexer import BuildConfig, build_index, read_corpus
 from search.evaluation.retrieval.retrieval import RetrievalOptions, evaluate_retrieval
-from search.evaluation.settings import Sweep
+from search.evaluation.sweep import Sweep
 from search.evaluation.target import Target
 from tests.search.cli.test_cli import isotrope
 

@@ -10,9 +10,9 @@ import pytest
 from indexer import BuildConfig, Document, build_index
 from indexer.errors import ConfigError, CorpusError, EvaluationError
 from indexer.hashing import hash_id
-from search.evaluation.settings import Sweep
 from search.evaluation.sts import fit
 from search.evaluation.sts.sts import StsOptions, evaluate_sts
+from search.evaluation.sweep import Sweep
 from search.evaluation.target import Target
 from tests.oracles import whitening_projection
 from tests.sts_tasks import STS12, STSB, TWO, WORDS, count_passes, expected_figures, figures, sentences

@@ -9,17 +9,18 @@ import numpy as np
 import pytest
 from scipy.stats import rankdata
 
-from indexer import BuildConfig, lazy
+from indexer import BuildConfig
+from indexer import lazy_imports as lazy
 from indexer.arrays import Float64Array
 from indexer.errors import ConfigError, EvaluationError
 from indexer.models.hub import DEMO_PACKAGE
 from indexer.recipe.run_options import RunOptions
 from search.evaluation import embeddings as states_module
-from search.evaluation.settings import Sweep
 from search.evaluation.sts.data import TASKS, Subset, Task, read_tasks
 from search.evaluation.sts.fit import Fit, _fitted_on_task
 from search.evaluation.sts.score import fit_transforms, score_pairs
 from search.evaluation.sts.sts import StsOptions, evaluate_sts
+from search.evaluation.sweep import Sweep
 from search.evaluation.target import Target
 from tests.oracles import percentile_interval, resamples, whitening_projection
 from tests.search.cli.test_cli import isotrope

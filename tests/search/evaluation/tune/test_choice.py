@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from indexer.recipe.config import WhiteningConfig
-from search.evaluation.settings import Setting
+from search.evaluation.sweep import Setting
 from search.evaluation.tune.choice import MeasuredSetting, choose
 from search.evaluation.tune.tune import DEFAULT_CENTRES
 

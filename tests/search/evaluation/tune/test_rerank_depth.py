@@ -19,7 +19,7 @@ from indexer.recipe.config import ChunkConfig, EncoderConfig, StoreConfig
 from indexer.recipe.ranking import RerankConfig
 from indexer.store.manifest import load_manifest
 from search.evaluation.result import read_result, write_result
-from search.evaluation.settings import Sweep
+from search.evaluation.sweep import Sweep
 from search.evaluation.tables import tables_of
 from search.evaluation.target import Target
 from search.evaluation.tune.rerank_depth import DEPTHS, RerankAdvice

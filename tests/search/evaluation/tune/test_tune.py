@@ -17,7 +17,7 @@ from indexer.errors import ConfigError, CorpusError, CorruptIndexError, Evaluati
 from indexer.pipeline.build import build_index
 from indexer.recipe.config import BuildConfig, EncoderConfig, StoreConfig, WhiteningConfig
 from indexer.store.manifest import load_manifest
-from search.evaluation.settings import Setting, Sweep
+from search.evaluation.sweep import Setting, Sweep
 from search.evaluation.target import Target
 from search.evaluation.tune.tune import DEFAULT_CENTRES, TuneOptions, full_sweep, run_tune, tuned_recipe
 from search.evaluation.tune.unlabelled import DrawnPair, draw_copies, draw_pairs

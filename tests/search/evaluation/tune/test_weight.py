@@ -16,7 +16,7 @@ from indexer.recipe.config import BuildConfig, EncoderConfig, StoreConfig
 from indexer.recipe.ranking import HybridConfig
 from search.evaluation.bootstrap import draw_counts
 from search.evaluation.retrieval.retrieval import RetrievalOptions, evaluate_retrieval
-from search.evaluation.settings import Sweep
+from search.evaluation.sweep import Sweep
 from search.evaluation.target import Target
 from search.evaluation.tune.tune import TuneOptions, run_tune
 from search.evaluation.tune.unlabelled import draw_pairs

@@ -9,7 +9,7 @@ import pytest
 
 from indexer.errors import QualityError
 from indexer.moments import Moments
-from indexer.pipeline.steps.gates import (
+from indexer.pipeline.steps.quality_gates import (
     COVARIANCE_LIMIT,
     Gate,
     covariance_deviation,

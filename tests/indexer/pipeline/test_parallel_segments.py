@@ -17,7 +17,7 @@ from indexer import ann
 from indexer.errors import CorruptIndexError, MachineError
 from indexer.pipeline.generation import open_generation
 from indexer.pipeline.rows import RowView, even_runs
-from indexer.pipeline.steps import segment_shares as shards
+from indexer.pipeline.steps import parallel_segments as shards
 from indexer.pipeline.steps.auto_index import IndexRequest
 from indexer.pipeline.steps.index_segment import Segment, fill_segment
 from indexer.progress import NoProgress

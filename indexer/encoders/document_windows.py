@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from indexer.encoders.chunking import Chunker, Windows
 from indexer.encoders.load import open_tokenizer
+from indexer.encoders.windows import Chunker, Windows
 from indexer.errors import ConfigError
 from indexer.models.encoder_spec import EncoderSpec
 from indexer.recipe.config import ChunkConfig

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from indexer.encoders import chunking
-from indexer.encoders.chunker import open_chunker
-from indexer.encoders.chunking import Chunker, TokenOffsets, split_text
+from indexer.encoders import windows as chunking
+from indexer.encoders.document_windows import open_chunker
 from indexer.encoders.load import open_tokenizer
+from indexer.encoders.windows import Chunker, TokenOffsets, split_text
 from indexer.errors import ConfigError, CorpusError
 from indexer.models.resolution import resolve_spec
 from indexer.models.tokenizer import TextTokenizer

@@ -33,8 +33,8 @@ from search.dedup.corpus_writing import (
     has_dictionaries,
     write_documents,
 )
-from search.files import check_outputs
 from search.index import Index
+from search.result_files import check_outputs
 
 MarkedRows = Iterator[tuple[Row, bool]]  # every row of the corpus, and whether it is kept
 _FETCHED = 1024  # documents
