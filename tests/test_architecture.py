@@ -344,7 +344,7 @@ def arguments(function: Function) -> list[str]:
 
 PROOF = {"search.dedup.brute_force", "search.dedup.findings", "search.dedup.verify"}
 SHARED_WITH_PROOF = {f"search.dedup.{name}" for name in
-                     ("duplicates_file", "origin", "pairs", "priority", "settings", "vectors")}  # fmt: skip
+                     ("duplicates_file", "pairs", "priority", "provenance", "settings", "vectors")}  # fmt: skip
 
 
 def test_the_proof_of_duplicates_shares_little_with_what_it_proves() -> None:

@@ -34,7 +34,6 @@ from indexer.progress import NoProgress, Progress
 from search.dedup.brute_force import Comparison, DecidedWindows, Violations, named_scores
 from search.dedup.duplicates_file import read_duplicates
 from search.dedup.findings import DedupVerifyReport, Findings, StatedDuplicates, check_facts, read_stated
-from search.dedup.inputs import as_index
 from search.dedup.priority import priority
 from search.dedup.provenance import check_origin, check_other, require_same_encoder
 from search.dedup.settings import DedupSettings, JoinOptions
@@ -172,10 +171,10 @@ def verify_duplicates(
     """
     if options.device not in ("auto", "cpu"):
         raise ConfigError(f"device is {options.device}; verification runs on the CPU only. Fix: leave it at auto.")
-    duplicates, opened, progress = read_duplicates(path), as_index(index), progress or NoProgress()
+    duplicates, opened, progress = read_duplicates(path), _opened(index), progress or NoProgress()
     facts = duplicates.facts
     check_origin(facts, opened, path)
-    other = None if against is None else as_index(against)
+    other = None if against is None else _opened(against)
     check_other(facts, other, path)
     if other is not None:
         require_same_encoder(opened, other)
@@ -215,6 +214,10 @@ def _compare(
         progress.phase("reading texts", None)
         texts = _number_texts([index for index in (other, opened) if index is not None])
         return DuplicatesCheck(stated, decided, texts, settings, findings).run(options, progress)
+
+
+def _opened(index: str | Path | Index) -> Index:
+    return index if isinstance(index, Index) else Index.open(index)
 
 
 def _documents_of(index: Index | None) -> RowIds:

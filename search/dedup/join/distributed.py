@@ -78,7 +78,9 @@ class TileWorker:
 
     def __call__(self, worker: int) -> Callable[[Iterator[tuple[int, int]]], Iterator[tuple[Path, int]]]:
         if isinstance(self.join.kernel, Int8Kernel) and not int8_is_exact():
-            raise MachineError("int8 products are exact on the processor that started the join, but not on this one.")
+            raise MachineError(
+                "int8 products are not exact on this processor, but on the processor that started the join."
+            )
         join = self.join.for_worker(worker, self.threads)
         tasks = self.comparison.tasks(join)
 

@@ -236,7 +236,7 @@ def test_files_of_cells_that_are_missing_or_do_not_fit_are_said(tmp_path: Path) 
     found = sorted_rows(vectors, Centroids.fit(vectors, 9), reach(0.5), tmp_path)
     sent = pickle.dumps(found)
     found.path.unlink()
-    with pytest.raises(MachineError, match="cells: this file of the join is not"):
+    with pytest.raises(MachineError, match="cells: a worker's machine does not see this file"):
         pickle.loads(sent)  # noqa: S301 - pickled here
     with pytest.raises(StoreError, match="TMPDIR"):
         sorted_rows(vectors, Centroids.fit(vectors, 9), reach(0.5), tmp_path / "nowhere")

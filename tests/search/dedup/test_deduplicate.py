@@ -291,7 +291,7 @@ def test_stored_pairs_of_another_index_are_refused(built: Built, tmp_path: Path)
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        (PairFiles(read=Path("a"), write=Path("b")), "one of the two"),
+        (PairFiles(read=Path("a"), write=Path("b")), "cannot be read and written in one run"),
         (PairFiles(floor=0.5), "--save-pairs"),
         (PairFiles(write=Path("b"), floor=0.99), "above the threshold"),
         (PairFiles(write=Path("b"), floor=-2), "above -1"),
@@ -428,7 +428,7 @@ def test_a_list_states_a_score_that_reaches_the_threshold_in_float64_too(tmp_pat
 
 @pytest.mark.parametrize("name", ["d.txt", "d", "d.tsv", "d.arrow", "d.parquet.gz", ".csv"])
 def test_a_name_that_does_not_say_a_format_is_refused(built: Built, tmp_path: Path, name: str) -> None:
-    with pytest.raises(ConfigError, match=r"unknown suffix for a list of duplicates .* \.parquet .* \.csv or \.jsonl"):
+    with pytest.raises(ConfigError, match=r"unknown suffix for a list of duplicates; .* \.parquet .* \.csv or \.jsonl"):
         DedupFiles(tmp_path / name).check()
     with pytest.raises(ConfigError, match="unknown suffix for a list of duplicates"):
         deduplicate(built(), 0.9).write(tmp_path / name)

@@ -243,7 +243,7 @@ def test_the_kernel_that_wins_the_race_is_taken(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_pairs_are_not_looked_for_on_mps() -> None:
-    with pytest.raises(ConfigError, match="device is mps; but near-duplicates need cpu or cuda"):
+    with pytest.raises(ConfigError, match="device is mps, but near-duplicates need cpu or cuda"):
         JoinOptions(device="mps")
 
 
