@@ -23,9 +23,9 @@ from indexer.system import threads as parallel
 from indexer.system.threads import single_blas_thread
 from search import SearchEngine
 from search import engine as engine_module
-from search import filters as filters_module
 from search import index as index_module
 from search.filters import database
+from search.filters import filters as filters_module
 from search.ranking import hybrid as hybrid_module
 from tests.search.ranking.test_ranker import CORPUS
 

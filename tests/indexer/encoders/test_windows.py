@@ -193,7 +193,7 @@ def test_a_tokenizer_without_offsets_is_refused(tiny_model: Callable[[str], Path
     [
         ({"tokens": 7}, "at least 8"),
         ({"tokens": -1}, "at least 8"),
-        ({"tokens": 16, "overlap": 16}, "overlap is 16 of the 16"),
+        ({"tokens": 16, "overlap": 16}, "overlap is 16; expected less than chunk"),
         ({"overlap": -1}, "expected 0 or more"),
     ],
 )

@@ -161,7 +161,7 @@ def test_divergence_needs_distributions(tiny_config: BuildConfig, tmp_path: Path
     fit_and_build(DOCUMENTS, tmp_path / "index", tiny_config)
     with pytest.raises(ConfigError, match='similarity "js" compares categorical distributions'):
         SearchEngine(tmp_path / "index").search("whales", similarity="js")
-    with pytest.raises(ConfigError, match="hybrid fuses"):
+    with pytest.raises(ConfigError, match="hybrid cannot be combined"):
         SearchOptions(hybrid=True, similarity="js")
     with pytest.raises(ConfigError, match="which needs probabilities"):
         dataclasses.replace(tiny_config, whitening=HELLINGER)

@@ -385,8 +385,8 @@ def test_a_model_that_changes_during_the_build_stops_it(
         ([Document("a", "x"), Document("a", "y")], r"document 2 \(id \"a\"\): document 1 has the same id"),
         ([Document("a", "x"), Document("b", "  ")], "document 2.*nothing to encode"),
         ([Document("", "x")], "its id is empty"),
-        ([Document(1, "x")], "its id is int"),  # type: ignore[arg-type]
-        ([Document("a", None)], "its text is NoneType"),  # type: ignore[arg-type]
+        ([Document(1, "x")], "its id is of type int"),  # type: ignore[arg-type]
+        ([Document("a", None)], "its text is of type NoneType"),  # type: ignore[arg-type]
         ([Document("a", "\ud800")], "half of a character"),
         ([Document("a", "x\0y")], "NUL"),
         ([Document("a", "x", metadata={"text": "y"})], 'a column "text"'),

@@ -186,7 +186,7 @@ def test_windows_whose_text_is_known_are_not_encoded_again(config: BuildConfig, 
 def test_a_cut_the_encoder_cannot_take_is_refused_before_anything_is_written(
     config: BuildConfig, tmp_path: Path
 ) -> None:
-    with pytest.raises(ConfigError, match=r"chunk\.tokens is 23, but of the 24 tokens"):
+    with pytest.raises(ConfigError, match=r"chunk\.tokens is 23, but of the encoder's 24 tokens"):
         build_index(corpus(), tmp_path / "index", replace(config, chunk=ChunkConfig(23, 4)))
     assert not (tmp_path / "index").exists()
 

@@ -175,7 +175,7 @@ def test_an_index_finds_deduplicates_grows_and_is_refitted_without_the_table(tab
     compact_index(index)
     np.testing.assert_array_equal(stored(index)[: len(before)], before)
     verify_index(index)
-    with pytest.raises(ModelError, match="gone"):
+    with pytest.raises(ModelError, match="no longer exists"):
         SearchEngine(index).search("whales")
     assert SearchEngine(index, model=tmp_path / "gone.txt").search("whales", 1)
 

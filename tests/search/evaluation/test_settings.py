@@ -479,7 +479,9 @@ def test_a_result_is_written_whole_as_strict_json(tmp_path: Path) -> None:
 def test_a_missing_package_names_the_line_that_installs_it() -> None:
     with pytest.raises(MachineError, match=r"package no_such_package.*pip install '.*isotrope\[eval\]"):
         require_extra("no_such_package.stats", "eval")
-    assert re.fullmatch(r"pip install 'matplotlib\S*' \(the extra isotrope\[plots\]\)", install_line("plots"))
+    assert re.fullmatch(
+        r"pip install 'jinja2\S*' 'matplotlib\S*' \(the extra isotrope\[plots\]\)", install_line("plots")
+    )
     assert "'mcp>" in install_line("mcp")
     assert "'fastapi>" in install_line("mcp")  # from the included extra
 

@@ -177,7 +177,7 @@ def test_recall_takes_embeddings_of_real_queries(setup: Setup, tmp_path: Path) -
         with pytest.raises(ConfigError, match=r"so no titles can be encoded\. Fix: leave out --draw"):
             evaluate_recall(one, origin="titles")
         np.save(tmp_path / "q.npy", np.ones((1, 3)))
-        with pytest.raises(EvaluationError, match="holds vectors of 3 numbers"):
+        with pytest.raises(EvaluationError, match="vectors of 3 numbers"):
             evaluate_recall(one, file=tmp_path / "q.npy")
         (tmp_path / "q.txt").write_text("whales\n")
         with pytest.raises(ConfigError, match="no text can be encoded here"):

@@ -217,7 +217,11 @@ def test_a_filter_is_of_the_generation_that_answers(tiny_config: BuildConfig, tm
             400,
             "ranking_options.hybrid_search: embedding_weight and text_weight are both 0",
         ),
-        ({"ranking_options": {"hybrid_search": {}, "score_threshold": 0.5}}, 422, "a lowest score and hybrid"),
+        (
+            {"ranking_options": {"hybrid_search": {}, "score_threshold": 0.5}},
+            422,
+            "min_score cannot be combined with hybrid",
+        ),
         ({"filters": {"type": "like", "key": "year", "value": 1}}, 400, "filters: expected objects, each with a"),
         ({"filters": {"type": "and", "filters": []}}, 400, 'filters: "and" needs a list of at least one filter.'),
         ({"filters": {"type": "or", "filters": None}}, 400, 'filters: "or" needs a list of at least one filter.'),

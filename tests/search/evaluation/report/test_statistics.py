@@ -93,7 +93,7 @@ def test_the_offset_of_the_queries_is_relative_to_the_spread_of_the_documents(bu
     spread = np.sqrt(((raw - raw.mean(axis=0)) ** 2).sum(axis=1).mean())
     offset = figures_of(index).offset
     assert offset == pytest.approx(np.linalg.norm(transform.query_mean - raw.mean(axis=0)) / spread)
-    assert f"it lies {offset:.3g} times" in page_of(index).text
+    assert f"is {offset:.3g} times" in page_of(index).text
     common = built("whitening.centre=common")
     assert figures_of(common).offset is None
     assert 'have the same centre ("common")' in page_of(common).text

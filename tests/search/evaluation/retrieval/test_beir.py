@@ -129,7 +129,7 @@ def test_a_qrels_line_that_is_not_utf8_is_named(tmp_path: Path) -> None:
         ('{"_id": "q1"}\n', ":1:", '"text" is missing or null'),
         ('{"_id": "q1", "text": 5}\n', ":1:", '"text" is of type int'),
         ('{"_id": "q1", "text": " "}\n', ":1:", "is blank"),
-        ('{"_id": "q1", "text": "a"}\n{"_id": "q1", "text": "b"}\n', ":2:", "was used before"),
+        ('{"_id": "q1", "text": "a"}\n{"_id": "q1", "text": "b"}\n', ":2:", "is used twice"),
     ],
 )
 def test_a_bad_query_is_named(queries: str, place: str, what: str, tmp_path: Path) -> None:

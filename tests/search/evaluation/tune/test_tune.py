@@ -347,7 +347,7 @@ def test_an_index_is_named_as_the_source_alone(config: BuildConfig, tmp_path: Pa
     build_index(corpus(60), tmp_path / "index", config)
     source = written(corpus(60), tmp_path / "docs.jsonl")
     for arguments, message in (
-        ([source, "--index", tmp_path / "index"], "isotrope tune INDEX. Leave out --index"),
+        ([source, "--index", tmp_path / "index"], "--index does not apply here. Fix: isotrope tune INDEX"),
         ([tmp_path / "index", source], "is an index; it is tuned alone"),
         ([tmp_path / "index", "--format", "jsonl"], "an index needs none"),
     ):
