@@ -349,7 +349,7 @@ def test_an_index_is_named_as_the_source_alone(config: BuildConfig, tmp_path: Pa
     for arguments, message in (
         ([source, "--index", tmp_path / "index"], "--index does not apply here. Fix: isotrope tune INDEX"),
         ([tmp_path / "index", source], "is an index; it is tuned alone"),
-        ([tmp_path / "index", "--format", "jsonl"], "an index needs none"),
+        ([tmp_path / "index", "--format", "jsonl"], "--format is for a corpus, not for an index"),
     ):
         done = isotrope("tune", *arguments)
         assert (done.returncode, message in done.stderr) == (1, True), done.stderr
