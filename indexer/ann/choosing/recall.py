@@ -17,7 +17,7 @@ RECALL_DEPTH = 10
 MOST_TIES = 1000  # rows kept that tie with the last of the best
 _MOST_EXCLUDED = 16  # excluded rows of a query; a search for many more rows would find more of the true ones
 _QUERY_ROWS, _VECTOR_ROWS = 1024, 16_384  # in one matrix product
-_LOWEST = -2.0  # below every score
+_LOWEST = float(np.finfo(np.float32).min)  # an excluded row scores -inf
 _ROW_BITS = 40  # of a number for a pair of query and row
 _COPY_SPAN = 1.5e-3  # above |x - y| of unit vectors that score 1 - SCORE_TOLERANCE: sqrt(2e-6) = 1.41e-3
 
@@ -109,7 +109,7 @@ class GroundTruthBuilder:
         cut = self._cut[start : start + len(rough)]
         if self.depth <= len(vectors):
             cut = np.maximum(cut, np.partition(rough, -self.depth, axis=1)[:, -self.depth])
-        least = np.maximum(cut - SCORE_TOLERANCE, _LOWEST)  # excluded rows score -inf
+        least = np.maximum(cut - SCORE_TOLERANCE, _LOWEST)
         query, place = candidates(rough, least, vectors.shape[1])
         if not len(query):
             return

@@ -242,7 +242,7 @@ def test_embeddings_of_another_model_are_not_mixed(tmp_path: Path) -> None:
     build_index(random_documents(dim=7), tmp_path / "longer", GIVEN)
     with pytest.raises(MismatchError, match="have different encoders"):
         deduplicate(tmp_path / "unnamed", 0.9, against=tmp_path / "named")
-    with pytest.raises(MismatchError, match=r"holds embeddings of 7 numbers, .* of 6"):
+    with pytest.raises(MismatchError, match=r"has embeddings of 7 numbers, .* of 6"):
         deduplicate(tmp_path / "unnamed", 0.9, against=tmp_path / "longer")
     with pytest.raises(ExistsError, match='model is "ours", expected ""'):
         build_index(random_documents(), tmp_path / "unnamed", named)
