@@ -81,7 +81,7 @@ def failure_of(work: Callable[[], object]) -> str:
 
 
 def assert_nothing_torn(index: Path) -> None:
-    """Assert that a reader sees no index, or one whose files are all intact."""
+    """Assert that a reader sees no index, or an index with only intact files."""
     try:
         manifest = load_manifest(index)
     except NotAnIndexError:
