@@ -18,7 +18,7 @@ from indexer.pipeline import compact, generation
 from indexer.pipeline.steps import build_encoder as index_encoder
 from indexer.pipeline.steps import encode, index_segment, ingest
 from indexer.recipe.config import BuildConfig, IndexConfig
-from indexer.store import documents, embeddings, manifest
+from indexer.store import documents, embeddings, local_store, manifest
 from indexer.store.manifest import list_generations, load_manifest
 from search import SearchEngine, verify_index
 from search import index as index_module
@@ -425,7 +425,7 @@ def test_a_generation_that_goes_while_it_is_opened_is_followed_by_the_newest(
         for place in ("manifest", "check_sizes", "check_files"):
             index = tmp_path / f"{ahead}-{place}"
             grown(index, tiny_config)
-            module, name = (manifest, "read_regular") if place == "manifest" else (index_module, place)
+            module, name = (local_store, "read_regular") if place == "manifest" else (index_module, place)
             real, compacted = getattr(module, name), list[bool]()
 
             def compact_first(*given: Any, real: Any = real, compacted: Any = compacted, index: Path = index) -> Any:
