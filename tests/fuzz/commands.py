@@ -215,7 +215,7 @@ def _filled(
         argv = [word for word in argv if word not in _QUESTIONS] + ["--queries", "queries.npy"]
     outputs = [output] * ("{out}" in template) + [_KEPT] * (_KEPT in template)
     writes = _written(argv)
-    depth = 2 if argv[0] in ("evaluate", "train") else 1
+    depth = 2 if argv[0] == "evaluate" else 1
     options = _options(tuple(argv[:depth]))
     for option in draw(_some(options, extra)):
         argv += _given(draw, option, outputs)

@@ -72,7 +72,7 @@ def _changes(command: Command, before: Snapshot, after: Snapshot, root: Path) ->
     changed = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
     wrong = [name for name in changed if not _may_change(name, command, before, after, root)]
     for name in wrong[:1]:  # the others usually have the same cause
-        verb = " ".join(command.argv[:2] if command.argv[0] in ("evaluate", "train") else command.argv[:1])
+        verb = " ".join(command.argv[:2] if command.argv[0] == "evaluate" else command.argv[:1])
         done = "created" if name not in before else "removed" if name not in after else "changed"
         role = "output" if _covering(name, command, root) else "bystander"
         where = _where(name, before)
