@@ -49,4 +49,4 @@ def test_a_wheel_holds_the_recipes(tmp_path: Path) -> None:
     [wheel] = (tmp_path / "out").glob("*.whl")
     with zipfile.ZipFile(wheel) as files:
         held = {name: files.read(name) for name in files.namelist() if name.endswith(".toml")}
-    assert held == {f"indexer/recipes/{path.name}": path.read_bytes() for path in RECIPES.glob("*.toml")}
+    assert held == {f"indexer/recipe/configs/{path.name}": path.read_bytes() for path in RECIPES.glob("*.toml")}
