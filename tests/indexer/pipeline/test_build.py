@@ -307,12 +307,12 @@ def test_a_corpus_read_by_other_column_rules_is_refused(tiny_config: BuildConfig
 def test_a_bad_row_stops_the_build_before_anything_is_encoded(
     tiny_config: BuildConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from indexer.pipeline.steps import build_encoder as index_encoder
+    from indexer.pipeline.steps import build_encoder
 
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("the encoder was loaded")
 
-    monkeypatch.setattr(index_encoder, "open_encoder", refuse)
+    monkeypatch.setattr(build_encoder, "open_encoder", refuse)
     lines = [json.dumps({"id": str(n), "text": "word"}) for n in range(20)]
     (tmp_path / "docs.jsonl").write_text("\n".join([*lines, "{broken"]))
     with pytest.raises(CorpusError, match=r"docs.jsonl:21"):

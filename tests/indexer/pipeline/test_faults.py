@@ -19,7 +19,7 @@ from indexer.encoders.load import load_encoder
 from indexer.encoders.protocol import Encoder, EncodeStats
 from indexer.errors import NotAnIndexError, StoreError
 from indexer.models.encoder_spec import Tokens
-from indexer.pipeline.steps import build_encoder as index_encoder
+from indexer.pipeline.steps import build_encoder
 from indexer.recipe.config import BuildConfig
 from indexer.store import files
 from indexer.store.integrity import damaged_files
@@ -51,7 +51,7 @@ class Counting:
 def counting(tiny_config: BuildConfig, monkeypatch: pytest.MonkeyPatch) -> Counting:
     """The tiny encoder, loaded once for all builds of a test."""
     encoder = Counting(load_encoder(tiny_config.encoder))
-    monkeypatch.setattr(index_encoder, "open_encoder", lambda *_, **__: encoder)
+    monkeypatch.setattr(build_encoder, "open_encoder", lambda *_, **__: encoder)
     monkeypatch.setattr(files, "os", FaultyOs())  # never fails, and syncs nothing
     return encoder
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from indexer import Document, RunOptions, add_documents, build_index, compact_index, delete_documents, refit_index
 from indexer.encoders.load import load_encoder
 from indexer.errors import ConfigError, CorpusError, ExistsError, MismatchError
-from indexer.pipeline.steps import build_encoder as index_encoder
+from indexer.pipeline.steps import build_encoder
 from indexer.recipe.config import BuildConfig
 from indexer.store import files
 from indexer.store.documents import DocumentReader
@@ -48,7 +48,7 @@ class Counting:
 def counting(tiny_config: BuildConfig, monkeypatch: pytest.MonkeyPatch) -> Counting:
     """The tiny encoder, loaded once for all changes of a test; files are not synced."""
     encoder = Counting(tiny_config)
-    monkeypatch.setattr(index_encoder, "open_encoder", lambda *_, **__: encoder)
+    monkeypatch.setattr(build_encoder, "open_encoder", lambda *_, **__: encoder)
     monkeypatch.setattr("indexer.pipeline.steps.build_encoder.open_encoder", lambda *_, **__: encoder)
     monkeypatch.setattr("search.engine.open_encoder", lambda *_, **__: encoder)
     monkeypatch.setattr(files, "os", FaultyOs())

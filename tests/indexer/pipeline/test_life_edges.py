@@ -15,7 +15,7 @@ from indexer.corpus.corpus import read_corpus
 from indexer.errors import ConfigError, CorpusError, CorruptIndexError, ExistsError, MismatchError, ModelError
 from indexer.models.encoder_spec import EncoderSpec
 from indexer.pipeline import compact, generation
-from indexer.pipeline.steps import build_encoder as index_encoder
+from indexer.pipeline.steps import build_encoder
 from indexer.pipeline.steps import encode, index_segment, ingest
 from indexer.recipe.config import BuildConfig, IndexConfig
 from indexer.store import documents, embeddings, local_store, manifest
@@ -231,7 +231,7 @@ def test_a_compaction_that_needs_the_encoder_takes_it_from_where_it_is_now(
 def test_a_compaction_by_several_workers_looks_at_no_model(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The worker does not know a hub model's folder: it would read the working directory instead."""
     prepared = list[EncoderSpec]()
-    monkeypatch.setattr(index_encoder, "warm_backend", lambda spec, _: prepared.append(spec))
+    monkeypatch.setattr(build_encoder, "warm_backend", lambda spec, _: prepared.append(spec))
     monkeypatch.setattr(encode, "run_tasks", lambda setup, tasks, pool, lost: setup(0)(iter(tasks)))
     delete_documents(index, ["d1"])
     assert compact_index(index, RunOptions(workers=2)).dropped == 1

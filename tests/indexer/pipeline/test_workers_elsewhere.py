@@ -17,7 +17,7 @@ from indexer.executors import WorkerPool
 from indexer.executors.ray_actors import cluster
 from indexer.executors.scheduler import Scheduler
 from indexer.models.resolution import resolve_spec
-from indexer.pipeline.steps import build_encoder as index_encoder
+from indexer.pipeline.steps import build_encoder
 from indexer.pipeline.steps import encode
 from indexer.pipeline.steps.build_encoder import LazyEncoder
 from indexer.recipe.config import EncoderConfig
@@ -114,7 +114,7 @@ def test_a_hub_models_files_may_lie_elsewhere_on_a_workers_machine(
     expected = encoder.get().encode(["whales sing"], "document")
     here.rename(there)
     monkeypatch.setattr(
-        index_encoder, "resolve_spec", lambda config, folder, rules: resolve_spec(config, folder or there, rules)
+        build_encoder, "resolve_spec", lambda config, folder, rules: resolve_spec(config, folder or there, rules)
     )
     received = pickle.loads(sent)  # noqa: S301 - pickled here
     assert np.array_equal(received.get().encode(["whales sing"], "document"), expected)
