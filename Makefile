@@ -7,6 +7,9 @@
 #
 # On Linux, PyPI's torch brings CUDA libraries of several gigabytes. Set TORCH_INDEX to the index of CPU wheels
 # that pytorch.org names under "Get started" to avoid them: make demo TORCH_INDEX=https://...
+#
+# Tests start hundreds of processes. Without bytecode files each would compile every module again.
+unexport PYTHONDONTWRITEBYTECODE
 PYTHON ?= python3
 VENV ?= .venv
 TORCH_INDEX ?=

@@ -62,6 +62,7 @@ def test_ranks_are_those_of_tune() -> None:
     assert mean_reciprocal_rank(np.asarray(queries @ documents.T, np.float64)) == pytest.approx(expected)
 
 
+@pytest.mark.check
 def test_shared_words_are_left_out(toy: tuple[Path, Path]) -> None:
     collection = Collection.opened(*toy)
     pair = DrawnPair("a", "sentence", "the whales sing songs loudly today", "A whale sings a song. Today.")

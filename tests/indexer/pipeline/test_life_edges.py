@@ -15,8 +15,7 @@ from indexer.corpus.corpus import read_corpus
 from indexer.errors import ConfigError, CorpusError, CorruptIndexError, ExistsError, MismatchError, ModelError
 from indexer.models.encoder_spec import EncoderSpec
 from indexer.pipeline import compact, generation
-from indexer.pipeline.steps import build_encoder
-from indexer.pipeline.steps import encode, index_segment, ingest
+from indexer.pipeline.steps import build_encoder, encode, index_segment, ingest
 from indexer.recipe.config import BuildConfig, IndexConfig
 from indexer.store import documents, embeddings, local_store, manifest
 from indexer.store.manifest import list_generations, load_manifest

@@ -17,8 +17,7 @@ from indexer.executors import WorkerPool
 from indexer.executors.ray_actors import cluster
 from indexer.executors.scheduler import Scheduler
 from indexer.models.resolution import resolve_spec
-from indexer.pipeline.steps import build_encoder
-from indexer.pipeline.steps import encode
+from indexer.pipeline.steps import build_encoder, encode
 from indexer.pipeline.steps.build_encoder import LazyEncoder
 from indexer.recipe.config import EncoderConfig
 from indexer.store import layout
