@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
-from search.evaluation.result import Result, Row
+from search.evaluation.result import Row
 
 _LARGEST = 1e300  # JSON integers can exceed the range of floats
 WITH_INTERVAL = "[95 %]"
@@ -34,12 +34,7 @@ def interval_text(interval: Any, key: str = "value", form: str = ".2f", scale: f
     return f"{scale * value:{form}}{ends}"
 
 
-def scale_of(result: Result) -> float:
-    """Return the factor that scales the figures of a result to x 100."""
-    return 100 if result.unit == "fraction" else 1
-
-
-def figure_text(value: Any, scale: float, form: str = ".2f") -> str:
+def figure_text(value: Any, form: str = ".2f", scale: float = 100) -> str:
     return f"{scale * value:{form}}" if is_number(value) else ""
 
 

@@ -18,8 +18,8 @@ from search.evaluation.report import sections
 from search.evaluation.report.blocks import Block, Section, fill_page
 from search.evaluation.report.duplicates import DuplicateClusters, duplicates, read_listing
 from search.evaluation.report.statistics import IndexStatistics, measure_statistics
-from search.evaluation.result import Clock, Result, read_result
-from search.evaluation.tables import heading_of, tables_of
+from search.evaluation.result import KINDS, Clock, Result, read_result
+from search.evaluation.tables import tables_of
 from search.index import Index
 from search.result_files import check_outputs, read_by, write_output
 
@@ -98,7 +98,7 @@ def _result(result: Result, index: Index) -> Section:
     blocks: list[Block] = [("text", origin)]
     blocks += [("remark", remark) for remark in _remarks(result, index)]
     blocks += [("table", table) for table in tables_of(result)]
-    return Section(heading_of(result), blocks + [("text", note) for note in result.notes])
+    return Section(KINDS[result.kind].heading, blocks + [("text", note) for note in result.notes])
 
 
 def _remarks(result: Result, opened: Index) -> list[str]:
