@@ -78,14 +78,15 @@ def whiteningbert_table(
         raise EvaluationError(f"the paper's table has none of these tasks; expected some of {', '.join(TASKS)}.")
     blocks = [_run(block, known, cache, progress) for block in _blocks(subject)]
     ran = {block.model: block.measured for block in blocks if block.measured}
+    facts = {model: measured.encoded.facts for model, measured in ran.items()}
     provenance = clock.provenance(
         None,
         files_of(known),
         protocol=["mean"],
         fit={"name": "task"},
         encoders={block.model: block.subject.spec.identity.to_dict() for block in blocks if block.subject},
-        texts={model: measured.texts for model, measured in ran.items()},
-        truncated={model: measured.truncated for model, measured in ran.items()},
+        texts={model: of_model["texts"] for model, of_model in facts.items()},
+        truncated={model: of_model["truncated"] for model, of_model in facts.items()},
         bootstrap=BOOTSTRAP,
         recipes={block.model: block.subject.config.to_dict() for block in blocks if block.subject},
     )
@@ -187,7 +188,7 @@ def _row(block: _Block, number: int, setting: Setting) -> dict[str, Any]:
 
 def _layers(block: _Block, setting: Setting) -> str:
     """Return the layers in the paper's notation: L1+L12."""
-    blocks = block.measured.blocks if block.measured else 0
+    blocks = block.measured.encoded.source.blocks if block.measured else 0
     return "+".join(f"L{layer % (blocks + 1)}" for layer in setting.layers)
 
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from indexer.arrays import Float64Array
 from indexer.errors import EvaluationError
 from indexer.transforms import Normalisation
-from search.evaluation.sts.data import Subset, Task
+from search.evaluation.sts.data import Task
+from search.evaluation.sts.readers import Subset
 from search.evaluation.sts.score import Protocol, cosines, spearman, task_estimates, why_undefined
 
 PROTOCOLS: tuple[Protocol, ...] = ("mean", "wmean", "all")
