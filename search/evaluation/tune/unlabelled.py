@@ -216,9 +216,7 @@ def fused_ranks(
     by_fusion: list[list[Float64Array]] = [[] for _ in fusions]
     for start in range(0, len(queries), _FUSED_BLOCK):
         rows = queries[start : start + _FUSED_BLOCK] @ documents.T
-        near = rows
-        if len(questions.starts) < len(documents):
-            near = np.maximum.reduceat(rows, questions.starts, axis=1)
+        near = np.maximum.reduceat(rows, questions.starts, axis=1)
         bm25 = np.stack([next(words) for _ in rows])
         both = BothScores(near, bm25, Spread.of(rows[:, drawn_rows(len(documents))]), Spread.of(bm25))
         for ranks, fusion in zip(by_fusion, fusions, strict=True):
@@ -259,6 +257,7 @@ class UnlabelledJudge:
     size: int
     cache: Path | None = None
     progress: Progress = field(default_factory=NoProgress)
+    data: dict[str, str] = field(default_factory=dict, init=False)  # hashes of files besides the corpus
 
     def prepare(self, settings: Sequence[Setting]) -> None:
         """Draw the pairs and encode them."""
@@ -281,11 +280,6 @@ class UnlabelledJudge:
     def protocol(self) -> dict[str, Any]:
         """The measure, for provenance."""
         return {"measure": "MRR", "kind": "questions drawn from the documents", "questions": len(self.pairs)}
-
-    @property
-    def data(self) -> dict[str, str]:
-        """Hashes of files besides the corpus: none."""
-        return {}
 
     @property
     def notes(self) -> list[str]:
