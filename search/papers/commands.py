@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from search.cli.evaluate.sts import protocols_option
+from search.cli.evaluate import protocols_option
 from search.cli.options import (
     PATH,
     all_of,
