@@ -5,30 +5,32 @@ Figures from 0 to 1 are shown x 100, as in papers, except recall. Rows must have
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import count
 from pkgutil import resolve_name
-from typing import Any
+from typing import Any, TypeGuard
 
 from search.evaluation.result import KINDS, Result, Row
-from search.evaluation.table_cells import (
-    WITH_INTERVAL,
-    Table,
-    figure_text,
-    interval_text,
-    is_number,
-    list_of,
-    mapping_of,
-    name_of,
-    plain_text,
-)
 from search.formatting import counted, number
 from search.ranking.bm25 import describe_bm25
 from search.ranking.fusion import describe_fusion
 
+_LARGEST = 1e300  # JSON integers can exceed the range of floats
+WITH_INTERVAL = "[95 %]"
 _AVERAGE = "average"
 _BEST_TUNED = 8  # settings in the table of `tune`, besides the controls
 _OF_HYBRIDS = "this does not apply to hybrid answers; measure them: isotrope evaluate retrieval --hybrid --rerank MODEL"
 _COSTS = ["resamples won", "decided", "ms per query"]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of text whose first column names the rows; `remarks` are lines below it."""
+
+    caption: str
+    columns: list[str]
+    rows: list[list[str]]
+    remarks: tuple[str, ...] = ()
 
 
 def tables_of(result: Result, compare: bool = True) -> list[Table]:
@@ -335,3 +337,44 @@ def difference_cells(difference: Any) -> list[str]:
     text = interval_text(difference, "difference" if "difference" in difference else "value", "+.2f")
     decided = difference.get("decided")
     return [text, ("yes" if decided else "no") if isinstance(decided, bool) else ""]
+
+
+def interval_text(interval: Any, key: str = "value", form: str = ".2f", scale: float = 100) -> str:
+    """Return a figure with its interval, if it has one: "82.03 [79.69, 84.05]".
+
+    `interval` holds the figure under `key`, "low" and "high", as `bootstrap.Interval.to_dict` returns it.
+    """
+    if not isinstance(interval, Mapping) or key not in interval:
+        return ""
+    value, low, high = interval[key], interval.get("low"), interval.get("high")
+    if not is_number(value):
+        return "undefined"
+    ends = f" [{scale * low:{form}}, {scale * high:{form}}]" if is_number(low) and is_number(high) else ""
+    return f"{scale * value:{form}}{ends}"
+
+
+def figure_text(value: Any, form: str = ".2f", scale: float = 100) -> str:
+    return f"{scale * value:{form}}" if is_number(value) else ""
+
+
+def is_number(value: Any) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _LARGEST
+
+
+def mapping_of(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def list_of(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else []
+
+
+def name_of(row: Row) -> str:
+    model = f"{row['model']}: " if row.get("model") else ""
+    return f"{model}{row.get('setting', '')}"
+
+
+def plain_text(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value) if isinstance(value, str | int) else ""

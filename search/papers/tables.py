@@ -8,9 +8,10 @@ from msgspec import Struct
 
 from indexer.arrays import Float64Array
 from search.evaluation.result import CheckedRow, Figure, Number, Result, Row
-from search.evaluation.table_cells import (
+from search.evaluation.tables import (
     WITH_INTERVAL,
     Table,
+    difference_cells,
     figure_text,
     interval_text,
     is_number,
@@ -18,8 +19,10 @@ from search.evaluation.table_cells import (
     mapping_of,
     name_of,
     plain_text,
+    queries_text,
+    similarity_tables,
+    transposed_table,
 )
-from search.evaluation.tables import difference_cells, queries_text, similarity_tables, transposed_table
 from search.formatting import counted, number
 
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from indexer.errors import EvaluationError
 from search.evaluation.result import Kind, Result, read_result, write_result
-from search.evaluation.table_cells import interval_text
-from search.evaluation.tables import tables_of
+from search.evaluation.tables import interval_text, tables_of
 from search.result_files import to_json
 
 KEPT = Path(__file__).parents[3] / "docs/results"
