@@ -18,7 +18,7 @@ from indexer.corpus.corpus import read_corpus
 from indexer.corpus.sources import find_sources
 from indexer.encoders.fitted_state import fit_state
 from indexer.encoders.token_embeddings import TokenEmbeddings
-from indexer.errors import ConfigError, EvaluationError
+from indexer.errors import EvaluationError
 from indexer.lazy_imports import require_extra
 from indexer.models.model_files import file_sha256
 from indexer.models.resolution import resolve_layers, resolve_spec, with_fitted_state
@@ -49,10 +49,9 @@ from search.papers.method_settings import (
 )
 from search.papers.mixtures import (
     MethodScores,
+    Mixtures,
     SentenceTokens,
     TrainingTokens,
-    mixture_variants,
-    train_and_score,
 )
 from search.papers.whiteningbert import published_figures, published_tables
 from search.result_files import source_hashes
@@ -70,14 +69,10 @@ def evaluate_methods(
     """Return a row for each label, protocol and task, and for their average; "published" has the published rows.
 
     Correlations are Spearman's with 95 % bootstrap intervals; of random methods the mean over seeds with its standard
-    deviation. Raises ConfigError for an index, EvaluationError, and the errors of encoding and training.
+    deviation. Raises EvaluationError, and the errors of encoding and training.
     """
     clock, progress = Clock(), progress or NoProgress()
     require_extra("scipy.stats", "eval")  # fail now, not after hours of training
-    if subject.index is not None:
-        raise ConfigError(
-            "methods compares settings of one encoder; expected a recipe (--config, --set), not an index."
-        )
     notes: list[str] = []
     run = _Run(tasks, plan, cache, progress, notes)
     variants = [*_affine(subject, run), *_mixtures(subject, run)]
@@ -169,8 +164,8 @@ def _mixtures(subject: Target, run: _Run) -> Iterator[MethodScores]:
             progress.phase("encoding sentences", None)
             tokens = SentenceTokens.of(outputs, run.sentences, layers)
             named = ",".join(map(str, choice))
-            for trained in mixture_variants(plan, subject.config.paper("latte_mix"), named, tokens, training):
-                yield from train_and_score(trained, run.tasks, progress)
+            mixtures = Mixtures(named, tokens, training, run.tasks, progress)
+            yield from mixtures.measured(plan, subject.config.paper("latte_mix"))
 
 
 def _training_texts(subject: Target, plan: MethodsOptions) -> list[str]:

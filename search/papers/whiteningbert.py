@@ -12,7 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from indexer.errors import ConfigError, EvaluationError, ModelError
+from indexer.errors import EvaluationError, ModelError
 from indexer.progress import Progress
 from indexer.recipe.config import BuildConfig, EncoderConfig, WhiteningConfig
 from indexer.recipe.run_options import RunOptions
@@ -68,8 +68,7 @@ def whiteningbert_table(
 
     "results" are rows of `evaluate_sts` with "model". "table" has "source", "columns", "baselines" and "rows", each row
     with its "published" figures, "ours" and the "difference" (ours minus published), null if missing. A recipe is
-    measured in float32, regardless of its precision. Raises ConfigError for an index of another precision, and the
-    errors of measuring.
+    measured in float32, regardless of its precision. Raises the errors of measuring.
     """
     clock = Clock()
     subject = _in_float32(subject)
@@ -78,15 +77,14 @@ def whiteningbert_table(
         raise EvaluationError(f"the paper's table has none of these tasks; expected some of {', '.join(TASKS)}.")
     blocks = [_run(block, known, cache, progress) for block in _blocks(subject)]
     ran = {block.model: block.measured for block in blocks if block.measured}
-    facts = {model: measured.encoded.facts for model, measured in ran.items()}
     provenance = clock.provenance(
         None,
         files_of(known),
         protocol=["mean"],
         fit={"name": "task"},
         encoders={block.model: block.subject.spec.identity.to_dict() for block in blocks if block.subject},
-        texts={model: of_model["texts"] for model, of_model in facts.items()},
-        truncated={model: of_model["truncated"] for model, of_model in facts.items()},
+        texts={model: measured.facts["texts"] for model, measured in ran.items()},
+        truncated={model: measured.facts["truncated"] for model, measured in ran.items()},
         bootstrap=BOOTSTRAP,
         recipes={block.model: block.subject.config.to_dict() for block in blocks if block.subject},
     )
@@ -101,11 +99,8 @@ def whiteningbert_table(
 
 
 def _in_float32(subject: Target) -> Target:
-    precision = subject.config.encoder.precision
-    if precision == "float32":
+    if subject.config.encoder.precision == "float32":
         return subject
-    if subject.index:
-        raise ConfigError(f"whiteningbert is measured with encoder.precision float32; the index has {precision}.")
     encoder = replace(subject.config.encoder, precision="float32")
     return Target.of_recipe(replace(subject.config, encoder=encoder), subject.options)
 
@@ -188,7 +183,7 @@ def _row(block: _Block, number: int, setting: Setting) -> dict[str, Any]:
 
 def _layers(block: _Block, setting: Setting) -> str:
     """Return the layers in the paper's notation: L1+L12."""
-    blocks = block.measured.encoded.source.blocks if block.measured else 0
+    blocks = block.measured.blocks if block.measured else 0
     return "+".join(f"L{layer % (blocks + 1)}" for layer in setting.layers)
 
 
