@@ -21,7 +21,7 @@ from indexer.transforms import Transform
 from search.evaluation.bootstrap import LEVEL, RESAMPLES, draw_counts, mean_difference, mean_interval
 from search.evaluation.result import Clock, Result, how_built
 from search.evaluation.sts.data import Task
-from search.evaluation.sts.readers import Subset, count_columns, find_column, read_lines
+from search.evaluation.sts.readers import Subset, find_column, read_lines
 from search.evaluation.sts.score import cut_notes, fit_transforms, noise_notes, score_pairs
 from search.evaluation.sts.sts import Encoded
 from search.evaluation.sweep import Setting, Sweep, transform_hash
@@ -85,7 +85,7 @@ def _tsv(path: Path, lines: Sequence[str]) -> Iterator[_Pair]:
     for number, line in enumerate(lines[1:], 2):
         cells = line.split("\t")
         if len(cells) != len(names):
-            raise EvaluationError(f"{path}:{number}: {count_columns(len(cells))}; expected {len(names)}, like the "
+            raise EvaluationError(f"{path}:{number}: {counted(len(cells), 'column')}; expected {len(names)}, like the "
                                   "header, separated by tabs.")  # fmt: skip
         first, second, label = (cells[column] for column in columns)
         yield f"{path}:{number}", first, second, label

@@ -128,7 +128,7 @@ def _columns(path: Path, lines: Sequence[str]) -> tuple[tuple[int, int, int], in
         raise _without_scores(path)
     if len(cells) != 3:
         raise EvaluationError(
-            f"{path}:1: {count_columns(len(cells))} without a header; expected {_HEADER}, as a header or as the "
+            f"{path}:1: {counted(len(cells), 'column')} without a header; expected {_HEADER}, as a header or as the "
             "columns of each row."
         )
     return (0, 1, 2), 3, 0
@@ -162,14 +162,11 @@ def _rows(path: Path, lines: Sequence[str], columns: tuple[int, int, int], width
     for number, line in enumerate(lines[start:end], start + 1):
         cells = line.split("\t")
         if len(cells) != width:
-            raise EvaluationError(f"{path}:{number}: {count_columns(len(cells))}; expected {width}, separated by tabs.")
+            raise EvaluationError(
+                f"{path}:{number}: {counted(len(cells), 'column')}; expected {width}, separated by tabs."
+            )
         score, first, second = (cells[column] for column in columns)
         yield f"{path}:{number}", score, first, second
-
-
-def count_columns(columns: int) -> str:
-    """Return a number of columns for messages."""
-    return counted(columns, "column")
 
 
 def score_of(text: str) -> float | None:
@@ -346,7 +343,7 @@ def _read_benchmark(path: Path) -> ScoredPairs:
             cells = line.split("\t")
             if len(cells) < 7:
                 raise EvaluationError(
-                    f"{path}:{number}: {count_columns(len(cells))}; expected genre, file, year, id, score, "
+                    f"{path}:{number}: {counted(len(cells), 'column')}; expected genre, file, year, id, score, "
                     "sentence1, sentence2, separated by tabs."
                 )
             yield f"{path}:{number}", cells[4], cells[5], cells[6]

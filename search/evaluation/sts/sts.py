@@ -73,12 +73,14 @@ class Encoded:
 
 @dataclass(frozen=True)
 class StsMeasurement:
-    """The results of one encoder: rows, comparisons and notes as JSON types, and its encoded sentences."""
+    """The results of one encoder: rows, comparisons and notes as JSON types."""
 
     results: list[dict[str, Any]]
     comparisons: list[dict[str, Any]]
     notes: list[str]
-    encoded: Encoded
+    facts: dict[str, Any]  # for provenance, see `Encoded.facts`
+    files: dict[str, str]  # of the fit
+    blocks: int  # of the model
 
 
 def evaluate_sts(
@@ -97,9 +99,9 @@ def evaluate_sts(
     measured = measure_sts(subject, tasks, plan, cache, progress)
     provenance = clock.provenance(
         subject.spec,
-        files_of(tasks) | measured.encoded.fit.files,
+        files_of(tasks) | measured.files,
         protocol=list(dict.fromkeys(plan.protocols)),
-        **measured.encoded.facts,
+        **measured.facts,
         bootstrap=BOOTSTRAP,
         **how_built(subject.config, subject.index),
     )
@@ -138,7 +140,9 @@ def measure_sts(
         [row for name in wanted for row in result_rows(scored, settings, encoders, name, fit.name)],
         [row for name in wanted for row in comparisons(scored, settings, name, fit.name)],
         [*fit.notes, *left_out, *notes_on(scored, fit.name, source.log.truncated), *noise],
-        encoded,
+        encoded.facts,
+        fit.files,
+        source.blocks,
     )
 
 
