@@ -8,7 +8,6 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -159,7 +158,9 @@ def _mixtures(subject: Target, run: _Run) -> Iterator[MethodScores]:
         if choice:
             encoder = dataclasses.replace(encoder, layers=choice)
         outputs = TokenEmbeddings(resolve_spec(encoder, subject.spec.folder), subject.options)
-        with _folder(run.cache) as folder:
+        with tempfile.TemporaryDirectory(prefix="isotrope-") as temporary:
+            folder = run.cache or Path(temporary)
+            folder.mkdir(parents=True, exist_ok=True)
             training = TrainingTokens.write(outputs, corpus, layers, folder, progress)
             progress.phase("encoding sentences", None)
             tokens = SentenceTokens.of(outputs, run.sentences, layers)
@@ -180,9 +181,7 @@ def _counted(subject: Target, run: _Run) -> Iterator[Target]:
     texts = _training_texts(subject, run.plan) if run.plan.corpus else run.sentences
 
     def blocks() -> Iterator[list[str]]:
-        remaining = iter(texts)
-        while block := list(islice(remaining, 4096)):
-            yield block
+        return (texts[start : start + 4096] for start in range(0, len(texts), 4096))
 
     encoder = dataclasses.replace(subject.config.encoder, pooling="sif", layers=(-1,), fitted="")
     config = dataclasses.replace(subject.config, encoder=encoder)
@@ -191,14 +190,6 @@ def _counted(subject: Target, run: _Run) -> Iterator[Target]:
         fit_state(spec, blocks, Path(folder), subject.options)
         state = {path.name: file_sha256(path) for path in sorted(Path(folder).iterdir())}
         yield Target(config, with_fitted_state(spec, folder, state), None, subject.options)
-
-
-@contextmanager
-def _folder(cache: Path | None) -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="isotrope-") as temporary:
-        folder = cache or Path(temporary)
-        folder.mkdir(parents=True, exist_ok=True)
-        yield folder
 
 
 def _method(setting: Setting) -> str:

@@ -38,6 +38,7 @@ DEFAULT_SHRINKAGES = (0.0, 0.5)
 Judge = UnlabelledJudge | QrelsJudge
 """Scores settings on questions drawn from the documents, or on the user's judged queries."""
 _KEPT_SHARES = (0.75, 0.5, 1 / 3, 0.25, 1 / 6, 0.125)  # of the dimensions, on the frontier
+_SHOWN = ("strength", "dim", "shrinkage", "centre")  # settings of whitening in every command
 
 
 @dataclass(frozen=True)
@@ -219,10 +220,9 @@ def run_tune(
     cache: Path | None = None,
     progress: Progress | None = None,
 ) -> Result:
-    """Return the result with the keys "frontier", "choice" and "recipe".
+    """Return the result with the keys "frontier", "choice" and "recipe"; `cache` defaults to a folder of the user.
 
-    `cache` defaults to a folder of the user. Raises ConfigError, CorpusError, EvaluationError, and what `Target`
-    raises.
+    Raises ConfigError, CorpusError, EvaluationError, and what `Target` raises.
     """
     clock, subject = Clock(), Target.of(subject)
     if not subject.spec.traits.encodes_texts:
@@ -239,12 +239,12 @@ def run_tune(
     limits = {"told": SIGNIFICANT, "resamples": RESAMPLES, "level": LEVEL}
     protocol = {"objective": task.objective, **judge.protocol, **limits}
     about = how_built(subject.config, subject.index) | {"protocol": protocol}
-    hybrid, why_not = _weight(judge, task, tuned.choice.taken.setting, subject)
-    recipe = tuned_recipe(tuned.choice.taken.setting, subject, hybrid["weight"] if hybrid else None)
+    setting = tuned.choice.taken.setting
+    hybrid, why_not = _weight(judge, task, setting, subject)
+    recipe = tuned_recipe(setting, subject, hybrid["weight"] if hybrid else None)
     advice: dict[str, Any] | None = None
     if reranker is not None and task.rerank is not None:
-        hits = judge.first_hits(tuned.choice.taken.setting)
-        advice = advise(hits, reranker, str(judge.protocol["measure"]), judge.progress)
+        advice = advise(judge.first_hits(setting), reranker, str(judge.protocol["measure"]), judge.progress)
         recipe = advised_recipe(recipe, advice, task.rerank)
 
     fit_notes = (f"while tuning: {entry.note}" for entry in (tuned.choice.taken, *tuned.measured) if entry.note)
@@ -388,7 +388,7 @@ def _options(recipe: BuildConfig, base: BuildConfig) -> list[str]:
         f"{section}.{key}={value if isinstance(value, str) else _toml(value)}"
         for section, settings in recipe.to_dict().items()
         for key, value in settings.items()
-        if value != defaults[section][key] or (section == "whitening" and key in _SHOWN)
+        if value != defaults.get(section, {}).get(key) or (section == "whitening" and key in _SHOWN)
     ]
     return [f"--set {shlex.quote(setting)}" for setting in changed]
 
@@ -397,6 +397,3 @@ def _toml(value: Any) -> str:
     if isinstance(value, dict):
         return "{" + ", ".join(f"{json.dumps(key)} = {_toml(item)}" for key, item in value.items()) + "}"
     return json.dumps(value, ensure_ascii=False)
-
-
-_SHOWN = ("strength", "dim", "shrinkage", "centre")

@@ -19,7 +19,7 @@ from indexer.recipe.config import BuildConfig, EncoderConfig, StoreConfig, White
 from indexer.store.manifest import load_manifest
 from search.evaluation.sweep import Setting, Sweep
 from search.evaluation.target import Target
-from search.evaluation.tune.tune import DEFAULT_CENTRES, TuneOptions, full_sweep, run_tune, tuned_recipe
+from search.evaluation.tune.tune import DEFAULT_CENTRES, TuneOptions, _options, full_sweep, run_tune, tuned_recipe
 from search.evaluation.tune.unlabelled import DrawnPair, draw_copies, draw_pairs
 from tests.oracles import whitening_projection
 from tests.search.cli.test_cli import isotrope
@@ -378,3 +378,9 @@ def test_the_recipe_of_a_moved_model_names_where_it_is_now(config: BuildConfig, 
     subject = Target.of_index(tmp_path / "index", tmp_path / "after")
     result = run_tune(subject, TuneOptions((str(tmp_path / "index"),)), SMALL, tmp_path / "cache")
     assert result["recipe"]["encoder"]["model"] == str(tmp_path / "after")
+
+
+def test_the_options_of_a_recipe_include_the_settings_of_papers() -> None:
+    recipe = BuildConfig().with_overrides(["encoder.pooling=sif", "papers.sif.a=0.01"])
+    words = shlex.split(" ".join(_options(recipe, BuildConfig())))
+    assert BuildConfig().with_overrides([word for word in words if word != "--set"]) == recipe
