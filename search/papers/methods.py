@@ -25,7 +25,7 @@ from indexer.pipeline.train import sampled_texts
 from indexer.progress import NoProgress, Progress
 from search.evaluation.result import Clock, Result, how_built
 from search.evaluation.sts.data import Task, files_of
-from search.evaluation.sts.fit import choose_fit, task_texts
+from search.evaluation.sts.fit import task_texts
 from search.evaluation.sts.score import (
     Estimate,
     Protocol,
@@ -36,7 +36,7 @@ from search.evaluation.sts.score import (
     task_estimates,
     why_undefined,
 )
-from search.evaluation.sts.sts import AVERAGE, BOOTSTRAP
+from search.evaluation.sts.sts import AVERAGE, BOOTSTRAP, Encoded
 from search.evaluation.sweep import Setting
 from search.evaluation.target import Target
 from search.papers.method_settings import (
@@ -131,8 +131,8 @@ def _affine(subject: Target, run: _Run) -> Iterator[MethodScores]:
 def _scored(subject: Target, settings: list[Setting], run: _Run) -> dict[Setting, dict[str, list[Any]]]:
     """Return the similarities of all pairs under each setting, from one forward pass per sentence."""
     source = subject.states(settings, run.cache, run.progress)
-    fit = choose_fit(run.plan.fit, subject, source)
-    states = source.encode(run.sentences)
+    encoded = Encoded.of(subject, run.tasks, source, run.plan.fit, settings)
+    states, fit = encoded.states, encoded.fit
     similarities: dict[Setting, dict[str, list[Any]]] = {setting: {} for setting in settings}
     for task in run.tasks:
         transforms = fit_transforms(task, states, settings, fit)
