@@ -20,7 +20,7 @@ from indexer.store.manifest import load_manifest
 from search.evaluation.sweep import Setting, Sweep
 from search.evaluation.target import Target
 from search.evaluation.tune.tune import DEFAULT_CENTRES, TuneOptions, _options, full_sweep, run_tune, tuned_recipe
-from search.evaluation.tune.unlabelled import DrawnPair, draw_copies, draw_pairs
+from search.evaluation.tune.unlabelled import DrawnPair, draw_pairs
 from tests.oracles import whitening_projection
 from tests.search.cli.test_cli import isotrope
 from tests.search.evaluation.tune.tuned_corpora import COLUMNS, corpus, judged, written
@@ -103,8 +103,7 @@ def test_scores_are_those_of_the_definitions(
 ) -> None:
     """An index is fitted on its own embeddings, a corpus on the answers."""
     documents = corpus(130)
-    draw = draw_pairs if objective == "retrieval" else draw_copies
-    pairs = draw(documents, COLUMNS, 1500)
+    pairs = draw_pairs(documents, COLUMNS, 1500, objective)
     source = written(documents, tmp_path / "docs.jsonl")
     subject = Target.of_recipe(config)
     if indexed:
