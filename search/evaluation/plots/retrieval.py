@@ -255,17 +255,13 @@ def _baseline_styles(panels: Sequence[Panel]) -> dict[str, dict[str, Any]]:
     """Return the style of each baseline, the same in all panels. Lines of one sort differ in colour and dash length."""
     styles: dict[str, dict[str, Any]] = {}
     sorts = Counter[tuple[float, ...]]()
-    for panel in panels:
-        for name in panel.baselines:
-            if name in styles:
-                continue
-            dashes = _LEVEL_STYLE if name in panel.levels else _HYBRID_STYLE if name.startswith("hybrid") else ()
-            number, sorts[dashes] = sorts[dashes], sorts[dashes] + 1
-            longer = tuple(length * (1 + number) for length in dashes)
-            styles[name] = {
-                "color": _BASELINE_COLOURS[number % len(_BASELINE_COLOURS)],
-                "linestyle": (0, longer) if longer else ":",
-            }
+    levels = {name for panel in panels for name in panel.levels}
+    for name in dict.fromkeys(name for panel in panels for name in panel.baselines):
+        dashes = _LEVEL_STYLE if name in levels else _HYBRID_STYLE if name.startswith("hybrid") else ()
+        number, sorts[dashes] = sorts[dashes], sorts[dashes] + 1
+        longer = tuple(length * (1 + number) for length in dashes)
+        colour = _BASELINE_COLOURS[number % len(_BASELINE_COLOURS)]
+        styles[name] = {"color": colour, "linestyle": (0, longer) if longer else ":"}
     return styles
 
 
