@@ -32,7 +32,8 @@ from indexer.moments import Moments
 from indexer.recipe.config import BuildConfig, WhiteningConfig
 from indexer.transforms import Transform, fit_whitening
 from search.cli.output import print_table
-from search.evaluation.sts.data import Subset, Task, read_tasks
+from search.evaluation.sts.data import Task, read_tasks
+from search.evaluation.sts.readers import Subset
 from search.evaluation.sts.score import cosines, spearman
 
 Encode = Callable[[Sequence[str]], Float32Array]

@@ -40,7 +40,7 @@ from search.cli.output import print_table
 from search.evaluation.target import Target
 from search.evaluation.tune.unlabelled import DrawnPair, UnlabelledJudge, draw_pairs
 from search.evaluation.tune.weight import WEIGHTS as TRIED
-from search.evaluation.tune.weight import chosen, weighed
+from search.evaluation.tune.weight import choose_weight, weighed
 from search.ranking.bm25 import BM25Ranking
 from search.ranking.fusion import BothScores, Spread, drawn_rows
 from search.ranking.terms import tokenize
@@ -209,13 +209,13 @@ def weights_of(collection: Collection) -> dict[str, Any]:
     judged = {weight: collection.ndcg(fused.at(weight)) for weight in TRIED}
     judge = UnlabelledJudge(subject, lambda: collection.documents, "retrieval", 1500)
     judge.prepare([subject.own])
-    taken = chosen(judge.weigh(subject.own, weighed(subject.config.hybrid)))
+    taken = choose_weight(np.stack(judge.weigh(subject.own, weighed(subject.config.hybrid))))["weight"]
     best = max(judged, key=lambda weight: judged[weight])
     return {
         "index": collection.engine.index.path.name,
         "encoder": collection.model,
         "kinds": dict(Counter(pair.kind for pair in judge.pairs)),
-        "taken": {"weight": taken.weight, "nDCG@10": judged[taken.weight]},
+        "taken": {"weight": taken, "nDCG@10": judged[taken]},
         "best": {"weight": best, "nDCG@10": judged[best]},
         "BM25": judged[0.0],
         "vectors": judged[1.0],

@@ -14,7 +14,8 @@ from indexer.encoders.transformer import TransformerEncoder
 from indexer.models.encoder_spec import EncoderSpec
 from indexer.recipe.run_options import RunOptions
 from search.evaluation import embeddings as states_module
-from search.evaluation.sts.data import Subset, Task
+from search.evaluation.sts.data import Task
+from search.evaluation.sts.readers import Subset
 from tests.search.cli.test_cli import Done, isotrope
 
 WORDS = ("whale", "song", "deep", "sea", "library", "data", "sing", "of", "the", "in")

@@ -68,7 +68,7 @@ LEVELS: list[set[str]] = [
         "search.evaluation.sweep",
         "search.mteb",
     },
-    {"search.evaluation.table_cells", "search.evaluation.embeddings"},
+    {"search.evaluation.embeddings"},
     {"search.evaluation.tables"},
     {"search.evaluation.target"},
     {"search.evaluation.recall", "search.evaluation.retrieval", "search.evaluation.sts"},

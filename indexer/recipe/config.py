@@ -21,6 +21,7 @@ from indexer.recipe.paper_methods import (
     TRANSFORMS,
     checked_sections,
     current_name,
+    gives_probabilities,
     settings_class,
     settings_of,
     with_moved_settings,
@@ -315,8 +316,7 @@ class BuildConfig:
     @property
     def gives_probabilities(self) -> bool:
         """Whether embeddings consist of categorical distributions."""
-        latent = self.papers.get("latte_mix", {}).get("latent", "categorical")
-        return self.encoder.pooling == "latte-mix" and latent == "categorical"
+        return gives_probabilities(self.encoder.pooling, self.papers)
 
     def transform_settings(self) -> dict[str, Any]:
         """Return the settings of the transform's paper that differ from the defaults."""

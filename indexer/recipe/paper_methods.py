@@ -64,6 +64,11 @@ Sections = dict[str, dict[str, Any]]
 """The recipe's [papers]: for each section the settings that differ from the defaults."""
 
 
+def gives_probabilities(pooling: str, papers: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Return whether embeddings of a pooling consist of categorical distributions."""
+    return pooling == "latte-mix" and papers.get("latte_mix", {}).get("latent", "categorical") == "categorical"
+
+
 def load_method(method: PaperPooling | PaperTransform) -> Any:
     """Return the module of a method. Raises ConfigError if the folder of the papers is missing."""
     return _load(method.module)

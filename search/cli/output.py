@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from indexer.corpus.corpus import CorpusReport
     from indexer.progress import Progress
     from search.evaluation.result import Result
-    from search.evaluation.table_cells import Table as ResultTable
+    from search.evaluation.tables import Table as ResultTable
     from search.hits import Hit
 
 

@@ -21,7 +21,7 @@ from indexer.hashing import canonical_json
 from indexer.models.encoder_spec import EncoderSpec
 from indexer.models.identity import EncoderIdentity, PoolingKey
 from indexer.models.resolution import num_layers, resolve_layers, resolve_spec, with_fitted_state
-from indexer.progress import NoProgress, Progress
+from indexer.progress import Progress
 from indexer.recipe.config import BuildConfig, Role
 from indexer.recipe.paper_methods import POOLINGS
 from indexer.recipe.run_options import RunOptions
@@ -53,10 +53,10 @@ class EmbeddingSource:
 
     config: BuildConfig
     settings: Sequence[Setting]
-    options: RunOptions = field(default_factory=RunOptions)
-    own: EncoderSpec | None = None  # of the recipe, with the place of its files, its rules and its fitted state
-    cache: Path | None = None
-    progress: Progress = field(default_factory=NoProgress)
+    own: EncoderSpec  # of the recipe, with the place of its files, its rules and its fitted state
+    options: RunOptions
+    cache: Path | None
+    progress: Progress
     log: EncodeStats = field(default_factory=EncodeStats)
 
     def __post_init__(self) -> None:
@@ -138,16 +138,13 @@ def digest_of(encoder: bytes, texts: Sequence[str]) -> str:
     return digest.hexdigest()
 
 
-def _resolved(config: BuildConfig, settings: Sequence[Setting], own: EncoderSpec | None) -> EncoderSpec:
+def _resolved(config: BuildConfig, settings: Sequence[Setting], own: EncoderSpec) -> EncoderSpec:
     """Return the encoder of `config` with the layers of all settings; all else is as in the recipe's `own`."""
-    if own is not None and not own.traits.encodes_texts:
+    if not own.traits.encodes_texts:
         return own
     if config.encoder.traits.has_layers:
         encoder = dataclasses.replace(config.encoder, layers=union_of_layers(settings))
         config = dataclasses.replace(config, encoder=encoder)
-    if own is None:
-        spec = resolve_spec(config)
-        return load_fitted_state(spec) if spec.trained else spec
     spec = resolve_spec(config, own.folder, own.identity.rules)
     if own.state is None:
         return load_fitted_state(spec) if spec.trained else spec

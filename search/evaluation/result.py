@@ -28,50 +28,45 @@ from search.result_files import write_json
 
 _MEASURING = ("scipy", "ir_measures", "pytrec_eval-terrier", "bm25s", "PyStemmer", "datasets", "matplotlib")
 _MOST_BYTES = 1 << 28
+_UNIT = "fraction"  # correlations, accuracies, nDCG and similar figures are from 0 to 1
 _WANTED = 'expected a result file of isotrope evaluate: a JSON object with "provenance" and "results"'
 Kind = Literal[
     "sts", "layers", "methods", "whiteningbert", "retrieval", "recall", "divergence", "rte", "words", "tune", "other"
 ]
-Unit = Literal["fraction", "percent"]
-"""Unit of correlations, accuracies, nDCG and similar figures: "fraction" is 0 to 1; "percent" is 0 to 100, in files of
-older versions. It does not apply to cosines, latencies and sizes."""
 Row = dict[str, Any]
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class KindFormat:
-    """The heading, tables and schema of a kind, and keys that identify it in older files without "kind".
+    """The heading, tables and schema of a kind.
 
     `tables` and `schema` are names "module:name", imported for results of this kind only.
     """
 
     heading: str
     tables: str
-    own_key: str = "-"  # a key in rows of no other kind
     added: tuple[str, ...] = ()  # further keys of its files
-    once_in_percent: bool = False  # older files hold its figures x 100
     schema: str = ""  # a Struct of further keys
 
 
 _TABLES, _PAPERS = "search.evaluation.tables", "search.papers.tables"
 _OF_PAPERS = f"{_PAPERS}:PaperFile"
 KINDS: dict[Kind, KindFormat] = {
-    "sts": KindFormat("Similarity (STS)", f"{_TABLES}:similarity_tables", "spearman", once_in_percent=True),
-    "layers": KindFormat("Layers on similarity (STS)", f"{_PAPERS}:layers_tables", added=("layers", "best", "paper"),
-                         once_in_percent=True, schema=_OF_PAPERS),
-    "methods": KindFormat("Methods on similarity (STS)", f"{_PAPERS}:methods_tables", added=("published",),
-                          once_in_percent=True, schema=_OF_PAPERS),
-    "whiteningbert": KindFormat("WhiteningBERT, Table 1", f"{_PAPERS}:whiteningbert_tables", added=("table",),
-                                once_in_percent=True, schema=_OF_PAPERS),
-    "recall": KindFormat("Recall against exact search", f"{_TABLES}:recall_tables", "latency_ms"),
-    "divergence": KindFormat("Ranking by divergence", f"{_PAPERS}:divergence_tables", "proven", schema=_OF_PAPERS),
-    "rte": KindFormat("Entailment (RTE)", f"{_PAPERS}:rte_tables", "majority", once_in_percent=True, schema=_OF_PAPERS),
-    "words": KindFormat("Word vectors", f"{_PAPERS}:words_tables", "covered", once_in_percent=True, schema=_OF_PAPERS),
-    "retrieval": KindFormat("Retrieval", f"{_TABLES}:retrieval_tables", "measure"),
-    "tune": KindFormat("Tuning", f"{_TABLES}:tune_tables", added=("frontier", "choice")),
+    "sts": KindFormat("Similarity (STS)", f"{_TABLES}:similarity_tables"),
+    "layers": KindFormat(
+        "Layers on similarity (STS)", f"{_PAPERS}:layers_tables", ("layers", "best", "paper"), _OF_PAPERS
+    ),
+    "methods": KindFormat("Methods on similarity (STS)", f"{_PAPERS}:methods_tables", ("published",), _OF_PAPERS),
+    "whiteningbert": KindFormat("WhiteningBERT, Table 1", f"{_PAPERS}:whiteningbert_tables", ("table",), _OF_PAPERS),
+    "recall": KindFormat("Recall against exact search", f"{_TABLES}:recall_tables"),
+    "divergence": KindFormat("Ranking by divergence", f"{_PAPERS}:divergence_tables", schema=_OF_PAPERS),
+    "rte": KindFormat("Entailment (RTE)", f"{_PAPERS}:rte_tables", schema=_OF_PAPERS),
+    "words": KindFormat("Word vectors", f"{_PAPERS}:words_tables", schema=_OF_PAPERS),
+    "retrieval": KindFormat("Retrieval", f"{_TABLES}:retrieval_tables"),
+    "tune": KindFormat("Tuning", f"{_TABLES}:tune_tables", ("frontier", "choice")),
     "other": KindFormat("Results", f"{_TABLES}:other_tables"),
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +83,6 @@ class Result(Mapping[str, Any]):
     comparisons: Sequence[Row] | None = None
     notes: Sequence[str] = ()
     added: Mapping[str, Any] = field(default_factory=dict)
-    unit: Unit = "fraction"
     source: str = ""
 
     def to_dict(self) -> dict[str, Any]:
@@ -96,7 +90,7 @@ class Result(Mapping[str, Any]):
         compared = {} if self.comparisons is None else {"comparisons": list(self.comparisons)}
         return {
             "kind": self.kind,
-            "unit": self.unit,
+            "unit": _UNIT,
             "provenance": self.provenance,
             "results": list(self.results),
             **compared,
@@ -129,7 +123,7 @@ def write_result(path: Path, result: Mapping[str, Any], force: bool = False) -> 
 
 
 def read_result(path: Path) -> Result:
-    """Read a result file, also of a version that wrote no "kind" and "unit".
+    """Read a result file; one without "kind" is of the kind "other".
 
     Raises EvaluationError that names the unexpected value and its place.
     """
@@ -142,16 +136,16 @@ def read_result(path: Path) -> Result:
     checked = _checked(path, stored, _File)
     if not checked.results:
         raise EvaluationError(f'{path}: its "results" are empty; {_WANTED}.')
-    kind = checked.kind or _kind_of(stored)
-    form = KINDS[kind]
+    form = KINDS[checked.kind]
     if form.schema:
         _checked(path, stored, resolve_name(form.schema))
     if missing := [name for name in form.added if stored.get(name) is None]:
-        raise EvaluationError(f'{path}: its kind is "{kind}", but it has no "{missing[0]}". Fix: measure it again.')
+        raise EvaluationError(
+            f'{path}: its kind is "{checked.kind}", but it has no "{missing[0]}". Fix: measure it again.'
+        )
     rows, added = stored["results"], {name: value for name, value in stored.items() if name not in _SHARED}
     notes = [note for listed in (checked.notes, *(row.notes for row in checked.results)) for note in listed or ()]
-    unit = checked.unit or ("percent" if form.once_in_percent else "fraction")
-    return Result(kind, stored["provenance"], rows, stored.get("comparisons"), notes, added, unit, path.name)
+    return Result(checked.kind, stored["provenance"], rows, stored.get("comparisons"), notes, added, path.name)
 
 
 def _checked(path: Path, stored: dict[str, Any], schema: type[T]) -> T:
@@ -159,14 +153,6 @@ def _checked(path: Path, stored: dict[str, Any], schema: type[T]) -> T:
         return convert_json(stored, schema)
     except ValueError as error:
         raise EvaluationError(f"{path}: {error}; {_WANTED}.") from None
-
-
-def _kind_of(stored: Mapping[str, Any]) -> Kind:
-    """Return the kind of a file without "kind", by keys that no other kind has."""
-    for kind, form in KINDS.items():
-        if form.added and all(name in stored for name in form.added):
-            return kind
-    return next((kind for kind, form in KINDS.items() if form.own_key in stored["results"][0]), "other")
 
 
 _SHARED = ("kind", "unit", "provenance", "results", "comparisons", "notes")
@@ -338,8 +324,8 @@ class _File(Struct):
 
     provenance: _Provenance
     results: list[CheckedRow]
-    kind: Kind | None = None
-    unit: Unit | None = None
+    kind: Kind = "other"
+    unit: Literal["fraction"] = "fraction"
     comparisons: list[CheckedRow] | None = None
     notes: list[str] | None = None
     frontier: list[CheckedRow] | None = None

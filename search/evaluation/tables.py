@@ -5,36 +5,32 @@ Figures from 0 to 1 are shown x 100, as in papers, except recall. Rows must have
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import count
 from pkgutil import resolve_name
-from typing import Any
+from typing import Any, TypeGuard
 
 from search.evaluation.result import KINDS, Result, Row
-from search.evaluation.table_cells import (
-    WITH_INTERVAL,
-    Table,
-    figure_text,
-    interval_text,
-    is_number,
-    list_of,
-    mapping_of,
-    name_of,
-    plain_text,
-    scale_of,
-)
 from search.formatting import counted, number
 from search.ranking.bm25 import describe_bm25
 from search.ranking.fusion import describe_fusion
 
+_LARGEST = 1e300  # JSON integers can exceed the range of floats
+WITH_INTERVAL = "[95 %]"
 _AVERAGE = "average"
 _BEST_TUNED = 8  # settings in the table of `tune`, besides the controls
 _OF_HYBRIDS = "this does not apply to hybrid answers; measure them: isotrope evaluate retrieval --hybrid --rerank MODEL"
 _COSTS = ["resamples won", "decided", "ms per query"]
 
 
-def heading_of(result: Result) -> str:
-    """Return the heading of a result."""
-    return KINDS[result.kind].heading
+@dataclass(frozen=True)
+class Table:
+    """A table of text whose first column names the rows; `remarks` are lines below it."""
+
+    caption: str
+    columns: list[str]
+    rows: list[list[str]]
+    remarks: tuple[str, ...] = ()
 
 
 def tables_of(result: Result, compare: bool = True) -> list[Table]:
@@ -50,7 +46,7 @@ def similarity_tables(
 
     `of_average` adds columns computed from the row of the average; `remark` is a line below each table.
     """
-    scale, more = scale_of(result), of_average or {}
+    more = of_average or {}
     for protocol, fit in dict.fromkeys((row.get("protocol"), row.get("fit")) for row in result.results):
         lines = _lines([row for row in result.results if (row.get("protocol"), row.get("fit")) == (protocol, fit)])
         tasks = list(dict.fromkeys(task for line in lines.values() for task in line if task != _AVERAGE))
@@ -58,11 +54,11 @@ def similarity_tables(
         columns = ["setting", *tasks, *([f"average {WITH_INTERVAL}", *more] if averaged else [])]
         cells = []
         for name, line in lines.items():
-            figures = [figure_text(mapping_of(line.get(task)).get("spearman"), scale) for task in tasks]
+            figures = [figure_text(mapping_of(line.get(task)).get("spearman")) for task in tasks]
             if not averaged:
-                figures = [interval_text(line.get(task), "spearman", scale=scale) for task in tasks]
+                figures = [interval_text(line.get(task), "spearman") for task in tasks]
             average = line.get(_AVERAGE, {})
-            ends = [interval_text(average, "spearman", scale=scale), *(write(average) for write in more.values())]
+            ends = [interval_text(average, "spearman"), *(write(average) for write in more.values())]
             cells.append([name, *figures, *(ends if averaged else [])])
         caption = f"Spearman x 100, protocol {protocol}, fit {fit}"
         remarks = (remark,) if remark else ()
@@ -87,14 +83,14 @@ def _lines(rows: Sequence[Row]) -> dict[str, dict[str, Row]]:
 
 def retrieval_tables(result: Result) -> Iterator[Table]:
     """Yield a table with a line for each setting and a column for each measure, the first with its interval."""
-    protocol, scale = mapping_of(result.provenance.get("protocol")), scale_of(result)
+    protocol = mapping_of(result.provenance.get("protocol"))
     names = list(dict.fromkeys(name for row in result.results for name in mapping_of(row.get("measure"))))
     first, *others = names or [""]
     cells = []
     for row in result.results:
         figures = mapping_of(row.get("measure"))
-        plain = [figure_text(mapping_of(figures.get(name)).get("value"), scale) for name in others]
-        cells.append([name_of(row), interval_text(figures.get(first), scale=scale), *plain])
+        plain = [figure_text(mapping_of(figures.get(name)).get("value")) for name in others]
+        cells.append([name_of(row), interval_text(figures.get(first)), *plain])
     columns = ["setting", f"{first} {WITH_INTERVAL}", *others]
     yield Table(_searched(protocol) or "x 100, means over queries", columns, cells, tuple(_methods(result.provenance)))
 
@@ -158,7 +154,7 @@ def _index(row: Row) -> str:
 
 
 def _size(row: Row) -> str:
-    rows, dim, bytes_each = row.get("rows"), row.get("dim"), figure_text(row.get("bytes_per_vector"), 1, ",.1f")
+    rows, dim, bytes_each = row.get("rows"), row.get("dim"), figure_text(row.get("bytes_per_vector"), ",.1f", 1)
     if isinstance(rows, int) and isinstance(dim, int):
         return f"{counted(rows, 'vector')} of {counted(dim, 'dimension')}, {bytes_each} bytes each"
     return f"{bytes_each} bytes per vector" if bytes_each else ""
@@ -172,10 +168,10 @@ def _latency(row: Row, key: str) -> str:
 def tune_tables(result: Result) -> Iterator[Table]:
     """Yield tables of the best settings and the controls, of the frontier, and of the weights for hybrids."""
     protocol = mapping_of(result.provenance.get("protocol"))
-    name, scale = str(protocol.get("measure", "score")), scale_of(result)
+    name = str(protocol.get("measure", "score"))
     figure = f"{name} {WITH_INTERVAL}"
     cells = [
-        [*_setting(row), interval_text(row, scale=scale), number(row.get("dimensions")), _mark(row)]
+        [*_setting(row), interval_text(row), number(row.get("dimensions")), _mark(row)]
         for row in _shown(result.results)
     ]
     caption = f"{name} x 100, {number(protocol.get('questions'))} {protocol.get('kind', 'questions')}"
@@ -186,13 +182,13 @@ def tune_tables(result: Result) -> Iterator[Table]:
     for row in result.added["frontier"]:
         layers, _, strength, centre, _ = _setting(row)
         sizes = [number(row.get("bytes")), number(row.get("dimensions"))]
-        cells.append([*sizes, layers, strength, centre, interval_text(row, scale=scale), _mark(row)])
+        cells.append([*sizes, layers, strength, centre, interval_text(row), _mark(row)])
     columns = ["bytes", "dimensions", "layers", "strength", "centre", figure, ""]
-    yield Table(f"Frontier: {name} x 100 by bytes per vector", columns, cells, _chosen(result.added["choice"], scale))
-    yield from _weights(mapping_of(result.added.get("hybrid")), name, scale)
+    yield Table(f"Frontier: {name} x 100 by bytes per vector", columns, cells, _chosen(result.added["choice"]))
+    yield from _weights(mapping_of(result.added.get("hybrid")), name)
 
 
-def _weights(hybrid: Mapping[str, Any], measure: str, scale: float) -> Iterator[Table]:
+def _weights(hybrid: Mapping[str, Any], measure: str) -> Iterator[Table]:
     """Yield a table of the scores by weight in steps of a tenth, with the best and the chosen weight."""
     rows = [mapping_of(row) for row in list_of(hybrid.get("weights"))]
     shown = [
@@ -204,7 +200,7 @@ def _weights(hybrid: Mapping[str, Any], measure: str, scale: float) -> Iterator[
     for row in shown:
         highest = f"{100 * row['highest']:.0f} %" if is_number(row.get("highest")) else ""
         marks = ", ".join(filter(None, [alone.get(row.get("weight", -1), ""), "chosen" if row.get("taken") else ""]))
-        cells.append([plain_text(row.get("weight")), interval_text(row, scale=scale), highest, marks])
+        cells.append([plain_text(row.get("weight")), interval_text(row), highest, marks])
     if cells:
         remark = f"chosen: hybrid.weight={plain_text(hybrid.get('weight'))}, because {hybrid.get('reason')}"
         caption = f"Hybrid: {measure} x 100 by weight of the vectors"
@@ -242,14 +238,14 @@ def _choice_mark(row: Mapping[str, Any]) -> str:
     return "chosen" if row.get("taken") else "tied" if row.get("tied") else ""
 
 
-def _chosen(choice: Mapping[str, Any], scale: float) -> tuple[str, ...]:
+def _chosen(choice: Mapping[str, Any]) -> tuple[str, ...]:
     lines = [f"chosen: {choice['setting']}, because {choice['reason']}"]
     optimistic = "; slightly optimistic, because the same questions chose the setting"
     for name, key, remark in (("raw", "gain", optimistic), ("the recipe's own", "over_present", "")):
         gain = mapping_of(choice.get(key))
         if gain.get("value"):
             decided = "decided" if gain.get("decided") else "not decided"
-            lines.append(f"over {name}: {interval_text(gain, form='+.2f', scale=scale)}, {decided}{remark}")
+            lines.append(f"over {name}: {interval_text(gain, form='+.2f')}, {decided}{remark}")
     if enough := choice.get("enough"):
         softer = "" if enough.get("strength") is None else f" at strength {plain_text(enough['strength'])}"
         size = f"{number(enough['dim'])} dimensions ({number(enough['bytes'])} bytes){softer}"
@@ -262,7 +258,7 @@ def rerank_tables(result: Result) -> Iterator[Table]:
     if result.kind == "retrieval":
         yield from _measured(result)
     elif advice := mapping_of(result.added.get("rerank")):
-        yield _advised(advice, scale_of(result))
+        yield _advised(advice)
 
 
 def _measured(result: Result) -> Iterator[Table]:
@@ -273,7 +269,7 @@ def _measured(result: Result) -> Iterator[Table]:
         rerank, measures = facts.get(str(pair.get("setting")), {}), mapping_of(pair.get("measure"))
         if rerank and measures and pair.get("against") == rerank.get("of"):
             measure = next(iter(measures))
-            gain = _gain(mapping_of(measures[measure]), scale_of(result), rerank)
+            gain = _gain(mapping_of(measures[measure]), rerank)
             cells.append([str(rerank.get("of", "")), str(rerank.get("depth", "")), *gain])
     if cells:
         columns = ["setting", "reranked", f"gain in {measure} {WITH_INTERVAL}", *_COSTS]
@@ -281,22 +277,22 @@ def _measured(result: Result) -> Iterator[Table]:
         yield Table(caption, columns, cells, _reranker(mapping_of(result.provenance.get("rerank"))))
 
 
-def _advised(advice: Mapping[str, Any], scale: float) -> Table:
+def _advised(advice: Mapping[str, Any]) -> Table:
     """Return a table with a line for each depth, and the advice."""
     name, cells = str(advice.get("measure", "")), []
     for row in map(mapping_of, list_of(advice.get("depths"))):
-        gain = _gain(mapping_of(row.get("gain")), scale, row) if row.get("depth") else [""] * 4
-        cells.append([str(row.get("depth") or "none"), interval_text(row, scale=scale), *gain, _choice_mark(row)])
+        gain = _gain(mapping_of(row.get("gain")), row) if row.get("depth") else [""] * 4
+        cells.append([str(row.get("depth") or "none"), interval_text(row), *gain, _choice_mark(row)])
     columns = ["reranked", f"{name} {WITH_INTERVAL}", f"gain {WITH_INTERVAL}", *_COSTS, ""]
     caption = f"Reranking the hits of the vectors: {name} x 100, {number(advice.get('questions'))} questions"
     remarks = (f"advised: {advice.get('advice')}", *_reranker(mapping_of(advice.get("by"))), _OF_HYBRIDS)
     return Table(caption, columns, cells, remarks)
 
 
-def _gain(gain: Mapping[str, Any], scale: float, timed: Mapping[str, Any]) -> list[str]:
-    (difference, decided), better = difference_cells(gain, scale), gain.get("better")
+def _gain(gain: Mapping[str, Any], timed: Mapping[str, Any]) -> list[str]:
+    (difference, decided), better = difference_cells(gain), gain.get("better")
     won = f"{100 * better:.0f} %" if is_number(better) else ""
-    return [difference, won, decided, figure_text(timed.get("ms"), 1, ",.1f")]
+    return [difference, won, decided, figure_text(timed.get("ms"), ",.1f", 1)]
 
 
 def _reranker(by: Mapping[str, Any]) -> tuple[str, ...]:
@@ -318,7 +314,7 @@ def other_tables(result: Result) -> Iterator[Table]:
 
 def _comparisons(result: Result) -> Iterator[Table]:
     """Yield a table of paired differences; the tables of layers have their own."""
-    rows, scale = result.comparisons or (), scale_of(result)
+    rows = result.comparisons or ()
     if not rows or result.kind == "layers":
         return
     protocols = list(dict.fromkeys(row.get("protocol") for row in rows))
@@ -329,15 +325,56 @@ def _comparisons(result: Result) -> Iterator[Table]:
         more = [str(row.get("protocol"))] if len(protocols) > 1 else []
         counts = [difference.get(name) for name in ("won", "tied", "lost")] if first else []
         won = ["/".join(map(str, counts)) if None not in counts else ""] * bool(first)
-        cells.append([name_of(row), str(row.get("against", "")), *more, *difference_cells(difference, scale), *won])
+        cells.append([name_of(row), str(row.get("against", "")), *more, *difference_cells(difference), *won])
     columns = ["setting", "compared with", *(["protocol"] if len(protocols) > 1 else [])]
     columns += [f"difference{f' in {first}' if first else ''} {WITH_INTERVAL}", "decided"]
     yield Table("Paired differences x 100, over the same resamples", columns + ["won/tied/lost"] * bool(first), cells)
 
 
-def difference_cells(difference: Any, scale: float) -> list[str]:
+def difference_cells(difference: Any) -> list[str]:
     """Return a difference with its interval, and whether the interval excludes 0."""
     difference = mapping_of(difference)
-    text = interval_text(difference, "difference" if "difference" in difference else "value", "+.2f", scale)
+    text = interval_text(difference, "difference" if "difference" in difference else "value", "+.2f")
     decided = difference.get("decided")
     return [text, ("yes" if decided else "no") if isinstance(decided, bool) else ""]
+
+
+def interval_text(interval: Any, key: str = "value", form: str = ".2f", scale: float = 100) -> str:
+    """Return a figure with its interval, if it has one: "82.03 [79.69, 84.05]".
+
+    `interval` holds the figure under `key`, "low" and "high", as `bootstrap.Interval.to_dict` returns it.
+    """
+    if not isinstance(interval, Mapping) or key not in interval:
+        return ""
+    value, low, high = interval[key], interval.get("low"), interval.get("high")
+    if not is_number(value):
+        return "undefined"
+    ends = f" [{scale * low:{form}}, {scale * high:{form}}]" if is_number(low) and is_number(high) else ""
+    return f"{scale * value:{form}}{ends}"
+
+
+def figure_text(value: Any, form: str = ".2f", scale: float = 100) -> str:
+    return f"{scale * value:{form}}" if is_number(value) else ""
+
+
+def is_number(value: Any) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _LARGEST
+
+
+def mapping_of(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def list_of(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else []
+
+
+def name_of(row: Row) -> str:
+    model = f"{row['model']}: " if row.get("model") else ""
+    return f"{model}{row.get('setting', '')}"
+
+
+def plain_text(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value) if isinstance(value, str | int) else ""

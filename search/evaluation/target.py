@@ -13,7 +13,7 @@ from indexer.moments import Moments
 from indexer.pipeline.rows import RowView
 from indexer.progress import NoProgress, Progress
 from indexer.recipe.config import BuildConfig
-from indexer.recipe.paper_methods import TRANSFORMS
+from indexer.recipe.paper_methods import TRANSFORMS, gives_probabilities
 from indexer.recipe.run_options import RunOptions
 from indexer.transforms import FitData
 from search.evaluation.embeddings import EmbeddingSource
@@ -64,10 +64,9 @@ class Target:
         if sweep.layers and not self.spec.traits.has_layers:
             raise ConfigError('encoder.kind is "static": a table has no layers. Fix: leave out --layers.')
         settings = [self._with_paper(setting) for setting in sweep.settings(self.own)]
-        categorical = self.config.papers.get("latte_mix", {}).get("latent", "categorical") == "categorical"
         for setting in settings:
-            probabilities = setting.pooling == "latte-mix" and categorical
-            if setting.whitening.kind == "hellinger" and not probabilities:
+            special = setting.whitening.kind == "hellinger"
+            if special and not gives_probabilities(setting.pooling, self.config.papers):
                 raise ConfigError(
                     f'"{setting.label}": square roots need probabilities, which only pooling "latte-mix" with a '
                     "categorical latent returns. Fix: leave out --transform hellinger."
@@ -82,7 +81,7 @@ class Target:
         self, settings: list[Setting], cache: Path | None = None, progress: Progress | None = None
     ) -> EmbeddingSource:
         """Return the encoder for some settings."""
-        return EmbeddingSource(self.config, settings, self.options, self.spec, cache, progress or NoProgress())
+        return EmbeddingSource(self.config, settings, self.spec, self.options, cache, progress or NoProgress())
 
     @cached_property
     def stored(self) -> LiveRows:

@@ -1,11 +1,11 @@
 """The commands `isotrope evaluate layers`, `whiteningbert`, `methods`, `rte` and `words`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from search.cli.evaluate.sts import protocols_option
+from search.cli.evaluate import protocols_option
 from search.cli.options import (
     PATH,
     all_of,
@@ -21,9 +21,6 @@ from search.cli.options import (
     target_options,
 )
 
-if TYPE_CHECKING:
-    from search.evaluation.target import Target
-
 _METHODS = (
     "all", "cls", "mean", "max", "layers", "whitening", "sif", "sbert-wk", "flow", "latte-mix", "auto-encoder",
     "normal-vae",
@@ -33,12 +30,6 @@ _recipe_target_options = all_of(
     hardware_options,
     click.option("--cache", type=PATH, metavar="DIR", help="Folder that keeps embeddings between runs."),
 )
-
-
-def _recipe_target(options: dict[str, Any]) -> "Target":
-    from search.evaluation.target import Target
-
-    return Target.of_recipe(recipe_of(options), run_options(options))
 
 
 @click.command("whiteningbert")
@@ -59,10 +50,11 @@ def whiteningbert(sources: tuple[str, ...], **options: Any) -> None:
     """
     from search.cli.output import print_measured
     from search.evaluation.sts.data import read_tasks
+    from search.evaluation.target import Target
     from search.papers.whiteningbert import whiteningbert_table
 
     check_output_options(options, *sources)
-    target = _recipe_target(options)
+    target = Target.of_recipe(recipe_of(options), run_options(options))
     tasks = read_tasks(*sources)
     print_measured(options, lambda progress: whiteningbert_table(target, tasks, options["cache"], progress), False)
 
@@ -94,12 +86,13 @@ def methods(sources: tuple[str, ...], methods: tuple[str, ...], **options: Any) 
     from indexer.errors import ConfigError
     from search.cli.output import print_measured
     from search.evaluation.sts.data import read_tasks
+    from search.evaluation.target import Target
     from search.papers.method_settings import DRAWN, SEEDS, MethodsOptions, methods_of
     from search.papers.methods import evaluate_methods
 
     fit, seeds = options["fit"], options["seeds"]
     check_output_options(options, *sources, fit.partition("corpus:")[2])
-    target = _recipe_target(options)
+    target = Target.of_recipe(recipe_of(options), run_options(options))
     chosen = methods_of(methods, target.spec.traits.has_layers)
     if seeds is not None and not set(chosen) & set(DRAWN):
         raise ConfigError(f"--seeds: none of {', '.join(chosen)} is random. Leave it out.")

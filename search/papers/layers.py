@@ -7,9 +7,8 @@ computed when needed. Max pooling is not linear, and is rejected.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, groupby
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -19,10 +18,10 @@ from indexer.lazy_imports import require_extra
 from indexer.models.identity import PoolingKey
 from indexer.progress import NoProgress, Progress
 from indexer.recipe.config import PoolingMode
-from search.evaluation.embeddings import EmbeddingSource, TextEmbeddings
+from search.evaluation.embeddings import TextEmbeddings
 from search.evaluation.result import Clock, Result, how_built
 from search.evaluation.sts.data import Task, files_of
-from search.evaluation.sts.fit import Fit, choose_fit, task_texts
+from search.evaluation.sts.fit import task_texts
 from search.evaluation.sts.score import (
     Estimate,
     Protocol,
@@ -33,14 +32,13 @@ from search.evaluation.sts.score import (
     score_pairs,
     task_estimates,
 )
-from search.evaluation.sts.sts import AVERAGE, BOOTSTRAP
-from search.evaluation.sweep import Setting, Strength, Sweep, check_dimensions, transform_hash
+from search.evaluation.sts.sts import AVERAGE, BOOTSTRAP, Encoded
+from search.evaluation.sweep import Setting, Strength, Sweep, transform_hash
 from search.evaluation.target import Subject, Target
 
 _FIT = "task"
 _FEW_BLOCKS, _UP_TO = 6, 3  # most blocks for all combinations; most layers of a combination for other models
 _BATCH = 16  # combinations with transforms in memory together
-Layers = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -77,20 +75,6 @@ class AveragedLayers(Mapping[PoolingKey, Float32Array]):
 
 
 @dataclass(frozen=True)
-class _Combination:
-    """A combination of layers: its average over the tasks, and each task's figure."""
-
-    setting: Setting
-    average: Estimate
-    tasks: dict[str, float]
-    transforms: dict[str, str] | None  # sha256 by task; None without a transform
-
-    @property
-    def layers(self) -> Layers:
-        return self.setting.layers
-
-
-@dataclass(frozen=True)
 class _OfTask:
     """One task: an estimate and the transform's sha256 per combination, and notes of the fits."""
 
@@ -119,41 +103,53 @@ def evaluate_layers(
     if not tasks:
         raise EvaluationError("nothing to measure; expected at least one task.")
     single, tried, notes = _settings(subject, plan)
-    check_dimensions(tried, subject.spec)
-    source = subject.states(single, cache, progress)
-    fit = choose_fit(_FIT, subject, source)
-    states = source.encode([text for task in tasks for text in task_texts(task)])
+    encoded = Encoded.of(subject, tasks, subject.states(single, cache, progress), _FIT, tried)
+    source = encoded.source
     progress.phase("combinations", len(tried) * len(tasks))
-    by_task = [_estimates(task, _of_task(task, states), tried, fit, plan.protocol, progress) for task in tasks]
-    measured = _measured(tried, by_task)
+    by_task = [_measured(task, encoded, tried, plan.protocol, progress) for task in tasks]
     notes += [note for of_task in by_task for note in of_task.notes]
-    sizes = sorted({len(combination.layers) for combination in measured})
-    by_size = [[combination for combination in measured if len(combination.layers) == size] for size in sizes]
-    best = [max(group, key=lambda combination: combination.average.value) for group in by_size]
-    choice = tuple(dict.fromkeys((1, source.blocks)))
-    paper = next(combination for combination in measured if combination.layers == choice)
+    averages = {
+        setting.layers: average([of_task.estimates[number] for of_task in by_task])
+        for number, setting in enumerate(tried)
+    }
+    rows = {
+        setting.layers: {
+            "setting": setting.label,
+            **setting.to_dict(),
+            "protocol": plan.protocol,
+            "fit": _FIT,
+            "task": AVERAGE,
+            **averages[setting.layers].figures,
+            "pairs": sum(len(subset.scores) for task in tasks for subset in task.subsets),
+            "tasks": {of_task.name: of_task.estimates[number].value for of_task in by_task},
+            "transform": None if setting.raw else {of_task.name: of_task.hashes[number] for of_task in by_task},
+            "encoder": source.fingerprint(setting.key),
+        }
+        for number, setting in enumerate(tried)
+    }
+    best = [max(group, key=lambda layers: averages[layers].value) for _, group in groupby(rows, key=len)]
+    paper = tuple(dict.fromkeys((1, source.blocks)))
     provenance = clock.provenance(
         subject.spec,
         files_of(tasks),
         protocol=[plan.protocol],
-        fit={"name": fit.name, **fit.about},
-        texts=len(states.positions),
-        truncated=source.log.truncated,
+        **encoded.facts,
         bootstrap=BOOTSTRAP,
         **how_built(subject.config, subject.index),
     )
-    rows = {combination.layers: _row(combination, tasks, plan.protocol, source) for combination in measured}
+    comparisons = [
+        {"setting": rows[layers]["setting"], "against": rows[paper]["setting"], "task": AVERAGE}
+        | averages[layers].less(averages[paper]).to_dict("difference")
+        for layers in best
+        if layers != paper
+    ]
+    added = {
+        "layers": [setting.layers[0] for setting in single],
+        "best": [{"size": len(layers)} | rows[layers] for layers in best],
+        "paper": rows[paper],
+    }
     return Result(
-        "layers",
-        provenance,
-        list(rows.values()),
-        [_comparison(combination, paper) for combination in best if combination is not paper],
-        _notes(tasks, notes, source.log.truncated),
-        {
-            "layers": [setting.layers[0] for setting in single],
-            "best": [{"size": len(combination.layers)} | rows[combination.layers] for combination in best],
-            "paper": rows[paper.layers],
-        },
+        "layers", provenance, list(rows.values()), comparisons, _notes(tasks, notes, source.log.truncated), added
     )
 
 
@@ -191,55 +187,21 @@ def _of_task(task: Task, states: TextEmbeddings) -> TextEmbeddings:
     return TextEmbeddings({text: row for row, text in enumerate(texts)}, AveragedLayers(single))
 
 
-def _estimates(
-    task: Task, states: TextEmbeddings, settings: Sequence[Setting], fit: Fit, protocol: Protocol, progress: Progress
+def _measured(
+    task: Task, encoded: Encoded, settings: Sequence[Setting], protocol: Protocol, progress: Progress
 ) -> _OfTask:
+    states, fit = _of_task(task, encoded.states), encoded.fit
     cosines, notes, hashes = [], [], []
     for start in range(0, len(settings), _BATCH):
         batch = settings[start : start + _BATCH]
         transforms = fit_transforms(task, states, batch, fit)
         cosines += score_pairs(task, states, batch, transforms)
         hashes += [transform_hash(transform) for transform in transforms]
-        notes += [f"{task.name}: {note}" for transform in transforms if (note := transform.settings()["note"])]
+        notes += [f"{task.name}: {transform.note}" for transform in transforms if transform.note]
         notes += noise_notes(task, batch, transforms, fit.name)
         progress.advance(len(batch))
     estimates = task_estimates(task, cosines, [setting.label for setting in settings], [protocol])[protocol]
     return _OfTask(task.name, estimates, hashes, notes)
-
-
-def _measured(tried: Sequence[Setting], by_task: Sequence[_OfTask]) -> list[_Combination]:
-    return [
-        _Combination(
-            setting,
-            average([of_task.estimates[number] for of_task in by_task]),
-            {of_task.name: of_task.estimates[number].value for of_task in by_task},
-            None if setting.raw else {of_task.name: of_task.hashes[number] for of_task in by_task},
-        )
-        for number, setting in enumerate(tried)
-    ]
-
-
-def _row(
-    combination: _Combination, tasks: Sequence[Task], protocol: Protocol, source: EmbeddingSource
-) -> dict[str, Any]:
-    return {
-        "setting": combination.setting.label,
-        **combination.setting.to_dict(),
-        "protocol": protocol,
-        "fit": _FIT,
-        "task": AVERAGE,
-        **combination.average.figures,
-        "pairs": sum(len(subset.scores) for task in tasks for subset in task.subsets),
-        "tasks": combination.tasks,
-        "transform": combination.transforms,
-        "encoder": source.fingerprint(combination.setting.key),
-    }
-
-
-def _comparison(combination: _Combination, paper: _Combination) -> dict[str, Any]:
-    difference = combination.average.less(paper.average).to_dict("difference")
-    names = {"setting": combination.setting.label, "against": paper.setting.label, "task": AVERAGE}
-    return names | difference
 
 
 def _notes(tasks: Sequence[Task], notes: Sequence[str], truncated: int) -> list[str]:

@@ -1,18 +1,17 @@
 """The plot of `isotrope evaluate layers`: the grid of two layers, and the best combination of each size."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from indexer.arrays import Float64Array
-from search.evaluation.plots.drawing import model_name, whiskers, write_plot
+from search.evaluation.plots.drawing import interval_of, model_name, whiskers, write_plot
 from search.papers.tables import layer_grid
 
 _COLOURS = "viridis"
 _WITH_FIGURES = 16  # most layers for figures in the cells
-_ENDS = ("low", "high")
 _BEST = "#d62728"
 _BEHIND_TEXT = {"facecolor": "white", "edgecolor": "none", "pad": 0.8, "alpha": 0.85}
 _DARK = 0.6  # of the colour scale; text is white below it
@@ -70,7 +69,7 @@ def _frame(axes: Any, column: int, row: int, colour: str, width: float) -> None:
 def _draw_sizes(axes: Any, result: Mapping[str, Any]) -> None:
     best, paper = result["best"], result["paper"]
     sizes, values = [row["size"] for row in best], 100 * np.array([row["spearman"] for row in best])
-    reach = whiskers(values.tolist(), *(_percent(row[end] for row in best) for end in _ENDS))
+    reach = whiskers([interval_of(row, "spearman") for row in best])
     low, high = values - reach[0], values + reach[1]
     level = 100 * paper["spearman"]
     axes.axhline(level, color="black", linestyle="--", linewidth=1,
@@ -88,10 +87,6 @@ def _draw_sizes(axes: Any, result: Mapping[str, Any]) -> None:
     axes.margins(x=0.12)
     axes.legend(loc="upper right", fontsize=9)
     axes.set(xlabel="number of layers", ylabel="Spearman x100", title="Best combination of n layers, 95 % interval")
-
-
-def _percent(figures: Iterable[float | None]) -> list[float | None]:
-    return [None if figure is None else 100 * figure for figure in figures]
 
 
 def _named(row: Mapping[str, Any]) -> str:

@@ -8,16 +8,16 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from indexer.corpus.corpus import read_corpus
+from indexer.corpus.sources import find_sources
 from indexer.encoders.fitted_state import fit_state
 from indexer.encoders.token_embeddings import TokenEmbeddings
-from indexer.errors import ConfigError, EvaluationError
+from indexer.errors import EvaluationError
 from indexer.lazy_imports import require_extra
 from indexer.models.model_files import file_sha256
 from indexer.models.resolution import resolve_layers, resolve_spec, with_fitted_state
@@ -25,7 +25,7 @@ from indexer.pipeline.train import sampled_texts
 from indexer.progress import NoProgress, Progress
 from search.evaluation.result import Clock, Result, how_built
 from search.evaluation.sts.data import Task, files_of
-from search.evaluation.sts.fit import choose_fit, task_texts
+from search.evaluation.sts.fit import task_texts
 from search.evaluation.sts.score import (
     Estimate,
     Protocol,
@@ -36,7 +36,7 @@ from search.evaluation.sts.score import (
     task_estimates,
     why_undefined,
 )
-from search.evaluation.sts.sts import AVERAGE, BOOTSTRAP
+from search.evaluation.sts.sts import AVERAGE, BOOTSTRAP, Encoded
 from search.evaluation.sweep import Setting
 from search.evaluation.target import Target
 from search.papers.method_settings import (
@@ -48,13 +48,12 @@ from search.papers.method_settings import (
 )
 from search.papers.mixtures import (
     MethodScores,
+    Mixtures,
     SentenceTokens,
     TrainingTokens,
-    mixture_variants,
-    train_and_score,
 )
 from search.papers.whiteningbert import published_figures, published_tables
-from search.result_files import file_hash
+from search.result_files import source_hashes
 
 NOT_RUN = "not implemented: trains the encoder"
 
@@ -69,21 +68,17 @@ def evaluate_methods(
     """Return a row for each label, protocol and task, and for their average; "published" has the published rows.
 
     Correlations are Spearman's with 95 % bootstrap intervals; of random methods the mean over seeds with its standard
-    deviation. Raises ConfigError for an index, EvaluationError, and the errors of encoding and training.
+    deviation. Raises EvaluationError, and the errors of encoding and training.
     """
     clock, progress = Clock(), progress or NoProgress()
     require_extra("scipy.stats", "eval")  # fail now, not after hours of training
-    if subject.index is not None:
-        raise ConfigError(
-            "methods compares settings of one encoder; expected a recipe (--config, --set), not an index."
-        )
     notes: list[str] = []
     run = _Run(tasks, plan, cache, progress, notes)
     variants = [*_affine(subject, run), *_mixtures(subject, run)]
     rows = method_rows(variants, tasks, plan.protocols, plan.fit or "task", notes)
     provenance = clock.provenance(
         subject.spec,
-        files_of(tasks) | _hash_of(plan.corpus),
+        files_of(tasks) | source_hashes(find_sources([plan.corpus])[0] if plan.corpus else ()),
         protocol=list(plan.protocols),
         fit={"name": plan.fit or "task"},
         seeds=plan.seeds,
@@ -136,15 +131,14 @@ def _affine(subject: Target, run: _Run) -> Iterator[MethodScores]:
 def _scored(subject: Target, settings: list[Setting], run: _Run) -> dict[Setting, dict[str, list[Any]]]:
     """Return the similarities of all pairs under each setting, from one forward pass per sentence."""
     source = subject.states(settings, run.cache, run.progress)
-    fit = choose_fit(run.plan.fit, subject, source)
-    states = source.encode(run.sentences)
+    encoded = Encoded.of(subject, run.tasks, source, run.plan.fit, settings)
+    states, fit = encoded.states, encoded.fit
     similarities: dict[Setting, dict[str, list[Any]]] = {setting: {} for setting in settings}
     for task in run.tasks:
         transforms = fit_transforms(task, states, settings, fit)
         for setting, scores in zip(settings, score_pairs(task, states, settings, transforms), strict=True):
             similarities[setting][task.name] = scores
-        notes = [transform.settings()["note"] for transform in transforms]
-        run.notes.extend(f"{task.name}: {note}" for note in notes if note)
+        run.notes.extend(f"{task.name}: {transform.note}" for transform in transforms if transform.note)
         run.notes.extend(noise_notes(task, settings, transforms, fit.name))
     run.notes.extend(fit.notes)
     return similarities
@@ -164,13 +158,15 @@ def _mixtures(subject: Target, run: _Run) -> Iterator[MethodScores]:
         if choice:
             encoder = dataclasses.replace(encoder, layers=choice)
         outputs = TokenEmbeddings(resolve_spec(encoder, subject.spec.folder), subject.options)
-        with _folder(run.cache) as folder:
+        with tempfile.TemporaryDirectory(prefix="isotrope-") as temporary:
+            folder = run.cache or Path(temporary)
+            folder.mkdir(parents=True, exist_ok=True)
             training = TrainingTokens.write(outputs, corpus, layers, folder, progress)
             progress.phase("encoding sentences", None)
             tokens = SentenceTokens.of(outputs, run.sentences, layers)
             named = ",".join(map(str, choice))
-            for trained in mixture_variants(plan, subject.config.paper("latte_mix"), named, tokens, training):
-                yield from train_and_score(trained, run.tasks, progress)
+            mixtures = Mixtures(named, tokens, training, run.tasks, progress)
+            yield from mixtures.measured(plan, subject.config.paper("latte_mix"))
 
 
 def _training_texts(subject: Target, plan: MethodsOptions) -> list[str]:
@@ -185,9 +181,7 @@ def _counted(subject: Target, run: _Run) -> Iterator[Target]:
     texts = _training_texts(subject, run.plan) if run.plan.corpus else run.sentences
 
     def blocks() -> Iterator[list[str]]:
-        remaining = iter(texts)
-        while block := list(islice(remaining, 4096)):
-            yield block
+        return (texts[start : start + 4096] for start in range(0, len(texts), 4096))
 
     encoder = dataclasses.replace(subject.config.encoder, pooling="sif", layers=(-1,), fitted="")
     config = dataclasses.replace(subject.config, encoder=encoder)
@@ -198,28 +192,12 @@ def _counted(subject: Target, run: _Run) -> Iterator[Target]:
         yield Target(config, with_fitted_state(spec, folder, state), None, subject.options)
 
 
-@contextmanager
-def _folder(cache: Path | None) -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="isotrope-") as temporary:
-        folder = cache or Path(temporary)
-        folder.mkdir(parents=True, exist_ok=True)
-        yield folder
-
-
 def _method(setting: Setting) -> str:
     if setting.pooling != "mean":
         return setting.pooling
     if not setting.raw:
         return "whitening"
     return "mean" if setting.layers in ((-1,), ()) else "layers"
-
-
-def _hash_of(train: Path | None) -> dict[str, str]:
-    """Return the hashes of the training corpus's files."""
-    if train is None:
-        return {}
-    files = sorted(path for path in train.rglob("*") if path.is_file()) if train.is_dir() else [train]
-    return {str(path.relative_to(train)) if train.is_dir() else path.name: file_hash(path) for path in files}
 
 
 def _published() -> list[dict[str, Any]]:
@@ -235,8 +213,6 @@ def _published() -> list[dict[str, Any]]:
 
 
 CONTROL = "mean"
-Estimates = dict[Protocol, dict[str, list[Estimate]]]
-"""By protocol and task, one per variant."""
 
 
 def method_rows(
@@ -249,51 +225,36 @@ def method_rows(
     note.
     """
     kept = _defined(variants, tasks, protocols, notes)
-    estimates = _estimates(kept, tasks, protocols)
-    labels = list(dict.fromkeys(variant.label for variant in kept))
     control = next((variant.label for variant in kept if variant.method == CONTROL), None)
     if control is None:
         raise EvaluationError(f"mean pooling, the control of all methods, has no correlation: {'; '.join(notes)}.")
+    labels = [variant.label for variant in kept]
+    by_task = [
+        task_estimates(task, [variant.scores[task.name] for variant in kept], labels, protocols) for task in tasks
+    ]
+    seeds = {label: [number for number, other in enumerate(labels) if other == label] for label in labels}
     rows = []
     for protocol in protocols:
-        averages = {label: _averages(label, kept, estimates[protocol], tasks) for label in labels}
-        against = _mean_of(averages[control])
-        for label in labels:
-            members = [number for number, variant in enumerate(kept) if variant.label == label]
-            about = _about(label, kept, members, protocol, fit)
-            for task in tasks:
-                of_task = [estimates[protocol][task.name][number] for number in members]
-                rows.append(about | {"task": task.name} | _figures(of_task))
-            mean = _mean_of(averages[label])
-            untrained = averages.get(kept[members[0]].untrained)
-            row = about | {"task": AVERAGE} | _figures(averages[label])
-            row["against_mean"] = mean.less(against).to_dict() if label != control else None
-            row["against_untrained"] = mean.less(_mean_of(untrained)).to_dict() if untrained else None
+        averages = [average(of_variant) for of_variant in zip(*(of[protocol] for of in by_task), strict=True)]
+        means = {label: _mean_of([averages[number] for number in members]) for label, members in seeds.items()}
+        for label, members in seeds.items():
+            variant = kept[members[0]]
+            about = {
+                "method": variant.method,
+                "setting": label,
+                "protocol": protocol,
+                "fit": fit,
+                "seeds": [] if variant.seed is None else [kept[number].seed for number in members],
+                **variant.facts,
+            }
+            for task, of_task in zip(tasks, by_task, strict=True):
+                rows.append(about | {"task": task.name} | _figures([of_task[protocol][number] for number in members]))
+            untrained = means.get(variant.untrained)
+            row = about | {"task": AVERAGE} | _figures([averages[number] for number in members])
+            row["against_mean"] = means[label].less(means[control]).to_dict() if label != control else None
+            row["against_untrained"] = means[label].less(untrained).to_dict() if untrained else None
             rows.append(row)
     return rows
-
-
-def _about(
-    label: str, kept: Sequence[MethodScores], members: Sequence[int], protocol: Protocol, fit: str
-) -> dict[str, Any]:
-    first = kept[members[0]]
-    seeds = [kept[number].seed for number in members]
-    return {
-        "method": first.method,
-        "setting": label,
-        "protocol": protocol,
-        "fit": fit,
-        "seeds": [] if seeds == [None] else seeds,
-        **first.facts,
-    }
-
-
-def _averages(
-    label: str, kept: Sequence[MethodScores], estimates: dict[str, list[Estimate]], tasks: Sequence[Task]
-) -> list[Estimate]:
-    """Return the average over the tasks, one per seed."""
-    members = [number for number, variant in enumerate(kept) if variant.label == label]
-    return [average([estimates[task.name][number] for task in tasks]) for number in members]
 
 
 def _mean_of(estimates: Sequence[Estimate]) -> Estimate:
@@ -313,16 +274,6 @@ def _figures(estimates: Sequence[Estimate]) -> dict[str, Any]:
     spread = float(np.std(values, ddof=1)) if len(values) > 1 else None
     by_seed = values if len(values) > 1 else None
     return {**_mean_of(estimates).figures, "standard_deviation": spread, "by_seed": by_seed}
-
-
-def _estimates(kept: Sequence[MethodScores], tasks: Sequence[Task], protocols: Sequence[Protocol]) -> Estimates:
-    labels = [variant.label for variant in kept]
-    result: Estimates = {protocol: {} for protocol in protocols}
-    for task in tasks:
-        by_protocol = task_estimates(task, [variant.scores[task.name] for variant in kept], labels, protocols)
-        for protocol, estimates in by_protocol.items():
-            result[protocol][task.name] = estimates
-    return result
 
 
 def _defined(

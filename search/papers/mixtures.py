@@ -121,51 +121,41 @@ class MethodScores:
 
 
 @dataclass(frozen=True)
-class Trained:
-    """An auto-encoder to train, and its data; `layers` is the name of the token vectors in labels."""
+class Mixtures:
+    """Latte-Mix and its controls on the token vectors of some layers, which labels name `layers`."""
 
-    method: Method
-    config: LatteMixConfig
     layers: str
     sentences: SentenceTokens
     training: TrainingTokens
+    tasks: Sequence[Task]
+    progress: Progress
 
+    def measured(self, plan: MethodsOptions, config: LatteMixConfig) -> Iterator[MethodScores]:
+        """Yield every auto-encoder of the plan, seed by seed, with Latte-Mix's untrained control."""
+        kinds: list[tuple[Method, dict[str, object]]] = []
+        if plan.wants("latte-mix"):
+            kinds += [("latte-mix", {"latent": "categorical"})] if config.epochs else []
+            kinds.append(("latte-mix", {"latent": "categorical", "epochs": 0}))
+        if plan.wants("auto-encoder"):
+            kinds.append(("auto-encoder", {"latent": "none"}))
+        if plan.wants("normal-vae"):
+            kinds.append(("normal-vae", {"latent": "normal"}))
+        for method, changes in kinds:
+            for seed in range(plan.seeds):
+                changed = dataclasses.replace(config, seed=seed, **changes)  # type: ignore[arg-type]
+                yield from self._trained(method, changed)
 
-def mixture_variants(
-    plan: MethodsOptions, config: LatteMixConfig, layers: str, sentences: SentenceTokens, training: TrainingTokens
-) -> Iterator[Trained]:
-    """Yield every auto-encoder of the plan, seed by seed, with Latte-Mix's untrained control."""
-    kinds: list[tuple[Method, dict[str, object]]] = []
-    if plan.wants("latte-mix"):
-        kinds += [("latte-mix", {"latent": "categorical"})] if config.epochs else []
-        kinds.append(("latte-mix", {"latent": "categorical", "epochs": 0}))
-    if plan.wants("auto-encoder"):
-        kinds.append(("auto-encoder", {"latent": "none"}))
-    if plan.wants("normal-vae"):
-        kinds.append(("normal-vae", {"latent": "normal"}))
-    for method, changes in kinds:
-        for seed in range(plan.seeds):
-            changed = dataclasses.replace(config, seed=seed, **changes)  # type: ignore[arg-type]
-            yield Trained(method, changed, layers, sentences, training)
-
-
-def train_and_score(trained: Trained, tasks: Sequence[Task], progress: Progress) -> list[MethodScores]:
-    """Train an auto-encoder and compare by each of its similarities."""
-    config = trained.config
-    name, control = (_name(trained, untrained) for untrained in (not config.epochs, True))
-    progress.phase(f"{name}, seed {config.seed}", None)
-    latte = train_latte_mix(trained.training, trained.training.texts, config)
-    facts = {"trained_texts": trained.training.texts if config.epochs else 0, "epochs": config.epochs}
-    compared = trained.method == "latte-mix" and config.epochs > 0
-    return [
-        MethodScores(f"{name} {similarity}", trained.method, config.seed, scores, facts,
-                     f"{control} {similarity}" if compared else "")
-        for similarity, scores in _scores(latte, trained.sentences, tasks).items()
-    ]  # fmt: skip
-
-
-def _name(trained: Trained, untrained: bool) -> str:
-    return " ".join(filter(None, [trained.method, trained.layers, "untrained" * untrained]))
+    def _trained(self, method: Method, config: LatteMixConfig) -> Iterator[MethodScores]:
+        """Train an auto-encoder and compare by each of its similarities."""
+        trained, control = (" ".join(filter(None, [method, self.layers, end])) for end in ("", "untrained"))
+        name = trained if config.epochs else control
+        self.progress.phase(f"{name}, seed {config.seed}", None)
+        latte = train_latte_mix(self.training, self.training.texts, config)
+        facts = {"trained_texts": self.training.texts if config.epochs else 0, "epochs": config.epochs}
+        compared = method == "latte-mix" and config.epochs > 0
+        for similarity, scores in _scores(latte, self.sentences, self.tasks).items():
+            untrained = f"{control} {similarity}" if compared else ""
+            yield MethodScores(f"{name} {similarity}", method, config.seed, scores, facts, untrained)
 
 
 def _scores(latte: LatteMix, sentences: SentenceTokens, tasks: Sequence[Task]) -> dict[str, TaskScores]:

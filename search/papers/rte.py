@@ -20,11 +20,11 @@ from indexer.progress import Progress
 from indexer.transforms import Transform
 from search.evaluation.bootstrap import LEVEL, RESAMPLES, draw_counts, mean_difference, mean_interval
 from search.evaluation.result import Clock, Result, how_built
-from search.evaluation.sts.data import Subset, Task
-from search.evaluation.sts.fit import choose_fit, task_texts
-from search.evaluation.sts.readers import count_columns, find_column, read_lines
+from search.evaluation.sts.data import Task
+from search.evaluation.sts.readers import Subset, find_column, read_lines
 from search.evaluation.sts.score import cut_notes, fit_transforms, noise_notes, score_pairs
-from search.evaluation.sweep import Setting, Sweep, check_dimensions, transform_hash
+from search.evaluation.sts.sts import Encoded
+from search.evaluation.sweep import Setting, Sweep, transform_hash
 from search.evaluation.target import Target
 from search.formatting import counted
 
@@ -85,7 +85,7 @@ def _tsv(path: Path, lines: Sequence[str]) -> Iterator[_Pair]:
     for number, line in enumerate(lines[1:], 2):
         cells = line.split("\t")
         if len(cells) != len(names):
-            raise EvaluationError(f"{path}:{number}: {count_columns(len(cells))}; expected {len(names)}, like the "
+            raise EvaluationError(f"{path}:{number}: {counted(len(cells), 'column')}; expected {len(names)}, like the "
                                   "header, separated by tabs.")  # fmt: skip
         first, second, label = (cells[column] for column in columns)
         yield f"{path}:{number}", first, second, label
@@ -162,7 +162,7 @@ class RteOptions:
 
 
 @dataclass(frozen=True)
-class _ThresholdAccuracy:
+class _Answers:
     """A threshold and its answers: 1 for each pair that it answers right, else 0."""
 
     threshold: float
@@ -170,12 +170,8 @@ class _ThresholdAccuracy:
     right: Float64Array
 
     @classmethod
-    def at(cls, threshold: float, cosines: Float64Array, entailed: Labels, chosen_on: str) -> "_ThresholdAccuracy":
+    def at(cls, threshold: float, cosines: Float64Array, entailed: Labels, chosen_on: str = "") -> "_Answers":
         return cls(threshold, chosen_on, ((cosines >= threshold) == entailed).astype(np.float64))
-
-    @property
-    def accuracy(self) -> float:
-        return float(self.right.mean())
 
     def to_dict(self, counts: Float64Array) -> dict[str, Any]:
         figures = mean_interval(self.right, counts).to_dict("accuracy")
@@ -184,16 +180,16 @@ class _ThresholdAccuracy:
 
 @dataclass(frozen=True)
 class _Measured:
-    """One setting: its cosines, and the answers of the chosen thresholds. `honest` needs other pairs."""
+    """One setting: its transform and cosines, and the answers of the chosen thresholds. `honest` needs other pairs."""
 
     setting: Setting
     transform: Transform
     cosines: Float64Array
-    best: _ThresholdAccuracy
-    honest: _ThresholdAccuracy | None
+    best: _Answers
+    honest: _Answers | None
 
     @property
-    def headline(self) -> _ThresholdAccuracy:
+    def headline(self) -> _Answers:
         return self.honest or self.best
 
 
@@ -221,34 +217,34 @@ def evaluate_rte(
     shared = _shared(pairs, train) if train else 0
     sets = [pairs_set for pairs_set in data if pairs_set]
     tasks = [_as_task(pairs_set) for pairs_set in sets]
-    check_dimensions(plan.settings, subject.spec)
-    source = subject.states(list(plan.settings), cache, progress)
-    fit = choose_fit(plan.fit, subject, source)
-    states = source.encode([text for task in tasks for text in task_texts(task)])
+    settings = list(plan.settings)
+    encoded = Encoded.of(subject, tasks, subject.states(settings, cache, progress), plan.fit, settings)
+    source, fit, states = encoded.source, encoded.fit, encoded.states
     together = Task(TASK, tuple(subset for task in tasks for subset in task.subsets))
-    transforms = fit_transforms(together, states, plan.settings, fit)
-    scores = [score_pairs(task, states, plan.settings, transforms) for task in tasks]
-    measured = list(_measure(plan.settings, transforms, scores, data))
+    transforms = fit_transforms(together, states, settings, fit)
+    scores = [score_pairs(task, states, settings, transforms) for task in tasks]
+    measured = list(_measure(settings, transforms, scores, data))
     counts = draw_counts(len(pairs.entailed), TASK)
     provenance = clock.provenance(
         subject.spec,
         {str(pairs_set.path): pairs_set.sha256 for pairs_set in sets} | fit.files,
         protocol=PROTOCOL,
-        fit={"name": fit.name, **fit.about},
+        **encoded.facts,
         train=str(train.path) if train else None,
-        texts=len(states.positions),
-        truncated=source.log.truncated,
         bootstrap=BOOTSTRAP,
         **how_built(subject.config, subject.index),
     )
-    encoders = [source.fingerprint(setting.key) for setting in plan.settings]
     rows = [
-        {**_row(result, pairs, plan, counts), "fit": fit.name, "encoder": encoder}
-        for result, encoder in zip(measured, encoders, strict=True)
+        {
+            **_row(result, pairs, plan, counts),
+            "fit": fit.name,
+            "encoder": source.fingerprint(result.setting.key),
+        }
+        for result in measured
     ]
     notes = [
         *fit.notes,
-        *noise_notes(together, plan.settings, transforms, fit.name),
+        *noise_notes(together, settings, transforms, fit.name),
         *_notes(measured, train is not None, shared, source.log.truncated),
     ]
     comparisons = [_comparison(measured[0], result, counts) for result in measured[1:]]
@@ -300,16 +296,16 @@ def _measure(
     pairs, train = data
     for number, (setting, transform) in enumerate(zip(settings, transforms, strict=True)):
         cosines = scores[0][number][0]
-        best = _ThresholdAccuracy.at(best_threshold(cosines, pairs.entailed), cosines, pairs.entailed, _ON_THE_SAME)
+        best = _Answers.at(best_threshold(cosines, pairs.entailed), cosines, pairs.entailed, _ON_THE_SAME)
         honest = None
         if train:
             threshold = best_threshold(scores[1][number][0], train.entailed)
-            honest = _ThresholdAccuracy.at(threshold, cosines, pairs.entailed, str(train.path))
+            honest = _Answers.at(threshold, cosines, pairs.entailed, str(train.path))
         yield _Measured(setting, transform, cosines, best, honest)
 
 
 def _row(measured: _Measured, pairs: EntailmentPairs, plan: RteOptions, counts: Float64Array) -> dict[str, Any]:
-    grid = [_ThresholdAccuracy.at(threshold, measured.cosines, pairs.entailed, "") for threshold in plan.thresholds]
+    answers = [_Answers.at(threshold, measured.cosines, pairs.entailed) for threshold in plan.thresholds]
     return {
         "task": TASK,
         "setting": measured.setting.label,
@@ -318,7 +314,7 @@ def _row(measured: _Measured, pairs: EntailmentPairs, plan: RteOptions, counts: 
         "majority": pairs.majority,
         "best": measured.best.to_dict(counts),
         "train": measured.honest.to_dict(counts) if measured.honest else None,
-        "thresholds": [{"threshold": answers.threshold, "accuracy": answers.accuracy} for answers in grid],
+        "thresholds": [{"threshold": each.threshold, "accuracy": float(each.right.mean())} for each in answers],
         "transform": None if measured.setting.raw else transform_hash(measured.transform),
     }
 
@@ -331,7 +327,7 @@ def _comparison(first: _Measured, second: _Measured, counts: Float64Array) -> di
 
 
 def _notes(measured: Sequence[_Measured], trained: bool, shared: int, truncated: int) -> list[str]:
-    notes = [note for result in measured if (note := result.transform.settings()["note"])]
+    notes = [result.transform.note for result in measured if result.transform.note]
     if not trained:
         notes.append("best thresholds were chosen on the measured pairs, which flatters: pass --threshold-from FILE")
     if shared:

@@ -12,7 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from indexer.errors import ConfigError, EvaluationError, ModelError
+from indexer.errors import EvaluationError, ModelError
 from indexer.progress import Progress
 from indexer.recipe.config import BuildConfig, EncoderConfig, WhiteningConfig
 from indexer.recipe.run_options import RunOptions
@@ -68,8 +68,7 @@ def whiteningbert_table(
 
     "results" are rows of `evaluate_sts` with "model". "table" has "source", "columns", "baselines" and "rows", each row
     with its "published" figures, "ours" and the "difference" (ours minus published), null if missing. A recipe is
-    measured in float32, regardless of its precision. Raises ConfigError for an index of another precision, and the
-    errors of measuring.
+    measured in float32, regardless of its precision. Raises the errors of measuring.
     """
     clock = Clock()
     subject = _in_float32(subject)
@@ -84,8 +83,8 @@ def whiteningbert_table(
         protocol=["mean"],
         fit={"name": "task"},
         encoders={block.model: block.subject.spec.identity.to_dict() for block in blocks if block.subject},
-        texts={model: measured.texts for model, measured in ran.items()},
-        truncated={model: measured.truncated for model, measured in ran.items()},
+        texts={model: measured.facts["texts"] for model, measured in ran.items()},
+        truncated={model: measured.facts["truncated"] for model, measured in ran.items()},
         bootstrap=BOOTSTRAP,
         recipes={block.model: block.subject.config.to_dict() for block in blocks if block.subject},
     )
@@ -100,11 +99,8 @@ def whiteningbert_table(
 
 
 def _in_float32(subject: Target) -> Target:
-    precision = subject.config.encoder.precision
-    if precision == "float32":
+    if subject.config.encoder.precision == "float32":
         return subject
-    if subject.index:
-        raise ConfigError(f"whiteningbert is measured with encoder.precision float32; the index has {precision}.")
     encoder = replace(subject.config.encoder, precision="float32")
     return Target.of_recipe(replace(subject.config, encoder=encoder), subject.options)
 

@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.errors import EvaluationError
-from search.evaluation.sts.readers import count_columns, find_column, read_lines, score_of
+from search.evaluation.sts.readers import find_column, read_lines, score_of
+from search.formatting import counted
 
 _PART_OF_SPEECH = re.compile(r"(.+)-[nvajr]")
 
@@ -57,8 +58,8 @@ def _row(where: str, line: str, delimiter: str | None) -> Row:
 def require_columns(row: Row, count: int) -> list[str]:
     """Return the cells. Raises EvaluationError for another number of cells, or an empty cell."""
     if len(row.cells) != count or row.title is not None:
-        content = "the title of a section" if row.title is not None else count_columns(len(row.cells))
-        raise EvaluationError(f"{row.where}: {content}; expected {count_columns(count)}, as in the lines before.")
+        content = "the title of a section" if row.title is not None else counted(len(row.cells), "column")
+        raise EvaluationError(f"{row.where}: {content}; expected {counted(count, 'column')}, as in the lines before.")
     if not all(row.cells):
         raise EvaluationError(f"{row.where}: column {row.cells.index('') + 1} is empty; expected a value.")
     return row.cells
@@ -172,7 +173,7 @@ def _read(path: Path) -> WordSet:
         return _analogies(name, [(_ALL, _question(row)) for row in rows], files)
     if width == 5:
         return _analogies(name, _tagged(rows), files)
-    raise EvaluationError(f"{first.where}: {count_columns(width)} of no known kind; expected {_FORMS}.")
+    raise EvaluationError(f"{first.where}: {counted(width, 'column')} of no known kind; expected {_FORMS}.")
 
 
 def _name(path: Path) -> str:

@@ -9,12 +9,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from indexer.arrays import Embeddings, Float64Array
+from indexer.encoders.static.tables import EmbeddingTable
+from indexer.encoders.token_embeddings import TokenEmbeddings
 from indexer.encoders.windows import TokenOffsets
 from indexer.errors import EvaluationError
 from indexer.system.threads import single_blas_thread
@@ -25,20 +26,6 @@ _GROUP_TEXTS = 1024  # texts that pass through the model together
 _RUN = re.compile(r"\w+")
 Place = tuple[str, int, int]
 """A word, lower-cased, and its first and last character."""
-
-
-class TokenEncoder(Protocol):
-    """Token vectors without special tokens (`indexer.encoders.token_embeddings.TokenEmbeddings`)."""
-
-    def offsets(self, texts: Sequence[str]) -> list[TokenOffsets]:
-        """Return the offsets of each text's tokens, before any cut."""
-        ...
-
-    def __call__(
-        self, texts: Sequence[str], layers: Sequence[int]
-    ) -> Iterator[tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]]:
-        """Yield the average of `layers` by groups of texts: concatenated (tokens, d), and the start of each text."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -82,7 +69,7 @@ class WordFinder:
 
 
 def read_contexts(
-    outputs: TokenEncoder,
+    outputs: TokenEmbeddings,
     texts: Iterable[str],
     words: Iterable[str],
     reading: ContextOptions,
@@ -130,7 +117,7 @@ def _groups(
 
 
 def _vectors(
-    outputs: TokenEncoder, group: Sequence[tuple[str, list[Place]]], reading: ContextOptions, log: ReadingLog
+    outputs: TokenEmbeddings, group: Sequence[tuple[str, list[Place]]], reading: ContextOptions, log: ReadingLog
 ) -> Iterator[tuple[str, Embeddings]]:
     """Yield the word and its vector (d,) for each place without cut pieces."""
     texts, prefix = [text for text, _ in group], reading.prefix
@@ -155,17 +142,6 @@ def _pieces(marks: TokenOffsets, start: int, end: int) -> tuple[int, int]:
     return first, int(np.searchsorted(starts, end))
 
 
-class WordTable(Protocol):
-    """A table of word vectors (V, d), the most frequent words first."""
-
-    @property
-    def vectors(self) -> npt.NDArray[np.float32]: ...
-
-    def row_of(self, word: str) -> int | None:
-        """Return the row of a word, None if it has none."""
-        ...
-
-
 @dataclass(frozen=True)
 class WordVectors:
     """Vectors (n, d), all possible answers to analogies, and the row of each word that has one.
@@ -182,7 +158,7 @@ class WordVectors:
         return np.fromiter((self.rows.get(word, -1) for word in words), np.intp)
 
 
-def table_vectors(table: WordTable, words: Iterable[str], candidates: int = 0) -> WordVectors:
+def table_vectors(table: EmbeddingTable, words: Iterable[str], candidates: int = 0) -> WordVectors:
     """Return vectors of words from a table: of the word as written, else lower-cased.
 
     The vectors include the first `candidates` rows of the table.

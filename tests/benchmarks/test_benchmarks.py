@@ -19,7 +19,8 @@ from benchmarks.encode_ways import BASE, WAYS
 from benchmarks.flops import model_flops
 from benchmarks.gpu import LONGEST, SHORTEST, normal_lengths, texts_of
 from indexer.models.hub import locate_model
-from search.evaluation.sts.data import Subset, Task
+from search.evaluation.sts.data import Task
+from search.evaluation.sts.readers import Subset
 
 pytestmark = pytest.mark.check
 ROOT = Path(__file__).resolve().parents[2]

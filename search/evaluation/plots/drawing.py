@@ -13,6 +13,7 @@ from indexer.errors import ConfigError
 from indexer.lazy_imports import require_extra
 from indexer.store.files import make_folder
 from indexer.system.output_files import check_output
+from search.evaluation.bootstrap import Interval
 from search.formatting import escape
 from search.result_files import write_output
 
@@ -72,10 +73,16 @@ def render_figure(
     return file.getvalue()
 
 
-def whiskers(values: Sequence[float], low: Sequence[float | None], high: Sequence[float | None]) -> Float64Array:
-    """Return the lengths of error bars below and above each value, (2, n); 0 without an interval."""
-    below = [0.0 if end is None else value - end for value, end in zip(values, low, strict=True)]
-    above = [0.0 if end is None else end - value for value, end in zip(values, high, strict=True)]
+def interval_of(row: Mapping[str, Any], key: str = "value") -> Interval:
+    """Return a figure of a result x 100 with its interval, if it has one."""
+    low, high = (None if row[end] is None else 100 * row[end] for end in ("low", "high"))
+    return Interval(100 * row[key], low, high)
+
+
+def whiskers(figures: Sequence[Interval]) -> Float64Array:
+    """Return the lengths of error bars below and above each figure, (2, n); 0 without an interval."""
+    below = [0.0 if figure.low is None else figure.value - figure.low for figure in figures]
+    above = [0.0 if figure.high is None else figure.high - figure.value for figure in figures]
     return np.maximum(np.array([below, above], np.float64), 0.0)  # rounding can give negative lengths
 
 

@@ -11,7 +11,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from search.evaluation.plots.drawing import Size, model_name, whiskers, write_plot
+from search.evaluation.bootstrap import Interval
+from search.evaluation.plots.drawing import Size, interval_of, model_name, whiskers, write_plot
 from search.evaluation.retrieval.metrics import measure_names
 from search.evaluation.sweep import shortest
 from search.formatting import counted, escape
@@ -25,21 +26,7 @@ _MARKERS = ("o", "s", "^", "D", "v", "P")  # coprime with the number of colours:
 _COMPARABLE = 0.45  # of a shared range; a panel that needs less gets its own axis
 Row = Mapping[str, Any]
 Kind = tuple[str, int | None, float, str]  # centre, dim, shrinkage, hybrid
-Interval = tuple[float, float]
-
-
-@dataclass(frozen=True)
-class Point:
-    """A figure x 100 with the ends of its interval, if it has one."""
-
-    value: float
-    low: float | None
-    high: float | None
-
-    @property
-    def ends(self) -> list[float]:
-        """The value and the ends."""
-        return [end for end in (self.low, self.value, self.high) if end is not None]
+Range = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -48,7 +35,7 @@ class Line:
 
     label: str
     look: tuple[str, str]  # colour and marker
-    points: Mapping[float, Point]
+    points: Mapping[float, Interval]
 
 
 @dataclass(frozen=True)
@@ -57,7 +44,7 @@ class Panel:
 
     title: str
     lines: tuple[Line, ...]
-    raw: Point | None
+    raw: Interval | None
     baselines: Mapping[str, float]
     levels: tuple[str, ...] = ()  # the baselines that are settings without a strength
 
@@ -74,39 +61,48 @@ class Panel:
         return [*filter(None, [self.raw_label]), *self.baselines, *(line.label for line in self.lines)]
 
     @property
-    def range(self) -> Interval:
+    def range(self) -> Range:
         """The range of all figures."""
         points = [*(point for line in self.lines for point in line.points.values()), *filter(None, [self.raw])]
-        ends = [end for point in points for end in point.ends] + list(self.baselines.values())
+        ends = [end for point in points for end in (point.low, point.value, point.high) if end is not None]
+        ends += self.baselines.values()
         return min(ends), max(ends)
 
 
 def panels_of(result: Mapping[str, Any]) -> list[Panel]:
     """Return the panels in the order of the result; embeddings without whitened settings have none."""
-    measure = measure_of(result)
-    measured = [row for row in result["results"] if row["pooling"] is not None]
-    settings = [row for row in measured if not _is_level(row)]
-    baselines = {row["setting"]: _point(row, measure).value for row in result["results"] if row["pooling"] is None}
-    unwhitened = [row for row in settings if row["strength"] == "none"]
-    raw = {_embedding(row): _point(row, measure) for row in unwhitened if not _hybrid(row)}
-    raw_hybrids: dict[Any, dict[str, float]] = {}
-    for row in filter(_hybrid, unwhitened):
-        raw_hybrids.setdefault(_embedding(row), {})[f"{_hybrid(row)}, raw"] = _point(row, measure).value
-    whitened = [row for row in settings if row["strength"] != "none"]
+    measure, rows = measure_of(result), result["results"]
+    whitened = [row for row in rows if row["strength"] not in (None, "none")]
     kinds = list(dict.fromkeys(map(_kind, whitened)))
+    baselines = {row["setting"]: _point(row, measure).value for row in rows if row["pooling"] is None}
     panels = []
     for embedding in dict.fromkeys(map(_embedding, whitened)):
-        rows = [row for row in whitened if _embedding(row) == embedding]
-        lines = tuple(line for kind in kinds if (line := _line(kind, kinds, rows, measure)).points)
-        others = {row["setting"]: _point(row, measure).value for row in measured if _is_level(row, embedding)}
-        levels = raw_hybrids.get(embedding, {}) | others | baselines
-        panels.append(Panel(_named(*embedding), lines, raw.get(embedding), levels, tuple(others)))
+        raw: Interval | None = None
+        hybrids, levels, points = dict[str, float](), dict[str, float](), dict[Kind, dict[float, Interval]]()
+        for row in rows:
+            if row["pooling"] is None or _embedding(row) != embedding:
+                continue
+            point = _point(row, measure)
+            if _is_level(row):
+                levels[row["setting"]] = point.value
+            elif row["strength"] != "none":
+                points.setdefault(_kind(row), {})[row["strength"]] = point
+            elif _hybrid(row):
+                hybrids[f"{_hybrid(row)}, raw"] = point.value
+            else:
+                raw = point
+        lines = tuple(
+            Line(_label(kind, kinds), _look(kind, kinds), dict(sorted(points[kind].items())))
+            for kind in kinds
+            if kind in points
+        )
+        panels.append(Panel(_named(*embedding), lines, raw, hybrids | levels | baselines, tuple(levels)))
     return panels
 
 
-def shared_ranges(panels: Sequence[Panel]) -> list[Interval]:
+def shared_ranges(panels: Sequence[Panel]) -> list[Range]:
     """Return the range of each panel's axis. Neighbours share a range unless it would squeeze one of them."""
-    groups: list[list[Interval]] = []
+    groups: list[list[Range]] = []
     for panel in panels:
         joined = [*(groups[-1] if groups else ()), panel.range]
         low, high = _union(joined)
@@ -130,30 +126,25 @@ def _kind(row: Row) -> Kind:
     return row["centre"], row["dim"], row["shrinkage"], _hybrid(row)
 
 
-def _is_level(row: Row, embedding: tuple[str, tuple[int, ...]] | None = None) -> bool:
-    """Return whether a setting (of this embedding) has no strength: another kind, or only removed directions."""
-    special = bool(row.get("kind") or (row["strength"] == "none" and row.get("removed")))
-    return special and (embedding is None or _embedding(row) == embedding)
+def _is_level(row: Row) -> bool:
+    """Return whether a setting has no strength: another kind, or only removed directions."""
+    return bool(row.get("kind") or (row["strength"] == "none" and row.get("removed")))
 
 
 def _hybrid(row: Row) -> str:
     return f"hybrid {fusion_name(row['hybrid'])}" if row.get("hybrid") else ""
 
 
-def _point(row: Row, measure: str) -> Point:
-    figure = row["measure"][measure]
-    low, high = (None if figure[end] is None else 100 * figure[end] for end in ("low", "high"))
-    return Point(100 * figure["value"], low, high)
+def _point(row: Row, measure: str) -> Interval:
+    return interval_of(row["measure"][measure])
 
 
-def _line(kind: Kind, kinds: Sequence[Kind], rows: Sequence[Row], measure: str) -> Line:
-    """Return the line of one kind. A kind looks the same in all panels; a centre alone the same in all plots."""
+def _look(kind: Kind, kinds: Sequence[Kind]) -> tuple[str, str]:
+    """Return the look of a kind, the same in all panels; that of a centre alone is the same in all plots."""
     number = kinds.index(kind)
-    look = _COLOURS[number % len(_COLOURS)], _MARKERS[number % len(_MARKERS)]
     if len({other[1:3] for other in kinds}) == 1 and len({other[3] for other in kinds if other[3]}) <= 1:
-        look = (_HYBRID_LOOKS if kind[3] else _LOOKS)[kind[0]]
-    points = {row["strength"]: _point(row, measure) for row in rows if _kind(row) == kind}
-    return Line(_label(kind, kinds), look, dict(sorted(points.items())))
+        return (_HYBRID_LOOKS if kind[3] else _LOOKS)[kind[0]]
+    return _COLOURS[number % len(_COLOURS)], _MARKERS[number % len(_MARKERS)]
 
 
 def _label(kind: Kind, kinds: Sequence[Kind]) -> str:
@@ -174,7 +165,7 @@ def _named(pooling: str, layers: tuple[int, ...]) -> str:
     return f"{'last layer' if names == 'last' else f'layer {names}'}, {pooling} pooling"
 
 
-def _union(ranges: Sequence[Interval]) -> Interval:
+def _union(ranges: Sequence[Range]) -> Range:
     lows, highs = zip(*ranges, strict=True)
     return min(lows), max(highs)
 
@@ -264,17 +255,13 @@ def _baseline_styles(panels: Sequence[Panel]) -> dict[str, dict[str, Any]]:
     """Return the style of each baseline, the same in all panels. Lines of one sort differ in colour and dash length."""
     styles: dict[str, dict[str, Any]] = {}
     sorts = Counter[tuple[float, ...]]()
-    for panel in panels:
-        for name in panel.baselines:
-            if name in styles:
-                continue
-            dashes = _LEVEL_STYLE if name in panel.levels else _HYBRID_STYLE if name.startswith("hybrid") else ()
-            number, sorts[dashes] = sorts[dashes], sorts[dashes] + 1
-            longer = tuple(length * (1 + number) for length in dashes)
-            styles[name] = {
-                "color": _BASELINE_COLOURS[number % len(_BASELINE_COLOURS)],
-                "linestyle": (0, longer) if longer else ":",
-            }
+    levels = {name for panel in panels for name in panel.levels}
+    for name in dict.fromkeys(name for panel in panels for name in panel.baselines):
+        dashes = _LEVEL_STYLE if name in levels else _HYBRID_STYLE if name.startswith("hybrid") else ()
+        number, sorts[dashes] = sorts[dashes], sorts[dashes] + 1
+        longer = tuple(length * (1 + number) for length in dashes)
+        colour = _BASELINE_COLOURS[number % len(_BASELINE_COLOURS)]
+        styles[name] = {"color": colour, "linestyle": (0, longer) if longer else ":"}
     return styles
 
 
@@ -302,7 +289,7 @@ def _draw(axes: Any, panel: Panel, styles: Mapping[str, Mapping[str, Any]], widt
     axes.set_axisbelow(True)
 
 
-def _draw_raw(axes: Any, raw: Point, label: str) -> None:
+def _draw_raw(axes: Any, raw: Interval, label: str) -> None:
     if raw.low is not None and raw.high is not None:
         axes.axhspan(raw.low, raw.high, color=_RAW, alpha=0.13, linewidth=0, zorder=0.6)
     axes.axhline(raw.value, color=_RAW, linestyle="--", linewidth=1.4, label=label, zorder=1.5)
@@ -310,10 +297,9 @@ def _draw_raw(axes: Any, raw: Point, label: str) -> None:
 
 def _draw_line(axes: Any, line: Line, shift: float) -> None:
     points = list(line.points.values())
-    values = [point.value for point in points]
-    reach = whiskers(values, [point.low for point in points], [point.high for point in points])
+    strengths, values = [strength + shift for strength in line.points], [point.value for point in points]
     colour, marker = line.look
-    axes.errorbar([strength + shift for strength in line.points], values, yerr=reach, label=line.label, color=colour,
+    axes.errorbar(strengths, values, yerr=whiskers(points), label=line.label, color=colour,
                   marker=marker, markersize=4.5, linewidth=1.5, elinewidth=1, capsize=2)  # fmt: skip
 
 

@@ -3,5 +3,5 @@
 statistics                 figures
 svg                        plots
 sections, duplicates       headings and blocks
-blocks, page.html, page    the page
+page.html, page            the page
 """

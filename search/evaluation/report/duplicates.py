@@ -15,8 +15,8 @@ from indexer.hashing import canonical_sha256
 from search.dedup.duplicates_file import read_duplicates
 from search.dedup.settings import IDENTICAL
 from search.evaluation.report import svg
-from search.evaluation.report.blocks import Block, Section, figure
-from search.evaluation.table_cells import Table
+from search.evaluation.report.sections import Block, Section, figure
+from search.evaluation.tables import Table
 from search.formatting import counted, number, percent
 from search.index import Index
 

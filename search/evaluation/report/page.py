@@ -3,11 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from indexer.errors import EvaluationError
 from indexer.hashing import canonical_sha256
+from indexer.lazy_imports import require_extra
 from indexer.progress import NoProgress, Progress
 from indexer.store.files import FileDigest
 from search.describe import describe_index
@@ -15,11 +17,12 @@ from search.engine import SearchEngine
 from search.evaluation.plots.drawing import require_plots
 from search.evaluation.recall.recall import evaluate_recall
 from search.evaluation.report import sections
-from search.evaluation.report.blocks import Block, Section, fill_page
 from search.evaluation.report.duplicates import DuplicateClusters, duplicates, read_listing
+from search.evaluation.report.sections import Block, Section
 from search.evaluation.report.statistics import IndexStatistics, measure_statistics
-from search.evaluation.result import Clock, Result, read_result
-from search.evaluation.tables import heading_of, tables_of
+from search.evaluation.result import KINDS, Clock, Result, read_result
+from search.evaluation.tables import tables_of
+from search.formatting import escape
 from search.index import Index
 from search.result_files import check_outputs, read_by, write_output
 
@@ -82,7 +85,7 @@ def render(
         *([duplicates(index, listing)] if listing else []),
         *(_result(result, index) for result in results),
     ]
-    return fill_page(
+    page = _template().render(
         name=index.path.resolve().name,
         made=f"{datetime.fromisoformat(provenance['created']):%d %B %Y}",
         cards=sections.cards(about, figures),
@@ -90,6 +93,7 @@ def render(
         remark=remark,
         provenance=_provenance(index, provenance),
     )
+    return str(page)
 
 
 def _result(result: Result, index: Index) -> Section:
@@ -98,7 +102,7 @@ def _result(result: Result, index: Index) -> Section:
     blocks: list[Block] = [("text", origin)]
     blocks += [("remark", remark) for remark in _remarks(result, index)]
     blocks += [("table", table) for table in tables_of(result)]
-    return Section(heading_of(result), blocks + [("text", note) for note in result.notes])
+    return Section(KINDS[result.kind].heading, blocks + [("text", note) for note in result.notes])
 
 
 def _remarks(result: Result, opened: Index) -> list[str]:
@@ -130,3 +134,14 @@ def _provenance(index: Index, provenance: dict[str, Any]) -> list[tuple[str, str
         ("built with", listed(manifest.versions)),
         ("reported with", listed(provenance["versions"])),
     ]
+
+
+@cache
+def _template() -> Any:
+    environment = require_extra("jinja2", "plots").Environment(autoescape=True, finalize=_shown)
+    return environment.from_string(Path(__file__).with_name("page.html").read_text(encoding="utf-8"))
+
+
+def _shown(value: Any) -> Any:
+    """Return markup unchanged, and text with control and formatting characters escaped."""
+    return value if hasattr(value, "__html__") else escape(str(value))

@@ -1,16 +1,24 @@
-"""The sections of a report on the index: its description, vectors, documents and gates."""
+"""The sections of a page, and those on the index: its description, vectors, documents and gates.
+
+`page.html` renders the blocks of a section. Everything except plots is escaped.
+"""
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from indexer.store.quality import HeldOut, Quality
 from search.describe import documents_in_words, metadata_in_words, query_mean_in_words, settings_in_words
 from search.evaluation.report import svg
-from search.evaluation.report.blocks import Block, Kind, Section, figure
 from search.evaluation.report.statistics import IndexStatistics, VectorStatistics
-from search.evaluation.table_cells import Table
+from search.evaluation.tables import Table
 from search.formatting import counted, decimal, number, percent
 
+# text, remark: a string. facts: pairs of a name and a value, without empty values. cards: pairs of a name and a value.
+# table, explained (with a wrapped last column): a `tables.Table`. figure: an SVG and its caption. meanings: pairs of a
+# term and its meaning. clusters: see `duplicates`.
+Kind = Literal["text", "remark", "facts", "cards", "table", "explained", "figure", "meanings", "clusters"]
+Block = tuple[Kind, Any]
 Facts = dict[str, Any]
 _MANY_CUT = 0.05  # of the documents: shown as a remark
 _AT_LEAST = ("self_hit", "recall_at_10")  # gates with a lower limit
@@ -39,6 +47,19 @@ _MEASURES: list[tuple[str, Callable[[VectorStatistics], str], str]] = [
     ("first 10 directions", lambda cloud: percent(cloud.leading(10)), "share of the variance in the ten strongest"),
     ("dimensions", lambda cloud: number(cloud.dim), "numbers per vector"),
 ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading and the blocks below it."""
+
+    heading: str
+    blocks: list[Block]
+
+
+def figure(svg: str | None, caption: str) -> list[Block]:
+    """Return the block of a plot; none without a plot."""
+    return [] if svg is None else [("figure", {"svg": svg, "caption": caption})]
 
 
 def cards(facts: Facts, figures: IndexStatistics) -> list[tuple[str, str]]:

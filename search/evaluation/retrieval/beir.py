@@ -32,7 +32,6 @@ class JudgedQueries:
     """Queries with at least one relevant document, in the order of their file."""
 
     name: str  # of the folder
-    split: str
     queries: dict[str, str]  # id -> text
     judgements: Qrels
     files: dict[str, str]  # name in the folder -> sha256
@@ -91,7 +90,6 @@ def read_judged(folder: str | Path, split: str = "test") -> JudgedQueries:
     qrels = qrels_file.relative_to(folder).as_posix()
     return JudgedQueries(
         folder.resolve().name,
-        split,
         {query: text for query, text in texts.items() if query in relevant},
         {query: relevant[query] for query in texts if query in relevant},
         {queries_file.name: file_hash(queries_file), qrels: file_hash(qrels_file)},

@@ -5,7 +5,7 @@ without an index gives the figures of the index that it would build.
 """
 
 from collections.abc import Callable, Iterator
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 import numpy as np
@@ -62,7 +62,7 @@ class BeirCorpus:
         self.truncated = 0
         self.document_of: RowIds | None = None
         self._cutter = DocumentChunker(subject.spec, self._config.chunk)
-        self._moments: dict[PoolingKey, Moments] = {}
+        self._material: dict[PoolingKey, FitData] = {}
 
     def texts(self) -> list[str]:
         """Return the whole text of each document."""
@@ -91,13 +91,10 @@ class BeirCorpus:
         sampled = self._sample
         if self.document_of is not None:
             sampled = np.flatnonzero(np.isin(self.document_of, sampled))
-
-        def moments() -> Moments:
-            if key not in self._moments:
-                self._moments[key] = Moments.of(self._rows(key, sampled))
-            return self._moments[key]
-
-        return FitData(moments, lambda: iter([self._rows(key, sampled)]))
+        if key not in self._material:
+            moments = cache(lambda: Moments.of(self._rows(key, sampled)))
+            self._material[key] = FitData(moments, lambda: iter([self._rows(key, sampled)]))
+        return self._material[key]
 
     def query_moments(self, key: PoolingKey) -> Moments:
         """Return moments of embeddings of query-like texts."""
@@ -137,7 +134,12 @@ class IndexedCorpus:
     """
 
     def __init__(self, subject: Target, index: Index, source: EmbeddingSource) -> None:
-        _require_own_layers(subject, index, source)
+        own = subject.own
+        if any(source.fingerprint(key) != subject.spec.fingerprint for key in source.keys):
+            raise ConfigError(
+                f"{index.path}: holds only embeddings of layers {','.join(map(str, own.layers))} with {own.pooling} "
+                "pooling. Fix: leave out --layers and --pooling, or measure a recipe instead of an index."
+            )
         self._subject, self._opened, self._source = subject, index, source
         self.ids = list(index.documents.all_ids())
         numbering = index.numbering
@@ -157,14 +159,13 @@ class IndexedCorpus:
 
     def prepare(self, query_like: bool) -> None:
         self._stored = self._subject.stored
-        self._query_moments = self._mean_of_queries() if query_like else None
+        if query_like:
+            self._query_moments = self._mean_of_queries()
 
     def material(self, key: PoolingKey) -> FitData:
         return self._subject.material
 
     def query_moments(self, key: PoolingKey) -> Moments:
-        if self._query_moments is None:
-            raise ValueError("query-like texts were not prepared")
         return self._query_moments
 
     def blocks(self, key: PoolingKey) -> Iterator[Embeddings]:
@@ -201,16 +202,6 @@ def open_collection(
         return IndexedCorpus(subject, subject.index, source), {}
     corpus = BeirCorpus(folder, subject, source, progress, on_error)
     return corpus, {corpus.file.name: file_hash(corpus.file)}
-
-
-def _require_own_layers(subject: Target, index: Index, source: EmbeddingSource) -> None:
-    own = subject.own
-    if any(source.fingerprint(key) != subject.spec.fingerprint for key in source.keys):
-        layers = ",".join(map(str, own.layers))
-        raise ConfigError(
-            f"{index.path}: holds only embeddings of layers {layers} with {own.pooling} pooling. Fix: leave out "
-            "--layers and --pooling, or measure a recipe instead of an index."
-        )
 
 
 def _query_texts(

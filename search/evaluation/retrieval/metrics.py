@@ -12,7 +12,6 @@ Documents without a judgement and documents with a score of 0 or below are not r
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -71,39 +70,37 @@ class MeasuredRun:
     reranks: str = ""  # label of the run whose first documents were reranked
 
 
-@dataclass(frozen=True)
-class PairedComparison:
-    """All runs over one set of queries. They share the same resamples, so that they pair."""
+def compare(measured: Sequence[MeasuredRun]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return a row for each run, with every measure and its interval, and paired differences (see `baselines`).
 
-    measured: Sequence[MeasuredRun]
+    Both are JSON types. All runs over one set of queries share the same resamples, so that they pair.
+    """
+    counts = draw_counts(len(next(iter(measured[0].values.values()))), "retrieval")
 
-    @cached_property
-    def results(self) -> list[dict[str, Any]]:
-        """A row for each run, JSON types: its settings and every measure with its interval."""
-        return [self._result(run) for run in self.measured]
+    def difference(before: Float64Array, after: Float64Array) -> dict[str, Any]:
+        outcomes = {"won": after > before, "tied": after == before, "lost": after < before}
+        numbers = {name: int(np.count_nonzero(which)) for name, which in outcomes.items()}
+        return mean_difference(before, after, counts).to_dict() | numbers
 
-    @cached_property
-    def pairs(self) -> list[dict[str, Any]]:
-        """Paired differences, JSON types; see `baselines`."""
-        return [self._pair(run, other) for run in self.measured for other in baselines(run, self.measured)]
-
-    @cached_property
-    def _counts(self) -> Float64Array:
-        return draw_counts(len(next(iter(self.measured[0].values.values()))), "retrieval")
-
-    def _result(self, run: MeasuredRun) -> dict[str, Any]:
-        figures = {name: mean_interval(values, self._counts).to_dict() for name, values in run.values.items()}
-        settings = run.setting.to_dict() if run.setting else dict.fromkeys(_SETTINGS)
-        return {"setting": run.label, **settings, "measure": figures, **run.facts}
-
-    def _pair(self, run: MeasuredRun, other: MeasuredRun) -> dict[str, Any]:
-        differences = {name: self._difference(other.values[name], values) for name, values in run.values.items()}
-        return {"setting": run.label, "against": other.label, "measure": differences}
-
-    def _difference(self, before: Float64Array, after: Float64Array) -> dict[str, Any]:
-        counts = {"won": after > before, "tied": after == before, "lost": after < before}
-        outcomes = {name: int(np.count_nonzero(which)) for name, which in counts.items()}
-        return mean_difference(before, after, self._counts).to_dict() | outcomes
+    rows = [
+        {
+            "setting": run.label,
+            **(run.setting.to_dict() if run.setting else dict.fromkeys(_SETTINGS)),
+            "measure": {name: mean_interval(values, counts).to_dict() for name, values in run.values.items()},
+            **run.facts,
+        }
+        for run in measured
+    ]
+    pairs = [
+        {
+            "setting": run.label,
+            "against": other.label,
+            "measure": {name: difference(other.values[name], values) for name, values in run.values.items()},
+        }
+        for run in measured
+        for other in baselines(run, measured)
+    ]
+    return rows, pairs
 
 
 def baselines(run: MeasuredRun, measured: Sequence[MeasuredRun]) -> Iterator[MeasuredRun]:

@@ -23,7 +23,7 @@ from search.evaluation.retrieval.metrics import (
     MAP,
     MRR,
     MeasuredRun,
-    PairedComparison,
+    compare,
     measure,
     measure_names,
     ranked_ids,
@@ -95,11 +95,6 @@ def other_labels(task: RetrievalOptions, labels: Sequence[str], config: HybridCo
     return [*hybrids, *reranked, *[LABEL] * task.bm25]
 
 
-def runs_of(task: RetrievalOptions, labels: Sequence[str], config: HybridConfig) -> dict[str, Path]:
-    """Return the file of each run by label."""
-    return run_files(task.run, labels, other_labels(task, labels, config)) if task.run else {}
-
-
 def require_places(task: RetrievalOptions, subject: Target, runs: Mapping[str, Path]) -> None:
     """Check all outputs before hours of encoding."""
     written = {f"--run ({label})" if len(runs) > 1 else "--run": path for label, path in runs.items()}
@@ -137,19 +132,26 @@ def evaluate_retrieval(
         )
     settings = subject.settings(sweep)
     check_dimensions(settings, subject.spec)
-    runs = runs_of(task, [setting.label for setting in settings], subject.config.hybrid)
+    labels = [setting.label for setting in settings]
+    others = other_labels(task, labels, subject.config.hybrid)
+    runs = run_files(task.run, labels, others) if task.run else {}
     require_places(task, subject, runs)
     judged = read_judged(task.folder, task.split)
     source = subject.states(settings, cache, progress)
     evaluation = _Evaluation(task, subject, sweep, judged, source, progress)
-    comparison = PairedComparison(list(evaluation.measured(settings)))
+    if missing := [label for label in others if task.run and label not in runs]:
+        evaluation.notes.append(
+            f"{task.run} holds the run of the setting only; name a folder to write {' and '.join(missing)}"
+        )
+    measured = list(evaluation.measured(settings, runs))
+    rows, pairs = compare(measured)
     if task.per_query:
         first = measure_names(task.cutoffs)[0]
-        columns = {run.label: run.values[first] for run in comparison.measured}
+        columns = {run.label: run.values[first] for run in measured}
         write_per_query(task.per_query, first, judged.judgements, columns, task.force)
     provenance = clock.provenance(subject.spec, evaluation.data, **evaluation.provenance)
     notes = list(dict.fromkeys(evaluation.notes))
-    return Result("retrieval", provenance, comparison.results, comparison.pairs, notes)
+    return Result("retrieval", provenance, rows, pairs, notes)
 
 
 class _Evaluation:
@@ -206,9 +208,10 @@ class _Evaluation:
             more["rerank"] = self._pairs.facts
         return more | how_built(self._subject.config, self._subject.index)
 
-    def measured(self, settings: Sequence[Setting]) -> Iterator[MeasuredRun]:
-        """Yield each setting with its hybrids, then BM25. Their files are written on the way, to save memory."""
-        files = self._run_files([setting.label for setting in settings])
+    def measured(self, settings: Sequence[Setting], files: dict[str, Path]) -> Iterator[MeasuredRun]:
+        """Yield each setting with its hybrids, then BM25. `files` of runs are written on the way, to save memory."""
+        if files:
+            require_plain_ids([*self._judged.queries, *self._names])
         words = self._words() if self._needs_bm25 else None  # before hours of encoding
         baseline = self._bm25(words, files) if words and self._task.bm25 else None
         for run in self._runs(settings, words):
@@ -237,6 +240,7 @@ class _Evaluation:
             query_like = any(setting.whitening.centres_by_role for setting in settings)
             self.data |= self._query_file() if query_like else {}
             self._collection.prepare(query_like)
+        self.notes += self._collection.notes  # with those on its queries
         self.notes += self._cut(count_cut(self._source, lengths or ()), self._collection.truncated)
         self._progress.phase("ranking", len(settings))
         asked = Asked(names, states, list(self._judged.queries.values()), self._depth, self._fusions, lengths)
@@ -283,18 +287,6 @@ class _Evaluation:
         if documents:
             noun = "window" if self._subject.config.chunk.tokens else "document"
             yield f"truncated at {limit} tokens: {counted(documents, noun)}"
-
-    def _run_files(self, labels: list[str]) -> dict[str, Path]:
-        if self._task.run is None:
-            return {}
-        require_plain_ids([*self._judged.queries, *self._names])
-        config = self._subject.config.hybrid
-        files = runs_of(self._task, labels, config)
-        if missing := [label for label in other_labels(self._task, labels, config) if label not in files]:
-            self.notes.append(
-                f"{self._task.run} holds the run of the setting only; name a folder to write {' and '.join(missing)}"
-            )
-        return files
 
     @property
     def _needs_bm25(self) -> bool:

@@ -1,22 +1,29 @@
 """Semantic textual similarity sets: pairs of sentences with human scores, read from folders and data set ids."""
 
 import difflib
+import hashlib
+import json
+import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-
-import numpy as np
-import numpy.typing as npt
+from typing import Any
 
 from indexer.errors import EvaluationError
+from indexer.lazy_imports import require_extra
 from search.evaluation.sts.readers import (
+    FIRST,
+    SCORE,
+    SECOND,
     WHOLE,
-    ScoredPairs,
     Source,
+    Subset,
     find_senteval,
     is_table,
-    read_hub,
+    known_name,
+    pairs_of,
     read_senteval,
     read_tsv_files,
     read_tsv_folder,
@@ -25,16 +32,7 @@ from search.evaluation.sts.readers import (
 TASKS = ("STSB", "SICK", "STS12", "STS13", "STS14", "STS15", "STS16")
 _SUBSETS = {"STS12": 5, "STS13": 3, "STS14": 6, "STS15": 5, "STS16": 5}  # as published; STS13 without SMT, not free
 _HUB = "hf://"
-
-
-@dataclass(frozen=True)
-class Subset:
-    """Pairs that are ranked together; `scores` (n,) are human."""
-
-    name: str
-    scores: npt.NDArray[np.float64]
-    first: tuple[str, ...]
-    second: tuple[str, ...]
+_SPLIT = "test"  # of a data set of the hub
 
 
 @dataclass(frozen=True)
@@ -88,7 +86,7 @@ def _read(sources: Sequence[str | Path]) -> Iterator[Source]:
             if path == single[0]:
                 yield read_tsv_files(single)
         else:
-            yield read_hub(_hub_id(str(source)))
+            yield _read_hub(_hub_id(str(source)))
 
 
 def _read_folder(folder: Path) -> Source:
@@ -114,11 +112,65 @@ def _hub_id(source: str) -> str:
     raise EvaluationError(f"{source}: no such file or folder{hint}")
 
 
-def _tasks(source: Source) -> Iterator[Task]:
-    names = sorted({pairs.part.task for pairs in source.found}, key=_place)
+def _read_hub(identity: str) -> Source:
+    """Read the test split of a data set of the Hugging Face hub, such as mteb/sts12-sts, as one subset.
+
+    Raises MachineError without the package `datasets`, and EvaluationError if the data set cannot be loaded or has
+    other columns.
+    """
+    datasets = require_extra("datasets", "datasets")
+    try:
+        with _quiet_hub():
+            rows = datasets.load_dataset(identity, split=_SPLIT)
+    except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
+        raise EvaluationError(
+            f"{identity}: no such file or folder, and the data set of this id cannot be loaded: "
+            f"{' '.join(str(error).split())[:300]}. Fix: name an existing folder or .tsv file; for a data set check "
+            "its id and the network."
+        ) from error
+    score, first, second = (_hub_column(identity, list(rows.column_names), wanted) for wanted in (SCORE, FIRST, SECOND))
+    table = zip(list(rows[score]), list(rows[first]), list(rows[second]), strict=True)
+    lines = ((f"{identity} {_SPLIT}:{n}", _text(s), _text(a), _text(b)) for n, (s, a, b) in enumerate(table, 1))
+    name = identity.rpartition("/")[2]
+    pairs = pairs_of(known_name(name.lower().removesuffix("-sts")) or name, WHOLE, identity, {}, lines)
+    subset = pairs.subset
+    content = json.dumps([subset.scores.tolist(), subset.first, subset.second], ensure_ascii=False)
+    pairs.files[identity] = hashlib.sha256(content.encode()).hexdigest()
+    return Source(identity, [pairs], [])
+
+
+@contextmanager
+def _quiet_hub() -> Iterator[None]:
+    """Silence the log of every attempt to reach the hub; the outcome is reported once."""
+    loggers = [logging.getLogger(name) for name in ("huggingface_hub", "datasets")]
+    levels = [logger.level for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.CRITICAL)
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+def _hub_column(identity: str, names: Sequence[str], wanted: Sequence[str]) -> str:
     for name in names:
-        parts = [pairs for pairs in source.found if pairs.part.task == name]
-        subsets = tuple(map(_subset, parts))
+        if name.lower() in wanted:
+            return name
+    raise EvaluationError(
+        f"{identity}: the {_SPLIT} split has no column {' or '.join(wanted)}; its columns are {', '.join(names)}."
+    )
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else str(value)
+
+
+def _tasks(source: Source) -> Iterator[Task]:
+    names = sorted({pairs.task for pairs in source.found}, key=_place)
+    for name in names:
+        parts = [pairs for pairs in source.found if pairs.task == name]
+        subsets = tuple(pairs.subset for pairs in parts)
         files = {file: sha256 for part in parts for file, sha256 in part.files.items()}
         notes = [note for task, note in source.notes if task == name or (task == "" and name == names[0])]
         if name in TASKS[2:] and [subset.name for subset in subsets] == [WHOLE]:
@@ -127,17 +179,3 @@ def _tasks(source: Source) -> Iterator[Task]:
             present = ", ".join(subset.name for subset in subsets)
             notes.append(f"{name} has {len(subsets)} of its {_SUBSETS[name]} subsets: {present}")
         yield Task(name, subsets, files, tuple(notes))
-
-
-def _subset(pairs: ScoredPairs) -> Subset:
-    part, count = pairs.part, len(pairs.scores)
-    shown = f"task {part.task}" if part.subset == WHOLE else f"{part.task} {part.subset}"
-    if count < 2:
-        few = "no pair" if not count else "only one pair"
-        raise EvaluationError(f"{part.shown}: {few} in {shown}; a correlation needs at least two.")
-    if len(set(pairs.scores)) == 1:
-        raise EvaluationError(
-            f"{part.shown}: all {count:,} scores of {shown} are {pairs.scores[0]:g}; "
-            "with constant scores the correlation is undefined."
-        )
-    return Subset(part.subset, np.array(pairs.scores, dtype=np.float64), tuple(pairs.first), tuple(pairs.second))

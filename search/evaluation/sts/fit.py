@@ -8,21 +8,18 @@ index        the rows of the fit of an index's transform; for the index's own se
 A setting of strength "none" is never fitted.
 """
 
-import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import count
 from typing import Any
 
 from indexer.arrays import Float32Array
 from indexer.corpus.corpus import read_corpus
-from indexer.corpus.document import joined_text
 from indexer.corpus.sources import find_sources
-from indexer.errors import ConfigError, EvaluationError, as_shown
-from indexer.hashing import hash_id
+from indexer.errors import ConfigError, as_shown
 from indexer.models.identity import PoolingKey
 from indexer.moments import Moments, tree_sum
+from indexer.pipeline.train import sampled_texts
 from indexer.store.manifest import published_at
 from indexer.transforms import FitData, Transform
 from search.evaluation.embeddings import EmbeddingSource, TextEmbeddings
@@ -77,11 +74,8 @@ def _fitted_on_task(task: Task, states: TextEmbeddings) -> Fitted:
     texts = task_texts(task)
 
     @cache
-    def moments(key: PoolingKey) -> Moments:
-        return Moments.of(states.of(texts, key))
-
     def material(key: PoolingKey) -> FitData:
-        return FitData(lambda: moments(key), lambda: iter([states.of(texts, key)]))
+        return FitData(cache(lambda: Moments.of(states.of(texts, key))), lambda: iter([states.of(texts, key)]))
 
     return lambda setting: fit_setting(setting, material(setting.key))
 
@@ -114,26 +108,15 @@ def _corpus_fit(name: str, subject: Target, source: EmbeddingSource, settings: S
         raise ConfigError(f"--fit {name}: {path} is an index. Fix: pass --index {path} --fit index.")
     files, ignored = find_sources([path])
     hashes = source_hashes(files)
-    texts = _sample(path, subject) if settings else []
-    if settings and not texts:
-        raise EvaluationError(f"{path}: no document to fit on; expected a corpus with some text.")
+    config, texts = subject.config, list[str]()
+    if settings:  # the texts of a build's fit
+        size = 0 if config.whitening.sample == "all" else int(config.whitening.sample)
+        texts = sampled_texts(read_corpus(path, config=config.corpus), config, size)
     material = _corpus_material(texts, source, settings)
     fitted = {setting: fit_setting(setting, material[setting.key]) for setting in settings}
     others = counted(len(ignored), "file or folder", "files or folders")
     notes = [f"{path}: {others} left out, not of a corpus"] * bool(ignored)
     return Fit(name, lambda _, __: fitted.__getitem__, {"documents": len(texts)}, hashes, tuple(notes))
-
-
-def _sample(path: str, subject: Target) -> list[str]:
-    """Return the texts of a build's fit: `whitening.sample` documents of smallest id hash, in corpus order."""
-    config, numbers = subject.config, count()
-    rows = (
-        (hash_id(document.id), next(numbers), joined_text(document, config.corpus.text))
-        for document in read_corpus(path, config=config.corpus)
-    )
-    size = config.whitening.sample
-    chosen = list(rows) if size == "all" else heapq.nsmallest(int(size), rows)
-    return [text for _, _, text in sorted(chosen, key=lambda row: row[1])]
 
 
 def _corpus_material(

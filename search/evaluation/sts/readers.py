@@ -1,23 +1,21 @@
-"""Scored sentence pairs from TSV folders, a SentEval download or a data set of the hub, with errors by line.
+"""Scored sentence pairs from TSV folders and a SentEval download, with errors by line.
 
 Each reader returns pairs by task and subset in a fixed order.
 """
 
 import gzip
 import hashlib
-import json
-import logging
 import math
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from indexer.errors import EvaluationError
-from indexer.lazy_imports import require_extra
 from indexer.system.regular_files import read_regular
 from search.formatting import counted
 
@@ -29,32 +27,33 @@ _HEADER = "score<TAB>sentence1<TAB>sentence2"
 
 
 @dataclass(frozen=True)
-class Part:
-    """A task and one of its subsets, "all" if it has none; `shown` names the source of its pairs."""
+class Subset:
+    """Pairs that are ranked together; `scores` (n,) are human."""
 
-    task: str
-    subset: str
-    shown: str
+    name: str  # WHOLE for a task without subsets
+    scores: npt.NDArray[np.float64]
+    first: tuple[str, ...]
+    second: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class ScoredPairs:
-    """Pairs of one subset of a task; `files` maps its sources to their sha256."""
+    """A subset of a task; `files` maps its sources to their sha256."""
 
-    part: Part
+    task: str
+    subset: Subset
     files: dict[str, str]
-    scores: list[float]
-    first: list[str]
-    second: list[str]
-    unscored: int = 0  # pairs left out because they have no score
 
 
 Line = tuple[str, str, str, str]
 """Place ("file:line"), score, first sentence, second sentence."""
 
 
-def pairs_of(part: Part, files: dict[str, str], lines: Iterable[Line]) -> ScoredPairs:
-    """Return checked pairs. Raises EvaluationError for a score that is not finite and for a blank sentence."""
+def pairs_of(task: str, subset: str, source: str, files: dict[str, str], lines: Iterable[Line]) -> ScoredPairs:
+    """Return checked pairs.
+
+    Raises EvaluationError for a score that is not finite, a blank sentence, and pairs without a defined correlation.
+    """
     scores, first, second = [], [], []
     for where, score, a, b in lines:
         if (value := score_of(score)) is None:
@@ -65,7 +64,16 @@ def pairs_of(part: Part, files: dict[str, str], lines: Iterable[Line]) -> Scored
                 raise EvaluationError(f"{where}: the {which} sentence is blank. Fix: remove the line.")
         first.append(a)
         second.append(b)
-    return ScoredPairs(part, files, scores, first, second)
+    shown = f"task {task}" if subset == WHOLE else f"{task} {subset}"
+    if len(scores) < 2:
+        few = "only one pair" if scores else "no pair"
+        raise EvaluationError(f"{source}: {few} in {shown}; a correlation needs at least two.")
+    if len(set(scores)) == 1:
+        raise EvaluationError(
+            f"{source}: all {len(scores):,} scores of {shown} are {scores[0]:g}; "
+            "with constant scores the correlation is undefined."
+        )
+    return ScoredPairs(task, Subset(subset, np.array(scores, np.float64), tuple(first), tuple(second)), files)
 
 
 def read_table(path: Path, task: str, subset: str) -> ScoredPairs:
@@ -75,8 +83,7 @@ def read_table(path: Path, task: str, subset: str) -> ScoredPairs:
     """
     lines, sha256 = read_lines(path)
     columns, width, start = _columns(path, lines)
-    part = Part(task, subset, str(path))
-    return pairs_of(part, {path.name: sha256}, _rows(path, lines, columns, width, start))
+    return pairs_of(task, subset, str(path), {path.name: sha256}, _rows(path, lines, columns, width, start))
 
 
 def read_lines(path: Path) -> tuple[list[str], str]:
@@ -121,7 +128,7 @@ def _columns(path: Path, lines: Sequence[str]) -> tuple[tuple[int, int, int], in
         raise _without_scores(path)
     if len(cells) != 3:
         raise EvaluationError(
-            f"{path}:1: {count_columns(len(cells))} without a header; expected {_HEADER}, as a header or as the "
+            f"{path}:1: {counted(len(cells), 'column')} without a header; expected {_HEADER}, as a header or as the "
             "columns of each row."
         )
     return (0, 1, 2), 3, 0
@@ -155,14 +162,11 @@ def _rows(path: Path, lines: Sequence[str], columns: tuple[int, int, int], width
     for number, line in enumerate(lines[start:end], start + 1):
         cells = line.split("\t")
         if len(cells) != width:
-            raise EvaluationError(f"{path}:{number}: {count_columns(len(cells))}; expected {width}, separated by tabs.")
+            raise EvaluationError(
+                f"{path}:{number}: {counted(len(cells), 'column')}; expected {width}, separated by tabs."
+            )
         score, first, second = (cells[column] for column in columns)
         yield f"{path}:{number}", score, first, second
-
-
-def count_columns(columns: int) -> str:
-    """Return a number of columns for messages."""
-    return counted(columns, "column")
 
 
 def score_of(text: str) -> float | None:
@@ -178,7 +182,6 @@ WHOLE = "all"
 _YEARS = ("STS12", "STS13", "STS14", "STS15", "STS16")
 _NAMES = {"stsb": "STSB", "stsbenchmark": "STSB", "sick": "SICK", "sickr": "SICK"} | {y.lower(): y for y in _YEARS}
 _NOT_DATA = ("readme", "license", "notice", "manifest", "provenance", "checksums", "sha256sums", "dataset_infos")
-_SPLIT = "test"
 
 
 @dataclass(frozen=True)
@@ -238,7 +241,7 @@ def _tables(paths: Sequence[Path]) -> tuple[list[ScoredPairs], list[tuple[str, s
         if whole:
             lines, _ = read_lines(whole)
             rows = len(lines) - bool(lines and _is_header(lines[0].split("\t")))
-            if rows != (pairs := sum(len(part.scores) for part in parts)):
+            if rows != (pairs := sum(len(part.subset.scores) for part in parts)):
                 used = f"its subsets together have {pairs:,} and were used"
                 notes.append((task, f"{whole.name} has {counted(rows, 'pair')}, {used}"))
     return tables, notes
@@ -298,14 +301,15 @@ def _read_year(year: str, folder: Path, notes: list[tuple[str, str]]) -> Iterato
     for name, path in inputs.items():
         if name not in golds:
             raise EvaluationError(f"{path}: no scores for these pairs; expected them in {folder / f'STS.gs.{name}'}.")
-        pairs = _read_two_files(Part(year, name.removesuffix(".txt"), str(path)), path, golds[name])
-        if pairs.unscored:
-            count = counted(pairs.unscored, "pair")
+        sources, files = _two_files(path, golds[name])
+        if unscored := sum(not score.strip() for _, score in sources):
+            count = counted(unscored, "pair")
             notes.append((year, f"{path.name}: {count} without a score left out, as SentEval does"))
-        yield pairs
+        yield pairs_of(year, name.removesuffix(".txt"), str(path), files, _scored(path, golds[name], sources))
 
 
-def _read_two_files(part: Part, sentences: Path, gold: Path) -> ScoredPairs:
+def _two_files(sentences: Path, gold: Path) -> tuple[list[tuple[str, str]], dict[str, str]]:
+    """Return the lines of both files in pairs, and the files' sha256."""
     lines, sentences_hash = read_lines(sentences)
     scores, gold_hash = read_lines(gold)
     if len(lines) != len(scores):
@@ -315,12 +319,11 @@ def _read_two_files(part: Part, sentences: Path, gold: Path) -> ScoredPairs:
         )
     folder = sentences.parent.name
     files = {f"{folder}/{sentences.name}": sentences_hash, f"{folder}/{gold.name}": gold_hash}
-    unscored = sum(not score.strip() for score in scores)
-    return replace(pairs_of(part, files, _scored(sentences, lines, gold, scores)), unscored=unscored)
+    return list(zip(lines, scores, strict=True)), files
 
 
-def _scored(sentences: Path, lines: Sequence[str], gold: Path, scores: Sequence[str]) -> Iterator[Line]:
-    for number, (line, score) in enumerate(zip(lines, scores, strict=True), 1):
+def _scored(sentences: Path, gold: Path, lines: Sequence[tuple[str, str]]) -> Iterator[Line]:
+    for number, (line, score) in enumerate(lines, 1):
         if not score.strip():
             continue
         cells = line.split("\t")
@@ -340,63 +343,9 @@ def _read_benchmark(path: Path) -> ScoredPairs:
             cells = line.split("\t")
             if len(cells) < 7:
                 raise EvaluationError(
-                    f"{path}:{number}: {count_columns(len(cells))}; expected genre, file, year, id, score, "
+                    f"{path}:{number}: {counted(len(cells), 'column')}; expected genre, file, year, id, score, "
                     "sentence1, sentence2, separated by tabs."
                 )
             yield f"{path}:{number}", cells[4], cells[5], cells[6]
 
-    return pairs_of(Part("STSB", WHOLE, str(path)), {f"STSBenchmark/{path.name}": sha256}, rows())
-
-
-def read_hub(identity: str) -> Source:
-    """Read the test split of a data set of the Hugging Face hub, such as mteb/sts12-sts, as one subset.
-
-    Raises MachineError without the package `datasets`, and EvaluationError if the data set cannot be loaded or has
-    other columns.
-    """
-    datasets = require_extra("datasets", "datasets")
-    try:
-        with _quiet_hub():
-            rows = datasets.load_dataset(identity, split=_SPLIT)
-    except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
-        raise EvaluationError(
-            f"{identity}: no such file or folder, and the data set of this id cannot be loaded: "
-            f"{' '.join(str(error).split())[:300]}. Fix: name an existing folder or .tsv file; for a data set check "
-            "its id and the network."
-        ) from error
-    score, first, second = (_hub_column(identity, list(rows.column_names), wanted) for wanted in (SCORE, FIRST, SECOND))
-    table = zip(list(rows[score]), list(rows[first]), list(rows[second]), strict=True)
-    lines = ((f"{identity} {_SPLIT}:{n}", _text(s), _text(a), _text(b)) for n, (s, a, b) in enumerate(table, 1))
-    name = identity.rpartition("/")[2]
-    part = Part(known_name(name.lower().removesuffix("-sts")) or name, WHOLE, identity)
-    pairs = pairs_of(part, {}, lines)
-    content = json.dumps([pairs.scores, pairs.first, pairs.second], ensure_ascii=False)
-    pairs.files[identity] = hashlib.sha256(content.encode()).hexdigest()
-    return Source(identity, [pairs], [])
-
-
-@contextmanager
-def _quiet_hub() -> Iterator[None]:
-    """Silence the log of every attempt to reach the hub; the outcome is reported once."""
-    loggers = [logging.getLogger(name) for name in ("huggingface_hub", "datasets")]
-    levels = [logger.level for logger in loggers]
-    try:
-        for logger in loggers:
-            logger.setLevel(logging.CRITICAL)
-        yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
-
-
-def _hub_column(identity: str, names: Sequence[str], wanted: Sequence[str]) -> str:
-    for name in names:
-        if name.lower() in wanted:
-            return name
-    raise EvaluationError(
-        f"{identity}: the {_SPLIT} split has no column {' or '.join(wanted)}; its columns are {', '.join(names)}."
-    )
-
-
-def _text(value: Any) -> str:
-    return "" if value is None else str(value)
+    return pairs_of("STSB", WHOLE, str(path), {f"STSBenchmark/{path.name}": sha256}, rows())

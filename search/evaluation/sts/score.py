@@ -66,26 +66,19 @@ def all_alike(values: Float64Array, what: str = "cosines") -> str:
 
 
 def spearman(predicted: Float64Array, human: Float64Array, where: str) -> float:
-    """Return Spearman's rank correlation, ties averaged. `where` names the pairs and the setting in errors.
+    """Return Spearman's rank correlation with two or more different human scores, ties averaged.
 
-    Raises EvaluationError if it is undefined, and MachineError without SciPy.
+    `where` names the pairs and the setting in errors. Raises EvaluationError if `predicted` leaves it undefined, and
+    MachineError without SciPy.
     """
     stats: Any = require_extra("scipy.stats", "eval")
-    if len(human) < 2:
-        raise EvaluationError(
-            f"{where}: {len(human)} pair; a rank correlation needs at least 2. Fix: leave the set out."
-        )
     if not np.isfinite(predicted).all():
         raise EvaluationError(
             f"{where}: {np.count_nonzero(~np.isfinite(predicted)):,} of {len(predicted):,} scores are NaN or infinite. "
             "The model overflows or is damaged. Fix: try --set encoder.precision=float32, or another model."
         )
-    for values, what, fix in (
-        (human, "human scores", "leave the set out, or use a set with different scores"),
-        (predicted, "cosines", "leave out this setting or the set"),
-    ):
-        if reason := all_alike(values, what):
-            raise EvaluationError(f"{where}: {reason}. Fix: {fix}.")
+    if reason := all_alike(predicted):
+        raise EvaluationError(f"{where}: {reason}. Fix: leave out this setting or the set.")
     return float(stats.spearmanr(predicted, human).statistic)
 
 

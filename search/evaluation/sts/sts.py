@@ -14,7 +14,7 @@ from indexer.lazy_imports import require_extra
 from indexer.progress import NoProgress, Progress
 from indexer.transforms import Transform, Whitening
 from search.evaluation.bootstrap import LEVEL, RESAMPLES
-from search.evaluation.embeddings import TextEmbeddings
+from search.evaluation.embeddings import EmbeddingSource, TextEmbeddings
 from search.evaluation.result import Clock, Result, how_built
 from search.evaluation.sts.data import Task, files_of
 from search.evaluation.sts.fit import Fit, choose_fit, task_texts
@@ -45,15 +45,41 @@ class StsOptions:
 
 
 @dataclass(frozen=True)
+class Encoded:
+    """The sentences of some tasks, encoded once for all settings, and the fit of the transforms."""
+
+    source: EmbeddingSource
+    fit: Fit
+    states: TextEmbeddings
+
+    @classmethod
+    def of(
+        cls, subject: Target, tasks: Sequence[Task], source: EmbeddingSource, fit: str, settings: Sequence[Setting]
+    ) -> "Encoded":
+        """Encode the sentences. Raises ConfigError for settings with more dimensions than the encoder has."""
+        check_dimensions(settings, subject.spec)
+        chosen = choose_fit(fit, subject, source)
+        return cls(source, chosen, source.encode([text for task in tasks for text in task_texts(task)]))
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The fit, the distinct sentences, and the truncated texts (also of the fit), for provenance."""
+        return {
+            "fit": {"name": self.fit.name, **self.fit.about},
+            "texts": len(self.states.positions),
+            "truncated": self.source.log.truncated,
+        }
+
+
+@dataclass(frozen=True)
 class StsMeasurement:
-    """The results of one encoder: rows, comparisons and notes as JSON types, and figures for provenance."""
+    """The results of one encoder: rows, comparisons and notes as JSON types."""
 
     results: list[dict[str, Any]]
     comparisons: list[dict[str, Any]]
     notes: list[str]
-    fit: Fit
-    texts: int  # distinct sentences
-    truncated: int  # truncated texts, including those of the fit
+    facts: dict[str, Any]  # for provenance, see `Encoded.facts`
+    files: dict[str, str]  # of the fit
     blocks: int  # of the model
 
 
@@ -73,11 +99,9 @@ def evaluate_sts(
     measured = measure_sts(subject, tasks, plan, cache, progress)
     provenance = clock.provenance(
         subject.spec,
-        files_of(tasks) | measured.fit.files,
+        files_of(tasks) | measured.files,
         protocol=list(dict.fromkeys(plan.protocols)),
-        fit={"name": measured.fit.name, **measured.fit.about},
-        texts=measured.texts,
-        truncated=measured.truncated,
+        **measured.facts,
         bootstrap=BOOTSTRAP,
         **how_built(subject.config, subject.index),
     )
@@ -96,59 +120,43 @@ def measure_sts(
     if not tasks or not plan.settings or not plan.protocols:
         raise EvaluationError("nothing to measure; expected at least one task, one setting and one protocol.")
     progress, settings, wanted = progress or NoProgress(), list(plan.settings), list(dict.fromkeys(plan.protocols))
-    check_dimensions(settings, subject.spec)
-    source = subject.states(settings, cache, progress)
-    chosen = choose_fit(plan.fit, subject, source)
-    states = source.encode([text for task in tasks for text in task_texts(task)])
-    fitted = [_fitted(task, states, settings, chosen) for task in tasks]
-    kept, left_out = _defined(fitted, settings, wanted)
-    fitted, settings = [entry.only(kept) for entry in fitted], [settings[number] for number in kept]
-    noise = [note for entry in fitted for note in noise_notes(entry.task, settings, entry.transforms, chosen.name)]
+    encoded = Encoded.of(subject, tasks, subject.states(settings, cache, progress), plan.fit, settings)
+    source, fit = encoded.source, encoded.fit
+    transforms = [fit_transforms(task, encoded.states, settings, fit) for task in tasks]
+    cosines = [score_pairs(task, encoded.states, settings, of) for task, of in zip(tasks, transforms, strict=True)]
+    kept, left_out = _defined(tasks, cosines, settings, wanted)
+    settings = [settings[number] for number in kept]
+    labels = [setting.label for setting in settings]
     progress.phase("correlations", sum(len(subset.scores) for task in tasks for subset in task.subsets))
-    scored = []
-    for entry in fitted:
-        estimates = task_estimates(entry.task, entry.cosines, [setting.label for setting in settings], wanted)
-        scored.append(Scored(entry.task, entry.transforms, estimates))
+    scored, noise = [], []
+    for task, of_task, predicted in zip(tasks, transforms, cosines, strict=True):
+        fitted = [of_task[number] for number in kept]
+        noise += noise_notes(task, settings, fitted, fit.name)
+        estimates = task_estimates(task, [predicted[number] for number in kept], labels, wanted)
+        scored.append(Scored(task, fitted, estimates))
         progress.advance(scored[-1].pairs)
     encoders = [source.fingerprint(setting.key) for setting in settings]
     return StsMeasurement(
-        [row for name in wanted for row in result_rows(scored, settings, encoders, name, chosen.name)],
-        [row for name in wanted for row in comparisons(scored, settings, name, chosen.name)],
-        [*chosen.notes, *left_out, *notes_on(scored, chosen.name, source.log.truncated), *noise],
-        chosen,
-        len(states.positions),
-        source.log.truncated,
+        [row for name in wanted for row in result_rows(scored, settings, encoders, name, fit.name)],
+        [row for name in wanted for row in comparisons(scored, settings, name, fit.name)],
+        [*fit.notes, *left_out, *notes_on(scored, fit.name, source.log.truncated), *noise],
+        encoded.facts,
+        fit.files,
         source.blocks,
     )
 
 
-@dataclass(frozen=True)
-class _Fitted:
-    """A task with the transform of every setting, and cosines (pairs,) as `[setting][subset]`."""
-
-    task: Task
-    transforms: Sequence[Transform]
-    cosines: Sequence[Sequence[Float64Array]]
-
-    def only(self, kept: Sequence[int]) -> "_Fitted":
-        return _Fitted(
-            self.task, [self.transforms[number] for number in kept], [self.cosines[number] for number in kept]
-        )
-
-
-def _fitted(task: Task, states: TextEmbeddings, settings: Sequence[Setting], fit: Fit) -> _Fitted:
-    transforms = fit_transforms(task, states, settings, fit)
-    return _Fitted(task, transforms, score_pairs(task, states, settings, transforms))
-
-
 def _defined(
-    fitted: Sequence[_Fitted], settings: Sequence[Setting], protocols: Sequence[Protocol]
+    tasks: Sequence[Task],
+    cosines: Sequence[Sequence[Sequence[Float64Array]]],
+    settings: Sequence[Setting],
+    protocols: Sequence[Protocol],
 ) -> tuple[list[int], list[str]]:
     """Return the numbers of settings with a correlation on every task, and notes on others; all if none has one."""
     reasons: dict[int, str] = {}
     for number, setting in enumerate(settings):
-        for entry in fitted:
-            if reason := why_undefined(entry.task, entry.cosines[number], setting.label, protocols):
+        for task, of_task in zip(tasks, cosines, strict=True):
+            if reason := why_undefined(task, of_task[number], setting.label, protocols):
                 reasons.setdefault(number, f"{reason}; this setting is left out")
     if len(reasons) == len(settings):
         return list(range(len(settings))), []  # `spearman` raises an error with a fix for the first

@@ -38,6 +38,7 @@ class QrelsJudge:
     cache: Path | None = None
     progress: Progress = field(default_factory=NoProgress)
     on_error: OnError = "fail"
+    centre_margin = 0.0  # the questions are the users' own
 
     def prepare(self, settings: Sequence[Setting]) -> None:
         """Encode the queries, and without an index the corpus."""
@@ -48,9 +49,10 @@ class QrelsJudge:
         self.data = self._judged.files | data
         self._names = list(self._collection.ids)
         self._places = id_order(self._names)
-        self.notes = [*self._judged.notes, *self._collection.notes, *self._judged.match(set(self._names))]
+        matched = self._judged.match(set(self._names))
         self._states, self._lengths = encode_with_lengths(self.source, self._queries, "query")
         self._collection.prepare(any(setting.whitening.centres_by_role for setting in settings))
+        self.notes = [*self._judged.notes, *self._collection.notes, *matched]
         if cut := self._collection.truncated:
             encoded = "windows" if self.subject.config.chunk.tokens else "documents"
             self.notes.append(f"{cut:,} {encoded} were truncated at {self.source.spec.identity.max_length} tokens")
@@ -77,11 +79,6 @@ class QrelsJudge:
         asked = replace(self._asked(list_depth(_DEPTH)), fusions=fusions, lengths=self._lengths)
         (run,) = runs_of_settings(self._collection, [setting], asked, self._places, words)
         return [self._values(hits) for hits in run.hybrids]
-
-    @property
-    def centre_margin(self) -> float:
-        """0, because the questions are the users' own."""
-        return 0.0
 
     def first_hits(self, setting: Setting) -> FirstHits:
         """Return the hits of the setting for each query, to be reranked; whole documents, even if they are chunked."""

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from indexer.corpus.corpus import OnError, read_corpus
 from indexer.corpus.document import Document
 from indexer.corpus.query_file import query_file_sha256
@@ -25,7 +27,7 @@ from search.evaluation.tune.choice import SIGNIFICANT, Choice, MeasuredSetting, 
 from search.evaluation.tune.judged import QrelsJudge
 from search.evaluation.tune.rerank_depth import advise, advised_recipe
 from search.evaluation.tune.unlabelled import LEAST_PAIRS, Objective, UnlabelledJudge
-from search.evaluation.tune.weight import WeightChoice, chosen, weighed
+from search.evaluation.tune.weight import choose_weight, weighed
 from search.ranking.reranker import RerankerChoice, open_reranker
 from search.ranking.terms import require_packages
 from search.result_files import check_cache, source_hashes, write_output
@@ -36,6 +38,7 @@ DEFAULT_SHRINKAGES = (0.0, 0.5)
 Judge = UnlabelledJudge | QrelsJudge
 """Scores settings on questions drawn from the documents, or on the user's judged queries."""
 _KEPT_SHARES = (0.75, 0.5, 1 / 3, 0.25, 1 / 6, 0.125)  # of the dimensions, on the frontier
+_SHOWN = ("strength", "dim", "shrinkage", "centre")  # settings of whitening in every command
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,10 @@ def tune(judge: Judge, subject: Target, sweep: Sweep, max_bytes: int = 0) -> Tun
     tried = full_sweep(sweep).settings(subject.own)
     tried = [entry for entry in tried if entry.whitening.strength != 0.0 or not entry.whitening.shrinkage]
     if not (sweep.strengths or sweep.centres or sweep.shrinkages):
-        tried = list(dict.fromkeys([*tried, *_own(subject, tried)]))
+        own = subject.own
+        comparable = own.whitening.kind == "whitening" and not own.whitening.dim
+        if comparable and own.key in {entry.key for entry in tried}:  # of embeddings that others need too
+            tried = list(dict.fromkeys([*tried, own]))
     settings = with_raw(tried)
     judge.prepare(settings)
     measured = tuple(judge.measure(list(dict.fromkeys(settings))))
@@ -106,7 +112,7 @@ def tune(judge: Judge, subject: Target, sweep: Sweep, max_bytes: int = 0) -> Tun
     return Tuned(choice, measured, narrower)
 
 
-def tuned_recipe(setting: Setting, subject: Target, weight: WeightChoice | None = None) -> BuildConfig:
+def tuned_recipe(setting: Setting, subject: Target, weight: float | None = None) -> BuildConfig:
     """Return the subject's recipe with another setting, and another weight of the vectors in hybrids.
 
     `pooling = "auto"` is kept if it resolves to the setting's pooling; otherwise the resolved values are written.
@@ -121,7 +127,7 @@ def tuned_recipe(setting: Setting, subject: Target, weight: WeightChoice | None 
         encoder = dataclasses.replace(encoder, model=subject.spec.folder)
     hybrid = subject.config.hybrid
     if weight is not None:
-        hybrid = dataclasses.replace(hybrid, weight=weight.weight)
+        hybrid = dataclasses.replace(hybrid, weight=weight)
     return dataclasses.replace(subject.config, encoder=encoder, whitening=setting.whitening, hybrid=hybrid)
 
 
@@ -156,13 +162,6 @@ def full_sweep(sweep: Sweep) -> Sweep:
         kinds=("whitening",),
         dims=(0,),
     )
-
-
-def _own(subject: Target, tried: Sequence[Setting]) -> list[Setting]:
-    """Return the recipe's setting if it is a whitening with all dimensions of embeddings that others need too."""
-    own = subject.own
-    comparable = own.whitening.kind == "whitening" and not own.whitening.dim
-    return [own] if comparable and own.key in {entry.key for entry in tried} else []
 
 
 def _dims(sweep: Sweep, dim: int, max_bytes: int) -> list[int]:
@@ -221,9 +220,9 @@ def run_tune(
     cache: Path | None = None,
     progress: Progress | None = None,
 ) -> Result:
-    """Return the result with the keys "frontier", "choice" and "recipe".
+    """Return the result with the keys "frontier", "choice" and "recipe"; `cache` defaults to a folder of the user.
 
-    `cache` defaults to `default_cache()`. Raises ConfigError, CorpusError, EvaluationError, and what `Target` raises.
+    Raises ConfigError, CorpusError, EvaluationError, and what `Target` raises.
     """
     clock, subject = Clock(), Target.of(subject)
     if not subject.spec.traits.encodes_texts:
@@ -234,17 +233,18 @@ def run_tune(
         )
     _require_one_corpus(task, subject)
     data = _data(task, subject)
-    judge = _judge(task, subject, cache or _usable(default_cache()), progress or NoProgress())
+    judge = _judge(task, subject, cache or _default_cache(), progress or NoProgress())
     reranker = None if task.rerank is None else open_reranker(task.rerank, subject.config.rerank, subject.options)
     tuned = tune(judge, subject, sweep, task.max_bytes)
     limits = {"told": SIGNIFICANT, "resamples": RESAMPLES, "level": LEVEL}
     protocol = {"objective": task.objective, **judge.protocol, **limits}
     about = how_built(subject.config, subject.index) | {"protocol": protocol}
-    weight, why_not = _weight(judge, task, tuned.choice.taken.setting, subject)
-    recipe, advice = tuned_recipe(tuned.choice.taken.setting, subject, weight), None
+    setting = tuned.choice.taken.setting
+    hybrid, why_not = _weight(judge, task, setting, subject)
+    recipe = tuned_recipe(setting, subject, hybrid["weight"] if hybrid else None)
+    advice: dict[str, Any] | None = None
     if reranker is not None and task.rerank is not None:
-        hits = judge.first_hits(tuned.choice.taken.setting)
-        advice = advise(hits, reranker, str(judge.protocol["measure"]), judge.progress)
+        advice = advise(judge.first_hits(setting), reranker, str(judge.protocol["measure"]), judge.progress)
         recipe = advised_recipe(recipe, advice, task.rerank)
 
     fit_notes = (f"while tuning: {entry.note}" for entry in (tuned.choice.taken, *tuned.measured) if entry.note)
@@ -259,8 +259,8 @@ def run_tune(
         None,
         [*judge.notes, *dict.fromkeys(fit_notes), *_centre_notes(tuned, judge.centre_margin), *why_not],
         {
-            "hybrid": weight.to_dict() if weight else None,
-            "rerank": advice.to_dict() if advice else None,
+            "hybrid": hybrid,
+            "rerank": advice,
             "frontier": [row(entry) for entry in tuned.frontier],
             "choice": _choice(tuned, recipe, subject, task.recipe_file),
             "recipe": recipe.to_dict(),
@@ -270,7 +270,7 @@ def run_tune(
 
 def _weight(
     judge: Judge, task: TuneOptions, setting: Setting, subject: Target
-) -> tuple[WeightChoice | None, list[str]]:
+) -> tuple[dict[str, Any] | None, list[str]]:
     """Return the weight for hybrids, or None with notes on the reason."""
     config = subject.config.hybrid
     if task.objective != "retrieval":
@@ -281,7 +281,7 @@ def _weight(
         require_packages("hybrid")
     except MachineError as error:
         return None, [f"no weight was chosen for hybrids: {error}"]
-    return chosen(judge.weigh(setting, weighed(config))), []
+    return choose_weight(np.stack(judge.weigh(setting, weighed(config)))), []
 
 
 def write_recipe(path: Path, result: Mapping[str, Any], force: bool = False) -> None:
@@ -297,13 +297,9 @@ def write_recipe(path: Path, result: Mapping[str, Any], force: bool = False) -> 
     write_output(path, BuildConfig.from_dict(result["recipe"]).to_toml(remarks).encode(), force=force)
 
 
-def default_cache() -> Path:
-    """Return the folder that caches embeddings of questions."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "isotrope" / "states"
-
-
-def _usable(cache: Path) -> Path | None:
-    """Return the default cache if it can be written; without it nothing is cached."""
+def _default_cache() -> Path | None:
+    """Return the folder that caches embeddings of questions; None if it cannot be written."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "isotrope" / "states"
     try:
         check_cache(cache)
     except ConfigError:
@@ -392,7 +388,7 @@ def _options(recipe: BuildConfig, base: BuildConfig) -> list[str]:
         f"{section}.{key}={value if isinstance(value, str) else _toml(value)}"
         for section, settings in recipe.to_dict().items()
         for key, value in settings.items()
-        if value != defaults[section][key] or (section == "whitening" and key in _SHOWN)
+        if value != defaults.get(section, {}).get(key) or (section == "whitening" and key in _SHOWN)
     ]
     return [f"--set {shlex.quote(setting)}" for setting in changed]
 
@@ -401,6 +397,3 @@ def _toml(value: Any) -> str:
     if isinstance(value, dict):
         return "{" + ", ".join(f"{json.dumps(key)} = {_toml(item)}" for key, item in value.items()) + "}"
     return json.dumps(value, ensure_ascii=False)
-
-
-_SHOWN = ("strength", "dim", "shrinkage", "centre")

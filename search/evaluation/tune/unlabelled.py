@@ -47,6 +47,7 @@ from search.ranking.exact import id_order
 from search.ranking.fusion import BothScores, Spread, drawn_rows
 
 Kind = Literal["sentence", "title", "window", "copy"]
+Objective = Literal["retrieval", "sts"]
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[\u3002\uff01\uff1f])\s*|\n+")  # also East Asian full stops
 # Scripts without spaces: each character counts as a word, and pieces are joined without spaces.
 _UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
@@ -75,24 +76,16 @@ class DrawnPair:
         return self.whole or self.document
 
 
-def draw_pairs(documents: Iterable[Document], columns: Sequence[str], size: int) -> list[DrawnPair]:
-    """Return at most `size` pairs of a piece and the rest, one per document, of its first possible kind.
+def draw_pairs(
+    documents: Iterable[Document], columns: Sequence[str], size: int, objective: Objective = "retrieval"
+) -> list[DrawnPair]:
+    """Return at most `size` pairs, one per document: a piece, of the first possible kind, and the rest.
 
-    `columns` are the encoded ones (`corpus.text`). Documents with the same rest give one pair. The documents are read
-    once and at most `size` pairs are held. Raises EvaluationError for fewer than `LEAST_PAIRS` pairs.
+    For "sts" they are two broken copies of a document. `columns` are the encoded ones (`corpus.text`). Documents with
+    the same rest give one pair. The documents are read once and at most `size` pairs are held. Raises EvaluationError
+    for fewer than `LEAST_PAIRS` pairs.
     """
-    return _draw(documents, columns, size, _piece)
-
-
-def draw_copies(documents: Iterable[Document], columns: Sequence[str], size: int) -> list[DrawnPair]:
-    """Return at most `size` pairs of two broken copies of a document; otherwise as `draw_pairs`."""
-    return _draw(documents, columns, size, _copies)
-
-
-_Cut = Callable[[Document, Sequence[str], random.Random], DrawnPair | None]
-
-
-def _draw(documents: Iterable[Document], columns: Sequence[str], size: int, cut: _Cut) -> list[DrawnPair]:
+    cut = _piece if objective == "retrieval" else _copies
     heap: list[tuple[int, str, DrawnPair]] = []  # negated hashes: the largest hash is on top
     read = 0
     for document in documents:
@@ -216,9 +209,7 @@ def fused_ranks(
     by_fusion: list[list[Float64Array]] = [[] for _ in fusions]
     for start in range(0, len(queries), _FUSED_BLOCK):
         rows = queries[start : start + _FUSED_BLOCK] @ documents.T
-        near = rows
-        if len(questions.starts) < len(documents):
-            near = np.maximum.reduceat(rows, questions.starts, axis=1)
+        near = np.maximum.reduceat(rows, questions.starts, axis=1)
         bm25 = np.stack([next(words) for _ in rows])
         both = BothScores(near, bm25, Spread.of(rows[:, drawn_rows(len(documents))]), Spread.of(bm25))
         for ranks, fusion in zip(by_fusion, fusions, strict=True):
@@ -242,9 +233,6 @@ def _vectors(questions: Questions, setting: Setting) -> tuple[Transform, tuple[V
     return transform, (transform.transform(queries, questions.role), transform.transform(answers, "document"))
 
 
-Objective = Literal["retrieval", "sts"]
-
-
 @dataclass
 class UnlabelledJudge:
     """Pairs drawn from a corpus, encoded once for every layer and pooling of `settings`.
@@ -259,12 +247,12 @@ class UnlabelledJudge:
     size: int
     cache: Path | None = None
     progress: Progress = field(default_factory=NoProgress)
+    data: dict[str, str] = field(default_factory=dict, init=False)  # hashes of files besides the corpus
 
     def prepare(self, settings: Sequence[Setting]) -> None:
         """Draw the pairs and encode them."""
-        draw = draw_pairs if self.objective == "retrieval" else draw_copies
         self.progress.phase("reading", None)
-        self.pairs: list[DrawnPair] = draw(self._watched(), self.subject.config.corpus.text, self.size)
+        self.pairs = draw_pairs(self._watched(), self.subject.config.corpus.text, self.size, self.objective)
         role: Role = "query" if self.objective == "retrieval" else "document"
         self.source = self.subject.states(list(settings), self.cache, self.progress)
         queries, answers = [pair.query for pair in self.pairs], [pair.document for pair in self.pairs]
@@ -281,11 +269,6 @@ class UnlabelledJudge:
     def protocol(self) -> dict[str, Any]:
         """The measure, for provenance."""
         return {"measure": "MRR", "kind": "questions drawn from the documents", "questions": len(self.pairs)}
-
-    @property
-    def data(self) -> dict[str, str]:
-        """Hashes of files besides the corpus: none."""
-        return {}
 
     @property
     def notes(self) -> list[str]:

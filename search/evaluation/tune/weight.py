@@ -7,9 +7,6 @@ a step. Few questions, which disagree, then give a weight in the middle, which l
 
 import dataclasses
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -26,67 +23,25 @@ def weighed(config: HybridConfig) -> list[HybridConfig]:
     return [dataclasses.replace(config, fusion="convex", weight=weight) for weight in WEIGHTS]
 
 
-@dataclass(frozen=True)
-class WeightChoice:
-    """The scores of each of `WEIGHTS` on each question, (weights, questions), 0 to 1, and the choice."""
+def choose_weight(values: Float64Array) -> dict[str, Any]:
+    """Return the choice as JSON types, by the scores of each of `WEIGHTS` on each question, (weights, questions).
 
-    values: Float64Array
-
-    @cached_property
-    def scores(self) -> Float64Array:
-        """The mean score of each weight."""
-        means: Float64Array = self.values.mean(axis=1)
-        return means
-
-    @property
-    def best(self) -> int:
-        """The position of the weight with the highest score."""
-        return int(self.scores.argmax())
-
-    @property
-    def taken(self) -> int:
-        """The position of the chosen weight.
-
-        The mean is rounded down, because drawn questions favour the vectors slightly more than users' questions do.
-        """
-        return math.floor(float(self._highest.mean()))
-
-    @property
-    def weight(self) -> float:
-        """The chosen weight."""
-        return WEIGHTS[self.taken]
-
-    @property
-    def reason(self) -> str:
-        """The reason for the choice."""
-        resamples = f"{len(self._highest):,} resamples"
-        return f"it is the mean of the weights that score highest in each of {resamples}, rounded down"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON types, with a row for each weight, from 0 (BM25 alone) to 1 (vectors alone).
-
-        "highest" is the share of the resamples in which the weight has the highest score.
-        """
-        rows = [self._row(place) for place in range(len(WEIGHTS))]
-        return {"weight": self.weight, "reason": self.reason, "best": WEIGHTS[self.best], "weights": rows}
-
-    def _row(self, place: int) -> dict[str, Any]:
-        score = interval(float(self.scores[place]), self._resampled[place]).to_dict()
-        highest = float((self._highest == place).mean())
-        return {"weight": WEIGHTS[place], **score, "highest": highest, "taken": place == self.taken}
-
-    @cached_property
-    def _highest(self) -> Float64Array:
-        """The position of the weight with the highest score in each resample, the lowest of equals."""
-        return np.asarray(self._resampled.round(12).argmax(axis=0), np.float64)
-
-    @cached_property
-    def _resampled(self) -> Float64Array:
-        """The mean score of each weight in each resample, (weights, resamples)."""
-        counts = draw_counts(self.values.shape[1], "tune")
-        return np.stack([resampled_mean(values, counts) for values in self.values])
-
-
-def chosen(values: Sequence[Float64Array]) -> WeightChoice:
-    """Return the choice by the scores of each of `WEIGHTS`."""
-    return WeightChoice(np.stack(values))
+    It has a row for each weight, from 0 (BM25 alone) to 1 (vectors alone). "highest" is the share of the resamples in
+    which the weight has the highest score, the lowest of equals.
+    """
+    counts, scores = draw_counts(values.shape[1], "tune"), values.mean(axis=1)
+    resampled = np.stack([resampled_mean(of_weight, counts) for of_weight in values])
+    highest = resampled.round(12).argmax(axis=0)
+    # Rounded down, because drawn questions favour the vectors slightly more than users' questions do.
+    taken = math.floor(float(np.mean(highest, dtype=np.float64)))
+    rows = [
+        {
+            "weight": weight,
+            **interval(float(scores[place]), resampled[place]).to_dict(),
+            "highest": float((highest == place).mean()),
+            "taken": place == taken,
+        }
+        for place, weight in enumerate(WEIGHTS)
+    ]
+    reason = f"it is the mean of the weights that score highest in each of {len(highest):,} resamples, rounded down"
+    return {"weight": WEIGHTS[taken], "reason": reason, "best": WEIGHTS[int(scores.argmax())], "weights": rows}

@@ -1,4 +1,4 @@
-"""Results: one form and one scale, as strict JSON; older files are identified by their keys, others rejected."""
+"""Results: one form and one scale, as strict JSON; other files are rejected."""
 
 import json
 import math
@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from indexer.errors import EvaluationError
 from search.evaluation.result import Kind, Result, read_result, write_result
-from search.evaluation.table_cells import interval_text
-from search.evaluation.tables import heading_of, tables_of
+from search.evaluation.tables import interval_text, tables_of
 from search.result_files import to_json
 
 KEPT = Path(__file__).parents[3] / "docs/results"
@@ -58,25 +57,8 @@ def test_every_kept_result_is_read_and_laid_out(name: str) -> None:
     assert shown in written(result)
     assert all(len(row) == len(table.columns) for table in tables for row in table.rows)
     stored = json.loads((KEPT / name).read_text(encoding="utf-8"))
-    assert stored.get("kind", kind) == kind  # older files have no kind
+    assert (stored["kind"], stored["unit"]) == (kind, "fraction")
     assert {key: result[key] for key in stored if key != "notes"} == {k: v for k, v in stored.items() if k != "notes"}
-
-
-def divided(value: Any) -> Any:
-    """Figures of STS rows, from 0 to 1."""
-    return value / 100 if isinstance(value, float) else value
-
-
-def test_an_old_file_times_100_and_a_new_one_from_0_to_1_are_laid_out_alike() -> None:
-    old = read_result(KEPT / "sts.json")
-    figures = ("spearman", "low", "high", "difference")
-    rows, pairs = (
-        [{key: divided(value) if key in figures else value for key, value in row.items()} for row in each]
-        for each in (old.results, old.comparisons or ())
-    )
-    new = Result("sts", old.provenance, rows, pairs, old.notes)
-    assert (old.unit, new.unit) == ("percent", "fraction")
-    assert tables_of(new) == tables_of(old)
 
 
 def test_a_result_is_a_mapping_with_the_keys_of_its_file(tmp_path: Path) -> None:
@@ -101,25 +83,13 @@ def test_a_number_that_json_lacks_is_null_printed_and_in_a_file(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("content", "kind", "unit"),
-    [
-        ({"results": [{"spearman": 80.0}]}, "sts", "percent"),
-        ({"results": [{"spearman": 80.0}], "published": []}, "methods", "percent"),
-        ({"results": [{"best": {}, "majority": 50.0}]}, "rte", "percent"),
-        ({"results": [{"covered": 3}]}, "words", "percent"),
-        ({"results": [{"measure": {"MAP": {"value": 0.5}}}]}, "retrieval", "fraction"),
-        ({"results": [{"latency_ms": {}}]}, "recall", "fraction"),
-        ({"results": [{"proven": 1.0}]}, "divergence", "fraction"),
-        ({"results": [{"accuracy": 1.0}]}, "other", "fraction"),
-        ({"results": [{"spearman": 0.8}], "kind": "sts"}, "sts", "percent"),
-        ({"results": [{"spearman": 0.8}], "kind": "sts", "unit": "fraction"}, "sts", "fraction"),
-    ],
+    ("content", "kind"),
+    [({"results": [{"accuracy": 1.0}]}, "other"), ({"results": [{"spearman": 0.8}], "kind": "sts"}, "sts")],
 )
-def test_a_file_says_its_kind_or_its_keys_do(content: dict[str, Any], kind: str, unit: str, tmp_path: Path) -> None:
+def test_a_file_says_its_kind(content: dict[str, Any], kind: str, tmp_path: Path) -> None:
     (tmp_path / "r.json").write_text(json.dumps({"provenance": {}} | content))
     result = read_result(tmp_path / "r.json")
-    assert (result.kind, result.unit) == (kind, unit)
-    assert heading_of(result)
+    assert (result.kind, result["unit"]) == (kind, "fraction")
 
 
 def test_a_kind_without_what_it_adds_is_refused(tmp_path: Path) -> None:
@@ -168,14 +138,15 @@ def test_any_rows_can_be_laid_out(rows: list[dict[str, Any]]) -> None:
         (b"{}", "missing required field `provenance`"),
         (b'{"provenance": {}, "results": []}', "are empty"),
         (b'{"provenance": {}, "results": [1]}', r"Expected `object`, got `int` - at `\$\.results\[0\]`"),
+        (b'{"unit": "percent", "provenance": {}, "results": [{}]}', r"Invalid enum value 'percent' - at `\$\.unit`"),
         (b'{"provenance": 1, "results": [{}]}', r"got `int` - at `\$\.provenance`"),
         (b"[" * 100_000, "nested deeper than 64 levels"),
         (b'{"provenance": {"index": []}, "results": [{}]}', r"got `array` - at `\$\.provenance\.index`"),
         (b'{"provenance": {}, "results": [{"spearman": 1}, {"spearman": "high"}]}', r"at `\$\.results\[1\]\.spearman`"),
         (b'{"provenance": {}, "results": [{"measure": {"MAP": 1}}]}', r"at `\$\.results\[0\]\.measure\[\.\.\.\]`"),
         (b'{"provenance": {}, "results": [{"latency_ms": {"search": [1]}}]}', r"\.latency_ms\[\.\.\.\]`"),
-        (b'{"provenance": {}, "results": [{"covered": {}}]}', r"at `\$\.results\[0\]\.covered`"),
-        (b'{"provenance": {}, "results": [{"best": 1, "majority": 1}]}', r"at `\$\.results\[0\]\.best`"),
+        (b'{"kind": "words", "provenance": {}, "results": [{"covered": {}}]}', r"at `\$\.results\[0\]\.covered`"),
+        (b'{"kind": "rte", "provenance": {}, "results": [{"best": 1}]}', r"at `\$\.results\[0\]\.best`"),
         (b'{"provenance": {}, "results": [{}], "comparisons": [{"difference": "x"}]}', r"`\$\.comparisons\[0\]\.diff"),
         (b'{"provenance": {}, "results": [{}], "notes": [{}]}', r"at `\$\.notes\[0\]`"),
     ],

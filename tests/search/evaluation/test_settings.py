@@ -26,7 +26,6 @@ from indexer.recipe.run_options import RunOptions
 from indexer.system.output_files import check_output
 from indexer.transforms import Normalisation, Whitening, fit_whitening
 from search.evaluation import embeddings as states_module
-from search.evaluation.embeddings import EmbeddingSource
 from search.evaluation.plots.drawing import write_plot
 from search.evaluation.result import Clock, how_built, write_result
 from search.evaluation.sweep import (
@@ -484,8 +483,3 @@ def test_a_missing_package_names_the_line_that_installs_it() -> None:
     )
     assert "'mcp>" in install_line("mcp")
     assert "'fastapi>" in install_line("mcp")  # from the included extra
-
-
-def test_a_source_needs_no_subject(tiny_config: BuildConfig) -> None:
-    states = EmbeddingSource(tiny_config, [OWN]).encode(["the whale"])
-    assert states.rows[OWN.key].shape == (1, 32)

@@ -20,7 +20,7 @@ from search.evaluation.target import Target
 from search.papers.rte import (
     EntailmentPairs,
     RteOptions,
-    _ThresholdAccuracy,
+    _Answers,
     best_threshold,
     evaluate_rte,
     read_rte,
@@ -140,8 +140,8 @@ def test_two_neighbouring_numbers_are_told_apart() -> None:
 
 def test_a_cosine_at_the_threshold_is_entailment_and_accuracy_is_from_0_to_1() -> None:
     cosines = np.array([0.4, 0.5, 0.6])
-    assert _ThresholdAccuracy.at(0.5, cosines, np.array([False, True, True]), "").right.tolist() == [1, 1, 1]
-    found = _ThresholdAccuracy.at(0.5, cosines, np.array([True, False, True]), "here")
+    assert _Answers.at(0.5, cosines, np.array([False, True, True]), "").right.tolist() == [1, 1, 1]
+    found = _Answers.at(0.5, cosines, np.array([True, False, True]), "here")
     assert found.to_dict(3 * np.eye(3)) == {  # three resamples, each of one pair drawn three times
         "threshold": 0.5, "accuracy": pytest.approx(1 / 3), "low": 0, "high": pytest.approx(0.95), "chosen_on": "here",
     }  # fmt: skip

@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -37,8 +37,11 @@ class Table:
         return self.words.index(word) if word in self.words else None
 
 
+TABLE: Any = Table()
+
+
 def test_words_of_a_table_are_looked_up_as_written_then_lower_cased() -> None:
-    found = table_vectors(Table(), ["Whale", "whale", "Oslo", "oslo", "lost", "sea"])
+    found = table_vectors(TABLE, ["Whale", "whale", "Oslo", "oslo", "lost", "sea"])
     assert {word: found.vectors[row].tolist() for word, row in found.rows.items()} == {
         "Whale": [3, 4, 5],
         "whale": [3, 4, 5],
@@ -50,7 +53,7 @@ def test_words_of_a_table_are_looked_up_as_written_then_lower_cased() -> None:
 
 @pytest.mark.parametrize(("candidates", "rows"), [(0, 1), (1, 2), (2, 3), (4, 4), (99, 4)])
 def test_the_first_rows_of_a_table_are_candidates_too(candidates: int, rows: int) -> None:
-    found = table_vectors(Table(), ["Oslo"], candidates)
+    found = table_vectors(TABLE, ["Oslo"], candidates)
     assert len(found.vectors) == rows
     assert found.vectors[found.rows["Oslo"]].tolist() == [6, 7, 8]
 
@@ -139,7 +142,7 @@ class Letters:
             self.seen.append(text)
 
 
-def contexts(outputs: Letters, texts: list[str], words: list[str], most: int = 100, **more: Any) -> dict[str, Any]:
+def contexts(outputs: Any, texts: list[str], words: list[str], most: int = 100, **more: Any) -> dict[str, Any]:
     return {
         word: rows.tolist() for word, rows in read_contexts(outputs, texts, words, ContextOptions((0,), most, **more))
     }
@@ -158,7 +161,7 @@ def test_a_word_has_the_mean_of_its_pieces(space_before: bool) -> None:
 
 def test_the_first_places_count_and_nothing_is_read_after_the_last_one() -> None:
     texts = ["sea", "sea whale", "sea", "sea whale", "sea", "sea whale", "sea whale"]
-    log, outputs = ReadingLog(), Letters()
+    log, outputs = ReadingLog(), cast("Any", Letters())
     found = dict(read_contexts(outputs, texts, ["sea", "whale"], ContextOptions((0,), 3), log))
     assert found["sea"][:, 0].tolist() == [0, 1, 2]
     assert found["whale"][:, 0].tolist() == [1, 3, 4]
@@ -167,16 +170,16 @@ def test_the_first_places_count_and_nothing_is_read_after_the_last_one() -> None
 
 
 def test_reading_ends_when_every_word_is_complete() -> None:
-    log = ReadingLog()
+    log, outputs = ReadingLog(), cast("Any", Letters())
     texts = ("sea" for _ in range(10_000))
-    dict(read_contexts(Letters(), texts, ["sea"], ContextOptions((0,), 1500), log))
+    dict(read_contexts(outputs, texts, ["sea"], ContextOptions((0,), 1500), log))
     assert (log.texts, log.encoded, log.places["sea"]) == (1500, 1500, 1500)
 
 
 @pytest.mark.parametrize(("from_left", "sea"), [(False, [[0, 0.5]]), (True, [])])
 def test_places_behind_the_cut_are_not_seen(from_left: bool, sea: list[list[float]]) -> None:
     """Seven pieces, of which four are kept: the first or the last, so that the whale is complete at one end only."""
-    log, outputs = ReadingLog(), Letters(most=4, from_left=from_left)
+    log, outputs = ReadingLog(), cast("Any", Letters(most=4, from_left=from_left))
     reading = ContextOptions((0,), from_left=from_left)
     found = dict(read_contexts(outputs, ["sea a whales"], ["sea", "whales", "a"], reading, log))
     assert found.get("sea", np.empty((0, 2))).tolist() == sea

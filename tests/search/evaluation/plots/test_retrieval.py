@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexer.errors import ConfigError, MachineError
+from search.evaluation.bootstrap import Interval
 from search.evaluation.plots.drawing import check_plot, whiskers
 from search.evaluation.plots.retrieval import (
     Panel,
-    Point,
     draw_panels,
     frame_of,
     measure_of,
@@ -151,7 +151,7 @@ def test_no_two_lines_look_the_same_and_a_centre_looks_the_same_everywhere() -> 
 
 
 def panel_over(low: float, high: float) -> Panel:
-    return Panel("", (), Point((low + high) / 2, low, high), {})
+    return Panel("", (), Interval((low + high) / 2, low, high), {})
 
 
 def test_neighbours_share_an_axis_unless_it_would_squeeze_one() -> None:
@@ -348,7 +348,8 @@ def test_any_name_of_a_collection_can_be_drawn(task: str, name: str, tmp_path: P
 
 
 def test_whiskers_reach_to_the_ends_and_never_backwards() -> None:
-    assert whiskers([5, 5, 5], [4, None, 5 + 1e-12], [7, None, 5]).tolist() == [[1, 0, 0], [2, 0, 0]]
+    figures = [Interval(5, 4, 7), Interval(5, None, None), Interval(5, 5 + 1e-12, 5)]
+    assert whiskers(figures).tolist() == [[1, 0, 0], [2, 0, 0]]
 
 
 def test_what_cannot_be_written_is_refused_before_anything_is_measured(

@@ -178,24 +178,26 @@ STS = [
         "fit": "task",
         "task": task,
         "spearman": value,
-        "low": 1.0,
-        "high": 9.5,
+        "low": 0.01,
+        "high": 0.095,
     }
-    for task, value in [("STSB", 82.03), ("average", 77.756)]
+    for task, value in [("STSB", 0.8203), ("average", 0.77756)]
 ]
 
 
 @pytest.mark.parametrize(
-    ("results", "comparisons", "shown"),
+    ("kind", "results", "comparisons", "shown"),
     [
         (
+            "sts",
             STS,
-            [{"setting": "b", "against": "a", "protocol": "mean", "difference": -0.191, "low": -0.4, "high": -0.03,
-              "decided": True}],
+            [{"setting": "b", "against": "a", "protocol": "mean", "difference": -0.00191, "low": -0.004,
+              "high": -0.0003, "decided": True}],
             ["Similarity (STS)", "protocol mean, fit task", "STSB average [95 %] mean -1 raw 82.03 77.76 [1.00, 9.50]",
              "b a -0.19 [-0.40, -0.03] yes"],
         ),
         (
+            "retrieval",
             [{"setting": "raw", "measure": {"nDCG@10": INTERVAL}},
              {"setting": "BM25", "measure": {"MAP": {"value": 0.5}}}],
             [{"setting": "b", "against": "a", "measure": {"nDCG@10": INTERVAL | {"decided": False}}}],
@@ -203,6 +205,7 @@ STS = [
              "b a +65.43 [+61.00, +70.00] no"],
         ),
         (
+            "recall",
             [{"k": 10, "recall": 0.875, "low": 0.85, "high": 0.9, "queries": 1000, "origin": "titles",
               "index_type": "IVF64,Flat", "search_parameters": [{"nprobe": 8}], "bytes_per_vector": 1562.5,
               "latency_ms": {"search": {"p50": 0.25, "p90": 0.5, "p99": 8.0}}}],
@@ -211,39 +214,41 @@ STS = [
              "1,000 from documents: titles", "IVF64,Flat, nprobe 8", "size 1,562.5 bytes per vector", "0.25 / 0.5 / 8"],
         ),
         (
-            [{"setting": "mean -1 raw", "fit": "task", "majority": 52.7, "pairs": 277,
-              "best": {"accuracy": 60.289, "low": 54.5, "high": 66.0, "threshold": 0.8235},
-              "train": {"accuracy": 57.04, "low": 51.6, "high": 62.8, "threshold": 0.75}}],
-            [{"setting": "b", "against": "a", "difference": 1.5, "low": -0.5, "high": 3.0, "decided": False}],
+            "rte",
+            [{"setting": "mean -1 raw", "fit": "task", "majority": 0.527, "pairs": 277,
+              "best": {"accuracy": 0.60289, "low": 0.545, "high": 0.66, "threshold": 0.8235},
+              "train": {"accuracy": 0.5704, "low": 0.516, "high": 0.628, "threshold": 0.75}}],
+            [{"setting": "b", "against": "a", "difference": 0.015, "low": -0.005, "high": 0.03, "decided": False}],
             ["Entailment (RTE)",
              "277 pairs, fit task", "mean -1 raw 57.04 [51.60, 62.80] at 0.750 60.29 [54.50, 66.00] at 0.824",
              "always the more common label: 52.70", "b a +1.50 [-0.50, +3.00] no"],
         ),
         (
-            [row | {"model": model, "spearman": value} for model, value in [("one", 11.0), ("two", 22.0)]
+            "sts",
+            [row | {"model": model, "spearman": value} for model, value in [("one", 0.11), ("two", 0.22)]
              for row in STS],
-            [{"model": "two", "setting": "b", "against": "a", "protocol": "mean", "difference": 1.0}],
+            [{"model": "two", "setting": "b", "against": "a", "protocol": "mean", "difference": 0.01}],
             ["one: mean -1 raw 11.00 11.00 [1.00, 9.50]", "two: mean -1 raw 22.00 22.00 [1.00, 9.50]",
              "two: b a +1.00"],
         ),
         (
-            [STS[0] | {"encoder": encoder * 64, "spearman": value} for encoder, value in [("a", 11.0), ("b", 22.0)]],
+            "sts",
+            [STS[0] | {"encoder": encoder * 64, "spearman": value} for encoder, value in [("a", 0.11), ("b", 0.22)]],
             [],
             [f"mean -1 raw, encoder {'a' * 12}… 11.00", f"mean -1 raw, encoder {'b' * 12}… 22.00"],
         ),
-        ([STS[0], STS[0] | {"spearman": 33.0}], [], ["mean -1 raw 82.03", "mean -1 raw (2) 33.00"]),
-        ([{"accuracy": 0.5412, "task": "other", "nested": {}}], [], ["Results", "accuracy task 0.5412 other"]),
+        ("sts", [STS[0], STS[0] | {"spearman": 0.33}], [], ["mean -1 raw 82.03", "mean -1 raw (2) 33.00"]),
+        ("other", [{"accuracy": 0.5412, "task": "other", "nested": {}}], [], ["Results", "accuracy task 0.5412 other"]),
     ],
     ids=["sts", "retrieval", "recall", "rte", "models", "encoders", "twice", "other"],
 )  # fmt: skip
 def test_results_are_tables_with_intervals(
-    built: Built, tmp_path: Path, results: Any, comparisons: Any, shown: list[str]
+    built: Built, tmp_path: Path, kind: str, results: Any, comparisons: Any, shown: list[str]
 ) -> None:
     path = tmp_path / "r.json"
     made = {"command": "isotrope evaluate it", "created": "today"}
-    path.write_text(
-        json.dumps({"provenance": made, "results": results, "comparisons": comparisons, "notes": ["Mind."]})
-    )
+    stored = {"kind": kind, "provenance": made, "results": results, "comparisons": comparisons, "notes": ["Mind."]}
+    path.write_text(json.dumps(stored))
     text = page_of(built(), read_result(path)).text
     for words in [*shown, "r.json; command: isotrope evaluate it; made: today", "Mind."]:
         assert words in text

@@ -17,7 +17,7 @@ from indexer.recipe.ranking import HybridConfig
 from search import SearchEngine
 from search.evaluation.plots.retrieval import panels_of
 from search.evaluation.retrieval.beir import read_judged
-from search.evaluation.retrieval.metrics import MeasuredRun, PairedComparison
+from search.evaluation.retrieval.metrics import MeasuredRun, compare
 from search.evaluation.retrieval.retrieval import RetrievalOptions, evaluate_retrieval
 from search.evaluation.retrieval.runs import hybrid_label
 from search.evaluation.sweep import Setting, Sweep
@@ -196,9 +196,7 @@ def test_hybrids_are_nobodys_reference() -> None:
     setting = Setting("mean", (1,), WhiteningConfig(strength="none", centre="none"))
     fused = MeasuredRun("hybrid", setting, {"MRR": np.array([1.0])}, {}, hybrid="0.3")
     own = MeasuredRun("vectors", setting, {"MRR": np.array([0.5])}, {})
-    assert [(pair["setting"], pair["against"]) for pair in PairedComparison([fused, own]).pairs] == [
-        ("hybrid", "vectors")
-    ]
+    assert [(pair["setting"], pair["against"]) for pair in compare([fused, own])[1]] == [("hybrid", "vectors")]
 
 
 def test_the_table_and_the_runs_have_the_hybrid(folder: Path, index: Path, tmp_path: Path) -> None:

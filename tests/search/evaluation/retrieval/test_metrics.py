@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from indexer.errors import ConfigError, MachineError
 from indexer.recipe.config import WhiteningConfig
-from search.evaluation.retrieval.metrics import MeasuredRun, PairedComparison, measure, measure_names
+from search.evaluation.retrieval.metrics import MeasuredRun, compare, measure, measure_names
 from search.evaluation.retrieval.retrieval import RetrievalOptions
 from search.evaluation.sweep import Setting
 
@@ -122,7 +122,7 @@ def test_without_raw_the_first_setting_is_the_reference_and_layers_have_their_ow
         return MeasuredRun(setting.label, setting, {"MRR": np.array([0.0, strength != "none", layer])}, {})
 
     def pairs(*measured: MeasuredRun) -> list[tuple[str, str]]:
-        return [(pair["setting"], pair["against"]) for pair in PairedComparison(measured).pairs]
+        return [(pair["setting"], pair["against"]) for pair in compare(measured)[1]]
 
     assert pairs(one(1, 0.0), one(1, 1.0)) == [("mean 1 strength 1 common", "mean 1 strength 0 common")]
     assert pairs(one(1, "none"), one(2, "none"), one(2, 1.0), one(3, 1.0)) == [
@@ -137,9 +137,9 @@ def test_a_hybrid_is_compared_with_its_own_vectors_and_each_with_bm25_once() -> 
     settings = [Setting("mean", (1,), WhiteningConfig(strength=strength)) for strength in (0.0, 1.0)]
     vectors = [MeasuredRun(setting.label, setting, values, {}) for setting in settings]
     hybrids = [MeasuredRun(f"hybrid {one.label}", one.setting, values, {}, hybrid="0.3") for one in vectors]
-    comparison = PairedComparison([*vectors, *hybrids, MeasuredRun("BM25", None, values, {})])
+    _, compared = compare([*vectors, *hybrids, MeasuredRun("BM25", None, values, {})])
     first, second = (one.label for one in vectors)
-    assert [(pair["setting"], pair["against"]) for pair in comparison.pairs] == [
+    assert [(pair["setting"], pair["against"]) for pair in compared] == [
         (first, "BM25"),
         (second, first),
         (second, "BM25"),
@@ -154,7 +154,7 @@ def test_differences_computed_by_hand() -> None:
     setting = Setting("mean", (1,), WhiteningConfig())
     first = MeasuredRun("one", setting, {"MRR": np.array([0.5, 0.5, 1.0, 0.0])}, {})
     baseline = MeasuredRun("BM25", None, {"MRR": np.array([0.25, 0.5, 0.0, 0.5])}, {})
-    (pair,) = PairedComparison([first, baseline]).pairs
+    _, (pair,) = compare([first, baseline])
     found = pair["measure"]["MRR"]
     assert (found["value"], found["won"], found["tied"], found["lost"]) == (0.1875, 2, 1, 1)
     assert (found["decided"], found["low"] < 0 < found["high"]) == (False, True)
@@ -164,7 +164,7 @@ def test_differences_are_of_the_same_queries_in_every_resample() -> None:
     """A constant gain for every query is the gain in every resample."""
     values = np.array([0.1, 0.9, 0.3, 0.5, 0.0])
     better = MeasuredRun("one", Setting("mean", (1,), WhiteningConfig()), {"MRR": values + 0.0625}, {})
-    (pair,) = PairedComparison([better, MeasuredRun("BM25", None, {"MRR": values}, {})]).pairs
+    _, (pair,) = compare([better, MeasuredRun("BM25", None, {"MRR": values}, {})])
     found = pair["measure"]["MRR"]
     assert (found["low"], found["high"]) == pytest.approx((0.0625, 0.0625))
     assert (found["better"], found["decided"]) == (1.0, True)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from indexer import BuildConfig, Document, build_index
-from indexer.errors import ConfigError, CorpusError, EvaluationError
+from indexer.errors import ConfigError, CorpusError
 from indexer.hashing import hash_id
 from search.evaluation.sts import fit
 from search.evaluation.sts.sts import StsOptions, evaluate_sts
@@ -155,7 +155,7 @@ def test_a_fit_that_cannot_be_is_refused_before_anything_is_encoded(
 
 def test_an_empty_corpus_cannot_be_fitted_on(subject: Target, tmp_path: Path) -> None:
     (tmp_path / "empty.jsonl").write_text("\n")
-    with pytest.raises(EvaluationError, match="no document to fit on"):
+    with pytest.raises(CorpusError, match="the corpus has no documents"):
         evaluate_sts(subject, TWO, StsOptions([subject.own], fit=f"corpus:{tmp_path / 'empty.jsonl'}"))
 
 

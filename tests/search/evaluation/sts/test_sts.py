@@ -16,8 +16,9 @@ from indexer.errors import ConfigError, EvaluationError
 from indexer.models.hub import DEMO_PACKAGE
 from indexer.recipe.run_options import RunOptions
 from search.evaluation import embeddings as states_module
-from search.evaluation.sts.data import TASKS, Subset, Task, read_tasks
+from search.evaluation.sts.data import TASKS, Task, read_tasks
 from search.evaluation.sts.fit import Fit, _fitted_on_task
+from search.evaluation.sts.readers import Subset
 from search.evaluation.sts.score import fit_transforms, score_pairs
 from search.evaluation.sts.sts import StsOptions, evaluate_sts
 from search.evaluation.sweep import Sweep

@@ -18,11 +18,13 @@ from indexer.models.cross_encoder_spec import resolve_cross_encoder
 from indexer.recipe.config import ChunkConfig, EncoderConfig, StoreConfig
 from indexer.recipe.ranking import RerankConfig
 from indexer.store.manifest import load_manifest
+from search.evaluation.bootstrap import draw_counts
 from search.evaluation.result import read_result, write_result
 from search.evaluation.sweep import Sweep
 from search.evaluation.tables import tables_of
 from search.evaluation.target import Target
-from search.evaluation.tune.rerank_depth import DEPTHS, RerankAdvice
+from search.evaluation.tune import rerank_depth
+from search.evaluation.tune.rerank_depth import DEPTHS, choose_depth
 from search.evaluation.tune.tune import TuneOptions, run_tune
 from tests.rerankers import Constant, SharedWords
 from tests.search.cli.test_cli import isotrope
@@ -110,20 +112,20 @@ def test_windows_are_read_where_documents_are_chunked(config: BuildConfig, tmp_p
 VALUES = np.array([0.1, 0.3, 0.5, 0.7, 0.9] * 20)
 
 
-def advice(*gains: float | Float64Array) -> RerankAdvice:
-    rows = [VALUES, *(VALUES + gain for gain in gains)]
-    return RerankAdvice("MRR", np.stack(rows), (1.0, 2.0, 5.0, 10.0), {})
+def advised(*gains: float | Float64Array) -> int:
+    values = {0: VALUES} | {depth: VALUES + gain for depth, gain in zip(DEPTHS, gains, strict=True)}
+    return choose_depth(values, draw_counts(len(VALUES), "tune"))[0]
 
 
 def test_the_fewest_hits_that_cannot_be_told_from_the_best_are_taken() -> None:
     noise = np.random.default_rng(0).normal(0, 0.2, len(VALUES))
-    assert advice(0.1, 0.1, 0.1, 0.1).depth == 10
-    assert advice(0.01, 0.1, 0.1, 0.1).depth == 20  # 10 is significantly worse than the best
-    assert advice(0.0, 0.0, 0.05, 0.1).depth == 100
-    assert advice(0.0, 0.0, 0.1 + noise - noise.mean(), 0.1 + 1e-3).depth == 50
-    assert advice(0.0, 0.0, 0.0, 0.0).depth == 0
-    assert advice(-0.1, -0.1, -0.1, -0.1).depth == 0
-    assert advice(*[noise - noise.mean() + 1e-4] * 4).depth == 0  # better, but not significantly
+    assert advised(0.1, 0.1, 0.1, 0.1) == 10
+    assert advised(0.01, 0.1, 0.1, 0.1) == 20  # 10 is significantly worse than the best
+    assert advised(0.0, 0.0, 0.05, 0.1) == 100
+    assert advised(0.0, 0.0, 0.1 + noise - noise.mean(), 0.1 + 1e-3) == 50
+    assert advised(0.0, 0.0, 0.0, 0.0) == 0
+    assert advised(-0.1, -0.1, -0.1, -0.1) == 0
+    assert advised(*[noise - noise.mean() + 1e-4] * 4) == 0  # better, but not significantly
 
 
 @pytest.mark.check
@@ -137,14 +139,14 @@ def test_the_recipe_names_the_model_its_hash_and_the_depth(
     assert off["rerank"]["depth"] == 0
     assert off["recipe"]["rerank"]["model"] == ""
     assert off["rerank"]["by"]["sha256"] == resolve_cross_encoder(RerankConfig(model=str(model))).fingerprint
-    monkeypatch.setattr(RerankAdvice, "taken", 2)
+    monkeypatch.setattr(rerank_depth, "choose_depth", lambda *_: (20, 20, [20]))
     on = tuned(Target.of_index(index), index, tmp_path, rerank=str(model))
     expected = RerankConfig(str(model.resolve()), 20, sha256=off["rerank"]["by"]["sha256"])
     assert on["recipe"]["rerank"] == dataclasses.asdict(expected)
     words = shlex.split(on["choice"]["command"])
     refit_index(index, [word for word in words if word.startswith("rerank.")])
     assert load_manifest(index).config["rerank"] == on["recipe"]["rerank"]
-    monkeypatch.setattr(RerankAdvice, "taken", 0)
+    monkeypatch.setattr(rerank_depth, "choose_depth", lambda *_: (0, 20, [20]))
     own = tuned(Target.of_index(index), index, tmp_path, rerank=str(model))
     assert own["recipe"]["rerank"]["model"] == ""
     other = make_tiny_cross_encoder(tmp_path / "other", architecture="distilbert")

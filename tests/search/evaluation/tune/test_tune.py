@@ -19,8 +19,8 @@ from indexer.recipe.config import BuildConfig, EncoderConfig, StoreConfig, White
 from indexer.store.manifest import load_manifest
 from search.evaluation.sweep import Setting, Sweep
 from search.evaluation.target import Target
-from search.evaluation.tune.tune import DEFAULT_CENTRES, TuneOptions, full_sweep, run_tune, tuned_recipe
-from search.evaluation.tune.unlabelled import DrawnPair, draw_copies, draw_pairs
+from search.evaluation.tune.tune import DEFAULT_CENTRES, TuneOptions, _options, full_sweep, run_tune, tuned_recipe
+from search.evaluation.tune.unlabelled import DrawnPair, draw_pairs
 from tests.oracles import whitening_projection
 from tests.search.cli.test_cli import isotrope
 from tests.search.evaluation.tune.tuned_corpora import COLUMNS, corpus, judged, written
@@ -103,8 +103,7 @@ def test_scores_are_those_of_the_definitions(
 ) -> None:
     """An index is fitted on its own embeddings, a corpus on the answers."""
     documents = corpus(130)
-    draw = draw_pairs if objective == "retrieval" else draw_copies
-    pairs = draw(documents, COLUMNS, 1500)
+    pairs = draw_pairs(documents, COLUMNS, 1500, objective)
     source = written(documents, tmp_path / "docs.jsonl")
     subject = Target.of_recipe(config)
     if indexed:
@@ -378,3 +377,9 @@ def test_the_recipe_of_a_moved_model_names_where_it_is_now(config: BuildConfig, 
     subject = Target.of_index(tmp_path / "index", tmp_path / "after")
     result = run_tune(subject, TuneOptions((str(tmp_path / "index"),)), SMALL, tmp_path / "cache")
     assert result["recipe"]["encoder"]["model"] == str(tmp_path / "after")
+
+
+def test_the_options_of_a_recipe_include_the_settings_of_papers() -> None:
+    recipe = BuildConfig().with_overrides(["encoder.pooling=sif", "papers.sif.a=0.01"])
+    words = shlex.split(" ".join(_options(recipe, BuildConfig())))
+    assert BuildConfig().with_overrides([word for word in words if word != "--set"]) == recipe

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from indexer.corpus.document import Document
 from indexer.errors import EvaluationError
-from search.evaluation.tune.unlabelled import DrawnPair, draw_copies, draw_pairs, reciprocal_ranks
+from search.evaluation.tune.unlabelled import DrawnPair, draw_pairs, reciprocal_ranks
 from tests.search.evaluation.tune.tuned_corpora import COLUMNS, WORDS, corpus
 
 # --- the questions ---------------------------------------------------------------------------------------------------
@@ -44,7 +44,7 @@ def test_the_title_asks_for_a_text_of_one_sentence() -> None:
 def test_the_questions_are_the_same_in_any_order_of_the_corpus() -> None:
     documents = corpus(120)
     assert draw_pairs(documents, COLUMNS, 60) == draw_pairs(reversed(documents), COLUMNS, 60)
-    assert draw_copies(documents, COLUMNS, 60) == draw_copies(reversed(documents), COLUMNS, 60)
+    assert draw_pairs(documents, COLUMNS, 60, "sts") == draw_pairs(reversed(documents), COLUMNS, 60, "sts")
 
 
 def test_a_smaller_sample_is_part_of_a_larger_one() -> None:
@@ -87,7 +87,7 @@ def test_scripts_without_spaces_are_cut_by_characters() -> None:
     for pair in draw_pairs(documents, COLUMNS, 60):
         assert pair.kind == "sentence"
         assert pair.query + pair.document == texts[int(pair.id[1:])]
-    for pair in draw_copies(documents, COLUMNS, 60):
+    for pair in draw_pairs(documents, COLUMNS, 60, "sts"):
         assert set(pair.query) - set(" 0123456789") <= set(pair.whole)
     one_sentence = [Document(f"d{n}", text.replace("\u3002", "")) for n, text in enumerate(texts)]
     windows = draw_pairs(one_sentence, COLUMNS, 60)
@@ -103,7 +103,7 @@ def test_equal_documents_ask_once() -> None:
 
 def test_copies_are_two_picks_of_one_word_in_four() -> None:
     documents = [Document(f"d{n}", " ".join(f"{n}-{word}" for word in range(200))) for n in range(60)]
-    for pair in draw_copies(documents, COLUMNS, 60):
+    for pair in draw_pairs(documents, COLUMNS, 60, "sts"):
         for side in (pair.query.split(), pair.document.split()):
             assert 25 <= len(side) <= 80
         assert pair.query != pair.document

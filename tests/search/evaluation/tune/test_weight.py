@@ -20,7 +20,7 @@ from search.evaluation.sweep import Sweep
 from search.evaluation.target import Target
 from search.evaluation.tune.tune import TuneOptions, run_tune
 from search.evaluation.tune.unlabelled import draw_pairs
-from search.evaluation.tune.weight import WEIGHTS, WeightChoice
+from search.evaluation.tune.weight import WEIGHTS, choose_weight
 from search.ranking.bm25 import BM25
 from search.ranking.terms import tokenize
 from tests.search.cli.test_cli import isotrope
@@ -45,38 +45,38 @@ def curve(peak: float, height: float = 0.5, noise: float = 0.0, questions: int =
 
 def test_without_doubt_the_best_is_taken() -> None:
     for peak in (0.0, 0.3, 0.75, 1.0):
-        choice = WeightChoice(curve(peak, noise=0.2))  # noise of questions, not of weights: they agree on the weight
-        assert (choice.weight, WEIGHTS[choice.best]) == (peak, peak)
-        assert [row["highest"] for row in choice.to_dict()["weights"]] == [float(weight == peak) for weight in WEIGHTS]
+        choice = choose_weight(curve(peak, noise=0.2))  # noise of questions, not of weights: they agree on the weight
+        assert (choice["weight"], choice["best"]) == (peak, peak)
+        assert [row["highest"] for row in choice["weights"]] == [float(weight == peak) for weight in WEIGHTS]
 
 
 def test_where_questions_disagree_the_mean_of_what_they_call_for_is_taken() -> None:
     """Half of the questions need BM25 alone, half vectors alone: resamples prefer either end."""
     words = np.tile(1 - np.array(WEIGHTS)[:, None], 30)
-    choice = WeightChoice(np.concatenate([words, 1 - words], axis=1))
-    assert 0.4 <= choice.weight <= 0.6
-    certain = WeightChoice(np.concatenate([words, words, words, 1 - words], axis=1))
-    assert certain.weight == 0.0
+    choice = choose_weight(np.concatenate([words, 1 - words], axis=1))
+    assert 0.4 <= choice["weight"] <= 0.6
+    certain = choose_weight(np.concatenate([words, words, words, 1 - words], axis=1))
+    assert certain["weight"] == 0.0
 
 
 def test_it_is_the_mean_over_resamples_one_after_another() -> None:
     values = np.random.default_rng(0).random((len(WEIGHTS), 25))
     places = [int((values * counts).sum(axis=1).argmax()) for counts in draw_counts(25, "tune")]
-    choice = WeightChoice(values)
-    assert choice.taken == int(np.mean(places))
-    shares = [row["highest"] for row in choice.to_dict()["weights"]]
+    choice = choose_weight(values)
+    assert choice["weight"] == WEIGHTS[int(np.mean(places))]
+    shares = [row["highest"] for row in choice["weights"]]
     assert shares == pytest.approx([places.count(place) / len(places) for place in range(len(WEIGHTS))])
-    assert "the mean of the weights that score highest in each of 1,000 resamples" in choice.reason
+    assert "the mean of the weights that score highest in each of 1,000 resamples" in choice["reason"]
 
 
 @given(st.integers(0, 20), st.floats(0, 0.3), st.integers(2, 60))
 def test_it_lies_among_those_that_are_highest_in_some_resample(peak: int, noise: float, questions: int) -> None:
-    choice = WeightChoice(curve(WEIGHTS[peak], noise=noise, questions=questions))
-    rows = choice.to_dict()["weights"]
+    choice = choose_weight(curve(WEIGHTS[peak], noise=noise, questions=questions))
+    rows = choice["weights"]
     assert [row["weight"] for row in rows] == list(WEIGHTS)
-    assert [row["taken"] for row in rows] == [place == choice.taken for place in range(len(WEIGHTS))]
+    assert [row["taken"] for row in rows] == [weight == choice["weight"] for weight in WEIGHTS]
     highest = [place for place, row in enumerate(rows) if row["highest"] > 0]
-    assert min(highest) <= choice.taken <= max(highest)
+    assert WEIGHTS[min(highest)] <= choice["weight"] <= WEIGHTS[max(highest)]
     assert sum(row["highest"] for row in rows) == pytest.approx(1)
 
 
