@@ -6,12 +6,12 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 import pyarrow as pa
 
 from indexer.store.documents import ColumnPath, DocumentReader, type_at
-from search.filters.expressions import OBJECTS, kind_of, shortened
+from search.filters.expressions import Kind, kind_of, shortened
 
 HELD_BYTES = 128 << 20  # of cached columns
 BATCH_BYTES = 64 << 20  # of columns in a batch, about
@@ -40,7 +40,7 @@ class ColumnNames:
         self.paths: list[ColumnPath] = []  # of c0, c1, ...
 
     @property
-    def kinds(self) -> list[str]:
+    def kinds(self) -> list[Kind]:
         """The kinds of c0, c1, ..."""
         return [kind_of(type_at(self._schema, path)) for path in self.paths]
 
@@ -51,13 +51,13 @@ class ColumnNames:
         `quoted` (the filter quotes the name) changes the advice.
         """
         path = self._path(names, quoted)
-        kind = type_at(self._schema, path)
-        if kind_of(kind) == OBJECTS:
-            fields, shown = _listed([field.name for field in kind]), shortened(".".join(names))
+        type_ = type_at(self._schema, path)
+        if kind_of(type_) == Kind.OBJECTS:
+            fields, shown = _listed([field.name for field in type_]), shortened(".".join(names))
             raise ValueError(f"{shown} holds objects; name one of their fields, as {shown}.field: {fields}")
         if path not in self.paths:
             self.paths.append(path)
-        return f"c{self.paths.index(path)}", kind
+        return f"c{self.paths.index(path)}", type_
 
     def has(self, name: str) -> bool:
         """Return whether a column has this name."""
@@ -129,47 +129,37 @@ def written(path: ColumnPath) -> str:
     )
 
 
-class _Sized(Protocol):
-    @property
-    def nbytes(self) -> int: ...
-
-
 Key = TypeVar("Key", bound=Hashable)
-Value = TypeVar("Value", bound=_Sized)
+Value = TypeVar("Value")
 
 
 class LruCache(Generic[Key, Value]):
-    """A cache of at most `room` bytes, keys (`key_bytes`) included; evicts the least recently used value.
+    """A cache of at most `room` bytes; evicts the least recently used value. Safe to share between threads."""
 
-    A value larger than `room` is not stored. Safe to share between threads.
-    """
-
-    def __init__(self, room: int, key_bytes: Callable[[Key], int] = lambda key: 0) -> None:
-        self._room, self._bytes, self._key_bytes = room, 0, key_bytes
-        self._values: OrderedDict[Key, Value] = OrderedDict()  # most recently used last
+    def __init__(self, room: int) -> None:
+        self._room, self._bytes = room, 0
+        self._values: OrderedDict[Key, tuple[Value, int]] = OrderedDict()  # most recently used last
         self._lock = threading.Lock()
 
     def find(self, key: Key) -> Value | None:
         """Return the value stored for `key`, or None."""
         with self._lock:
-            if key in self._values:
-                self._values.move_to_end(key)
-            return self._values.get(key)
+            if key not in self._values:
+                return None
+            self._values.move_to_end(key)
+            return self._values[key][0]
 
-    def keep(self, key: Key, value: Value) -> Value:
-        """Store a value, replacing an earlier value of the key; return it."""
+    def keep(self, key: Key, value: Value, size: int) -> Value:
+        """Store a value of `size` bytes unless it is larger than the room; return it."""
         with self._lock:
-            if key in self._values:
-                self._bytes -= self._size(key, self._values.pop(key))
-            if (size := self._size(key, value)) <= self._room:
-                self._values[key] = value
+            _, earlier = self._values.pop(key, (None, 0))
+            self._bytes -= earlier
+            if size <= self._room:
+                self._values[key] = value, size
                 self._bytes += size
             while self._bytes > self._room:
-                self._bytes -= self._size(*self._values.popitem(last=False))
+                self._bytes -= self._values.popitem(last=False)[1][1]
         return value
-
-    def _size(self, key: Key, value: Value) -> int:
-        return value.nbytes + self._key_bytes(key)
 
 
 @dataclass(frozen=True)
@@ -194,18 +184,15 @@ class ColumnReader:
         `on_read` is as in `DocumentReader.columns`.
         """
         counts = self._documents.counts
-        parts: list[list[pa.ChunkedArray]] = []
+        names = [str(number) for number in range(len(paths))]
+        parts: list[pa.Table] = []
         first = last = size = 0
         for part, count in enumerate(counts):
-            parts.append(self._read(part, paths, on_read))
+            parts.append(pa.table(self._read(part, paths, on_read), names=names))
             last += count
-            size += sum(column.nbytes for column in parts[-1])
+            size += parts[-1].nbytes
             if size >= BATCH_BYTES or part + 1 == len(counts):
-                columns = [
-                    pa.chunked_array([chunk for piece in pieces for chunk in piece.chunks], pieces[0].type)
-                    for pieces in zip(*parts, strict=True)
-                ]
-                yield Batch(first, last - first, columns)
+                yield Batch(first, last - first, pa.concat_tables(parts).columns)
                 parts, first, size = [], last, 0
 
     def _read(self, part: int, paths: Sequence[ColumnPath], on_read: Callable[[int], None]) -> list[pa.ChunkedArray]:
@@ -213,7 +200,8 @@ class ColumnReader:
         missing = [path for path, column in columns.items() if column is None]
         if missing:
             for path, column in zip(missing, self._documents.columns(part, missing, on_read), strict=True):
-                columns[path] = self._held.keep((part, path), in_utc(column))
+                fitting = in_utc(column)
+                columns[path] = self._held.keep((part, path), fitting, fitting.nbytes)
         return [columns[path] for path in paths]
 
 
