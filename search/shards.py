@@ -26,7 +26,7 @@ from indexer.recipe.loading import describe_type
 from indexer.store.manifest import SegmentEntry, load_generation, published_at
 from indexer.store.stores import store_at
 from search.index import Index
-from search.segments import Finish, Segment, VectorsOf
+from search.segments import Finish, Segment
 
 Host = Literal["ray"]
 _GRACE = 0.1  # seconds to fetch an answer that has arrived, after the common timeout has passed
@@ -76,21 +76,17 @@ class SegmentProcess:
         mask = None if question.mask is None else np.unpackbits(question.mask, count=rows).astype(bool)
         if not segment.exact:
             segment.set_search_parameters(question.parameters)
-        return segment.search(question.queries, question.k, mask, self._index.stored_vectors, question.exact)
+        return segment.search(question.queries, question.k, mask, question.exact)
 
     @cached_property
-    def _index(self) -> Index:
+    def _segment(self) -> Segment:
         path = published_at(self._place)
         if path is None:
             raise StoreError(
                 f"{self._place}: is no index on {platform.node()}, where Ray runs a shard's process; expected a folder "
                 "that every machine of the cluster sees under this path, or an index in object storage."
             )
-        return Index(path, load_generation(path, self._generation))
-
-    @cached_property
-    def _segment(self) -> Segment:
-        return self._index.open_segment(self._number)
+        return Index(path, load_generation(path, self._generation)).open_segment(self._number)
 
 
 class LostError(Exception):
@@ -109,8 +105,7 @@ class HostedSegment:
     def exact(self) -> bool:
         return ann.is_exact(self.entry.factory)
 
-    def begin(self, queries: Vectors, k: int, mask: Mask | None, vectors_of: VectorsOf, exact: bool) -> Finish:
-        """See `SearchedSegment`. The process reads vectors from the index instead of calling `vectors_of`."""
+    def begin(self, queries: Vectors, k: int, mask: Mask | None, exact: bool) -> Finish:
         packed = None if mask is None else np.packbits(mask)
         question = Question(np.asarray(queries, np.float32), k, packed, exact, dict(self.parameters))
         return partial(self._finish, self.host.ask(question))
