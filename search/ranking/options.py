@@ -170,6 +170,13 @@ class SearchOptions:
             raise ConfigError(f"k is given twice: {options!r} and k={fields['k']!r}; expected one number of hits.")
         return cls(**fields) if options is None else cls(options, **fields)
 
+    def require_no_text(self) -> None:
+        """Raise ConfigError for options that need the text of a query, not a document's id."""
+        if self.hybrid:
+            raise ConfigError("hybrid search needs the text of a query, not a document's id.")
+        if self.rerank_depth:
+            raise ConfigError("reranking needs the text of a query, not a document's id. Leave out the depth.")
+
     def _require_compatible(self) -> None:
         if self.hybrid and self.min_score is not None:
             raise ConfigError("min_score cannot be combined with hybrid: hybrid scores are relative to each query.")
