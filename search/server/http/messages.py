@@ -28,14 +28,6 @@ def _whole(text: str) -> str:
     return text
 
 
-def _require_whole(name: str) -> None:
-    """Raise RequestError for a field name that is not valid Unicode, which pydantic cannot report."""
-    try:
-        _whole(name)
-    except ValueError as error:
-        raise RequestError(400, f"{name[:_SHOWN]!a}: the name of this field {error}.") from None
-
-
 def not_blank(text: str) -> str:
     if not text.strip():
         raise ValueError("is blank; expected text")
@@ -107,7 +99,10 @@ class Request(BaseModel):
         if isinstance(given, dict):
             for name in given:
                 if name not in cls.model_fields:
-                    _require_whole(name)
+                    try:
+                        _whole(name)
+                    except ValueError as error:  # pydantic cannot report the name
+                        raise RequestError(400, f"{name[:_SHOWN]!a}: the name of this field {error}.") from None
                     close = difflib.get_close_matches(name[:_SHOWN], cls.model_fields, n=1)
                     hint = f'did you mean "{close[0]}"?' if close else f"expected {', '.join(cls.model_fields)}"
                     raise ValueError(f"{name[:_SHOWN]}: unknown field; {hint}")
