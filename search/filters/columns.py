@@ -64,36 +64,32 @@ class ColumnNames:
         return _match(name, self._schema.names) is not None
 
     def _path(self, names: ColumnPath, quoted: bool) -> ColumnPath:
-        name = _match(names[0], self._schema.names)
-        if name is None:
-            raise ValueError(f"no column {_named(names)}{self._hint(names, quoted)}")
-        path: ColumnPath = (name,)
-        for inner in names[1:]:
-            kind = type_at(self._schema, path)
-            fields = [field.name for field in kind] if pa.types.is_struct(kind) else []
-            field = _match(inner, fields)
-            if field is None:
-                known = f"its fields are {_listed(fields)}" if fields else f"{'.'.join(path)} is not an object"
-                close = f" (did you mean {'.'.join(path)}.{meant}?)" if (meant := _closest(inner, fields)) else ""
-                raise ValueError(f"no field {_named(names)}{close}: {known}{self._dotted(names)}")
-            path = (*path, field)
+        path, known = ColumnPath(), self._schema.names
+        for name in names:
+            if (found := _match(name, known)) is None:
+                raise ValueError(self._unknown(names, path, known, quoted))
+            path = (*path, found)
+            type_ = type_at(self._schema, path)
+            known = [field.name for field in type_] if pa.types.is_struct(type_) else []
         return path
 
-    def _hint(self, names: ColumnPath, quoted: bool) -> str:
-        columns = self._schema.names
-        if dotted := self._dotted(names):
-            return dotted
-        close = _closest(names[0], columns)
+    def _unknown(self, names: ColumnPath, path: ColumnPath, known: list[str], quoted: bool) -> str:
+        """Return the fault of a name that is not among the `known` ones at a path, with advice."""
+        whole, name = ".".join(names), names[len(path)]
+        close, has_dot = _closest(name, known), names[1:] and whole in self._schema.names
+        dotted = f' (did you mean "{whole}", in double quotes?)' if has_dot else ""
+        if path:
+            inside = ".".join(path)
+            meant = f" (did you mean {inside}.{close}?)" if close else ""
+            listed = f"its fields are {_listed(known)}" if known else f"{inside} is not an object"
+            return f'no field "{shortened(whole)}"{meant}: {listed}{dotted}'
+        if dotted:
+            return f'no column "{shortened(whole)}"{dotted}'
         meant = f" (did you mean {_shown(close)}?)" if close else ""
-        text = f"text needs single quotes: '{shortened(names[0])}'"
+        advice = f"; text needs single quotes: '{shortened(name)}'"
         if not quoted:
-            text = "" if close else f"for text, use single quotes: '{shortened(names[0])}'"
-        return f"{meant}; the columns are {_listed(columns)}{text and f'; {text}'}"
-
-    def _dotted(self, names: ColumnPath) -> str:
-        """Return advice if the name of a column contains a dot."""
-        whole = ".".join(names)
-        return f' (did you mean "{whole}", in double quotes?)' if whole in self._schema.names and names[1:] else ""
+            advice = "" if close else f"; for text, use single quotes: '{shortened(name)}'"
+        return f'no column "{shortened(whole)}"{meant}; the columns are {_listed(known)}{advice}'
 
 
 def _closest(name: str, known: list[str]) -> str | None:
@@ -107,10 +103,6 @@ def _match(name: str, known: list[str]) -> str | None:
         return name
     same = [other for other in known if other.casefold() == name.casefold()]
     return same[0] if len(same) == 1 else None
-
-
-def _named(names: ColumnPath) -> str:
-    return f'"{shortened(".".join(names))}"'
 
 
 def _listed(names: list[str]) -> str:

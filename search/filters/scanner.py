@@ -162,10 +162,10 @@ class Scanner:
         """Replace a long list of literals by spaces, except for its first literal."""
         for form, literal in ((_TEXTS, _TEXT), (_WHOLES, _WHOLE)):
             match = form.match(self._bytes, start)
-            literals = literal.findall(match[1]) if match else []
+            literals = list(literal.finditer(match[1])) if match else []
             if match and len(literals) >= _LONG_LIST:
-                first, end = match.start(1), literal.match(match[1]).end()
-                texts = [text.decode().replace("''", "'") for text in literals]
+                first, end = match.start(1), literals[0].end()
+                texts = [item[literal.groups].decode().replace("''", "'") for item in literals]
                 self.lists[first] = texts if literal is _TEXT else list(map(int, texts))
                 self._kept[first + end : match.end(1)] = b" " * (len(match[1]) - end)
                 self._taken = match.end()
