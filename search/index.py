@@ -25,7 +25,6 @@ from indexer.store.embeddings import EmbeddingReader
 from indexer.store.integrity import check_files, check_sizes, hashed_on_open, load_transform
 from indexer.store.manifest import Manifest, list_generations, load_manifest
 from indexer.store.numbering import IdIndex, LiveNumbering
-from indexer.store.quality import MeasuredPoint
 from indexer.transforms import Transform
 from search.segments import MissingRows, SearchedSegment, Segment, VectorsOf, open_segment, search_segments
 
@@ -207,22 +206,19 @@ class Index:
     def reach_recall(self, recall: float) -> None:
         """Set the search parameters that the build measured for a recall@10 of at least `recall`.
 
-        Raises ConfigError if the build measured less. Exact segments have recall 1.
+        Raises ConfigError if the build measured less, or nothing. Exact segments have recall 1.
         """
         for number, segment in enumerate(self.searched):
-            if not segment.exact:
-                segment.set_search_parameters(ann.parameters_for(self.recall_curve(number), recall))
-
-    def recall_curve(self, segment: int) -> Sequence[MeasuredPoint]:
-        """Return the measured points of an approximate segment, by ascending work. Raises ConfigError for none."""
-        file = self.manifest.segments[segment].file
-        curve = self.manifest.measured.of_segment(file, segment == 0).recall_curve
-        if not curve:
-            raise ConfigError(
-                f"{self.path}: the recall of {file} was not measured. Fix: measure it with isotrope refit, "
-                "or search with --exact."
-            )
-        return curve
+            if segment.exact:
+                continue
+            file = segment.entry.file
+            curve = self.manifest.measured.of_segment(file, number == 0).recall_curve
+            if not curve:
+                raise ConfigError(
+                    f"{self.path}: the recall of {file} was not measured. Fix: measure it with isotrope refit, "
+                    "or search with --exact."
+                )
+            segment.set_search_parameters(ann.parameters_for(curve, recall))
 
     @cached_property
     def stored_vectors(self) -> VectorsOf:

@@ -9,6 +9,7 @@ whenever k documents match.
 import os
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
@@ -104,44 +105,27 @@ def open_segment(
         mapped, descriptor = map_checked(path, digest)
         if descriptor is None:  # it reads ahead of FAISS, which faults in single pages
             background = BackgroundCheck(path, digest)
-        index = _map_index(mapped, descriptor)
+        with ExitStack() as stack:
+            if descriptor is not None:
+                stack.callback(os.close, descriptor)
+            index = ann.map_index(mapped)
+            weakref.finalize(index, stack.pop_all().close)  # the descriptor, once the index is collected
     else:
         with CheckedFile(path, digest) as file:
             index = ann.load_index(file, str(path), digest.bytes)
-    _require_searchable(index, path)
+    if not index.is_trained:
+        raise CorruptIndexError(f"{path}: contains an untrained index. Build the index again.")
     if index.ntotal != entry.rows or index.d != dim:
         raise CorruptIndexError(
             f"{path}: contains {index.ntotal:,} vectors of {index.d} dimensions; the manifest lists {entry.rows:,} of "
             f"{dim}. Build the index again."
         )
     try:
+        ann.require_parameters(index, ann.search_parameters(index))  # with efSearch 0, FAISS would never return
         ann.set_search_parameters(index, entry.search_parameters)
     except ConfigError as error:
         raise CorruptIndexError(f"{path}: {error} Build the index again.") from error
     return Segment(entry, index, vectors_of, background)
-
-
-def _map_index(path: Path, descriptor: int | None) -> Any:
-    """Map an index; close the descriptor when the index is collected."""
-    try:
-        index = ann.map_index(path)
-    except BaseException:
-        if descriptor is not None:
-            os.close(descriptor)
-        raise
-    if descriptor is not None:
-        weakref.finalize(index, os.close, descriptor)
-    return index
-
-
-def _require_searchable(index: Any, path: Path) -> None:
-    """Raise CorruptIndexError for an index that FAISS loads but cannot search; with efSearch 0 it never returns."""
-    try:
-        ann.require_parameters(index, ann.search_parameters(index))
-    except ConfigError as error:
-        raise CorruptIndexError(f"{path}: {error} Build the index again.") from error
-    if not index.is_trained:
-        raise CorruptIndexError(f"{path}: contains an untrained index. Build the index again.")
 
 
 def search_segments(

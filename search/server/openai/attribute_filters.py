@@ -6,7 +6,7 @@ list equals each of its values. A value of another type than the attribute's, su
 """
 
 import difflib
-import math
+import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
@@ -54,17 +54,10 @@ def _checked(value: Any) -> Scalar | list[Scalar]:
             raise ValueError(f"is {kind}; expected text, a number, true or false, or a list of these for in and nin")
         if isinstance(item, str) and UNFIT.search(item):
             raise ValueError("contains a null character or half a surrogate pair, which no document does")
-        if not isinstance(item, str) and not _is_finite(item):
+        if not isinstance(item, str) and not abs(item) <= sys.float_info.max:
             raise ValueError("expected a finite number")
     checked: Scalar | list[Scalar] = value
     return checked
-
-
-def _is_finite(number: float) -> bool:
-    try:
-        return math.isfinite(number)
-    except OverflowError:  # an integer beyond float64
-        return False
 
 
 class ComparisonFilter(Request):
