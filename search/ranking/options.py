@@ -4,7 +4,6 @@ Loads no numerical library, because clients of a server use it too.
 """
 
 import dataclasses
-import difflib
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from indexer.errors import ConfigError
 from indexer.recipe.ranking import MOST_DEPTH
+from search.formatting import did_you_mean
 
 Similarity = Literal["cosine", "js"]
 WEIGHT, DEPTH = "hybrid_weight (--hybrid-weight)", "rerank_depth (--rerank-depth)"  # in messages
@@ -161,8 +161,7 @@ class SearchOptions:
         """
         known = [option.name for option in SEARCH_OPTIONS]
         if unknown := [name for name in fields if name not in known]:
-            close = difflib.get_close_matches(unknown[0], known, n=1)
-            hint = f'did you mean "{close[0]}"?' if close else f"it has {', '.join(known)}."
+            hint = did_you_mean(unknown[0], known, f"it has {', '.join(known)}.")
             raise ConfigError(f'a search has no option "{unknown[0]}"; {hint}')
         if isinstance(options, SearchOptions):
             return dataclasses.replace(options, **fields)

@@ -5,7 +5,6 @@ leaves some cases open. Here `ne` and `nin` negate `eq` and `in`, so they also m
 list equals each of its values. A value of another type than the attribute's, such as true for numbers, is an error.
 """
 
-import difflib
 import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, time
@@ -18,6 +17,7 @@ from pydantic import AfterValidator, Field, ValidationError, WithJsonSchema, Wra
 from indexer.store.documents import ColumnPath, type_at
 from search.filters.expressions import Kind, kind_of, quote, shortened
 from search.filters.scanner import UNFIT
+from search.formatting import did_you_mean
 from search.server.http.failures import RequestError
 from search.server.http.messages import Name, Request
 
@@ -193,8 +193,7 @@ def _column(key: str, schema: pa.Schema) -> tuple[ColumnPath, pa.DataType]:
     try:
         return path, type_at(schema, path)
     except KeyError:
-        close = difflib.get_close_matches(key, schema.names, n=1)
-        hint = f'did you mean "{close[0]}"?' if close else f"expected one of {', '.join(schema.names[:_LISTED])}."
+        hint = did_you_mean(key, schema.names, f"expected one of {', '.join(schema.names[:_LISTED])}.")
         raise RequestError.of_field("filters", f'no document has an attribute "{key}"; {hint}') from None
 
 
