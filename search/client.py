@@ -87,7 +87,8 @@ class SearchClient:
         on_wait: Callable[[float], None] = lambda _: None,
     ) -> None:
         parts = _require_url(url)
-        self.url, self.is_private = url.rstrip("/"), parts.scheme == "https" or _is_loopback(parts)
+        is_here = is_loopback(parts.hostname or "")
+        self.url, self.is_private = url.rstrip("/"), parts.scheme == "https" or is_here
         self._on_wait = on_wait
         headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
         if key is not None:
@@ -98,8 +99,8 @@ class SearchClient:
             self._http = httpx2.Client(
                 headers=headers,
                 timeout=httpx2.Timeout(seconds, connect=_CONNECT_SECONDS),
-                verify=_trusted(parts),
-                trust_env=not _is_loopback(parts),
+                verify=_trusted(parts.scheme, is_here),
+                trust_env=not is_here,
             )
         except (OSError, ValueError, ImportError, httpx2.InvalidURL) as error:
             raise MachineError(
@@ -137,10 +138,7 @@ class SearchClient:
     def neighbours(self, identity: str, options: SearchOptions | int | None = None, **fields: Any) -> Answer[Hit]:
         """Return the documents closest to a stored document: `SearchEngine.neighbours`. Raises UnknownDocumentError."""
         chosen = SearchOptions.of(options, fields)
-        if chosen.hybrid:
-            raise ConfigError("hybrid search needs the text of a query, not a document's id.")
-        if chosen.rerank_depth:
-            raise ConfigError("reranking needs the text of a query, not a document's id. Leave out the depth.")
+        chosen.require_no_text()
         _require_unicode([identity], "the id")
         return Answer(self._results(_fields_of(chosen) | {"like": identity}, 1)[0].hits)
 
@@ -275,15 +273,11 @@ def _require_url(url: str) -> SplitResult:
     return parts
 
 
-def _is_loopback(parts: SplitResult) -> bool:
-    return is_loopback(parts.hostname or "")
-
-
-def _trusted(parts: SplitResult) -> ssl.SSLContext | bool:
+def _trusted(scheme: str, is_here: bool) -> ssl.SSLContext | bool:
     """Return the trusted certificates; none for http, because reading them takes longer than an answer."""
-    if parts.scheme == "http":
+    if scheme == "http":
         return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    return ssl.create_default_context() if _is_loopback(parts) else True
+    return ssl.create_default_context() if is_here else True
 
 
 def _fields_of(options: SearchOptions) -> dict[str, Any]:

@@ -100,6 +100,7 @@ def facts_in_words(facts: dict[str, Any]) -> list[tuple[str, str]]:
     from indexer.store.quality import Quality
 
     encoder, quality = facts["encoder"], Quality.of(facts["quality"])
+    stored = sum(entry["rows"] for entry in facts["segments"])
     return [
         ("index", f"{facts['index']} (format {facts['format']}, generation {facts['generation']}, {facts['created']})"),
         ("documents", documents_in_words(facts)),
@@ -111,7 +112,7 @@ def facts_in_words(facts: dict[str, Any]) -> list[tuple[str, str]]:
         *_search(quality.index, facts.get("timing")),
         *_others(facts["segments"], quality.segments),
         ("metadata", metadata_in_words(facts)),
-        ("truncated", f"{quality.truncated:,} of {_stored_rows(facts):,} at {encoder['max_length']} tokens"
+        ("truncated", f"{quality.truncated:,} of {stored:,} at {encoder['max_length']} tokens"
                       if encoder.get("max_length", UNLIMITED) < UNLIMITED else ""),
         ("unknown", f"{quality.without_tokens:,} texts without a known token" if quality.without_tokens else ""),
         ("gates", ", ".join(f"{name} {number(gate.value)}" for name, gate in quality.gates.items())),
@@ -148,10 +149,6 @@ def _kind(form: Any) -> str:
         case {"struct": fields}:
             return f"struct ({_columns(fields)})"
     return str(form)
-
-
-def _stored_rows(facts: dict[str, Any]) -> int:
-    return sum(entry["rows"] for entry in facts["segments"])
 
 
 def _segment(entry: dict[str, Any]) -> str:

@@ -408,10 +408,7 @@ class SearchEngine:
         return [answer[: options.k] for answer in reranked]
 
     def _neighbours(self, identity: str, options: SearchOptions) -> Answer[RankedDocument]:
-        if options.hybrid:
-            raise ConfigError("hybrid search needs the text of a query, not a document's id.")
-        if options.rerank_depth:
-            raise ConfigError("reranking needs the text of a query, not a document's id. Leave out the depth.")
+        options.require_no_text()
         allowed = self._allowed(options)
         return self._ranker.neighbours(self._number_of(identity), options, allowed)
 

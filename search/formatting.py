@@ -1,6 +1,8 @@
 """Text and numbers formatted for display: escaped, shortened, with nouns and units."""
 
+import difflib
 import unicodedata
+from collections.abc import Iterable
 from typing import Any
 
 _UNSHOWN = ("Cc", "Cf", "Cs")
@@ -17,6 +19,12 @@ def escape(text: str, newlines: bool = False) -> str:
         else ascii(character)[1:-1]
         for character in text
     )
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
+    """Return a question with the closest of the known names, or `otherwise` if none is close."""
+    close = difflib.get_close_matches(name, known, n=1)
+    return f'did you mean "{close[0]}"?' if close else otherwise
 
 
 def counted(number: int, one: str, many: str = "") -> str:

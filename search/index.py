@@ -25,17 +25,8 @@ from indexer.store.embeddings import EmbeddingReader
 from indexer.store.integrity import check_files, check_sizes, hashed_on_open, load_transform
 from indexer.store.manifest import Manifest, list_generations, load_manifest
 from indexer.store.numbering import IdIndex, LiveNumbering
-from indexer.store.quality import MeasuredPoint
 from indexer.transforms import Transform
-from search.segments import (
-    DispensableSegment,
-    MissingRows,
-    Searchable,
-    SearchedSegment,
-    Segment,
-    open_segment,
-    search_segments,
-)
+from search.segments import MissingRows, SearchedSegment, Segment, VectorsOf, open_segment, search_segments
 
 if TYPE_CHECKING:
     from indexer.models.encoder_spec import EncoderSpec
@@ -172,7 +163,8 @@ class Index:
         """Open one segment with its FAISS index, loaded or memory-mapped."""
         entry = self.manifest.segments[number]
         digest = self.manifest.files[entry.file]
-        return open_segment(self.path / entry.file, entry, digest, self.transform.dim, self._hashed_at_once)
+        path, dim = self.path / entry.file, self.transform.dim
+        return open_segment(path, entry, digest, dim, self.stored_vectors, self._hashed_at_once)
 
     @property
     def searched(self) -> Sequence[SearchedSegment]:
@@ -189,19 +181,16 @@ class Index:
     ) -> list[SearchResult]:
         """Return (scores, rows) for each vector (n, dim): the best k rows and all ties with the k-th, best first.
 
-        `allowed` (rows,) is a mask of the rows that may be found, None for all; `exact` compares with each of them. The
-        segment of a lost process is added to `missing`; if that is None, ShardLostError is raised.
+        `allowed` (rows,) is a mask of the rows that may be found, None for all; `exact` compares with each of them;
+        `missing` is as in `search_segments`.
         """
-        segments: Sequence[Searchable] = self.searched
-        if missing is not None:
-            segments = [DispensableSegment(segment, missing) for segment in segments]
         numbering = self.numbering
         live, stored = numbering.live_rows, numbering.stored_rows
         mask = live if allowed is None else allowed
         if allowed is not None and live is not None and stored is not None:
             mask = np.zeros(len(live), bool)
             mask[stored[allowed]] = True
-        results = search_segments(segments, vectors, k, mask, self.stored_vectors, exact)
+        results = search_segments(self.searched, vectors, k, mask, exact, missing)
         return [(scores, numbering.numbers_of(rows)) for scores, rows in results]
 
     def accelerate(self, device: str) -> None:
@@ -217,26 +206,25 @@ class Index:
     def reach_recall(self, recall: float) -> None:
         """Set the search parameters that the build measured for a recall@10 of at least `recall`.
 
-        Raises ConfigError if the build measured less. Exact segments have recall 1.
+        Raises ConfigError if the build measured less, or nothing. Exact segments have recall 1.
         """
         for number, segment in enumerate(self.searched):
-            if not segment.exact:
-                segment.set_search_parameters(ann.parameters_for(self.recall_curve(number), recall))
+            if segment.exact:
+                continue
+            file = segment.entry.file
+            curve = self.manifest.measured.of_segment(file, number == 0).recall_curve
+            if not curve:
+                raise ConfigError(
+                    f"{self.path}: the recall of {file} was not measured. Fix: measure it with isotrope refit, "
+                    "or search with --exact."
+                )
+            segment.set_search_parameters(ann.parameters_for(curve, recall))
 
-    def recall_curve(self, segment: int) -> Sequence[MeasuredPoint]:
-        """Return the measured points of an approximate segment, by ascending work. Raises ConfigError for none."""
-        file = self.manifest.segments[segment].file
-        curve = self.manifest.measured.of_segment(file, segment == 0).recall_curve
-        if not curve:
-            raise ConfigError(
-                f"{self.path}: the recall of {file} was not measured. Fix: measure it with isotrope refit, "
-                "or search with --exact."
-            )
-        return curve
-
-    def stored_vectors(self, rows: RowIds) -> Vectors:
-        """Return unit vectors (n, k) of some stored rows, which include deleted ones."""
-        return self.transform.transform(self.stored_embeddings.rows(rows), "document")
+    @cached_property
+    def stored_vectors(self) -> VectorsOf:
+        """Returns unit vectors (n, k) of some stored rows, which include deleted ones."""
+        transform, embeddings = self.transform, self.stored_embeddings
+        return lambda rows: transform.transform(embeddings.rows(rows), "document")  # refers to no Index, as segments do
 
     @cached_property
     def _hashed_at_once(self) -> bool:

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,27 +20,11 @@ _WARM_UP = 10  # queries
 _PERCENTILES = (50, 90, 99)
 
 
-@dataclass(frozen=True)
-class Latency:
-    """Queries per second, one by one on one thread and in batches; percentiles in milliseconds."""
+def measure_latency(index: Index, k: int = 10) -> dict[str, Any]:
+    """Return the speed of a search for the best k rows, without encoding queries and without fetching documents.
 
-    k: int
-    queries: int
-    single_per_second: float
-    single_ms: dict[str, float]
-    batch: int
-    batch_per_second: dict[int, float]  # threads -> queries per second
-
-    def to_dict(self) -> dict[str, Any]:
-        return vars(self) | {
-            "batch_per_second": {str(threads): rate for threads, rate in self.batch_per_second.items()}
-        }
-
-
-def measure_latency(index: Index, k: int = 10) -> Latency:
-    """Measure the time to search the best k rows, without encoding queries and without fetching documents.
-
-    The queries are document vectors, perturbed as in a build's recall measurement. Raises EvaluationError for an index
+    That is queries per second, one by one on one thread and in batches by threads, and percentiles in milliseconds. The
+    queries are document vectors, perturbed as in a build's recall measurement. Raises EvaluationError for an index
     without documents.
     """
     queries = _queries(index)
@@ -49,10 +32,16 @@ def measure_latency(index: Index, k: int = 10) -> Latency:
     for query in queries[:_WARM_UP]:
         index.search(query[None], k)
     seconds = [_seconds(lambda query=query: index.search(query[None], k)) for query in queries[:_SINGLE]]  # type: ignore[misc]
-    rates = {threads: _rate(index, queries, k, threads) for threads in sorted({1, available_cores()})}
+    rates = {str(threads): _rate(index, queries, k, threads) for threads in sorted({1, available_cores()})}
     ann.set_threads(1)
-    single, batch = len(seconds) / sum(seconds), min(BATCH, len(queries))
-    return Latency(k, len(seconds), single, _milliseconds(seconds), batch, rates)
+    return {
+        "k": k,
+        "queries": len(seconds),
+        "single_per_second": len(seconds) / sum(seconds),
+        "single_ms": _milliseconds(seconds),
+        "batch": min(BATCH, len(queries)),
+        "batch_per_second": rates,
+    }
 
 
 def _queries(index: Index) -> Vectors:

@@ -75,7 +75,8 @@ def read_queries(path: str | Path, dim: int) -> QuerySet:
     elif not path.exists():
         raise EvaluationError(f"{path}: cannot be read: no such file or folder.")
     if is_npy(path):
-        return _of_embeddings(path, dim)
+        digest, embeddings = file_hash(path), read_query_vectors(path, dim, EvaluationError)
+        return _from_file(path, digest, numbered(len(embeddings)), embeddings=embeddings)
     compression = path.suffix if path.suffix in COMPRESSIONS else ""
     if path.name.removesuffix(compression).lower().endswith(_JSON_LINES):
         return _of_json_lines(path)
@@ -87,11 +88,6 @@ def read_queries(path: str | Path, dim: int) -> QuerySet:
 def numbered(count: int) -> tuple[str, ...]:
     """Return "1", "2", ... as ids of queries without ids."""
     return tuple(str(number) for number in range(1, count + 1))
-
-
-def _of_embeddings(path: Path, dim: int) -> QuerySet:
-    digest, embeddings = file_hash(path), read_query_vectors(path, dim, EvaluationError)
-    return _from_file(path, digest, numbered(len(embeddings)), embeddings=embeddings)
 
 
 def _of_json_lines(path: Path) -> QuerySet:

@@ -5,12 +5,11 @@ import hashlib
 import json
 import math
 import os
-import shutil
-import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import date, time
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from indexer.errors import ConfigError, EvaluationError, ModelError, StoreError, as_shown
@@ -190,20 +189,15 @@ def open_output_folder(path: Path, option: str = "-o") -> Iterator[Path]:
     check_output_folder(path, option)
     make_folder(path.parent)
     try:
-        temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+        with TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent, ignore_cleanup_errors=True) as temporary:
+            folder = Path(temporary, path.name)
+            make_folder(folder)
+            yield folder
+            check_output_folder(path, option)
+            folder.rename(path)
+            sync_folder(path.parent)
     except OSError as error:
         raise StoreError(f"{path}: cannot be written: {error.strerror or error}.") from error
-    try:
-        folder = temporary / path.name
-        make_folder(folder)
-        yield folder
-        check_output_folder(path, option)
-        folder.rename(path)
-        sync_folder(path.parent)
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be written: {error.strerror or error}.") from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def write_files(folder: Path, files: Mapping[str, Content]) -> dict[str, FileDigest]:

@@ -9,6 +9,7 @@ whenever k documents match.
 import os
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
@@ -28,33 +29,27 @@ from indexer.store.stores import holder_of
 MAPPED_BYTES = 256 << 20  # a larger segment is memory-mapped
 
 
-class VectorsOf(Protocol):
-    """Unit vectors (n, k) of stored rows."""
-
-    def __call__(self, rows: RowIds) -> Vectors: ...
-
-
+VectorsOf = Callable[[RowIds], Vectors]
+"""Returns unit vectors (n, k) of stored rows."""
 Finish = Callable[[], list[SearchResult]]
 """Waits for a search and returns for each query the best rows, numbered from the segment's first row."""
+MissingRows = dict[str, SegmentEntry]
+"""The segments without an answer, by file, if partial answers are allowed."""
 
 
-class Searchable(Protocol):
-    """A segment that `search_segments` can search."""
+class SearchedSegment(Protocol):
+    """A segment that is opened here (`Segment`) or in another process (`search.shards`)."""
 
     @property
     def entry(self) -> SegmentEntry:
         """The segment's file, rows and index type."""
 
-    def begin(self, queries: Vectors, k: int, mask: Mask | None, vectors_of: VectorsOf, exact: bool) -> Finish:
-        """Start a search that runs concurrently with other segments' searches."""
-
-
-class SearchedSegment(Searchable, Protocol):
-    """A segment that is opened here (`Segment`) or in another process (`search.shards`)."""
-
     @property
     def exact(self) -> bool:
         """Whether it holds the vectors as they are and compares a query with each."""
+
+    def begin(self, queries: Vectors, k: int, mask: Mask | None, exact: bool) -> Finish:
+        """Start a search that runs concurrently with other segments' searches."""
 
     def set_search_parameters(self, parameters: dict[str, int]) -> None:
         """Set the search parameters of all later searches."""
@@ -66,11 +61,11 @@ class Segment:
 
     entry: SegmentEntry
     index: Any
+    vectors_of: VectorsOf
     background: BackgroundCheck | None = None
 
     @property
     def exact(self) -> bool:
-        """Whether it holds the vectors as they are and compares a query with each."""
         return ann.is_exact(self.entry.factory)
 
     def require_sound(self, wait: bool = False) -> None:
@@ -78,16 +73,14 @@ class Segment:
         if self.background is not None:
             self.background.require_sound(wait)
 
-    def begin(self, queries: Vectors, k: int, mask: Mask | None, vectors_of: VectorsOf, exact: bool) -> Finish:
+    def begin(self, queries: Vectors, k: int, mask: Mask | None, exact: bool) -> Finish:
         """See `SearchedSegment`; the search itself runs when the result is requested."""
-        return partial(self.search, queries, k, mask, vectors_of, exact)
+        return partial(self.search, queries, k, mask, exact)
 
-    def search(
-        self, queries: Vectors, k: int, mask: Mask | None, vectors_of: VectorsOf, exact: bool
-    ) -> list[SearchResult]:
+    def search(self, queries: Vectors, k: int, mask: Mask | None, exact: bool) -> list[SearchResult]:
         """Return the best rows of each query (n, k), numbered from the first row. Raises CorruptIndexError."""
         try:
-            results = _search_segment(self, queries, k, mask, vectors_of, exact)
+            results = _search_segment(self, queries, k, mask, exact)
         except RuntimeError as error:  # from FAISS: damage that loading did not detect
             reason = str(error).partition("\n")[0]
             raise CorruptIndexError(f"{self.entry.file}: cannot be searched: {reason}. Run isotrope verify.") from error
@@ -98,51 +91,9 @@ class Segment:
         ann.set_search_parameters(self.index, parameters)
 
 
-class MissingRows:
-    """The segments without an answer, if partial answers are allowed."""
-
-    def __init__(self) -> None:
-        self._lost: dict[str, SegmentEntry] = {}
-
-    @property
-    def segments(self) -> tuple[SegmentEntry, ...]:
-        """The lost segments, in row order."""
-        return tuple(sorted(self._lost.values(), key=lambda entry: entry.first_row))
-
-    def has(self, entry: SegmentEntry) -> bool:
-        """Whether a segment is already lost."""
-        return entry.file in self._lost
-
-    def finish(self, finish: Finish, entry: SegmentEntry, queries: int) -> list[SearchResult]:
-        """Return the result of a search, or record a lost segment and return empty results."""
-        try:
-            return finish()
-        except ShardLostError:
-            self._lost[entry.file] = entry
-            return [ann.nothing() for _ in range(queries)]
-
-
-@dataclass(frozen=True)
-class DispensableSegment:
-    """A segment whose loss is recorded in `missing` instead of raised."""
-
-    segment: Searchable
-    missing: MissingRows
-
-    @property
-    def entry(self) -> SegmentEntry:
-        """See `Searchable`."""
-        return self.segment.entry
-
-    def begin(self, queries: Vectors, k: int, mask: Mask | None, vectors_of: VectorsOf, exact: bool) -> Finish:
-        """See `Searchable`. Skips a lost segment instead of waiting for its timeout again."""
-        if self.missing.has(self.entry):
-            return lambda: [ann.nothing() for _ in queries]
-        begun = self.segment.begin(queries, k, mask, vectors_of, exact)
-        return partial(self.missing.finish, begun, self.entry, len(queries))
-
-
-def open_segment(path: Path, entry: SegmentEntry, digest: FileDigest, dim: int, at_once: bool) -> Segment:
+def open_segment(
+    path: Path, entry: SegmentEntry, digest: FileDigest, dim: int, vectors_of: VectorsOf, at_once: bool
+) -> Segment:
     """Open a segment; `at_once` hashes it now, for a small index. Raises CorruptIndexError."""
     background = None
     small = digest.bytes <= MAPPED_BYTES
@@ -154,65 +105,57 @@ def open_segment(path: Path, entry: SegmentEntry, digest: FileDigest, dim: int, 
         mapped, descriptor = map_checked(path, digest)
         if descriptor is None:  # it reads ahead of FAISS, which faults in single pages
             background = BackgroundCheck(path, digest)
-        index = _map_index(mapped, descriptor)
+        with ExitStack() as stack:
+            if descriptor is not None:
+                stack.callback(os.close, descriptor)
+            index = ann.map_index(mapped)
+            weakref.finalize(index, stack.pop_all().close)  # the descriptor, once the index is collected
     else:
         with CheckedFile(path, digest) as file:
             index = ann.load_index(file, str(path), digest.bytes)
-    _require_searchable(index, path)
+    if not index.is_trained:
+        raise CorruptIndexError(f"{path}: contains an untrained index. Build the index again.")
     if index.ntotal != entry.rows or index.d != dim:
         raise CorruptIndexError(
             f"{path}: contains {index.ntotal:,} vectors of {index.d} dimensions; the manifest lists {entry.rows:,} of "
             f"{dim}. Build the index again."
         )
     try:
+        ann.require_parameters(index, ann.search_parameters(index))  # with efSearch 0, FAISS would never return
         ann.set_search_parameters(index, entry.search_parameters)
     except ConfigError as error:
         raise CorruptIndexError(f"{path}: {error} Build the index again.") from error
-    return Segment(entry, index, background)
-
-
-def _map_index(path: Path, descriptor: int | None) -> Any:
-    """Map an index; close the descriptor when the index is collected."""
-    try:
-        index = ann.map_index(path)
-    except BaseException:
-        if descriptor is not None:
-            os.close(descriptor)
-        raise
-    if descriptor is not None:
-        weakref.finalize(index, os.close, descriptor)
-    return index
-
-
-def _require_searchable(index: Any, path: Path) -> None:
-    """Raise CorruptIndexError for an index that FAISS loads but cannot search; with efSearch 0 it never returns."""
-    try:
-        ann.require_parameters(index, ann.search_parameters(index))
-    except ConfigError as error:
-        raise CorruptIndexError(f"{path}: {error} Build the index again.") from error
-    if not index.is_trained:
-        raise CorruptIndexError(f"{path}: contains an untrained index. Build the index again.")
+    return Segment(entry, index, vectors_of, background)
 
 
 def search_segments(
-    segments: Sequence[Searchable],
+    segments: Sequence[SearchedSegment],
     queries: Vectors,
     k: int,
     allowed: Mask | None,
-    vectors_of: VectorsOf,
     exact: bool = False,
+    missing: MissingRows | None = None,
 ) -> list[SearchResult]:
     """Return (scores, rows) for each query (n, k): the best k stored rows and all ties with the k-th, best first.
 
     `allowed` (stored rows,) is a mask of the rows that may be found, None for all; `exact` scores each of them.
-    Segments in other processes are searched concurrently.
+    Segments in other processes are searched concurrently. The segments of lost processes are added to `missing`, whose
+    segments are left out; if that is None, ShardLostError is raised.
     """
     if not len(queries):
         return []
     results: list[list[SearchResult]] = [[] for _ in queries]
-    begun = [segment.begin(queries, k, _mask(allowed, segment.entry), vectors_of, exact) for segment in segments]
+    segments = [segment for segment in segments if segment.entry.file not in (missing or ())]
+    begun = [segment.begin(queries, k, _mask(allowed, segment.entry), exact) for segment in segments]
     for segment, finish in zip(segments, begun, strict=True):
-        for query, (scores, rows) in enumerate(finish()):
+        try:
+            found = finish()
+        except ShardLostError:
+            if missing is None:
+                raise
+            missing[segment.entry.file] = segment.entry
+            continue
+        for query, (scores, rows) in enumerate(found):
             results[query].append((scores, rows + segment.entry.first_row))
     return [ann.merge_top_k(pieces, k) for pieces in results]
 
@@ -225,21 +168,18 @@ def _mask(allowed: Mask | None, entry: SegmentEntry) -> Mask | None:
     return None if mask.all() else mask
 
 
-def _search_segment(
-    segment: Segment, queries: Vectors, k: int, mask: Mask | None, vectors_of: VectorsOf, exact: bool
-) -> list[SearchResult]:
+def _search_segment(segment: Segment, queries: Vectors, k: int, mask: Mask | None, exact: bool) -> list[SearchResult]:
     count = segment.entry.rows if mask is None else int(np.count_nonzero(mask))
     if not count:
         return [ann.nothing() for _ in queries]
     if segment.exact:
         return ann.search_index(segment.index, queries, k, mask)
     if exact or _is_cheaper_to_score(segment, len(queries), k, count):
-        return _score(segment, queries, k, _numbers(mask, segment), vectors_of)
-    results = _rescored(segment, queries, ann.search_index(segment.index, queries, k, mask), vectors_of)
+        return _score(segment, queries, k, mask)
+    results = _rescored(segment, queries, ann.search_index(segment.index, queries, k, mask))
     short = [query for query, best in enumerate(results) if len(best[1]) < min(k, count)]
     if short:
-        scored = _score(segment, queries[short], k, _numbers(mask, segment), vectors_of)
-        for query, best in zip(short, scored, strict=True):
+        for query, best in zip(short, _score(segment, queries[short], k, mask), strict=True):
             results[query] = best
     return results
 
@@ -255,17 +195,13 @@ def _is_cheaper_to_score(segment: Segment, queries: int, k: int, rows: int) -> b
     return making.cost + queries * scoring.cost <= queries * ann.query_cost(segment.index, k, allowed=rows).cost
 
 
-def _numbers(mask: Mask | None, segment: Segment) -> RowIds:
-    return np.arange(segment.entry.rows) if mask is None else np.flatnonzero(mask)
+def _score(segment: Segment, queries: Vectors, k: int, mask: Mask | None) -> list[SearchResult]:
+    """Return the best rows of each query, by scoring all rows of the mask."""
+    rows = np.arange(segment.entry.rows) if mask is None else np.flatnonzero(mask)
+    return ann.search_rows(queries, k, rows, lambda some: segment.vectors_of(some + segment.entry.first_row))
 
 
-def _score(segment: Segment, queries: Vectors, k: int, rows: RowIds, vectors_of: VectorsOf) -> list[SearchResult]:
-    return ann.search_rows(queries, k, rows, lambda some: vectors_of(some + segment.entry.first_row))
-
-
-def _rescored(
-    segment: Segment, queries: Vectors, approximate: Sequence[SearchResult], vectors_of: VectorsOf
-) -> list[SearchResult]:
+def _rescored(segment: Segment, queries: Vectors, approximate: Sequence[SearchResult]) -> list[SearchResult]:
     """Return the candidates of an approximate search with exact scores, best first."""
     counts = [len(rows) for _, rows in approximate]
     candidates = np.concatenate([rows for _, rows in approximate])
@@ -273,7 +209,7 @@ def _rescored(
         return list(approximate)
     rows, places = np.unique(candidates, return_inverse=True)
     owners = np.repeat(np.arange(len(counts)), counts)
-    vectors = vectors_of(rows + segment.entry.first_row)
+    vectors = segment.vectors_of(rows + segment.entry.first_row)
     scores = ann.pair_products(queries, owners, vectors, places).astype(np.float32)
     order = np.lexsort((candidates, -scores, owners))
     ends = np.cumsum(counts)[:-1]

@@ -10,7 +10,7 @@ import math
 import platform
 import threading
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -26,7 +26,7 @@ from indexer.recipe.loading import describe_type
 from indexer.store.manifest import SegmentEntry, load_generation, published_at
 from indexer.store.stores import store_at
 from search.index import Index
-from search.segments import Finish, Segment, VectorsOf
+from search.segments import Finish, Segment
 
 Host = Literal["ray"]
 _GRACE = 0.1  # seconds to fetch an answer that has arrived, after the common timeout has passed
@@ -76,97 +76,50 @@ class SegmentProcess:
         mask = None if question.mask is None else np.unpackbits(question.mask, count=rows).astype(bool)
         if not segment.exact:
             segment.set_search_parameters(question.parameters)
-        return segment.search(question.queries, question.k, mask, self._index.stored_vectors, question.exact)
+        return segment.search(question.queries, question.k, mask, question.exact)
 
     @cached_property
-    def _index(self) -> Index:
+    def _segment(self) -> Segment:
         path = published_at(self._place)
         if path is None:
             raise StoreError(
                 f"{self._place}: is no index on {platform.node()}, where Ray runs a shard's process; expected a folder "
                 "that every machine of the cluster sees under this path, or an index in object storage."
             )
-        return Index(path, load_generation(path, self._generation))
-
-    @cached_property
-    def _segment(self) -> Segment:
-        return self._index.open_segment(self._number)
+        return Index(path, load_generation(path, self._generation)).open_segment(self._number)
 
 
-class LostError(Exception):
-    """A process gave no answer; the message is the reason."""
-
-
-@dataclass(frozen=True)
 class HostedSegment:
-    """A `SearchedSegment` in its own process."""
+    """A `SearchedSegment` in its own process, a Ray actor anywhere in the cluster that the first query starts."""
 
-    entry: SegmentEntry
-    host: "RayHost"
-    parameters: dict[str, int] = field(default_factory=dict)
+    def __init__(self, ray: Any, entry: SegmentEntry, process: tuple[str | Path, int, int], timeout: float) -> None:
+        """`process` are the arguments of `SegmentProcess`."""
+        self.entry, self.parameters = entry, dict(entry.search_parameters)
+        self._ray, self._process, self._timeout = ray, process, timeout
+        self._actor: Any = None
+        self._lock = threading.Lock()
 
     @property
     def exact(self) -> bool:
         return ann.is_exact(self.entry.factory)
 
-    def begin(self, queries: Vectors, k: int, mask: Mask | None, vectors_of: VectorsOf, exact: bool) -> Finish:
-        """See `SearchedSegment`. The process reads vectors from the index instead of calling `vectors_of`."""
-        packed = None if mask is None else np.packbits(mask)
-        question = Question(np.asarray(queries, np.float32), k, packed, exact, dict(self.parameters))
-        return partial(self._finish, self.host.ask(question))
-
     def set_search_parameters(self, parameters: dict[str, int]) -> None:
         self.parameters.update(parameters)
 
-    def _finish(self, finish: Finish) -> list[SearchResult]:
-        try:
-            return finish()
-        except LostError as error:
-            first, last = self.entry.first_row, self.entry.first_row + self.entry.rows - 1
-            raise ShardLostError(
-                f"{self.entry.file}: the process of rows {first:,} to {last:,} of the index does not answer ({error}). "
-                "Fix: repeat the query, because Ray restarts lost processes, or allow partial answers (--partial)."
-            ) from error
-
-
-def hosted(index: Index, options: ShardOptions) -> Index:
-    """Return the same index with its segments in other processes. Raises MachineError if Ray is not installed."""
-    ray = connect(options.address)
-    place, generation = store_at(index.path).url or index.path.resolve(), index.manifest.generation
-
-    def segment(number: int, entry: SegmentEntry) -> HostedSegment:
-        host = RayHost(ray, (place, generation, number), options.timeout)
-        return HostedSegment(entry, host, dict(entry.search_parameters))
-
-    return replace(index, hosted=tuple(segment(number, entry) for number, entry in enumerate(index.manifest.segments)))
-
-
-def close_hosts(index: Index) -> None:
-    """End the processes of an index's segments; a later query restarts them."""
-    for segment in index.hosted:
-        if isinstance(segment, HostedSegment):
-            segment.host.close()
-
-
-class RayHost:
-    """The owner of a `SegmentProcess`, a Ray actor anywhere in the cluster that the first query starts."""
-
-    def __init__(self, ray: Any, segment: tuple[str | Path, int, int], timeout: float) -> None:
-        """`segment` are the arguments of `SegmentProcess`."""
-        self._ray, self._segment, self._timeout = ray, segment, timeout
-        self._actor: Any = None
-        self._lock = threading.Lock()
+    def begin(self, queries: Vectors, k: int, mask: Mask | None, exact: bool) -> Finish:
+        packed = None if mask is None else np.packbits(mask)
+        return self.ask(Question(np.asarray(queries, np.float32), k, packed, exact, dict(self.parameters)))
 
     def ask(self, question: Question) -> Finish:
-        """Send a question without waiting. The result raises the errors of the process, or LostError if it is lost."""
+        """Send a question without waiting. The result raises the errors of the process, or ShardLostError."""
         with self._lock:
             if self._actor is None:
                 kind = self._ray.remote(SegmentProcess).options(max_restarts=-1, scheduling_strategy="SPREAD")
-                self._actor = kind.remote(*self._segment)
+                self._actor = kind.remote(*self._process)
             return partial(self._answer, self._actor.search.remote(question), time.monotonic() + self._timeout)
 
     def close(self) -> None:
-        """End the process; the next query starts another."""
+        """End the process; a later query starts another."""
         with self._lock:
             if self._actor is not None and self._ray.is_initialized():
                 self._ray.kill(self._actor)
@@ -179,5 +132,31 @@ class RayHost:
         except errors.RayTaskError as error:
             raise error.cause if isinstance(error.cause, IsotropeError) else error from None
         except errors.RayError as error:
-            raise LostError(str(error).strip().partition("\n")[0] or type(error).__name__) from error
+            raise self.lost(str(error).strip().partition("\n")[0] or type(error).__name__) from error
         return results
+
+    def lost(self, reason: str) -> ShardLostError:
+        """Return the error of a process that gave no answer."""
+        first, last = self.entry.first_row, self.entry.first_row + self.entry.rows - 1
+        return ShardLostError(
+            f"{self.entry.file}: the process of rows {first:,} to {last:,} of the index does not answer ({reason}). "
+            "Fix: repeat the query, because Ray restarts lost processes, or allow partial answers (--partial)."
+        )
+
+
+def hosted(index: Index, options: ShardOptions) -> Index:
+    """Return the same index with its segments in other processes. Raises MachineError if Ray is not installed."""
+    ray = connect(options.address)
+    place, generation = store_at(index.path).url or index.path.resolve(), index.manifest.generation
+    segments = (
+        HostedSegment(ray, entry, (place, generation, number), options.timeout)
+        for number, entry in enumerate(index.manifest.segments)
+    )
+    return replace(index, hosted=tuple(segments))
+
+
+def close_hosts(index: Index) -> None:
+    """End the processes of an index's segments; a later query restarts them."""
+    for segment in index.hosted:
+        if isinstance(segment, HostedSegment):
+            segment.close()

@@ -41,7 +41,7 @@ def inspect(index: Path, latency: bool, recipe: bool, **options: Any) -> None:
     if latency:
         from search.latency import measure_latency
 
-        facts["timing"] = measure_latency(opened).to_dict()
+        facts["timing"] = measure_latency(opened)
     write_and_print(facts, options, lambda facts: print_facts(facts_in_words(facts)))
 
 

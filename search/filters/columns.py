@@ -6,12 +6,12 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 import pyarrow as pa
 
 from indexer.store.documents import ColumnPath, DocumentReader, type_at
-from search.filters.expressions import OBJECTS, kind_of, shortened
+from search.filters.expressions import Kind, kind_of, shortened
 
 HELD_BYTES = 128 << 20  # of cached columns
 BATCH_BYTES = 64 << 20  # of columns in a batch, about
@@ -40,7 +40,7 @@ class ColumnNames:
         self.paths: list[ColumnPath] = []  # of c0, c1, ...
 
     @property
-    def kinds(self) -> list[str]:
+    def kinds(self) -> list[Kind]:
         """The kinds of c0, c1, ..."""
         return [kind_of(type_at(self._schema, path)) for path in self.paths]
 
@@ -51,49 +51,45 @@ class ColumnNames:
         `quoted` (the filter quotes the name) changes the advice.
         """
         path = self._path(names, quoted)
-        kind = type_at(self._schema, path)
-        if kind_of(kind) == OBJECTS:
-            fields, shown = _listed([field.name for field in kind]), shortened(".".join(names))
+        type_ = type_at(self._schema, path)
+        if kind_of(type_) == Kind.OBJECTS:
+            fields, shown = _listed([field.name for field in type_]), shortened(".".join(names))
             raise ValueError(f"{shown} holds objects; name one of their fields, as {shown}.field: {fields}")
         if path not in self.paths:
             self.paths.append(path)
-        return f"c{self.paths.index(path)}", kind
+        return f"c{self.paths.index(path)}", type_
 
     def has(self, name: str) -> bool:
         """Return whether a column has this name."""
         return _match(name, self._schema.names) is not None
 
     def _path(self, names: ColumnPath, quoted: bool) -> ColumnPath:
-        name = _match(names[0], self._schema.names)
-        if name is None:
-            raise ValueError(f"no column {_named(names)}{self._hint(names, quoted)}")
-        path: ColumnPath = (name,)
-        for inner in names[1:]:
-            kind = type_at(self._schema, path)
-            fields = [field.name for field in kind] if pa.types.is_struct(kind) else []
-            field = _match(inner, fields)
-            if field is None:
-                known = f"its fields are {_listed(fields)}" if fields else f"{'.'.join(path)} is not an object"
-                close = f" (did you mean {'.'.join(path)}.{meant}?)" if (meant := _closest(inner, fields)) else ""
-                raise ValueError(f"no field {_named(names)}{close}: {known}{self._dotted(names)}")
-            path = (*path, field)
+        path, known = ColumnPath(), self._schema.names
+        for name in names:
+            if (found := _match(name, known)) is None:
+                raise ValueError(self._unknown(names, path, known, quoted))
+            path = (*path, found)
+            type_ = type_at(self._schema, path)
+            known = [field.name for field in type_] if pa.types.is_struct(type_) else []
         return path
 
-    def _hint(self, names: ColumnPath, quoted: bool) -> str:
-        columns = self._schema.names
-        if dotted := self._dotted(names):
-            return dotted
-        close = _closest(names[0], columns)
+    def _unknown(self, names: ColumnPath, path: ColumnPath, known: list[str], quoted: bool) -> str:
+        """Return the fault of a name that is not among the `known` ones at a path, with advice."""
+        whole, name = ".".join(names), names[len(path)]
+        close, has_dot = _closest(name, known), names[1:] and whole in self._schema.names
+        dotted = f' (did you mean "{whole}", in double quotes?)' if has_dot else ""
+        if path:
+            inside = ".".join(path)
+            meant = f" (did you mean {inside}.{close}?)" if close else ""
+            listed = f"its fields are {_listed(known)}" if known else f"{inside} is not an object"
+            return f'no field "{shortened(whole)}"{meant}: {listed}{dotted}'
+        if dotted:
+            return f'no column "{shortened(whole)}"{dotted}'
         meant = f" (did you mean {_shown(close)}?)" if close else ""
-        text = f"text needs single quotes: '{shortened(names[0])}'"
+        advice = f"; text needs single quotes: '{shortened(name)}'"
         if not quoted:
-            text = "" if close else f"for text, use single quotes: '{shortened(names[0])}'"
-        return f"{meant}; the columns are {_listed(columns)}{text and f'; {text}'}"
-
-    def _dotted(self, names: ColumnPath) -> str:
-        """Return advice if the name of a column contains a dot."""
-        whole = ".".join(names)
-        return f' (did you mean "{whole}", in double quotes?)' if whole in self._schema.names and names[1:] else ""
+            advice = "" if close else f"; for text, use single quotes: '{shortened(name)}'"
+        return f'no column "{shortened(whole)}"{meant}; the columns are {_listed(known)}{advice}'
 
 
 def _closest(name: str, known: list[str]) -> str | None:
@@ -107,10 +103,6 @@ def _match(name: str, known: list[str]) -> str | None:
         return name
     same = [other for other in known if other.casefold() == name.casefold()]
     return same[0] if len(same) == 1 else None
-
-
-def _named(names: ColumnPath) -> str:
-    return f'"{shortened(".".join(names))}"'
 
 
 def _listed(names: list[str]) -> str:
@@ -129,47 +121,37 @@ def written(path: ColumnPath) -> str:
     )
 
 
-class _Sized(Protocol):
-    @property
-    def nbytes(self) -> int: ...
-
-
 Key = TypeVar("Key", bound=Hashable)
-Value = TypeVar("Value", bound=_Sized)
+Value = TypeVar("Value")
 
 
 class LruCache(Generic[Key, Value]):
-    """A cache of at most `room` bytes, keys (`key_bytes`) included; evicts the least recently used value.
+    """A cache of at most `room` bytes; evicts the least recently used value. Safe to share between threads."""
 
-    A value larger than `room` is not stored. Safe to share between threads.
-    """
-
-    def __init__(self, room: int, key_bytes: Callable[[Key], int] = lambda key: 0) -> None:
-        self._room, self._bytes, self._key_bytes = room, 0, key_bytes
-        self._values: OrderedDict[Key, Value] = OrderedDict()  # most recently used last
+    def __init__(self, room: int) -> None:
+        self._room, self._bytes = room, 0
+        self._values: OrderedDict[Key, tuple[Value, int]] = OrderedDict()  # most recently used last
         self._lock = threading.Lock()
 
     def find(self, key: Key) -> Value | None:
         """Return the value stored for `key`, or None."""
         with self._lock:
-            if key in self._values:
-                self._values.move_to_end(key)
-            return self._values.get(key)
+            if key not in self._values:
+                return None
+            self._values.move_to_end(key)
+            return self._values[key][0]
 
-    def keep(self, key: Key, value: Value) -> Value:
-        """Store a value, replacing an earlier value of the key; return it."""
+    def keep(self, key: Key, value: Value, size: int) -> Value:
+        """Store a value of `size` bytes unless it is larger than the room; return it."""
         with self._lock:
-            if key in self._values:
-                self._bytes -= self._size(key, self._values.pop(key))
-            if (size := self._size(key, value)) <= self._room:
-                self._values[key] = value
+            _, earlier = self._values.pop(key, (None, 0))
+            self._bytes -= earlier
+            if size <= self._room:
+                self._values[key] = value, size
                 self._bytes += size
             while self._bytes > self._room:
-                self._bytes -= self._size(*self._values.popitem(last=False))
+                self._bytes -= self._values.popitem(last=False)[1][1]
         return value
-
-    def _size(self, key: Key, value: Value) -> int:
-        return value.nbytes + self._key_bytes(key)
 
 
 @dataclass(frozen=True)
@@ -194,18 +176,15 @@ class ColumnReader:
         `on_read` is as in `DocumentReader.columns`.
         """
         counts = self._documents.counts
-        parts: list[list[pa.ChunkedArray]] = []
+        names = [str(number) for number in range(len(paths))]
+        parts: list[pa.Table] = []
         first = last = size = 0
         for part, count in enumerate(counts):
-            parts.append(self._read(part, paths, on_read))
+            parts.append(pa.table(self._read(part, paths, on_read), names=names))
             last += count
-            size += sum(column.nbytes for column in parts[-1])
+            size += parts[-1].nbytes
             if size >= BATCH_BYTES or part + 1 == len(counts):
-                columns = [
-                    pa.chunked_array([chunk for piece in pieces for chunk in piece.chunks], pieces[0].type)
-                    for pieces in zip(*parts, strict=True)
-                ]
-                yield Batch(first, last - first, columns)
+                yield Batch(first, last - first, pa.concat_tables(parts).columns)
                 parts, first, size = [], last, 0
 
     def _read(self, part: int, paths: Sequence[ColumnPath], on_read: Callable[[int], None]) -> list[pa.ChunkedArray]:
@@ -213,7 +192,8 @@ class ColumnReader:
         missing = [path for path, column in columns.items() if column is None]
         if missing:
             for path, column in zip(missing, self._documents.columns(part, missing, on_read), strict=True):
-                columns[path] = self._held.keep((part, path), in_utc(column))
+                fitting = in_utc(column)
+                columns[path] = self._held.keep((part, path), fitting, fitting.nbytes)
         return [columns[path] for path in paths]
 
 

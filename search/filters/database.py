@@ -64,10 +64,6 @@ class Condition:
 class FilterDatabase:
     """A connection to DuckDB with one table of documents at a time. Not thread-safe."""
 
-    def connect(self) -> None:
-        """Load DuckDB and connect to it, which takes time on the first call and must not count as the filter's."""
-        self._connection  # noqa: B018  # a cached property
-
     def tokens(self, text: str) -> list[tuple[int, str]]:
         """Return the first byte and the kind of each token of SQL text, except literals."""
         import duckdb
@@ -80,7 +76,7 @@ class FilterDatabase:
         """Return the syntax tree of one query without binding or running it. Raises FilterError for anything else."""
         sql = "SELECT json_serialize_sql(?::VARCHAR, skip_null := true, skip_empty := true, skip_default := true)"
         try:
-            tree: Tree = json.loads(self._connection.execute(sql, [statement]).fetchall()[0][0])
+            tree: Tree = json.loads(self.connection.execute(sql, [statement]).fetchall()[0][0])
         except RecursionError:
             raise FilterError("Max expression depth limit exceeded") from None
         if tree["error"]:
@@ -108,7 +104,7 @@ class FilterDatabase:
             f"list{number}": pa.table([values], names=["value"]) for number, values in enumerate(condition.lists)
         }
         sql = f"SELECT {_POSITION} FROM {_TABLE} WHERE {condition.sql}"  # noqa: S608  # `grammar` wrote all of it
-        connection = self._connection
+        connection = self.connection
         for name, values in tables.items():
             connection.register(name, values)
         try:
@@ -124,7 +120,8 @@ class FilterDatabase:
         return np.sort(positions)  # DuckDB guarantees no order
 
     @cached_property
-    def _connection(self) -> Any:
+    def connection(self) -> Any:
+        """The connection to DuckDB, loaded on first use."""
         import duckdb  # here, because the import is slow and most searches have no filter
 
         connection = duckdb.connect(":memory:", config=_SETTINGS)

@@ -4,44 +4,49 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from enum import StrEnum
+from functools import lru_cache
 
 import pyarrow as pa
 
-TEXT = "text"
-NUMBERS = "numbers"
-TRUTH = "true or false"
-DATES = "dates"
-MOMENTS = "dates with a time of day"
-TIMES = "times of day"
-INTERVALS = "intervals"
-BYTES = "bytes"
-LISTS = "lists"
-OBJECTS = "objects"
-NULLS = "nothing"  # of columns without a value; comparable with everything
+
+class Kind(StrEnum):
+    """The kind of the values of a column or an expression, as messages name it."""
+
+    TEXT = "text"
+    NUMBERS = "numbers"
+    TRUTH = "true or false"
+    DATES = "dates"
+    MOMENTS = "dates with a time of day"
+    TIMES = "times of day"
+    INTERVALS = "intervals"
+    BYTES = "bytes"
+    LISTS = "lists"
+    OBJECTS = "objects"
+    NULLS = "nothing"  # of columns without a value; comparable with everything
+
 
 _SHOWN = 60  # characters of an expression in a message
 _MOMENT = re.compile(r"\d+-\d+-\d+([ T]\d+(:\d+(:\d+(\.\d+)?)?)?)?")  # of a time without a zone
-_COMPARABLE = ({NUMBERS, TRUTH}, {DATES, MOMENTS})
-_TESTS: dict[str, Callable[[pa.DataType], bool]] = {
-    TEXT: pa.types.is_string,
-    NUMBERS: lambda kind: pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind),
-    TRUTH: pa.types.is_boolean,
-    DATES: pa.types.is_date,
-    MOMENTS: pa.types.is_timestamp,
-    TIMES: pa.types.is_time,
-    INTERVALS: pa.types.is_interval,
-    BYTES: pa.types.is_binary,
-    LISTS: pa.types.is_list,
-    OBJECTS: pa.types.is_struct,
+_COMPARABLE = ({Kind.NUMBERS, Kind.TRUTH}, {Kind.DATES, Kind.MOMENTS})
+_TESTS: dict[Kind, Callable[[pa.DataType], bool]] = {
+    Kind.TEXT: pa.types.is_string,
+    Kind.NUMBERS: lambda type_: pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_),
+    Kind.TRUTH: pa.types.is_boolean,
+    Kind.DATES: pa.types.is_date,
+    Kind.MOMENTS: pa.types.is_timestamp,
+    Kind.TIMES: pa.types.is_time,
+    Kind.INTERVALS: pa.types.is_interval,
+    Kind.BYTES: pa.types.is_binary,
+    Kind.LISTS: pa.types.is_list,
+    Kind.OBJECTS: pa.types.is_struct,
 }
-_KINDS: dict[int, str] = {}  # by Arrow's type number: a long list looks up thousands
 
 
-def kind_of(kind: pa.DataType) -> str:
-    """Return the kind of a type's values: TEXT, NUMBERS, ..."""
-    if kind.id not in _KINDS:
-        _KINDS[kind.id] = next((name for name, test in _TESTS.items() if test(kind)), NULLS)
-    return _KINDS[kind.id]
+@lru_cache
+def kind_of(type_: pa.DataType) -> Kind:
+    """Return the kind of a type's values."""
+    return next((kind for kind, test in _TESTS.items() if test(type_)), Kind.NULLS)
 
 
 def shortened(text: str, most: int = _SHOWN) -> str:
@@ -67,7 +72,7 @@ class TypedExpression:
     made: int = 0  # bytes of literals copied for each document
 
     @property
-    def kind(self) -> str:
+    def kind(self) -> Kind:
         """The kind of its values."""
         return kind_of(self.type)
 
@@ -82,12 +87,12 @@ def quote(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def combined(sql: str, kind: pa.DataType, parts: Sequence[TypedExpression], pattern: int = 0) -> TypedExpression:
+def combined(sql: str, type_: pa.DataType, parts: Sequence[TypedExpression], pattern: int = 0) -> TypedExpression:
     """Return an expression with the costs of its parts; `pattern` is the size of a pattern that is matched."""
-    extra = sum(part.extra for part in parts) if kind_of(kind) in (TEXT, LISTS) else 0
+    extra = sum(part.extra for part in parts) if kind_of(type_) in (Kind.TEXT, Kind.LISTS) else 0
     return TypedExpression(
         sql,
-        kind,
+        type_,
         nodes=sum(part.nodes for part in parts) + 1,
         weight=sum(part.weight for part in parts) + 1 + pattern // 4,
         extra=extra,
@@ -97,17 +102,18 @@ def combined(sql: str, kind: pa.DataType, parts: Sequence[TypedExpression], patt
 
 def are_comparable(left: TypedExpression, right: TypedExpression) -> bool:
     """Return whether two values can be compared. A text literal takes the type of the other side."""
-    if OBJECTS in (left.kind, right.kind):
+    kinds = {left.kind, right.kind}
+    if Kind.OBJECTS in kinds:
         return False
-    is_literal = any(side.text is not None and side.kind == TEXT for side in (left, right))
-    return (is_literal and LISTS not in (left.kind, right.kind)) or _types_fit(left.type, right.type)
+    is_literal = left.text is not None or right.text is not None
+    return (is_literal and Kind.LISTS not in kinds) or _types_fit(left.type, right.type)
 
 
 def _types_fit(left: pa.DataType, right: pa.DataType) -> bool:
     kinds = {kind_of(left), kind_of(right)}
-    if kinds == {LISTS}:
+    if kinds == {Kind.LISTS}:
         return _types_fit(left.value_type, right.value_type)
-    return NULLS in kinds or (OBJECTS not in kinds and (len(kinds) == 1 or kinds in _COMPARABLE))
+    return Kind.NULLS in kinds or (Kind.OBJECTS not in kinds and (len(kinds) == 1 or kinds in _COMPARABLE))
 
 
 def fitted(expression: TypedExpression, other: pa.DataType) -> TypedExpression:
@@ -115,7 +121,7 @@ def fitted(expression: TypedExpression, other: pa.DataType) -> TypedExpression:
 
     Raises ValueError for text that is not such a date.
     """
-    if expression.text is None or kind_of(other) != MOMENTS:
+    if expression.text is None or kind_of(other) != Kind.MOMENTS:
         return expression
     return replace(expression, sql=quote(_in_utc(expression.text)))
 
@@ -141,20 +147,22 @@ def united(name: str, expressions: Sequence[TypedExpression]) -> tuple[pa.DataTy
 
 def _model(expressions: Sequence[TypedExpression]) -> TypedExpression:
     """Return the expression whose type decides: not NULL, rather a column than a text literal, rather with a time."""
-    known = [item for item in expressions if item.kind != NULLS] or list(expressions)
-    known = [item for item in known if item.text is None] or known
-    return next((item for item in known if item.kind == MOMENTS), known[0])
+
+    def rank(item: TypedExpression) -> tuple[bool, bool, bool]:
+        return item.kind == Kind.NULLS, item.text is not None, item.kind != Kind.MOMENTS
+
+    return min(expressions, key=rank)
 
 
 def _fix(left: TypedExpression, right: TypedExpression) -> str:
-    if LISTS in (left.kind, right.kind):
-        column, value = (left, right) if left.kind == LISTS else (right, left)
+    if Kind.LISTS in (left.kind, right.kind):
+        column, value = (left, right) if left.kind == Kind.LISTS else (right, left)
         return f"; write list_contains({column.shown}, {value.shown})"
-    if left.kind == TEXT and right.kind == NUMBERS and right.literal:
+    if left.kind == Kind.TEXT and right.kind == Kind.NUMBERS and right.literal:
         return f"; write {left.shown}::double to compare numbers, or '{right.shown}' in single quotes to compare text"
-    if left.kind == TEXT and right.literal:
+    if left.kind == Kind.TEXT and right.literal:
         return f"; write '{right.shown}' in single quotes"
-    if left.kind in (DATES, MOMENTS) and right.literal:
+    if left.kind in (Kind.DATES, Kind.MOMENTS) and right.literal:
         return f"; write a date in single quotes, such as '2020-12-31', or compare year({left.shown})"
     return "; write CAST(... AS ...) of one of them"
 

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from indexer.errors import ConfigError
 from indexer.store.documents import STORED, ColumnPath, type_at
 from search.filters.columns import in_utc, written
-from search.filters.expressions import DATES, LISTS, MOMENTS, NUMBERS, TEXT, TIMES, TRUTH, kind_of
+from search.filters.expressions import Kind, kind_of
 from search.filters.scanner import UNFIT
 
 if TYPE_CHECKING:
@@ -31,16 +31,16 @@ Value = str | int | float | bool | date | datetime | time | Decimal
 MOST_DISTINCT = 1 << 16  # counted values of a column
 MOST_BYTES = 16 << 20  # of these values
 LONGEST = 1000  # characters of a listed value
-_RANGED = (NUMBERS, DATES, MOMENTS, TIMES)
-_COUNTED = (TEXT, TRUTH, *_RANGED)
+_RANGED = (Kind.NUMBERS, Kind.DATES, Kind.MOMENTS, Kind.TIMES)
+_COUNTED = (Kind.TEXT, Kind.TRUTH, *_RANGED)
 
 
 @dataclass(frozen=True)
 class ColumnFacet:
     """A metadata column or an object's field, for use in filters. Only live documents count.
 
-    `sql` is the name as filters write it, quoted if necessary. `kind` is a kind of `search.filters.expressions`, and
-    `elements` the kind of the elements of lists. `documents` counts the documents with a value. `distinct` counts the
+    `sql` is the name as filters write it, quoted if necessary. `kind` is a `Kind`, and
+    `elements` the `Kind` of the elements of lists. `documents` counts the documents with a value. `distinct` counts the
     values (of lists, the elements); None if there are too many or they cannot be compared. `values` are the most
     frequent values with their document counts, ties in ascending order: of text, booleans, whole numbers if all can be
     listed, and the elements of lists. Texts of more than 1,000 characters are not listed. `least` and `most` are the
@@ -59,8 +59,8 @@ class ColumnFacet:
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON types: dates and times as ISO text, decimals as floats."""
-        values = [{"value": _plain(value), "count": count} for value, count in self.values]
-        return vars(self) | {"values": values, "least": _plain(self.least), "most": _plain(self.most)}
+        values = [{"value": plain_value(value), "count": count} for value, count in self.values]
+        return vars(self) | {"values": values, "least": plain_value(self.least), "most": plain_value(self.most)}
 
 
 def column_facets(
@@ -115,7 +115,7 @@ class _Tally:
 
     def __init__(self, path: ColumnPath, kind: pa.DataType) -> None:
         self._path, self._kind = path, kind_of(kind)
-        self._value_type = kind.value_type if self._kind == LISTS else kind
+        self._value_type = kind.value_type if self._kind == Kind.LISTS else kind
         self._elements = kind_of(self._value_type)
         self._documents = 0
         self._ends: list[Value] = []  # the least and the most
@@ -127,21 +127,21 @@ class _Tally:
             ends = [*self._ends, *pc.min_max(column).as_py().values()]
             self._ends = [min(ends), max(ends)]
         if self._counts is not None:
-            self._counts.add(_elements_of(column) if self._kind == LISTS else column)
+            self._counts.add(_elements_of(column) if self._kind == Kind.LISTS else column)
 
     def facet(self, most_values: int) -> ColumnFacet:
         counts = None if self._counts is None else self._counts.summed()
         none = 0 if self._counts is not None and not self._documents else None  # no part was read
         distinct = none if counts is None else len(counts)
         few_whole = pa.types.is_integer(self._value_type) and distinct is not None and distinct <= most_values
-        listed = self._elements in (TEXT, TRUTH) or few_whole
+        listed = self._elements in (Kind.TEXT, Kind.TRUTH) or few_whole
         least, most = self._ends or (None, None)
         return ColumnFacet(
             ".".join(self._path),
             written(self._path),
             self._kind,
             self._documents,
-            self._elements if self._kind == LISTS else None,
+            self._elements if self._kind == Kind.LISTS else None,
             distinct,
             tuple(_most_frequent(counts, most_values)) if counts is not None and listed else (),
             least,
@@ -186,15 +186,12 @@ def _most_frequent(counts: pa.Table, most: int) -> Iterator[tuple[Value, int]]:
     """Return (value, count) pairs, the most frequent first, ties by value."""
     if pa.types.is_string(counts.schema.field("value").type):
         counts = counts.filter(pc.less_equal(pc.utf8_length(counts.column("value")), LONGEST))
-    if pa.types.is_boolean(counts.schema.field("value").type):
-        pairs = zip(*(column.to_pylist() for column in counts.columns), strict=True)
-        return iter(sorted(pairs, key=lambda pair: (-pair[1], pair[0]))[:most])
-    keys = [("count", "descending"), ("value", "ascending")]
-    best = counts.take(pc.select_k_unstable(counts, most, keys))
+    best = counts.sort_by([("count", "descending"), ("value", "ascending")])[:most]
     return zip(*(column.to_pylist() for column in best.columns), strict=True)
 
 
-def _plain(value: Value | None) -> Any:
+def plain_value(value: Any) -> Any:
+    """Return dates and times as ISO 8601, decimals as floats, and other values unchanged."""
     if isinstance(value, date | time):
         return value.isoformat()
     return float(value) if isinstance(value, Decimal) else value

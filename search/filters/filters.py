@@ -37,9 +37,7 @@ class MetadataFilter:
     def __init__(self, opened: "Index") -> None:
         self._documents = opened.documents
         self._values, self._database = ColumnReader(opened.documents), FilterDatabase()
-        self._answers: LruCache[str, npt.NDArray[np.uint8]] = LruCache(
-            ANSWER_BYTES, lambda where: 4 * len(where) + _ENTRY_BYTES
-        )
+        self._answers: LruCache[str, npt.NDArray[np.uint8]] = LruCache(ANSWER_BYTES)
         self._lock = threading.Lock()  # of the database and the columns
 
     def documents(self, where: str) -> npt.NDArray[np.int64]:
@@ -54,12 +52,13 @@ class MetadataFilter:
             with self._lock:
                 bits = self._answers.find(where)  # another thread may have evaluated it meanwhile
                 if bits is None:
-                    bits = self._answers.keep(where, np.packbits(self._evaluated(where)))
+                    bits = np.packbits(self._evaluated(where))
+                    self._answers.keep(where, bits, bits.nbytes + 4 * len(where) + _ENTRY_BYTES)
         return np.flatnonzero(np.unpackbits(bits, count=len(self._documents)))
 
     def _evaluated(self, where: str) -> npt.NDArray[np.bool_]:
         """Return a mask of the matching documents, (documents,)."""
-        self._database.connect()  # before the time limit starts
+        _ = self._database.connection  # before the time limit starts: the first takes longest
         columns, limit = ColumnNames(self._documents.schema), _TimeLimit()
         condition = compile_filter(where, columns, self._database)
         mask = np.zeros(len(self._documents), bool)

@@ -10,23 +10,8 @@ from math import prod
 
 import pyarrow as pa
 
-from search.filters.expressions import (
-    BYTES,
-    DATES,
-    INTERVALS,
-    LISTS,
-    MOMENTS,
-    NULLS,
-    NUMBERS,
-    TEXT,
-    TIMES,
-    TRUTH,
-    TypedExpression,
-    are_comparable,
-    combined,
-    fitted,
-    united,
-)
+from search.filters.expressions import Kind, TypedExpression, are_comparable, combined, fitted, kind_of, united
+from search.formatting import counted
 
 MOST_PATTERN = 1000  # estimated instructions of a regular expression
 
@@ -41,7 +26,7 @@ _TYPES = {
     pa.timestamp("us"): "TIMESTAMP DATETIME",
     pa.month_day_nano_interval(): "INTERVAL",
 }
-CASTS: dict[str, pa.DataType] = {name: kind for kind, names in _TYPES.items() for name in names.split()}
+CASTS: dict[str, pa.DataType] = {name: type_ for type_, names in _TYPES.items() for name in names.split()}
 
 # `a/b` is either kind, `a?` is optional, `a...` repeats. `pattern`, `regex`, `part` and `options` are text literals.
 # `same` values share a kind, `item` fits the elements of the list, `lists` fits the list.
@@ -78,27 +63,17 @@ number -> number: trunc
 number -> interval: to_millennia to_centuries to_decades to_years to_quarters to_months to_weeks to_days to_hours
 number -> interval: to_minutes to_seconds to_milliseconds to_microseconds
 """  # the last five lines are how DuckDB's parser represents LIKE ... ESCAPE, [...] and INTERVAL
-_KINDS: dict[str, frozenset[str]] = {
-    **dict.fromkeys(("text", "pattern", "regex", "options", "part"), frozenset({TEXT})),
-    **dict.fromkeys(("list", "lists"), frozenset({LISTS})),
-    **dict.fromkeys(
-        ("same", "item"), frozenset({TEXT, NUMBERS, TRUTH, DATES, MOMENTS, TIMES, INTERVALS, BYTES, LISTS})
-    ),
-    "number": frozenset({NUMBERS}),
-    "date": frozenset({DATES}),
-    "moment": frozenset({MOMENTS}),
-    "time": frozenset({TIMES}),
-    "interval": frozenset({INTERVALS}),
+_KINDS = {
+    **dict.fromkeys(("text", "pattern", "regex", "options", "part"), Kind.TEXT),
+    **dict.fromkeys(("list", "lists"), Kind.LISTS),
+    "number": Kind.NUMBERS,
+    "truth": Kind.TRUTH,
+    "date": Kind.DATES,
+    "moment": Kind.MOMENTS,
+    "time": Kind.TIMES,
+    "interval": Kind.INTERVALS,
 }
-_RESULTS: dict[str, pa.DataType] = {
-    "text": pa.string(),
-    "number": pa.float64(),
-    "truth": pa.bool_(),
-    "date": pa.date32(),
-    "moment": pa.timestamp("us"),
-    "time": pa.time64("us"),
-    "interval": pa.month_day_nano_interval(),
-}
+_RESULTS = {kind_of(type_): type_ for type_ in _TYPES}
 _LITERALS = {"pattern": "a pattern in single quotes, such as 'whale%'", "options": "text in single quotes",
              "regex": "a regular expression in single quotes",
              "part": "a part of a date in single quotes, such as 'year'"}  # fmt: skip
@@ -143,14 +118,14 @@ def call(name: str, arguments: list[TypedExpression]) -> TypedExpression:
     """Return a call of one of FUNCTIONS. Raises ValueError for arguments that do not fit."""
     signature, roles = _matching(name, arguments)
     pattern = sum(_pattern_size(name, role, argument) for role, argument in zip(roles, arguments, strict=True))
-    kind, arguments = _typed(name, signature.gives, roles, arguments)
-    return combined(_sql(name, [argument.sql for argument in arguments]), kind, arguments, pattern)
+    type_, arguments = _typed(name, signature.gives, roles, arguments)
+    return combined(_sql(name, [argument.sql for argument in arguments]), type_, arguments, pattern)
 
 
-def cast(operand: TypedExpression, name: str, kind: pa.DataType, attempt: bool) -> TypedExpression:
+def cast(operand: TypedExpression, name: str, type_: pa.DataType, attempt: bool) -> TypedExpression:
     """Return a conversion to the type `name`; an `attempt` gives NULL where the value cannot be converted."""
-    operand = fitted(operand, kind)
-    return combined(f"{'TRY_CAST' if attempt else 'CAST'}({operand.sql} AS {name})", kind, [operand])
+    operand = fitted(operand, type_)
+    return combined(f"{'TRY_CAST' if attempt else 'CAST'}({operand.sql} AS {name})", type_, [operand])
 
 
 def _matching(name: str, arguments: list[TypedExpression]) -> tuple[Signature, tuple[str, ...]]:
@@ -163,23 +138,25 @@ def _matching(name: str, arguments: list[TypedExpression]) -> tuple[Signature, t
             return form, roles
     for number, argument in enumerate(arguments):
         possible = [roles[number] for _, roles in forms]
-        kinds = frozenset().union(*map(_accepted, possible)) - {NULLS}
-        if argument.kind not in kinds | {NULLS}:
+        kinds = set[Kind]().union(*map(_accepted, possible)) - {Kind.NULLS}
+        if argument.kind not in kinds | {Kind.NULLS}:
             expected = _LITERALS.get(possible[0]) or " or ".join(sorted(kinds))
             hint = _hint(name, argument, kinds) if number == 0 or possible[0] not in _LITERALS else ""
             raise ValueError(f"{_title(name)} takes {expected}, not {argument.named}{hint}")
     raise ValueError(f"{_title(name)} does not take {' and '.join(argument.named for argument in arguments)} together")
 
 
-def _accepted(role: str) -> frozenset[str]:
-    return frozenset({NULLS}).union(*(_KINDS[kind] for kind in role.split("/")))
+def _accepted(role: str) -> set[Kind]:
+    if role in ("same", "item"):
+        return set(Kind) - {Kind.OBJECTS}
+    return {Kind.NULLS, *(_KINDS[name] for name in role.split("/"))}
 
 
-def _hint(name: str, argument: TypedExpression, kinds: frozenset[str]) -> str:
-    if name in _WORDS and argument.kind != LISTS:
+def _hint(name: str, argument: TypedExpression, kinds: set[Kind]) -> str:
+    if name in _WORDS and argument.kind != Kind.LISTS:
         return f"; write CAST({argument.shown} AS VARCHAR) {_WORDS[name]} ..."
-    if argument.text is not None and kinds & {DATES, MOMENTS}:
-        return f"; write {'DATE' if DATES in kinds else 'TIMESTAMP'} {argument.shown}"
+    if argument.text is not None and kinds & {Kind.DATES, Kind.MOMENTS}:
+        return f"; write {'DATE' if Kind.DATES in kinds else 'TIMESTAMP'} {argument.shown}"
     return ""
 
 
@@ -190,9 +167,8 @@ def _title(name: str) -> str:
 def _counts(forms: tuple[Signature, ...]) -> str:
     least, most = min(form.needs for form in forms), max(len(form.takes) for form in forms)
     if any(form.repeated for form in forms):
-        return f"{least} argument{'s' * (least != 1)} or more"
-    noun = "argument" if most == 1 else "arguments"
-    return f"{most} {noun}" if least == most else f"{least} to {most} {noun}"
+        return f"{counted(least, 'argument')} or more"
+    return counted(most, "argument") if least == most else f"{least} to {most} arguments"
 
 
 def _pattern_size(name: str, role: str, argument: TypedExpression) -> int:
@@ -202,8 +178,9 @@ def _pattern_size(name: str, role: str, argument: TypedExpression) -> int:
     if not argument.literal:
         raise ValueError(f"{_title(name)} takes {_LITERALS[role]}, not {argument.shown}")
     text = argument.text or ""
-    size = _regex_size(text) if role == "regex" else len(text)
-    if role == "regex" and size > MOST_PATTERN:
+    if role != "regex":
+        return len(text)
+    if (size := _regex_size(text)) > MOST_PATTERN:
         raise ValueError(f"this regular expression is too large; at most about {MOST_PATTERN:,} parts are allowed")
     return size
 
@@ -222,16 +199,16 @@ def _typed(
     """Return the type of the result and the arguments, fitted to each other. Raises ValueError."""
     if "item" in roles:
         values, value = arguments
-        element = replace(values, type=values.type.value_type if values.kind == LISTS else pa.null(), text=None)
+        element = replace(values, type=values.type.value_type if values.kind == Kind.LISTS else pa.null())
         if not are_comparable(element, value):
             raise ValueError(f"{values.shown} contains lists of {element.kind}, not {value.named}")
         return pa.bool_(), [values, fitted(value, element.type)]
     if "lists" in roles:
         united(_title(name), arguments)
-    if gives in _RESULTS:
-        return _RESULTS[gives], arguments
-    kind, arguments = united(_title(name), arguments) if arguments else (pa.null(), [])
-    return pa.list_(kind) if gives == "list" else kind, arguments
+    if gives in _KINDS and gives != "list":
+        return _RESULTS[_KINDS[gives]], arguments
+    type_, arguments = united(_title(name), arguments) if arguments else (pa.null(), [])
+    return pa.list_(type_) if gives == "list" else type_, arguments
 
 
 def _sql(name: str, pieces: list[str]) -> str:

@@ -15,18 +15,7 @@ import pyarrow as pa
 
 from search.filters.columns import ColumnNames
 from search.filters.database import Condition, FilterDatabase, FilterError, Tree
-from search.filters.expressions import (
-    LISTS,
-    NULLS,
-    TEXT,
-    TRUTH,
-    TypedExpression,
-    combined,
-    compared,
-    quote,
-    shortened,
-    united,
-)
+from search.filters.expressions import Kind, TypedExpression, combined, compared, quote, shortened, united
 from search.filters.functions import CASTS, FUNCTIONS, NAMES, call, cast
 from search.filters.scanner import (
     DEEPEST,
@@ -58,6 +47,7 @@ _COMPARISONS = {
 }
 _ONE_SIDED = {"OPERATOR_NOT": "NOT {}", "OPERATOR_IS_NULL": "{} IS NULL", "OPERATOR_IS_NOT_NULL": "{} IS NOT NULL"}
 _CALLS = {"OPERATOR_COALESCE": "coalesce", "ARRAY_CONSTRUCTOR": "list_value"}
+_BOOLEAN = pa.bool_()
 _TYPES = "BOOLEAN, INTEGER, BIGINT, DOUBLE, DECIMAL, VARCHAR, DATE, TIME, TIMESTAMP, INTERVAL"
 _SIZED = ("DECIMAL", "NUMERIC", "DEC", "VARCHAR", "CHAR", "BPCHAR")
 _PLACE = {"class", "type", "query_location", "query_location_length"}
@@ -92,8 +82,7 @@ class _Walk:
     """Converts the syntax tree of a filter to SQL, with one method for each class of nodes."""
 
     def __init__(self, where: str, columns: ColumnNames, scanned: Scanner) -> None:
-        self._where, self._columns = where, columns
-        self._lists, self._names = scanned.lists, scanned.names
+        self._where, self._columns, self._scanned = where, columns, scanned
         self._bytes = (START + where).encode()
         self._tables: list[pa.Array] = []
         self._depth, self._near = 0, len(START)
@@ -131,30 +120,30 @@ class _Walk:
 
     def _column(self, node: Tree) -> TypedExpression:
         span, (first, *fields) = self._span(node), node["column_names"]
-        names = (self._names.get(node.get("query_location", 0), first), *fields)
+        names = (self._scanned.names.get(node.get("query_location", 0), first), *fields)
         quoted = self._bytes[span[0] : span[0] + 1] == b'"'
         sql, kind = self._checked(lambda: self._columns.find(names, quoted), span[0])
         return TypedExpression(sql, kind, self._shown(span), *span, column=True, weight=1)
 
     def _constant(self, node: Tree) -> TypedExpression:
-        literal, span = node["literal"], self._span(node)
-        kind, text = literal["kind"], literal.get("text", "")
-        if kind == "STRING" and UNFIT.search(text):
-            self._refuse(UNFIT_TEXT, span[0])
-        if kind in ("INTEGER", "NUMERIC") and not _NUMBER.fullmatch(text):
-            self._refuse(f"{shortened(text)} is not a number", span[0])
-        known = {
-            "STRING": (quote(text), pa.string()),
-            **dict.fromkeys(("INTEGER", "NUMERIC"), (text, pa.float64())),
-            "BOOLEAN": (text.upper(), pa.bool_()),
-            "NULL_LITERAL": ("NULL", pa.null()),
-        }
-        if kind not in known:
+        span, kind, text = self._span(node), node["literal"]["kind"], node["literal"].get("text", "")
+        if kind == "STRING":
+            if UNFIT.search(text):
+                self._refuse(UNFIT_TEXT, span[0])
+            typed = TypedExpression(quote(text), pa.string(), text=text, extra=len(text.encode()))
+        elif kind in ("INTEGER", "NUMERIC"):
+            if not _NUMBER.fullmatch(text):
+                self._refuse(f"{shortened(text)} is not a number", span[0])
+            typed = TypedExpression(text, pa.float64())
+        elif kind == "BOOLEAN":
+            typed = TypedExpression(text.upper(), pa.bool_())
+        elif kind == "NULL_LITERAL":
+            typed = TypedExpression("NULL", pa.null())
+        else:
             self._refuse(
                 f"{self._text(node)} is not allowed in a filter; write text in single quotes, or a number", span[0]
             )
-        content, size = (text, len(text.encode())) if kind == "STRING" else (None, 0)
-        return TypedExpression(*known[kind], self._shown(span), *span, text=content, literal=True, nodes=0, extra=size)
+        return replace(self._placed(typed, span), literal=True, nodes=0)
 
     # --- conditions
 
@@ -167,9 +156,7 @@ class _Walk:
         if node["type"] not in _COMPARISONS:
             self._refuse(f"{self._text(node)} is not allowed in a filter", self._span(node)[0])
         sign = _COMPARISONS[node["type"]]
-        left, right = self._compared(
-            [self._walk(node[side]) for side in ("left", "right")], nulls=sign.startswith("IS")
-        )
+        left, right = self._compared([self._walk(node["left"]), self._walk(node["right"])], sign.startswith("IS"))
         return self._joined(node, f"{left.sql} {sign} {right.sql}", [left, right])
 
     def _between(self, node: Tree) -> TypedExpression:
@@ -191,13 +178,13 @@ class _Walk:
 
     def _in(self, node: Tree) -> TypedExpression:
         left, *values = map(self._walk, node["children"])
-        literals = self._lists.get(values[0].start, [])
-        if literals and (table := _table(left, values[0], literals)) is not None:
+        listed = self._scanned.lists.get(values[0].start, [])
+        if listed and (table := _table(left, listed)) is not None:
             self._tables.append(table)
             parts = self._compared([left, *values])
             name = f"list{len(self._tables) - 1}"
             return self._joined(node, f"{parts[0].sql} IN (SELECT value FROM {name})", parts)  # noqa: S608
-        values = [_literal(literal, values[0]) for literal in literals] or values
+        values = [_literal(value, values[0]) for value in listed] or values
         left, *values = self._compared([left, *values])
         return self._joined(node, f"{left.sql} IN ({', '.join(value.sql for value in values)})", [left, *values])
 
@@ -225,7 +212,7 @@ class _Walk:
         near = self._near
         arguments = [self._walk(argument) for argument in nodes]
         span = self._span(node, arguments)
-        if name == "contains" and arguments and arguments[0].kind != LISTS and not self._is_contains(node):
+        if name == "contains" and arguments and arguments[0].kind != Kind.LISTS and not self._is_contains(node):
             first, values = arguments[0], f"{arguments[-1].shown} IN ('a', 'b')"
             self._refuse(f"{first.named} is not a list; write contains({first.shown}, ...) or {values}", first.start)
         if name.endswith("like_escape"):
@@ -265,7 +252,7 @@ class _Walk:
 
     def _truth(self, operand: TypedExpression) -> TypedExpression:
         """Return a condition; reject numbers and text, which SQL would convert."""
-        if operand.kind not in (TRUTH, NULLS) or operand.sql == "NULL":
+        if operand.kind not in (Kind.TRUTH, Kind.NULLS) or operand.sql == "NULL":
             self._refuse(f"{operand.named} is not a condition; compare it with a value", operand.start)
         return operand
 
@@ -277,9 +264,9 @@ class _Walk:
         return self._checked(lambda: compared(parts), parts[0].start)
 
     def _joined(
-        self, node: Tree, sql: str, parts: list[TypedExpression], kind: pa.DataType | None = None
+        self, node: Tree, sql: str, parts: list[TypedExpression], type_: pa.DataType = _BOOLEAN
     ) -> TypedExpression:
-        return self._placed(combined(f"({sql})", pa.bool_() if kind is None else kind, parts), self._span(node, parts))
+        return self._placed(combined(f"({sql})", type_, parts), self._span(node, parts))
 
     def _placed(self, expression: TypedExpression, span: tuple[int, int]) -> TypedExpression:
         return replace(expression, shown=self._shown(span), start=span[0], end=span[1])
@@ -321,7 +308,7 @@ class _Walk:
             self._refuse(str(error), start)
 
     def _refuse(self, reason: str, start: int) -> Never:
-        refuse_byte(self._where, reason, max(0, start - len(START)))
+        refuse_byte(self._where, reason, start)
 
 
 # The method for each class of nodes, and the fields that it reads. Nodes with other fields are rejected.
@@ -338,19 +325,13 @@ _NODES: dict[str, tuple[Callable[[_Walk, Tree], TypedExpression], set[str]]] = {
 }
 
 
-def _table(left: TypedExpression, first: TypedExpression, literals: list[bytes]) -> pa.Array | None:
-    """Return the literals of a long list as an array if they have the type of `left`."""
-    if left.kind == TEXT and first.text is not None:
-        return pa.array(map(_content, literals), pa.string())
+def _table(left: TypedExpression, values: list[str] | list[int]) -> pa.Array | None:
+    """Return the values of a long list as an array if they have the type of `left`."""
+    if isinstance(values[0], str):
+        return pa.array(values, pa.string()) if left.kind == Kind.TEXT else None
     exact = pa.types.is_integer(left.type) or pa.types.is_float64(left.type)
-    return pa.array(map(int, literals), pa.int64()) if left.column and exact and first.text is None else None
+    return pa.array(values, pa.int64()) if left.column and exact else None
 
 
-def _literal(literal: bytes, first: TypedExpression) -> TypedExpression:
-    if first.text is None:
-        return replace(first, sql=literal.decode())
-    return replace(first, sql=quote(_content(literal)), text=_content(literal))
-
-
-def _content(literal: bytes) -> str:
-    return literal.decode()[1:-1].replace("''", "'")
+def _literal(value: str | int, first: TypedExpression) -> TypedExpression:
+    return replace(first, sql=quote(value), text=value) if isinstance(value, str) else replace(first, sql=str(value))

@@ -58,8 +58,8 @@ def refuse(where: str, reason: str, place: int | None = None) -> Never:
 
 
 def refuse_byte(where: str, reason: str, byte: int) -> Never:
-    """Raise ConfigError as `refuse` does, with a position in bytes of UTF-8."""
-    refuse(where, reason, len(where.encode()[:byte].decode(errors="ignore")))
+    """Raise ConfigError as `refuse` does, with a position in bytes of the statement."""
+    refuse(where, reason, len(where.encode()[: max(0, byte - len(START))].decode(errors="ignore")))
 
 
 def refuse_syntax(where: str, error: FilterError) -> Never:
@@ -73,15 +73,15 @@ def refuse_syntax(where: str, error: FilterError) -> Never:
         "unterminated quoted identifier": "this name has no closing quote, or is empty",
     }
     reason = quotes.get(reason, reason)
-    place = None if error.place is None else max(0, error.place - len(START))
     if near:
-        last = where.encode()[place:].strip() == near[1].encode()
+        rest = (START + where).encode()[error.place :].strip()
+        last = rest == near[1].encode()
         ends = last and (near[1].lower() in _WORDS or not near[1].strip("'\"")[-1:].isalnum())
         found = f"the filter ends after {near[1]}" if ends else f"unexpected {shortened(near[1])}"
         reason = f"{found}; a filter is one condition such as year > 2019 AND lang = 'en'"
-    if place is None:
+    if error.place is None:
         refuse(where, reason.rstrip("."))
-    refuse_byte(where, reason.rstrip("."), place)
+    refuse_byte(where, reason.rstrip("."), error.place)
 
 
 class Scanner:
@@ -98,10 +98,10 @@ class Scanner:
         self._bytes = (START + where).encode()
         self._kept = bytearray(self._bytes)
         self._tokens = [(start + len(START), kind) for start, kind in database.tokens(where)]
-        self.lists: dict[int, list[bytes]] = {}  # literals of long lists, by the position of the first literal
+        self.lists: dict[int, list[str] | list[int]] = {}  # values of long lists, by the position of the first literal
         self.names: dict[int, str] = {}  # columns named like a reserved word, by position
         self._depth, self._taken, self._whens = 0, 0, 0
-        self._cases: list[int | None] = []  # the number of each open CASE token, None after its WHEN
+        self._case: int | None = None  # the number of a CASE token without a WHEN so far
 
     def statement(self) -> str:
         """Return the query to parse, with placeholders for `lists` and `names`; positions stay the same.
@@ -114,47 +114,41 @@ class Scanner:
             if kind == "comment":
                 self._refuse("filters do not support comments", start)
             elif kind == "keyword":
-                self._keyword(number, self._word(start), start)
+                self._keyword(number, start)
             elif kind in ("operator", "identifier"):
                 self._sign(start)
         return self._kept.decode()
 
     def _refuse(self, reason: str, byte: int) -> Never:
-        refuse_byte(self._where, reason, byte - len(START))
+        refuse_byte(self._where, reason, byte)
 
-    def _word(self, start: int) -> str:
+    def _keyword(self, number: int, start: int) -> None:
         match = _LETTERS.match(self._bytes, start)
-        return match.group().decode().upper() if match else ""
-
-    def _keyword(self, number: int, word: str, start: int) -> None:
+        word = match.group().decode().upper() if match else ""
+        end = start + len(word)
         if word in _STATEMENTS:
             self._refuse(
                 f"{word} is not allowed: a filter is one condition, without subqueries (write a column of that name in "
                 "double quotes)",
                 start,
             )
-        opened = self._cases[-1] if self._cases else None
-        if word.lower() in RESERVED - _WORDS and self._columns.has(word) and not self._is_called(start + len(word)):
+        is_name = word.lower() in RESERVED - _WORDS and self._columns.has(word)
+        if is_name and not self._bytes[end:].lstrip().startswith(b"("):
             self.names[start] = word
-            self._kept[start : start + len(word)] = b"x" * len(word)
+            self._kept[start:end] = b"x" * len(word)
         elif word == "IN":
-            self._take_list(start + len(word))
+            self._take_list(end)
         elif word == "CASE":
-            if any(case is not None for case in self._cases):
+            if self._case is not None:
                 self._refuse("CASE between CASE and WHEN; write CASE WHEN ... = ... THEN ...", start)
-            self._cases.append(number)
+            self._case = number
         elif word == "WHEN":
             self._whens += 1
             if self._whens > MOST:
                 self._refuse(f"more than {MOST} WHENs", start)
-            if opened is not None and number - opened > _CASE_OPERAND:
+            if self._case is not None and number - self._case > _CASE_OPERAND:
                 self._refuse("too many tokens between CASE and WHEN; write CASE WHEN ... = ... THEN ...", start)
-            self._cases[-1:] = [None] * bool(self._cases)
-        elif word == "END" and self._cases:
-            self._cases.pop()
-
-    def _is_called(self, end: int) -> bool:
-        return self._bytes[end:].lstrip()[:1] == b"("
+            self._case = None
 
     def _sign(self, start: int) -> None:
         sign = self._bytes[start : start + 4].decode(errors="ignore")[:1]
@@ -168,9 +162,10 @@ class Scanner:
         """Replace a long list of literals by spaces, except for its first literal."""
         for form, literal in ((_TEXTS, _TEXT), (_WHOLES, _WHOLE)):
             match = form.match(self._bytes, start)
-            literals = [item.group() for item in literal.finditer(match[1])] if match else []
+            literals = list(literal.finditer(match[1])) if match else []
             if match and len(literals) >= _LONG_LIST:
-                first = match.start(1)
-                self.lists[first] = literals
-                self._kept[first + len(literals[0]) : match.end(1)] = b" " * (len(match[1]) - len(literals[0]))
+                first, end = match.start(1), literals[0].end()
+                texts = [item[literal.groups].decode().replace("''", "'") for item in literals]
+                self.lists[first] = texts if literal is _TEXT else list(map(int, texts))
+                self._kept[first + end : match.end(1)] = b" " * (len(match[1]) - end)
                 self._taken = match.end()

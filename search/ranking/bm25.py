@@ -110,7 +110,7 @@ class BM25Ranking:
     def __init__(
         self, bm25: BM25, places: RowIds, config: HybridConfig, extra: str, starts: RowIds | None = None
     ) -> None:
-        self._bm25, self._places, self._config, self._extra, self._starts = bm25, places, config, extra, starts
+        self._bm25, self.places, self._config, self._extra, self._starts = bm25, places, config, extra, starts
 
     @classmethod
     def of(
@@ -130,7 +130,7 @@ class BM25Ranking:
 
         `allowed` (documents,) marks the documents that can be returned; it changes no score.
         """
-        return top_k_above_zero(scores if allowed is None else scores * allowed, self._places, k)
+        return top_k_above_zero(scores if allowed is None else scores * allowed, self.places, k)
 
     def scored(self, queries: Sequence[str], k: int, allowed: Mask | None = None) -> Iterator[WordScores]:
         """Yield for each query the scores of all documents, and its `best` k."""
@@ -140,11 +140,6 @@ class BM25Ranking:
     def search(self, queries: Sequence[str], k: int, allowed: Mask | None = None) -> list[SearchResult]:
         """Return the `best` of each query, often fewer than k. Scores of different queries are not comparable."""
         return [self.best(scores, k, allowed) for scores in self.scores(queries)]
-
-    def places(self, documents: RowIds) -> RowIds:
-        """Return the places of documents in the ascending order of all ids."""
-        places: RowIds = self._places[documents]
-        return places
 
 
 _RULES = 2  # increase when the same documents would give other files

@@ -10,7 +10,6 @@ import os
 from collections.abc import Sequence
 from itertools import accumulate, chain
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,9 +24,6 @@ from indexer.models.encoder_spec import EncoderSpec, Tokens
 from indexer.models.tokenizer import FastTokenizer, TextTokenizer, open_model_tokenizer, tokenizer_errors
 from indexer.recipe.ranking import RerankConfig
 from indexer.recipe.run_options import RunOptions
-
-if TYPE_CHECKING:
-    from tokenizers import Encoding
 
 _GROUP = 4096  # pairs tokenised and cut into batches together
 
@@ -100,17 +96,14 @@ class PairTokenizer:
     def __call__(self, queries: Sequence[str], texts: Sequence[str]) -> Tokens:
         """Return the token ids of each pair. The length of a cut pair is the limit + 1."""
         with tokenizer_errors(self._name):
-            rows = self._encoded(list(zip(queries, texts, strict=True)))
+            try:
+                rows = self._tokenizer.encode_batch_fast(list(zip(queries, texts, strict=True)))
+            except TypeError as error:
+                raise CorpusError("a query or a text is not valid Unicode (it contains a lone surrogate).") from error
         starts = np.fromiter(accumulate((len(row.ids) for row in rows), initial=0), np.int64, len(rows) + 1)
         lengths = [self._limit + 1 if row.overflowing else len(row.ids) for row in rows]
         types = _flat([row.type_ids for row in rows], starts[-1]) if self._types else None
         return Tokens(_flat([row.ids for row in rows], starts[-1]), types, starts, np.array(lengths, np.int32))
-
-    def _encoded(self, pairs: list[tuple[str, str]]) -> "list[Encoding]":
-        try:
-            return self._tokenizer.encode_batch_fast(pairs)
-        except TypeError as error:
-            raise CorpusError("a query or a text is not valid Unicode (it contains a lone surrogate).") from error
 
 
 def another_model(config: RerankConfig, model: str | Path) -> RerankConfig:

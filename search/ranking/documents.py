@@ -3,7 +3,6 @@
 A group is the documents with one value in a metadata column. A document without a value is a group by itself.
 """
 
-import difflib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ import pyarrow as pa
 from indexer.arrays import Int64Array, Mask, RowIds, Scores
 from indexer.errors import ConfigError
 from indexer.store.numbering import LiveNumbering
+from search.formatting import did_you_mean
 from search.hits import HybridScores
 from search.index import Index
 
@@ -114,8 +114,7 @@ def group_codes(index: Index, column: str) -> Int64Array:
 
     schema = index.documents.schema
     if column not in schema.names:
-        close = difflib.get_close_matches(column, schema.names, n=1)
-        hint = f'did you mean "{close[0]}"?' if close else f"it has {', '.join(schema.names)}."
+        hint = did_you_mean(column, schema.names, f"it has {', '.join(schema.names)}.")
         raise ConfigError(f'group by "{column}": the index has no such column; {hint}')
     if pa.types.is_nested(schema.field(column).type):
         kind = schema.field(column).type

@@ -10,7 +10,7 @@ import numpy as np
 
 from indexer.ann.inner_products import matrix_products
 from indexer.ann.score_order import pack, unpack
-from indexer.arrays import Int64Array, RowIds, Scores, SearchResult, Vectors
+from indexer.arrays import RowIds, Scores, SearchResult, Vectors
 from indexer.system.threads import single_blas_thread
 
 _QUERY_BLOCK = 256
@@ -35,8 +35,13 @@ def exact_top_k(
     best = [np.empty((group.stop - group.start, 0), np.int64) for group in _groups(len(queries))]
     for first, number, scores in _document_scores(queries, blocks, document_of):
         fresh = pack(scores, places[first : first + scores.shape[1]])
-        best[number] = _largest(np.concatenate([best[number], fresh], axis=1), depth)
-    return _unpacked(np.concatenate(best), places)
+        keys = np.concatenate([best[number], fresh], axis=1)
+        rest = keys.shape[1] - depth
+        best[number] = np.partition(keys, rest, axis=1)[:, rest:] if rest > 0 else keys
+    found, ranks = unpack(-np.sort(-np.concatenate(best), axis=1))
+    row_at = np.empty_like(places)
+    row_at[places] = np.arange(len(places))
+    return list(zip(found, row_at[ranks], strict=True))
 
 
 def exact_scores(
@@ -92,16 +97,3 @@ def top_k_above_zero(scores: Scores, places: RowIds, depth: int) -> SearchResult
 def _groups(queries: int) -> list[slice]:
     """Return blocks of queries; one empty block if there are none."""
     return [slice(start, min(start + _QUERY_BLOCK, queries)) for start in range(0, max(1, queries), _QUERY_BLOCK)]
-
-
-def _largest(keys: Int64Array, depth: int) -> Int64Array:
-    if keys.shape[1] <= depth:
-        return keys
-    return np.partition(keys, keys.shape[1] - depth, axis=1)[:, keys.shape[1] - depth :]
-
-
-def _unpacked(keys: Int64Array, places: RowIds) -> list[SearchResult]:
-    scores, ranks = unpack(-np.sort(-keys, axis=1))
-    row_at = np.empty_like(places)
-    row_at[places] = np.arange(len(places))
-    return list(zip(scores, row_at[ranks], strict=True))

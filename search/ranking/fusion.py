@@ -99,18 +99,16 @@ def drawn_rows(rows: int) -> RowIds:
     return np.unique(np.linspace(0, max(rows - 1, 0), min(rows, _DRAWN)).astype(np.int64))
 
 
-def reciprocal_rank_fusion(
-    rankings: Sequence[Iterable[int]], depth: int, constant: int = RRF_K
-) -> list[tuple[float, int]]:
+def reciprocal_rank_fusion(rankings: Sequence[Iterable[int]], depth: int) -> list[tuple[float, int]]:
     """Return (score, document) of all documents in the first `depth` of any ranking, best first, ties by number.
 
-    A document's score is the sum of 1 / (constant + rank) over the rankings that contain it, ranks from 1. Each
+    A document's score is the sum of 1 / (60 + rank) over the rankings that contain it, ranks from 1. Each
     ranking contains a document once, best first. The order of the rankings does not matter.
     """
     shares: defaultdict[int, list[float]] = defaultdict(list)
     for ranking in rankings:
         for rank, document in zip(range(1, depth + 1), ranking, strict=False):
-            shares[document].append(1 / (constant + rank))
+            shares[document].append(1 / (RRF_K + rank))
     totals = [(math.fsum(share), document) for document, share in shares.items()]
     return sorted(totals, key=lambda hit: (-hit[0], hit[1]))
 

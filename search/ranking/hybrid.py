@@ -42,7 +42,7 @@ class HybridRanking:
         else:
             both = BothScores(vectors, bm25, *self._spreads(vector, words, config))
             total, is_hit = both.combined(config), both.found(config)
-        best = np.lexsort((self.bm25.places(documents), -total))
+        best = np.lexsort((self.bm25.places[documents], -total))
         best = best[is_hit[best]][:most]
         columns = (array[best].tolist() for array in (documents, total, rows, vectors, bm25))
         return [

@@ -4,7 +4,6 @@ Loads no numerical library, because clients of a server use it too.
 """
 
 import dataclasses
-import difflib
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from indexer.errors import ConfigError
 from indexer.recipe.ranking import MOST_DEPTH
+from search.formatting import did_you_mean
 
 Similarity = Literal["cosine", "js"]
 WEIGHT, DEPTH = "hybrid_weight (--hybrid-weight)", "rerank_depth (--rerank-depth)"  # in messages
@@ -161,14 +161,20 @@ class SearchOptions:
         """
         known = [option.name for option in SEARCH_OPTIONS]
         if unknown := [name for name in fields if name not in known]:
-            close = difflib.get_close_matches(unknown[0], known, n=1)
-            hint = f'did you mean "{close[0]}"?' if close else f"it has {', '.join(known)}."
+            hint = did_you_mean(unknown[0], known, f"it has {', '.join(known)}.")
             raise ConfigError(f'a search has no option "{unknown[0]}"; {hint}')
         if isinstance(options, SearchOptions):
             return dataclasses.replace(options, **fields)
         if options is not None and "k" in fields:
             raise ConfigError(f"k is given twice: {options!r} and k={fields['k']!r}; expected one number of hits.")
         return cls(**fields) if options is None else cls(options, **fields)
+
+    def require_no_text(self) -> None:
+        """Raise ConfigError for options that need the text of a query, not a document's id."""
+        if self.hybrid:
+            raise ConfigError("hybrid search needs the text of a query, not a document's id.")
+        if self.rerank_depth:
+            raise ConfigError("reranking needs the text of a query, not a document's id. Leave out the depth.")
 
     def _require_compatible(self) -> None:
         if self.hybrid and self.min_score is not None:

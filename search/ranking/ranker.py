@@ -164,8 +164,13 @@ class DocumentRanker:
             self._codes_of(options.group_by)
         if options.where is None:
             return None
+        from search.filters.filters import MetadataFilter
+
+        with self._filters_lock:
+            if self._filters is None:
+                self._filters = MetadataFilter(self._index)
         mask = np.zeros(self._index.manifest.documents, bool)
-        mask[self._matching(options.where)] = True
+        mask[self._filters.documents(options.where)] = True
         return mask
 
     def hybrid(self, progress: Progress | None = None) -> "HybridRanking":
@@ -195,8 +200,10 @@ class DocumentRanker:
             wanted = Wanted(options.k, groups, options.exact, self._folding(options))
             answers += collect(len(some), source, reach, wanted)
         least = _lowest_score(options)
-        ranked = [_above(documents, least)[: options.k] for documents in answers]
-        return [Answer(documents, missing.segments if missing else ()) for documents in ranked]
+        if least is not None:
+            answers = [[hit for hit in answer if hit.score >= least] for answer in answers]
+        lost = tuple(sorted((missing or {}).values(), key=lambda entry: entry.first_row))
+        return [Answer(answer[: options.k], lost) for answer in answers]
 
     def neighbours(self, document: int, options: SearchOptions, allowed: Mask | None) -> Answer[RankedDocument]:
         """Return the best documents for a stored document, without itself: each by its best pair of rows."""
@@ -324,15 +331,6 @@ class DocumentRanker:
                     self._codes.popitem(last=False)
             return self._codes[column]
 
-    def _matching(self, where: str) -> RowIds:
-        """Return the numbers of the documents that meet a condition."""
-        from search.filters.filters import MetadataFilter
-
-        with self._filters_lock:
-            if self._filters is None:
-                self._filters = MetadataFilter(self._index)
-        return self._filters.documents(where)
-
 
 def fusion_of(config: HybridConfig, options: SearchOptions) -> HybridConfig:
     """Return the recipe's fusion with the weight of the options. Raises ConfigError."""
@@ -352,7 +350,3 @@ def _lowest_score(options: SearchOptions) -> float | None:
         return None
     with np.errstate(over="ignore"):
         return float(np.float32(options.min_score))
-
-
-def _above(ranked: list[RankedDocument], least: float | None) -> list[RankedDocument]:
-    return ranked if least is None else [hit for hit in ranked if hit.score >= least]

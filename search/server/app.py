@@ -35,10 +35,6 @@ class ServedIndex:
     api: FastAPI
     guard: Guard
 
-    def drain(self) -> None:
-        """Mark the server as stopping."""
-        self.service.draining = True
-
 
 def serve_engine(
     engine: SearchEngine, settings: ServerSettings, on_change: Callable[[str], None] = lambda _: None
@@ -48,12 +44,9 @@ def serve_engine(
     Loads everything that the first query needs. Serves agents if the package mcp is installed. Raises the errors of
     opening the index or its encoder.
     """
-    prepare(engine)
-    service = SearchService(engine, settings, on_change)
-    served = _served(service, agents_of(service, page=True) if find_spec("mcp") else None)
-    served.api.include_router(search_routes(service))
-    for routes in (embedding_routes, vector_store_routes):
-        served.api.include_router(routes(service))
+    served = _served(engine, settings, on_change, with_agents=find_spec("mcp") is not None, with_page=True)
+    for routes in (search_routes, embedding_routes, vector_store_routes):
+        served.api.include_router(routes(served.service))
     served.api.include_router(page_routes())
     return served
 
@@ -62,9 +55,7 @@ def serve_agents(
     engine: SearchEngine, settings: ServerSettings, on_change: Callable[[str], None] = lambda _: None
 ) -> ServedIndex:
     """Return an application as `serve_engine` does, for agents only."""
-    prepare(engine)
-    service = SearchService(engine, settings, on_change)
-    return _served(service, agents_of(service))
+    return _served(engine, settings, on_change, with_agents=True, with_page=False)
 
 
 def speak(
@@ -80,25 +71,28 @@ def speak(
         service = SearchService(engine, settings, on_change)
         await service.start()
         try:
-            await agents_of(service).speak(streams)
+            await _agents_of(service).speak(streams)
         finally:
             await service.stop()
 
     asyncio.run(answer())
 
 
-def agents_of(service: SearchService, page: bool = False) -> "Agents":
-    """Return the server for agents, with `page` as there. Requires the package mcp."""
-    from search.server.mcp.agents import Agents
+def _agents_of(service: SearchService, with_page: bool = False) -> "Agents":
+    from search.server.mcp.agents import Agents  # here, because the package mcp may be missing
 
-    return Agents(service, page)
+    return Agents(service, with_page)
 
 
-def _served(service: SearchService, agents: "Agents | None") -> ServedIndex:
+def _served(
+    engine: SearchEngine, settings: ServerSettings, on_change: Callable[[str], None], with_agents: bool, with_page: bool
+) -> ServedIndex:
     """Return the application with health checks, metrics, the guard, and agents at /mcp."""
-    metrics, settings = ServerMetrics(), service.settings
-    service.on_batch = metrics.count_batch
-    metrics.observe(lambda: gauges(service))
+    prepare(engine)
+    service, metrics = SearchService(engine, settings, on_change), ServerMetrics()
+    agents = _agents_of(service, with_page) if with_agents else None
+    service.on_batch = lambda stage, texts: metrics.batch.labels(stage).observe(texts)
+    _add_gauges(metrics, service)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -125,15 +119,15 @@ def _served(service: SearchService, agents: "Agents | None") -> ServedIndex:
     return ServedIndex(service, metrics, api, Guard(api, settings, metrics))
 
 
-def gauges(service: SearchService) -> dict[str, tuple[str, float]]:
-    """Return the gauges that are read with the metrics: name -> (help, value)."""
-    generation = service.generations.current
-    return {
-        "isotrope_pending": ("Requests that are waiting or being answered.", service.pending),
-        "isotrope_waiting_to_encode": ("Pieces of requests that are waiting for the encoder.", len(service.encoding)),
-        "isotrope_waiting_to_rank": ("Requests that are waiting to be ranked.", len(service.ranking)),
-        "isotrope_generation": ("The served generation.", generation.stamp.generation),
-        "isotrope_documents": ("Served documents.", len(generation.engine)),
-        "isotrope_reloads": ("Generations loaded since the start.", service.generations.reloads),
-        "isotrope_failed_reloads": ("Failed reloads since the start.", service.generations.failed_reloads),
-    }
+def _add_gauges(metrics: ServerMetrics, service: SearchService) -> None:
+    generations = service.generations
+    for name, about, read in (
+        ("pending", "Requests that are waiting or being answered.", lambda: service.pending),
+        ("waiting_to_encode", "Pieces of requests that are waiting for the encoder.", lambda: len(service.encoding)),
+        ("waiting_to_rank", "Requests that are waiting to be ranked.", lambda: len(service.ranking)),
+        ("generation", "The served generation.", lambda: generations.current.stamp.generation),
+        ("documents", "Served documents.", lambda: len(generations.current.engine)),
+        ("reloads", "Generations loaded since the start.", lambda: generations.reloads),
+        ("failed_reloads", "Failed reloads since the start.", lambda: generations.failed_reloads),
+    ):
+        metrics.gauge(f"isotrope_{name}", about, read)

@@ -15,12 +15,15 @@ from indexer.recipe.config import KIND_TRAITS
 from search.abandonment import AbandonedError
 from search.engine import SearchEngine
 from search.filters.facets import ColumnFacet, column_facets
+from search.index import Index
 from search.leases import Leases
-from search.server.examples import example_questions
 
 _LONGEST_PAUSE = 10.0  # seconds
 _WORDS_AGAIN = 30.0  # seconds between attempts to build BM25
 _FACET_SECONDS = 2.0  # limit for counting the values of filtered documents
+_EXAMPLES = 4
+_CANDIDATES = 24  # documents for examples
+_SHORTEST, _LONGEST = 3, 60  # characters of an example
 
 
 @dataclass(frozen=True)
@@ -231,3 +234,33 @@ def prepare(engine: SearchEngine) -> None:
         engine.search("a first query", 1)
     else:
         engine.check()
+
+
+def example_questions(index: Index) -> list[dict[str, str]]:
+    """Return example queries for people who do not know the corpus: `id` and `text` of at most four documents.
+
+    The text is the title or the first words. The documents are spread over the index, always the same in a generation;
+    long and very short titles are skipped.
+    """
+    documents, count = index.documents, len(index.documents)
+    places = sorted({count * (2 * number + 1) // (2 * _CANDIDATES) for number in range(_CANDIDATES)} if count else [])
+    named = [(identity, _line(title or "")) for identity, title in documents.names(places)]
+    if not any(title for _, title in named):
+        middle = places[len(places) // 2 : len(places) // 2 + 1]
+        adjacent = range(middle[0], min(middle[0] + _EXAMPLES, count)) if middle else ()  # one read
+        named = [(document.id, _beginning(document.text)) for document in documents.fetch(adjacent)]
+    texts = {text: identity for identity, text in reversed(named) if _SHORTEST <= len(text) <= _LONGEST}
+    chosen = list(texts.items())[::-1]
+    return [
+        {"id": identity, "text": text} for text, identity in chosen[:: max(1, len(chosen) // _EXAMPLES)][:_EXAMPLES]
+    ]
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _beginning(text: str) -> str:
+    """Return the first words of a text, at most the length of an example."""
+    start = _line(text[: 4 * _LONGEST])
+    return start if len(start) <= _LONGEST else start[: _LONGEST + 1].rpartition(" ")[0]

@@ -62,7 +62,7 @@ def segment(kind: str, first: int = 0, rows: int = ROWS) -> Segment:
     index = ann.make_index(kind, DIM)
     ann.train_index(index, vectors()[first : first + rows][:5000])
     ann.add_vectors(index, vectors()[first : first + rows])
-    return Segment(SegmentEntry("", first, rows, kind), index)
+    return Segment(SegmentEntry("", first, rows, kind), index, vectors_of)
 
 
 def allowed_rows(count: int) -> npt.NDArray[np.bool_]:
@@ -83,7 +83,7 @@ def best_of(query: Vectors, mask: npt.NDArray[np.bool_], k: int) -> tuple[list[i
 @pytest.mark.parametrize("kind", SOME_OR_ALL)
 def test_a_filtered_search_fills_k_with_exact_scores(kind: str, share: str) -> None:
     mask = allowed_rows(SHARES[share])
-    found = search_segments([segment(kind)], queries(), K, mask, vectors_of)
+    found = search_segments([segment(kind)], queries(), K, mask)
     recalls = []
     for query, (scores, rows) in zip(queries(), found, strict=True):
         assert len(rows) >= K
@@ -99,7 +99,7 @@ def test_a_filtered_search_fills_k_with_exact_scores(kind: str, share: str) -> N
 def test_exact_search_is_brute_force_whatever_the_kind(kind: str) -> None:
     mask = allowed_rows(700)
     for query, (_, rows) in zip(
-        queries(), search_segments([segment(kind)], queries(), K, mask, vectors_of, exact=True), strict=True
+        queries(), search_segments([segment(kind)], queries(), K, mask, exact=True), strict=True
     ):
         assert rows[:K].tolist() == best_of(query, mask, K)[0]
 
@@ -108,7 +108,7 @@ def test_segments_of_different_kinds_answer_as_one() -> None:
     half = ROWS // 2
     both = [segment("IVF1,PQ16x4fs,RFlat", 0, half), segment("Flat", half, half)]
     shared = []
-    for query, (scores, rows) in zip(queries(), search_segments(both, queries(), K, None, vectors_of), strict=True):
+    for query, (scores, rows) in zip(queries(), search_segments(both, queries(), K, None), strict=True):
         right, exact = best_of(query, np.ones(ROWS, bool), K)
         shared.append(len(set(right) & set(rows.tolist())) / K)
         assert scores[0] == pytest.approx(exact[0], abs=2e-6)
@@ -123,7 +123,7 @@ def test_rows_far_from_the_query_fill_k_where_an_index_cannot_filter() -> None:
     mask[order[: ROWS // 5]] = mask[order[-3:]] = True
     found = ann.search_index(segment(kind).index, query, K, mask)
     assert len(found[0][1]) == 3
-    ((scores, rows),) = search_segments([segment(kind)], query, K, mask, vectors_of)
+    ((scores, rows),) = search_segments([segment(kind)], query, K, mask)
     right, exact = best_of(query[0], mask, K)
     assert rows.tolist() == right
     np.testing.assert_allclose(scores, exact, atol=2e-6)
@@ -137,26 +137,26 @@ def test_a_segment_whose_file_turns_out_damaged_gives_no_answer() -> None:
             raise CorruptIndexError("not the file that was published")
 
     found = segment("Flat")
-    damaged = Segment(found.entry, found.index, Damaged())  # type: ignore[arg-type]
+    damaged = Segment(found.entry, found.index, vectors_of, Damaged())  # type: ignore[arg-type]
     with pytest.raises(CorruptIndexError, match="not the file"):
-        search_segments([damaged], queries(), K, None, vectors_of)
+        search_segments([damaged], queries(), K, None)
 
 
 def test_fewer_rows_than_k_come_back_all() -> None:
     mask = allowed_rows(10)
     for kind in USUAL:
-        for _, rows in search_segments([segment(kind)], queries(), 50, mask, vectors_of):
+        for _, rows in search_segments([segment(kind)], queries(), 50, mask):
             assert sorted(rows.tolist()) == np.flatnonzero(mask).tolist()
 
 
 def test_nothing_is_found_where_nothing_is_allowed() -> None:
-    for scores, rows in search_segments([segment("Flat")], queries(), K, np.zeros(ROWS, bool), vectors_of):
+    for scores, rows in search_segments([segment("Flat")], queries(), K, np.zeros(ROWS, bool)):
         assert len(scores) == len(rows) == 0
 
 
 @pytest.mark.parametrize("kind", ["Flat", "IVF1,PQ16x4fs,RFlat"])
 def test_no_query_has_no_answer(kind: str) -> None:
-    assert search_segments([segment(kind)], queries()[:0], K, None, vectors_of) == []
+    assert search_segments([segment(kind)], queries()[:0], K, None) == []
 
 
 @pytest.mark.check
@@ -193,7 +193,7 @@ ann.set_threads(1)
 ann.make_index("Flat", 4)
 data = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmData"))
 resource.setrlimit(resource.RLIMIT_DATA, ((data << 10) + (100 << 20),) * 2)
-segment = open_segment(Path(path), SegmentEntry("", 0, rows, kind), FileDigest(**digest), len(queries[0]), False)
+segment = open_segment(Path(path), SegmentEntry("", 0, rows, kind), FileDigest(**digest), len(queries[0]), None, False)
 assert ann.is_mapped(segment.index)
 found = ann.search_index(segment.index, np.array(queries, np.float32), 5)
 segment.require_sound(wait=True)

@@ -22,30 +22,28 @@ from indexer.executors.ray_actors import connect
 from search import SearchEngine, ShardOptions, shards
 from search.hits import Answer
 from search.segments import Finish
-from search.shards import HostedSegment, LostError, Question, SegmentProcess
+from search.shards import HostedSegment, Question, SegmentProcess
 from tests.indexer.pipeline.test_segments import COUNT, documents, questions, recipe
 from tests.search.cli.test_cli import isotrope
 from tests.waiting import PATIENCE
 
 
-class FakeHost:
-    """A fake process: its input and output are pickled, and it can be lost."""
+class FakeSegment(HostedSegment):
+    """A segment in a fake process: its input and output are pickled, and it can be lost."""
 
-    lost = False
-
-    def __init__(self, ray: Any, segment: tuple[Path, int, int], timeout: float) -> None:
-        self._segment, self._process = segment, SegmentProcess(*segment)
+    is_lost = False
 
     def ask(self, question: Question) -> Finish:
-        return partial(self._answer, pickle.dumps(question))
+        self._actor = self._actor or SegmentProcess(*self._process)
+        return partial(self._of_fake, pickle.dumps(question))
 
     def close(self) -> None:
-        self._process = SegmentProcess(*self._segment)
+        self._actor = None
 
-    def _answer(self, question: bytes) -> Any:
-        if self.lost:
-            raise LostError("it was killed")
-        return pickle.loads(pickle.dumps(self._process.search(pickle.loads(question))))  # noqa: S301
+    def _of_fake(self, question: bytes) -> Any:
+        if self.is_lost:
+            raise self.lost("it was killed")
+        return pickle.loads(pickle.dumps(self._actor.search(pickle.loads(question))))  # noqa: S301
 
 
 def with_columns() -> list[Document]:
@@ -73,13 +71,13 @@ def coded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shards, "connect", lambda address: None)
-    monkeypatch.setattr(shards, "RayHost", FakeHost)
+    monkeypatch.setattr(shards, "HostedSegment", FakeSegment)
 
 
 def lose(engine: SearchEngine, *numbers: int) -> None:
     for number, segment in enumerate(engine.index.hosted):
-        assert isinstance(segment, HostedSegment)
-        segment.host.lost = number in numbers  # type: ignore[attr-defined]
+        assert isinstance(segment, FakeSegment)
+        segment.is_lost = number in numbers
 
 
 def plain(answers: list[Answer[Any]]) -> list[list[tuple[Any, ...]]]:
@@ -212,7 +210,7 @@ def test_the_command_line_gives_segments_out_and_marks_partial_answers(
     like, gone = ["query", str(flat), "--like", "d1", "--json"], ["--shards", "ray", "--partial"]
     whole = isotrope(*like)
     assert (whole.returncode, isotrope(*like, *gone)) == (0, whole)
-    monkeypatch.setattr(FakeHost, "lost", True)
+    monkeypatch.setattr(FakeSegment, "is_lost", True)
     done = isotrope(*like, "--shards", "ray")
     assert (done.returncode, done.stdout) == (1, "")
     assert "error: segments/0001-00.faiss: the process of rows 0 to 699 of the index does not" in done.stderr
@@ -272,19 +270,19 @@ def test_with_ray(ray: Any, flat: Path, coded: Path) -> None:
                 )
     engine = SearchEngine(flat, shards=ShardOptions(timeout=PATIENCE))
     expected = plain(engine.search_vectors(questions()))
-    host = engine.index.hosted[1].host  # type: ignore[attr-defined]
-    ray.kill(host._actor, no_restart=True)
+    lost: Any = engine.index.hosted[1]
+    ray.kill(lost._actor, no_restart=True)
     with pytest.raises(ShardLostError, match=r"segments/0001-01\.faiss"):
         engine.search_vectors(questions())
     assert [one.first_row for one in engine.search_vectors(questions(), partial=True)[0].missing] == [700]
     engine.close()  # the next query restarts all of them
     assert plain(engine.search_vectors(questions())) == expected
-    ray.kill(host._actor, no_restart=False)
+    ray.kill(lost._actor, no_restart=False)
     until, found = time.monotonic() + PATIENCE, engine.search_vectors(questions(), partial=True)
     while found[0].partial and time.monotonic() < until:  # until Ray has restarted it
         found = engine.search_vectors(questions(), partial=True)
     assert plain(found) == expected
     question = Question(np.zeros((1, 16), np.float32), 1, None, False, {})
     with pytest.raises(StoreError, match=r"missing: is no index on .* every machine of the cluster sees"):
-        shards.RayHost(ray, (flat.parent / "missing", 1, 0), PATIENCE).ask(question)()
+        HostedSegment(ray, lost.entry, (flat.parent / "missing", 1, 0), PATIENCE).ask(question)()
     engine.close()

@@ -34,6 +34,11 @@ class RequestError(Exception):
         super().__init__(message)
         self.status, self.param = status, param
 
+    @classmethod
+    def of_field(cls, param: str, fault: str, status: int = 400) -> "RequestError":
+        """Return the error of a field, with its name before the fault."""
+        return cls(status, f"{param}: {fault}", param)
+
 
 class JsonResponse(Response):
     """Strict JSON, as the command line writes it: dates as text, NaN and infinite numbers as null."""

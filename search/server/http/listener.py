@@ -76,7 +76,7 @@ class Listener(uvicorn.Server):
             self._on_ready(url)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._served.drain()
+        self._served.service.draining = True
         await super().shutdown(sockets)
         if self.force_exit:  # uvicorn would end the loop before its tasks, and log each task
             for connection in list(self.server_state.connections):

@@ -1,7 +1,5 @@
 """Requests and answers of /v1: the models behind /openapi.json."""
 
-import difflib
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -10,6 +8,7 @@ from annotated_types import GroupedMetadata, MaxLen
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema, model_validator
 
 from search import hits
+from search.formatting import did_you_mean
 from search.hits import Truncated
 from search.server.generations import Stamp
 from search.server.http.failures import RequestError
@@ -26,14 +25,6 @@ def _whole(text: str) -> str:
     except UnicodeEncodeError:
         raise ValueError("contains half a surrogate pair, which is not valid text") from None
     return text
-
-
-def _require_whole(name: str) -> None:
-    """Raise RequestError for a field name that is not valid Unicode, which pydantic cannot report."""
-    try:
-        _whole(name)
-    except ValueError as error:
-        raise RequestError(400, f"{name[:_SHOWN]!a}: the name of this field {error}.") from None
 
 
 def not_blank(text: str) -> str:
@@ -56,12 +47,6 @@ def _queries(given: Any) -> str | list[str] | None:
         except ValueError as error:
             raise ValueError(f"text {number} {error}") from None
     return given
-
-
-def _finite(value: float) -> float:
-    if not math.isfinite(value):
-        raise ValueError("expected a finite number")
-    return value
 
 
 _NOT_BLANK: dict[str, Any] = {"type": "string", "pattern": r"\S"}  # the schema of `not_blank`
@@ -92,7 +77,7 @@ def text_of(most: int) -> Any:
 Text = Annotated[str, AfterValidator(not_blank), WithJsonSchema(_NOT_BLANK)]
 Condition = Annotated[str, Filled(20_000)]
 Name = Annotated[str, Filled(1000)]
-Finite = Annotated[float, Field(strict=True), AfterValidator(_finite)]
+Finite = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 
 
 class Request(BaseModel):
@@ -107,9 +92,11 @@ class Request(BaseModel):
         if isinstance(given, dict):
             for name in given:
                 if name not in cls.model_fields:
-                    _require_whole(name)
-                    close = difflib.get_close_matches(name[:_SHOWN], cls.model_fields, n=1)
-                    hint = f'did you mean "{close[0]}"?' if close else f"expected {', '.join(cls.model_fields)}"
+                    try:
+                        _whole(name)
+                    except ValueError as error:  # pydantic cannot report the name
+                        raise RequestError(400, f"{name[:_SHOWN]!a}: the name of this field {error}.") from None
+                    hint = did_you_mean(name[:_SHOWN], cls.model_fields, f"expected {', '.join(cls.model_fields)}")
                     raise ValueError(f"{name[:_SHOWN]}: unknown field; {hint}")
         return given
 

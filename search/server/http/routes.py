@@ -144,19 +144,22 @@ def health_routes(service: SearchService, metrics: ServerMetrics) -> APIRouter:
 
 def require_within(limits: ServerLimits, texts: list[str], k: int) -> None:
     """Raise RequestError for a request beyond the limits."""
-    if len(texts) > limits.queries:
-        raise RequestError(422, f"query: {len(texts):,} texts; expected at most {limits.queries:,}.", "query")
+    require_few(limits, texts)
     if k > limits.k:
-        raise RequestError(422, f"k: is {k:,}; expected at most {limits.k:,}.", "k")
+        raise RequestError.of_field("k", f"is {k:,}; expected at most {limits.k:,}.", 422)
     if k * len(texts) > limits.hits:
-        raise RequestError(
-            422, f"k: {k:,} hits for {len(texts):,} queries; expected at most {limits.hits:,} hits in all.", "k"
-        )
+        fault = f"{k:,} hits for {len(texts):,} queries; expected at most {limits.hits:,} hits in all."
+        raise RequestError.of_field("k", fault, 422)
     for text in texts:
         if len(text) > limits.characters:
-            raise RequestError(
-                422, f"query: {len(text):,} characters; expected at most {limits.characters:,}.", "query"
-            )
+            fault = f"{len(text):,} characters; expected at most {limits.characters:,}."
+            raise RequestError.of_field("query", fault, 422)
+
+
+def require_few(limits: ServerLimits, texts: list[Any]) -> None:
+    """Raise RequestError for more queries than the limit."""
+    if len(texts) > limits.queries:
+        raise RequestError.of_field("query", f"{len(texts):,} texts; expected at most {limits.queries:,}.", 422)
 
 
 def require_rerankable(service: SearchService, texts: list[str], depth: int | None) -> None:
@@ -165,13 +168,8 @@ def require_rerankable(service: SearchService, texts: list[str], depth: int | No
     if depth is None:
         depth = recipe.depth if recipe.model else 0
     elif depth > limits.rerank_depth:
-        raise RequestError(
-            422, f"rerank_depth: is {depth:,}; expected at most {limits.rerank_depth:,}.", "rerank_depth"
-        )
+        fault = f"is {depth:,}; expected at most {limits.rerank_depth:,}."
+        raise RequestError.of_field("rerank_depth", fault, 422)
     if len(texts) > 1 and depth * len(texts) > limits.reranked:
-        raise RequestError(
-            422,
-            f"query: {len(texts):,} texts with {depth:,} reranked hits each; expected {limits.reranked:,} in all. "
-            "Send fewer texts, or a lower rerank_depth.",
-            "query",
-        )
+        fault = f"{len(texts):,} texts with {depth:,} reranked hits each; expected {limits.reranked:,} in all. "
+        raise RequestError.of_field("query", f"{fault}Send fewer texts, or a lower rerank_depth.", 422)

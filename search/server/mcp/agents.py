@@ -54,7 +54,7 @@ from search.formatting import counted
 from search.result_files import to_json
 from search.server.http.failures import RequestError, status_and_message
 from search.server.mcp.standard_streams import ProtocolStreams
-from search.server.mcp.tools import INFO, NOTE, TOOLS, Link, columns_in_words, fault_of, parsed
+from search.server.mcp.tools import INFO, NOTE, TOOLS, Link, columns_in_words, fault_of
 from search.server.service import BusyError, DeadlineError, SearchService
 
 LOG = logging.getLogger("isotrope.server")
@@ -176,7 +176,7 @@ class Agents:
                         [f"{tool.purpose} {summary}", *([columns] if tool.name == "search_documents" else []), NOTE]
                     ),
                     input_schema=tool.takes,
-                    output_schema=tool.gives,
+                    output_schema=tool.answers.model_json_schema(),
                     annotations=_READS,
                 )
                 for tool in TOOLS
@@ -210,7 +210,7 @@ class Agents:
             text = await tool.answer(self._service, params.arguments or {}, self._link(context))
         except Exception as error:  # noqa: BLE001  # the agent gets its message
             return CallToolResult(content=[TextContent(text=self._message(error))], is_error=True)
-        return CallToolResult(content=[TextContent(text=text)], structured_content=parsed(text), _meta=_META)
+        return CallToolResult(content=[TextContent(text=text)], structured_content=json.loads(text), _meta=_META)
 
     def _message(self, error: Exception) -> str:
         message = str(error)

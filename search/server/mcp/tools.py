@@ -4,7 +4,6 @@
 options. Text in a corpus can contain prompt injections, so every answer states that its texts are data.
 """
 
-import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -13,7 +12,7 @@ from typing import Annotated, Any, Generic, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from search.filters.expressions import shortened
+from search.filters.expressions import quote, shortened
 from search.filters.facets import ColumnFacet
 from search.formatting import escape
 from search.ranking.options import SearchOptions
@@ -159,11 +158,6 @@ class Tool(Generic[Given]):
         rest = {key: value for key, value in schema.items() if key not in ("title", "description", "properties")}
         return rest | {"properties": fields}
 
-    @property
-    def gives(self) -> dict[str, Any]:
-        """The JSON schema of the answers."""
-        return self.answers.model_json_schema()
-
 
 async def search(service: SearchService, given: SearchArguments, link: Link) -> dict[str, Any]:
     """Return the documents closest to a text in the format of ChatGPT: only "results"."""
@@ -308,7 +302,7 @@ def _values_in_words(facet: ColumnFacet) -> str:
 def _literal(value: object) -> str:
     if isinstance(value, bool | int | float | Decimal):
         return str(value)
-    return "'" + escape(str(value)).replace("'", "''") + "'"
+    return quote(escape(str(value)))
 
 
 def fault_of(error: ValidationError) -> str:
@@ -316,9 +310,3 @@ def fault_of(error: ValidationError) -> str:
     first = error.errors()[0]
     why = str(first["msg"]).removeprefix("Value error, ")
     return f"{first['loc'][0]}: {why}" if first["loc"] else why
-
-
-def parsed(answer: str) -> dict[str, Any]:
-    """Return an answer as JSON types."""
-    types: dict[str, Any] = json.loads(answer)
-    return types

@@ -5,8 +5,7 @@ leaves some cases open. Here `ne` and `nin` negate `eq` and `in`, so they also m
 list equals each of its values. A value of another type than the attribute's, such as true for numbers, is an error.
 """
 
-import difflib
-import math
+import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
@@ -16,19 +15,9 @@ import pyarrow as pa
 from pydantic import AfterValidator, Field, ValidationError, WithJsonSchema, WrapValidator, model_validator
 
 from indexer.store.documents import ColumnPath, type_at
-from search.filters.expressions import (
-    DATES,
-    LISTS,
-    MOMENTS,
-    NULLS,
-    NUMBERS,
-    TEXT,
-    TIMES,
-    TRUTH,
-    kind_of,
-    quote,
-    shortened,
-)
+from search.filters.expressions import Kind, kind_of, quote, shortened
+from search.filters.scanner import UNFIT
+from search.formatting import did_you_mean
 from search.server.http.failures import RequestError
 from search.server.http.messages import Name, Request
 
@@ -43,13 +32,14 @@ _LISTED = 30  # attributes named in a message
 _SIGNS = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 _TYPES = ("eq", "ne", "gt", "gte", "lt", "lte", "in", "nin", "and", "or")
 _EXPECTED = {
-    TEXT: "text",
-    NUMBERS: "a number",
-    TRUTH: "true or false",
-    DATES: 'a date as text: "2020-12-31"',
-    MOMENTS: 'a date with a time as text: "2020-12-31T23:59:59Z"',
-    TIMES: 'a time as text: "23:59:59"',
+    Kind.TEXT: "text",
+    Kind.NUMBERS: "a number",
+    Kind.TRUTH: "true or false",
+    Kind.DATES: 'a date as text: "2020-12-31"',
+    Kind.MOMENTS: 'a date with a time as text: "2020-12-31T23:59:59Z"',
+    Kind.TIMES: 'a time as text: "23:59:59"',
 }
+_TIMED = (Kind.DATES, Kind.MOMENTS, Kind.TIMES)
 _ONE = {"anyOf": [{"type": "string"}, {"type": "number"}, {"type": "boolean"}]}
 Scalar = str | int | float | bool
 
@@ -62,19 +52,12 @@ def _checked(value: Any) -> Scalar | list[Scalar]:
         if not isinstance(item, str | int | float):
             kind = "null" if item is None else f"of type {type(item).__name__}"
             raise ValueError(f"is {kind}; expected text, a number, true or false, or a list of these for in and nin")
-        if isinstance(item, str) and any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in item):
+        if isinstance(item, str) and UNFIT.search(item):
             raise ValueError("contains a null character or half a surrogate pair, which no document does")
-        if not isinstance(item, str) and not _is_finite(item):
+        if not isinstance(item, str) and not abs(item) <= sys.float_info.max:
             raise ValueError("expected a finite number")
     checked: Scalar | list[Scalar] = value
     return checked
-
-
-def _is_finite(number: float) -> bool:
-    try:
-        return math.isfinite(number)
-    except OverflowError:  # an integer beyond float64
-        return False
 
 
 class ComparisonFilter(Request):
@@ -180,18 +163,18 @@ def _comparison(given: ComparisonFilter, schema: pa.Schema) -> str:
     path, data_type = _column(given.key, schema)
     name = ".".join('"' + part.replace('"', '""') + '"' for part in path)
     kind = kind_of(data_type)
-    item = data_type.value_type if kind == LISTS else data_type
-    if kind_of(item) == NULLS:
+    item = data_type.value_type if kind == Kind.LISTS else data_type
+    if kind_of(item) == Kind.NULLS:
         return str(given.type in ("ne", "nin")).upper()
-    if kind_of(item) not in _EXPECTED or (kind == LISTS and kind_of(item) not in (TEXT, NUMBERS, TRUTH)):
-        inner = f" of {kind_of(item)}" if kind == LISTS else ""
+    if kind_of(item) not in _EXPECTED or (kind == Kind.LISTS and kind_of(item) in _TIMED):
+        inner = f" of {kind_of(item)}" if kind == Kind.LISTS else ""
         raise _refusal(f'"{given.key}" contains {kind}{inner}, which filters cannot compare')
     if given.type in _SIGNS:
-        if kind in (LISTS, TRUTH):
+        if kind in (Kind.LISTS, Kind.TRUTH):
             raise _refusal(f'"{given.key}" contains {kind}, which have no order; expected eq, ne, in or nin')
         return f"{name} {_SIGNS[given.type]} {_literal(given, given.value, item)}"
     literals = [_literal(given, value, item) for value in given.values if _may_equal(value, item)]
-    return _membership(name, literals, kind == LISTS, given.type in ("eq", "in"))
+    return _membership(name, literals, kind == Kind.LISTS, given.type in ("eq", "in"))
 
 
 def _membership(name: str, literals: Sequence[str], is_list: bool, wanted: bool) -> str:
@@ -210,9 +193,8 @@ def _column(key: str, schema: pa.Schema) -> tuple[ColumnPath, pa.DataType]:
     try:
         return path, type_at(schema, path)
     except KeyError:
-        close = difflib.get_close_matches(key, schema.names, n=1)
-        hint = f'did you mean "{close[0]}"?' if close else f"expected one of {', '.join(schema.names[:_LISTED])}."
-        raise RequestError(400, f'filters: no document has an attribute "{key}"; {hint}', "filters") from None
+        hint = did_you_mean(key, schema.names, f"expected one of {', '.join(schema.names[:_LISTED])}.")
+        raise RequestError.of_field("filters", f'no document has an attribute "{key}"; {hint}') from None
 
 
 def _may_equal(value: Scalar, data_type: pa.DataType) -> bool:
@@ -226,16 +208,16 @@ def _literal(given: ComparisonFilter, value: Scalar, data_type: pa.DataType) -> 
     """Return a value as SQL for a comparison with `data_type`. Raises RequestError for a value of another type."""
     kind = kind_of(data_type)
     try:
-        if kind == TRUTH and isinstance(value, bool):
+        if kind == Kind.TRUTH and isinstance(value, bool):
             return str(value).upper()
-        if kind == NUMBERS and not isinstance(value, str | bool):
+        if kind == Kind.NUMBERS and not isinstance(value, str | bool):
             return _number(value, data_type)
-        if isinstance(value, str) and kind not in (TRUTH, NUMBERS):
+        if isinstance(value, str) and kind not in (Kind.TRUTH, Kind.NUMBERS):
             return quote(_text(value, kind))
     except (ValueError, OverflowError):
         pass
     found = "text" if isinstance(value, str) else "true or false" if isinstance(value, bool) else "a number"
-    found = f"text that is invalid: {value!r:.60}" if found == "text" and kind in (DATES, MOMENTS, TIMES) else found
+    found = f"text that is invalid: {value!r:.60}" if found == "text" and kind in _TIMED else found
     raise _refusal(f'"{given.key}" contains {kind}; expected {_EXPECTED[kind]}, found {found}')
 
 
@@ -253,18 +235,18 @@ def _number(value: float, data_type: pa.DataType) -> str:
 
 def _text(value: str, kind: str) -> str:
     """Return text for DuckDB; dates in ISO 8601, with times in UTC. Raises ValueError and OverflowError."""
-    if kind == DATES:
+    if kind == Kind.DATES:
         return date.fromisoformat(value).isoformat()
-    if kind == TIMES:
+    if kind == Kind.TIMES:
         hour = time.fromisoformat(value)
         if hour.tzinfo:
             raise ValueError(value)  # without a day the zone means nothing
         return hour.isoformat()
-    if kind == MOMENTS:
+    if kind == Kind.MOMENTS:
         moment = datetime.fromisoformat(value)
         return (moment.astimezone(UTC).replace(tzinfo=None) if moment.tzinfo else moment).isoformat(" ")
     return value
 
 
 def _refusal(fault: str) -> RequestError:
-    return RequestError(400, f"filters: {fault}.", "filters")
+    return RequestError.of_field("filters", f"{fault}.")

@@ -191,11 +191,10 @@ def texts_of(given: Any, field: str, limits: ServerLimits) -> list[str]:
     texts = [given] if isinstance(given, str) else given
     if not isinstance(texts, list) or not texts:
         kind = "an empty list" if texts == [] else f"of type {type(given).__name__}"
-        raise RequestError(400, f"{field}: is {kind}; expected a text, or a list of texts.", field)
+        raise RequestError.of_field(field, f"is {kind}; expected a text, or a list of texts.")
     for number, text in enumerate(texts):
         if fault := _fault(text, limits):
-            place = field if isinstance(given, str) else f"{field}.{number}"
-            raise RequestError(400, f"{place}: {fault}.", place)
+            raise RequestError.of_field(field if isinstance(given, str) else f"{field}.{number}", f"{fault}.")
     return texts
 
 
@@ -265,7 +264,7 @@ def _texts(given: Any, limits: ServerLimits) -> list[str]:
     if isinstance(given, list):
         number = next((number for number, text in enumerate(given) if type(text) is not str), None)
         if number is not None and type(given[number]) in (int, list):
-            raise RequestError(400, f"input.{number}: {_NO_TOKENS}.", f"input.{number}")
+            raise RequestError.of_field(f"input.{number}", f"{_NO_TOKENS}.")
     return texts_of(given, "input", limits)
 
 
@@ -281,33 +280,22 @@ def _role(request: EmbeddingRequest, models: dict[str, EmbeddingModel]) -> Role:
     model = _model(request.model, models)
     role = model.role if request.input_type is None else _ROLES[request.input_type]
     if model.fixed and role != model.role:
-        raise RequestError(
-            400,
-            f'input_type is "{request.input_type}", but the model "{model.id}" is for the other role; leave out one of '
-            "them.",
-            "input_type",
-        )
+        fault = f'input_type is "{request.input_type}", but the model "{model.id}" is for the other role; '
+        raise RequestError(400, f"{fault}leave out one of them.", "input_type")
     return role
 
 
 def _require_dimensions(request: EmbeddingRequest, dimensions: int) -> None:
     if request.dimensions not in (None, dimensions):
-        raise RequestError(
-            400,
-            f"dimensions: is {request.dimensions}; the index has {dimensions}, and its vectors cannot be shortened.",
-            "dimensions",
-        )
+        fault = f"is {request.dimensions}; the index has {dimensions}, and its vectors cannot be shortened."
+        raise RequestError.of_field("dimensions", fault)
 
 
 def _require_room(given: Any, dimensions: int, most_bytes: int) -> None:
     most = most_bytes // (4 * dimensions)
     if isinstance(given, list) and len(given) > most:
-        raise RequestError(
-            400,
-            f"input: {len(given):,} texts; an answer has at most {most:,} vectors of {dimensions} dimensions. Send "
-            "several requests.",
-            "input",
-        )
+        fault = f"{len(given):,} texts; an answer has at most {most:,} vectors of {dimensions} dimensions. "
+        raise RequestError.of_field("input", f"{fault}Send several requests.")
 
 
 def _encodes(generation: OpenGeneration) -> bool:

@@ -7,8 +7,7 @@ fused scores of the recipe's `[hybrid]`.
 
 import re
 from collections.abc import Iterator, Sequence
-from datetime import date, datetime, time
-from decimal import Decimal
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Response
@@ -16,6 +15,7 @@ from pydantic import BaseModel, Field, WithJsonSchema
 
 from indexer.recipe.ranking import Fusion
 from search.filters.expressions import shortened
+from search.filters.facets import plain_value
 from search.hits import Answer, Hit
 from search.index import Index
 from search.ranking.options import SearchOptions
@@ -25,7 +25,7 @@ from search.server.generations import OpenGeneration, Stamp
 from search.server.http.answers import share_of, written
 from search.server.http.failures import JsonResponse, RequestError
 from search.server.http.messages import ErrorResponse, Finite, Request
-from search.server.http.routes import ERRORS, require_within
+from search.server.http.routes import ERRORS, require_few, require_within
 from search.server.openai.attribute_filters import OutlinedFilter, condition_of
 from search.server.openai.embeddings import TEXTS_SCHEMA, TruncatedText, notes_on_texts, require_encoder, texts_of
 from search.server.service import SearchReply, SearchService
@@ -144,10 +144,8 @@ def vector_store_routes(service: SearchService) -> APIRouter:
         """Find the documents closest to a text, in OpenAI's format."""
         _require_store(index, name)
         limits = service.settings.limits
-        if isinstance(request.query, list) and len(request.query) > limits.queries:  # before each is checked
-            raise RequestError(
-                422, f"query: {len(request.query):,} texts; expected at most {limits.queries:,}.", "query"
-            )
+        if isinstance(request.query, list):
+            require_few(limits, request.query)  # before each is checked
         queries = texts_of(request.query, "query", limits)
         require_within(limits, queries, request.most)
         return await written(_pieces(queries, request.most, await _search(service, queries, request, share)), share)
@@ -173,14 +171,11 @@ def vector_store_routes(service: SearchService) -> APIRouter:
 def options_of(request: StoreSearchRequest, index: Index) -> SearchOptions:
     """Return the options of a request. Raises RequestError for unsupported options, ConfigError for a bad filter."""
     if request.rewrite_query:
-        raise RequestError(400, "rewrite_query: queries are never rewritten; leave it out.", "rewrite_query")
+        raise RequestError.of_field("rewrite_query", "queries are never rewritten; leave it out.")
     ranking = request.ranking_options or RankingOptions()
     if ranking.ranker is not None and not _RANKER.fullmatch(ranking.ranker):
-        raise RequestError(
-            400,
-            'ranking_options.ranker: expected "none", "auto" or "default-2024-11-15"; there is no reranking here.',
-            "ranking_options.ranker",
-        )
+        fault = 'expected "none", "auto" or "default-2024-11-15"; there is no reranking here.'
+        raise RequestError.of_field("ranking_options.ranker", fault)
     hybrid, weight = _weighed(ranking.hybrid_search, index.config.hybrid.fusion)
     least = ranking.score_threshold
     if hybrid and least is not None and least <= 0:
@@ -208,14 +203,9 @@ def attributes_of(metadata: dict[str, Any]) -> dict[str, str | float | bool]:
     """Return metadata as attributes: text, numbers and booleans unchanged, dates as ISO 8601, the rest as JSON."""
     attributes: dict[str, str | float | bool] = {}
     for name, value in metadata.items():
-        if isinstance(value, str | int | float):
-            attributes[name] = value
-        elif isinstance(value, Decimal):
-            attributes[name] = float(value)
-        elif isinstance(value, date | time):  # a datetime is a date
-            attributes[name] = value.isoformat()
-        elif value is not None:
-            attributes[name] = to_json(value)
+        if value is not None:
+            plain = plain_value(value)
+            attributes[name] = plain if isinstance(plain, str | int | float) else to_json(value)
     return attributes
 
 
@@ -269,11 +259,8 @@ def _weighed(weights: HybridSearch | None, fusion: Fusion) -> tuple[bool, float 
     near, words = weights.embedding_weight, weights.text_weight
     most = max(near, words)
     if not most:
-        raise RequestError(
-            400,
-            "ranking_options.hybrid_search: embedding_weight and text_weight are both 0; expected one above 0.",
-            "ranking_options.hybrid_search",
-        )
+        fault = "embedding_weight and text_weight are both 0; expected one above 0."
+        raise RequestError.of_field("ranking_options.hybrid_search", fault)
     if not words:
         return False, None
     if near == words and fusion == "rrf":
@@ -283,11 +270,8 @@ def _weighed(weights: HybridSearch | None, fusion: Fusion) -> tuple[bool, float 
 
 def _require_store(index: str, name: str) -> None:
     if index != name:
-        raise RequestError(
-            404,
-            f'unknown vector store "{shortened(index)}"; expected "{name}": POST /v1/vector_stores/{name}/search.',
-            "vector_store_id",
-        )
+        fault = f'unknown vector store "{shortened(index)}"; expected "{name}": POST /v1/vector_stores/{name}/search.'
+        raise RequestError(404, fault, "vector_store_id")
 
 
 def _facts(generation: OpenGeneration, name: str) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from tests.documents import DOCUMENTS
 from tests.fleets import LocalFleet
 from tests.object_storage import Storage
 from tests.remote_indexes import PARTS, answers, names, require_same
-from tests.search.test_shards import FakeHost
+from tests.search.test_shards import FakeSegment
 
 
 @contextmanager
@@ -135,13 +135,13 @@ def test_a_worker_whose_part_does_not_arrive_is_an_error(
 def test_segments_are_opened_by_url_where_they_are_held(
     url: str, tiny_config: BuildConfig, machine: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class ElsewhereHost(FakeHost):
-        def _answer(self, question: bytes) -> Any:
+    class SegmentElsewhere(FakeSegment):
+        def _of_fake(self, question: bytes) -> Any:
             with elsewhere(machine, "holder"):
-                return super()._answer(question)
+                return super()._of_fake(question)
 
     monkeypatch.setattr(shards, "connect", lambda address: None)
-    monkeypatch.setattr(shards, "RayHost", ElsewhereHost)
+    monkeypatch.setattr(shards, "HostedSegment", SegmentElsewhere)
     machine("a")
     build_index(DOCUMENTS, url, replace(tiny_config, index=replace(tiny_config.index, segment_rows=8)))
     assert answers(url, shards="ray") == answers(url)

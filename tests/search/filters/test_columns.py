@@ -63,31 +63,16 @@ def test_each_column_has_one_name_in_sql() -> None:
 
 
 def test_what_was_used_longest_ago_goes_first() -> None:
-    held: LruCache[str, bytearrays] = LruCache(10)
+    held: LruCache[str, str] = LruCache(10)
     for name in ("a", "b"):
-        held.keep(name, bytearrays(4))
+        held.keep(name, name, 4)
     held.find("a")
-    held.keep("c", bytearrays(4))
-    assert [held.find(name) is not None for name in "abc"] == [True, False, True]
-    assert held.keep("large", bytearrays(11)).nbytes == 11
-    assert [held.find(name) is not None for name in ("a", "c", "large")] == [True, True, False]
-
-
-def test_long_keys_take_room_too() -> None:
-    held: LruCache[str, bytearrays] = LruCache(10, len)
-    held.keep("aaaa", bytearrays(1))
-    held.keep("bbbb", bytearrays(1))
-    held.keep("c" * 10, bytearrays(1))
-    assert [held.find(name) is not None for name in ("aaaa", "bbbb", "c" * 10)] == [True, True, False]
-    held.keep("d", bytearrays(0))
-    assert [held.find(name) is not None for name in ("aaaa", "bbbb", "d")] == [False, True, True]
-
-
-class bytearrays:  # noqa: N801
-    """A value with a size."""
-
-    def __init__(self, nbytes: int) -> None:
-        self.nbytes = nbytes
+    held.keep("c", "c", 4)
+    assert [held.find(name) for name in "abc"] == ["a", None, "c"]
+    assert held.keep("large", "large", 11) == "large"
+    assert [held.find(name) for name in ("a", "c", "large")] == ["a", "c", None]
+    held.keep("a", "as large as the room", 10)
+    assert [held.find(name) for name in ("a", "c")] == ["as large as the room", None]
 
 
 # --- kinds of values

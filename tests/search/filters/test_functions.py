@@ -3,7 +3,7 @@
 import duckdb
 import pytest
 
-from search.filters.expressions import DATES, INTERVALS, MOMENTS, NUMBERS, TEXT, TIMES, TRUTH, kind_of
+from search.filters.expressions import Kind, kind_of
 from search.filters.functions import CASTS, FUNCTIONS, NAMES
 
 
@@ -24,8 +24,14 @@ def test_every_function_is_duckdbs_own_and_gives_the_same_each_time() -> None:
 @pytest.mark.parametrize("name", list(CASTS))
 def test_every_cast_is_to_a_type_of_its_kind(name: str) -> None:
     ((given,),) = duckdb.connect().execute(f"SELECT typeof(NULL::{name})").fetchall()
-    named = {"BOOLEAN": TRUTH, "VARCHAR": TEXT, "DATE": DATES, "TIME": TIMES, "TIMESTAMP": MOMENTS}
-    assert kind_of(CASTS[name]) == {**named, "INTERVAL": INTERVALS}.get(given, NUMBERS)
+    named = {
+        "BOOLEAN": Kind.TRUTH,
+        "VARCHAR": Kind.TEXT,
+        "DATE": Kind.DATES,
+        "TIME": Kind.TIMES,
+        "TIMESTAMP": Kind.MOMENTS,
+    }
+    assert kind_of(CASTS[name]) == {**named, "INTERVAL": Kind.INTERVALS}.get(given, Kind.NUMBERS)
 
 
 def test_no_text_grows_by_more_than_half() -> None:

@@ -54,7 +54,7 @@ def answers(index: Path, k: int = 9, watcher: Watcher | None = None) -> list[Ans
     opened = Index.open(index)
     lexical, ids = BM25Index(opened, watcher), list(opened.documents.all_ids())
     found = lexical.search(QUERIES, k)
-    assert [sorted(ids)[place] for place in lexical.places(np.arange(len(ids)))] == ids
+    assert [sorted(ids)[place] for place in lexical.places] == ids
     return [list(zip(scores.tolist(), (ids[n] for n in numbers), strict=True)) for scores, numbers in found]
 
 
