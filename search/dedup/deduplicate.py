@@ -159,9 +159,9 @@ def _join(
 ) -> tuple[PairSource, dict[str, Any]]:
     arguments = (inputs.distinct_vectors, lowest_score(floor), inputs.folder, options, inputs.progress)
     join = (ApproximateJoin if settings.method == "ann" else ExactJoin)(*arguments)
-    method = {"name": settings.method, **(join.figures if isinstance(join, ApproximateJoin) else {})}
     is_local = options.pool.is_this_process(2)
-    return inputs.across_documents(join if is_local else DistributedJoin(join, inputs.folder, options.pool)), method
+    source = join if is_local else DistributedJoin(join, inputs.folder, options.pool)
+    return inputs.across_documents(source), {"name": settings.method, **join.figures}
 
 
 def _needed_pairs(inputs: DedupInputs, join: PairSource, settings: DedupSettings) -> Iterator[Pairs]:
