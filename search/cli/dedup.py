@@ -167,13 +167,14 @@ def _check_before(ctx: click.Context, sources: tuple[str, ...], options: dict[st
 
 
 def _deduplicate_index(index: Path, options: dict[str, Any], progress: "Progress") -> bool:
-    from search.dedup.deduplicate import check_settings, deduplicate
+    from search.dedup.deduplicate import deduplicate
     from search.dedup.kept_documents import check_kept
+    from search.dedup.settings import duplicates_format
     from search.index import Index
 
     settings, files, join = _settings(options), _files(options), _join_options(options)
-    check_settings(settings, files.pairs, options["against"])
-    files.check()
+    if files.duplicates:
+        duplicates_format(files.duplicates)
     opened, other = Index.open(index), Index.open(options["against"]) if options["against"] else None
     if files.kept:
         check_kept(files.kept, opened, force=files.force)

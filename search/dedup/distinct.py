@@ -101,11 +101,9 @@ class CrossDocumentPairs:
         self._source, self._only_document = source, only_document(document_of, distinct)
 
     def within(self, members: RowIds) -> Iterator[Pairs]:
-        """See `PairSource`."""
         return self._across_documents(self._source.within(members))
 
     def between(self, left: RowIds, right: RowIds) -> Iterator[Pairs]:
-        """See `PairSource`."""
         return self._across_documents(self._source.between(left, right))
 
     def _across_documents(self, batches: Iterator[Pairs]) -> Iterator[Pairs]:

@@ -1,6 +1,6 @@
 """The rows of a file of duplicates by document number, checks of ids and counts, and the report of the verifier."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -129,7 +129,11 @@ def check_facts(facts: Mapping[str, Any], stated: StatedDuplicates, findings: Fi
     """Compare the counts in the facts, the cluster numbers and the order of rows with the table."""
     numbers, order, sizes = _clusters(stated)
     wrong = np.flatnonzero(stated.clusters != numbers)
-    findings.add("cluster", _wrong_clusters(stated, wrong, numbers), len(wrong))
+    lines = (
+        f"{stated.name(stated.dropped[row])} is in {stated.clusters[row]}, should be in {numbers[row]}"
+        for row in wrong.tolist()
+    )
+    findings.add("cluster", lines, len(wrong))
     place = np.lexsort((stated.dropped, numbers))
     if not findings and (place != np.arange(len(place))).any():
         findings.add("order", ["rows are not sorted by cluster and position in the corpus"], 1)
@@ -186,8 +190,3 @@ def _clusters(stated: StatedDuplicates) -> tuple[RowIds, RowIds, dict[str, int]]
     order, numbers, members = np.unique(place, return_inverse=True, return_counts=True)
     sizes, counts = np.unique(members + 1, return_counts=True)
     return numbers, order, {str(size): count for size, count in zip(sizes.tolist(), counts.tolist(), strict=True)}
-
-
-def _wrong_clusters(stated: StatedDuplicates, wrong: RowIds, numbers: RowIds) -> Iterator[str]:
-    for row in wrong.tolist():
-        yield f"{stated.name(stated.dropped[row])} is in {stated.clusters[row]}, should be in {numbers[row]}"

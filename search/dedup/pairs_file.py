@@ -99,11 +99,9 @@ class PairsFile:
         return self._content[1]
 
     def within(self, members: RowIds) -> Iterator[Pairs]:
-        """See `PairSource`."""
         return self._both(members, members)
 
     def between(self, left: RowIds, right: RowIds) -> Iterator[Pairs]:
-        """See `PairSource`."""
         return self._both(left, right)
 
     def _both(self, first: RowIds, second: RowIds) -> Iterator[Pairs]:

@@ -36,11 +36,9 @@ class DistributedJoin:
     pool: WorkerPool
 
     def within(self, members: RowIds) -> Iterator[Pairs]:
-        """See `PairSource`."""
         return self._pairs(COMPARING, members)
 
     def between(self, left: RowIds, right: RowIds) -> Iterator[Pairs]:
-        """See `PairSource`."""
         return self._pairs(COMPARING_KEPT, left, right)
 
     def _pairs(self, phase: str, left: RowIds, right: RowIds | None = None) -> Iterator[Pairs]:

@@ -12,7 +12,6 @@ from copy import copy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -57,9 +56,7 @@ class BoundedWorkers:
     def __enter__(self) -> "BoundedWorkers":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop.set()
         for thread in self._threads:
             thread.join()
@@ -136,13 +133,11 @@ class ExactJoin:
         self.figures = self._prepare()
 
     def within(self, members: RowIds) -> Iterator[Pairs]:
-        """See `PairSource`."""
         tasks = self.tasks(members)
         self.progress.phase(COMPARING, len(members))
         return self.pairs_of(iter(tasks))
 
     def between(self, left: RowIds, right: RowIds) -> Iterator[Pairs]:
-        """See `PairSource`."""
         tasks = self.tasks(left, right)
         self.progress.phase(COMPARING_KEPT, len(left))
         return self.pairs_of(iter(tasks))
