@@ -7,7 +7,8 @@ with a bounded queue of results.
 
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, suppress
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -40,69 +41,56 @@ Job = tuple[int, Callable[[], Iterator[Pairs]]]  # number of rows, and a functio
 Result = tuple[int, Pairs | None]  # number of finished rows, or a batch
 
 
-class BoundedWorkers:
-    """A context manager of threads, which end with the block. At most two batches a thread are queued.
+def run_bounded(jobs: Iterator[Job], threads: int) -> Generator[Result, None, None]:
+    """Yield the results of all jobs from several threads, in any order; raise the exception of a job.
 
-    Each thread uses one thread of torch.
+    At most two batches a thread are queued. Each thread uses one thread of torch, and ends with the generator.
     """
+    results: queue.Queue[Result | BaseException | None] = queue.Queue(2 * threads)
+    stop, lock = threading.Event(), threading.Lock()
+    put = partial(_put, results, stop)
 
-    def __init__(self, threads: int) -> None:
-        self._results: queue.Queue[Result | BaseException | None] = queue.Queue(2 * threads)
-        self._stop = threading.Event()
-        self._lock = threading.Lock()
-        self._count = threads
-        self._threads: list[threading.Thread] = []
+    def work() -> None:
+        torch.set_num_threads(1)
+        try:
+            while not stop.is_set():
+                with lock:
+                    job = next(jobs, None)
+                if job is None:
+                    break
+                rows, batches = job
+                if not all(put((0, pairs)) for pairs in batches()):
+                    return
+                put((rows, None))
+            put(None)
+        except BaseException as error:  # noqa: BLE001 - raised again below
+            put(error)
 
-    def __enter__(self) -> "BoundedWorkers":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
-
-    def run(self, jobs: Iterator[Job]) -> Iterator[Result]:
-        """Yield the results of all jobs in any order; raise the exception of a job."""
-        self._threads = [threading.Thread(target=self._work, args=(jobs,), daemon=True) for _ in range(self._count)]
-        for thread in self._threads:
-            thread.start()
-        working = len(self._threads)
-        while working:
-            result = self._results.get()
+    workers = [threading.Thread(target=work, daemon=True, name=f"join {number}") for number in range(threads)]
+    for worker in workers:
+        worker.start()
+    try:
+        while threads:
+            result = results.get()
             if isinstance(result, BaseException):
                 raise result
             if result is None:
-                working -= 1
+                threads -= 1
             else:
                 yield result
+    finally:
+        stop.set()
+        for worker in workers:
+            worker.join()
 
-    def _work(self, jobs: Iterator[Job]) -> None:
-        torch.set_num_threads(1)
-        try:
-            while not self._stop.is_set() and (job := self._next(jobs)) is not None:
-                rows, batches = job
-                for pairs in batches():
-                    if not self._put((0, pairs)):
-                        return
-                self._put((rows, None))
-        except BaseException as error:  # noqa: BLE001 - raised again in `run`
-            self._put(error)
-        else:
-            self._put(None)
 
-    def _next(self, jobs: Iterator[Job]) -> Job | None:
-        with self._lock:
-            return next(jobs, None)
-
-    def _put(self, result: Result | BaseException | None) -> bool:
-        """Wait for room in the queue; return False after a stop."""
-        while not self._stop.is_set():
-            try:
-                self._results.put(result, timeout=_PATIENCE)
-            except queue.Full:
-                continue
+def _put(results: "queue.Queue[Any]", stop: threading.Event, result: Result | BaseException | None) -> bool:
+    """Wait for room in the queue; return False after a stop."""
+    while not stop.is_set():
+        with suppress(queue.Full):
+            results.put(result, timeout=_PATIENCE)
             return True
-        return False
+    return False
 
 
 class ExactJoin:
@@ -152,8 +140,9 @@ class ExactJoin:
 
     def pairs_of(self, tasks: Iterator[Task]) -> Iterator[Pairs]:
         """Run the tasks on all threads; yield the pairs tile by tile, in any order."""
-        with float32_accumulation(), single_blas_thread(), BoundedWorkers(self.threads) as workers:
-            for rows, pairs in workers.run((rows, self._scored(tiles)) for rows, tiles in tasks):
+        jobs = ((rows, self._scored(tiles)) for rows, tiles in tasks)
+        with float32_accumulation(), single_blas_thread(), closing(run_bounded(jobs, self.threads)) as results:
+            for rows, pairs in results:
                 self.progress.advance(rows)
                 if pairs is not None:
                     yield pairs

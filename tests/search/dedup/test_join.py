@@ -346,7 +346,7 @@ def test_dense_groups_wait_in_a_bounded_queue(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(source, "_exact", counted)
     batches = source.within(np.arange(4000))
     assert len(next(batches)) <= source.kernel.tile[0] * source.kernel.tile[1]
-    threads = [thread for thread in threading.enumerate() if "_work" in thread.name]
+    threads = [thread for thread in threading.enumerate() if thread.name.startswith("join ")]
     for thread in threads:
         thread.join(0.5)  # they work ahead up to a limit
     assert len(made) <= 1 + 2 * 3 + 3
