@@ -74,7 +74,7 @@ class Facts(TypedDict):
 class Duplicates:
     """The contents of the file: `facts` (JSON types, the keys of `Facts`) and `table` (the columns of `SCHEMA`)."""
 
-    facts: Mapping[str, Any]
+    facts: dict[str, Any]
     table: pa.Table
 
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from indexer.arrays import Mask, RowIds, Scores
+from indexer.arrays import RowIds, Scores
 from indexer.errors import as_shown
 from search.dedup.duplicates_file import REASONS, Duplicates
 from search.dedup.settings import lowest_score
@@ -85,13 +85,6 @@ class StatedDuplicates:
     scores: Scores
     reasons: npt.NDArray[np.object_]
     clusters: RowIds
-
-    @property
-    def is_kept(self) -> Mask:
-        """Documents that the file does not list as dropped, (documents,)."""
-        kept = np.ones(len(self.ids), bool)
-        kept[self.dropped] = False
-        return kept
 
     def name(self, document: int) -> str:
         """Return the name of a document for messages."""
