@@ -8,7 +8,6 @@ import click
 
 from search.cli.options import (
     PATH,
-    WORKER_NAMES,
     check_rejects,
     corpus_of,
     corpus_options,
@@ -80,8 +79,7 @@ def build(
     config = recipe_of(options)
     if options["queries"]:
         config = replace(config, index=replace(config.index, queries=str(options["queries"])))
-    fields = (*WORKER_NAMES, "half", "compile", "overwrite", "allow_low_recall")
-    run = run_options(options, set_aside=options["on_error"] == "skip", **{name: options[name] for name in fields})
+    run = run_options(options, set_aside=options["on_error"] == "skip")
     rejects = rejects_file(rejects, index, ".rejects.jsonl", options["on_error"])
     corpus = corpus_of(sources, config, options, rejects)
     reads = [options["recipe"], options["transform_from"], *recipe_reads(config)]
@@ -217,7 +215,7 @@ def encode_parts(index: Path, parts: slice, cancel: bool, as_json: bool, quiet: 
             raise click.UsageError("--cancel cancels the whole prepared build. Fix: leave out --parts.")
         _print_cancelled(index, cancel_pending(index), as_json)
         return
-    run = run_options(options, **{name: options[name] for name in WORKER_NAMES})
+    run = run_options(options)
     with ProgressBar(quiet) as progress:
         report = encode_pending(index, parts, run, progress, options["model"])
     if print_report(report, as_json):

@@ -7,7 +7,6 @@ import click
 
 from search.cli.options import (
     PATH,
-    WORKER_NAMES,
     change_options,
     check_rejects,
     corpus_of,
@@ -55,8 +54,7 @@ def add(index: Path, sources: tuple[str, ...], rejects: Path | None, as_json: bo
     from search.cli.progress import ProgressBar
 
     config = BuildConfig.from_dict(load_manifest(index).config)
-    fields = (*WORKER_NAMES, "allow_low_recall")
-    run = run_options(options, set_aside=options["on_error"] == "skip", **{name: options[name] for name in fields})
+    run = run_options(options, set_aside=options["on_error"] == "skip")
     rejects = rejects_file(rejects, index, ".add.rejects.jsonl", options["on_error"])
     corpus = corpus_of(sources, config, options, rejects)
     check_rejects(rejects, [options["model"], *recipe_reads(config)], options)
@@ -162,7 +160,7 @@ def refit(
     from search.describe import index_type_in_words
 
     recipe = BuildConfig.load(options["recipe"]) if options["recipe"] else None
-    run = run_options(options, allow_low_recall=options["allow_low_recall"])
+    run = run_options(options)
     with ProgressBar(quiet) as progress:
         report = refit_index(index, assignments, run, progress, model, recipe)
     if print_report(report, as_json):
@@ -180,13 +178,8 @@ def refit(
 @click.command("compact")
 @click.argument("index", type=PATH)
 @click.option("--keep", type=click.IntRange(min=1), default=2, show_default=True, help="Generations to keep.")
-@click.option(
-    "--grace",
-    type=click.FloatRange(min=0),
-    default=3600.0,
-    show_default=True,
-    help="Seconds to keep a replaced generation, for readers that have it open.",
-)
+@click.option("--grace", type=click.FloatRange(min=0), default=3600.0, show_default=True, help="Seconds to keep a "
+              "replaced generation, for readers that have it open.")  # fmt: skip
 @change_options
 def compact(index: Path, keep: int, grace: float, as_json: bool, **options: Any) -> None:
     """Merge segments, remove deleted documents from the disk, remove old generations.
@@ -204,7 +197,7 @@ def compact(index: Path, keep: int, grace: float, as_json: bool, **options: Any)
     from search.cli.progress import ProgressBar
     from search.formatting import counted, size
 
-    run = run_options(options, allow_low_recall=options["allow_low_recall"])
+    run = run_options(options)
     with ProgressBar(options["quiet"]) as progress:
         report = compact_index(index, run, progress, options["model"], keep, grace)
     if print_report(report, as_json):

@@ -11,7 +11,6 @@ from click.core import ParameterSource
 
 from search.cli.options import (
     CORPUS_NAMES,
-    WORKER_NAMES,
     check_written,
     corpus_of,
     corpus_options,
@@ -21,7 +20,6 @@ from search.cli.options import (
     recipe_reads,
     run_options,
     worker_options,
-    worker_pool,
 )
 
 if TYPE_CHECKING:
@@ -128,7 +126,7 @@ def _join_options(options: dict[str, Any]) -> "JoinOptions":
     from search.dedup.settings import JoinOptions, parse_memory
 
     memory = parse_memory(options["memory"])
-    return JoinOptions(options["device"], options["threads"], memory, worker_pool(options))
+    return JoinOptions(options["device"], options["threads"], memory, run_options(options).pool)
 
 
 def _index_among(ctx: click.Context, sources: tuple[str, ...], mode: str) -> Path | None:
@@ -205,8 +203,7 @@ def _build(options: dict[str, Any]) -> "CorpusBuild":
 
     if options["device"] == "mps":
         print_note("--device mps runs only the encoder; near-duplicates are found on the CPU")
-    workers = {name: options[name] for name in WORKER_NAMES}
-    run = run_options(options, set_aside=options["on_error"] == "skip", **workers)
+    run = run_options(options, set_aside=options["on_error"] == "skip")
     return CorpusBuild(recipe_of(options), run, options["keep_index"], parse_memory(options["memory"]))
 
 

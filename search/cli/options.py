@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
 
-from indexer.executors.pool import Executor, WorkerPool
+from indexer.executors.pool import Executor
 from indexer.recipe.ranking import MOST_DEPTH
 from indexer.recipe.run_options import Backend, RunOptions
 from indexer.system.urls import mirrored
@@ -103,21 +103,17 @@ worker_options = all_of(
                  "worker."),
 )  # fmt: skip
 """--workers, --executor, --ray-address, --gpus-per-worker"""
-WORKER_NAMES = ("workers", "executor", "ray_address", "gpus_per_worker")
-"""The names of `worker_options` in a command's arguments."""
+_WORKERS = ("workers", "executor", "ray_address", "gpus_per_worker")
+_RUN = ("device", "backend", "threads", "half", "compile", "overwrite", "allow_low_recall")
 
 
 def run_options(options: Mapping[str, Any], **more: Any) -> RunOptions:
-    """Return the run options of `hardware_options`, with `more` fields. Raises UsageError for options that need Ray."""
+    """Return the run options among a command's options, with `more`. Raises UsageError for options that need Ray."""
+    workers = _WORKERS if "executor" in options else ()  # `query` has --ray-address for its shards only
     for name in ("ray_address", "gpus_per_worker"):
-        if more.get(name) and more["executor"] != "ray":
+        if workers and options[name] and options["executor"] != "ray":
             raise click.UsageError(f"--{name.replace('_', '-')} is for workers of Ray. Fix: add --executor ray.")
-    return RunOptions(**{name: options[name] for name in ("device", "backend", "threads")}, **more)
-
-
-def worker_pool(options: Mapping[str, Any]) -> WorkerPool:
-    """Return the workers of `worker_options`, with the threads of `hardware_options`."""
-    return run_options(options, **{name: options[name] for name in WORKER_NAMES}).pool
+    return RunOptions(**{name: options[name] for name in (*_RUN, *workers) if name in options}, **more)
 
 
 recipe_options = all_of(
