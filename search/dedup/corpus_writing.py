@@ -37,6 +37,7 @@ _GROUP_ROWS = 1 << 16
 _GROUP_BYTES = 32 << 20
 _BATCH = 1024  # documents of a record batch
 _NAMES = {"jsonl": "JSON Lines", "csv": "CSV", "tsv": "TSV", "text": "plain text"}
+_JSON_TYPES = (pa.null(), pa.bool_(), pa.int64(), pa.float64(), pa.string())
 _FIX = "Fix: name a .parquet or .arrow file, which stores every type"
 
 
@@ -153,12 +154,14 @@ class TableWriter:
 
 def has_dictionaries(schema: pa.Schema) -> bool:
     """Return whether any column is dictionary-encoded, at any depth."""
-    return any(_has_dictionary(column.type) for column in schema)
+    return any(pa.types.is_dictionary(kind) for column in schema for kind in _all_types(column.type))
 
 
-def _has_dictionary(kind: pa.DataType) -> bool:
-    inner = (kind.field(place).type for place in range(kind.num_fields))
-    return pa.types.is_dictionary(kind) or any(map(_has_dictionary, inner))
+def _all_types(kind: pa.DataType) -> Iterator[pa.DataType]:
+    """Yield a type and the types in it, at any depth."""
+    yield kind
+    for place in range(kind.num_fields):
+        yield from _all_types(kind.field(place).type)
 
 
 @dataclass(frozen=True)
@@ -233,19 +236,12 @@ def check_types(file: str, file_format: str, schema: pa.Schema) -> None:
     for column in schema:
         if pa.types.is_date(column.type) or pa.types.is_timestamp(column.type):
             continue
-        if (kind := _foreign(column.type)) is not None:
-            raise ConfigError(
-                f'{file}: the metadata column "{column.name}" contains values of type {kind}, which '
-                f"{_NAMES[file_format]} cannot store. {_FIX}."
-            )
-
-
-def _foreign(kind: pa.DataType) -> pa.DataType | None:
-    """Return the first type at any depth that JSON lacks."""
-    if pa.types.is_nested(kind):
-        inner = (_foreign(kind.field(place).type) for place in range(kind.num_fields))
-        return next((foreign for foreign in inner if foreign is not None), None)
-    return None if kind in (pa.null(), pa.bool_(), pa.int64(), pa.float64(), pa.string()) else kind
+        for kind in _all_types(column.type):
+            if kind not in _JSON_TYPES and not pa.types.is_nested(kind):
+                raise ConfigError(
+                    f'{file}: the metadata column "{column.name}" contains values of type {kind}, which '
+                    f"{_NAMES[file_format]} cannot store. {_FIX}."
+                )
 
 
 def write_documents(sink: CompressedWriter, documents: Documents, file_format: str, columns: CorpusColumns) -> None:

@@ -22,7 +22,7 @@ from search.dedup.join.distributed import DistributedJoin
 from search.dedup.join.exact import ExactJoin
 from search.dedup.kept_documents import write_kept
 from search.dedup.pairs import Pairs, PairSource
-from search.dedup.pairs_file import PairsFile, PairsFileWriter, pair_facts
+from search.dedup.pairs_file import PairsFile, PairsFileWriter
 from search.dedup.priority import priority
 from search.dedup.provenance import origin_of, origin_of_other
 from search.dedup.settings import DedupFiles, DedupSettings, JoinOptions, PairFiles, duplicates_format, lowest_score
@@ -170,8 +170,8 @@ def save_pairs(
     copies = np.setdiff1d(np.arange(inputs.rows), distinct.first, assume_unique=True)
     number = distinct.number_of[copies]
     writer.add(distinct.first[number], copies, inputs.self_scores[number], identical=True)
-    origin, other = origin_of(inputs.index), origin_of_other(inputs.other)
-    return writer.save(path, pair_facts(floor, method, origin, other), force=force)
+    against = origin_of_other(inputs.other)
+    return writer.save(path, {"floor": floor, "method": method, **origin_of(inputs.index), "against": against}, force)
 
 
 def _documents(inputs: DedupInputs, source: PairSource, order: RowIds) -> DedupDocuments:

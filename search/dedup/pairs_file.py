@@ -184,11 +184,6 @@ def _numbered(rows: Pairs, distinct: Distinct) -> Pairs:
     return Pairs(distinct.number_of[rows.left], distinct.number_of[rows.right], rows.scores)
 
 
-def pair_facts(floor: float, method: dict[str, Any], origin: dict[str, Any], against: dict[str, Any] | None) -> Any:
-    """Return the facts for `PairsFileWriter.save`, JSON types; for `origin` see `search.dedup.provenance`."""
-    return {"floor": floor, "method": method, **origin, "against": against}
-
-
 class PairsFileWriter:
     """Writes pairs of `rows` rows to a file, through the temporary `folder`, which the caller removes."""
 
@@ -220,7 +215,7 @@ class PairsFileWriter:
             self._spill()
 
     def save(self, path: Path, facts: Mapping[str, Any], force: bool = False) -> FileDigest:
-        """Write the file atomically, with `facts` and counts; follow links.
+        """Write the file atomically, with the counts and the other `facts` (floor, method, origin); follow links.
 
         Raises ConfigError for a path that cannot be written, ExistsError for an existing file without `force`, and
         StoreError for a full disk.

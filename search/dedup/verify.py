@@ -79,7 +79,6 @@ class DuplicatesCheck:
         return same
 
     def _check_rows(self, scores: Scores, fits: Mask) -> None:
-        """Check score, threshold and reason of each row."""
         stated, lowest = self.stated, self.settings.lowest
         exact, fit, same = scores[stated.dropped], fits[stated.dropped], self._same_text[stated.dropped]
         self._add(
@@ -95,7 +94,6 @@ class DuplicatesCheck:
             self._add("own document", ~foreign, lambda _: "only the other index was to be compared")
 
     def _add(self, kind: str, wrong: Mask, what: Callable[[int], str]) -> None:
-        """Add violations of rows of the table."""
         rows, stated = np.flatnonzero(wrong).tolist(), self.stated
         lines = (
             f"{stated.name(int(stated.dropped[row]))} -> {stated.name(int(stated.kept_by[row]))}: {what(row)}"

@@ -35,7 +35,6 @@ class ApproximateJoin(ExactJoin):
 
     @property
     def _count(self) -> int:
-        """Number of cells."""
         count = round(_CELLS_PER_ROOT * len(self.vectors) ** 0.5) if len(self.vectors) >= _FEWEST_ROWS else 1
         return min(count, most_cells(self.options.memory, _MOST_CELLS))
 

@@ -22,7 +22,7 @@ import torch
 
 from indexer.arrays import Float32Array, Float64Array, Vectors
 from indexer.encoders.device import choose_device
-from indexer.system.threads import single_blas_thread
+from indexer.system.threads import single_blas_thread, single_torch_thread
 from search.dedup.settings import JoinOptions
 
 UNIT_ROUNDOFF = 2.0**-24  # of float32
@@ -239,12 +239,8 @@ def faster(*kernels: Kernel, clock: Callable[[], float] = time.perf_counter) -> 
                 break
         return best
 
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # as in the threads of a join
-    try:
+    with single_torch_thread():  # as in the threads of a join
         return min(kernels, key=seconds)
-    finally:
-        torch.set_num_threads(threads)
 
 
 def int8_is_exact() -> bool:

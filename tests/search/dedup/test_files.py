@@ -25,7 +25,7 @@ from search.dedup.distinct import Distinct, find_distinct
 from search.dedup.duplicates_file import SCHEMA, Duplicates, read_duplicates, write_duplicates
 from search.dedup.greedy import DedupDocuments, decide
 from search.dedup.pairs import Pairs, PairSource, pair_scores, tile_scores
-from search.dedup.pairs_file import PairsFile, PairsFileWriter, pair_facts
+from search.dedup.pairs_file import PairsFile, PairsFileWriter
 from search.dedup.provenance import origin_of, origin_of_other, with_facts
 from search.index import Index
 from tests.dedup_oracles import BrutePairs
@@ -213,6 +213,10 @@ def test_a_disk_that_fails_anywhere_leaves_the_old_file_or_the_whole_new_one(
 def unit(draw: np.random.Generator, rows: int) -> Vectors:
     """Draw vectors of halves, with few distinct scores and many equal vectors."""
     return draw.choice(np.array([-0.5, 0.5], np.float32), (rows, 4))
+
+
+def pair_facts(floor: float, method: dict[str, Any], origin: dict[str, Any], against: Any) -> dict[str, Any]:
+    return {"floor": floor, "method": method, **origin, "against": against}
 
 
 def saved(
