@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
+from click.core import ParameterSource
 
 from indexer.executors.pool import Executor
 from indexer.recipe.ranking import MOST_DEPTH
@@ -38,6 +39,13 @@ def all_of(*options: Decorator[F]) -> Decorator[F]:
 def output_option(text: str, metavar: str = "FILE", required: bool = False) -> Callable[[F], F]:
     """Return -o/--output, passed as `output`."""
     return click.option("-o", "--output", type=PATH, metavar=metavar, required=required, help=text)
+
+
+def given_flags(names: Iterable[str]) -> list[str]:
+    """Return the flags of the named options that are on the command line."""
+    context = click.get_current_context()
+    flags = {parameter.name: parameter.opts[0] for parameter in context.command.params}
+    return [flags[name] for name in names if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
 
 
 force_option = click.option("--force", is_flag=True, help="Overwrite existing files.")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from search.cli.options import PATH, all_of, encoder_options, run_options
+from search.cli.options import PATH, all_of, encoder_options, given_flags, run_options
 from search.formatting import counted
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     Serve = Callable[[SearchEngine, ServerSettings, Callable[[str], None]], ServedIndex]
 
-_OF_HTTP = ("host", "port", "api_key_file")
 server_options = all_of(
     click.option("--api-key-file", type=PATH, metavar="FILE", help="Keys that clients must send, one a line. Required "
                  "for any --host but this machine's."),
@@ -179,10 +178,8 @@ def mcp(index: Path, **options: Any) -> None:
       isotrope mcp demo/index
       isotrope mcp demo/index --http --port 8081
     """
-    source, default = click.get_current_context().get_parameter_source, click.core.ParameterSource.DEFAULT
-    given = [name for name in _OF_HTTP if source(name) is not default]
-    if given and not options["http"]:
-        raise click.UsageError(f"--{given[0].replace('_', '-')} is for a server over HTTP. Fix: add --http.")
+    if not options["http"] and (given := given_flags(("host", "port", "api_key_file"))):
+        raise click.UsageError(f"{given[0]} is for a server over HTTP. Fix: add --http.")
     require_agents()
     if options["http"]:
         from search.server.app import serve_agents
