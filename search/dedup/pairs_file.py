@@ -240,8 +240,9 @@ class PairsFileWriter:
         """Write the waiting pairs as one sorted run."""
         if not self._held:
             return
-        run = _sorted(self._waiting)
+        waiting = np.concatenate(self._waiting)
         self._waiting, self._held = [], 0
+        run = _sorted(waiting)
         self._counts += np.bincount(run["left"], minlength=self.rows)
         try:
             with self._path(self._runs).open("wb") as file:  # not tofile(), which hides the error
@@ -260,7 +261,7 @@ class PairsFileWriter:
             np.searchsorted(np.memmap(self._path(run), _ROW, "r")["left"], edges).tolist() for run in range(self._runs)
         ]
         for number in range(len(edges) - 1):
-            yield _sorted([self._piece(run, *cut[number : number + 2]) for run, cut in enumerate(cuts)])
+            yield _sorted(np.concatenate([self._piece(run, *cut[number : number + 2]) for run, cut in enumerate(cuts)]))
 
     def _piece(self, run: int, start: int, end: int) -> Rows:
         """Read the pairs [start, end) of a run; pages of a mapped file would stay in memory."""
@@ -284,9 +285,9 @@ def _options() -> dict[str, Any]:
     }
 
 
-def _sorted(pieces: list[Rows]) -> Rows:
-    whole = np.concatenate(pieces)
-    return whole[np.lexsort((whole["right"], whole["left"]))]
+def _sorted(rows: Rows) -> Rows:
+    """Return pairs of fewer than 2**32 rows, each pair once, in order."""
+    return rows[np.argsort(rows["left"].astype(np.uint64) << np.uint64(32) | rows["right"].astype(np.uint64))]
 
 
 def _ends(counts: RowIds, limit: int) -> Iterator[int]:
