@@ -26,7 +26,7 @@ from search.dedup.pairs import Pairs, PairSource
 
 PackedPairs = npt.NDArray[np.uint64]
 Ranks = npt.NDArray[np.uint32]
-HELD_PAIR_BYTES = 120  # of working memory for each pair in memory, with its copies
+HELD_PAIR_BYTES = 112  # of working memory for each pair in memory, with its copies
 _NOBODY = 0xFFFFFFFF
 _BY_TEXT = -np.inf  # the score of documents that share only their text, below every other score
 _HALF = np.uint64(32)
@@ -146,13 +146,24 @@ def _document_keys(documents: DedupDocuments, by_text: bool) -> tuple[RowIds, Ro
     return owners[order], keys[order]
 
 
+@dataclass(frozen=True)
+class _Held:
+    """Pairs in 12 bytes each, for fewer than 2**32 vectors."""
+
+    ends: PackedPairs  # left and right
+    scores: Scores
+
+    def unpack(self) -> Pairs:
+        return Pairs((self.ends >> _HALF).astype(np.int64), self.ends.astype(np.uint32).astype(np.int64), self.scores)
+
+
 def decide(
     documents: DedupDocuments, source: PairSource, drop_texts: bool, pair_limit: int, among: bool = True
 ) -> Decision:
     """Keep or drop every document, given the pairs of duplicate vectors in `source`.
 
     With `drop_texts`, documents of equal text are duplicates at any score. All documents of the other index are kept;
-    without `among`, documents are compared only with them. Holds at most `pair_limit` pairs, 36 bytes each, and a few
+    without `among`, documents are compared only with them. Holds at most `pair_limit` pairs, 28 bytes each, and a few
     numbers for each document and vector. The limit and the order of pairs do not change the result.
     """
     keys = RepresentativeKeys(documents, drop_texts)
@@ -184,21 +195,21 @@ def _decide_among(keys: RepresentativeKeys, source: PairSource, pending: RowIds,
             continue
         kept = _first_come(keys, stretch, pairs)
         keys.keep(kept)
-        for batch in pairs:
-            keys.add_pairs(batch)
+        for held in pairs:
+            keys.add_pairs(held.unpack())
         _spread(keys, source, kept, known=members)
         pending, length = pending[len(stretch) :], 2 * len(stretch)
 
 
-def _collect(source: PairSource, members: RowIds, pair_limit: int) -> list[Pairs] | None:
+def _collect(source: PairSource, members: RowIds, pair_limit: int) -> list[_Held] | None:
     """Return all pairs of the members, or None above the limit."""
-    held: list[Pairs] = []
+    held: list[_Held] = []
     room = pair_limit
     for batch in source.within(members) if len(members) > 1 else ():
         room -= len(batch)
         if room < 0:
             return None
-        held.append(batch)
+        held.append(_Held(batch.left.astype(np.uint64) << _HALF | batch.right.astype(np.uint64), batch.scores.copy()))
     return held
 
 
@@ -220,7 +231,7 @@ def _between(source: PairSource, left: RowIds, right: RowIds) -> Iterator[Pairs]
         yield from source.between(left, right)
 
 
-def _first_come(keys: RepresentativeKeys, stretch: RowIds, pairs: list[Pairs]) -> RowIds:
+def _first_come(keys: RepresentativeKeys, stretch: RowIds, pairs: list[_Held]) -> RowIds:
     """Return the documents of a stretch that share no key or pair with an earlier kept document.
 
     No document of the stretch has a candidate yet.
@@ -244,13 +255,13 @@ class _Neighbours:
     others: npt.NDArray[np.uint32]
 
     @classmethod
-    def of(cls, pairs: list[Pairs], count: int) -> "_Neighbours":
-        packed: PackedPairs = np.empty(2 * sum(map(len, pairs)), "<u8")  # both keys of fewer than 2**32, in 64 bits
+    def of(cls, pairs: list[_Held], count: int) -> "_Neighbours":
+        packed: PackedPairs = np.empty(2 * sum(len(held.scores) for held in pairs), "<u8")
         first = 0
-        for batch in pairs:
-            for key, other in ((batch.left, batch.right), (batch.right, batch.left)):
-                packed[first : first + len(batch)] = key.astype(np.uint64) << _HALF | other.astype(np.uint64)
-                first += len(batch)
+        for held in pairs:
+            for ends in (held.ends, held.ends << _HALF | held.ends >> _HALF):
+                packed[first : first + len(ends)] = ends
+                first += len(ends)
         packed.sort()
         bounds = np.searchsorted(packed, np.arange(count + 1, dtype=np.uint64) << _HALF)
         return cls(bounds, packed.view("<u4")[::2])
