@@ -20,16 +20,16 @@ from indexer.lazy_imports import LOADER
 from search.formatting import escape
 
 _COMMANDS = {
-    "build": ("search.cli.build:command", "Build an index from a corpus, or continue an interrupted build."),
-    "encode-parts": ("search.cli.encode_parts:command", "Encode parts of a prepared build, on any machine."),
+    "build": ("search.cli.build:build", "Build an index from a corpus, or continue an interrupted build."),
+    "encode-parts": ("search.cli.build:encode_parts", "Encode parts of a prepared build, on any machine."),
     "query": ("search.cli.query:command", "Find the documents closest to a text."),
-    "serve": ("search.cli.serve:command", "Serve an index over HTTP, with a search page."),
-    "mcp": ("search.cli.mcp:command", "Serve an index to agents over the Model Context Protocol."),
-    "add": ("search.cli.add:command", "Add documents to an index, or replace them by id."),
-    "delete": ("search.cli.delete:command", "Delete documents from an index."),
-    "refit": ("search.cli.refit:command", "Refit the whitening, or choose the index type again."),
+    "serve": ("search.cli.serve:serve", "Serve an index over HTTP, with a search page."),
+    "mcp": ("search.cli.serve:mcp", "Serve an index to agents over the Model Context Protocol."),
+    "add": ("search.cli.change:add", "Add documents to an index, or replace them by id."),
+    "delete": ("search.cli.change:delete", "Delete documents from an index."),
+    "refit": ("search.cli.change:refit", "Refit the whitening, or choose the index type again."),
     "compact": (
-        "search.cli.compact:command",
+        "search.cli.change:compact",
         "Merge segments, remove deleted documents from the disk, remove old generations.",
     ),
     "inspect": ("search.cli.inspect:inspect", "Show contents, build settings and measured recall of an index."),
@@ -37,7 +37,7 @@ _COMMANDS = {
     "evaluate": ("search.cli.evaluate:command", "Measure quality: similarity, retrieval, recall."),
     "train": ("search.cli.prepare:train", "Fit an encoder to a corpus before builds, without labels."),
     "tune": ("search.cli.tune:command", "Choose settings of whitening and hybrid search, with or without labels."),
-    "report": ("search.cli.report:command", "Write a page about an index: spectrum, scores, gates, measured quality."),
+    "report": ("search.cli.inspect:report", "Write a page about an index: spectrum, scores, gates, measured quality."),
     "plan": ("search.cli.plan:command", "Estimate time, storage, hosts and cost for a corpus of any size."),
     "export": ("search.cli.export:command", "Export an index to the format of another program."),
     "doctor": ("search.cli.doctor:command", "Show the hardware, the chosen backends and any problems."),

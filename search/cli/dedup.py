@@ -2,26 +2,26 @@
 
 import signal
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from search.cli.options import (
     CORPUS_NAMES,
-    WORKER_NAMES,
+    PATH,
     check_written,
     corpus_of,
     corpus_options,
     force_option,
+    given_flags,
     hardware_options,
+    quiet_option,
     recipe_of,
     recipe_reads,
     run_options,
     worker_options,
-    worker_pool,
 )
 
 if TYPE_CHECKING:
@@ -37,41 +37,39 @@ _FOREIGN = {  # mode -> options that have no meaning with it
     "suggest": (*_DECIDING, *_WRITING, "against"),
     "verify": (*_DECIDING, *_WRITING, "floor", "keep_index"),
 }
-_PATH = click.Path(path_type=Path)
 
 
 @click.command("dedup")
 @click.argument("sources", nargs=-1, required=True, metavar="INDEX|CORPUS...")
 @click.option("--threshold", type=float, help="Documents that score at least this are duplicates; above -1, up to 1.")
 @click.option("--suggest", is_flag=True, help="Show the pairs and dropped documents of each threshold, with examples.")
-@click.option("--verify", type=_PATH, metavar="FILE", help="Prove a file of duplicates with an independent method.")
-@click.option("-o", "--output", type=_PATH, metavar="FILE", help="Write one row a dropped document: .parquet "
+@click.option("--verify", type=PATH, metavar="FILE", help="Prove a file of duplicates with an independent method.")
+@click.option("-o", "--output", type=PATH, metavar="FILE", help="Write one row a dropped document: .parquet "
               "(which --verify reads), or .csv or .jsonl with the texts of both documents.")  # fmt: skip
-@click.option("--kept", type=_PATH, metavar="FILE", help="Write the surviving corpus, with all its columns.")
+@click.option("--kept", type=PATH, metavar="FILE", help="Write the surviving corpus, with all its columns.")
 @click.option("--prefer", default="first", show_default=True, metavar="WAY", help="Which of two duplicates to keep: "
               "first, last, longest, or column:NAME (the smallest; column:NAME:desc the largest).")  # fmt: skip
 @click.option("--text-duplicates", type=click.Choice(["keep", "drop"]), default="keep", show_default=True, help="Keep "
               "or drop documents of equal text (Unicode and white space normalised) below the threshold.")  # fmt: skip
 @click.option("--method", type=click.Choice(["exact", "ann"]), default="exact", show_default=True, help="ann compares "
               "only neighbouring cells, for tens of millions, and measures the share of pairs it finds.")  # fmt: skip
-@click.option("--against", type=_PATH, metavar="INDEX", help="Also drop duplicates of this other index of the same "
+@click.option("--against", type=PATH, metavar="INDEX", help="Also drop duplicates of this other index of the same "
               "encoder.")  # fmt: skip
 @click.option("--only-against", is_flag=True, help="Compare only with --against, not with each other.")
-@click.option("--save-pairs", type=_PATH, metavar="FILE", help="Save all pairs, to try other thresholds quickly.")
+@click.option("--save-pairs", type=PATH, metavar="FILE", help="Save all pairs, to try other thresholds quickly.")
 @click.option("--floor", type=float, help="Lowest score of the pairs that --save-pairs saves (default: the threshold) "
               "or --suggest counts (default: chosen from the scores).")  # fmt: skip
-@click.option("--from-pairs", type=_PATH, metavar="FILE", help="Read the pairs of --save-pairs instead of joining.")
+@click.option("--from-pairs", type=PATH, metavar="FILE", help="Read the pairs of --save-pairs instead of joining.")
 @corpus_options
-@click.option("--keep-index", type=_PATH, metavar="DIR", help="Keep the index of a CORPUS here. Default: a "
+@click.option("--keep-index", type=PATH, metavar="DIR", help="Keep the index of a CORPUS here. Default: a "
               "temporary folder.")  # fmt: skip
 @hardware_options
 @worker_options
 @force_option
 @click.option("--memory", default="1G", show_default=True, help="Working memory, such as 512M or 8G.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
-@click.option("--quiet", is_flag=True, help="No progress bars.")
-@click.pass_context
-def command(ctx: click.Context, /, sources: tuple[str, ...], quiet: bool, **options: Any) -> None:
+@quiet_option
+def command(sources: tuple[str, ...], quiet: bool, **options: Any) -> None:
     """Find near-duplicates, and prove the result.
 
     In corpus order (or that of --prefer) a document is kept unless a kept document scores at least the threshold
@@ -90,10 +88,10 @@ def command(ctx: click.Context, /, sources: tuple[str, ...], quiet: bool, **opti
     from search.cli.progress import ProgressBar
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # exit normally, to remove temporary folders
-    mode = _mode(ctx, options)
-    index = _index_among(ctx, sources, mode)
+    mode = _mode(options)
+    index = _index_among(sources, mode)
     if mode == "threshold":
-        _check_before(ctx, sources, options)
+        _check_before(sources, options)
     with ProgressBar(quiet) as progress:
         if mode == "suggest":
             passed = _suggest(index, sources, options, progress)
@@ -107,31 +105,25 @@ def command(ctx: click.Context, /, sources: tuple[str, ...], quiet: bool, **opti
         sys.exit(1)
 
 
-def _mode(ctx: click.Context, options: dict[str, Any]) -> str:
+def _mode(options: dict[str, Any]) -> str:
     """Return the mode. Raises UsageError for options that do not apply to it."""
     modes = [name for name in _FOREIGN if options[name] is not None and options[name] is not False]
     if len(modes) != 1:
         named = "none was given" if not modes else f"{' and '.join(f'--{name}' for name in modes)} were given"
-        raise click.UsageError(f"one of --threshold T, --suggest and --verify FILE is needed; {named}.", ctx)
-    if given := _given(ctx, _FOREIGN[modes[0]]):
-        raise click.UsageError(f"{given[0]} does not apply to --{modes[0]}.", ctx)
+        raise click.UsageError(f"one of --threshold T, --suggest and --verify FILE is needed; {named}.")
+    if given := given_flags(_FOREIGN[modes[0]]):
+        raise click.UsageError(f"{given[0]} does not apply to --{modes[0]}.")
     return modes[0]
-
-
-def _given(ctx: click.Context, names: Iterable[str]) -> list[str]:
-    """Return the flags of the named options that are on the command line."""
-    flags = {parameter.name: parameter.opts[0] for parameter in ctx.command.params}
-    return [flags[name] for name in names if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
 
 
 def _join_options(options: dict[str, Any]) -> "JoinOptions":
     from search.dedup.settings import JoinOptions, parse_memory
 
     memory = parse_memory(options["memory"])
-    return JoinOptions(options["device"], options["threads"], memory, worker_pool(options))
+    return JoinOptions(options["device"], options["threads"], memory, run_options(options).pool)
 
 
-def _index_among(ctx: click.Context, sources: tuple[str, ...], mode: str) -> Path | None:
+def _index_among(sources: tuple[str, ...], mode: str) -> Path | None:
     """Return the index, None for a corpus. Raises ConfigError for an index with options of a corpus."""
     from indexer.errors import ConfigError
     from indexer.store.manifest import published_at
@@ -145,18 +137,18 @@ def _index_among(ctx: click.Context, sources: tuple[str, ...], mode: str) -> Pat
         )
     if len(sources) > 1:
         raise ConfigError(f"{(indexes or sources)[0]}: an index is deduplicated alone. Leave out the other sources.")
-    if given := _given(ctx, (*CORPUS_NAMES, "keep_index", "backend")):
+    if given := given_flags((*CORPUS_NAMES, "keep_index", "backend")):
         raise ConfigError(f"{given[0]} is for a corpus, but {sources[0]} is an index. Leave it out.")
     return indexes[0] if indexes else Path(sources[0])
 
 
-def _check_before(ctx: click.Context, sources: tuple[str, ...], options: dict[str, Any]) -> None:
+def _check_before(sources: tuple[str, ...], options: dict[str, Any]) -> None:
     """Raise ConfigError and ExistsError for mistakes before minutes of work."""
     from indexer.errors import ConfigError
     from search.dedup.inputs import require_another
 
     for other_option, name in (("from_pairs", "method"), ("only_against", "prefer")):
-        if options[other_option] and (given := _given(ctx, [name])):
+        if options[other_option] and (given := given_flags([name])):
             raise ConfigError(f"{given[0]} has no effect with --{other_option.replace('_', '-')}. Leave it out.")
     for index in (*sources, options["keep_index"]):
         require_another(index, options["against"])
@@ -167,13 +159,14 @@ def _check_before(ctx: click.Context, sources: tuple[str, ...], options: dict[st
 
 
 def _deduplicate_index(index: Path, options: dict[str, Any], progress: "Progress") -> bool:
-    from search.dedup.deduplicate import check_settings, deduplicate
+    from search.dedup.deduplicate import deduplicate
     from search.dedup.kept_documents import check_kept
+    from search.dedup.settings import duplicates_format
     from search.index import Index
 
     settings, files, join = _settings(options), _files(options), _join_options(options)
-    check_settings(settings, files.pairs, options["against"])
-    files.check()
+    if files.duplicates:
+        duplicates_format(files.duplicates)
     opened, other = Index.open(index), Index.open(options["against"]) if options["against"] else None
     if files.kept:
         check_kept(files.kept, opened, force=files.force)
@@ -204,8 +197,7 @@ def _build(options: dict[str, Any]) -> "CorpusBuild":
 
     if options["device"] == "mps":
         print_note("--device mps runs only the encoder; near-duplicates are found on the CPU")
-    workers = {name: options[name] for name in WORKER_NAMES}
-    run = run_options(options, set_aside=options["on_error"] == "skip", **workers)
+    run = run_options(options, set_aside=options["on_error"] == "skip")
     return CorpusBuild(recipe_of(options), run, options["keep_index"], parse_memory(options["memory"]))
 
 

@@ -19,24 +19,20 @@ _LEFT_OUT = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__
 _Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def stdlib_documents(skipped: list[str] | None = None) -> Iterator[dict[str, Any]]:
+def stdlib_documents() -> Iterator[dict[str, Any]]:
     """Yield one dict for each docstring of a public module, class, function or method, sorted by file and line.
 
     A private module that a public one imports whole, such as that of datetime since Python 3.12, counts as the public
     one. Keys: id (dotted name; a later document of the same name gets ":line" appended), text, module, kind (module,
-    class, function, method), line. Files are parsed, never imported; files that do not parse are added to `skipped`.
+    class, function, method), line. Files are parsed, never imported; files that do not parse are left out.
     Raises CorpusError if the library has no source files.
     """
     root = Path(sysconfig.get_path("stdlib"))
     taken: set[str] = set()
     for path in _source_files(root):
         tree = _parsed(path)
-        if tree is None:
-            if skipped is not None:
-                skipped.append(str(path))
-            continue
         module = _module_name(path.relative_to(root))
-        if _is_private(module):
+        if tree is None or _is_private(module):
             continue
         for document in _documents(tree, module):
             while document["id"] in taken:

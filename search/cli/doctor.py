@@ -6,9 +6,10 @@ import resource
 import shutil
 import sys
 import tempfile
-import time
+import timeit
+from contextlib import suppress
 from dataclasses import asdict, dataclass
-from itertools import pairwise
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -121,7 +122,7 @@ class Problem:
     """A problem and its fix. A serious problem stops everything."""
 
     what: str
-    way_out: str
+    fix: str
     serious: bool = False
 
 
@@ -205,14 +206,9 @@ def _rates() -> dict[str, float]:
     with single_torch_thread():
         for kind in ("float32", "bfloat16", "int8"):
             left, right = (torch.ones(shape, dtype=getattr(torch, kind)) for shape in ((rows, inner), (inner, columns)))
-            times = [time.perf_counter()]
-            try:
-                for _ in range(4):
-                    _ = torch._int_mm(left, right) if kind == "int8" else left @ right
-                    times.append(time.perf_counter())
-            except (AttributeError, RuntimeError, NotImplementedError):
-                continue
-            rates[kind] = 2e-9 * rows * inner * columns / min(end - start for start, end in pairwise(times))
+            with suppress(AttributeError, RuntimeError, NotImplementedError):
+                product = partial(torch._int_mm if kind == "int8" else torch.matmul, left, right)
+                rates[kind] = 2e-9 * rows * inner * columns / min(timeit.repeat(product, repeat=4, number=1))
     return rates
 
 
@@ -285,15 +281,14 @@ def _join(machine: Machine, device: str) -> tuple[str, str]:
     """Return the number type of the near-duplicate search, and the reason."""
     import numpy as np
 
-    from search.dedup.join.quantised import choose_kernel, fit_basis
+    from search.dedup.join.quantised import Basis, choose_kernel
     from search.dedup.settings import JoinOptions
 
     try:
         options = JoinOptions(device=device)
     except ConfigError as error:
         return "nothing", str(error)
-    rows = np.random.default_rng(0).standard_normal((256, 96)).astype(np.float32)
-    kernel = choose_kernel(fit_basis(rows / np.linalg.norm(rows, axis=1, keepdims=True), 0.95), options)
+    kernel = choose_kernel(Basis(np.eye(96, dtype=np.float32), 1.0), options)
     kind = str(kernel.dtype).removeprefix("torch.")
     if kernel.device.type != "cpu":
         return f"{kind} on {kernel.device}", "a GPU is preferred"
@@ -376,7 +371,7 @@ def command(device: str, as_json: bool) -> None:
         print_facts([(choice.task, f"{choice.runs}\n{choice.why}") for choice in chosen])
         for problem in faults:
             click.echo()
-            print_line(f"{'broken' if problem.serious else 'warning'}: {problem.what} {problem.way_out}")
+            print_line(f"{'broken' if problem.serious else 'warning'}: {problem.what} {problem.fix}")
     if not passed:
         sys.exit(1)
 

@@ -10,6 +10,7 @@ from search.cli.options import (
     PATH,
     encoder_options,
     force_option,
+    given_flags,
     json_option,
     k_option,
     output_option,
@@ -35,18 +36,13 @@ _APPLIES_TO = {  # options that apply only to some kinds
 @click.argument("index", type=PATH)
 @click.option("--to", "kind", type=click.Choice(_KINDS), required=True, help="Format; see above.")
 @output_option("File or folder to write.", metavar="PATH", required=True)
-@click.option(
-    "--queries",
-    type=PATH,
-    metavar="FILE|BEIR_FOLDER",
-    help="Queries of trec-run: one a line, queries.jsonl, a .npy of embeddings, or a folder with queries.jsonl.",
-)
+@click.option("--queries", type=PATH, metavar="FILE|BEIR_FOLDER", help="Queries of trec-run: one a line, "
+              "queries.jsonl, a .npy of embeddings, or a folder with queries.jsonl.")  # fmt: skip
 @k_option("Hits a query in trec-run.", default=100)
 @encoder_options
 @force_option
 @json_option
-@click.pass_context
-def command(context: click.Context, /, index: Path, kind: str, output: Path, as_json: bool, **options: Any) -> None:
+def command(index: Path, kind: str, output: Path, as_json: bool, **options: Any) -> None:
     """Export an index to the format of another program.
 
     INDEX is a path or a URL in object storage (s3://, gs:// or az://).
@@ -69,20 +65,18 @@ def command(context: click.Context, /, index: Path, kind: str, output: Path, as_
     """
     from search.cli.output import stdout_free_for
 
-    _check_options(context, kind)
+    _check_options(kind, options)
     with stdout_free_for(output):
         _show(_write(index, kind, output, options), as_json)
 
 
-def _check_options(context: click.Context, kind: str) -> None:
+def _check_options(kind: str, options: dict[str, Any]) -> None:
     """Raise UsageError if the kind rejects a given option or lacks a required one."""
     for name, kinds in _APPLIES_TO.items():
-        given = context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
-        if given and kind not in kinds:
-            option = "-k" if name == "k" else f"--{name}"
-            raise click.UsageError(f"{option} applies to --to {' and '.join(kinds)}, not to --to {kind}.", context)
-    if kind == _RUN and context.params["queries"] is None:
-        raise click.UsageError("--to trec-run needs --queries FILE|BEIR_FOLDER.", context)
+        if kind not in kinds and (given := given_flags([name])):
+            raise click.UsageError(f"{given[0]} applies to --to {' and '.join(kinds)}, not to --to {kind}.")
+    if kind == _RUN and options["queries"] is None:
+        raise click.UsageError("--to trec-run needs --queries FILE|BEIR_FOLDER.")
 
 
 def _write(index: Path, kind: str, output: Path, options: dict[str, Any]) -> "ExportReport":

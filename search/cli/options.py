@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
+from click.core import ParameterSource
 
-from indexer.executors.pool import Executor, WorkerPool
+from indexer.executors.pool import Executor
 from indexer.recipe.ranking import MOST_DEPTH
 from indexer.recipe.run_options import Backend, RunOptions
 from indexer.system.urls import mirrored
@@ -38,6 +39,13 @@ def all_of(*options: Decorator[F]) -> Decorator[F]:
 def output_option(text: str, metavar: str = "FILE", required: bool = False) -> Callable[[F], F]:
     """Return -o/--output, passed as `output`."""
     return click.option("-o", "--output", type=PATH, metavar=metavar, required=required, help=text)
+
+
+def given_flags(names: Iterable[str]) -> list[str]:
+    """Return the flags of the named options that are on the command line."""
+    context = click.get_current_context()
+    flags = {parameter.name: parameter.opts[0] for parameter in context.command.params}
+    return [flags[name] for name in names if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
 
 
 force_option = click.option("--force", is_flag=True, help="Overwrite existing files.")
@@ -103,21 +111,17 @@ worker_options = all_of(
                  "worker."),
 )  # fmt: skip
 """--workers, --executor, --ray-address, --gpus-per-worker"""
-WORKER_NAMES = ("workers", "executor", "ray_address", "gpus_per_worker")
-"""The names of `worker_options` in a command's arguments."""
+_WORKERS = ("workers", "executor", "ray_address", "gpus_per_worker")
+_RUN = ("device", "backend", "threads", "half", "compile", "overwrite", "allow_low_recall")
 
 
 def run_options(options: Mapping[str, Any], **more: Any) -> RunOptions:
-    """Return the run options of `hardware_options`, with `more` fields. Raises UsageError for options that need Ray."""
+    """Return the run options among a command's options, with `more`. Raises UsageError for options that need Ray."""
+    workers = _WORKERS if "executor" in options else ()  # `query` has --ray-address for its shards only
     for name in ("ray_address", "gpus_per_worker"):
-        if more.get(name) and more["executor"] != "ray":
+        if workers and options[name] and options["executor"] != "ray":
             raise click.UsageError(f"--{name.replace('_', '-')} is for workers of Ray. Fix: add --executor ray.")
-    return RunOptions(**{name: options[name] for name in ("device", "backend", "threads")}, **more)
-
-
-def worker_pool(options: Mapping[str, Any]) -> WorkerPool:
-    """Return the workers of `worker_options`, with the threads of `hardware_options`."""
-    return run_options(options, **{name: options[name] for name in WORKER_NAMES}).pool
+    return RunOptions(**{name: options[name] for name in (*_RUN, *workers) if name in options}, **more)
 
 
 recipe_options = all_of(

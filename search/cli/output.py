@@ -111,7 +111,10 @@ def print_report(
     The report is a dataclass with `index` and perhaps `notes`; `read` is that of its corpus. Returns `as_json`: whether
     the report is printed completely.
     """
-    for line in [*getattr(report, "notes", ()), *remarks, *(remarks_on(read) if read else ())]:
+    lines = [*getattr(report, "notes", ()), *remarks]
+    if retries := getattr(report, "retries", 0):
+        lines.append(f"{retries:,} batches ran out of memory and were halved; scores may differ by rounding")
+    for line in [*lines, *(remarks_on(read) if read else ())]:
         print_note(line)
     if as_json:
         corpus = {"corpus": {name: value for name, value in vars(read).items() if value}} if read else {}

@@ -27,13 +27,7 @@ from search.cli.options import (
     run_options,
     search_options,
 )
-from search.cli.query_server import (
-    answers_of_server,
-    check_options,
-    queries_of_file,
-    server_of,
-    server_options,
-)
+from search.cli.query_server import answers_of_server, check_options, queries_of_file, server_of, server_options
 
 if TYPE_CHECKING:
     from search.cli.query_server import ReadAnswer

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from search.cli.options import PATH, all_of
+from search.cli.options import PATH, all_of, given_flags
 from search.ranking.options import SEARCH_OPTIONS
 
 if TYPE_CHECKING:
@@ -30,18 +30,13 @@ server_options = all_of(
 def check_options(options: dict[str, Any]) -> None:
     """Raise UsageError for options that do not apply with --url, or without it."""
     if options["url"] is None:
-        if _is_given("api_key_file"):
+        if given_flags(["api_key_file"]):
             raise click.UsageError("--api-key-file is for a server. Fix: add --url.")
         return
-    for name in (*_OF_AN_INDEX, *(option.name for option in SEARCH_OPTIONS if not option.is_served)):
-        if _is_given(name):
-            raise click.UsageError(f"--{name.replace('_', '-')} is for an INDEX; the server of --url sets it.")
+    if given := given_flags([*_OF_AN_INDEX, *(option.name for option in SEARCH_OPTIONS if not option.is_served)]):
+        raise click.UsageError(f"{given[0]} is for an INDEX; the server of --url sets it.")
     if options["queries"] and options["queries"].suffix.lower() == ".npy":
         raise click.UsageError(f"--queries {options['queries']}: a server takes texts, not embeddings.")
-
-
-def _is_given(name: str) -> bool:
-    return click.get_current_context().get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
 
 
 def server_of(options: dict[str, Any]) -> "SearchClient":

@@ -18,7 +18,7 @@ from indexer.recipe.run_options import RunOptions
 from search.dedup.deduplicate import Deduplication, check_settings, deduplicate
 from search.dedup.inputs import require_another
 from search.dedup.kept_documents import check_kept
-from search.dedup.settings import DedupFiles, DedupSettings, JoinOptions
+from search.dedup.settings import DedupFiles, DedupSettings, JoinOptions, duplicates_format
 from search.index import Index
 from search.result_files import check_outputs, read_by
 
@@ -98,7 +98,8 @@ def _check(
     check_outputs(
         named, [*read, *read_by(other.path if other else None, files.pairs.read)], files.force, made, ["--save-pairs"]
     )
-    files.check()
+    if files.duplicates:
+        duplicates_format(files.duplicates)
     if files.kept:
         check_kept(files.kept, other, corpus, files.force)
     return other

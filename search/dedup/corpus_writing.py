@@ -14,12 +14,10 @@ import csv
 import json
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
-from functools import cached_property
-from types import TracebackType
-from typing import Any, Protocol
+from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +27,7 @@ from indexer.corpus.columns import ColumnRoles, RowMapper
 from indexer.corpus.document import Document
 from indexer.errors import ConfigError
 from indexer.recipe.config import CorpusConfig
+from indexer.system.output_files import OutputFile
 
 Documents = Iterator[Document]
 _HELD_BYTES = 4 << 20
@@ -38,27 +37,56 @@ _GROUP_ROWS = 1 << 16
 _GROUP_BYTES = 32 << 20
 _BATCH = 1024  # documents of a record batch
 _NAMES = {"jsonl": "JSON Lines", "csv": "CSV", "tsv": "TSV", "text": "plain text"}
+_JSON_TYPES = (pa.null(), pa.bool_(), pa.int64(), pa.float64(), pa.string())
 _FIX = "Fix: name a .parquet or .arrow file, which stores every type"
 
 
-class Writable(Protocol):
-    """A binary file open for writing."""
+class _Plain:
+    def compress(self, data: bytes) -> bytes:
+        return data
 
-    def write(self, data: bytes, /) -> object:
-        """Write all of the data."""
+    def flush(self) -> bytes:
+        return b""
+
+
+class _Zstd(_Plain):
+    """Consecutive frames, which readers accept as one stream."""
+
+    def compress(self, data: bytes) -> bytes:
+        frame: bytes = pa.Codec("zstd").compress(data, asbytes=True)
+        return frame
+
+
+_COMPRESSORS: dict[str, Callable[[], Any]] = {
+    "": _Plain,
+    "bz2": bz2.BZ2Compressor,
+    "gzip": partial(zlib.compressobj, _GZIP_LEVEL, zlib.DEFLATED, _GZIP),
+    "zstd": _Zstd,
+}
 
 
 class CompressedWriter:
-    """Collects a few MiB, compresses and writes them; has the methods of a file that pyarrow needs."""
+    """Collects a few MiB, compresses ("": not at all) and writes them; a file for pyarrow, and a context manager."""
 
     closed = False
 
-    def __init__(self, file: Writable, compression: str) -> None:
+    def __init__(self, file: OutputFile, compression: str) -> None:
         self._file = file
-        self._compressor = _compressor(compression)
+        self._compressor = _COMPRESSORS[compression]()
         self._held: list[bytes] = []
         self._size = 0
         self._detached = False
+
+    def __enter__(self) -> "CompressedWriter":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                self._empty()
+                self._file.write(self._compressor.flush())
+        finally:
+            self._detached = True  # the clean-up of a library must not write to a reused descriptor
 
     def write(self, data: Any) -> int:
         """Write bytes or another buffer."""
@@ -72,66 +100,16 @@ class CompressedWriter:
         return len(content)
 
     def flush(self) -> None:
-        """Do nothing; `finish` writes the rest."""
+        """Do nothing; the end of the block writes the rest."""
 
     def writable(self) -> bool:
         """Return True."""
         return True
 
-    def finish(self) -> None:
-        """Write the remaining bytes and end the compressed stream."""
-        self._empty()
-        self._file.write(self._compressor.flush())
-
-    def detach(self) -> None:
-        """Ignore later writes: the clean-up of a library must not write to a reused descriptor."""
-        self._detached = True
-
     def _empty(self) -> None:
         self._file.write(self._compressor.compress(b"".join(self._held)))
         self._held.clear()
         self._size = 0
-
-
-@contextmanager
-def compressed(file: Writable, compression: str) -> Iterator[CompressedWriter]:
-    """Yield a writer that compresses with gzip, bz2 or zstd, or not at all ("")."""
-    sink = CompressedWriter(file, compression)
-    try:
-        yield sink
-        sink.finish()
-    finally:
-        sink.detach()
-
-
-class _Compressor(Protocol):
-    def compress(self, data: bytes, /) -> bytes: ...
-
-    def flush(self) -> bytes: ...
-
-
-class _Plain:
-    def compress(self, data: bytes, /) -> bytes:
-        return data
-
-    def flush(self) -> bytes:
-        return b""
-
-
-class _Zstd(_Plain):
-    """Consecutive frames, which readers accept as one stream."""
-
-    def compress(self, data: bytes, /) -> bytes:
-        frame: bytes = pa.Codec("zstd").compress(data, asbytes=True)
-        return frame
-
-
-def _compressor(compression: str) -> _Compressor:
-    if compression == "gzip":
-        return zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP)
-    if compression == "bz2":
-        return bz2.BZ2Compressor()
-    return _Zstd() if compression == "zstd" else _Plain()
 
 
 class TableWriter:
@@ -152,14 +130,12 @@ class TableWriter:
         self._writer.__enter__()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *more: object) -> None:
         try:
             if kind is None:
                 self._empty()
         finally:
-            self._writer.__exit__(kind, error, trace)
+            self._writer.__exit__(kind, *more)
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Add rows; they are written in larger groups."""
@@ -178,12 +154,14 @@ class TableWriter:
 
 def has_dictionaries(schema: pa.Schema) -> bool:
     """Return whether any column is dictionary-encoded, at any depth."""
-    return any(_has_dictionary(column.type) for column in schema)
+    return any(pa.types.is_dictionary(kind) for column in schema for kind in _all_types(column.type))
 
 
-def _has_dictionary(kind: pa.DataType) -> bool:
-    inner = (kind.field(place).type for place in range(kind.num_fields))
-    return pa.types.is_dictionary(kind) or any(map(_has_dictionary, inner))
+def _all_types(kind: pa.DataType) -> Iterator[pa.DataType]:
+    """Yield a type and the types in it, at any depth."""
+    yield kind
+    for place in range(kind.num_fields):
+        yield from _all_types(kind.field(place).type)
 
 
 @dataclass(frozen=True)
@@ -219,10 +197,10 @@ class CorpusColumns:
             raise ConfigError(f'document "{document.id}" has a title, but the column "title" is the id or the text.')
         values += [document.metadata.get(name) for name in self.schema.names]
         values += [document.vector] if self.vector else []
-        return [self._written(name, value) for name, value in zip(self.names, values, strict=True)]
-
-    def _written(self, name: str, value: Any) -> Any:
-        return _json_text(value) if name in self.json and isinstance(value, str) else value
+        return [
+            _json_text(value) if name in self.json and isinstance(value, str) else value
+            for name, value in zip(self.names, values, strict=True)
+        ]
 
 
 def choose_columns(schema: pa.Schema, config: CorpusConfig, layout: ColumnRoles | None) -> CorpusColumns:
@@ -246,14 +224,9 @@ def choose_columns(schema: pa.Schema, config: CorpusConfig, layout: ColumnRoles 
 
 
 def _reads_back(columns: CorpusColumns, config: CorpusConfig) -> bool:
-    roles = RowMapper(config).roles(columns.names)
-    return (roles.id, roles.title, roles.text, roles.metadata, roles.vector) == (
-        columns.id,
-        columns.title,
-        columns.text,
-        tuple(columns.schema.names),
-        columns.vector,
-    )
+    found = RowMapper(config).roles(columns.names)
+    metadata = tuple(columns.schema.names)
+    return found == ColumnRoles(columns.id, columns.title, columns.text, metadata, found.clashes, columns.vector)
 
 
 def check_types(file: str, file_format: str, schema: pa.Schema) -> None:
@@ -263,19 +236,12 @@ def check_types(file: str, file_format: str, schema: pa.Schema) -> None:
     for column in schema:
         if pa.types.is_date(column.type) or pa.types.is_timestamp(column.type):
             continue
-        if (kind := _foreign(column.type)) is not None:
-            raise ConfigError(
-                f'{file}: the metadata column "{column.name}" contains values of type {kind}, which '
-                f"{_NAMES[file_format]} cannot store. {_FIX}."
-            )
-
-
-def _foreign(kind: pa.DataType) -> pa.DataType | None:
-    """Return the first type at any depth that JSON lacks."""
-    if pa.types.is_nested(kind):
-        inner = (_foreign(kind.field(place).type) for place in range(kind.num_fields))
-        return next((foreign for foreign in inner if foreign is not None), None)
-    return None if kind in (pa.null(), pa.bool_(), pa.int64(), pa.float64(), pa.string()) else kind
+        for kind in _all_types(column.type):
+            if kind not in _JSON_TYPES and not pa.types.is_nested(kind):
+                raise ConfigError(
+                    f'{file}: the metadata column "{column.name}" contains values of type {kind}, which '
+                    f"{_NAMES[file_format]} cannot store. {_FIX}."
+                )
 
 
 def write_documents(sink: CompressedWriter, documents: Documents, file_format: str, columns: CorpusColumns) -> None:

@@ -22,17 +22,10 @@ from search.dedup.join.distributed import DistributedJoin
 from search.dedup.join.exact import ExactJoin
 from search.dedup.kept_documents import write_kept
 from search.dedup.pairs import Pairs, PairSource
-from search.dedup.pairs_file import PairsFile, PairsFileWriter, pair_facts
+from search.dedup.pairs_file import PairsFile, PairsFileWriter
 from search.dedup.priority import priority
 from search.dedup.provenance import origin_of, origin_of_other
-from search.dedup.settings import (
-    DedupFiles,
-    DedupSettings,
-    JoinOptions,
-    PairFiles,
-    duplicates_format,
-    lowest_score,
-)
+from search.dedup.settings import DedupFiles, DedupSettings, JoinOptions, PairFiles, duplicates_format, lowest_score
 from search.index import Index
 from search.result_files import check_outputs, read_by
 
@@ -40,29 +33,18 @@ _SAVED = "--save-pairs"
 
 
 @dataclass(frozen=True)
-class Deduplication:
-    """The result: the index, the contents of the file of duplicates, and the kept documents.
+class Deduplication(Duplicates):
+    """The result: the contents of the file of duplicates, the index, and the kept documents.
 
     `kept` are document numbers of the index, ascending. `written` has the bytes of the files written so far, by name;
     `notes` are those of the build of the index.
     """
 
     index: Index
-    duplicates: Duplicates
     kept: RowIds
     other: Index | None = None  # the index that documents were compared with
     written: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """Counts, settings and origin, JSON types; the keys of `duplicates_file.Facts`."""
-        return dict(self.duplicates.facts)
-
-    @property
-    def table(self) -> pa.Table:
-        """id, kept_id, score, reason, cluster of each dropped document."""
-        return self.duplicates.table
 
     def write(self, path: str | Path, force: bool = False) -> FileDigest:
         """Write the file of duplicates atomically; overwrite only with `force`.
@@ -73,7 +55,7 @@ class Deduplication:
         """
         if duplicates_format(Path(path)) != "parquet":
             return write_list(Path(path), self.table, self.index, self.other, force)
-        return write_duplicates(Path(path), self.duplicates, force=force)
+        return write_duplicates(Path(path), self, force)
 
     def write_kept(self, path: str | Path, corpus: Corpus | None = None, force: bool = False) -> FileDigest:
         """Write the kept documents, copied from the indexed `corpus` if given. Raises as `search.write_kept`."""
@@ -159,9 +141,9 @@ def _join(
 ) -> tuple[PairSource, dict[str, Any]]:
     arguments = (inputs.distinct_vectors, lowest_score(floor), inputs.folder, options, inputs.progress)
     join = (ApproximateJoin if settings.method == "ann" else ExactJoin)(*arguments)
-    method = {"name": settings.method, **(join.figures if isinstance(join, ApproximateJoin) else {})}
     is_local = options.pool.is_this_process(2)
-    return inputs.across_documents(join if is_local else DistributedJoin(join, inputs.folder, options.pool)), method
+    source = join if is_local else DistributedJoin(join, inputs.folder, options.pool)
+    return inputs.across_documents(source), {"name": settings.method, **join.figures}
 
 
 def _needed_pairs(inputs: DedupInputs, join: PairSource, settings: DedupSettings) -> Iterator[Pairs]:
@@ -188,8 +170,8 @@ def save_pairs(
     copies = np.setdiff1d(np.arange(inputs.rows), distinct.first, assume_unique=True)
     number = distinct.number_of[copies]
     writer.add(distinct.first[number], copies, inputs.self_scores[number], identical=True)
-    origin, other = origin_of(inputs.index), origin_of_other(inputs.other)
-    return writer.save(path, pair_facts(floor, method, origin, other), force=force)
+    against = origin_of_other(inputs.other)
+    return writer.save(path, {"floor": floor, "method": method, **origin_of(inputs.index), "against": against}, force)
 
 
 def _documents(inputs: DedupInputs, source: PairSource, order: RowIds) -> DedupDocuments:
@@ -254,7 +236,7 @@ def _result(
         "cluster_sizes": {str(size): int(many) for size, many in zip(counted, times, strict=True)},
     }
     kept = np.flatnonzero(kept_by[others:] < 0)
-    return Deduplication(inputs.index, Duplicates(facts, table), kept, inputs.other)
+    return Deduplication(facts, table, inputs.index, kept, inputs.other)
 
 
 def _reasons(documents: DedupDocuments, dropped: RowIds, representatives: RowIds) -> npt.NDArray[np.str_]:

@@ -51,12 +51,10 @@ def number_equal(digests: Digests) -> Distinct:
     arranged = digests[order]
     starts = np.ones(len(order), bool)
     starts[1:] = (arranged[1:] != arranged[:-1]).any(axis=1)
-    first_of_group = order[starts]
-    number_of_group = np.empty(len(first_of_group), np.int64)
-    number_of_group[np.argsort(first_of_group)] = np.arange(len(first_of_group))
+    first = np.sort(order[starts])
     number_of = np.empty(len(order), np.int64)
-    number_of[order] = number_of_group[np.cumsum(starts) - 1]
-    return Distinct(np.sort(first_of_group), number_of)
+    number_of[order] = np.searchsorted(first, order[starts])[np.cumsum(starts) - 1]
+    return Distinct(first, number_of)
 
 
 def number_texts(texts: Iterable[str]) -> RowIds:
@@ -101,11 +99,9 @@ class CrossDocumentPairs:
         self._source, self._only_document = source, only_document(document_of, distinct)
 
     def within(self, members: RowIds) -> Iterator[Pairs]:
-        """See `PairSource`."""
         return self._across_documents(self._source.within(members))
 
     def between(self, left: RowIds, right: RowIds) -> Iterator[Pairs]:
-        """See `PairSource`."""
         return self._across_documents(self._source.between(left, right))
 
     def _across_documents(self, batches: Iterator[Pairs]) -> Iterator[Pairs]:

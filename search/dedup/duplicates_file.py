@@ -22,7 +22,7 @@ from indexer.errors import ConfigError, CorruptIndexError, EvaluationError
 from indexer.store.documents import parquet_options
 from indexer.store.files import FileDigest
 from indexer.system.output_files import open_output
-from search.dedup.corpus_writing import CorpusColumns, compressed, write_documents
+from search.dedup.corpus_writing import CompressedWriter, CorpusColumns, write_documents
 from search.dedup.provenance import Count, open_parquet, with_facts
 from search.dedup.settings import Method, TextDuplicates, check_threshold
 from search.index import Index
@@ -74,7 +74,7 @@ class Facts(TypedDict):
 class Duplicates:
     """The contents of the file: `facts` (JSON types, the keys of `Facts`) and `table` (the columns of `SCHEMA`)."""
 
-    facts: Mapping[str, Any]
+    facts: dict[str, Any]
     table: pa.Table
 
 
@@ -94,7 +94,7 @@ def write_list(path: Path, table: pa.Table, index: Index, other: Index | None, f
     `other` is the index that documents were compared with, if any. Raises what `open_output` raises.
     """
     file_format, compression = format_of(path)
-    with open_output(path, force=force) as file, compressed(file, compression) as sink:
+    with open_output(path, force=force) as file, CompressedWriter(file, compression) as sink:
         write_documents(sink, _listed(table, index, other), file_format, LISTED)
     return file.digest
 

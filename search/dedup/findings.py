@@ -1,6 +1,6 @@
 """The rows of a file of duplicates by document number, checks of ids and counts, and the report of the verifier."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from indexer.arrays import Mask, RowIds, Scores
+from indexer.arrays import RowIds, Scores
 from indexer.errors import as_shown
 from search.dedup.duplicates_file import REASONS, Duplicates
 from search.dedup.settings import lowest_score
@@ -86,13 +86,6 @@ class StatedDuplicates:
     reasons: npt.NDArray[np.object_]
     clusters: RowIds
 
-    @property
-    def is_kept(self) -> Mask:
-        """Documents that the file does not list as dropped, (documents,)."""
-        kept = np.ones(len(self.ids), bool)
-        kept[self.dropped] = False
-        return kept
-
     def name(self, document: int) -> str:
         """Return the name of a document for messages."""
         return f'"{self.ids[document].as_py()}"{" of the other index" if document < self.others else ""}'
@@ -129,7 +122,11 @@ def check_facts(facts: Mapping[str, Any], stated: StatedDuplicates, findings: Fi
     """Compare the counts in the facts, the cluster numbers and the order of rows with the table."""
     numbers, order, sizes = _clusters(stated)
     wrong = np.flatnonzero(stated.clusters != numbers)
-    findings.add("cluster", _wrong_clusters(stated, wrong, numbers), len(wrong))
+    lines = (
+        f"{stated.name(stated.dropped[row])} is in {stated.clusters[row]}, should be in {numbers[row]}"
+        for row in wrong.tolist()
+    )
+    findings.add("cluster", lines, len(wrong))
     place = np.lexsort((stated.dropped, numbers))
     if not findings and (place != np.arange(len(place))).any():
         findings.add("order", ["rows are not sorted by cluster and position in the corpus"], 1)
@@ -186,8 +183,3 @@ def _clusters(stated: StatedDuplicates) -> tuple[RowIds, RowIds, dict[str, int]]
     order, numbers, members = np.unique(place, return_inverse=True, return_counts=True)
     sizes, counts = np.unique(members + 1, return_counts=True)
     return numbers, order, {str(size): count for size, count in zip(sizes.tolist(), counts.tolist(), strict=True)}
-
-
-def _wrong_clusters(stated: StatedDuplicates, wrong: RowIds, numbers: RowIds) -> Iterator[str]:
-    for row in wrong.tolist():
-        yield f"{stated.name(stated.dropped[row])} is in {stated.clusters[row]}, should be in {numbers[row]}"

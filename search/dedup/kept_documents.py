@@ -29,7 +29,6 @@ from search.dedup.corpus_writing import (
     TableWriter,
     check_types,
     choose_columns,
-    compressed,
     has_dictionaries,
     write_documents,
 )
@@ -106,7 +105,7 @@ def _is_of(corpus: Corpus | None, file_format: str) -> bool:
 
 def _write(path: Path, fill: Callable[[CompressedWriter], None], force: bool) -> FileDigest:
     _, compression = format_of(path)
-    with open_output(path, _OPTION, force) as file, compressed(file, compression) as sink:
+    with open_output(path, _OPTION, force) as file, CompressedWriter(file, compression) as sink:
         fill(sink)
     return file.digest
 

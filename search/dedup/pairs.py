@@ -42,6 +42,10 @@ class Pairs:
         """Return the selected pairs."""
         return Pairs(self.left[which], self.right[which], self.scores[which])
 
+    def to_list(self) -> list[tuple[int, int, float]]:
+        """Return (left, right, score) of each pair."""
+        return list(zip(self.left.tolist(), self.right.tolist(), self.scores.tolist(), strict=True))
+
 
 class PairSource(Protocol):
     """Source of the pairs of distinct vectors that score at least a threshold: a join, or a file of pairs.

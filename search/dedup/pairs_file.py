@@ -9,8 +9,7 @@ The writer needs bounded memory, and the bytes do not depend on the order of pai
 a temporary folder, then merged a stretch of left rows at a time. Only the pairs of one left row must fit in memory.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypedDict
@@ -31,8 +30,8 @@ from search.dedup.settings import check_threshold, lowest_score
 from search.index import Index
 
 SCHEMA = pa.schema([("left", pa.int64()), ("right", pa.int64()), ("score", pa.float32()), ("identical", pa.bool_())])
-Columns = Mapping[str, npt.NDArray[Any]]
-_TYPES = {"left": np.int64, "right": np.int64, "score": np.float32, "identical": np.bool_}
+Rows = npt.NDArray[np.void]  # of the type _ROW
+_ROW = np.dtype([("left", "<i8"), ("right", "<i8"), ("score", "<f4"), ("identical", "?")])
 _RUN = 1 << 21  # pairs sorted and spilled together
 _STRETCH = 1 << 20  # pairs merged together; fixed, because it decides the pages of the file
 _ROW_GROUP = 1 << 18
@@ -57,15 +56,6 @@ class Facts(TypedDict):
     rows: Count
     pairs: Count
     identical: Count
-
-
-@dataclass(frozen=True)
-class _Content:
-    """The result of one pass over the file: the identical rows, and the pairs if they fit in memory."""
-
-    distinct: Distinct
-    self_scores: Scores
-    held: Pairs | None
 
 
 class PairsFile:
@@ -101,46 +91,45 @@ class PairsFile:
     @property
     def distinct(self) -> Distinct:
         """Numbers of the distinct vectors."""
-        return self._content.distinct
+        return self._content[0]
 
     @property
     def self_scores(self) -> Scores:
         """Score of each distinct vector with itself, (distinct,); NaN for a vector without copies."""
-        return self._content.self_scores
+        return self._content[1]
 
     def within(self, members: RowIds) -> Iterator[Pairs]:
-        """See `PairSource`."""
-        if len(members):
-            yield from self._both(members, members, int(members[0]), int(members[-1]))
+        return self._both(members, members)
 
     def between(self, left: RowIds, right: RowIds) -> Iterator[Pairs]:
-        """See `PairSource`."""
-        if len(left) and len(right):  # the file stores the lower number of a pair as left
-            lowest, highest = min(left[0], right[0]), min(left[-1], right[-1])
-            yield from self._both(left, right, int(lowest), int(highest))
+        return self._both(left, right)
 
-    def _both(self, first: RowIds, second: RowIds, lowest: int, highest: int) -> Iterator[Pairs]:
+    def _both(self, first: RowIds, second: RowIds) -> Iterator[Pairs]:
+        if not (len(first) and len(second)):
+            return
         in_first, in_second = np.zeros((2, len(self.distinct.first)), bool)
         in_first[first] = in_second[second] = True
-        for pairs in self._pairs(lowest, highest):
+        # The file stores the lower number of a pair as left.
+        for pairs in self._pairs(int(min(first[0], second[0])), int(min(first[-1], second[-1]))):
             ends = (in_first[pairs.left] & in_second[pairs.right]) | (in_second[pairs.left] & in_first[pairs.right])
             if ends.any():
                 yield pairs.take(ends)
 
     def _pairs(self, lowest: int, highest: int) -> Iterator[Pairs]:
         """Yield at least all pairs whose left number is in [lowest, highest], in batches."""
-        held = self._content.held
+        held = self._content[2]
         if held is None:
-            first, number_of = self.distinct.first, self.distinct.number_of
+            first = self.distinct.first
             for pairs, _ in self._read(int(first[lowest]), int(first[highest])):
-                yield Pairs(number_of[pairs.left], number_of[pairs.right], pairs.scores)
+                yield _numbered(pairs, self.distinct)
             return
         start, end = np.searchsorted(held.left, [lowest, highest + 1]).tolist()
         for place in range(start, end, _BATCH):
             yield held.take(slice(place, min(place + _BATCH, end)))
 
     @cached_property
-    def _content(self) -> _Content:
+    def _content(self) -> tuple[Distinct, Scores, Pairs | None]:
+        """The distinct vectors, their self-scores, and all pairs if they fit in memory, from one pass."""
         copies: list[Pairs] = []
         held: list[Pairs] = []
         room = self.memory // _PAIR_BYTES
@@ -150,10 +139,9 @@ class PairsFile:
             held = [*held, pairs] if room >= 0 else []
         distinct, self_scores = self._distinct(Pairs.concatenate(copies))
         if room < 0:
-            return _Content(distinct, self_scores, None)
+            return distinct, self_scores, None
         whole = Pairs.concatenate(held)
-        numbers = Pairs(distinct.number_of[whole.left], distinct.number_of[whole.right], whole.scores)
-        return _Content(distinct, self_scores, numbers)
+        return distinct, self_scores, _numbered(whole, distinct)
 
     def _distinct(self, copies: Pairs) -> tuple[Distinct, Scores]:
         """Return the distinct vectors and their self-scores, given the identical pairs (first row, copy)."""
@@ -192,9 +180,8 @@ class PairsFile:
         return CorruptIndexError(f"{self.path}: {what}. Fix: write it again: {MADE_BY}")
 
 
-def pair_facts(floor: float, method: dict[str, Any], origin: dict[str, Any], against: dict[str, Any] | None) -> Any:
-    """Return the facts for `PairsFileWriter.save`, JSON types; for `origin` see `search.dedup.provenance`."""
-    return {"floor": floor, "method": method, **origin, "against": against}
+def _numbered(rows: Pairs, distinct: Distinct) -> Pairs:
+    return Pairs(distinct.number_of[rows.left], distinct.number_of[rows.right], rows.scores)
 
 
 class PairsFileWriter:
@@ -204,7 +191,7 @@ class PairsFileWriter:
         self.folder, self.rows = folder, rows
         self.pairs = 0  # of different vectors
         self.identical = 0
-        self._waiting: list[Columns] = []
+        self._waiting: list[Rows] = []
         self._held = 0  # waiting pairs
         self._runs = 0
         self._counts = np.zeros(rows, np.int64)  # pairs of each left row
@@ -215,18 +202,20 @@ class PairsFileWriter:
         Copies of a vector are paired only with its first row, as `identical`; other pairs name first rows only. Raises
         StoreError if the temporary folder is full.
         """
-        low, high = np.minimum(left, right), np.maximum(left, right)
-        self._waiting.append({"left": low, "right": high, "score": scores, "identical": np.full(len(low), identical)})
+        rows = np.empty(len(left), _ROW)
+        rows["left"], rows["right"] = np.minimum(left, right), np.maximum(left, right)
+        rows["score"], rows["identical"] = scores, identical
+        self._waiting.append(rows)
         if identical:
-            self.identical += len(low)
+            self.identical += len(rows)
         else:
-            self.pairs += len(low)
-        self._held += len(low)
+            self.pairs += len(rows)
+        self._held += len(rows)
         if self._held >= _RUN:
             self._spill()
 
     def save(self, path: Path, facts: Mapping[str, Any], force: bool = False) -> FileDigest:
-        """Write the file atomically, with `facts` and counts; follow links.
+        """Write the file atomically, with the counts and the other `facts` (floor, method, origin); follow links.
 
         Raises ConfigError for a path that cannot be written, ExistsError for an existing file without `force`, and
         StoreError for a full disk.
@@ -239,8 +228,8 @@ class PairsFileWriter:
                 open_output(path, "--save-pairs", force, stream=False) as file,
                 pq.ParquetWriter(pa.PythonFile(file, mode="w"), schema, **_options()) as to,
             ):
-                for columns in self._stretches():
-                    arrays = [pa.array(columns[name]) for name in SCHEMA.names]
+                for rows in self._stretches():
+                    arrays = [pa.array(np.ascontiguousarray(rows[name])) for name in SCHEMA.names]
                     to.write_table(pa.table(arrays, schema=schema), row_group_size=_ROW_GROUP)
         except StoreError as error:
             total = self.pairs + self.identical
@@ -251,13 +240,13 @@ class PairsFileWriter:
         """Write the waiting pairs as one sorted run."""
         if not self._held:
             return
-        run = _sorted(self._waiting)
+        waiting = np.concatenate(self._waiting)
         self._waiting, self._held = [], 0
+        run = _sorted(waiting)
         self._counts += np.bincount(run["left"], minlength=self.rows)
         try:
-            for name, kind in _TYPES.items():
-                with self._path(self._runs, name).open("wb") as file:  # not tofile(), which hides the error
-                    file.write(np.ascontiguousarray(run[name], kind).data)
+            with self._path(self._runs).open("wb") as file:  # not tofile(), which hides the error
+                file.write(run.data)
         except OSError as error:
             raise StoreError(
                 f"{self.folder}: temporary pairs cannot be written: {error.strerror}, after "
@@ -265,25 +254,21 @@ class PairsFileWriter:
             ) from error
         self._runs += 1
 
-    def _stretches(self) -> Iterator[Columns]:
+    def _stretches(self) -> Iterator[Rows]:
         """Yield all pairs in order, about `_STRETCH` at a time."""
-        bounds = list(_bounds(self._counts, _STRETCH))
-        edges = [0, *(last for _, last in bounds)]
+        edges = [0, *_ends(self._counts, _STRETCH)]
         cuts = [
-            np.searchsorted(np.memmap(self._path(run, "left"), np.int64, mode="r"), edges) for run in range(self._runs)
+            np.searchsorted(np.memmap(self._path(run), _ROW, "r")["left"], edges).tolist() for run in range(self._runs)
         ]
-        for number in range(len(bounds)):
-            yield _sorted(self._piece(run, *cut[number : number + 2].tolist()) for run, cut in enumerate(cuts))
+        for number in range(len(edges) - 1):
+            yield _sorted(np.concatenate([self._piece(run, *cut[number : number + 2]) for run, cut in enumerate(cuts)]))
 
-    def _piece(self, run: int, start: int, end: int) -> Columns:
+    def _piece(self, run: int, start: int, end: int) -> Rows:
         """Read the pairs [start, end) of a run; pages of a mapped file would stay in memory."""
-        return {
-            name: np.fromfile(self._path(run, name), kind, end - start, offset=start * np.dtype(kind).itemsize)
-            for name, kind in _TYPES.items()
-        }
+        return np.fromfile(self._path(run), _ROW, end - start, offset=start * _ROW.itemsize)
 
-    def _path(self, run: int, name: str) -> Path:
-        return self.folder / f"pairs-{run:06d}.{name}"
+    def _path(self, run: int) -> Path:
+        return self.folder / f"pairs-{run:06d}"
 
 
 def _options() -> dict[str, Any]:
@@ -300,19 +285,17 @@ def _options() -> dict[str, Any]:
     }
 
 
-def _sorted(pieces: Iterable[Columns]) -> Columns:
-    columns = list(pieces)
-    whole = {name: np.concatenate([piece[name] for piece in columns]) for name in _TYPES}
-    order = np.lexsort((whole["right"], whole["left"]))
-    return {name: column[order] for name, column in whole.items()}
+def _sorted(rows: Rows) -> Rows:
+    """Return pairs of fewer than 2**32 rows, each pair once, in order."""
+    return rows[np.argsort(rows["left"].astype(np.uint64) << np.uint64(32) | rows["right"].astype(np.uint64))]
 
 
-def _bounds(counts: RowIds, limit: int) -> Iterator[tuple[int, int]]:
-    """Yield left rows [first, last) of stretches of at most `limit` pairs; a single row may have more."""
+def _ends(counts: RowIds, limit: int) -> Iterator[int]:
+    """Yield the end of each stretch of left rows with at most `limit` pairs; a single row may have more."""
     ends = np.cumsum(counts)
-    first, done = 0, 0
+    last, done = 0, 0
     while len(ends) and done < ends[-1]:
-        last = max(first + 1, int(np.searchsorted(ends, done + limit, side="right")))
+        last = max(last + 1, int(np.searchsorted(ends, done + limit, side="right")))
         if ends[last - 1] > done:
-            yield first, last
-        first, done = last, int(ends[last - 1])
+            yield last
+        done = int(ends[last - 1])

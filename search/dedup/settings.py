@@ -116,11 +116,6 @@ class DedupFiles:
     pairs: PairFiles = PairFiles()
     force: bool = False  # overwrite existing files
 
-    def check(self) -> None:
-        """Raise ConfigError if the suffix of the file of duplicates names no format."""
-        if self.duplicates is not None:
-            duplicates_format(self.duplicates)
-
 
 def duplicates_format(path: Path) -> str:
     """Return "parquet", "csv" or "jsonl" by the suffix, parquet for a stream. Raises ConfigError for other suffixes."""

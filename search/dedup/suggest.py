@@ -4,7 +4,6 @@ Pairs are of different documents or, if documents have several windows, of windo
 vector count as pairs. An example shows one document for each vector, so no copies are listed.
 """
 
-import itertools
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from indexer.arrays import Float64Array, Int64Array, RowIds, Scores, Vectors
-from indexer.corpus.document import Document, joined_text
+from indexer.corpus.document import joined_text
 from indexer.progress import Progress
 from search.dedup.deduplicate import save_pairs
 from search.dedup.distinct import Distinct, VectorCopies, is_one_to_one
@@ -35,6 +34,7 @@ _EXCERPT = 160  # characters
 _NEIGHBOURED = (0.1, 2 / 3)  # lowest and highest share of documents with a neighbour at the floor
 _HIGHEST_FLOOR = 0.98
 _PROBES, _BLOCK = 512, 4096  # documents
+RowPair = tuple[int, int, float]  # two rows and their score
 
 
 @dataclass(frozen=True)
@@ -98,15 +98,18 @@ def suggest_thresholds(
         tally = PairTally(inputs.distinct, inputs.document_of, [lowest, *thresholds])
         path = inputs.folder / "pairs.parquet"
         save_pairs(inputs, _counted(inputs, lowest, options, tally), {"name": "exact"}, lowest, path)
-        dropped = [
-            _dropped(inputs, PairsFile(path, threshold, options.memory // 4), options) for threshold in thresholds
-        ]
-        return Suggestion(
-            documents=inputs.index.manifest.documents,
-            windows=None if is_one_to_one(inputs.document_of) else inputs.rows,
-            floor=lowest,
-            candidates=tuple(_candidates(inputs, thresholds, tally, dropped)),
+        candidates = (
+            ThresholdCandidate(
+                threshold,
+                tally.pairs(edge),
+                _dropped(inputs, PairsFile(path, threshold, options.memory // 4), options),
+                _examples(inputs, tally.above(edge)),
+                _examples(inputs, tally.below(edge)),
+            )
+            for edge, threshold in enumerate(thresholds, start=1)
         )
+        windows = None if is_one_to_one(inputs.document_of) else inputs.rows
+        return Suggestion(inputs.index.manifest.documents, windows, lowest, tuple(candidates))
 
 
 def _counted(inputs: DedupInputs, lowest: float, options: JoinOptions, tally: "PairTally") -> Iterator[Pairs]:
@@ -125,15 +128,6 @@ def _dropped(inputs: DedupInputs, source: PairsFile, options: JoinOptions) -> in
     held = DedupDocuments(inputs.document_of, inputs.distinct.number_of, no_texts, documents, inputs.self_scores)
     decision = decide(held, source, drop_texts=False, pair_limit=max(1, options.memory // HELD_PAIR_BYTES))
     return int(np.count_nonzero(decision.kept_by >= 0))
-
-
-def _nearest(pairs: Pairs, sign: int) -> Pairs:
-    """Return the few lowest (sign 1) or highest (sign -1) pairs in order, ties by row."""
-    return pairs.take(np.lexsort((pairs.right, pairs.left, sign * pairs.scores))[:_KEPT])
-
-
-def _listed(pairs: Pairs) -> list[tuple[int, int, float]]:
-    return list(zip(pairs.left.tolist(), pairs.right.tolist(), pairs.scores.tolist(), strict=True))
 
 
 class PairTally:
@@ -164,13 +158,13 @@ class PairTally:
         """Return the number of pairs that reach an edge."""
         return int(self._counts[edge:].sum())
 
-    def above(self, edge: int) -> list[tuple[int, int, float]]:
-        """Return the lowest pairs (row, row, score) between an edge and the next, in order."""
-        return _listed(self._lowest[edge])
+    def above(self, edge: int) -> list[RowPair]:
+        """Return the lowest pairs between an edge and the next, in order."""
+        return self._lowest[edge].to_list()
 
-    def below(self, edge: int) -> list[tuple[int, int, float]]:
-        """Return the highest pairs (row, row, score) between the previous edge and an edge, in order."""
-        return _listed(self._highest[edge - 1])
+    def below(self, edge: int) -> list[RowPair]:
+        """Return the highest pairs between the previous edge and an edge, in order."""
+        return self._highest[edge - 1].to_list()
 
     def _add(self, rows: Pairs, weights: RowIds) -> None:
         bins = np.searchsorted(self._edges, rows.scores, side="right") - 1
@@ -179,30 +173,20 @@ class PairTally:
         for number in np.unique(bins[apart]).tolist():
             fresh = rows.take(np.flatnonzero(apart & (bins == number)))
             for kept, sign in ((self._lowest, 1), (self._highest, -1)):
-                kept[number] = _nearest(Pairs.concatenate([kept[number], fresh]), sign)
+                every = Pairs.concatenate([kept[number], fresh])
+                kept[number] = every.take(np.lexsort((every.right, every.left, sign * every.scores))[:_KEPT])
 
 
-def _candidates(
-    inputs: DedupInputs, thresholds: list[float], tally: PairTally, dropped: list[int]
-) -> Iterator[ThresholdCandidate]:
-    sides = [
-        [nearest_pairs(pairs, inputs.document_of) for pairs in (tally.above(edge), tally.below(edge))]
-        for edge in range(1, len(thresholds) + 1)
-    ]
-    rows = {row for pairs in itertools.chain.from_iterable(sides) for pair in pairs for row in pair[:2]}
-    texts = _texts(inputs, sorted(rows))
-    for edge, (threshold, count) in enumerate(zip(thresholds, dropped, strict=True), start=1):
-        above, below = (
-            tuple(Example(score, texts[left], texts[right]) for left, right, score in pairs)
-            for pairs in sides[edge - 1]
-        )
-        yield ThresholdCandidate(threshold, tally.pairs(edge), count, above, below)
+def _examples(inputs: DedupInputs, pairs: list[RowPair]) -> tuple[Example, ...]:
+    shown = nearest_pairs(pairs, inputs.document_of)
+    texts = _texts(inputs, sorted({row for pair in shown for row in pair[:2]}))
+    return tuple(Example(score, texts[left], texts[right]) for left, right, score in shown)
 
 
-def nearest_pairs(pairs: Iterable[tuple[int, int, float]], document_of: RowIds) -> list[tuple[int, int, float]]:
+def nearest_pairs(pairs: Iterable[RowPair], document_of: RowIds) -> list[RowPair]:
     """Return the first few pairs without common documents, followed by other pairs if there are too few."""
-    fresh: list[tuple[int, int, float]] = []
-    others: list[tuple[int, int, float]] = []
+    fresh: list[RowPair] = []
+    others: list[RowPair] = []
     seen: set[int] = set()
     for pair in pairs:
         documents = set(document_of[[*pair[:2]]].tolist())
@@ -224,12 +208,9 @@ def _texts(inputs: DedupInputs, rows: list[int]) -> dict[int, ExampleDocument]:
             (f"{document.title or ''} … " if start else "") + joined_text(document, columns)[start:end]
             for document, (start, end) in zip(documents, spans, strict=True)
         ]
-    return {row: _excerpt(document, text) for row, document, text in zip(rows, documents, texts, strict=True)}
-
-
-def _excerpt(document: Document, text: str) -> ExampleDocument:
-    words = " ".join(text.split())
-    return ExampleDocument(document.id, words if len(words) <= _EXCERPT else f"{words[: _EXCERPT - 1]}…")
+    folded = (" ".join(text.split()) for text in texts)
+    shown = (text if len(text) <= _EXCERPT else f"{text[: _EXCERPT - 1]}…" for text in folded)
+    return {row: ExampleDocument(document.id, text) for row, document, text in zip(rows, documents, shown, strict=True)}
 
 
 def choose_floor(vectors: Vectors, distinct: Distinct, document_of: RowIds) -> float:

@@ -1,44 +1,30 @@
 """Temporary vectors on disk: every step reads the same bits, and memory stays small."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
 from indexer.arrays import Vectors
 from indexer.errors import ConfigError, StoreError
-from indexer.transforms import Transform
-from search.index import LiveRows
 
 UNIT_TOLERANCE = 5e-7  # of squared norms from 1, so that a vector reaches every threshold with itself
-_FIX = "Fix: free some disk space, or name another folder for temporary files: TMPDIR=/elsewhere isotrope dedup ..."
-
-
-def write_index_vectors(stored: LiveRows, folder: Path, transform: Transform | None = None) -> Vectors:
-    """Write all vectors of an index to `folder` and return them memory-mapped, (rows, k) float32.
-
-    `transform` replaces the transform of the index. Raises ConfigError for a vector that is not finite or not of unit
-    length, and StoreError for a full disk.
-    """
-    transform = transform or stored.index.transform
-    blocks = ((first, transform.transform(block, "document")) for first, block in stored.embedding_blocks())
-    return write_vectors(blocks, len(stored), transform.dim, folder / "vectors.npy")
 
 
 def write_vectors(blocks: Iterable[tuple[int, Vectors]], rows: int, dim: int, path: Path) -> Vectors:
-    """Write blocks (first row, vectors) to a file (rows, dim) and return it memory-mapped."""
+    """Write blocks (first row, vectors) to a file and return it memory-mapped, (rows, dim) float32.
+
+    Raises ConfigError for a vector that is not finite or not of unit length, and StoreError for a full disk.
+    """
     if not rows:
         return np.zeros((0, dim), np.float32)
-    try:
-        # Written with write(), not through the map: a full disk raises an error and does not kill the process.
-        with path.open("wb") as file:
-            header = {"descr": "<f4", "fortran_order": False, "shape": (rows, dim)}
-            np.lib.format.write_array_header_1_0(file, header)
-            for first, vectors in blocks:
-                check_vectors(vectors, first)
-                file.write(np.ascontiguousarray(vectors, "<f4").data)
-    except OSError as error:
-        raise disk_full(path, error) from error
+    with temporary_file(path) as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": (rows, dim)})
+        for first, vectors in blocks:
+            check_vectors(vectors, first)
+            file.write(np.ascontiguousarray(vectors, "<f4").data)
     mapped: Vectors = np.load(path, mmap_mode="r", allow_pickle=False)
     return mapped
 
@@ -56,6 +42,14 @@ def check_vectors(vectors: Vectors, first: int = 0) -> None:
         )
 
 
-def disk_full(path: Path, error: OSError) -> StoreError:
-    """Return the error for a temporary file that cannot be written."""
-    return StoreError(f"{path.parent}: temporary vectors cannot be written: {error.strerror or error}. {_FIX}")
+@contextmanager
+def temporary_file(path: Path) -> Iterator[BinaryIO]:
+    """Open a temporary file for writing, not through a map: a full disk then raises StoreError, not a signal."""
+    try:
+        with path.open("w+b") as file:
+            yield file
+    except OSError as error:
+        raise StoreError(
+            f"{path.parent}: temporary vectors cannot be written: {error.strerror or error}. Fix: free some disk "
+            "space, or name another folder for temporary files: TMPDIR=/elsewhere isotrope dedup ..."
+        ) from error

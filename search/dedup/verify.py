@@ -31,13 +31,14 @@ from indexer.arrays import Mask, RowIds, Scores, Vectors
 from indexer.corpus.document import joined_text
 from indexer.errors import ConfigError
 from indexer.progress import NoProgress, Progress
+from indexer.transforms import Transform
 from search.dedup.brute_force import Comparison, DecidedWindows, Violations, named_scores
 from search.dedup.duplicates_file import read_duplicates
 from search.dedup.findings import DedupVerifyReport, Findings, StatedDuplicates, check_facts, read_stated
 from search.dedup.priority import priority
 from search.dedup.provenance import check_origin, check_other, require_same_encoder
 from search.dedup.settings import DedupSettings, JoinOptions
-from search.dedup.vectors import write_index_vectors
+from search.dedup.vectors import write_vectors
 from search.index import Index, LiveRows
 
 
@@ -78,7 +79,6 @@ class DuplicatesCheck:
         return same
 
     def _check_rows(self, scores: Scores, fits: Mask) -> None:
-        """Check score, threshold and reason of each row."""
         stated, lowest = self.stated, self.settings.lowest
         exact, fit, same = scores[stated.dropped], fits[stated.dropped], self._same_text[stated.dropped]
         self._add(
@@ -94,7 +94,6 @@ class DuplicatesCheck:
             self._add("own document", ~foreign, lambda _: "only the other index was to be compared")
 
     def _add(self, kind: str, wrong: Mask, what: Callable[[int], str]) -> None:
-        """Add violations of rows of the table."""
         rows, stated = np.flatnonzero(wrong).tolist(), self.stated
         lines = (
             f"{stated.name(int(stated.dropped[row]))} -> {stated.name(int(stated.kept_by[row]))}: {what(row)}"
@@ -167,7 +166,7 @@ def verify_duplicates(
 
     `against` is the other index, if there was one. Pairs that an approximate join missed are violations too. Raises
     MismatchError if the file was made from another index or generation, and what `read_duplicates`, opening an index
-    and `write_index_vectors` raise.
+    and `write_vectors` raise.
     """
     if options.device not in ("auto", "cpu"):
         raise ConfigError(f"device is {options.device}; verification runs on the CPU only. Fix: leave it at auto.")
@@ -204,8 +203,8 @@ def _compare(
     opened, other = indexes
     with tempfile.TemporaryDirectory(prefix="isotrope-verify-") as folder:
         progress.phase("reading vectors", None)
-        own = _vectors(opened, opened, Path(folder) / "own")
-        foreign = _vectors(other, opened, Path(folder) / "other") if other else own[:0]
+        own = _vectors(opened, opened.transform, Path(folder) / "own.npy")
+        foreign = _vectors(other, opened.transform, Path(folder) / "other.npy") if other else own[:0]
         kept_by = np.full(len(stated.ids), -1)
         kept_by[stated.dropped] = stated.kept_by
         ranks = np.concatenate([np.arange(stated.others), stated.others + priority(opened, settings.prefer)])
@@ -224,9 +223,10 @@ def _documents_of(index: Index | None) -> RowIds:
     return index.numbering.documents_of(np.arange(index.manifest.rows)) if index else np.zeros(0, np.int64)
 
 
-def _vectors(index: Index, transformed_by: Index, folder: Path) -> Vectors:
-    folder.mkdir()
-    return write_index_vectors(LiveRows(index), folder, transformed_by.transform)
+def _vectors(index: Index, transform: Transform, path: Path) -> Vectors:
+    stored = LiveRows(index)
+    blocks = ((first, transform.transform(block, "document")) for first, block in stored.embedding_blocks())
+    return write_vectors(blocks, len(stored), transform.dim, path)
 
 
 def _number_texts(indexes: Iterable[Index]) -> RowIds:

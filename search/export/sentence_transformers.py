@@ -23,7 +23,7 @@ from indexer.recipe.paper_methods import POOLINGS, load_method
 from indexer.store.files import FileDigest
 from indexer.system.output_files import check_output_folder
 from search.export import ExportReport, st_modules
-from search.export.st_modules import Module, ModuleChain, Prompts
+from search.export.st_modules import Module, ModuleChain
 from search.index import Index
 from search.result_files import Content, open_output_folder, write_files
 
@@ -57,7 +57,7 @@ def export_sentence_transformers(index: str | Path, path: str | Path, model: str
         "pooling": spec.identity.pooling,
         "max_length": spec.identity.max_length,
         "dimensions": opened.transform.dim,
-        "prompts": vars(chain.prompts),
+        "prompts": dict(chain.prompts),
         "fingerprint": spec.fingerprint,
     }
     sizes = {name: digest.bytes for name, digest in digests.items()}
@@ -111,7 +111,8 @@ def _chain(index: Index, spec: EncoderSpec, chain: list[Module]) -> ModuleChain:
         if not all(map(np.array_equal, layer, other))
     }
     chain += [*(st_modules.dense(*layer) for layer in affine["document"]), st_modules.normalize()]
-    return ModuleChain(chain, query, Prompts(spec.identity.query_prefix, spec.identity.document_prefix))
+    prompts = {"query": spec.identity.query_prefix, "document": spec.identity.document_prefix}
+    return ModuleChain(chain, query, prompts)
 
 
 def _model_files(model_files: ModelFiles) -> dict[str, Content]:

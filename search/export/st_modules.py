@@ -20,7 +20,7 @@ Names of types and settings are those of sentence-transformers up to version 5, 
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -46,20 +46,15 @@ class Module:
 
 
 @dataclass(frozen=True)
-class Prompts:
-    """Texts put before a query and before a document."""
-
-    query: str = ""
-    document: str = ""
-
-
-@dataclass(frozen=True)
 class ModuleChain:
-    """The modules of a model. `query` maps positions in `modules` to the modules that replace them for queries."""
+    """The modules of a model, and the prompts put before a "query" and before a "document".
+
+    `query` maps positions in `modules` to the modules that replace them for queries.
+    """
 
     modules: Sequence[Module]
-    query: Mapping[int, Module] = field(default_factory=dict)
-    prompts: Prompts = field(default_factory=Prompts)
+    query: Mapping[int, Module]
+    prompts: Mapping[str, str]
 
     @property
     def kinds(self) -> list[str]:
@@ -112,12 +107,11 @@ def normalize() -> Module:
 
 def folder_files(chain: ModuleChain) -> dict[str, Content]:
     """Return every file of the folder by its name in the folder."""
-    prompts = chain.prompts
     settings = {
         "__version__": {"sentence_transformers": _VERSION},
         "model_type": "SentenceTransformer",
-        "prompts": {"query": prompts.query, "document": prompts.document},
-        "default_prompt_name": "document" if prompts.document else None,
+        "prompts": dict(chain.prompts),
+        "default_prompt_name": "document" if chain.prompts["document"] else None,
         "similarity_fn_name": "dot",
     }
     files = _routed(chain) if chain.query else _plain(chain)

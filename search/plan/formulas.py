@@ -14,9 +14,8 @@ from dataclasses import dataclass, replace
 
 from indexer.ann.choosing.selection import SMALL_BYTES, nlist_for
 from search.formatting import counted
-from search.plan.ledger import Ledger, Line, constants, number, show, show_bytes
-from search.plan.models import ModelShape
-from search.plan.request import PlanSettings
+from search.plan.ledger import Ledger, constants, number, show, show_bytes
+from search.plan.request import ModelShape, PlanSettings
 
 MOST_CELLS = 8192  # the limits of `search.dedup.join.cells` and `search.dedup.join.approximate`
 LEAST_WORK = 4e10  # multiplications, of at most `WIDTH` numbers a pair; less work is done without cells
@@ -115,28 +114,14 @@ def _cut(settings: PlanSettings, dim: int, count: int) -> Segments:
     return Segments(index_kind(rows, dim, index.recall, bool(index.memory_bytes)), count, rows)
 
 
-@dataclass(frozen=True)
-class ExactWork:
-    """The number of cells of the exact join (0: no cells), and the share of the rows² / 2 pairs that it compares."""
-
-    rows: int
-    cells: int
-    share: float
-
-    @property
-    def pairs(self) -> float:
-        """Compared pairs."""
-        return self.rows**2 / 2 * self.share
-
-
-def exact_work(rows: int, dim: int) -> ExactWork:
-    """Return the work of an exact join."""
+def exact_work(rows: int, dim: int) -> tuple[int, float]:
+    """Return the number of cells of an exact join (0: no cells), and the share of the rows² / 2 pairs it compares."""
     if rows**2 / 2 * min(dim, WIDTH) * INT8_COST < LEAST_WORK:
-        return ExactWork(rows, 0, 1.0)
+        return 0, 1.0
     a_cell = constants()["join.rows_a_cell"].value
     growing = min(rows, MOST_CELLS * a_cell)
     share = constants()[f"join.{_width_name(dim)}.left"].value / growing**0.5
-    return ExactWork(rows, round(growing / a_cell), min(1.0, share))
+    return round(growing / a_cell), min(1.0, share)
 
 
 def _width_name(dim: int) -> str:
@@ -166,7 +151,7 @@ class Planner:
     def _line(self, key: str, title: str, value: float, unit: str, arithmetic: str) -> float:
         largest = next((limit for section, limit in _LARGEST.items() if key.startswith(section)), "")
         beyond = bool(largest) and self.rows > constants()[largest].value
-        return self.ledger.add(Line(key, title, value, unit, arithmetic, beyond=beyond))
+        return self.ledger.add(key, title, value, unit, arithmetic, beyond)
 
     def _encoding(self) -> None:
         shape, tokens = self.shape, self.tokens
@@ -344,20 +329,21 @@ class Planner:
         self._line("build.indexing", "choosing, training and filling indexes", seconds, "core-seconds", how)
 
     def _deduplication(self) -> None:
-        work, size, rows = exact_work(self.rows, self.dim), _width_name(self.dim), f"{self.rows:.4g}"
+        (cells, share), size, rows = exact_work(self.rows, self.dim), _width_name(self.dim), f"{self.rows:.4g}"
+        pairs = self.rows**2 / 2 * share
         left, a_cell, first = f"join.{size}.left", "join.rows_a_cell", f"join.{size}.row"
-        pair = f"join.{size}.{'cell_pair' if work.cells else 'pair'}"
+        pair = f"join.{size}.{'cell_pair' if cells else 'pair'}"
         how = f"{rows}² / 2: too few rows for cells"
-        if work.cells:
+        if cells:
             how = (
-                f"{rows}² / 2 x {work.share:.3g}, the share left by {work.cells:,} cells: {self._u(left)} / √rows up "
+                f"{rows}² / 2 x {share:.3g}, the share left by {cells:,} cells: {self._u(left)} / √rows up "
                 f"to {MOST_CELLS:,} cells of {self._u(a_cell)} rows, then constant"
             )
-        self._line("dedup.pairs", "pairs to compare", work.pairs, "", how)
-        seconds = self.rows * self._c(first) + work.pairs * self._c(pair)
-        if work.cells:
+        self._line("dedup.pairs", "pairs to compare", pairs, "", how)
+        seconds = self.rows * self._c(first) + pairs * self._c(pair)
+        if cells:
             self._c(left), self._c(a_cell)
-        how = f"{rows} rows x {self._u(first)} + {work.pairs:.4g} pairs x {self._u(pair)}"
+        how = f"{rows} rows x {self._u(first)} + {pairs:.4g} pairs x {self._u(pair)}"
         self._line("dedup.exact", "exact join", seconds, "core-seconds", how)
         growing = min(self.rows, (MOST_CELLS / CELLS_PER_ROOT) ** 2)  # rows up to which the number of cells grows
         grows = f"{rows}^1.5" if growing == self.rows else f"{rows}² / √{growing:.4g}"

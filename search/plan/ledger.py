@@ -6,19 +6,14 @@ measurement on another machine or of another size.
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Literal
-
-from indexer.errors import ConfigError
-from indexer.recipe.loading import did_you_mean
 
 Origin = Literal["measured", "published", "extrapolated"]
 _FILE = Path(__file__).with_name("constants.json")
-_CPU = ("cpu", "cpu-amx")
 _BYTES = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
 _KILOBYTES, _TERA = 10_000, 1e12  # smallest constants shown in the larger unit
 
@@ -62,28 +57,13 @@ def read_constants() -> Any:
 
 
 @cache
-def constants() -> MappingProxyType[str, Constant]:
+def constants() -> Mapping[str, Constant]:
     """Return all constants by name."""
-    records, machines = read_constants()["constants"], read_constants()["machines"]
-    return MappingProxyType(
-        {
-            name: Constant(name=name, **record | {"machine": machines.get(record["machine"], record["machine"])})
-            for name, record in records.items()
-        }
-    )
-
-
-def devices() -> list[str]:
-    """Return the devices that a plan can encode on: processors, and GPUs whose peak is known."""
-    return [*_CPU, *(name.removesuffix(".peak") for name in constants() if name.endswith(".peak"))]
-
-
-def require_gpu(name: str) -> str:
-    """Return the name of a GPU in lower case. Raises ConfigError for an unknown GPU."""
-    known = [device for device in devices() if device not in _CPU]
-    if name.lower() not in known:
-        raise ConfigError(f"--gpu: {did_you_mean('GPU', name, known)}")
-    return name.lower()
+    machines = read_constants()["machines"]
+    return {
+        name: Constant(name=name, **record | {"machine": machines.get(record["machine"], record["machine"])})
+        for name, record in read_constants()["constants"].items()
+    }
 
 
 @dataclass(frozen=True)
@@ -95,8 +75,8 @@ class Line:
     value: float
     unit: str
     arithmetic: str
-    constants: tuple[str, ...] = ()
-    beyond: bool = False  # larger than anything measured
+    constants: tuple[str, ...]
+    beyond: bool  # larger than anything measured
 
     @property
     def shown(self) -> str:
@@ -130,19 +110,19 @@ class Ledger:
         self._read[name] = None
         return constants()[name].shown
 
-    def add(self, line: Line) -> float:
+    def add(self, key: str, title: str, value: float, unit: str, arithmetic: str, beyond: bool = False) -> float:
         """Append a line with the recorded constants; return its value."""
-        self.lines.append(Line(**{**vars(line), "constants": tuple(self._read)}))
+        self.lines.append(Line(key, title, value, unit, arithmetic, tuple(self._read), beyond))
         self._read.clear()
-        return line.value
+        return value
 
     def value(self, key: str) -> float:
         """Return the figure of a line; 0 if there is none."""
         return next((line.value for line in self.lines if line.key == key), 0.0)
 
-    def used(self) -> Iterator[Constant]:
-        """Yield each constant of all lines once."""
-        yield from (constants()[name] for name in dict.fromkeys(name for line in self.lines for name in line.constants))
+    def used(self) -> list[Constant]:
+        """Return each constant of all lines once."""
+        return [constants()[name] for name in dict.fromkeys(name for line in self.lines for name in line.constants)]
 
 
 def show(value: float, unit: str) -> str:

@@ -13,8 +13,7 @@ from indexer.recipe.config import MOST_IN_A_PART
 from indexer.store.manifest import MOST_BYTES
 from search.plan.formulas import Planner, Segments
 from search.plan.ledger import Ledger, constants, number, show_bytes
-from search.plan.models import ModelShape, model_shape
-from search.plan.request import PlanSettings
+from search.plan.request import ModelShape, PlanSettings, model_shape
 
 _MEASURED_WIDTH = 381  # dimensions of the widest vectors that joins were measured with
 
@@ -28,10 +27,6 @@ class Plan:
     segments: Segments
     ledger: Ledger
     notes: tuple[str, ...]
-
-    def value(self, key: str) -> float:
-        """Return a figure by its key; 0 if there is none."""
-        return self.ledger.value(key)
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON types."""

@@ -5,19 +5,16 @@ within the bound. The distance of probed cells is chosen, and the recall measure
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from indexer.arrays import Float64Array, Int64Array, RowIds, Vectors
-from indexer.progress import Progress
 from search.dedup.join.cells import Centroids, most_cells, reach
 from search.dedup.join.exact import ExactJoin
 from search.dedup.join.probes import Cells
 from search.dedup.join.quantised import float32_accumulation
 from search.dedup.pairs import Pairs
-from search.dedup.settings import JoinOptions
 
 RECALL = 0.9995  # of the sampled pairs, which decides the distance of probed cells
 _LEVELS = 16  # steps from no probes to the probes of the proof
@@ -36,26 +33,20 @@ class ApproximateJoin(ExactJoin):
     of pairs of the sampled rows, known and found.
     """
 
-    def __init__(
-        self,
-        vectors: Vectors,
-        lowest: np.float32,
-        folder: Path,
-        options: JoinOptions = JoinOptions(),  # noqa: B008 - frozen
-        progress: Progress | None = None,
-        recall: float = RECALL,
-    ) -> None:
-        count = round(_CELLS_PER_ROOT * len(vectors) ** 0.5) if len(vectors) >= _FEWEST_ROWS else 1
-        self._count = min(count, most_cells(options.memory, _MOST_CELLS))
-        super().__init__(vectors, lowest, folder, options, progress)
-        rows = np.arange(len(vectors))
+    @property
+    def _count(self) -> int:
+        count = round(_CELLS_PER_ROOT * len(self.vectors) ** 0.5) if len(self.vectors) >= _FEWEST_ROWS else 1
+        return min(count, most_cells(self.options.memory, _MOST_CELLS))
+
+    def _prepare(self) -> dict[str, Any]:
+        rows = np.arange(len(self.vectors))
         sample = np.unique(np.linspace(0, max(0, len(rows) - 1), min(len(rows), _SAMPLED)).astype(np.int64))
         choosing, measuring = sample[0::2], sample[1::2]
         if self._count > 1:
             centroids = self._centroids(self._count, self.kernel.device)
-            level = self._level(self._needed(choosing, rows, centroids), recall)
+            level = _level(self._needed(choosing, rows, centroids))
             self.cells = self._sorted(centroids, reach(self.threshold) * level / _LEVELS)
-        self.figures = self._measured(measuring, rows)
+        return self._measured(measuring, rows)
 
     def _cells_for(self, pairs: float) -> Cells | None:
         return self.cells
@@ -76,10 +67,6 @@ class ApproximateJoin(ExactJoin):
                 counts += np.bincount(levels, minlength=len(counts))
         return counts
 
-    def _level(self, counts: Int64Array, target: float) -> int:
-        enough = int(np.searchsorted(np.cumsum(counts), target * counts.sum()))
-        return min(_LEVELS, max(_LEAST_LEVEL, enough + 1)) if counts.sum() else _LEVELS
-
     def _measured(self, sample: RowIds, rows: RowIds) -> dict[str, Any]:
         """Return the figures, measured on a sample that was not used to choose the level."""
         cells, known, found = self.cells, 0, 0
@@ -88,7 +75,7 @@ class ApproximateJoin(ExactJoin):
             found += len(pairs) if cells is None else int(np.count_nonzero(cells.meet(pairs.left, pairs.right)))
         return {
             "cells": self._count,
-            "probes": 1 if cells is None else 1 + round(cells.mean_visits),
+            "probes": 1 if cells is None else 1 + round(cells.mean_probes),
             "sampled_rows": len(sample),
             "sampled_pairs": known,
             "found_pairs": found,
@@ -98,8 +85,13 @@ class ApproximateJoin(ExactJoin):
         """Yield all pairs of the sampled rows with any row, each pair once."""
         others = np.setdiff1d(rows, sample, assume_unique=True)
         self.progress.phase("measuring a sample", len(sample) * 2)
-        yield from self.pairs_of(iter(self._plain_within(sample)))
-        yield from self.pairs_of(iter(self._plain_between(sample, others)))
+        yield from self.pairs_of(iter(self._plain_tasks(sample)))
+        yield from self.pairs_of(iter(self._plain_tasks(sample, others)))
+
+
+def _level(counts: Int64Array) -> int:
+    enough = int(np.searchsorted(np.cumsum(counts), RECALL * counts.sum()))
+    return min(_LEVELS, max(_LEAST_LEVEL, enough + 1)) if counts.sum() else _LEVELS
 
 
 def _needed_reach(centroids: Centroids, vectors: Vectors, pairs: Pairs) -> Float64Array:

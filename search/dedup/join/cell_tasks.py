@@ -12,27 +12,25 @@ import numpy as np
 from indexer.arrays import Float64Array, Int64Array, Mask, RowIds
 from search.dedup.join.cells import highest_met
 from search.dedup.join.probes import Cells
-from search.dedup.join.tiles import CodeMatrix, Task, Tile
+from search.dedup.join.tiles import QuantisedMatrix, Task, Tile
 
 
 @dataclass(frozen=True)
 class _Members:
-    """Rows by cell, and a mask of these rows among all rows (None: all rows)."""
+    """Rows by cell, and a mask of these rows among all rows."""
 
     cells: Cells
     rows: RowIds
     starts: Int64Array
-    among: Mask | None
+    among: Mask
 
     @classmethod
     def of(cls, cells: Cells, rows: RowIds) -> "_Members":
         own = cells.own[rows]
         order = np.argsort(own, kind="stable")
         starts = np.searchsorted(own[order], np.arange(cells.count + 1))
-        among = None
-        if len(rows) < len(cells.own):
-            among = np.zeros(len(cells.own), bool)
-            among[rows] = True
+        among = np.zeros(len(cells.own), bool)
+        among[rows] = True
         return cls(cells, rows[order], starts, among)
 
     def size(self, cell: int) -> int:
@@ -41,16 +39,16 @@ class _Members:
     def own(self, cell: int) -> RowIds:
         return self.rows[self.starts[cell] : self.starts[cell + 1]]
 
-    def visitors(self, cell: int) -> tuple[RowIds, Float64Array]:
-        rows, products = self.cells.visitors(cell)
-        return (rows, products) if self.among is None else (rows[self.among[rows]], products[self.among[rows]])
+    def probing(self, cell: int) -> tuple[RowIds, Float64Array]:
+        rows, products = self.cells.probing(cell)
+        return rows[self.among[rows]], products[self.among[rows]]
 
 
 @dataclass(frozen=True)
 class CellComparison:
     """Compares quantised rows within cells for scores of at least `threshold`; a task has at most `step` rows."""
 
-    coded: CodeMatrix
+    quantised: QuantisedMatrix
     cells: Cells
     threshold: float
     step: int
@@ -71,35 +69,35 @@ class CellComparison:
 
     def _within(self, members: _Members, cell: int, first: int) -> Iterator[Tile]:
         own, last = members.own(cell), first + self.step
-        yield from self.coded.compare_within(own, first, last, self.threshold)
-        yield from self._visited(own[first:last], *members.visitors(cell))
+        yield from self.quantised.compare_within(own, first, last, self.threshold)
+        yield from self._with_probing(own[first:last], *members.probing(cell))
 
     def _between(self, lefts: _Members, rights: _Members, cell: int) -> Iterator[Tile]:
         left, right = lefts.own(cell), rights.own(cell)
         if len(left):
-            yield from self.coded.compare(left, right, self.threshold)
-            yield from self._visited(left, *rights.visitors(cell))
+            yield from self.quantised.compare(left, right, self.threshold)
+            yield from self._with_probing(left, *rights.probing(cell))
         if len(right):
-            for tile in self._visited(right, *lefts.visitors(cell)):
+            for tile in self._with_probing(right, *lefts.probing(cell)):
                 yield Tile(tile.right, tile.left, tile.columns, tile.rows)
 
-    def _visited(self, own: RowIds, visitors: RowIds, products: Float64Array) -> Iterator[Tile]:
+    def _with_probing(self, own: RowIds, probing: RowIds, products: Float64Array) -> Iterator[Tile]:
         """Yield tiles of a cell's rows and its probing rows, without rows too close to the centroid for a match."""
         by_closeness = own[np.argsort(self.cells.closeness[own], kind="stable")]
         highest = highest_met(products, self.threshold)
         met = np.searchsorted(self.cells.closeness[by_closeness], highest, side="right")
-        order, width = np.argsort(met, kind="stable"), self.coded.kernel.tile[1]
+        order, width = np.argsort(met, kind="stable"), self.quantised.kernel.tile[1]
         order = order[np.searchsorted(met[order], 1) :]
         for start in range(0, len(order), width):
             chunk = order[start : start + width]
             few = np.sort(by_closeness[: met[chunk[-1]]])
-            for tile in self.coded.compare(few, np.sort(visitors[chunk]), self.threshold):
+            for tile in self.quantised.compare(few, np.sort(probing[chunk]), self.threshold):
                 yield self._once(tile)
 
     def _once(self, tile: Tile) -> Tile:
         """Return a tile without the pairs that the probing row's own cell keeps."""
-        own, visitor = tile.left[tile.rows], tile.right[tile.columns]
-        here, there = self.cells.own[own], self.cells.own[visitor]
+        own, probing = tile.left[tile.rows], tile.right[tile.columns]
+        here, there = self.cells.own[own], self.cells.own[probing]
         elsewhere = there < here
-        elsewhere[elsewhere] = self.cells.are_visited(own[elsewhere], there[elsewhere])
+        elsewhere[elsewhere] = self.cells.are_probed(own[elsewhere], there[elsewhere])
         return Tile(tile.left, tile.right, tile.rows[~elsewhere], tile.columns[~elsewhere])

@@ -106,8 +106,8 @@ class Centroids:
 
 
 @dataclass(frozen=True)
-class Sorted:
-    """The cell of each row and its product, (n,); row, probed cell and product of each probe, (v,)."""
+class Probes:
+    """The cell of each row and its product, (n,); row, probed cell and product of each probe, (p,)."""
 
     own: RowIds
     best: Float32Array
@@ -116,7 +116,7 @@ class Sorted:
     products: Float32Array
 
 
-def visits(products: Float32Array, limits: Float32Array) -> Sorted:
+def find_probes(products: Float32Array, limits: Float32Array) -> Probes:
     """Return the cells and probes of rows, ordered by row and cell.
 
     `products` (n, count) are those of rows and centroids, `limits` those of `Centroids.limits`.
@@ -129,7 +129,7 @@ def visits(products: Float32Array, limits: Float32Array) -> Sorted:
     largest = np.flatnonzero(candidates == best[rows])
     own = cells[largest[np.searchsorted(rows[largest], np.arange(len(products)))]]
     close = (candidates >= best[rows] - limits[own[rows], cells]) & (cells != own[rows])
-    return Sorted(own, best, rows[close], cells[close], candidates[close])
+    return Probes(own, best, rows[close], cells[close], candidates[close])
 
 
 @dataclass(frozen=True)
@@ -175,13 +175,13 @@ class Pilot:
 def share_left(sample: Vectors, centroids: Centroids, reach: float) -> float:
     """Return the share of the pairs of a sample (n, d) that lie in one cell or meet through a probe."""
     limits, count = centroids.limits(reach), len(centroids)
-    own, visited = np.zeros(0, np.int64), np.zeros(count, np.int64)
+    own, probing = np.zeros(0, np.int64), np.zeros(count, np.int64)
     for start in range(0, len(sample), _BLOCK):
-        block = visits(centroids.products(sample[start : start + _BLOCK]), limits)
+        block = find_probes(centroids.products(sample[start : start + _BLOCK]), limits)
         own = np.concatenate([own, block.own])
-        visited += np.bincount(block.cells, minlength=count)
+        probing += np.bincount(block.cells, minlength=count)
     sizes = np.bincount(own, minlength=count)
-    return float((sizes * (visited + sizes / 2)).sum() / max(1.0, len(sample) ** 2 / 2))
+    return float((sizes * (probing + sizes / 2)).sum() / max(1.0, len(sample) ** 2 / 2))
 
 
 def _nearest(points: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:

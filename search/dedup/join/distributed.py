@@ -18,9 +18,9 @@ from indexer.errors import MachineError
 from indexer.executors import WorkerPool, run_tasks, threads_per_worker
 from search.dedup.join.exact import COMPARING, COMPARING_KEPT, ExactJoin
 from search.dedup.join.quantised import Int8Kernel, int8_is_exact
-from search.dedup.join.tiles import Task, seen_by_all
+from search.dedup.join.tiles import seen_by_all
 from search.dedup.pairs import Pairs
-from search.dedup.vectors import disk_full
+from search.dedup.vectors import temporary_file
 
 _RUNS = 32  # of tiles for each worker, so that the last run is short
 _BATCH = 1 << 20  # pairs
@@ -36,19 +36,18 @@ class DistributedJoin:
     pool: WorkerPool
 
     def within(self, members: RowIds) -> Iterator[Pairs]:
-        """See `PairSource`."""
-        return self._pairs(Comparison(members), COMPARING)
+        return self._pairs(COMPARING, members)
 
     def between(self, left: RowIds, right: RowIds) -> Iterator[Pairs]:
-        """See `PairSource`."""
-        return self._pairs(Comparison(left, right), COMPARING_KEPT)
+        return self._pairs(COMPARING_KEPT, left, right)
 
-    def _pairs(self, comparison: "Comparison", phase: str) -> Iterator[Pairs]:
-        tasks = comparison.tasks(self.join)
-        self.join.progress.phase(phase, len(comparison.left))
+    def _pairs(self, phase: str, left: RowIds, right: RowIds | None = None) -> Iterator[Pairs]:
+        tasks = self.join.tasks(left, right)
+        self.join.progress.phase(phase, len(left))
         runs = min(len(tasks), _RUNS * self.pool.workers)
         ends: list[int] = np.linspace(0, len(tasks), runs + 1).astype(int).tolist()
-        work = TileWorker(self.join, comparison, self.folder / f"tiles-{uuid4().hex}", threads_per_worker(self.pool))
+        files, threads = self.folder / f"tiles-{uuid4().hex}", threads_per_worker(self.pool)
+        work = TileWorker(self.join, left, right, files, threads)
         for path, rows in run_tasks(work, list(pairwise(ends)), self.pool):
             yield from _read(path)
             path.unlink()
@@ -56,23 +55,15 @@ class DistributedJoin:
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """A comparison of rows `left` with each other, or with rows `right`."""
-
-    left: RowIds
-    right: RowIds | None = None
-
-    def tasks(self, join: ExactJoin) -> list[Task]:
-        """Return the tasks, in the same order in every process."""
-        return join.tasks_within(self.left) if self.right is None else join.tasks_between(self.left, self.right)
-
-
-@dataclass(frozen=True)
 class TileWorker:
-    """Creates the function of a worker, which maps runs of tasks [first, end) to files of pairs and row counts."""
+    """Creates the function of a worker, which maps runs of tasks [first, end) to files of pairs and row counts.
+
+    The tasks compare rows `left` with each other, or with rows `right`.
+    """
 
     join: ExactJoin
-    comparison: Comparison
+    left: RowIds
+    right: RowIds | None
     files: Path  # prefix of the names
     threads: int
 
@@ -82,7 +73,7 @@ class TileWorker:
                 "int8 products are not exact on this processor, but on the processor that started the join."
             )
         join = self.join.for_worker(worker, self.threads)
-        tasks = self.comparison.tasks(join)
+        tasks = join.tasks(self.left, self.right)
 
         def work(runs: Iterator[tuple[int, int]]) -> Iterator[tuple[Path, int]]:
             for first, end in runs:
@@ -96,15 +87,12 @@ class TileWorker:
 def _write(path: Path, batches: Iterator[Pairs]) -> None:
     """Write pairs to a file atomically. Raises StoreError for a full disk."""
     temporary = path.with_suffix(f".{os.urandom(6).hex()}")  # an earlier attempt elsewhere may still be writing
-    try:
-        with temporary.open("wb") as file:
-            for pairs in batches:
-                block = np.empty(len(pairs), _PAIR)
-                block["left"], block["right"], block["score"] = pairs.left, pairs.right, pairs.scores
-                file.write(block.data)
-        temporary.replace(path)
-    except OSError as error:
-        raise disk_full(path, error) from error
+    with temporary_file(temporary) as file:
+        for pairs in batches:
+            block = np.empty(len(pairs), _PAIR)
+            block["left"], block["right"], block["score"] = pairs.left, pairs.right, pairs.scores
+            file.write(block.data)
+    temporary.replace(path)
 
 
 def _read(path: Path) -> Iterator[Pairs]:

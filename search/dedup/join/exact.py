@@ -7,12 +7,12 @@ with a bounded queue of results.
 
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, suppress
 from copy import copy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -27,8 +27,8 @@ from indexer.system.threads import available_cores, single_blas_thread
 from search.dedup.join.cell_tasks import CellComparison
 from search.dedup.join.cells import Centroids, Pilot, most_cells, reach
 from search.dedup.join.probes import Cells
-from search.dedup.join.quantised import Kernel, choose_kernel, fit_basis, float32_accumulation
-from search.dedup.join.tiles import CodeMatrix, Task, Tile, near, seen_by_all
+from search.dedup.join.quantised import FloatKernel, choose_kernel, fit_basis, float32_accumulation
+from search.dedup.join.tiles import QuantisedMatrix, Task, Tile, near, seen_by_all
 from search.dedup.pairs import Pairs, pair_scores, tile_scores
 from search.dedup.settings import JoinOptions
 
@@ -41,78 +41,63 @@ Job = tuple[int, Callable[[], Iterator[Pairs]]]  # number of rows, and a functio
 Result = tuple[int, Pairs | None]  # number of finished rows, or a batch
 
 
-class BoundedWorkers:
-    """A context manager of threads, which end with the block. At most two batches a thread are queued.
+def run_bounded(jobs: Iterator[Job], threads: int) -> Generator[Result, None, None]:
+    """Yield the results of all jobs from several threads, in any order; raise the exception of a job.
 
-    Each thread uses one thread of torch.
+    At most two batches a thread are queued. Each thread uses one thread of torch, and ends with the generator.
     """
+    results: queue.Queue[Result | BaseException | None] = queue.Queue(2 * threads)
+    stop, lock = threading.Event(), threading.Lock()
+    put = partial(_put, results, stop)
 
-    def __init__(self, threads: int) -> None:
-        self._results: queue.Queue[Result | BaseException | None] = queue.Queue(2 * threads)
-        self._stop = threading.Event()
-        self._lock = threading.Lock()
-        self._count = threads
-        self._threads: list[threading.Thread] = []
+    def work() -> None:
+        torch.set_num_threads(1)
+        try:
+            while not stop.is_set():
+                with lock:
+                    job = next(jobs, None)
+                if job is None:
+                    break
+                rows, batches = job
+                if not all(put((0, pairs)) for pairs in batches()):
+                    return
+                put((rows, None))
+            put(None)
+        except BaseException as error:  # noqa: BLE001 - raised again below
+            put(error)
 
-    def __enter__(self) -> "BoundedWorkers":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
-
-    def run(self, jobs: Iterator[Job]) -> Iterator[Result]:
-        """Yield the results of all jobs in any order; raise the exception of a job."""
-        self._threads = [threading.Thread(target=self._work, args=(jobs,), daemon=True) for _ in range(self._count)]
-        for thread in self._threads:
-            thread.start()
-        working = len(self._threads)
-        while working:
-            result = self._results.get()
+    workers = [threading.Thread(target=work, daemon=True, name=f"join {number}") for number in range(threads)]
+    for worker in workers:
+        worker.start()
+    try:
+        while threads:
+            result = results.get()
             if isinstance(result, BaseException):
                 raise result
             if result is None:
-                working -= 1
+                threads -= 1
             else:
                 yield result
+    finally:
+        stop.set()
+        for worker in workers:
+            worker.join()
 
-    def _work(self, jobs: Iterator[Job]) -> None:
-        torch.set_num_threads(1)
-        try:
-            while not self._stop.is_set() and (job := self._next(jobs)) is not None:
-                rows, batches = job
-                for pairs in batches():
-                    if not self._put((0, pairs)):
-                        return
-                self._put((rows, None))
-        except BaseException as error:  # noqa: BLE001 - raised again in `run`
-            self._put(error)
-        else:
-            self._put(None)
 
-    def _next(self, jobs: Iterator[Job]) -> Job | None:
-        with self._lock:
-            return next(jobs, None)
-
-    def _put(self, result: Result | BaseException | None) -> bool:
-        """Wait for room in the queue; return False after a stop."""
-        while not self._stop.is_set():
-            try:
-                self._results.put(result, timeout=_PATIENCE)
-            except queue.Full:
-                continue
+def _put(results: "queue.Queue[Any]", stop: threading.Event, result: Result | BaseException | None) -> bool:
+    """Wait for room in the queue; return False after a stop."""
+    while not stop.is_set():
+        with suppress(queue.Full):
+            results.put(result, timeout=_PATIENCE)
             return True
-        return False
+    return False
 
 
 class ExactJoin:
     """All pairs of distinct unit vectors (m, d) that score at least `lowest`.
 
     Quantised vectors and probes are written to `folder`; memory holds a few tiles a thread, 20 bytes a vector, and the
-    distances of centroids.
+    distances of centroids. `figures` describe the method, JSON types.
     """
 
     def __init__(
@@ -122,50 +107,42 @@ class ExactJoin:
         folder: Path,
         options: JoinOptions = JoinOptions(),  # noqa: B008 - frozen
         progress: Progress | None = None,
-        kernel: Kernel | None = None,
     ) -> None:
         self.vectors, self.lowest, self.options = vectors, lowest, options
         self.progress = progress or NoProgress()
+        self.threads = options.threads or available_cores()
         # Scores are rounded to float32, so a sum less than one step below `lowest` may score `lowest`.
         self.threshold = float(np.nextafter(lowest, np.float32(-2)))
         self.folder, self.pilot = folder, self._pilot()
-        self.cells = self._cells_of_all(kernel.device if kernel else choose_device(options.device))
-        self.kernel = kernel or choose_kernel(fit_basis(vectors, self.threshold, self._share_compared()), options)
+        self.cells = self._cells_of_all(choose_device(options.device))
+        self.kernel = choose_kernel(fit_basis(vectors, self.threshold, self._share_compared()), options)
         self.progress.phase("quantising vectors", len(vectors))
-        self.coded = CodeMatrix.of(vectors, self.kernel, folder / "codes", self.progress.advance)
+        self.quantised = QuantisedMatrix.of(vectors, self.kernel, folder / "quantised", self.progress.advance)
+        self.figures = self._prepare()
 
     def within(self, members: RowIds) -> Iterator[Pairs]:
-        """See `PairSource`."""
-        tasks = self.tasks_within(members)
+        tasks = self.tasks(members)
         self.progress.phase(COMPARING, len(members))
         return self.pairs_of(iter(tasks))
 
     def between(self, left: RowIds, right: RowIds) -> Iterator[Pairs]:
-        """See `PairSource`."""
-        tasks = self.tasks_between(left, right)
+        tasks = self.tasks(left, right)
         self.progress.phase(COMPARING_KEPT, len(left))
         return self.pairs_of(iter(tasks))
 
-    def tasks_within(self, members: RowIds) -> list[Task]:
-        """Return the tasks of `within`, for any thread or worker in any order."""
-        if cells := self._cells_for(len(members) ** 2 / 2):
-            return CellComparison(self.coded, cells, self.threshold, _ROWS_A_TASK).within(members)
-        return self._plain_within(members)
-
-    def tasks_between(self, left: RowIds, right: RowIds) -> list[Task]:
-        """Return the tasks of `between`, for any thread or worker in any order."""
-        if cells := self._cells_for(len(left) * len(right)):
-            return CellComparison(self.coded, cells, self.threshold, _ROWS_A_TASK).between(left, right)
-        return self._plain_between(left, right)
+    def tasks(self, left: RowIds, right: RowIds | None = None) -> list[Task]:
+        """Return the tasks of `between` or, without `right`, of `within`, in the same order in every process."""
+        cells = self._cells_for(len(left) ** 2 / 2 if right is None else len(left) * len(right))
+        if cells is None:
+            return self._plain_tasks(left, right)
+        comparison = CellComparison(self.quantised, cells, self.threshold, _ROWS_A_TASK)
+        return comparison.within(left) if right is None else comparison.between(left, right)
 
     def pairs_of(self, tasks: Iterator[Task]) -> Iterator[Pairs]:
         """Run the tasks on all threads; yield the pairs tile by tile, in any order."""
-        with (
-            float32_accumulation(),
-            single_blas_thread(),
-            BoundedWorkers(self.options.threads or available_cores()) as workers,
-        ):
-            for rows, pairs in workers.run((rows, self._scored(tiles)) for rows, tiles in tasks):
+        jobs = ((rows, self._scored(tiles)) for rows, tiles in tasks)
+        with float32_accumulation(), single_blas_thread(), closing(run_bounded(jobs, self.threads)) as results:
+            for rows, pairs in results:
                 self.progress.advance(rows)
                 if pairs is not None:
                     yield pairs
@@ -173,16 +150,16 @@ class ExactJoin:
     def for_worker(self, worker: int, threads: int) -> "ExactJoin":
         """Return this join for a worker process, with its share of threads and its own GPU."""
         join = copy(self)
-        join.options = replace(self.options, threads=threads)
-        if self.kernel.device.type == "cuda":
+        join.threads = threads
+        if isinstance(self.kernel, FloatKernel) and self.kernel.device.type == "cuda":
             count = torch.cuda.device_count()
             if not count:
                 raise MachineError(
                     "a worker has no GPU, but the join started on one. Fix: pass --gpus-per-worker 1 or --device cpu."
                 )
             device = torch.device("cuda", worker % count)
-            join.kernel = replace(self.kernel, device=device)  # type: ignore[type-var]
-            join.coded = replace(self.coded, kernel=join.kernel, codes=near(self.coded.codes, device))
+            join.kernel = replace(self.kernel, device=device)
+            join.quantised = replace(self.quantised, kernel=join.kernel, rows=near(self.quantised.rows, device))
         return join
 
     def __getstate__(self) -> dict[str, Any]:
@@ -207,13 +184,12 @@ class ExactJoin:
     def _centroids(self, count: int, device: torch.device) -> Centroids:
         self.progress.phase("finding cells", None)
         with float32_accumulation(), single_blas_thread():
-            return Centroids.fit(self.vectors, count, self.options.threads or available_cores(), device)
+            return Centroids.fit(self.vectors, count, self.threads, device)
 
     def _sorted(self, centroids: Centroids, reach: float) -> Cells:
-        threads = self.options.threads or available_cores()
         self.progress.phase("sorting into cells", len(self.vectors))
         with float32_accumulation(), single_blas_thread():
-            return Cells.of(self.vectors, centroids, reach, self.folder / "cells", threads, self.progress.advance)
+            return Cells.of(self.vectors, centroids, reach, self.folder / "cells", self.threads, self.progress.advance)
 
     def _pilot(self) -> Pilot | None:
         return Pilot.of(self.vectors, self.threshold, most_cells(self.options.memory))
@@ -221,20 +197,21 @@ class ExactJoin:
     def _share_compared(self) -> float:
         return 1.0 if self.cells is None else self.cells.share_left
 
-    def _plain_within(self, members: RowIds) -> list[Task]:
-        step = self.kernel.tile[0]
-        return [
-            (
-                len(members[first : first + step]),
-                partial(self.coded.compare_within, members, first, first + step, self.threshold),
-            )
-            for first in range(0, len(members), step)
-        ]
+    def _prepare(self) -> dict[str, Any]:
+        """Do what remains before the first pair, and return the figures."""
+        return {}
 
-    def _plain_between(self, left: RowIds, right: RowIds) -> list[Task]:
+    def _plain_tasks(self, left: RowIds, right: RowIds | None = None) -> list[Task]:
+        tasks: list[Task] = []
         step = self.kernel.tile[0]
-        blocks = [left[first : first + step] for first in range(0, len(left), step)]
-        return [(len(block), partial(self.coded.compare, block, right, self.threshold)) for block in blocks]
+        for first in range(0, len(left), step):
+            rows = left[first : first + step]
+            if right is None:
+                tiles = partial(self.quantised.compare_within, left, first, first + step, self.threshold)
+            else:
+                tiles = partial(self.quantised.compare, rows, right, self.threshold)
+            tasks.append((len(rows), tiles))
+        return tasks
 
     def _scored(self, tiles: Callable[[], Iterator[Tile]]) -> Callable[[], Iterator[Pairs]]:
         return lambda: (pairs for tile in tiles() if len(pairs := self._exact(tile)))

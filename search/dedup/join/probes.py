@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 from indexer.arrays import Float32Array, Float64Array, Int32Array, Int64Array, Mask, RowIds, Vectors
 from indexer.system.threads import ordered_map, single_torch_thread
-from search.dedup.join.cells import Centroids, visits
+from search.dedup.join.cells import Centroids, find_probes
 from search.dedup.join.tiles import seen_by_all
-from search.dedup.vectors import disk_full
+from search.dedup.vectors import temporary_file
 
 _PLACE_BITS = 11
 _STORED = 1 << _PLACE_BITS  # rows a block: two bytes hold a place in the block, and a product in
@@ -27,18 +27,18 @@ Short = npt.NDArray[np.uint16]
 class Cells:
     """The cell of each row, `own` (n,), of `count` cells; and the probes.
 
-    The file has two lists: `visited`, the cells that rows probe, by row; and `visiting`, the probing rows, by block and
-    cell. An entry of `visiting` has the row's place in its block and, in the bits above, its product with the cell's
+    The file has two lists: `probed`, the cells that rows probe, by row; and `probing`, the probing rows, by block and
+    cell. An entry of `probing` has the row's place in its block and, in the bits above, its product with the cell's
     centroid in steps, rounded up. `closeness` (n,) is a lower bound on a row's product with its own centroid.
     """
 
     own: Int32Array
     closeness: Float32Array
     count: int
-    row_starts: Int64Array  # (n + 1,) in `visited`
-    cell_starts: Int32Array  # (blocks, count + 1) in a block's part of `visiting`
+    row_starts: Int64Array  # (n + 1,) in `probed`
+    cell_starts: Int32Array  # (blocks, count + 1) in a block's part of `probing`
     path: Path
-    lists: Short  # visited, then visiting
+    lists: Short  # probed, then probing
 
     @classmethod
     def of(
@@ -60,20 +60,17 @@ class Cells:
         cell_starts = np.zeros((len(starts), len(centroids) + 1), np.int32)
         sort = partial(_sort, vectors, centroids, centroids.limits(reach))
         by_cell = path.with_suffix(".by-cell")
-        try:
-            with path.open("wb") as visited, by_cell.open("w+b") as visiting:
-                for number, block in enumerate(ordered_map(sort, starts, threads)):
-                    first, end = number * _STORED, number * _STORED + len(block.own)
-                    own[first:end], closeness[first:end] = block.own, block.closeness
-                    counts[first + 1 : end + 1] = block.visits
-                    cell_starts[number, 1:] = np.cumsum(block.visitors)
-                    visited.write(block.cells.data)
-                    visiting.write(block.rows.data)
-                    advance(len(block.own))
-                visiting.seek(0)
-                shutil.copyfileobj(visiting, visited, 1 << 24)
-        except OSError as error:
-            raise disk_full(path, error) from error
+        with temporary_file(path) as probed, temporary_file(by_cell) as probing:
+            for number, block in enumerate(ordered_map(sort, starts, threads)):
+                first, end = number * _STORED, number * _STORED + len(block.own)
+                own[first:end], closeness[first:end] = block.own, block.closeness
+                counts[first + 1 : end + 1] = np.bincount(block.rows, minlength=len(block.own))
+                cell_starts[number, 1:] = np.cumsum(np.bincount(block.probed, minlength=len(centroids)))
+                probed.write(block.probed.data)
+                probing.write(block.probing.data)
+                advance(len(block.own))
+            probing.seek(0)
+            shutil.copyfileobj(probing, probed, 1 << 24)
         by_cell.unlink()
         return cls(own, closeness, len(centroids), np.cumsum(counts), cell_starts, path, _open(path))
 
@@ -85,7 +82,7 @@ class Cells:
             vars(self).update(state, lists=_open(state["path"]))
 
     @property
-    def mean_visits(self) -> float:
+    def mean_probes(self) -> float:
         """Mean number of cells that a row probes, without its own."""
         return int(self.row_starts[-1]) / max(1, len(self.own))
 
@@ -93,10 +90,10 @@ class Cells:
     def share_left(self) -> float:
         """Share of the pairs of all rows that lie in one cell or meet through a probe."""
         sizes = np.bincount(self.own, minlength=self.count)
-        visitors = np.diff(self.cell_starts, axis=1).sum(axis=0, dtype=np.int64)
-        return float((sizes * (visitors + sizes / 2)).sum() / max(1.0, len(self.own) ** 2 / 2))
+        probing = np.diff(self.cell_starts, axis=1).sum(axis=0, dtype=np.int64)
+        return float((sizes * (probing + sizes / 2)).sum() / max(1.0, len(self.own) ** 2 / 2))
 
-    def visitors(self, cell: int) -> tuple[RowIds, Float64Array]:
+    def probing(self, cell: int) -> tuple[RowIds, Float64Array]:
         """Return the rows that probe a cell, ascending, and upper bounds on their products with its centroid."""
         blocks = np.flatnonzero(self.cell_starts[:, cell + 1] > self.cell_starts[:, cell])
         if not len(blocks):
@@ -111,11 +108,11 @@ class Cells:
     def meet(self, left: RowIds, right: RowIds) -> Mask:
         """Return a mask of the pairs of rows that share a cell or meet through a probe, (n,), (n,) -> (n,)."""
         own = self.own
-        probed = self.are_visited(left, own[right]) | self.are_visited(right, own[left])
+        probed = self.are_probed(left, own[right]) | self.are_probed(right, own[left])
         met: Mask = (own[left] == own[right]) | probed
         return met
 
-    def are_visited(self, rows: RowIds, cells: Int32Array) -> Mask:
+    def are_probed(self, rows: RowIds, cells: Int32Array) -> Mask:
         """Return a mask of the rows that probe the cell at the same place, (n,), (n,) -> (n,)."""
         begins, ends = self.row_starts[rows], self.row_starts[rows + 1]
         mask = np.zeros(len(rows), bool)
@@ -133,35 +130,28 @@ class Cells:
 
 @dataclass(frozen=True)
 class _Block:
-    own: Int32Array
+    own: RowIds
     closeness: Float32Array
-    visits: Int64Array  # number of probes of each row
-    cells: Short  # probed cells, by row
-    visitors: Int64Array  # number of probes of each cell
-    rows: Short  # probing rows by cell: places, with products in steps in the bits above
+    rows: RowIds  # the place in the block of each probing row, by row
+    probed: Short  # probed cells, by row
+    probing: Short  # by cell: places of probing rows, with products in steps in the bits above
 
 
 def _sort(vectors: Vectors, centroids: Centroids, limits: Float32Array, first: int) -> _Block:
     last = min(len(vectors), first + _STORED)
     step = max(1, _PRODUCTS // len(centroids))
-    own, best, rows, cells, steps = [], [], [], [], []
+    starts = range(first, last, step)
     with single_torch_thread():
-        for start in range(first, last, step):
-            block = visits(centroids.products(vectors[start : min(last, start + step)]), limits)
-            own.append(block.own)
-            best.append(block.best)
-            rows.append(block.rows + (start - first))
-            cells.append(block.cells.astype(np.uint16))
-            steps.append(_steps(block.products + np.float32(centroids.slack)))
-    row, cell = np.concatenate(rows), np.concatenate(cells)
-    by_cell = np.argsort(cell, kind="stable")
+        found = [find_probes(centroids.products(vectors[start : min(last, start + step)]), limits) for start in starts]
+    rows = np.concatenate([probes.rows + (start - first) for start, probes in zip(starts, found, strict=True)])
+    cells = np.concatenate([probes.cells.astype(np.uint16) for probes in found])
+    steps = np.concatenate([_steps(probes.products + np.float32(centroids.slack)) for probes in found])
     return _Block(
-        np.concatenate(own).astype(np.int32),
-        np.concatenate(best) - np.float32(centroids.slack),
-        np.bincount(row, minlength=last - first),
-        cell,
-        np.bincount(cell, minlength=len(centroids)),
-        (row + (np.concatenate(steps) << _PLACE_BITS))[by_cell].astype(np.uint16),
+        np.concatenate([probes.own for probes in found]),
+        np.concatenate([probes.best for probes in found]) - np.float32(centroids.slack),
+        rows,
+        cells,
+        (rows + (steps << _PLACE_BITS))[np.argsort(cells, kind="stable")].astype(np.uint16),
     )
 
 

@@ -15,14 +15,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from itertools import pairwise
 
 import numpy as np
 import torch
 
 from indexer.arrays import Float32Array, Float64Array, Vectors
 from indexer.encoders.device import choose_device
-from indexer.system.threads import single_blas_thread
+from indexer.system.threads import single_blas_thread, single_torch_thread
 from search.dedup.settings import JoinOptions
 
 UNIT_ROUNDOFF = 2.0**-24  # of float32
@@ -89,11 +89,10 @@ def fit_basis(vectors: Vectors, threshold: float, compared: float = 1.0) -> Basi
     """
     count = len(vectors)
     sample = vectors[np.linspace(0, count - 1, min(count, _SPECTRUM_ROWS)).astype(np.int64)].astype(np.float64)
-    with single_blas_thread():
-        values, eigenvectors = np.linalg.eigh(sample.T @ sample)
-    directions = eigenvectors[:, ::-1]
-    rows = np.linspace(0, len(sample) - 1, min(len(sample), 2 * _PAIRED_ROWS)).astype(np.int64)
     with single_blas_thread():  # more threads are slower on small matrices, and much slower on a busy machine
+        values, eigenvectors = np.linalg.eigh(sample.T @ sample)
+        directions = eigenvectors[:, ::-1]
+        rows = np.linspace(0, len(sample) - 1, min(len(sample), 2 * _PAIRED_ROWS)).astype(np.int64)
         paired = sample[rows] @ directions
         size = _cheapest(paired[0::2], paired[1::2], threshold, compared)
         rotation, _ = np.linalg.qr(np.random.default_rng(0).standard_normal((size, size)))
@@ -108,47 +107,12 @@ def _cheapest(left: Float64Array, right: Float64Array, threshold: float, compare
         return dim
     products = np.zeros((len(left), len(right)))
     costs: dict[int, float] = {}
-    for size in range(_STEP, dim, _STEP):
-        products += left[:, size - _STEP : size] @ right[:, size - _STEP : size].T
+    for done, size in pairwise([*range(0, dim, _STEP), dim]):
+        products += left[:, done:size] @ right[:, done:size].T
         rest = np.outer(np.linalg.norm(left[:, size:], axis=1), np.linalg.norm(right[:, size:], axis=1))
         passed = np.count_nonzero(products + rest >= threshold - _MARGIN) / products.size
         costs[size] = size * compared + passed * _CONFIRMING
-    passed = np.count_nonzero(left @ right.T >= threshold - _MARGIN) / products.size
-    costs[dim] = dim * compared + passed * _CONFIRMING
     return min(costs, key=lambda size: costs[size])
-
-
-class Kernel(Protocol):
-    """Quantisation and products on one device."""
-
-    @property
-    def basis(self) -> Basis:
-        """The basis of the first `basis.size` numbers of a quantised vector."""
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The type of quantised numbers."""
-
-    @property
-    def width(self) -> int:
-        """Numbers of a quantised vector."""
-
-    @property
-    def device(self) -> torch.device:
-        """The device of products."""
-
-    @property
-    def tile(self) -> tuple[int, int]:
-        """The numbers of rows to multiply."""
-
-    def encode(self, vectors: Vectors) -> tuple[torch.Tensor, Float32Array]:
-        """Quantise vectors (n, d) to (n, width), on the CPU; return also their errors E (n,)."""
-
-    def products(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-        """Return products of quantised vectors on `device`, (n, width), (m, width) -> (n, m)."""
-
-    def limit(self, score: float, margin: float) -> float:
-        """Return a limit: pairs with a smaller product score below `score`; `margin` is that of `margin`."""
 
 
 def margin(left: Float32Array, right: Float32Array) -> float:
@@ -159,7 +123,10 @@ def margin(left: Float32Array, right: Float32Array) -> float:
 
 @dataclass(frozen=True)
 class Int8Kernel:
-    """Vectors of one byte a number: coordinates, then the length of the rest, spread over the remaining places."""
+    """Quantises vectors to `width` bytes: coordinates, then the length of the rest, spread over the remaining places.
+
+    `tile` has the numbers of rows to multiply together.
+    """
 
     basis: Basis
     scale: float
@@ -174,34 +141,38 @@ class Int8Kernel:
 
     @property
     def width(self) -> int:
+        """Numbers of a quantised vector."""
         places = (1.001 * self.basis.longest_rest / (_LEVELS * self.scale)) ** 2
         needed = self.basis.size + (0 if self.basis.whole else int(np.ceil(places)))
         return -(-needed // _MULTIPLE) * _MULTIPLE
 
     def encode(self, vectors: Vectors) -> tuple[torch.Tensor, Float32Array]:
+        """Quantise vectors (n, d) to (n, width), on the CPU; return also their errors E (n,)."""
         inside, rest = self.basis.split(vectors)
-        codes = np.zeros((len(vectors), self.width), np.int8)
+        quantised = np.zeros((len(vectors), self.width), np.int8)
         inside *= np.float32(1 / self.scale)
         rounded = np.rint(inside)
         np.clip(rounded, -_LEVELS, _LEVELS, out=rounded)
-        codes[:, : self.basis.size] = rounded
+        quantised[:, : self.basis.size] = rounded
         inside -= rounded
         errors = self.scale * np.sqrt(np.einsum("nm,nm->n", inside, inside)) * (1 + 1e-4) + self.basis.error
         if not self.basis.whole:
             places = self.width - self.basis.size
-            codes[:, self.basis.size :] = np.ceil(rest / (self.scale * places**0.5))[:, None]
-        return torch.from_numpy(codes), errors.astype(np.float32)
+            quantised[:, self.basis.size :] = np.ceil(rest / (self.scale * places**0.5))[:, None]
+        return torch.from_numpy(quantised), errors.astype(np.float32)
 
     def products(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        """Return products of quantised vectors on `device`, (n, width), (m, width) -> (n, m)."""
         return _int8_products(left, right)
 
     def limit(self, score: float, margin: float) -> float:
+        """Return a limit: pairs with a smaller product score below `score`; `margin` is that of `margin`."""
         return float(np.floor((score - margin) / self.scale**2))
 
 
 @dataclass(frozen=True)
 class FloatKernel:
-    """Vectors of bfloat16 or float32 numbers: coordinates, then the length of the rest."""
+    """Quantises vectors to bfloat16 or float32: coordinates, then the length of the rest. See `Int8Kernel`."""
 
     basis: Basis
     dtype: torch.dtype
@@ -218,9 +189,9 @@ class FloatKernel:
     def encode(self, vectors: Vectors) -> tuple[torch.Tensor, Float32Array]:
         inside, rest = self.basis.split(vectors)
         exact = torch.from_numpy(np.concatenate([inside, rest[:, None] * (1 + 2.0**-7)], axis=1, dtype=np.float32))
-        codes = exact.to(self.dtype)  # the factor 1 + 2**-7 exceeds the rounding of the last number
-        errors = torch.linalg.vector_norm((exact - codes.to(torch.float32))[:, :-1], dim=1).numpy()
-        return codes, (errors * (1 + 1e-4) + self.basis.error).astype(np.float32)
+        quantised = exact.to(self.dtype)  # the factor 1 + 2**-7 exceeds the rounding of the last number
+        errors = torch.linalg.vector_norm((exact - quantised.to(torch.float32))[:, :-1], dim=1).numpy()
+        return quantised, (errors * (1 + 1e-4) + self.basis.error).astype(np.float32)
 
     def products(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
         return left @ right.T
@@ -230,6 +201,9 @@ class FloatKernel:
         # result, 2**-8 of it. Quantised vectors are shorter than 1.02: products and partial sums stay below 1.05.
         rounding = 2 * (self.width + 2) * UNIT_ROUNDOFF + (2.0**-8 if self.dtype == torch.bfloat16 else 0.0)
         return score - margin - 1.05 * rounding - 2.0**-22
+
+
+Kernel = Int8Kernel | FloatKernel
 
 
 def choose_kernel(basis: Basis, options: JoinOptions) -> Kernel:
@@ -265,12 +239,8 @@ def faster(*kernels: Kernel, clock: Callable[[], float] = time.perf_counter) -> 
                 break
         return best
 
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # as in the threads of a join
-    try:
+    with single_torch_thread():  # as in the threads of a join
         return min(kernels, key=seconds)
-    finally:
-        torch.set_num_threads(threads)
 
 
 def int8_is_exact() -> bool:

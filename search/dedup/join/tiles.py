@@ -12,7 +12,7 @@ import torch
 from indexer.arrays import Float32Array, RowIds, Vectors
 from indexer.errors import MachineError
 from search.dedup.join.quantised import Kernel, margin
-from search.dedup.vectors import disk_full
+from search.dedup.vectors import temporary_file
 
 _BLOCK = 1024  # rows quantised together, within the processor's cache
 
@@ -31,44 +31,43 @@ Task = tuple[int, Callable[[], Iterator[Tile]]]  # number of rows, and a functio
 
 
 @dataclass(frozen=True)
-class CodeMatrix:
-    """All quantised vectors (n, width), on disk or on the kernel's device, and their errors E (n,)."""
+class QuantisedMatrix:
+    """All quantised vectors `rows` (n, width), on disk or on the kernel's device, and their errors E (n,)."""
 
     kernel: Kernel
-    codes: torch.Tensor
+    rows: torch.Tensor
     errors: Float32Array
     path: Path
 
     @classmethod
-    def of(cls, vectors: Vectors, kernel: Kernel, path: Path, advance: Callable[[int], None]) -> "CodeMatrix":
+    def of(cls, vectors: Vectors, kernel: Kernel, path: Path, advance: Callable[[int], None]) -> "QuantisedMatrix":
         """Quantise all vectors (n, d) into the file `path`."""
         errors = np.zeros(len(vectors), np.float32)
 
         def blocks() -> Iterator[torch.Tensor]:
             for start in range(0, len(vectors), _BLOCK):
-                codes, errors[start : start + _BLOCK] = kernel.encode(vectors[start : start + _BLOCK])
-                yield codes
-                advance(len(codes))
+                block, errors[start : start + _BLOCK] = kernel.encode(vectors[start : start + _BLOCK])
+                yield block
+                advance(len(block))
 
-        write_codes(blocks(), len(vectors), path)
-        return cls(kernel, near(open_codes(path, len(vectors), kernel), kernel.device), errors, path)
+        write_quantised(blocks(), path)
+        return cls(kernel, near(_open(path, len(vectors), kernel), kernel.device), errors, path)
 
     def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"codes": None}
+        return vars(self) | {"rows": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         with seen_by_all(state["path"]):
-            codes = open_codes(state["path"], len(state["errors"]), state["kernel"])
-        vars(self).update(state, codes=codes)
+            vars(self).update(state, rows=_open(state["path"], len(state["errors"]), state["kernel"]))
 
     def compare(self, left: RowIds, right: RowIds, score: float) -> Iterator[Tile]:
         """Yield tiles of rows `left` and `right`, both ascending, with pairs that may score at least `score`."""
         height, width = self.kernel.tile
         for start in range(0, len(left), height):
             block = left[start : start + height]
-            codes = self._codes(block)
+            quantised = self._take(block)
             for part in range(0, len(right), width):
-                tile = self._tile(block, codes, right[part : part + width], score)
+                tile = self._tile(block, quantised, right[part : part + width], score)
                 if len(tile.rows):
                     yield tile
 
@@ -79,42 +78,36 @@ class CodeMatrix:
             if later.any():
                 yield Tile(tile.left, tile.right, tile.rows[later], tile.columns[later])
 
-    def _tile(self, left: RowIds, codes: torch.Tensor, right: RowIds, score: float) -> Tile:
+    def _tile(self, left: RowIds, quantised: torch.Tensor, right: RowIds, score: float) -> Tile:
         limit = self.kernel.limit(score, margin(self.errors[left], self.errors[right]))
-        products = self.kernel.products(self._codes(right), codes)
+        products = self.kernel.products(self._take(right), quantised)
         hits = (products.amax(dim=1) >= limit).nonzero()[:, 0]  # most rows have none
         pairs = (products[hits] >= limit).nonzero().cpu().numpy()
         return Tile(left, right, pairs[:, 1], hits.cpu().numpy()[pairs[:, 0]])
 
-    def _codes(self, rows: RowIds) -> torch.Tensor:
+    def _take(self, rows: RowIds) -> torch.Tensor:
         first, last = int(rows[0]), int(rows[-1]) + 1
         if last - first == len(rows):
-            return self.codes[first:last].to(self.kernel.device)
-        chosen = torch.from_numpy(rows).to(self.codes.device)
-        return self.codes.index_select(0, chosen).to(self.kernel.device)
+            return self.rows[first:last].to(self.kernel.device)
+        return self.rows.index_select(0, torch.from_numpy(rows).to(self.rows.device)).to(self.kernel.device)
 
 
-def near(codes: torch.Tensor, device: torch.device) -> torch.Tensor:
+def near(quantised: torch.Tensor, device: torch.device) -> torch.Tensor:
     """Move quantised vectors to the device if they fit in half of its free memory; otherwise tiles are sent singly."""
     if device.type != "cuda":
-        return codes
+        return quantised
     free, _ = torch.cuda.mem_get_info(device)
-    return codes.to(device) if 2 * codes.nbytes <= free else codes
+    return quantised.to(device) if 2 * quantised.nbytes <= free else quantised
 
 
-def write_codes(blocks: Iterable[torch.Tensor], rows: int, path: Path) -> None:
-    """Write blocks of quantised vectors to a file, unless there are no rows. Raises StoreError for a full disk."""
-    if not rows:
-        return
-    try:
-        with path.open("wb") as file:
-            for block in blocks:
-                file.write(block.contiguous().view(torch.uint8).numpy().data)
-    except OSError as error:
-        raise disk_full(path, error) from error
+def write_quantised(blocks: Iterable[torch.Tensor], path: Path) -> None:
+    """Write blocks of quantised vectors to a file. Raises StoreError for a full disk."""
+    with temporary_file(path) as file:
+        for block in blocks:
+            file.write(block.contiguous().view(torch.uint8).numpy().data)
 
 
-def open_codes(path: Path, rows: int, kernel: Kernel) -> torch.Tensor:
+def _open(path: Path, rows: int, kernel: Kernel) -> torch.Tensor:
     """Return the quantised vectors of a file, (rows, width), memory-mapped."""
     if not rows:
         return torch.zeros((0, kernel.width), dtype=kernel.dtype)

@@ -62,7 +62,7 @@ def test_a_machine_in_order_has_no_problems() -> None:
 
 
 @pytest.mark.parametrize(
-    ("machine", "what", "way_out"),
+    ("machine", "what", "fix"),
     [
         (but(openvino=None), "OpenVINO, .* is not installed", r"pip install '.*isotrope\[fast\]"),
         (but(torch_cuda="13.0"), "built for CUDA 13.0, .* has no GPU", "CPU wheel"),
@@ -84,12 +84,12 @@ def test_a_machine_in_order_has_no_problems() -> None:
         (but(open_files=256), "may open only 256 files", "ulimit -n 4096"),
     ],
 )
-def test_slow_or_scarce_hardware_is_a_warning_with_a_fix(machine: Machine, what: str, way_out: str) -> None:
+def test_slow_or_scarce_hardware_is_a_warning_with_a_fix(machine: Machine, what: str, fix: str) -> None:
     import re
 
     (problem,) = problems(machine)
     assert re.search(what, problem.what), problem
-    assert re.search(way_out, problem.way_out), problem
+    assert re.search(fix, problem.fix), problem
     assert not problem.serious
 
 
@@ -99,7 +99,7 @@ def test_without_faiss_nothing_works_and_that_comes_first() -> None:
     assert first.serious
     assert not second.serious
     assert first.what == "faiss-cpu and faiss-gpu are both installed; they overwrite each other."
-    assert first.way_out == "Run: pip uninstall -y them."
+    assert first.fix == "Run: pip uninstall -y them."
     assert "search" not in runs(but(faiss=Faiss(error=error)))
 
 

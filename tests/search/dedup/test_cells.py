@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from indexer.arrays import Vectors
 from indexer.errors import MachineError, StoreError
-from search.dedup.join import cells, distributed
-from search.dedup.join import probes as visits
+from search.dedup.join import cells, probes
 from search.dedup.join.cells import Centroids, Pilot, highest_met, reach, share_left
 from search.dedup.join.exact import ExactJoin
 from search.dedup.join.probes import Cells
@@ -134,7 +133,7 @@ def test_reach_is_half_the_largest_distance_of_a_pair(threshold: float) -> None:
     assert reach(1.5) == 0
 
 
-def test_a_row_visits_no_more_than_the_bound_asks_for(tmp_path: Path) -> None:
+def test_a_row_probes_no_more_than_the_bound_asks_for(tmp_path: Path) -> None:
     vectors = corpus(900, 24)
     centroids = Centroids.fit(vectors, 12)
     found = sorted_rows(vectors, centroids, reach(0.95), tmp_path)
@@ -144,11 +143,11 @@ def test_a_row_visits_no_more_than_the_bound_asks_for(tmp_path: Path) -> None:
         assert products[row, own] >= products[row].max() - centroids.slack
         near = products[row, own] - products[row] <= reach(0.95) * apart[own] + 2 * centroids.slack
         surely = products[row, own] - products[row] <= reach(0.95) * apart[own]
-        visited = found.are_visited(np.full(12, row), np.arange(12, dtype=np.int32))
+        probed = found.are_probed(np.full(12, row), np.arange(12, dtype=np.int32))
         others = np.arange(12) != own
-        assert (visited[others & surely]).all()
-        assert not visited[~near | ~others].any()
-    assert 0.5 < found.mean_visits < 11
+        assert (probed[others & surely]).all()
+        assert not probed[~near | ~others].any()
+    assert 0.5 < found.mean_probes < 11
 
 
 @given(st.integers(2, 30), st.sampled_from(THRESHOLDS), st.integers(0, 10_000))
@@ -188,21 +187,21 @@ def test_no_kernel_rules_out_pairs_whose_rests_are_parallel() -> None:
 # Storage
 
 
-def test_visitors_are_those_whose_rows_visit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_probing_rows_are_those_that_probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     vectors = corpus(700, 12)
     centroids = Centroids.fit(vectors, 9)
     expected = sorted_rows(vectors, centroids, reach(0.9), tmp_path)
     everyone = np.arange(700)
     for stored, at_once in ((128, 64), (2048, 9 * 50), (1, 1)):
-        monkeypatch.setattr(visits, "_STORED", stored)
-        monkeypatch.setattr(visits, "_PRODUCTS", at_once)
+        monkeypatch.setattr(probes, "_STORED", stored)
+        monkeypatch.setattr(probes, "_PRODUCTS", at_once)
         found = sorted_rows(vectors, centroids, reach(0.9), tmp_path)
         again = pickle.loads(pickle.dumps(found))  # noqa: S301 - pickled here
         for cell in range(9):
-            visiting = found.are_visited(everyone, np.full(700, cell))
-            rows, products = found.visitors(cell)
-            assert np.array_equal(rows, np.flatnonzero(visiting))
-            assert np.array_equal(again.visitors(cell), (rows, products))
+            probing = found.are_probed(everyone, np.full(700, cell))
+            rows, products = found.probing(cell)
+            assert np.array_equal(rows, np.flatnonzero(probing))
+            assert np.array_equal(again.probing(cell), (rows, products))
             exact = vectors[rows].astype(np.float64) @ centroids.points[cell].numpy().astype(np.float64)
             assert (products >= exact).all()
             assert (products <= np.maximum(exact, -0.04) + 0.04).all()
@@ -211,7 +210,7 @@ def test_visitors_are_those_whose_rows_visit(tmp_path: Path, monkeypatch: pytest
     assert not list(tmp_path.glob("*.by-cell"))
 
 
-def test_bounds_of_visitors_hold_where_float32_rounds_a_product_down_to_a_step(tmp_path: Path) -> None:
+def test_bounds_of_probing_rows_hold_where_float32_rounds_a_product_down_to_a_step(tmp_path: Path) -> None:
     """The products of these rows with the first centroid are just above or below the step 1/2."""
     chance = np.random.default_rng(0)
     first, aside, *others = np.linalg.qr(chance.standard_normal((24, 24)))[0]
@@ -224,7 +223,7 @@ def test_bounds_of_visitors_hold_where_float32_rounds_a_product_down_to_a_step(t
     exact = vectors.astype(np.float64) @ points.T
     rounded_down = (exact[:, 0] > 0.5) & (centroids.products(vectors)[:, 0] <= 0.5)
     found = sorted_rows(vectors, centroids, reach(0.5), tmp_path)
-    rows, bounds = found.visitors(0)
+    rows, bounds = found.probing(0)
     assert np.array_equal(rows, np.arange(2000))
     assert rounded_down.any()
     assert (bounds >= exact[:, 0]).all()
@@ -242,7 +241,7 @@ def test_files_of_cells_that_are_missing_or_do_not_fit_are_said(tmp_path: Path) 
         sorted_rows(vectors, Centroids.fit(vectors, 9), reach(0.5), tmp_path / "nowhere")
 
 
-def test_threads_change_no_centroid_and_no_visit(tmp_path: Path) -> None:
+def test_threads_change_no_centroid_and_no_probe(tmp_path: Path) -> None:
     vectors = corpus(5000, 20)
     one, three = (Centroids.fit(vectors, 60, threads) for threads in (1, 3))
     assert torch.equal(one.points, three.points)
@@ -304,10 +303,10 @@ def test_some_members_in_cells_are_joined_among_themselves_and_with_others(data:
 def test_a_worker_does_the_same_tasks_in_the_same_cells(tmp_path: Path) -> None:
     np.save(tmp_path / "vectors.npy", corpus(600, 16))
     source = ExactJoin(np.load(tmp_path / "vectors.npy", mmap_mode="r"), lowest_score(0.8), tmp_path)
-    comparison = distributed.Comparison(np.arange(0, 600, 2), np.arange(1, 600, 2))
-    tasks = comparison.tasks(source)
+    sides = np.arange(0, 600, 2), np.arange(1, 600, 2)
+    tasks = source.tasks(*sides)
     worker = pickle.loads(pickle.dumps(source))  # noqa: S301 - pickled here
-    again = comparison.tasks(worker)
+    again = worker.tasks(*sides)
     assert [rows for rows, _ in again] == [rows for rows, _ in tasks]
     for (_, ours), (_, theirs) in zip(tasks, again, strict=True):
         found = [as_dict(source._scored(tiles)()) for tiles in (ours, theirs)]
@@ -348,5 +347,5 @@ def test_the_share_that_is_left_is_what_is_compared(tmp_path: Path) -> None:
     centroids = Centroids.fit(vectors, 20)
     found = sorted_rows(vectors, centroids, reach(0.95), tmp_path)
     sizes = np.bincount(found.own, minlength=20)
-    compared = sum(size * (len(found.visitors(cell)[0]) + size / 2) for cell, size in enumerate(sizes.tolist()))
+    compared = sum(size * (len(found.probing(cell)[0]) + size / 2) for cell, size in enumerate(sizes.tolist()))
     assert share_left(vectors, centroids, reach(0.95)) == pytest.approx(compared / (1500**2 / 2))

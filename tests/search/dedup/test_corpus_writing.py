@@ -33,7 +33,7 @@ def _pandas_is_imported() -> None:
 
 def fill(path: Path, documents: Iterable[Document], columns: writing.CorpusColumns) -> None:
     kinds = {".parquet": "parquet", ".arrow": "arrow", ".jsonl": "jsonl", ".csv": "csv", ".tsv": "tsv"}
-    with atomic_write(path) as file, writing.compressed(file, "") as sink:
+    with atomic_write(path) as file, writing.CompressedWriter(file, "") as sink:
         write_documents(sink, iter(documents), kinds[path.suffix], columns)
 
 

@@ -23,11 +23,18 @@ from indexer.recipe.config import EncoderConfig, StoreConfig
 from search.dedup import inputs as inputs_module
 from search.dedup.deduplicate import Deduplication, deduplicate
 from search.dedup.distinct import normalised_text
-from search.dedup.duplicates_file import SCHEMA, Duplicates, Facts, read_duplicates
+from search.dedup.duplicates_file import SCHEMA, Facts, read_duplicates
 from search.dedup.greedy import DedupDocuments
 from search.dedup.inputs import open_inputs
 from search.dedup.pairs import pair_scores, tile_scores
-from search.dedup.settings import DedupFiles, DedupSettings, JoinOptions, PairFiles, lowest_score, parse_memory
+from search.dedup.settings import (
+    DedupSettings,
+    JoinOptions,
+    PairFiles,
+    duplicates_format,
+    lowest_score,
+    parse_memory,
+)
 from search.dedup.verify import verify_duplicates
 from search.index import Index, LiveRows
 from tests.dedup_oracles import decide_slowly
@@ -422,14 +429,14 @@ def test_a_list_states_a_score_that_reaches_the_threshold_in_float64_too(tmp_pat
     found = deduplicate(built(), 0.9)
     scores = pa.array([0.95] * len(found.table), pa.float32())
     table = found.table.set_column(SCHEMA.get_field_index("score"), "score", scores)
-    replace(found, duplicates=Duplicates(found.facts, table)).write(tmp_path / "d.jsonl")
+    replace(found, table=table).write(tmp_path / "d.jsonl")
     assert {json.loads(line)["score"] for line in (tmp_path / "d.jsonl").read_text().splitlines()} == {0.95}
 
 
 @pytest.mark.parametrize("name", ["d.txt", "d", "d.tsv", "d.arrow", "d.parquet.gz", ".csv"])
 def test_a_name_that_does_not_say_a_format_is_refused(built: Built, tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigError, match=r"unknown suffix for a list of duplicates; .* \.parquet .* \.csv or \.jsonl"):
-        DedupFiles(tmp_path / name).check()
+        duplicates_format(tmp_path / name)
     with pytest.raises(ConfigError, match="unknown suffix for a list of duplicates"):
         deduplicate(built(), 0.9).write(tmp_path / name)
     assert list(tmp_path.iterdir()) == []

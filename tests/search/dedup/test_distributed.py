@@ -17,7 +17,7 @@ from indexer.executors.scheduler import Scheduler
 from indexer.recipe.config import EncoderConfig
 from search import Index, deduplicate
 from search.dedup.inputs import open_inputs
-from search.dedup.join import distributed
+from search.dedup.join import distributed, exact
 from search.dedup.join.approximate import ApproximateJoin
 from search.dedup.join.exact import ExactJoin
 from search.dedup.join.quantised import Basis, Int8Kernel
@@ -161,8 +161,8 @@ def test_pairs_that_are_kept_are_the_same_to_the_byte(index: Path, tmp_path: Pat
 def test_a_worker_that_does_not_see_the_files_says_so(tmp_path: Path) -> None:
     np.save(tmp_path / "vectors.npy", clouds(100))
     join = ExactJoin(np.load(tmp_path / "vectors.npy", mmap_mode="r"), np.float32(0.9), tmp_path)
-    sent = pickle.dumps(distributed.TileWorker(join, distributed.Comparison(np.arange(100)), tmp_path / "tiles", 1))
-    for name in ("codes", "vectors.npy"):
+    sent = pickle.dumps(distributed.TileWorker(join, np.arange(100), None, tmp_path / "tiles", 1))
+    for name in ("quantised", "vectors.npy"):
         (tmp_path / name).rename(tmp_path / "elsewhere")
         with pytest.raises(MachineError, match=rf"{name}: a worker's machine does not see.*TMPDIR=/shared"):
             copy_of(sent)
@@ -171,12 +171,12 @@ def test_a_worker_that_does_not_see_the_files_says_so(tmp_path: Path) -> None:
 
 
 def test_a_processor_that_rounds_int8_products_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    join = ExactJoin(
-        clouds(100), np.float32(0.9), tmp_path, kernel=Int8Kernel.of(Basis(np.eye(24, dtype=np.float32), 1))
-    )
+    kernel = Int8Kernel.of(Basis(np.eye(24, dtype=np.float32), 1))
+    monkeypatch.setattr(exact, "choose_kernel", lambda *_: kernel)
+    join = ExactJoin(clouds(100), np.float32(0.9), tmp_path)
     monkeypatch.setattr(distributed, "int8_is_exact", lambda: False)
     with pytest.raises(MachineError, match="int8 products are not exact"):
-        distributed.TileWorker(join, distributed.Comparison(np.arange(100)), tmp_path / "tiles", 1)(0)
+        distributed.TileWorker(join, np.arange(100), None, tmp_path / "tiles", 1)(0)
 
 
 @pytest.mark.check  # starting processes, and Ray

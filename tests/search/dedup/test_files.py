@@ -1,6 +1,7 @@
 """The files of duplicates and of pairs: contents, answers, and rejected files."""
 
 import errno
+import itertools
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -24,7 +25,7 @@ from search.dedup.distinct import Distinct, find_distinct
 from search.dedup.duplicates_file import SCHEMA, Duplicates, read_duplicates, write_duplicates
 from search.dedup.greedy import DedupDocuments, decide
 from search.dedup.pairs import Pairs, PairSource, pair_scores, tile_scores
-from search.dedup.pairs_file import PairsFile, PairsFileWriter, pair_facts
+from search.dedup.pairs_file import PairsFile, PairsFileWriter
 from search.dedup.provenance import origin_of, origin_of_other, with_facts
 from search.index import Index
 from tests.dedup_oracles import BrutePairs
@@ -214,6 +215,10 @@ def unit(draw: np.random.Generator, rows: int) -> Vectors:
     return draw.choice(np.array([-0.5, 0.5], np.float32), (rows, 4))
 
 
+def pair_facts(floor: float, method: dict[str, Any], origin: dict[str, Any], against: Any) -> dict[str, Any]:
+    return {"floor": floor, "method": method, **origin, "against": against}
+
+
 def saved(
     path: Path, vectors: Vectors, floor: float, draw: np.random.Generator | None = None, extra: Any = None
 ) -> Path:
@@ -324,12 +329,10 @@ def test_the_bytes_do_not_depend_on_the_order_of_pairs_or_the_size_of_runs(
 @pytest.mark.usefixtures("small_steps")
 def test_a_row_with_many_pairs_and_rows_with_few_are_put_together_in_bounds() -> None:
     counts = np.array([0, 9, 0, 1, 1, 1, 1, 1, 0, 3, 2, 0])
-    bounds = list(pairs_file._bounds(counts, 4))
-    assert sum(counts[first:last].sum() for first, last in bounds) == counts.sum()
-    assert [counts[first:last].sum() for first, last in bounds] == [9, 4, 4, 2]
-    assert (
-        list(pairs_file._bounds(np.zeros(3, np.int64), 4)) == list(pairs_file._bounds(np.zeros(0, np.int64), 4)) == []
-    )
+    edges = [0, *pairs_file._ends(counts, 4)]
+    assert counts[: edges[-1]].sum() == counts.sum()
+    assert [counts[first:last].sum() for first, last in itertools.pairwise(edges)] == [9, 4, 4, 2]
+    assert list(pairs_file._ends(np.zeros(3, np.int64), 4)) == list(pairs_file._ends(np.zeros(0, np.int64), 4)) == []
 
 
 def test_one_text_many_times_takes_a_row_each(tmp_path: Path) -> None:
@@ -398,7 +401,7 @@ def test_a_full_temporary_folder_says_how_far_it_got_and_the_way_out(
     monkeypatch.setattr(pairs_file, "_RUN", 2)
     writer = PairsFileWriter(tmp_path, 10)
     rows: RowIds = np.arange(3)
-    (tmp_path / "pairs-000001.right").symlink_to("/dev/full")
+    (tmp_path / "pairs-000001").symlink_to("/dev/full")
     writer.add(rows, rows + 1, np.ones(3, np.float32))
     with pytest.raises(StoreError, match=r"No space left on device, after 6 pairs\. .*TMPDIR=.*raise --floor"):
         writer.add(rows, rows + 2, np.ones(3, np.float32))

@@ -18,13 +18,12 @@ from hypothesis import strategies as st
 
 from indexer.arrays import Vectors
 from indexer.errors import ConfigError, MachineError, StoreError
-from search.dedup.join import approximate, tiles
+from search.dedup.join import approximate, quantised, tiles
 from search.dedup.join import exact as exact_module
-from search.dedup.join import quantised as codes
 from search.dedup.join.approximate import ApproximateJoin
 from search.dedup.join.exact import ExactJoin
 from search.dedup.join.quantised import Basis, FloatKernel, Int8Kernel, Kernel, fit_basis, margin
-from search.dedup.join.tiles import write_codes
+from search.dedup.join.tiles import write_quantised
 from search.dedup.pairs import Pairs, pair_scores, tile_scores
 from search.dedup.settings import IDENTICAL, DedupSettings, JoinOptions, lowest_score
 from search.dedup.vectors import check_vectors, write_vectors
@@ -79,7 +78,10 @@ def as_dict(batches: Iterator[Pairs]) -> Found:
 
 def joined(vectors: Vectors, threshold: float, folder: Path, kernel: Kernel | None = None, threads: int = 2) -> Found:
     options = JoinOptions(device="cpu", threads=threads)
-    source = ExactJoin(vectors, lowest_score(threshold), folder, options, kernel=kernel)
+    with pytest.MonkeyPatch.context() as patch:
+        if kernel is not None:
+            patch.setattr(exact_module, "choose_kernel", lambda *_: kernel)
+        source = ExactJoin(vectors, lowest_score(threshold), folder, options)
     return as_dict(source.within(np.arange(len(vectors))))
 
 
@@ -165,7 +167,7 @@ def test_a_bound_is_close_enough_to_be_of_use() -> None:
             assert passed < 2 * np.count_nonzero(tile_scores(vectors, vectors) >= 0.9)
 
 
-def test_e_bounds_what_a_code_leaves_out() -> None:
+def test_e_bounds_what_quantising_leaves_out() -> None:
     vectors = corpus(300, 64)
     basis = fit_basis(vectors, 0.99)
     inside = vectors.astype(np.float64) @ basis.directions.astype(np.float64)
@@ -193,7 +195,7 @@ def test_a_coordinate_beyond_the_scale_is_cut_and_the_bound_knows() -> None:
 
 
 @pytest.mark.parametrize(("dim", "size"), [(8, 2), (384, 192), (1024, 512), (2048, 160), (2048, 1536)])
-def test_the_rest_of_a_vector_always_fits_into_its_code(dim: int, size: int) -> None:
+def test_the_rest_of_a_vector_always_fits_into_its_bytes(dim: int, size: int) -> None:
     for share in np.linspace(0.001, 1, 997):
         kernel = Int8Kernel.of(Basis(np.zeros((dim, size), np.float32), float(share)))
         places = kernel.width - size
@@ -218,28 +220,28 @@ def test_int8_products_that_are_not_exact_are_found_out(monkeypatch: pytest.Monk
         sums = pairs.reshape(*pairs.shape[:2], -1, 2).sum(-1).clamp(-(2**15), 2**15 - 1)
         return sums.sum(-1) - 128 * right.to(torch.int32).sum(-1)
 
-    monkeypatch.setattr(codes, "_int8_products", saturating)
-    assert not codes.int8_is_exact()
-    kernel = codes.choose_kernel(fit_basis(corpus(50, 8), 0.9), JoinOptions(device="cpu"))
+    monkeypatch.setattr(quantised, "_int8_products", saturating)
+    assert not quantised.int8_is_exact()
+    kernel = quantised.choose_kernel(fit_basis(corpus(50, 8), 0.9), JoinOptions(device="cpu"))
     assert kernel.dtype == torch.float32
 
 
 def test_the_kernel_that_wins_the_race_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """int8 wins with instructions for it, float32 without; the first of equals."""
     basis = fit_basis(corpus(50, 8), 0.9)
-    int8, floats = codes.Int8Kernel.of(basis), codes.FloatKernel(basis, torch.float32, torch.device("cpu"))
+    int8, floats = quantised.Int8Kernel.of(basis), quantised.FloatKernel(basis, torch.float32, torch.device("cpu"))
     for slower, winner in ((floats, int8), (int8, floats), (None, int8)):
         now = [0.0]
 
         def products(kernel: Any, left: torch.Tensor, right: torch.Tensor) -> None:
             now[0] += 2.0 if kernel is slower else 1.0  # noqa: B023 - called in this round
 
-        for kind in (codes.Int8Kernel, codes.FloatKernel):
+        for kind in (quantised.Int8Kernel, quantised.FloatKernel):
             monkeypatch.setattr(kind, "products", products)
-        assert codes.faster(int8, floats, clock=lambda: now[0]) is winner  # noqa: B023
-    monkeypatch.setattr(codes, "int8_is_exact", lambda: True)
-    monkeypatch.setattr(codes, "faster", lambda *kernels: kernels[-1])
-    assert codes.choose_kernel(basis, JoinOptions(device="cpu")).dtype == torch.float32
+        assert quantised.faster(int8, floats, clock=lambda: now[0]) is winner  # noqa: B023
+    monkeypatch.setattr(quantised, "int8_is_exact", lambda: True)
+    monkeypatch.setattr(quantised, "faster", lambda *kernels: kernels[-1])
+    assert quantised.choose_kernel(basis, JoinOptions(device="cpu")).dtype == torch.float32
 
 
 def test_pairs_are_not_looked_for_on_mps() -> None:
@@ -251,8 +253,8 @@ def test_a_torch_without_int8_products_joins_in_float32(monkeypatch: pytest.Monk
     def missing(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
         raise AttributeError("_int_mm")
 
-    monkeypatch.setattr(codes, "_int8_products", missing)
-    assert not codes.int8_is_exact()
+    monkeypatch.setattr(quantised, "_int8_products", missing)
+    assert not quantised.int8_is_exact()
 
 
 # The join
@@ -344,7 +346,7 @@ def test_dense_groups_wait_in_a_bounded_queue(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(source, "_exact", counted)
     batches = source.within(np.arange(4000))
     assert len(next(batches)) <= source.kernel.tile[0] * source.kernel.tile[1]
-    threads = [thread for thread in threading.enumerate() if "_work" in thread.name]
+    threads = [thread for thread in threading.enumerate() if thread.name.startswith("join ")]
     for thread in threads:
         thread.join(0.5)  # they work ahead up to a limit
     assert len(made) <= 1 + 2 * 3 + 3
@@ -381,8 +383,8 @@ def test_a_threshold_that_means_nothing_is_refused(threshold: float) -> None:
 
 
 def test_cuda_takes_bfloat16_and_large_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(codes, "choose_device", lambda asked: torch.device("cuda"))
-    kernel = codes.choose_kernel(fit_basis(corpus(50, 8), 0.9), JoinOptions())
+    monkeypatch.setattr(quantised, "choose_device", lambda asked: torch.device("cuda"))
+    kernel = quantised.choose_kernel(fit_basis(corpus(50, 8), 0.9), JoinOptions())
     assert (kernel.dtype, kernel.device.type) == (torch.bfloat16, "cuda")
     assert kernel.tile[0] * kernel.tile[1] > 10**7
 
@@ -390,26 +392,28 @@ def test_cuda_takes_bfloat16_and_large_tiles(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_device_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(MachineError, match="cuda"):
-        codes.choose_kernel(fit_basis(corpus(50, 8), 0.9), JoinOptions(device="cuda:7"))
+        quantised.choose_kernel(fit_basis(corpus(50, 8), 0.9), JoinOptions(device="cuda:7"))
 
 
 @pytest.mark.parametrize(("free", "moved"), [(10_000, True), (100, False)])
-def test_codes_move_to_a_gpu_that_has_room_for_them(monkeypatch: pytest.MonkeyPatch, free: int, moved: bool) -> None:
-    class Codes:
+def test_quantised_vectors_move_to_a_gpu_that_has_room_for_them(
+    monkeypatch: pytest.MonkeyPatch, free: int, moved: bool
+) -> None:
+    class Quantised:
         nbytes = 1000
 
         def to(self, device: Any) -> str:
             return f"on {device}"
 
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, 10**6))
-    found = tiles.near(Codes(), torch.device("cuda"))  # type: ignore[arg-type]
+    found = tiles.near(Quantised(), torch.device("cuda"))  # type: ignore[arg-type]
     assert (found == "on cuda") is moved
 
 
 def test_sums_stay_in_float32_whatever_the_process_has_set() -> None:
     torch.set_float32_matmul_precision("medium")
     try:
-        with codes.float32_accumulation():
+        with quantised.float32_accumulation():
             assert torch.get_float32_matmul_precision() == "highest"
             assert not torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction
         assert torch.get_float32_matmul_precision() == "medium"
@@ -438,7 +442,8 @@ def test_the_recall_that_is_measured_is_the_recall_of_the_sampled_rows(
     everything = np.arange(5000)
     monkeypatch.setattr(approximate, "_SAMPLED", 5000)
     monkeypatch.setattr(approximate, "_LEAST_LEVEL", 0)
-    source = ApproximateJoin(vectors, lowest_score(0.8), tmp_path, JoinOptions(device="cpu"), recall=0.2)
+    monkeypatch.setattr(approximate, "RECALL", 0.2)
+    source = ApproximateJoin(vectors, lowest_score(0.8), tmp_path, JoinOptions(device="cpu"))
     found, exact = as_dict(source.within(everything)), joined(vectors, 0.8, tmp_path)
     # Half of the rows choose the number of probed cells, the other half measure recall.
     known, recalled = (sum(left % 2 or right % 2 for left, right in pairs) for pairs in (exact, found))
@@ -447,9 +452,10 @@ def test_the_recall_that_is_measured_is_the_recall_of_the_sampled_rows(
     assert source.figures["found_pairs"] == recalled < known
 
 
-def test_a_pair_of_two_sides_is_found_once_from_whichever_cell(tmp_path: Path) -> None:
+def test_a_pair_of_two_sides_is_found_once_from_whichever_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     vectors = corpus(5000, 16, spread=1.0)
-    source = ApproximateJoin(vectors, lowest_score(0.8), tmp_path, JoinOptions(device="cpu"), recall=0.5)
+    monkeypatch.setattr(approximate, "RECALL", 0.5)
+    source = ApproximateJoin(vectors, lowest_score(0.8), tmp_path, JoinOptions(device="cpu"))
     left, right = np.arange(0, 5000, 2), np.arange(1, 5000, 2)
     among = as_dict(source.within(np.arange(5000)))
     parts = [as_dict(found) for found in (source.within(left), source.within(right), source.between(left, right))]
@@ -481,7 +487,7 @@ def test_a_full_disk_is_said() -> None:
     with pytest.raises(StoreError, match="TMPDIR"):
         write_vectors([(0, corpus(2000, 9))], 2000, 9, full)
     with pytest.raises(StoreError, match="TMPDIR"):
-        write_codes(iter([torch.zeros(100_000, 8)]), 100_000, full)
+        write_quantised(iter([torch.zeros(100_000, 8)]), full)
 
 
 def test_settings_are_frozen() -> None:

@@ -151,7 +151,7 @@ def test_what_the_search_finds_is_the_one_right_result(texts: Any, mode: str, fo
     deduplicate = pytest.importorskip("search.dedup.deduplicate").deduplicate
     settings = DedupSettings(0.6, "longest", text_duplicates=texts, only_against=mode == "only")
     other = None if mode == "alone" else folder / "other"
-    found = deduplicate(folder / "index", settings, against=other).duplicates
+    found = deduplicate(folder / "index", settings, against=other)
     expected = duplicates_slowly(folder / "index", settings, other)
     assert found.table.equals(expected.table)
     assert dict(found.facts) == dict(expected.facts)

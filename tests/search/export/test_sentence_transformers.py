@@ -202,7 +202,8 @@ def test_lower_casing_and_prompts_of_a_sentence_transformers_folder_go_along(
     model = Path(shutil.copytree(tiny_model("bert-cased"), tmp_path / "model"))
     chain = st_modules.ModuleChain(
         [st_modules.transformer({}, 24, lowercase=True, all_layers=False), st_modules.pooling("cls", 32)],
-        prompts=st_modules.Prompts("ask: ", "tell: "),
+        {},
+        {"query": "ask: ", "document": "tell: "},
     )
     for name, content in st_modules.folder_files(chain).items():
         assert isinstance(content, bytes)
