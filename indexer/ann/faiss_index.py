@@ -89,11 +89,7 @@ def faiss_message(error: BaseException) -> str:
 
 
 def _installed(name: str) -> bool:
-    try:
-        importlib.metadata.distribution(name)
-    except importlib.metadata.PackageNotFoundError:
-        return False
-    return True
+    return any(importlib.metadata.distributions(name=name))
 
 
 @contextmanager
