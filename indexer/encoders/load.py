@@ -34,8 +34,7 @@ def load_encoder(
     A fitted state is loaded from the folder `encoder.fitted`. Raises ModelError, ConfigError, and MachineError if the
     device is missing or too small.
     """
-    spec = resolve_spec(recipe, folder)
-    return open_encoder(load_fitted_state(spec) if spec.trained else spec, options)
+    return open_encoder(load_fitted_state(resolve_spec(recipe, folder)), options)
 
 
 def open_encoder(spec: EncoderSpec, options: RunOptions = _DEFAULTS) -> Encoder:

@@ -30,7 +30,7 @@ class Pooler(Protocol):
 
     def width(self, size: int) -> int:
         """Return the size of a row, given the size of a token state."""
-        ...
+        return size
 
 
 class TablePooler(Protocol):
@@ -42,20 +42,17 @@ class TablePooler(Protocol):
 
     def width(self, size: int) -> int:
         """Return the size of a row, given the size of a token vector."""
-        ...
+        return size
 
 
-class BasicPooler:
-    """A `Pooler` of averaged layers by `pool`."""
+class BasicPooler(Pooler):
+    """Pools averaged layers by `pool`."""
 
     def __init__(self, mode: BasicPooling) -> None:
         self._mode = mode
 
     def __call__(self, states: "Sequence[Tensor]", ids: "Tensor", mask: "Tensor | None") -> "Tensor":
         return pool(average_layers(states), mask, self._mode)
-
-    def width(self, size: int) -> int:
-        return size
 
 
 def average_layers(layers: "Sequence[Tensor]") -> "Tensor":

@@ -6,7 +6,7 @@ The file is safetensors: arrays, with the kind and settings as metadata.
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import msgspec
 import numpy as np
@@ -30,8 +30,10 @@ OnStep = Callable[[int, int], None]
 
 
 class Transform(Protocol):
-    """A fitted transform. Vectors are float32 with unit length; zero rows stay zero (the build gate rejects them)."""
+    """A fitted transform, a dataclass. Vectors are float32 with unit length; zero rows stay zero (the build gate
+    rejects them)."""
 
+    __dataclass_fields__: ClassVar[dict[str, Any]]
     kind: str
 
     @property
@@ -55,7 +57,7 @@ class Transform(Protocol):
         ...
 
     def transform(self, embeddings: Embeddings, role: Role) -> Vectors:
-        """Map embeddings (n, d) to vectors (n, k)."""
+        """Map embeddings (n, d) to vectors (n, k). The role selects the mean."""
         ...
 
     def project(self, embeddings: Embeddings, role: Role) -> Float64Array:
@@ -69,10 +71,6 @@ class Transform(Protocol):
 
     def with_query_mean(self, mean: Float64Array) -> "Transform":
         """Return the transform with queries centred by `mean` (d,); itself if `query_mean` is None."""
-        ...
-
-    def with_note(self, note: str) -> "Transform":
-        """Return the transform with another note."""
         ...
 
     def arrays(self) -> dict[str, Float64Array]:
@@ -129,11 +127,6 @@ class FitData:
 
     moments: Callable[[], Moments]
     blocks: Callable[[], Iterator[Embeddings]]
-
-    @classmethod
-    def of(cls, rows: Embeddings) -> "FitData":
-        """Return the fit data of embeddings (n, d) in memory."""
-        return cls(lambda: Moments.of(rows), lambda: iter([rows]))
 
     @classmethod
     def of_moments(cls, moments: Moments) -> "FitData":
