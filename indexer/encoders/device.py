@@ -60,14 +60,6 @@ def compute_dtype(precision: Precision, half: str, device: torch.device) -> torc
     return torch.bfloat16 if supported and half != "float16" else torch.float16
 
 
-def release_memory(device: torch.device) -> None:
-    """Free unused cached blocks of the device."""
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
-    elif device.type == "mps":
-        torch.mps.empty_cache()
-
-
 def _best() -> str:
     if _cuda_count():
         return "cuda"
@@ -110,7 +102,10 @@ class AsyncCopies:
     def release(self) -> None:
         """Wait for the running copies and free unused memory, before a retry with smaller batches."""
         _settle(None, self._last)
-        release_memory(self._device)
+        if self._overlapped:
+            torch.cuda.empty_cache()
+        elif self._device.type == "mps":
+            torch.mps.empty_cache()
 
     def settled(self, results: Iterable[Result]) -> Iterator[Result]:
         """Yield results in order, each after its copies are complete, while later results are being started."""

@@ -65,11 +65,7 @@ def _inputs(spec: EncoderSpec, texts: Sequence[str], takes_types: bool) -> Itera
     tokenizer, prefix = open_model_tokenizer(spec), spec.identity.document_prefix
     tokens = tokenizer([prefix + text for text in texts])
     for position in range(len(tokens)):
-        batch = Batch.of(tokens, np.array([position]), tokenizer.facts.padding)
-        inputs = {"input_ids": batch.ids, "attention_mask": np.ones_like(batch.ids)}
-        if takes_types:
-            inputs["token_type_ids"] = batch.types if batch.types is not None else np.zeros_like(batch.ids)
-        yield inputs
+        yield Batch.of(tokens, np.array([position]), tokenizer.facts.padding).graph_inputs(takes_types)
 
 
 @contextmanager

@@ -108,9 +108,9 @@ def suits_openvino(options: RunOptions) -> bool:
 
 
 def _suits_numpy(spec: EncoderSpec, options: RunOptions) -> bool:
-    from indexer.encoders.numpy_bert import suits_numpy
+    from indexer.encoders.numpy_bert import unsuited
 
-    return options.device in ("auto", "cpu") and options.half == "auto" and suits_numpy(spec.files)
+    return options.device in ("auto", "cpu") and options.half == "auto" and not unsuited(spec.files)
 
 
 def _has_gpu() -> bool:

@@ -66,15 +66,11 @@ class Encoder(Protocol):
         ...
 
     def states(
-        self,
-        texts: Sequence[str],
-        keys: Sequence[PoolingKey],
-        role: Role = "document",
-        log: EncodeStats | None = None,
+        self, texts: Sequence[str], keys: Sequence[PoolingKey], role: Role = "document", log: EncodeStats | None = None
     ) -> "dict[PoolingKey, npt.NDArray[np.float32]]":
         """Return several embeddings of each text, (layers, pooling) -> float32 (n, d), by one forward pass for each d.
 
         Each of `keys` names layers to average, such as (1, -1), or to weigh (pooling "sbert-wk"), among those that the
-        encoder was loaded for (`EncoderConfig.layers`). Raises ConfigError for others.
+        encoder was loaded for (`EncoderConfig.layers`). Raises ConfigError for others, MachineError as `encode`.
         """
         ...
