@@ -173,27 +173,22 @@ class ModelRunner(Protocol):
     @property
     def turn(self) -> AbstractContextManager[object]:
         """The context to hold during a run: a lock if several threads cannot run at the same time."""
-        ...
 
     def width(self, pooling: str) -> int:
         """Return the size of a row of this pooling."""
-        ...
 
     @property
     def vocabulary(self) -> int:
         """Rows of the embedding table."""
-        ...
 
     def plan(self, budget: int) -> BatchPlan:
         """Return a suitable batch plan of `budget` tokens; 0 means the runner's default."""
-        ...
 
     def run(self, batches: Iterable[Batch], keys: Sequence[PoolingKey]) -> Iterator[PooledBatch]:
         """Yield the pooled rows of each batch, in order. `keys` are resolved: non-negative layers, sorted.
 
         Raises MachineError if a single text does not fit into memory.
         """
-        ...
 
 
 class BatchedEncoder:

@@ -26,7 +26,6 @@ class Pooler(Protocol):
 
         `ids` are the tokens (texts, tokens). With `mask` None every token counts.
         """
-        ...
 
     def width(self, size: int) -> int:
         """Return the size of a row, given the size of a token state."""
@@ -38,7 +37,6 @@ class TablePooler(Protocol):
 
     def __call__(self, ids: Int32Array, starts: Int64Array, vectors: TokenVectors) -> Float32Array:
         """Return rows (texts, width); text i has the tokens ids[starts[i]:starts[i + 1]]."""
-        ...
 
     def width(self, size: int) -> int:
         """Return the size of a row, given the size of a token vector."""

@@ -34,11 +34,9 @@ class TokenEncoder(Encoder, Protocol):
     @property
     def vocabulary(self) -> int:
         """Number of tokens."""
-        ...
 
     def token_vectors(self, tokens: Tokens, layers: Sequence[int]) -> Float32Array:
         """Return vectors of tokens, float32 (tokens, d): the average of `layers` (non-negative; none: its own)."""
-        ...
 
 
 class TokenEmbeddings:
