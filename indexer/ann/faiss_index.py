@@ -59,8 +59,7 @@ def faiss_module() -> ModuleType:
             import_module("faiss")
     import faiss  # waits if another thread is importing it
 
-    module: ModuleType = faiss
-    return module
+    return faiss
 
 
 def prefer_matrix_products(dim: int) -> None:

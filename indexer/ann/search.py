@@ -168,5 +168,4 @@ def _top_k(scores: Scores, rows: RowIds, kept: Mask, k: int) -> list[SearchResul
 def _may_tie(scores: Scores, kept: Mask, best: Sequence[SearchResult], k: int) -> Mask:
     """Whether rows beyond those of FAISS could tie with the last of the best `k`, for each query, (n,)."""
     last = np.array([answer[0][k - 1] if len(answer[1]) >= k else np.inf for answer in best], np.float32)
-    may: Mask = kept.all(axis=1) & (scores[:, -1] >= last)
-    return may
+    return kept.all(axis=1) & (scores[:, -1] >= last)

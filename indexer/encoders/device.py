@@ -90,14 +90,12 @@ class AsyncCopies:
     def to_host(self, rows: torch.Tensor) -> npt.NDArray[np.float32]:
         """Return a float32 tensor as an array."""
         if not self._overlapped:
-            array: npt.NDArray[np.float32] = rows.cpu().numpy()
-            return array
+            return rows.cpu().numpy()
         host = torch.empty(rows.shape, dtype=rows.dtype, pin_memory=True)
         host.copy_(rows, non_blocking=True)
         self._last = torch.cuda.Event()  # type: ignore[no-untyped-call]
         self._last.record()
-        pinned: npt.NDArray[np.float32] = host.numpy()
-        return pinned
+        return host.numpy()
 
     def release(self) -> None:
         """Wait for the running copies and free unused memory, before a retry with smaller batches."""

@@ -116,8 +116,7 @@ class NumpyRunner:
         return mixed.transpose(0, 2, 1, 3).reshape(rows, tokens, dim)
 
     def _linear(self, name: str, state: Float32Array) -> Float32Array:
-        product: Float32Array = state @ self._weights[f"{name}.weight"].T + self._weights[f"{name}.bias"]
-        return product
+        return state @ self._weights[f"{name}.weight"].T + self._weights[f"{name}.bias"]
 
     def _normalised(self, name: str, state: Float32Array) -> Float32Array:
         centred = state - state.mean(axis=-1, keepdims=True)

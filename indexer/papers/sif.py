@@ -103,8 +103,7 @@ class SifTablePooler(TablePooler):
 
     def __call__(self, ids: Int32Array, starts: Int64Array, vectors: TokenVectors) -> Float32Array:
         def weighted(tokens: Int32Array) -> Float32Array:
-            rows: Float32Array = np.multiply(vectors(tokens), self._weights[tokens][:, None], dtype=np.float32)
-            return rows
+            return np.multiply(vectors(tokens), self._weights[tokens][:, None], dtype=np.float32)
 
         return pool_table(ids, starts, weighted, "mean")
 

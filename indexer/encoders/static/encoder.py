@@ -157,8 +157,7 @@ def pool_table(
         reduced = _reduced_in_pieces(ufunc, ids, vectors)
     if mode == "max":
         return reduced
-    mean: Float32Array = np.divide(reduced, np.diff(starts)[:, None].astype(np.float32), dtype=np.float32)
-    return mean
+    return np.divide(reduced, np.diff(starts)[:, None].astype(np.float32), dtype=np.float32)
 
 
 def _reduced_in_pieces(ufunc: np.ufunc, ids: Int32Array, vectors: TokenVectors) -> Float32Array:

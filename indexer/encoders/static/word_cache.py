@@ -60,8 +60,7 @@ def is_local(tokenizer: Tokenizer) -> bool:
 
 def _settings(step: Any) -> dict[str, Any]:
     """Return a step of a tokenizer as in tokenizer.json; type None for a missing step."""
-    settings: dict[str, Any] = json.loads(step.__getstate__()) if step is not None else {"type": None}
-    return settings
+    return json.loads(step.__getstate__()) if step is not None else {"type": None}
 
 
 def _is_local_normalizer(settings: Mapping[str, Any]) -> bool:

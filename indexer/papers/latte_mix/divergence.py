@@ -83,8 +83,7 @@ def _overlap(left: Normals, right: Normals) -> Float64Array:
 
 def _js_similarity(between: Float64Array, left: Float64Array, right: Float64Array, dims: int) -> Float64Array:
     """Return the similarity from entropies: JS = H((p + q) / 2) - (H(p) + H(q)) / 2, exactly 0 for equal rows."""
-    similarity: Float64Array = np.clip(1 - (between - (left + right) / 2) / (dims * LN2), 0, 1)
-    return similarity
+    return np.clip(1 - (between - (left + right) / 2) / (dims * LN2), 0, 1)
 
 
 def _entropy(rows: Float64Array) -> Float64Array:

@@ -23,8 +23,7 @@ class Hellinger(FixedTransform):
 
     def project(self, embeddings: Embeddings, role: Role) -> Float64Array:
         """Return the square roots before normalisation, float64 (n, d)."""
-        roots: Float64Array = np.sqrt(np.maximum(np.asarray(embeddings, np.float64), 0))
-        return roots
+        return np.sqrt(np.maximum(np.asarray(embeddings, np.float64), 0))
 
     def affine_layers(self, role: Role) -> None:
         """Return None: square roots are not affine."""
