@@ -46,7 +46,6 @@ from indexer.ann.faiss_index import set_threads as set_threads
 from indexer.ann.faiss_index import to_cpu as to_cpu
 from indexer.ann.faiss_index import to_gpu as to_gpu
 from indexer.ann.index_training import IndexTrainer as IndexTrainer
-from indexer.ann.index_training import train_index as train_index
 from indexer.ann.inner_products import candidates as candidates
 from indexer.ann.inner_products import pair_products as pair_products
 from indexer.ann.merging import IndexMerger as IndexMerger

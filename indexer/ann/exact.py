@@ -22,10 +22,9 @@ from indexer.ann.parameters import SPARE, SPARSE, faiss_search
 from indexer.arrays import Mask, RowIds, Scores, SearchResult, Vectors
 from indexer.errors import MachineError
 
-_BLOCK_ROWS = 1 << 16
+_BLOCK_ROWS = 1 << 16  # of an index that may be larger than the memory
 _QUERIES = 512  # at once: 128 MiB of scores
 _TURN = threading.Lock()  # torch's matrix precision is a setting of the process
-_HOST_ROWS = 1 << 16  # read at a time from an index that may be larger than the memory
 _BLOCK_BYTES = 32 << 20  # of allowed vectors, copied at a time
 _FEW_QUERIES = 4  # above it copies pay off: FAISS compares allowed rows with one query at a time
 # Return the best `reach` rows of each query by float32 score, best first.
@@ -114,10 +113,7 @@ def on_device(index: Any, device: str) -> Any:
         return index
     if has_gpu(device):
         return DeviceIndex(index, to_gpu(index, device))
-    vectors = TorchFlatIndex(index.d, device)
-    for start in range(0, index.ntotal, _HOST_ROWS):
-        vectors.add(reconstruct(index, np.arange(start, min(start + _HOST_ROWS, index.ntotal))))
-    return DeviceIndex(index, vectors)
+    return DeviceIndex(index, TorchFlatIndex(index, device))
 
 
 @dataclass(frozen=True)
@@ -160,28 +156,21 @@ class DeviceIndex:
 
 
 class TorchFlatIndex:
-    """Vectors (n, dim) on a torch device, numbered from 0 in the order of addition.
+    """A copy of a flat index's vectors (n, dim) on a torch device. Raises MachineError if they do not fit.
 
     They are stored in blocks. The product of a block and some queries, in float32 without TF32 or bfloat16, gives
     candidates, which the caller scores again.
     """
 
-    def __init__(self, dim: int, device: str) -> None:
+    def __init__(self, index: Any, device: str) -> None:
         import torch
 
-        self.d, self.ntotal = dim, 0
         self._device = torch.device(device)
         self._blocks: list[torch.Tensor] = []
-
-    def add(self, vectors: Vectors) -> None:
-        """Copy vectors to the device. Raises MachineError if they do not fit."""
-        import torch
-
-        for start in range(0, len(vectors), _BLOCK_ROWS):
-            block = np.array(vectors[start : start + _BLOCK_ROWS], np.float32)  # a writable copy
+        for start in range(0, index.ntotal, _BLOCK_ROWS):
+            block = reconstruct(index, np.arange(start, min(start + _BLOCK_ROWS, index.ntotal)))
             with _fitting(self._device):
                 self._blocks.append(torch.from_numpy(block).to(self._device))
-            self.ntotal += len(block)
 
     def ask(self, queries: Vectors, reach: int, allowed: Mask | None = None) -> tuple[Scores, RowIds]:
         """Return the best `reach` rows of each query (n, dim) by float32 score, best first: scores and rows, (n, reach)

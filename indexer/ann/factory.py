@@ -29,7 +29,6 @@ from indexer.errors import ConfigError
 _USUAL_DIMENSIONS = (384, 768, 1024, 960)
 EFFORT = 100  # nodes kept while HNSW links a new node; FAISS's default of 40 gives worse links
 _PADDED = re.compile(r"Pad(\d+),(.+)")
-_NO_DIMENSION = -1
 _VARIANCE_ROWS = 32_768  # of a sample in random order
 # x @ matrix + bias, with matrix (d, k) and bias (k,) in float64, which loses nothing to cancellation.
 AffineMap = tuple[Float64Array, Float64Array]
@@ -149,7 +148,7 @@ def allocate_dimensions(variances: Float64Array, subspaces: int, size: int) -> I
     dimension goes to the subspace with room whose product of variances is least."""
     logarithms = np.log(np.maximum(variances / max(variances.max(), 1e-300), 1e-12))
     logarithms -= logarithms.min()  # so that no factor is below 1
-    places = np.full((subspaces, size), _NO_DIMENSION, np.int32)
+    places = np.full((subspaces, size), -1, np.int32)
     products, used = np.zeros(subspaces), np.zeros(subspaces, np.int64)
     for dimension in np.argsort(-variances, kind="stable"):
         subspace = int(np.argmin(np.where(used < size, products, np.inf)))

@@ -59,8 +59,7 @@ def faiss_module() -> ModuleType:
             import_module("faiss")
     import faiss  # waits if another thread is importing it
 
-    module: ModuleType = faiss
-    return module
+    return faiss
 
 
 def prefer_matrix_products(dim: int) -> None:
@@ -89,11 +88,7 @@ def faiss_message(error: BaseException) -> str:
 
 
 def _installed(name: str) -> bool:
-    try:
-        importlib.metadata.distribution(name)
-    except importlib.metadata.PackageNotFoundError:
-        return False
-    return True
+    return any(importlib.metadata.distributions(name=name))
 
 
 @contextmanager

@@ -39,12 +39,13 @@ class IndexTrainer:
     def trained(self, factory: str) -> Any:
         """Return an empty trained index. Raises ConfigError for a kind that needs more training vectors."""
         index = make_index(factory, self.sample.shape[1])
-        if not index.is_trained:
-            self.train(index)
+        self.train(index)
         return index
 
     def train(self, index: Any) -> None:
-        """Train an index that needs training."""
+        """Train an index, if it needs training. Raises as `trained`."""
+        if index.is_trained:
+            return
         prefer_matrix_products(index.d)
         _train_plainly(index)
         deal_out_dimensions(index, self.sample)
@@ -80,12 +81,6 @@ class IndexTrainer:
             plain.train(self.sample)
         centroids: Vectors = faiss_module().downcast_index(plain.quantizer).reconstruct_n(0, count)
         return centroids
-
-
-def train_index(index: Any, sample: Vectors, device: str = "cpu") -> None:
-    """Train an index that needs it on a sample of vectors (n, k), on a CUDA device where FAISS supports it."""
-    if not index.is_trained:
-        IndexTrainer(sample, device).train(index)
 
 
 def _has_plain_lists(index: Any) -> bool:

@@ -36,5 +36,4 @@ def pair_products(queries: Vectors, query: RowIds, vectors: Vectors, row: RowIds
 
 def matrix_products(left: Vectors, right: Vectors) -> Float64Array:
     """Return float64 products of every row of `left` (n, d) with every row of `right` (m, d), (n, m)."""
-    products: Float64Array = left.astype(np.float64) @ right.astype(np.float64).T
-    return products
+    return left.astype(np.float64) @ right.astype(np.float64).T

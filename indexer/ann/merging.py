@@ -144,7 +144,6 @@ def _plain(leaf: Any) -> Any:
 
 
 def _pack(plain: Any, into: Any) -> None:
-    """Put the vectors of `plain` into `into`, packed."""
     if not _is_packed(into):
         return  # `plain` is `into`
     packed = type(into)(plain, into.bbs)

@@ -19,8 +19,7 @@ def sort_key(scores: Scores) -> Int64Array:
 def from_sort_key(numbers: Int64Array) -> Scores:
     """Return the scores of integers from `sort_key`."""
     bits = np.where(numbers < 0, -numbers | 0x80000000, numbers)
-    scores: Scores = bits.astype(np.uint32).view(np.float32)
-    return scores
+    return bits.astype(np.uint32).view(np.float32)
 
 
 def pack(scores: Scores, ranks: RowIds | npt.NDArray[np.uint32]) -> Int64Array:

@@ -4,7 +4,7 @@ An approximate search that returns too few rows is repeated with wider parameter
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -44,14 +44,15 @@ def search_index(index: Any, queries: Vectors, k: int, allowed: Mask | None = No
     count = _count_allowed(index, allowed)
     if count == 0 or not len(queries):
         return [nothing() for _ in queries]
+    k = min(k, count)
     if count == index.ntotal:
         allowed = None
     if isinstance(index, DeviceIndex):
-        return index.search(queries, min(k, count), allowed)
+        return index.search(queries, k, allowed)
     if is_flat(index):
-        return exact_search(index, queries, min(k, count), allowed)
+        return exact_search(index, queries, k, allowed)
     if allowed is None:
-        return approximate_search(index, queries, min(k, count))
+        return approximate_search(index, queries, k)
     return _search_some(*apply_pretransforms(index, queries), k, allowed, count)
 
 
@@ -69,32 +70,25 @@ def _count_allowed(index: Any, allowed: Mask | None) -> int:
 def _search_some(index: Any, queries: Vectors, k: int, allowed: Mask, count: int) -> list[SearchResult]:
     """Search for allowed rows only, or score each of them, whichever is less work and finds enough."""
     if is_flat(index):
-        return exact_search(index, queries, min(k, count), allowed)
+        return exact_search(index, queries, k, allowed)
     store, scoring = storage_of(index), score_rows(index, index.ntotal, count)
     if store is None or scoring is None:
-        return filtered_search(index, queries, min(k, count), allowed, count)
+        return filtered_search(index, queries, k, allowed, count)
     if scoring.cost <= query_cost(index, k, allowed=count).cost:
         return _search_some(store, queries, k, allowed, count)
-    answers = filtered_search(index, queries, min(k, count), allowed, count)
-    short = [query for query, (_, rows) in enumerate(answers) if len(rows) < min(k, count)]
+    answers = filtered_search(index, queries, k, allowed, count)
+    short = [query for query, (_, rows) in enumerate(answers) if len(rows) < k]
     if short:
         for query, answer in zip(short, _search_some(store, queries[short], k, allowed, count), strict=True):
             answers[query] = answer
     return answers
 
 
-class _Limits(NamedTuple):
-    """The widest parameters of a search, and the number of rows that it can find."""
-
-    parameters: dict[str, int]
-    rows: int
-
-
 def approximate_search(index: Any, queries: Vectors, k: int) -> list[SearchResult]:
     """Return for each query (n, d) the best `k` rows that the search reaches, and all ties with the k-th."""
     parameters = search_parameters(index)
     widest = {**parameters, **{name: most for name, most in largest_parameters(index).items() if name in REACHING}}
-    return _until_full(index, queries, k, parameters, _Limits(widest, index.ntotal))
+    return _until_full(index, queries, k, parameters, widest)
 
 
 def filtered_search(index: Any, queries: Vectors, k: int, allowed: Mask, count: int) -> list[SearchResult]:
@@ -106,15 +100,20 @@ def filtered_search(index: Any, queries: Vectors, k: int, allowed: Mask, count: 
     for some in (parameters, widest):
         if "efSearch" in some:
             some["efSearch"] = min(some["efSearch"], max(WIDEST_WALK, search_parameters(index)["efSearch"]))
-    return _until_full(index, queries, k, parameters, _Limits(widest, count), allowed)
+    return _until_full(index, queries, k, parameters, widest, allowed)
 
 
 def _until_full(
-    index: Any, queries: Vectors, k: int, parameters: dict[str, int], limits: _Limits, allowed: Mask | None = None
+    index: Any,
+    queries: Vectors,
+    k: int,
+    parameters: dict[str, int],
+    widest: dict[str, int],
+    allowed: Mask | None = None,
 ) -> list[SearchResult]:
     """Repeat queries with too few rows with wider parameters, and queries with ties at the cut for more rows."""
     results: list[SearchResult] = [nothing()] * len(queries)
-    widest, most = limits
+    most = index.ntotal if allowed is None else int(np.count_nonzero(allowed))
     candidates = k * parameters.get("k_factor", 1)
     pending, reach = np.arange(len(queries)), min(k + SPARE, most)
     while len(pending):
@@ -169,5 +168,4 @@ def _top_k(scores: Scores, rows: RowIds, kept: Mask, k: int) -> list[SearchResul
 def _may_tie(scores: Scores, kept: Mask, best: Sequence[SearchResult], k: int) -> Mask:
     """Whether rows beyond those of FAISS could tie with the last of the best `k`, for each query, (n,)."""
     last = np.array([answer[0][k - 1] if len(answer[1]) >= k else np.inf for answer in best], np.float32)
-    may: Mask = kept.all(axis=1) & (scores[:, -1] >= last)
-    return may
+    return kept.all(axis=1) & (scores[:, -1] >= last)

@@ -18,11 +18,12 @@ import difflib
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -70,7 +71,10 @@ class RowMapper:
 
     def __init__(self, config: CorpusConfig, known: pa.Schema | None = None) -> None:
         """`known` is the metadata schema of the index that the rows are added to."""
-        check_conversions(config.columns)
+        for name, kind in config.columns.items():
+            if kind not in _CONVERTERS:
+                known_types = ", ".join(_CONVERTERS)
+                raise ConfigError(f'column "{name}" is to be read as "{kind}"; expected one of {known_types}.')
         for name in config.text:
             if name in config.drop:
                 raise ConfigError(f'corpus.text names column "{name}", which corpus.drop leaves out.')
@@ -79,7 +83,7 @@ class RowMapper:
         self._cell_types = conversions_to(known) if known is not None else {}
         self._drop = frozenset(config.drop)
         self._met: set[str] = set()
-        self._roles: dict[tuple[str, ...], ColumnRoles] = {}
+        self._roles = lru_cache(_MOST_CACHED)(self._find_roles)  # rows with ever new columns must not fill the memory
 
     def unused_columns(self) -> list[str]:
         """Return the columns of `drop`, `columns` and `text` that no row had."""
@@ -118,17 +122,15 @@ class RowMapper:
         """
         roles = self.roles(row.values)
         values = self._converted(row.values, row.cells)
-        if not roles.id:
-            if self._config.id_column:
-                raise self._no_column("id", values)
-            document = self._document("", row, values, roles)
-            return replace(document, id=content_id(document))
-        identifier = _identifier(values[roles.id], roles.id)
+        if not roles.id and self._config.id_column:
+            raise self._no_column("id", values)
+        identifier = _identifier(values[roles.id], roles.id) if roles.id else ""
         try:
-            return self._document(identifier, row, values, roles)
+            document = self._document(identifier, row, values, roles)
         except BadRow as bad:
-            bad.id = identifier
+            bad.id = identifier or None
             raise
+        return document if roles.id else replace(document, id=content_id(document))
 
     def _document(self, identifier: str, row: Row, values: dict[str, Any], roles: ColumnRoles) -> Document:
         check_string(identifier, roles.id)
@@ -215,13 +217,7 @@ class RowMapper:
 
     def roles(self, columns: Iterable[str]) -> ColumnRoles:
         """Return the roles of a row's columns."""
-        names = tuple(columns)
-        if (roles := self._roles.get(names)) is None:
-            roles = self._find_roles(names)
-            if len(self._roles) >= _MOST_CACHED:  # rows with ever new columns must not fill the memory
-                self._roles.clear()
-            self._roles[names] = roles
-        return roles
+        return self._roles(tuple(columns))
 
     def _find_roles(self, names: tuple[str, ...]) -> ColumnRoles:
         for name in names:
@@ -274,14 +270,6 @@ def _clash(name: str, roles: ColumnRoles) -> BadRow:
     taken = f'the {name} comes from "{role}"' if role else f"the name is reserved for the {name}"
     what = f'column "{name}" cannot be metadata: {taken}'
     return BadRow(name, what, f"pass --{name}-column {name}, or --drop-column {name}")
-
-
-def check_conversions(columns: Mapping[str, str]) -> None:
-    """Raises ConfigError for a type that is not in the table above."""
-    for name, kind in columns.items():
-        if kind not in _CONVERTERS:
-            known = ", ".join(_CONVERTERS)
-            raise ConfigError(f'column "{name}" is to be read as "{kind}"; expected one of {known}.')
 
 
 def convert(value: Any, kind: str, name: str) -> Any:

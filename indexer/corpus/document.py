@@ -59,8 +59,7 @@ def _text_bytes(value: Any) -> int:
 
 def is_blank(document: Document, columns: Iterable[str]) -> bool:
     """Return whether `joined_text` is empty."""
-    values = [_column(document, name) for name in columns]  # all of them, as a column without text is an error
-    return all(not value or value.isspace() for value in values)
+    return not joined_text(document, columns)
 
 
 def column_spans(document: Document, columns: Iterable[str], start: int, end: int) -> dict[str, tuple[int, int]]:

@@ -67,8 +67,7 @@ def to_vector(value: Any, name: str) -> Vector:
         raise _unfit(name, "is empty")
     if not _SMALLEST <= float(np.abs(numbers).max()) <= LARGEST:  # False for NaN too
         raise _unfit(name, _fault(numbers))
-    vector: Vector = numbers.astype(np.float32)
-    return vector
+    return numbers.astype(np.float32)
 
 
 class DimensionCheck:

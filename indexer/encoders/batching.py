@@ -18,8 +18,8 @@ from indexer.encoders.protocol import EncodeStats
 from indexer.errors import ConfigError, MachineError, ModelError
 from indexer.models.encoder_spec import EncoderSpec, Tokens
 from indexer.models.identity import PoolingKey
-from indexer.models.resolution import resolve_layers
-from indexer.models.tokenizer import TextTokenizer
+from indexer.models.resolution import num_layers, resolve_layers
+from indexer.models.tokenizer import open_model_tokenizer
 from indexer.recipe.config import Role
 
 GROUP_TEXTS = 8192  # texts tokenised and cut into batches together
@@ -107,6 +107,14 @@ class Batch:
             return None
         return (np.arange(width) < self.lengths[:, None]).astype(np.int64)
 
+    def graph_inputs(self, takes_types: bool) -> dict[str, Int64Array]:
+        """Return the inputs of an OpenVINO graph, which always takes a mask."""
+        mask = self.mask
+        inputs = {"input_ids": self.ids, "attention_mask": mask if mask is not None else np.ones_like(self.ids)}
+        if takes_types:
+            inputs["token_type_ids"] = self.types if self.types is not None else np.zeros_like(self.ids)
+        return inputs
+
     def halves(self) -> "list[Batch]":
         """Return the first and the second half of the rows."""
         middle = (len(self) + 1) // 2
@@ -165,36 +173,32 @@ class ModelRunner(Protocol):
     @property
     def turn(self) -> AbstractContextManager[object]:
         """The context to hold during a run: a lock if several threads cannot run at the same time."""
-        ...
 
     def width(self, pooling: str) -> int:
         """Return the size of a row of this pooling."""
-        ...
 
     @property
     def vocabulary(self) -> int:
         """Rows of the embedding table."""
-        ...
 
     def plan(self, budget: int) -> BatchPlan:
         """Return a suitable batch plan of `budget` tokens; 0 means the runner's default."""
-        ...
 
     def run(self, batches: Iterable[Batch], keys: Sequence[PoolingKey]) -> Iterator[PooledBatch]:
         """Yield the pooled rows of each batch, in order. `keys` are resolved: non-negative layers, sorted.
 
         Raises MachineError if a single text does not fit into memory.
         """
-        ...
 
 
 class BatchedEncoder:
-    """An `Encoder` of a model with `blocks` blocks. Safe to share between threads."""
+    """An `Encoder` (see `protocol`) of a model with layers. Safe to share between threads."""
 
     notes: tuple[str, ...] = ()
 
-    def __init__(self, spec: EncoderSpec, tokenizer: TextTokenizer, runner: ModelRunner, blocks: int) -> None:
-        self.spec, self.tokenizer, self.runner, self._blocks = spec, tokenizer, runner, blocks
+    def __init__(self, spec: EncoderSpec, runner: ModelRunner) -> None:
+        self.spec, self.runner, self.tokenizer = spec, runner, open_model_tokenizer(spec)
+        self.backend = runner.backend
         self.plan = runner.plan(spec.identity.batch_tokens)
         self._group = spec.identity.group_texts or GROUP_TEXTS
 
@@ -202,13 +206,8 @@ class BatchedEncoder:
     def dim(self) -> int:
         return self.runner.width(self.spec.identity.pooling)
 
-    @property
-    def backend(self) -> str:
-        return self.runner.backend
-
     def encode(self, texts: Sequence[str], role: Role, log: EncodeStats | None = None) -> Float32Array:
-        """Return pooled embeddings, float32 (n, d), row i for texts[i]; not normalised, and non-finite where the
-        model's results are.
+        """Return embeddings that are not normalised, and non-finite where the model's results are.
 
         Raises MachineError if a single text does not fit into memory.
         """
@@ -228,22 +227,13 @@ class BatchedEncoder:
         return tokens
 
     def embed(self, tokens: Tokens, log: EncodeStats | None = None) -> Float32Array:
-        """Return pooled embeddings of tokenised texts, bit-identical to those of `encode`."""
         count = len(tokens)
         groups = (tokens.part(i, min(i + self._group, count)) for i in range(0, count, self._group))
         return self._run(groups, count, [self.spec.identity.key], log)[0]
 
     def states(
-        self,
-        texts: Sequence[str],
-        keys: Sequence[PoolingKey],
-        role: Role = "document",
-        log: EncodeStats | None = None,
+        self, texts: Sequence[str], keys: Sequence[PoolingKey], role: Role = "document", log: EncodeStats | None = None
     ) -> dict[PoolingKey, Float32Array]:
-        """Return several embeddings of each text, (layers, pooling) -> float32 (n, d), by one forward pass for each d.
-
-        Raises ConfigError for layers that the encoder was not loaded for, and MachineError as `encode`.
-        """
         states: dict[PoolingKey, Float32Array] = {}
         for width in dict.fromkeys(self.runner.width(pooling) for _, pooling in keys):
             same_width = [key for key in keys if self.runner.width(key[1]) == width]
@@ -253,7 +243,7 @@ class BatchedEncoder:
         return states
 
     def _resolved(self, average: tuple[int, ...]) -> tuple[int, ...]:
-        resolved, loaded = resolve_layers(average, self._blocks), self.spec.identity.layers
+        resolved, loaded = resolve_layers(average, num_layers(self.spec.files)), self.spec.identity.layers
         if not resolved or not set(resolved) <= set(loaded):
             raise ConfigError(
                 f"states of layers {list(average)} were requested, but the encoder was loaded for {list(loaded)}. "

@@ -60,14 +60,6 @@ def compute_dtype(precision: Precision, half: str, device: torch.device) -> torc
     return torch.bfloat16 if supported and half != "float16" else torch.float16
 
 
-def release_memory(device: torch.device) -> None:
-    """Free unused cached blocks of the device."""
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
-    elif device.type == "mps":
-        torch.mps.empty_cache()
-
-
 def _best() -> str:
     if _cuda_count():
         return "cuda"
@@ -98,19 +90,20 @@ class AsyncCopies:
     def to_host(self, rows: torch.Tensor) -> npt.NDArray[np.float32]:
         """Return a float32 tensor as an array."""
         if not self._overlapped:
-            array: npt.NDArray[np.float32] = rows.cpu().numpy()
-            return array
+            return rows.cpu().numpy()
         host = torch.empty(rows.shape, dtype=rows.dtype, pin_memory=True)
         host.copy_(rows, non_blocking=True)
         self._last = torch.cuda.Event()  # type: ignore[no-untyped-call]
         self._last.record()
-        pinned: npt.NDArray[np.float32] = host.numpy()
-        return pinned
+        return host.numpy()
 
     def release(self) -> None:
         """Wait for the running copies and free unused memory, before a retry with smaller batches."""
         _settle(None, self._last)
-        release_memory(self._device)
+        if self._overlapped:
+            torch.cuda.empty_cache()
+        elif self._device.type == "mps":
+            torch.mps.empty_cache()
 
     def settled(self, results: Iterable[Result]) -> Iterator[Result]:
         """Yield results in order, each after its copies are complete, while later results are being started."""

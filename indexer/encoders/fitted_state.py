@@ -5,12 +5,11 @@ A state is a few files in a folder; `with_fitted_state` adds them to the encoder
 """
 
 import json
-from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from indexer.encoders.token_embeddings import FitRequest
+from indexer.encoders.token_embeddings import OnStep, Texts
 from indexer.errors import MismatchError, ModelError
 from indexer.models.encoder_spec import EncoderSpec
 from indexer.models.model_files import file_sha256
@@ -20,12 +19,8 @@ from indexer.recipe.run_options import RunOptions
 from indexer.system.regular_files import read_regular
 from indexer.typed_json import decode_json
 
-Texts = Callable[[], Iterator[list[str]]]
-"""The texts to fit on, block by block, any number of times."""
-OnStep = Callable[[int, int], None]
 RECIPE = "recipe.toml"  # in the same folder: the recipe to build with
 FITTED = "fitted.json"
-_DEFAULTS = RunOptions()
 
 
 @dataclass(frozen=True)
@@ -37,16 +32,8 @@ class FittedRecord:
     files: dict[str, str]
 
 
-def require_fittable(spec: EncoderSpec) -> None:
-    """Raise ConfigError for an encoder that cannot be fitted, before a corpus is read."""
-    if spec.identity.precision == "int8":
-        from indexer.encoders.int8 import require_calibration
-
-        require_calibration()
-
-
 def fit_state(
-    spec: EncoderSpec, texts: Texts, folder: Path, options: RunOptions = _DEFAULTS, on_step: OnStep | None = None
+    spec: EncoderSpec, texts: Texts, folder: Path, options: RunOptions, on_step: OnStep | None = None
 ) -> dict[str, Any]:
     """Write the state of an encoder, fitted on `texts`, into `folder`; return facts about the fit (JSON types).
 
@@ -59,8 +46,7 @@ def fit_state(
         count = min(len(sample), CALIBRATION_TEXTS)
         quantise(spec, [sample[place * len(sample) // count] for place in range(count)], folder)  # evenly spaced
         return {}
-    request = FitRequest(spec, texts, folder, options, on_step)
-    facts: dict[str, Any] = load_method(POOLINGS[spec.identity.pooling]).fit(request)
+    facts: dict[str, Any] = load_method(POOLINGS[spec.identity.pooling]).fit(spec, texts, folder, options, on_step)
     return facts
 
 
@@ -71,11 +57,13 @@ def fitted_record(spec: EncoderSpec, folder: Path) -> bytes:
 
 
 def load_fitted_state(spec: EncoderSpec) -> EncoderSpec:
-    """Return the encoder with the state that `isotrope train` wrote into its `trained` folder.
+    """Return the encoder with the state that `isotrope train` wrote into its `fitted` folder; unchanged without one.
 
     Raises ModelError for a folder without a state, MismatchError for a state of another encoder or other settings.
     """
-    folder, paper = Path(spec.trained), POOLINGS.get(spec.identity.pooling)
+    if not spec.fitted:
+        return spec
+    folder, paper = Path(spec.fitted), POOLINGS.get(spec.identity.pooling)
     if not folder.is_dir():
         raise ModelError(f"encoder.fitted: {folder}: no such folder; expected one that `isotrope train` wrote.")
     record = _record(folder)

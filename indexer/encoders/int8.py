@@ -27,10 +27,10 @@ from indexer.models.tokenizer import open_model_tokenizer
 CALIBRATION_TEXTS = 300  # NNCF's default; more texts made no measurable difference
 
 
-def require_calibration() -> None:
-    """Raise ConfigError unless OpenVINO and NNCF are installed."""
+def require_calibration(spec: EncoderSpec) -> None:
+    """Raise ConfigError for an int8 encoder unless OpenVINO and NNCF are installed."""
     for module in ("openvino", "nncf"):
-        if importlib.util.find_spec(module) is None:
+        if spec.identity.precision == "int8" and importlib.util.find_spec(module) is None:
             raise ConfigError(f'encoder.precision "int8" needs {module} for its calibration: {install_line("int8")}.')
 
 
@@ -40,11 +40,11 @@ def quantise(spec: EncoderSpec, texts: Sequence[str], folder: Path) -> None:
     `with_fitted_state(spec, folder, ...)` then returns the encoder. Raises ConfigError if NNCF is not installed or
     there is no text, ModelError if OpenVINO cannot run the model.
     """
-    require_calibration()
+    require_calibration(spec)
     if not texts:
         raise ConfigError('encoder.precision is "int8", but there is no text to calibrate it on.')
     graph = open_graph(spec, [spec.identity.key])
-    inputs = list(_inputs(spec, texts[:CALIBRATION_TEXTS], graph.takes_types))
+    inputs = list(_inputs(spec, texts, graph.takes_types))
     runtime = openvino()  # before NNCF, which would import its converter too
     with without_reports(), _silent():
         import nncf
@@ -65,11 +65,7 @@ def _inputs(spec: EncoderSpec, texts: Sequence[str], takes_types: bool) -> Itera
     tokenizer, prefix = open_model_tokenizer(spec), spec.identity.document_prefix
     tokens = tokenizer([prefix + text for text in texts])
     for position in range(len(tokens)):
-        batch = Batch.of(tokens, np.array([position]), tokenizer.facts.padding)
-        inputs = {"input_ids": batch.ids, "attention_mask": np.ones_like(batch.ids)}
-        if takes_types:
-            inputs["token_type_ids"] = batch.types if batch.types is not None else np.zeros_like(batch.ids)
-        yield inputs
+        yield Batch.of(tokens, np.array([position]), tokenizer.facts.padding).graph_inputs(takes_types)
 
 
 @contextmanager

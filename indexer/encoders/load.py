@@ -34,8 +34,7 @@ def load_encoder(
     A fitted state is loaded from the folder `encoder.fitted`. Raises ModelError, ConfigError, and MachineError if the
     device is missing or too small.
     """
-    spec = resolve_spec(recipe, folder)
-    return open_encoder(load_fitted_state(spec) if spec.trained else spec, options)
+    return open_encoder(load_fitted_state(resolve_spec(recipe, folder)), options)
 
 
 def open_encoder(spec: EncoderSpec, options: RunOptions = _DEFAULTS) -> Encoder:
@@ -109,9 +108,9 @@ def suits_openvino(options: RunOptions) -> bool:
 
 
 def _suits_numpy(spec: EncoderSpec, options: RunOptions) -> bool:
-    from indexer.encoders.numpy_bert import suits_numpy
+    from indexer.encoders.numpy_bert import unsuited
 
-    return options.device in ("auto", "cpu") and options.half == "auto" and suits_numpy(spec.files)
+    return options.device in ("auto", "cpu") and options.half == "auto" and not unsuited(spec.files)
 
 
 def _has_gpu() -> bool:

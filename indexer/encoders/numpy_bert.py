@@ -21,8 +21,6 @@ from indexer.models.encoder_spec import EncoderSpec
 from indexer.models.identity import PoolingKey
 from indexer.models.model_files import ModelFiles
 from indexer.models.model_json import ModelConfig
-from indexer.models.resolution import num_layers
-from indexer.models.tokenizer import open_model_tokenizer
 from indexer.recipe.run_options import RunOptions
 from indexer.system.safetensors_file import SafetensorsFile
 from indexer.system.threads import single_blas_thread
@@ -48,7 +46,7 @@ class NumpyEncoder(BatchedEncoder):
             raise ConfigError(f'device is "{options.device}", but the backend numpy runs on the CPU.')
         if spec.identity.precision == "int8":
             raise ConfigError('encoder.precision is "int8", which only the backend openvino computes.')
-        super().__init__(spec, open_model_tokenizer(spec), NumpyRunner(spec.files), num_layers(spec.files))
+        super().__init__(spec, NumpyRunner(spec.files))
 
 
 class NumpyRunner:
@@ -58,17 +56,14 @@ class NumpyRunner:
     turn = nullcontext()  # it keeps no state between batches
 
     def __init__(self, files: ModelFiles) -> None:
-        if reason := _unsuited(files):
+        if reason := unsuited(files):
             raise ModelError(f"{files.root}: the backend numpy runs plain BERT in float32, but {reason}.")
         self._heads, self._epsilon = files.config.num_attention_heads or 1, files.config.layer_norm_eps or 0.0
+        self._size, self.vocabulary = files.config.hidden_size or 0, files.config.vocab_size or 0
         self._weights = _Weights(files.root / files.weights[0])
 
     def width(self, pooling: str) -> int:
-        return int(self._weights.shape("embeddings.word_embeddings.weight")[1])
-
-    @property
-    def vocabulary(self) -> int:
-        return int(self._weights.shape("embeddings.word_embeddings.weight")[0])
+        return self._size
 
     def plan(self, budget: int) -> BatchPlan:
         return BatchPlan(budget or CPU_TOKENS, exact=True)
@@ -121,8 +116,7 @@ class NumpyRunner:
         return mixed.transpose(0, 2, 1, 3).reshape(rows, tokens, dim)
 
     def _linear(self, name: str, state: Float32Array) -> Float32Array:
-        product: Float32Array = state @ self._weights[f"{name}.weight"].T + self._weights[f"{name}.bias"]
-        return product
+        return state @ self._weights[f"{name}.weight"].T + self._weights[f"{name}.bias"]
 
     def _normalised(self, name: str, state: Float32Array) -> Float32Array:
         centred = state - state.mean(axis=-1, keepdims=True)
@@ -141,9 +135,6 @@ class _Weights:
     def __getitem__(self, name: str) -> Float32Array:
         return self._file.floats(self._prefix + name)
 
-    def shape(self, name: str) -> tuple[int, ...]:
-        return self._file.entry(self._prefix + name).shape
-
     def misfit(self, name: str, shape: tuple[int, ...]) -> str:
         """Return why a tensor does not fit the expected shape; empty if it fits."""
         if self._prefix + name not in self._file:
@@ -161,12 +152,7 @@ class _Weights:
             raise ModelError(f"{self._file.path}: {name}: {reason}") from error
 
 
-def suits_numpy(files: ModelFiles) -> bool:
-    """Return whether this backend runs a model."""
-    return not _unsuited(files)
-
-
-def _unsuited(files: ModelFiles) -> str:
+def unsuited(files: ModelFiles) -> str:
     """Return why this backend cannot run a model; empty if it can."""
     config = files.config
     if config.model_type != "bert":

@@ -26,11 +26,10 @@ class Pooler(Protocol):
 
         `ids` are the tokens (texts, tokens). With `mask` None every token counts.
         """
-        ...
 
     def width(self, size: int) -> int:
         """Return the size of a row, given the size of a token state."""
-        ...
+        return size
 
 
 class TablePooler(Protocol):
@@ -38,24 +37,20 @@ class TablePooler(Protocol):
 
     def __call__(self, ids: Int32Array, starts: Int64Array, vectors: TokenVectors) -> Float32Array:
         """Return rows (texts, width); text i has the tokens ids[starts[i]:starts[i + 1]]."""
-        ...
 
     def width(self, size: int) -> int:
         """Return the size of a row, given the size of a token vector."""
-        ...
+        return size
 
 
-class BasicPooler:
-    """A `Pooler` of averaged layers by `pool`."""
+class BasicPooler(Pooler):
+    """Pools averaged layers by `pool`."""
 
     def __init__(self, mode: BasicPooling) -> None:
         self._mode = mode
 
     def __call__(self, states: "Sequence[Tensor]", ids: "Tensor", mask: "Tensor | None") -> "Tensor":
         return pool(average_layers(states), mask, self._mode)
-
-    def width(self, size: int) -> int:
-        return size
 
 
 def average_layers(layers: "Sequence[Tensor]") -> "Tensor":

@@ -38,43 +38,32 @@ class Encoder(Protocol):
     @property
     def dim(self) -> int:
         """Embedding size d."""
-        ...
 
     @property
     def backend(self) -> str:
         """The library, the number type and the device, such as "torch, bfloat16 on cuda:0"."""
-        ...
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences about skipped or repaired contents of its files."""
-        ...
 
     def encode(self, texts: Sequence[str], role: Role, log: EncodeStats | None = None) -> "npt.NDArray[np.float32]":
         """Return pooled embeddings, float32 (n, d), row i for texts[i]. The role selects the prefix.
 
         `log` is extended: lengths in the order of `texts`.
         """
-        ...
 
     def tokenize(self, texts: Sequence[str], role: Role) -> Tokens:
         """Return the tokens of texts, the first half of `encode`. Another thread may run `embed` at the same time."""
-        ...
 
     def embed(self, tokens: Tokens, log: EncodeStats | None = None) -> "npt.NDArray[np.float32]":
         """Return the embeddings of tokens, bit-identical to those of `encode` for the texts."""
-        ...
 
     def states(
-        self,
-        texts: Sequence[str],
-        keys: Sequence[PoolingKey],
-        role: Role = "document",
-        log: EncodeStats | None = None,
+        self, texts: Sequence[str], keys: Sequence[PoolingKey], role: Role = "document", log: EncodeStats | None = None
     ) -> "dict[PoolingKey, npt.NDArray[np.float32]]":
         """Return several embeddings of each text, (layers, pooling) -> float32 (n, d), by one forward pass for each d.
 
         Each of `keys` names layers to average, such as (1, -1), or to weigh (pooling "sbert-wk"), among those that the
-        encoder was loaded for (`EncoderConfig.layers`). Raises ConfigError for others.
+        encoder was loaded for (`EncoderConfig.layers`). Raises ConfigError for others, MachineError as `encode`.
         """
-        ...

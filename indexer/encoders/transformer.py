@@ -31,8 +31,6 @@ from indexer.errors import ConfigError, IsotropeError, MachineError, ModelError
 from indexer.models.encoder_spec import EncoderSpec, Tokens
 from indexer.models.hub import first_line
 from indexer.models.identity import PoolingKey
-from indexer.models.resolution import num_layers
-from indexer.models.tokenizer import open_model_tokenizer
 from indexer.recipe.run_options import RunOptions
 from indexer.system.threads import ordered_map, single_torch_thread
 
@@ -53,14 +51,11 @@ class TransformerEncoder(BatchedEncoder):
             # One thread tokenises far faster than a CPU encodes. More threads would compete with the model for cores,
             # and warn after a fork.
             os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-        super().__init__(spec, open_model_tokenizer(spec), TorchRunner(spec, options), num_layers(spec.files))
+        super().__init__(spec, TorchRunner(spec, options))
+        self.vocabulary = self.runner.vocabulary
 
-    @property
-    def vocabulary(self) -> int:
-        return self.runner.vocabulary
-
-    def token_vectors(self, tokens: Tokens, layers: Sequence[int] = ()) -> Float32Array:
-        """Return token vectors (tokens, d) float32: the average of `layers` (non-negative; default: the encoder's).
+    def token_vectors(self, tokens: Tokens, layers: Sequence[int]) -> Float32Array:
+        """Return token vectors (tokens, d) float32: the average of `layers` (non-negative; none: the encoder's).
 
         Raises MachineError as `encode`.
         """
@@ -87,18 +82,12 @@ class TorchRunner:
         self._load(compute_dtype(spec.identity.precision, options.half, self.device))
         if self.dtype != torch.float32 and not self._computes():
             self._load(torch.float32)
+        self.backend = f"torch, {str(self.dtype).removeprefix('torch.')} on {self.device}"
+        self.vocabulary = self._loaded.vocabulary
         self._forwards: dict[tuple[PoolingKey, ...], Callable[..., torch.Tensor]] = {}
-
-    @property
-    def backend(self) -> str:
-        return f"torch, {str(self.dtype).removeprefix('torch.')} on {self.device}"
 
     def width(self, pooling: str) -> int:
         return self.model.width(pooling)
-
-    @property
-    def vocabulary(self) -> int:
-        return self._loaded.vocabulary
 
     def plan(self, budget: int) -> BatchPlan:
         """Return a plan of exact lengths on a CPU, of large padded batches elsewhere."""

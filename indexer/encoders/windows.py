@@ -63,8 +63,8 @@ class Chunker:
     def __call__(self, texts: Sequence[str]) -> Windows:
         """Return the windows of each text. Raises CorpusError for a text that is not valid Unicode."""
         document, spans = [], []
-        for group in _groups(texts):
-            for number, offsets in zip(group, self._offsets([texts[number] for number in group]), strict=True):
+        for group in group_texts(texts, _GROUP_CHARACTERS):
+            for number, offsets in zip(group, self._offsets(list(texts[group.start : group.stop])), strict=True):
                 text_spans = split_text(texts[number], offsets, self._tokens, self._overlap)
                 spans += text_spans
                 document += [number] * len(text_spans)
@@ -154,15 +154,13 @@ def inside_grapheme(text: str, at: int) -> bool:
     return _INSIDE_GRAPHEME.fullmatch(text, at - 1, at + 1) is not None
 
 
-def _groups(texts: Sequence[str]) -> Iterator[list[int]]:
-    """Yield lists of positions of texts to tokenise together, in order."""
-    group: list[int] = []
-    size = 0
+def group_texts(texts: Sequence[str], most: int) -> Iterator[range]:
+    """Yield consecutive ranges of texts with at most `most` characters together; a longer text is a separate range."""
+    start = size = 0
     for number, text in enumerate(texts):
-        if group and size + len(text) > _GROUP_CHARACTERS:
-            yield group
-            group, size = [], 0
-        group.append(number)
+        if number > start and size + len(text) > most:
+            yield range(start, number)
+            start, size = number, 0
         size += len(text)
-    if group:
-        yield group
+    if texts:
+        yield range(start, len(texts))

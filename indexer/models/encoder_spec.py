@@ -1,7 +1,7 @@
 """A resolved encoder with its files, and the token ids of texts."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,7 +32,7 @@ class EncoderSpec:
     fingerprint: str
     local: bool = False
     state: str | None = None  # folder of the fitted state
-    trained: str = ""  # folder with a fitted state that is not yet part of the identity
+    fitted: str = ""  # folder with a fitted state that is not yet part of the identity
     found: ModelFiles | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -45,15 +45,10 @@ class EncoderSpec:
         """The files of a model with layers. Raises ModelError as `find_model_files`."""
         return self.found or find_model_files(Path(self.folder))
 
-    @property
-    def needs_state(self) -> bool:
-        """Whether the encoder must be fitted to a corpus before it can encode."""
-        return self.identity.needs_state
-
     @cached_property
     def base_fingerprint(self) -> str:
         """The fingerprint without the fitted state."""
-        return self.identity.without_state().fingerprint
+        return replace(self.identity, state=None).fingerprint
 
     def fitted_folder(self, pooling: str) -> Path:
         """Return the folder of the state fitted for a pooling. Raises ConfigError if there is none."""

@@ -17,6 +17,7 @@ from typing import Any
 
 from indexer.errors import IsotropeError, ModelError
 from indexer.lazy_imports import install_line
+from indexer.models.model_files import TOKENIZER_SETTINGS, VOCABULARIES
 from indexer.system.regular_files import read_regular
 
 _REVISION_BYTES = 1000  # enough for the hash of a commit
@@ -42,16 +43,8 @@ _TOP_LEVEL = (
     "model.safetensors.index.json",
     "model-*-of-*.safetensors",
     "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.txt",
-    "vocab.json",
-    "merges.txt",
-    "spiece.model",
-    "spm.model",
-    "sentencepiece.bpe.model",
-    "tokenizer.model",
+    *TOKENIZER_SETTINGS,
+    *VOCABULARIES,
     "modules.json",
     "config_sentence_transformers.json",
     "sentence_*_config.json",
@@ -91,7 +84,7 @@ def locate_model(model: str, folder: str | Path | None = None, named_by: str = _
     return ModelLocation(_download(model, named_by), local=False)
 
 
-def locate_table(model: str, path: str | Path | None = None) -> ModelLocation:
+def locate_table(model: str, path: str | Path | None) -> ModelLocation:
     """Return the location of a table of token vectors: a file, or a folder as `locate_model`. Raises ModelError."""
     file = Path(path if path is not None else model).expanduser()
     if file.is_file():
@@ -184,7 +177,6 @@ def _download(model: str, named_by: str) -> Path:
 
 @contextmanager
 def _quiet_hub() -> Iterator[None]:
-    """Suppress the progress bars of huggingface_hub."""
     bars: Any = import_module("huggingface_hub.utils")  # Any: the package does not type these names
     shown = not bars.are_progress_bars_disabled()
     bars.disable_progress_bars()
@@ -210,8 +202,7 @@ def quiet_transformers() -> Iterator[None]:
     output.disable_progress_bar()
     output.set_verbosity(logging.CRITICAL)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             yield
     finally:
         output.set_verbosity(level)

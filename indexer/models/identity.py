@@ -20,7 +20,7 @@ same settings names the same encoder. Other names and paths are not part of the 
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from indexer.hashing import fingerprint
@@ -113,16 +113,16 @@ class EncoderIdentity:
         """Return the prefix for a text of a role."""
         return self.query_prefix if role == "query" else self.document_prefix
 
-    def without_state(self) -> "EncoderIdentity":
-        """Return the identity before the encoder is fitted."""
-        return replace(self, state=None)
 
+def identity_difference(expected: EncoderIdentity | Mapping[str, Any], found: EncoderIdentity) -> str:
+    """Return one line with each file and setting of `found` that differs from the expectation; empty if none differs.
 
-def identity_difference(expected: Mapping[str, Any], found: Mapping[str, Any]) -> str:
-    """Return one line with each file and setting that differs between two identities (dicts); empty if none differs."""
-    differences = []
-    for key in sorted({*expected, *found}):
-        before, now = expected.get(key), found.get(key)
+    `expected` may be the identity in a manifest.
+    """
+    wanted = expected.to_dict() if isinstance(expected, EncoderIdentity) else expected
+    present, differences = found.to_dict(), []
+    for key in sorted({*wanted, *present}):
+        before, now = wanted.get(key), present.get(key)
         if key in (*_FILES, "state"):
             before, now = before or {}, now or {}
             differences += [

@@ -24,12 +24,12 @@ from indexer.models.model_json import (
 
 TableKind = Literal["words", "model2vec", "sentence-transformers"]
 
-_TOKENIZER_SETTINGS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")  # optional files
+TOKENIZER_SETTINGS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")  # optional files
 # Model types with a Python tokenizer, which reads the vocabulary files even if there is a tokenizer.json: both are
 # hashed.
 PYTHON_TOKENIZED = frozenset({"xlm", "flaubert"})
 # Vocabularies, read if there is no tokenizer.json.
-_VOCABULARIES = (
+VOCABULARIES = (
     "vocab.txt",
     "vocab.json",
     "merges.txt",
@@ -243,13 +243,13 @@ def shards(root: Path, index: str) -> list[str]:
 def _tokenizer(root: Path, config: ModelConfig) -> tuple[str, ...]:
     vocabulary = [name for name in ("tokenizer.json",) if (root / name).is_file()]
     if not vocabulary or config.model_type in PYTHON_TOKENIZED:
-        vocabulary += [name for name in _VOCABULARIES if (root / name).is_file()]
+        vocabulary += [name for name in VOCABULARIES if (root / name).is_file()]
     if not vocabulary:
         raise ModelError(
             f"{root}: no tokenizer (found {_listing(root)}); expected tokenizer.json, or a vocabulary such "
             "as vocab.txt, vocab.json with merges.txt, or spiece.model."
         )
-    return (*vocabulary, *(name for name in _TOKENIZER_SETTINGS if (root / name).is_file()))
+    return (*vocabulary, *(name for name in TOKENIZER_SETTINGS if (root / name).is_file()))
 
 
 def _listing(root: Path) -> str:
@@ -267,7 +267,6 @@ def _model_type(folder: Path) -> str | None:
 
 
 def _static_module(folder: Path) -> PurePosixPath:
-    """Return the relative path of the StaticEmbedding in a sentence-transformers folder."""
     entries = read_modules(folder)
     kinds = [entry.kind for entry in entries]
     if "StaticEmbedding" not in kinds:

@@ -4,7 +4,7 @@ The numbers of layers and tokens come from the model's config.json and tokenizer
 index is located, hashed, and refused if it has changed (`spec_of_index`).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -101,7 +101,7 @@ def _spec(
     config: EncoderConfig, located: ModelLocation, identity: EncoderIdentity, files: ModelFiles | None = None
 ) -> EncoderSpec:
     folder, fitted = str(located.folder), config.fitted
-    return EncoderSpec(config.model, folder, identity, identity.fingerprint, located.local, trained=fitted, found=files)
+    return EncoderSpec(config.model, folder, identity, identity.fingerprint, located.local, fitted=fitted, found=files)
 
 
 def _spec_of_table(
@@ -135,15 +135,6 @@ def with_fitted_state(spec: EncoderSpec, folder: str | Path, files: dict[str, st
     """Return the encoder with a fitted state: `files` (name -> sha256) in `folder`."""
     identity = replace(spec.identity, state=files)
     return replace(spec, identity=identity, fingerprint=identity.fingerprint, state=str(folder))
-
-
-def spec_difference(expected: EncoderIdentity | Mapping[str, Any], found: EncoderSpec) -> str:
-    """Return one line with each file and setting of `found` that differs from the expectation; empty if none differs.
-
-    `expected` may be the identity in a manifest.
-    """
-    plain = expected.to_dict() if isinstance(expected, EncoderIdentity) else expected
-    return identity_difference(plain, found.identity.to_dict())
 
 
 def _text_settings(config: EncoderConfig, files: ModelFiles) -> dict[str, Any]:
@@ -248,8 +239,9 @@ def spec_of_index(index: Path, manifest: Manifest, model: str | Path | None = No
         expected = manifest.encoder["identity"]
         if spec.identity.state is None:  # differs before it is fitted, so a missing state is no difference
             expected = {key: value for key, value in expected.items() if key != "state"}
+        difference = identity_difference(expected, spec.identity)
         raise MismatchError(
-            f"{index}: the encoder differs from the one this index was built with: {spec_difference(expected, spec)}. "
+            f"{index}: the encoder differs from the one this index was built with: {difference}. "
             "Fix: set --model to the original model folder, or build the index again with this encoder."
         )
     return spec
@@ -272,7 +264,7 @@ def _resolved(index: Path, manifest: Manifest, folder: str | Path | None) -> Enc
     identity = manifest.encoder["identity"]
     spec = resolve_spec(BuildConfig.from_dict(manifest.config), folder, identity["rules"])
     unfitted = {key: value for key, value in identity.items() if key != "state"}
-    spec = replace(spec, trained="")  # the index contains the state
+    spec = replace(spec, fitted="")  # the index contains the state
     if "state" not in identity or spec.fingerprint != fingerprint(unfitted):
         return spec
     name = layout.state_folder(spec.fingerprint)

@@ -19,10 +19,8 @@ from indexer.models.encoder_spec import EncoderSpec, Tokens
 from indexer.models.hub import as_model_errors, first_line, library_errors, quiet_transformers
 from indexer.models.model_files import PYTHON_TOKENIZED
 from indexer.models.model_json import read_config, read_tokenizer
-from indexer.system.cache import cached_folder
-from indexer.system.regular_files import read_regular
+from indexer.system.cache import cached_folder, read_cached
 from indexer.system.versions import version_of
-from indexer.typed_json import decode_json
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -155,19 +153,6 @@ def tokenizer_errors(name: str) -> AbstractContextManager[None]:
     return library_errors(lambda error: f"{name}: the tokenizer failed: {first_line(error)}.")
 
 
-def parse_tokenizer(data: bytes, max_length: int, name: str = "the tokenizer") -> TextTokenizer:
-    """Return a tokenizer of `dump_tokenizer`; loads neither torch nor transformers. Raises ModelError with `name`."""
-    from tokenizers import Tokenizer
-
-    try:
-        kept = decode_json(data, KeptTokenizer)
-    except ValueError as error:
-        raise ModelError(f"{name}: is not a cached tokenizer: {error}.") from error
-    with tokenizer_errors(name):
-        tokenizer = Tokenizer.from_str(kept.tokenizer)
-    return TextTokenizer(FastTokenizer(tokenizer, kept.facts.types == "given", name), kept.facts, max_length)
-
-
 def _flat(rows: list[list[int]], total: int) -> Int32Array:
     try:
         return np.fromiter(chain.from_iterable(rows), np.int32, total)
@@ -180,6 +165,8 @@ def open_model_tokenizer(spec: EncoderSpec) -> TextTokenizer:
 
     A Python tokenizer is loaded by transformers each time. Raises as `load_tokenizer`.
     """
+    from tokenizers import Tokenizer
+
     identity, root = spec.identity, spec.files.root
     key = {
         "rules": _RULES,
@@ -190,13 +177,18 @@ def open_model_tokenizer(spec: EncoderSpec) -> TextTokenizer:
     }
 
     def make(folder: Path) -> None:
-        dumped = dump_tokenizer(load_tokenizer(root, identity.max_length, identity.lowercase))
-        (folder / _FILE).write_text(dumped or "", encoding="utf-8")
+        loaded, kept = load_tokenizer(root, identity.max_length, identity.lowercase), ""
+        if isinstance(loaded.run, FastTokenizer):
+            kept = json.dumps({"facts": asdict(loaded.facts), "tokenizer": loaded.run.tokenizer.to_str()})
+        (folder / _FILE).write_text(kept, encoding="utf-8")
 
-    data = read_regular(cached_folder("tokenizers", key, make) / _FILE)
-    if data:
-        return parse_tokenizer(data, identity.max_length, str(root))
-    return load_tokenizer(root, identity.max_length, identity.lowercase)
+    path = cached_folder("tokenizers", key, make) / _FILE
+    if not path.stat().st_size:
+        return load_tokenizer(root, identity.max_length, identity.lowercase)
+    kept = read_cached(path, KeptTokenizer)
+    with tokenizer_errors(str(root)):
+        run = FastTokenizer(Tokenizer.from_str(kept.tokenizer), kept.facts.types == "given", str(root))
+    return TextTokenizer(run, kept.facts, identity.max_length)
 
 
 def load_tokenizer(folder: Path, max_length: int, lowercase: bool) -> TextTokenizer:
@@ -226,14 +218,6 @@ def load_tokenizer(folder: Path, max_length: int, lowercase: bool) -> TextTokeni
             backend.normalizer = Chain([Lowercase()] if given is None else [Lowercase(), given])
         facts = _facts(tokenizer)
     return TextTokenizer(FastTokenizer(backend, facts.types == "given", str(folder)), facts, max_length)
-
-
-def dump_tokenizer(tokenizer: TextTokenizer) -> str | None:
-    """Return a tokenizer as JSON text for `parse_tokenizer`; None for a Python tokenizer."""
-    run = tokenizer.run
-    if not isinstance(run, FastTokenizer):
-        return None
-    return json.dumps({"facts": asdict(tokenizer.facts), "tokenizer": run.tokenizer.to_str()})
 
 
 @dataclass(frozen=True)
@@ -285,6 +269,5 @@ def _special_tokens(tokenizer: Any, encoded: list[int]) -> tuple[int, int]:
 
 
 def _first_id(tokenizer: Any, names: Sequence[str]) -> int:
-    """Return the id of the first named special token that the tokenizer has, else 0."""
     ids = (getattr(tokenizer, f"{name}_token_id", None) for name in names)
     return next((int(token) for token in ids if token is not None), 0)

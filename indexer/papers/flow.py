@@ -19,7 +19,6 @@ configured seed, and every operation runs on one thread, so that equal input giv
 """
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -88,8 +87,9 @@ class Glow:
         x, parts, log_determinant = rows, [], self.module.zeros_like(rows[:, 0])
         for level in range(self.levels):
             for step in range(self.depth):
-                x = self._coupled(self._actnorm(x, f"{level}.{step}.actnorm"), level, step)
-                log_determinant = log_determinant + FACTOR * self.parameters[f"{level}.{step}.actnorm.log_scale"].sum()
+                name = f"{level}.{step}"
+                x = self._coupled(self._actnorm(x, f"{name}.actnorm"), name)
+                log_determinant = log_determinant + FACTOR * self.parameters[f"{name}.actnorm.log_scale"].sum()
             if level < self.levels - 1:
                 x, rest = _halves(x)
                 mean, log_scale = self._prior(x, level)
@@ -97,38 +97,18 @@ class Glow:
                 log_determinant = log_determinant - log_scale.sum(1)
         return self.module.concatenate([*parts, x], 1), log_determinant
 
-    def inverse(self, z: Values) -> Values:
-        """Map z (n, d) back to rows (n, d)."""
-        dim = z.shape[1]
-        x = z[:, dim - (dim >> (self.levels - 1)) :]
-        for level in reversed(range(self.levels)):
-            if level < self.levels - 1:
-                mean, log_scale = self._prior(x, level)
-                left = z[:, dim - (dim >> level) : dim - (dim >> (level + 1))]
-                x = self.module.concatenate([x, left * self.module.exp(log_scale) + mean], 1)
-            for step in reversed(range(self.depth)):
-                first, second = _halves(x)
-                x = self.module.concatenate([first, second - self._shift(first, level, step)], 1)
-                name = f"{level}.{step}.actnorm"
-                scale = self.module.exp(FACTOR * self.parameters[f"{name}.log_scale"])
-                x = self.module.flip(x, (1,)) / scale - self.parameters[f"{name}.centre"]
-        return x
-
     def log_likelihood(self, rows: Values) -> Values:
         """Return log p of rows (n, d) in nats, (n,)."""
         z, log_determinant = self.forward(rows)
         return log_determinant - 0.5 * (z * z).sum(1) - 0.5 * math.log(2 * math.pi) * z.shape[1]
 
-    def _coupled(self, x: Values, level: int, step: int) -> Values:
+    def _coupled(self, x: Values, name: str) -> Values:
         first, second = _halves(self.module.flip(x, (1,)))
-        return self.module.concatenate([first, second + self._shift(first, level, step)], 1)
-
-    def _shift(self, first: Values, level: int, step: int) -> Values:
-        name, x = f"{level}.{step}", first
-        for layer in ("hidden1", "hidden2"):
-            x = self._actnorm(x @ self.parameters[f"{name}.{layer}.weight"], f"{name}.{layer}")
-            x = self.module.clip(x, 0, None)
-        return self._dense(x, f"{name}.shift")
+        hidden = first
+        for layer in (f"{name}.hidden1", f"{name}.hidden2"):
+            hidden = self._actnorm(hidden @ self.parameters[f"{layer}.weight"], layer)
+            hidden = self.module.clip(hidden, 0, None)
+        return self.module.concatenate([first, second + self._dense(hidden, f"{name}.shift")], 1)
 
     def _prior(self, first: Values, level: int) -> tuple[Values, Values]:
         both = self._dense(first, f"{level}.prior")
@@ -179,28 +159,20 @@ class Flow:
 
     @property
     def dim(self) -> int:
-        """Vector size, equal to the embedding size."""
         return len(self.mean)
 
     input_dim = dim
 
     def transform(self, embeddings: Embeddings, role: Role) -> Vectors:
-        """Map embeddings (n, d) to unit vectors (n, d), float32. The role selects the mean."""
         return unit_rows(embeddings, lambda block: self.project(block, role))
 
     def project(self, embeddings: Embeddings, role: Role) -> Float64Array:
         """Return the transform before normalisation: z, float64 (n, d)."""
+        shift = self.mean - self.query_mean if role == "query" else 0.0
+        z: Float64Array
         with single_blas_thread():
-            projected: Float64Array = self._glow.forward(np.asarray(embeddings, dtype=np.float64) + self._shift(role))[
-                0
-            ]
-        return projected
-
-    def invert(self, z: Embeddings, role: Role = "document") -> Float64Array:
-        """Return the embeddings, float64 (n, d), that `project` maps to z (n, d)."""
-        with single_blas_thread():
-            embeddings: Float64Array = self._glow.inverse(np.asarray(z, dtype=np.float64)) - self._shift(role)
-        return embeddings
+            z, _ = self._glow.forward(np.asarray(embeddings, dtype=np.float64) + shift)
+        return z
 
     def log_likelihood(self, embeddings: Embeddings) -> Float64Array:
         """Return log p of document embeddings (n, d) in nats, float64 (n,)."""
@@ -210,9 +182,6 @@ class Flow:
 
     def with_query_mean(self, mean: Float64Array) -> "Flow":
         return dataclasses.replace(self, query_mean=mean)
-
-    def with_note(self, note: str) -> "Flow":
-        return dataclasses.replace(self, note=note)
 
     def affine_layers(self, role: Role) -> None:
         """Return None: a flow is not affine."""
@@ -227,42 +196,32 @@ class Flow:
     def _glow(self) -> Glow:
         return Glow(self.parameters, self.levels, self.depth)
 
-    def _shift(self, role: Role) -> Float64Array | float:
-        return self.mean - self.query_mean if role == "query" else 0.0
 
-
-def fit_flow(
-    blocks: Callable[[], Iterator[Embeddings]], count: int, config: FlowConfig, on_step: OnStep | None = None
-) -> Flow | Normalisation:
-    """Fit on the `count` document embeddings of a sample, given by `blocks()`: at least one block, possibly empty.
+def fit(data: FitData, settings: FlowConfig, on_step: OnStep | None = None) -> Flow | Normalisation:
+    """Fit on the document embeddings of a sample, given as at least one block, possibly empty.
 
     The rows are kept in memory as float32. The query mean equals the document mean until `Flow.with_query_mean` sets
     another. For fewer than two distinct rows the result is a `Normalisation` with a note. Equal rows, settings and
     versions of torch give equal bytes on one machine, whatever the blocks and the threads.
     Raises ConfigError if training ends in numbers that are not finite.
     """
-    rows = _gathered(blocks(), count)
-    size = rows.shape[1]
+    rows = _gathered(data)
+    count, size = rows.shape
     if count < 2 or not np.ptp(rows, axis=0).any():
         return Normalisation(size, f"{_texts(count)}: nothing to fit, vectors are only normalised")
 
-    levels = min(config.levels, max(1, size.bit_length() - 1))  # a level needs two channels to couple
+    levels = min(settings.levels, max(1, size.bit_length() - 1))  # a level needs two channels to couple
     mean = rows.mean(axis=0, dtype=np.float64)
     untrained, trained = (
-        Flow(parameters, mean, mean, levels, config.depth) for parameters in fit_glow(rows, levels, config, on_step)
+        Flow(parameters, mean, mean, levels, settings.depth) for parameters in fit_glow(rows, levels, settings, on_step)
     )
     before, after = (float(flow.log_likelihood(rows[:_COMPARED]).mean()) for flow in (untrained, trained))
     if not math.isfinite(after):
         raise ConfigError(
             f"the flow's log-likelihood of the sample is {after} after training; expected a finite number. Fix: lower "
-            f"papers.flow.learning_rate, which is {config.learning_rate}."
+            f"papers.flow.learning_rate, which is {settings.learning_rate}."
         )
-    return dataclasses.replace(trained, note=_note(len(rows), levels, config, before, after))
-
-
-def fit(data: FitData, settings: FlowConfig, on_step: OnStep | None = None) -> Flow | Normalisation:
-    """Return the flow fitted on the embeddings in `data`; see `fit_flow`."""
-    return fit_flow(data.blocks, sum(map(len, data.blocks())), settings, on_step)
+    return dataclasses.replace(trained, note=_note(count, levels, settings, before, after))
 
 
 TRANSFORM = Flow
@@ -295,10 +254,10 @@ def _halves(x: Values) -> tuple[Values, Values]:
     return x[:, :half], x[:, half:]
 
 
-def _gathered(blocks: Iterator[Embeddings], count: int) -> Float32Array:
-    first, done = next(blocks), 0
-    rows = np.empty((count, first.shape[1]), dtype=np.float32)
-    for block in itertools.chain([first], blocks):
+def _gathered(data: FitData) -> Float32Array:
+    shapes = [block.shape for block in data.blocks()]
+    rows, done = np.empty((sum(count for count, _ in shapes), shapes[0][1]), dtype=np.float32), 0
+    for block in data.blocks():
         rows[done : done + len(block)] = block
         done += len(block)
     return rows

@@ -29,6 +29,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from indexer.encoders.pooling import Pooler
 from indexer.errors import ConfigError
 
 WINDOW = 2  # layers on either side, as published
@@ -63,14 +64,11 @@ def sbert_wk(layers: Sequence[Tensor], mask: Tensor | None) -> Tensor:
     return pooled.squeeze(1).float().to(device)
 
 
-class SbertWkPooler:
-    """The `indexer.encoders.pooling.Pooler` of SBERT-WK."""
+class SbertWkPooler(Pooler):
+    """The pooler of SBERT-WK."""
 
     def __call__(self, states: Sequence[Tensor], ids: Tensor, mask: Tensor | None) -> Tensor:
         return sbert_wk(states, mask)
-
-    def width(self, size: int) -> int:
-        return size
 
 
 def open_pooler(spec: Any, vocabulary: int) -> SbertWkPooler:

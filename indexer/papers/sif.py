@@ -17,11 +17,12 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from indexer.arrays import Float32Array, Int32Array, Int64Array
-from indexer.encoders.pooling import TokenVectors, average_layers, pool
+from indexer.encoders.pooling import Pooler, TablePooler, TokenVectors, average_layers, pool
 from indexer.encoders.static.encoder import pool_table
-from indexer.encoders.token_embeddings import FitRequest, TokenEmbeddings
+from indexer.encoders.token_embeddings import OnStep, Texts, TokenEmbeddings
 from indexer.errors import ConfigError, ModelError
 from indexer.models.encoder_spec import EncoderSpec
+from indexer.recipe.run_options import RunOptions
 from indexer.system.regular_files import read_regular
 
 if TYPE_CHECKING:
@@ -50,18 +51,18 @@ def identity_value(settings: SifConfig) -> float:
     return settings.a
 
 
-def fit(request: FitRequest) -> dict[str, Any]:
+def fit(spec: EncoderSpec, texts: Texts, folder: Path, options: RunOptions, on_step: OnStep | None) -> dict[str, Any]:
     """Count the tokens of a corpus and write the counts; return facts. Raises ConfigError for a corpus without text."""
-    outputs, tokens = TokenEmbeddings(request.spec, request.options), 0
+    encoder, tokens = TokenEmbeddings(spec, options).encoder, 0
 
     def ids() -> Iterable[Int32Array]:
         nonlocal tokens
-        for block in request.texts():
-            token_ids = outputs.tokens(block).ids
+        for block in texts():
+            token_ids = encoder.tokenize(block, "document").ids
             tokens += len(token_ids)
             yield token_ids
 
-    write_counts(request.folder, count_tokens(ids(), outputs.vocabulary))
+    write_counts(folder, count_tokens(ids(), encoder.vocabulary))
     return {"tokens": tokens}
 
 
@@ -74,7 +75,7 @@ def token_weights(spec: EncoderSpec) -> Weights:
     return sif_weights(read_counts(spec.fitted_folder("sif")), spec.identity.of_pooling["sif_a"])
 
 
-class SifPooler:
+class SifPooler(Pooler):
     """The weighted mean of a model's token states, averaged over layers."""
 
     def __init__(self, weights: "Tensor") -> None:
@@ -82,9 +83,6 @@ class SifPooler:
 
     def __call__(self, states: "Sequence[Tensor]", ids: "Tensor", mask: "Tensor | None") -> "Tensor":
         return pool(average_layers(states) * self._weights.to(ids.device)[ids].unsqueeze(-1), mask, "mean")
-
-    def width(self, size: int) -> int:
-        return size
 
 
 def open_pooler(spec: EncoderSpec, vocabulary: int) -> SifPooler:
@@ -97,7 +95,7 @@ def open_pooler(spec: EncoderSpec, vocabulary: int) -> SifPooler:
     return SifPooler(torch.from_numpy(weights))
 
 
-class SifTablePooler:
+class SifTablePooler(TablePooler):
     """The weighted mean of table vectors; a text without known tokens gets the table's mean with weight 1."""
 
     def __init__(self, weights: Weights) -> None:
@@ -105,13 +103,9 @@ class SifTablePooler:
 
     def __call__(self, ids: Int32Array, starts: Int64Array, vectors: TokenVectors) -> Float32Array:
         def weighted(tokens: Int32Array) -> Float32Array:
-            rows: Float32Array = np.multiply(vectors(tokens), self._weights[tokens][:, None], dtype=np.float32)
-            return rows
+            return np.multiply(vectors(tokens), self._weights[tokens][:, None], dtype=np.float32)
 
         return pool_table(ids, starts, weighted, "mean")
-
-    def width(self, size: int) -> int:
-        return size
 
 
 def open_table_pooler(spec: EncoderSpec) -> SifTablePooler:

@@ -16,7 +16,8 @@ from indexer.encoders.fitted_state import load_fitted_state
 from indexer.errors import ConfigError, ExistsError
 from indexer.models.cross_encoder_spec import with_recorded_hash
 from indexer.models.encoder_spec import EncoderSpec
-from indexer.models.resolution import resolve_spec, spec_difference
+from indexer.models.identity import identity_difference
+from indexer.models.resolution import resolve_spec
 from indexer.pipeline.generation import Generation, open_generation
 from indexer.pipeline.published_index import PublishedIndex
 from indexer.pipeline.steps.build_encoder import (
@@ -130,7 +131,7 @@ def check_recipe(corpus: Iterable[Document], config: BuildConfig, reuses_transfo
         )
     ann.check_factory(ann.factory_of(config.index.type), config.whitening.dim)
     spec = resolve_spec(config)
-    if spec.trained and not reuses_transform:
+    if spec.fitted and not reuses_transform:
         load_fitted_state(spec)
     if not reuses_transform:
         query_file_sha256(config.whitening.query_sample, "whitening.query_sample")
@@ -237,7 +238,7 @@ def _recipe_differences(generation: Generation) -> Iterator[str]:
             if _meaning(section, key, other) != _meaning(section, key, value):
                 yield f"{section}.{key} is {_shown(other)} there and {_shown(value)} here"
     if published.manifest.fingerprint != generation.spec.fingerprint:
-        yield spec_difference(published.manifest.encoder["identity"], generation.spec)
+        yield identity_difference(published.manifest.encoder["identity"], generation.spec.identity)
     else:
         yield from _input_differences(generation)
 

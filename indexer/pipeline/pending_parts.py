@@ -178,7 +178,7 @@ def _check_numbers(folder: Path, numbers: slice, pending: int) -> tuple[str, ...
 
 def _spec(folder: Path, config: BuildConfig, fingerprint: str, model: str | Path | None) -> EncoderSpec:
     spec = resolve_spec(config, model)
-    if spec.needs_state and (state := stored_state(folder, spec)) is not None:
+    if spec.identity.needs_state and (state := stored_state(folder, spec)) is not None:
         spec = state.of(folder, spec)
     if spec.fingerprint != fingerprint:
         raise MismatchError(

@@ -58,7 +58,7 @@ class PublishedIndex:
         """Return the encoder for steps that encode nothing, without looking for its files."""
         encoder = self.manifest.encoder
         identity, fitted = EncoderIdentity.from_dict(encoder["identity"]), "state" in encoder["identity"]
-        base = identity.without_state().fingerprint
+        base = replace(identity, state=None).fingerprint
         return EncoderSpec(
             encoder["model"],
             encoder["folder"],

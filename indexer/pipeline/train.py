@@ -16,8 +16,8 @@ from typing import Any
 from indexer.corpus.corpus import Corpus
 from indexer.corpus.document import Document, joined_text
 from indexer.encoders.document_windows import DocumentChunker
-from indexer.encoders.fitted_state import FITTED, RECIPE, fit_state, fitted_record, require_fittable
-from indexer.encoders.int8 import CALIBRATION_TEXTS
+from indexer.encoders.fitted_state import FITTED, RECIPE, fit_state, fitted_record
+from indexer.encoders.int8 import CALIBRATION_TEXTS, require_calibration
 from indexer.errors import ConfigError, CorpusError
 from indexer.hashing import hash_id
 from indexer.models.encoder_spec import EncoderSpec
@@ -71,12 +71,12 @@ def train_encoder(
     require_text(str(folder.resolve()), "the folder")  # its name is written to the recipe
     config = replace(config, encoder=replace(config.encoder, fitted=""))
     spec = resolve_spec(config)
-    if not spec.needs_state:
+    if not spec.identity.needs_state:
         raise ConfigError(
             f'encoder.pooling is "{spec.identity.pooling}" with encoder.precision "{spec.identity.precision}", which '
             'needs no training; expected encoder.pooling "sif" or "latte-mix", or encoder.precision "int8".'
         )
-    require_fittable(spec)
+    require_calibration(spec)
     progress.phase("reading", None)
     size = documents or (CALIBRATION_TEXTS if spec.identity.precision == "int8" else 0)
     chosen = sampled_texts(corpus, config, size)
@@ -107,9 +107,9 @@ def train_for_index(
     if not config.encoder.needs_fitting or config.encoder.fitted:
         return ""
     spec = check_recipe(corpus, config)
-    if not spec.needs_state:
+    if not spec.identity.needs_state:
         return ""
-    require_fittable(spec)
+    require_calibration(spec)
     if list_generations(index):
         published = PublishedIndex(index, load_manifest(index))
         if is_published(published, spec) or not options.overwrite:

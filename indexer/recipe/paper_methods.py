@@ -5,8 +5,8 @@ program contains no import statement of a paper, and works without the folder.
 
 A pooling's module offers `open_pooler(spec, vocabulary)` (see `indexer.encoders.pooling.Pooler`). With `in_tables` it
 offers `open_table_pooler(spec)` (`indexer.encoders.pooling.TablePooler`), with `weighs_tokens` `token_weights(spec)`.
-With `fitted` it offers `STATE_FILES`, `fit(request)` and `check_state(spec, folder)`, with `identity`
-`identity_value(settings)`.
+With `fitted` it offers `STATE_FILES`, `fit(spec, texts, folder, options, on_step)` and `check_state(spec, folder)`,
+with `identity` `identity_value(settings)`.
 
 A transform's module offers `TRANSFORM`, a class with `from_arrays`, and `fit(data, settings, on_step)`.
 """

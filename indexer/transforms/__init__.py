@@ -6,7 +6,7 @@ The file is safetensors: arrays, with the kind and settings as metadata.
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import msgspec
 import numpy as np
@@ -30,58 +30,46 @@ OnStep = Callable[[int, int], None]
 
 
 class Transform(Protocol):
-    """A fitted transform. Vectors are float32 with unit length; zero rows stay zero (the build gate rejects them)."""
+    """A fitted transform, a dataclass. Vectors are float32 with unit length; zero rows stay zero (the build gate
+    rejects them)."""
 
+    __dataclass_fields__: ClassVar[dict[str, Any]]
     kind: str
 
     @property
     def note(self) -> str:
         """Requested properties that the fit could not provide, in words; "" if none."""
-        ...
 
     @property
     def dim(self) -> int:
         """Vector size k."""
-        ...
 
     @property
     def input_dim(self) -> int:
         """Embedding size d."""
-        ...
 
     @property
     def query_mean(self) -> Float64Array | None:
         """The mean (d,) subtracted from queries; None if the transform does not centre."""
-        ...
 
     def transform(self, embeddings: Embeddings, role: Role) -> Vectors:
-        """Map embeddings (n, d) to vectors (n, k)."""
-        ...
+        """Map embeddings (n, d) to vectors (n, k). The role selects the mean."""
 
     def project(self, embeddings: Embeddings, role: Role) -> Float64Array:
         """Map embeddings to float64 rows before normalisation to unit length."""
-        ...
 
     def affine_layers(self, role: Role) -> list[AffineLayer] | None:
         """Return affine maps whose composition is `project`: an empty list is the identity, None if there are none.
         FAISS or torch can run them in place of the transform."""
-        ...
 
     def with_query_mean(self, mean: Float64Array) -> "Transform":
         """Return the transform with queries centred by `mean` (d,); itself if `query_mean` is None."""
-        ...
-
-    def with_note(self, note: str) -> "Transform":
-        """Return the transform with another note."""
-        ...
 
     def arrays(self) -> dict[str, Float64Array]:
         """Return the arrays of its file."""
-        ...
 
     def settings(self) -> dict[str, Any]:
         """Return its settings for the manifest, as JSON types."""
-        ...
 
 
 def transform_to_bytes(transform: Transform) -> bytes:
@@ -129,11 +117,6 @@ class FitData:
 
     moments: Callable[[], Moments]
     blocks: Callable[[], Iterator[Embeddings]]
-
-    @classmethod
-    def of(cls, rows: Embeddings) -> "FitData":
-        """Return the fit data of embeddings (n, d) in memory."""
-        return cls(lambda: Moments.of(rows), lambda: iter([rows]))
 
     @classmethod
     def of_moments(cls, moments: Moments) -> "FitData":

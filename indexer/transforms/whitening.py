@@ -14,6 +14,7 @@ orthonormal basis of the remaining space, and nothing is centred.
 """
 
 import dataclasses
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
@@ -40,10 +41,9 @@ class AffineLayer(NamedTuple):
 
 @dataclass(frozen=True)
 class Whitening:
-    """A fitted whitening: `mean` and `query_mean` (d,), `projection` (d, k), `spectrum` (d,) descending.
+    """A fitted `indexer.transforms.Transform`: `mean` and `query_mean` (d,), `projection` (d, k), `spectrum` (d,).
 
-    `spectrum` contains the eigenvalues of the covariance before shrinkage; `note` lists requested properties that the
-    fit could not provide ("" if none).
+    `spectrum` contains the eigenvalues of the covariance before shrinkage, descending.
     """
 
     mean: Float64Array
@@ -64,35 +64,25 @@ class Whitening:
 
     @property
     def dim(self) -> int:
-        """Vector size k."""
         return int(self.projection.shape[1])
 
     @property
     def input_dim(self) -> int:
-        """Embedding size d."""
         return len(self.mean)
 
     def transform(self, embeddings: Embeddings, role: Role) -> Vectors:
-        """Map embeddings (n, d) to unit vectors (n, k), float32. The role selects the mean."""
         return unit_rows(embeddings, lambda block: self.project(block, role))
 
     def project(self, embeddings: Embeddings, role: Role) -> Float64Array:
-        """Map embeddings to rows (n, k) before normalisation, float64."""
         with single_blas_thread():
             projected: Float64Array = (np.asarray(embeddings, np.float64) - self._mean_of(role)) @ self.projection
         return projected
 
     def affine_layers(self, role: Role) -> list[AffineLayer]:
-        """Return `project` as one affine map."""
         return [AffineLayer(self.projection, -(self._mean_of(role) @ self.projection))]
 
     def with_query_mean(self, mean: Float64Array) -> "Whitening":
-        """Return the transform with queries centred by `mean` (d,)."""
         return dataclasses.replace(self, query_mean=mean)
-
-    def with_note(self, note: str) -> "Whitening":
-        """Return the transform with another note."""
-        return dataclasses.replace(self, note=note)
 
     def arrays(self) -> dict[str, Float64Array]:
         return {name: getattr(self, name) for name in ("mean", "query_mean", "projection", "spectrum")}
@@ -106,7 +96,10 @@ class Whitening:
 
 @dataclass(frozen=True)
 class FixedTransform:
-    """A transform of embeddings of `dim` dimensions without a fit, the same for queries and documents."""
+    """A transform of embeddings of `dim` dimensions without a fit, the same for queries and documents.
+
+    Subclasses define `kind`, `project` and `affine_layers` of `indexer.transforms.Transform`.
+    """
 
     dim: int
     note: str = ""
@@ -114,21 +107,20 @@ class FixedTransform:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]], settings: Mapping[str, Any]) -> Self:
-        """Return the transform with these `settings`."""
         return cls(settings["dim"], settings["note"])
 
     @property
     def input_dim(self) -> int:
-        """Embedding size, equal to the vector size."""
         return self.dim
 
-    def with_query_mean(self, mean: Float64Array) -> Self:
-        """Return the same transform, which does not centre."""
-        return self
+    def transform(self, embeddings: Embeddings, role: Role) -> Vectors:
+        return unit_rows(embeddings, lambda block: self.project(block, role))
 
-    def with_note(self, note: str) -> Self:
-        """Return the transform with another note."""
-        return dataclasses.replace(self, note=note)
+    @abstractmethod
+    def project(self, embeddings: Embeddings, role: Role) -> Float64Array: ...
+
+    def with_query_mean(self, mean: Float64Array) -> Self:
+        return self
 
     def arrays(self) -> dict[str, Float64Array]:
         return {"dim": np.array([self.dim], dtype=np.float64)}
@@ -143,12 +135,7 @@ class Normalisation(FixedTransform):
 
     kind = "normalisation"
 
-    def transform(self, embeddings: Embeddings, role: Role) -> Vectors:
-        """Map embeddings (n, d) to unit vectors (n, d), float32."""
-        return unit_rows(embeddings, lambda block: self.project(block, role))
-
     def project(self, embeddings: Embeddings, role: Role) -> Float64Array:
-        """Return the embeddings as float64."""
         return np.asarray(embeddings, dtype=np.float64)
 
     def affine_layers(self, role: Role) -> list[AffineLayer]:

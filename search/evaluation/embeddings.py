@@ -147,7 +147,7 @@ def _resolved(config: BuildConfig, settings: Sequence[Setting], own: EncoderSpec
         config = dataclasses.replace(config, encoder=encoder)
     spec = resolve_spec(config, own.folder, own.identity.rules)
     if own.state is None:
-        return load_fitted_state(spec) if spec.trained else spec
+        return load_fitted_state(spec)
     if spec.fingerprint != own.base_fingerprint:
         fitted = "is int8, which is calibrated" if own.identity.precision == "int8" else "was fitted"
         raise EvaluationError(

@@ -17,7 +17,7 @@ from indexer.system.regular_files import open_regular
 _SINGLE = "pytorch_model.bin"
 _INDEX = "pytorch_model.bin.index.json"
 # The files of a model that this project reads, and its licences. No other file is copied.
-_COPIED = (*DOWNLOADED, "bpe.codes", "README.md", "LICENSE*", "NOTICE*")
+_COPIED = (*DOWNLOADED, "README.md", "LICENSE*", "NOTICE*")
 _WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
 
 

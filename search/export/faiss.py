@@ -79,7 +79,7 @@ def _index(index: Index) -> tuple[Any, str, str]:
     rebuilt, factory, origin = ann.make_index(largest.factory, dim), largest.factory, "rebuilt from the live rows"
     if not rebuilt.is_trained:
         try:
-            ann.train_index(rebuilt, _training(index))
+            ann.IndexTrainer(_training(index)).train(rebuilt)
         except ConfigError:
             rebuilt, factory, origin = ann.make_index("Flat", dim), "Flat", f"{origin}, too few to train {factory}"
     for start in range(0, index.numbering.rows, BLOCK_ROWS):

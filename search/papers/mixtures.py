@@ -80,7 +80,8 @@ class TrainingTokens:
         cls, outputs: TokenEmbeddings, texts: Sequence[str], layers: Sequence[int], folder: Path, progress: Progress
     ) -> "TrainingTokens":
         """Encode the texts, unless `folder` contains their token vectors by this encoder."""
-        encoded = f"{outputs.spec.identity.token_fingerprint} {list(layers)} {outputs.backend}"
+        encoder = outputs.encoder
+        encoded = f"{encoder.spec.identity.token_fingerprint} {list(layers)} {encoder.backend}"
         path = folder / f"{digest_of(encoded.encode(), texts)}.tokens"
         starts_file = path.with_suffix(".starts.npy")
         if not starts_file.exists():

@@ -205,7 +205,8 @@ def _context_sources(subject: Target, plan: WordsOptions, corpus: Path, progress
 
         def of(words: Sequence[str]) -> WordVectors:
             progress.phase(f"contexts, layers {label}", None)
-            reading = ContextOptions(layers, most, spec.identity.document_prefix, outputs().tokenizer.facts.from_left)
+            from_left = outputs().encoder.tokenizer.facts.from_left
+            reading = ContextOptions(layers, most, spec.identity.document_prefix, from_left)
             texts = _texts(subject, corpus, progress)
             vectors = context_vectors(read_contexts(outputs(), texts, words, reading, log), words)
             about.update(texts=log.texts, encoded=log.encoded, truncated=log.truncated)

@@ -60,7 +60,7 @@ def vectors_of(rows: npt.NDArray[np.int64]) -> Vectors:
 @cache
 def segment(kind: str, first: int = 0, rows: int = ROWS) -> Segment:
     index = ann.make_index(kind, DIM)
-    ann.train_index(index, vectors()[first : first + rows][:5000])
+    ann.IndexTrainer(vectors()[first : first + rows][:5000]).train(index)
     ann.add_vectors(index, vectors()[first : first + rows])
     return Segment(SegmentEntry("", first, rows, kind), index, vectors_of)
 
@@ -164,7 +164,7 @@ def test_no_query_has_no_answer(kind: str) -> None:
 def test_an_index_larger_than_the_memory_it_is_given_is_searched(kind: str, tmp_path: Path) -> None:
     """A process with 100 MB of memory opens and searches a file of 320 MB."""
     index = ann.make_index(kind, DIM)
-    ann.train_index(index, vectors()[:5000])
+    ann.IndexTrainer(vectors()[:5000]).train(index)
     draw = np.random.default_rng(3)
     for _ in range(25):  # 2,500,000 rows
         ann.add_vectors(index, draw.normal(size=(100_000, DIM)).astype(np.float32) / np.float32(DIM**0.5))

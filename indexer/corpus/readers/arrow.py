@@ -64,16 +64,14 @@ def _open(raw: IO[bytes], file_format: str) -> tuple[Header, Iterator[pa.RecordB
     raw.seek(0)
     if file_format == "parquet":
         table = pq.ParquetFile(raw, page_checksum_verification=True, pre_buffer=False)
-        return _header(table.schema_arrow), table.iter_batches(batch_size=BATCH_ROWS, use_threads=False)
+        schema = table.schema_arrow
+        return Header(schema.names, schema=schema), table.iter_batches(batch_size=BATCH_ROWS, use_threads=False)
     if start == _FILE_MAGIC:
         reader = pa.ipc.open_file(raw)
-        return _header(reader.schema), (reader.get_batch(i) for i in range(reader.num_record_batches))
+        batches = (reader.get_batch(i) for i in range(reader.num_record_batches))
+        return Header(reader.schema.names, schema=reader.schema), batches
     stream = pa.ipc.open_stream(raw)
-    return _header(stream.schema, stream=True), iter(stream)
-
-
-def _header(schema: pa.Schema, stream: bool = False) -> Header:
-    return Header(schema.names, schema=schema, stream=stream)
+    return Header(stream.schema.names, schema=stream.schema, stream=True), iter(stream)
 
 
 def _check_names(file: SourceFile, schema: pa.Schema) -> None:

@@ -191,7 +191,9 @@ def _csv_records(lines: Iterator[NumberedLine | BadRow]) -> _Records:
 def _checked(source: "_CsvLines", cells: list[str]) -> _Record | BadRow | BlankLine:
     if not cells:
         return BLANK_LINE
-    if not all(map(_is_utf8, cells)):
+    try:
+        "".join(cells).encode()
+    except UnicodeEncodeError:
         fix = "convert the file to UTF-8 (iconv -t UTF-8)"
         what = "the row contains bytes that are not UTF-8"
         return BadRow("encoding", what, fix, line=source.first_line, raw=source.raw)
@@ -280,14 +282,6 @@ class _CsvLines:
             self._again.appendleft(item)
             raise StopIteration
         return item
-
-
-def _is_utf8(cell: str) -> bool:
-    try:
-        cell.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def read_text(file: SourceFile, column: str) -> RowStream:

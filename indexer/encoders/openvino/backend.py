@@ -10,24 +10,21 @@ batch do not depend on the number of lanes.
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from indexer.arrays import Float32Array
 from indexer.encoders.batching import AHEAD, CPU_TOKENS, Batch, BatchedEncoder, BatchPlan, PooledBatch, retry_halved
-from indexer.encoders.openvino.conversion import convert_classifier_in_child, convert_in_child
+from indexer.encoders.openvino.conversion import convert_in_child
 from indexer.encoders.openvino.graph import OpenVinoGraph, open_stored_graph, openvino
 from indexer.errors import ConfigError, MachineError
 from indexer.models.encoder_spec import EncoderSpec
 from indexer.models.identity import PoolingKey
-from indexer.models.resolution import num_layers
-from indexer.models.tokenizer import open_model_tokenizer
 from indexer.recipe.config import Precision
 from indexer.recipe.run_options import RunOptions
 from indexer.system.cache import cached_folder
@@ -50,10 +47,7 @@ class OpenVinoEncoder(BatchedEncoder):
         if options.device not in ("auto", "cpu"):
             raise ConfigError(f'device is "{options.device}", but the backend openvino runs on the CPU.')
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # as in the torch backend on a CPU
-        runner = OpenVinoRunner(
-            spec, options
-        )  # first: the child process that converts a model caches the tokenizer too
-        super().__init__(spec, open_model_tokenizer(spec), runner, num_layers(spec.files))
+        super().__init__(spec, OpenVinoRunner(spec, options))
 
 
 class OpenVinoRunner:
@@ -67,18 +61,12 @@ class OpenVinoRunner:
         self._core = openvino().Core()
         self.number_type = inference_precision(self._core, spec.identity.precision)
         self._compiled: dict[tuple[PoolingKey, ...], _Compiled] = {}
+        self.backend = f"openvino, {'int8 and ' * (spec.identity.precision == 'int8')}{self.number_type}"
         self._graph = self._of((spec.identity.key,)).graph
-
-    @property
-    def backend(self) -> str:
-        return f"openvino, {'int8 and ' * (self._spec.identity.precision == 'int8')}{self.number_type}"
+        self.vocabulary = self._graph.vocabulary
 
     def width(self, pooling: str) -> int:
         return self._graph.dim
-
-    @property
-    def vocabulary(self) -> int:
-        return self._graph.vocabulary
 
     def plan(self, budget: int) -> BatchPlan:
         return BatchPlan(budget or CPU_TOKENS, exact=True)
@@ -142,58 +130,37 @@ class _Compiled:
 
     def rows(self, batch: Batch) -> Float32Array:
         """Return pooled rows (states, batch, d) float32."""
-        mask = batch.mask
-        inputs: dict[str, npt.NDArray[np.int64]] = {
-            "input_ids": batch.ids,
-            "attention_mask": mask if mask is not None else np.ones_like(batch.ids),
-        }
-        if self.graph.takes_types:
-            inputs["token_type_ids"] = batch.types if batch.types is not None else np.zeros_like(batch.ids)
-        with self._request() as request:
-            request.infer(inputs, share_inputs=True)
-            return np.array(request.get_output_tensor(0).data, np.float32)
-
-    @contextmanager
-    def _request(self) -> Iterator[Any]:
         request = self._requests.get()
         try:
-            yield request
+            request.infer(batch.graph_inputs(self.graph.takes_types), share_inputs=True)
+            return np.array(request.get_output_tensor(0).data, np.float32)
         finally:
             self._requests.put(request)
 
 
-def open_graph(spec: EncoderSpec, keys: Sequence[PoolingKey]) -> OpenVinoGraph:
+def open_graph(spec: EncoderSpec, keys: Sequence[PoolingKey] | None) -> OpenVinoGraph:
     """Return the graph that outputs `keys` (resolved: non-negative, sorted layers), from the cache or converted now.
 
-    Raises ModelError with a fix if the model cannot be converted (the refusal is cached too), MachineError if the
-    conversion is killed.
+    Without keys it outputs a classifier's logits. Raises ModelError with a fix if the model cannot be converted (the
+    refusal is cached too), MachineError if the conversion is killed.
     """
-    states = [[list(layers), pooling] for layers, pooling in keys]
-    return _open_cached(spec, states, lambda folder: convert_in_child(spec, keys, folder))
-
-
-class OpenVinoClassifier(OpenVinoRunner):
-    """The same for a classifier of one label, whose rows are logits, (1, batch, 1)."""
-
-    def _open(self, keys: tuple[PoolingKey, ...]) -> OpenVinoGraph:
-        return open_classifier_graph(self._spec)
-
-
-def open_classifier_graph(spec: EncoderSpec) -> OpenVinoGraph:
-    """Return the graph of a classifier, as `open_graph`."""
-    return _open_cached(spec, "logits", lambda folder: convert_classifier_in_child(spec, folder))
-
-
-def _open_cached(spec: EncoderSpec, states: Any, make: Callable[[Path], None]) -> OpenVinoGraph:
     key = {
         "rules": RULES,
         "weights": spec.identity.weights,
         "config": spec.identity.config,
         "tokenizer": spec.identity.tokenizer,
         "versions": {name: version_of(name) for name in ("openvino", "torch", "transformers")},
-        "states": states,
+        "states": "logits" if keys is None else [[list(layers), pooling] for layers, pooling in keys],
     }
-    return open_stored_graph(cached_folder("openvino", key, make), spec)
+    folder = cached_folder("openvino", key, lambda folder: convert_in_child(spec, keys, folder))
+    return open_stored_graph(folder, spec)
+
+
+class OpenVinoClassifier(OpenVinoRunner):
+    """The same for a classifier of one label, whose rows are logits, (1, batch, 1)."""
+
+    def _open(self, keys: tuple[PoolingKey, ...]) -> OpenVinoGraph:
+        return open_graph(self._spec, None)
 
 
 def inference_precision(core: Any, precision: Precision) -> str:

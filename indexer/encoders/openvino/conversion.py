@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,71 +20,43 @@ from indexer.models.tokenizer import open_model_tokenizer
 from indexer.recipe.config import PoolingMode
 from indexer.system.child_process import call_in_child
 
-if TYPE_CHECKING:
-    from indexer.encoders.hf_model import LoadedModel
-
 _SHAPES = ((2, 5), (1, 1), (3, 17), (1, 64))  # (rows, tokens) compared with torch; the first is traced
 _AGREEMENT = 1e-4  # largest difference from torch, relative to the largest value
 
 
-def convert_in_child(spec: EncoderSpec, keys: Sequence[PoolingKey], folder: Path) -> None:
-    """Write the graph that outputs `keys` (resolved: non-negative, sorted layers) into `folder`, or a refusal.
+def convert_in_child(spec: EncoderSpec, keys: Sequence[PoolingKey] | None, folder: Path) -> None:
+    """Write the graph that outputs `keys` (resolved: non-negative, sorted layers), or a refusal, into `folder`.
 
-    Raises ModelError for a model that torch cannot load either, MachineError if the process is killed.
+    Without keys the graph outputs a classifier's logits. Raises ModelError for a model that torch cannot load either,
+    MachineError if the process is killed.
     """
-    keys_plain = [[list(layers), pooling] for layers, pooling in keys]
-    _call("convert", spec, {"keys": keys_plain, "folder": str(folder)})
-
-
-def convert_classifier_in_child(spec: EncoderSpec, folder: Path) -> None:
-    """Write the graph that outputs a classifier's logits into `folder`, as `convert_in_child`."""
-    _call("convert_classifier", spec, {"folder": str(folder)})
-
-
-def _call(function: str, spec: EncoderSpec, arguments: dict[str, Any]) -> None:
     model = {"model": spec.model, "folder": spec.folder, "identity": spec.identity.to_dict()}
-    call_in_child(f"{__name__}:{function}", {"model": model, **arguments}, f"converting {spec.folder} for OpenVINO")
+    arguments = {"model": model, "keys": keys, "folder": str(folder)}
+    call_in_child(f"{__name__}:convert", arguments, f"converting {spec.folder} for OpenVINO")
 
 
-def convert(model: dict[str, Any], keys: Sequence[tuple[Sequence[int], PoolingMode]], folder: str) -> None:
+def convert(model: dict[str, Any], keys: Sequence[tuple[Sequence[int], PoolingMode]] | None, folder: str) -> None:
     """Convert a model, described by JSON types, for `convert_in_child`."""
-    _convert(_spec(model), [(tuple(layers), pooling) for layers, pooling in keys], Path(folder))
-
-
-def convert_classifier(model: dict[str, Any], folder: str) -> None:
-    """Convert a classifier, described by JSON types, for `convert_classifier_in_child`."""
     import torch
 
-    from indexer.encoders.hf_model import Classifier, load_classifier
+    from indexer.encoders.hf_model import Classifier, KeyedModel, PooledModel, load_classifier, load_model
 
-    spec = _spec(model)
-    loaded = load_classifier(spec.files, torch.float32)
-    _write(Classifier(loaded).eval(), loaded, spec, Path(folder))
-
-
-def _spec(model: dict[str, Any]) -> EncoderSpec:
     identity = EncoderIdentity.from_dict(model["identity"])
-    return EncoderSpec(model["model"], model["folder"], identity, identity.fingerprint)
-
-
-def _convert(spec: EncoderSpec, keys: Sequence[PoolingKey], folder: Path) -> None:
-    import torch
-
-    from indexer.encoders.hf_model import KeyedModel, PooledModel, load_model
-
-    layers = sorted({layer for average, _ in keys for layer in average})
-    loaded = load_model(spec.files, layers, torch.float32)
-    _write(KeyedModel(PooledModel(loaded, layers, spec), keys).eval(), loaded, spec, folder)
-
-
-def _write(model: Callable[..., Any], loaded: "LoadedModel", spec: EncoderSpec, folder: Path) -> None:
-    """Write the graph of a model, or the reason for its refusal."""
-    types = open_model_tokenizer(spec).facts.types != "none"  # without types in the tokenizer the model gets no input
-    graph = OpenVinoGraph(folder, loaded.dim, loaded.vocabulary, loaded.takes_types and types)
-    if reason := _write_proved(model, graph):
-        write_refusal(folder, reason)
+    spec = EncoderSpec(model["model"], model["folder"], identity, identity.fingerprint)
+    run: KeyedModel
+    if keys is None:
+        loaded = load_classifier(spec.files, torch.float32)
+        run = Classifier(loaded)
     else:
-        write_graph_info(graph, folder)
+        layers = sorted({layer for average, _ in keys for layer in average})
+        loaded = load_model(spec.files, layers, torch.float32)
+        run = KeyedModel(PooledModel(loaded, layers, spec), [(tuple(average), pooling) for average, pooling in keys])
+    types = open_model_tokenizer(spec).facts.types != "none"  # without types in the tokenizer the model gets no input
+    graph = OpenVinoGraph(Path(folder), loaded.dim, loaded.vocabulary, loaded.takes_types and types)
+    if reason := _write_proved(run.eval(), graph):
+        write_refusal(graph.folder, reason)
+    else:
+        write_graph_info(graph, graph.folder)
 
 
 def _write_proved(model: Callable[..., Any], graph: OpenVinoGraph) -> str:
@@ -138,14 +110,9 @@ def _inputs(graph: OpenVinoGraph, shape: tuple[int, int]) -> dict[str, Any]:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Suppress the warnings of tracing about Python branches; the comparison with torch detects wrong branches."""
-    loggers = [logging.getLogger(name) for name in ("openvino", "transformers")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.CRITICAL)
+    logging.disable(logging.CRITICAL)  # of the child process
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             yield
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+        logging.disable(logging.NOTSET)

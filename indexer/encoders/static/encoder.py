@@ -44,23 +44,16 @@ class StaticEncoder:
             choose_device(options.device)
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")  # no model needs the cores
         self.spec, self.table = spec, load_table(Path(spec.folder))
+        self.notes, self.vocabulary = self.table.notes, len(self.table.vectors)
         self.tokenizer = table_tokenizer(self.table, spec.folder)
         self.cached_tokenizer = remember_words(self.tokenizer)
-        self._known_rows = np.zeros(len(self.table.vectors) + 1, np.int8)  # 0: not yet checked; 1: known, -1: unknown
+        self._known_rows = np.zeros(self.vocabulary + 1, np.int8)  # 0: not yet checked; 1: known, -1: unknown
         self._known_rows[[self.table.unknown, -1]] = -1
         self._poolers: dict[str, TablePooler] = {}
 
     @property
     def dim(self) -> int:
         return self._width(self.spec.identity.pooling)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        return self.table.notes
-
-    @property
-    def vocabulary(self) -> int:
-        return len(self.table.vectors)
 
     def encode(self, texts: Sequence[str], role: Role, log: EncodeStats | None = None) -> Float32Array:
         return self.embed(self.tokenize(texts, role), log)
@@ -75,24 +68,19 @@ class StaticEncoder:
         return self._pooled(tokens, [self.spec.identity.pooling], log)[0]
 
     def states(
-        self,
-        texts: Sequence[str],
-        keys: Sequence[PoolingKey],
-        role: Role = "document",
-        log: EncodeStats | None = None,
+        self, texts: Sequence[str], keys: Sequence[PoolingKey], role: Role = "document", log: EncodeStats | None = None
     ) -> dict[PoolingKey, Float32Array]:
-        """Return embeddings by several poolings. Raises ConfigError for keys with layers: a table has none."""
         if any(layers for layers, _ in keys):
             raise ConfigError(f"layers {[layers for layers, _ in keys]} were requested, but a static table has none.")
         rows = self._pooled(self.tokenize(texts, role), [pooling for _, pooling in keys], log)
         return dict(zip(keys, rows, strict=True))
 
-    def token_vectors(self, tokens: Tokens, layers: Sequence[int] = ()) -> Float32Array:
+    def token_vectors(self, tokens: Tokens, layers: Sequence[int]) -> Float32Array:
         return self._vectors(tokens.ids)
 
     def _vectors(self, ids: Int32Array) -> Float32Array:
         vectors = self.table.vectors.take(ids, axis=0, mode="clip")
-        stand_ins = ids == len(self.table.vectors)
+        stand_ins = ids == self.vocabulary
         if stand_ins.any():
             vectors[stand_ins] = self._mean
         return vectors
@@ -169,8 +157,7 @@ def pool_table(
         reduced = _reduced_in_pieces(ufunc, ids, vectors)
     if mode == "max":
         return reduced
-    mean: Float32Array = np.divide(reduced, np.diff(starts)[:, None].astype(np.float32), dtype=np.float32)
-    return mean
+    return np.divide(reduced, np.diff(starts)[:, None].astype(np.float32), dtype=np.float32)
 
 
 def _reduced_in_pieces(ufunc: np.ufunc, ids: Int32Array, vectors: TokenVectors) -> Float32Array:

@@ -27,7 +27,8 @@ import numpy.typing as npt
 from tokenizers import Tokenizer
 
 from indexer.arrays import Int32Array
-from indexer.encoders.static.word_tokenizer import is_word_pattern
+from indexer.encoders.static.word_tokenizer import WORD_PATTERNS
+from indexer.encoders.windows import group_texts
 from indexer.errors import ModelError
 from indexer.models.encoder_spec import Tokens
 from indexer.models.tokenizer import FastTokenizer, TextTokenizer
@@ -59,8 +60,7 @@ def is_local(tokenizer: Tokenizer) -> bool:
 
 def _settings(step: Any) -> dict[str, Any]:
     """Return a step of a tokenizer as in tokenizer.json; type None for a missing step."""
-    settings: dict[str, Any] = json.loads(step.__getstate__()) if step is not None else {"type": None}
-    return settings
+    return json.loads(step.__getstate__()) if step is not None else {"type": None}
 
 
 def _is_local_normalizer(settings: Mapping[str, Any]) -> bool:
@@ -75,7 +75,7 @@ def _is_local_normalizer(settings: Mapping[str, Any]) -> bool:
 def _is_local_pre_tokenizer(settings: Mapping[str, Any]) -> bool:
     if settings["type"] == "Split":
         kept = settings["behavior"] == "Removed" and settings["invert"]
-        return bool(kept and is_word_pattern(settings["pattern"].get("Regex", "")))
+        return bool(kept and settings["pattern"].get("Regex", "") in WORD_PATTERNS.values())
     return settings["type"] in _PRE_TOKENIZERS
 
 
@@ -110,7 +110,8 @@ class WordCachedTokenizer:
             return _joined(list(self._by_length(texts)))
         if len(texts) < _FEW_TEXTS:
             return self.tokenizer(texts)
-        return _joined([self._group(group) for group in _groups(texts)])
+        groups = group_texts(texts, _GROUP_CHARACTERS)
+        return _joined([self._group(texts[group.start : group.stop]) for group in groups])
 
     def _by_length(self, texts: Sequence[str]) -> Iterator[Tokens]:
         """Yield tokens of the texts in order; long texts are tokenised piece by piece."""
@@ -246,13 +247,3 @@ def _joined(groups: Sequence[Tokens]) -> Tokens:
     ids = np.concatenate([tokens.ids for tokens in groups])
     lengths = np.concatenate([tokens.lengths for tokens in groups])
     return Tokens(ids, None, _ends(np.concatenate([tokens.cut_lengths for tokens in groups])), lengths)
-
-
-def _groups(texts: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Yield groups of texts of about `_GROUP_CHARACTERS` characters together."""
-    start = size = 0
-    for stop, text in enumerate(texts, 1):
-        size += len(text)
-        if size >= _GROUP_CHARACTERS or stop == len(texts):
-            yield texts[start:stop]
-            start, size = stop, 0

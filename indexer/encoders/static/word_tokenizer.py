@@ -32,7 +32,7 @@ _WORD: dict[Apostrophes, str] = {
     "inside": r"\w+(?:'\w+)*",
     "alone": r"\w+",
 }
-_PATTERNS = {style: rf"{word}|[^\w\s]" for style, word in _WORD.items()}
+WORD_PATTERNS = {style: rf"{word}|[^\w\s]" for style, word in _WORD.items()}  # none looks across white space
 _CONTRACTIONS = ("couldn't", "don't", "haven't", "isn't", "wasn't", "wouldn't")
 _INSIDE = re.compile(r"\w'\w")
 _STRAY = 1000  # words in lower case per tolerated word in upper case
@@ -72,10 +72,5 @@ def word_tokenizer(vocabulary: Mapping[str, int], lowercase: bool) -> tuple[str,
         name = f"[{name}]"
     tokenizer = Tokenizer(WordLevel({**vocabulary, name: len(vocabulary)}, unk_token=name))
     tokenizer.normalizer = Chain([NFC(), Replace("\u2019", "'"), *([Lowercase()] if lowercase else [])])
-    tokenizer.pre_tokenizer = Split(Regex(_PATTERNS[contraction_style(vocabulary)]), "removed", invert=True)
+    tokenizer.pre_tokenizer = Split(Regex(WORD_PATTERNS[contraction_style(vocabulary)]), "removed", invert=True)
     return tokenizer.to_str(), len(vocabulary)
-
-
-def is_word_pattern(pattern: str) -> bool:
-    """Return whether a regular expression is a word pattern of this module; none looks across white space."""
-    return pattern in _PATTERNS.values()

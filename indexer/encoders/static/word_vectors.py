@@ -144,7 +144,6 @@ def _compression(path: Path) -> str:
 
 
 def _blocks(stream: ByteStream) -> Iterator[bytes]:
-    """Yield the stream in larger pieces."""
     chunks, size = [], 0
     while chunk := stream.read():
         chunks.append(chunk)

@@ -3,9 +3,9 @@
 A row (width,) is a text: the concatenated class probabilities of `dims` dimensions. Rows are not normalised again:
 means in float32 sum to 1 within about 1e-6, and the statements below hold within that error.
 
-With s the inner product of two rows' `hellinger_roots`, the mean Bhattacharyya coefficient of the dimensions, and JS
-the mean Jensen-Shannon divergence in nats:  ln 2 (1 - s) <= JS <= 1 - s.  This holds for each class, between
-(sqrt p - sqrt q)^2 / 2 and the terms of JS: their ratio falls from 1 at p = q to ln 2 where p or q is 0.
+With s the inner product of two rows' unit vectors sqrt(p) / sqrt(dims), the mean Bhattacharyya coefficient of the
+dimensions, and JS the mean Jensen-Shannon divergence in nats:  ln 2 (1 - s) <= JS <= 1 - s.  This holds for each class,
+between (sqrt p - sqrt q)^2 / 2 and the terms of JS: their ratio falls from 1 at p = q to ln 2 where p or q is 0.
 """
 
 import numpy as np
@@ -53,30 +53,6 @@ def negative_l2(left: Embeddings, right: Embeddings) -> Float64Array:
     return -distances
 
 
-def hellinger_roots(rows: Embeddings, dims: int) -> Float64Array:
-    """Return sqrt(p) / sqrt(dims) of rows (n, width): unit vectors, whose inner product is the mean Bhattacharyya
-    coefficient of the dimensions, and whose distance is sqrt(2) times the Hellinger distance."""
-    _check(rows, rows, dims)
-    roots: Float64Array = np.sqrt(np.asarray(rows, np.float64) / dims)
-    return roots
-
-
-def js_similarity_upper_bound(inner: Float64Array) -> Float64Array:
-    """Return the largest possible `js_similarity` of two texts whose `hellinger_roots` have the inner product s: s.
-
-    By JS >= ln 2 (1 - s), see above; reached if each class either has the same probability in both texts or is absent
-    in one. So the inner products of an index of roots bound the divergence of documents that it did not return. Inner
-    products in float32 need a margin: for unit vectors of w numbers >= 0, summed in 8 lanes, w / 8 * 2^-24 (2.4e-5 for
-    3,200 numbers), and 1e-6 for the rounding of the rows.
-    """
-    return np.asarray(inner, np.float64)
-
-
-def js_similarity_lower_bound(inner: Float64Array) -> Float64Array:
-    """Return the smallest possible `js_similarity` at the inner product s: 1 - (1 - s) / ln 2, or 0."""
-    return np.maximum(1 - (1 - np.asarray(inner, np.float64)) / LN2, 0)
-
-
 def mixture_l2(left: Normals, right: Normals) -> float:
     """Return the L2 distance of two texts' mixtures of normal distributions, 0 or more.
 
@@ -107,8 +83,7 @@ def _overlap(left: Normals, right: Normals) -> Float64Array:
 
 def _js_similarity(between: Float64Array, left: Float64Array, right: Float64Array, dims: int) -> Float64Array:
     """Return the similarity from entropies: JS = H((p + q) / 2) - (H(p) + H(q)) / 2, exactly 0 for equal rows."""
-    similarity: Float64Array = np.clip(1 - (between - (left + right) / 2) / (dims * LN2), 0, 1)
-    return similarity
+    return np.clip(1 - (between - (left + right) / 2) / (dims * LN2), 0, 1)
 
 
 def _entropy(rows: Float64Array) -> Float64Array:

@@ -10,7 +10,6 @@ sha256 of the weights, so that files of two trainings are never combined.
 import dataclasses
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -30,10 +29,8 @@ from indexer.system.regular_files import read_regular
 from indexer.system.threads import single_blas_thread
 from indexer.typed_json import decode_json
 
-WEIGHTS, FACTS = "latte-mix.safetensors", "latte-mix.json"
-FILES = (WEIGHTS, FACTS)
+WEIGHTS, FACTS = FILES = ("latte-mix.safetensors", "latte-mix.json")
 _FORMAT = 1
-
 BLOCK_TOKENS = 256  # a block of logits stays in the processor's cache
 
 
@@ -138,19 +135,12 @@ class _Facts:
 
 
 def save_latte_mix(latte: LatteMix, folder: Path) -> None:
-    """Write both files into the folder, which is created if missing. The same state gives the same bytes.
-
-    Raises ModelError if the folder cannot be written.
-    """
+    """Write both files into the folder. The same state gives the same bytes."""
     weights = save_tensors({name: np.ascontiguousarray(latte.parameters[name]) for name in sorted(latte.parameters)})
     digest, config = hashlib.sha256(weights).hexdigest(), dataclasses.asdict(latte.config)
     facts = dataclasses.asdict(_Facts(_FORMAT, digest, config, latte.size, latte.scale, latte.about))
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        _replace(folder / WEIGHTS, weights)
-        _replace(folder / FACTS, (json.dumps(facts, indent=1, sort_keys=True) + "\n").encode())
-    except OSError as error:
-        raise ModelError(f"{folder}: cannot be written: {error.strerror}.") from error
+    (folder / WEIGHTS).write_bytes(weights)
+    (folder / FACTS).write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def load_latte_mix(folder: Path) -> LatteMix:
@@ -207,9 +197,3 @@ def _bytes(path: Path) -> bytes:
         return read_regular(path)
     except OSError as error:
         raise ModelError(f"{path}: cannot be read ({error.strerror}); expected a trained Latte-Mix there.") from error
-
-
-def _replace(path: Path, data: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_bytes(data)
-    temporary.replace(path)

@@ -19,7 +19,7 @@ from indexer.arrays import Float32Array
 from indexer.papers.latte_mix.model import LatteMix, layer_shapes
 from indexer.papers.latte_mix.settings import LatteMixConfig
 
-_USES = ("weights", "order", "noise", "held out")  # of the seed; each has a separate stream
+_USES = ("weights", "order", "noise")  # of the seed; each has a separate stream
 
 
 def generator(seed: int, use: str, device: str = "cpu") -> torch.Generator:

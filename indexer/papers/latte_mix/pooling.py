@@ -10,11 +10,12 @@ import numpy as np
 
 from indexer.arrays import Float32Array, Int32Array, Int64Array
 from indexer.encoders.pooling import TokenVectors, average_layers, pool
-from indexer.encoders.token_embeddings import FitRequest, TokenEmbeddings, TokenGroup
+from indexer.encoders.token_embeddings import OnStep, Texts, TokenEmbeddings, TokenGroup
 from indexer.errors import MismatchError
 from indexer.models.encoder_spec import EncoderSpec
 from indexer.papers.latte_mix.model import FILES, LatteMix, load_latte_mix, save_latte_mix
 from indexer.papers.latte_mix.settings import LatteMixConfig
+from indexer.recipe.run_options import RunOptions
 from indexer.system.threads import single_blas_thread
 
 if TYPE_CHECKING:
@@ -27,23 +28,20 @@ def identity_value(settings: LatteMixConfig) -> dict[str, Any]:
     return asdict(settings)
 
 
-def fit(request: FitRequest) -> dict[str, Any]:
+def fit(spec: EncoderSpec, texts: Texts, folder: Path, options: RunOptions, on_step: OnStep | None) -> dict[str, Any]:
     """Train Latte-Mix and write its two files; return facts about the training. Raises as `training` does."""
     from indexer.papers.latte_mix.training import train_latte_mix
 
-    spec = request.spec
-    outputs = TokenEmbeddings(spec, request.options)
-    count = sum(map(len, request.texts()))
+    outputs, identity = TokenEmbeddings(spec, options), spec.identity
 
     def stream() -> Iterator[TokenGroup]:
-        for block in request.texts():
+        for block in texts():
             yield from outputs(block)
 
-    config = LatteMixConfig(**spec.identity.of_pooling["latte_mix"])
-    latte = train_latte_mix(stream, count, config, request.on_step, device=_device(request.options.device))
-    identity = spec.identity
+    config = LatteMixConfig(**identity.of_pooling["latte_mix"])
+    latte = train_latte_mix(stream, sum(map(len, texts())), config, on_step, _device(options.device))
     known = {"encoder": identity.token_fingerprint, "model": spec.model, "layers": list(identity.layers)}
-    save_latte_mix(replace(latte, about=latte.about | known), request.folder)
+    save_latte_mix(replace(latte, about=latte.about | known), folder)
     return latte.about | known
 
 

@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -23,32 +22,24 @@ from indexer.papers.latte_mix.settings import LatteMixConfig
 from indexer.system.threads import single_torch_thread
 
 Group = tuple[Float32Array, Int64Array]
+"""Texts as token vectors float32 (tokens, d), and the start of each text (texts + 1,)."""
 SCALE_TOKENS = 16_384  # the first tokens, which determine the scale
 LOGGED = 50  # approximate number of entries in the log of losses
 
 
-class TokenStream(Protocol):
-    """Texts as token vectors. Each call returns the same groups in the same order."""
-
-    def __call__(self) -> Iterable[Group]:
-        """Yield groups of texts: token vectors float32 (tokens, d), and the start of each text (texts + 1,)."""
-        ...
-
-
 def train_latte_mix(
-    stream: TokenStream,
+    stream: Callable[[], Iterable[Group]],
     texts: int,
     config: LatteMixConfig,
     on_step: Callable[[int, int], None] | None = None,
-    held_out: Float32Array | None = None,
     device: str = "cpu",
 ) -> LatteMix:
-    """Fit on the `texts` texts of the stream. `on_step(step, steps)` is called after each step, from 1.
+    """Fit on the `texts` texts of the stream, whose calls all return the same groups in the same order.
 
-    Texts are shuffled within their group. The `about` of the result: "texts", "tokens" and "steps" trained on;
-    "empty", the number of texts without tokens, which are skipped; "losses", rows [step, reconstruction, KL] with means
-    since the previous row; and with `held_out` token vectors (n, d) "held_out", their losses at these steps.
-    With `epochs = 0` only the scale is fitted.
+    `on_step(step, steps)` is called after each step, from 1. Texts are shuffled within their group. The `about` of the
+    result: "texts", "tokens" and "steps" trained on; "empty", the number of texts without tokens, which are skipped;
+    and "losses", rows [step, reconstruction, KL] with means since the previous row. With `epochs = 0` only the scale is
+    fitted.
 
     Raises CorpusError without tokens, ModelError for vectors or losses that are not finite, ConfigError for a stream
     with another number of texts, MachineError for a missing device.
@@ -59,19 +50,12 @@ def train_latte_mix(
     seen = _first_groups(groups)
     scale, size = _scale(seen), seen[0][0].shape[1]
     parameters = {name: tensor.to(device) for name, tensor in initial_weights(config, size).items()}
-    run = _Run(config, texts, scale, device, parameters, None if held_out is None else held_out / np.float32(scale))
+    run = _Run(config, texts, scale, device, parameters)
     if config.epochs:
         epochs = chain([_again(seen, groups)], (stream() for _ in range(config.epochs - 1)))
         with single_torch_thread():
             _train(run, epochs, on_step)
     return LatteMix(config, size, scale, to_numpy(parameters), run.about())
-
-
-def evaluate(latte: LatteMix, tokens: Float32Array) -> tuple[float, float]:
-    """Return reconstruction error and KL of token vectors (n, d), in the units of training: one sample per token, with
-    a fixed seed. Needs the memory of one batch of all tokens."""
-    parameters = {name: torch.from_numpy(np.array(array)) for name, array in latte.parameters.items()}
-    return _evaluate(parameters, tokens / np.float32(latte.scale), latte.config, "cpu")
 
 
 @dataclass
@@ -83,12 +67,10 @@ class _Run:
     scale: float
     device: str
     parameters: dict[str, Tensor]
-    held_out: Float32Array | None  # scaled
     step: int = 0
     tokens: int = 0
     empty: int = 0
     log: list[list[float]] = field(default_factory=list)
-    held_out_log: list[list[float]] = field(default_factory=list)
 
     @property
     def steps(self) -> int:
@@ -96,8 +78,7 @@ class _Run:
 
     def about(self) -> dict[str, object]:
         texts = self.texts if self.step else 0
-        facts = {"texts": texts, "tokens": self.tokens, "empty": self.empty, "steps": self.step, "losses": self.log}
-        return facts if self.held_out is None else {**facts, "held_out": self.held_out_log}
+        return {"texts": texts, "tokens": self.tokens, "empty": self.empty, "steps": self.step, "losses": self.log}
 
 
 def _train(run: _Run, epochs: Iterable[Iterable[Group]], on_step: Callable[[int, int], None] | None) -> None:
@@ -150,17 +131,6 @@ def _log(run: _Run, means: Tensor) -> None:
             "vectors are not finite, or papers.latte_mix.learning_rate is too high."
         )
     run.log.append([run.step, reconstruction, kl])
-    if run.held_out is not None:
-        run.held_out_log.append([run.step, *_evaluate(run.parameters, run.held_out, run.config, run.device)])
-
-
-def _evaluate(
-    parameters: dict[str, Tensor], scaled: Float32Array, config: LatteMixConfig, device: str
-) -> tuple[float, float]:
-    random = generator(config.seed, "held out", device)
-    with torch.no_grad():
-        reconstruction, kl, _ = losses(parameters, torch.from_numpy(scaled).to(device), config, random)
-    return float(reconstruction), float(kl)
 
 
 def _batches(groups: Iterable[Group], run: _Run, order: torch.Generator) -> Iterator[Float32Array]:

@@ -18,7 +18,8 @@ from indexer.encoders.protocol import Encoder
 from indexer.errors import ConfigError, MismatchError
 from indexer.hashing import fingerprint
 from indexer.models.encoder_spec import EncoderSpec
-from indexer.models.resolution import resolve_spec, spec_difference, with_fitted_state
+from indexer.models.identity import identity_difference
+from indexer.models.resolution import resolve_spec, with_fitted_state
 from indexer.pipeline.generation import Generation
 from indexer.pipeline.published_index import PublishedIndex
 from indexer.recipe.config import BuildConfig
@@ -74,19 +75,19 @@ def finished_encoder(generation: Generation, spec: EncoderSpec) -> EncoderSpec:
     the published generation, of an interrupted build, or written by the command line. Raises ConfigError and
     MismatchError if another state was published, and as reading a state does.
     """
-    if not spec.needs_state:
+    if not spec.identity.needs_state:
         return spec
     index, stored = generation.index, stored_state(generation.index, spec)
     published = is_published(generation.published, spec)
     if generation.transform_source:
         return _with_state_of(generation.transform_source, generation, spec, stored)
-    if spec.trained:
+    if spec.fitted:
         fitted = load_fitted_state(spec)
         if stored is None or stored.of(index, spec).identity != fitted.identity:
             if published:
-                raise _another_state(index, f"that of encoder.fitted ({spec.trained})")
+                raise _another_state(index, f"that of encoder.fitted ({spec.fitted})")
             state = fitted.identity.state or {}
-            files = {name: read_regular(Path(spec.trained) / name) for name in state}
+            files = {name: read_regular(Path(spec.fitted) / name) for name in state}
             write_state(index, spec, files, fingerprint({"trained": state}), trained=True)
         return with_fitted_state(spec, index / layout.state_folder(spec.fingerprint), fitted.identity.state or {})
     if stored is None:
@@ -122,7 +123,7 @@ def _another_state(index: Path, wanted: str) -> ConfigError:
 
 def require_finished(spec: EncoderSpec) -> None:
     """Raise ConfigError, with the command that fits the encoder, if it is not fitted yet."""
-    if not spec.needs_state:
+    if not spec.identity.needs_state:
         return
     int8 = spec.identity.precision == "int8"
     setting = 'precision is "int8"' if int8 else f'pooling is "{spec.identity.pooling}"'
@@ -140,7 +141,8 @@ def require_same_encoder(source: PublishedIndex, spec: EncoderSpec) -> None:
     if identity != spec.identity.to_dict():
         raise MismatchError(
             f"{source.index}: its transform was fitted to another encoder's embeddings: "
-            f"{spec_difference(identity, spec)}. Fix: reuse the transform of an index built with this recipe's encoder."
+            f"{identity_difference(identity, spec.identity)}. Fix: reuse the transform of an index built with this "
+            "recipe's encoder."
         )
 
 
@@ -197,7 +199,8 @@ class LazyEncoder:
             if now.fingerprint != self.spec.base_fingerprint:
                 raise MismatchError(
                     f"{self.spec.folder}: the model changed while the build was running: "
-                    f"{spec_difference(self.spec.identity, now)}. Fix: restore it, or start again with the new model."
+                    f"{identity_difference(self.spec.identity, now.identity)}. Fix: restore it, or start again with "
+                    "the new model."
                 )
             self._spec = replace(self.spec, folder=now.folder, found=now.found)
             self._encoder = open_encoder(self._spec, self._options)

@@ -4,7 +4,7 @@ The sample depends neither on the order of the corpus nor on the number of worke
 """
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -58,7 +58,7 @@ def fit(
         return FittedTransform(transform.with_query_mean(Moments.of(embeddings).mean), sample, origin)
     if not config.encoder.traits.encodes_texts:
         note = "; ".join(filter(None, [transform.note, _ONE_MEAN]))
-        return FittedTransform(transform.with_note(note), sample, no_texts)
+        return FittedTransform(replace(transform, note=note), sample, no_texts)
     texts, origin = _query_texts(rows, config)
     if known is not None and known.sha256 == origin["texts_sha256"]:
         return FittedTransform(transform.with_query_mean(known.mean), sample, origin)

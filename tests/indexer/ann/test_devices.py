@@ -29,16 +29,13 @@ DIM = 24
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Block and batch sizes so small that the tests need several."""
     ann.set_threads(1)
-    monkeypatch.setattr(exact, "_BLOCK_ROWS", 70)
     monkeypatch.setattr(exact, "_QUERIES", 3)
     monkeypatch.setattr(exact, "_BLOCK_ROWS", 110)
 
 
 def through_torch(vectors: Vectors) -> Any:
     """A flat index whose candidates come from torch on the CPU."""
-    on_device = TorchFlatIndex(vectors.shape[1], "cpu")
-    on_device.add(vectors)
-    return exact.DeviceIndex(served(vectors), on_device)
+    return exact.DeviceIndex(served(vectors), TorchFlatIndex(served(vectors), "cpu"))
 
 
 # --- torch
@@ -126,7 +123,7 @@ def test_vectors_that_do_not_fit_on_the_device_are_an_error_with_a_way_out(monke
 
     monkeypatch.setattr(torch, "from_numpy", too_much)
     with pytest.raises(MachineError, match=r'do not fit on the device "cpu" \(CUDA out of memory.*--device cpu'):
-        TorchFlatIndex(DIM, "cpu").add(unit_vectors(3, DIM))
+        TorchFlatIndex(served(unit_vectors(3, DIM)), "cpu")
 
 
 def test_no_queries_and_no_rows_find_nothing() -> None:
@@ -142,15 +139,15 @@ def test_without_faiss_for_the_gpu_vectors_go_to_torch(monkeypatch: pytest.Monke
     made_for = []
 
     class Recorded(TorchFlatIndex):
-        def __init__(self, dim: int, device: str) -> None:
+        def __init__(self, index: Any, device: str) -> None:
             made_for.append(device)
-            super().__init__(dim, "cpu")
+            super().__init__(index, "cpu")
 
     monkeypatch.setattr(exact, "TorchFlatIndex", Recorded)
     index = served(unit_vectors(250, DIM))
     for device in ("cuda", "cuda:1", "mps"):
         other = ann.on_device(index, device)
-        assert (other.ntotal, other.d, other.on_device.ntotal) == (250, DIM, 250)
+        assert (other.ntotal, other.d) == (250, DIM)
         queries = unit_vectors(4, DIM, seed=1)
         assert_answers_equal(ann.search_index(other, queries, 5), ann.search_index(index, queries, 5))
     assert made_for == ["cuda", "cuda:1", "mps"]
@@ -323,7 +320,7 @@ def test_centroids_are_trained_on_a_gpu_and_the_index_is_left_alone(
 
     monkeypatch.setattr(faiss_index, "to_gpu", to_device)
     index = ann.make_index("IVF4,PQ8x4fs,RFlat", DIM)
-    ann.train_index(index, vectors, "cuda")
+    ann.IndexTrainer(vectors, "cuda").train(index)
     assert asked == [("cuda", real_faiss().METRIC_INNER_PRODUCT)]
     assert innermost(index).clustering_index is None
     ann.add_vectors(index, vectors)

@@ -37,7 +37,7 @@ def unit_vectors(count: int, dim: int = DIM, seed: int = 0) -> Vectors:
 def made(factory: str, vectors: Vectors) -> Any:
     """A trained index that contains the vectors."""
     index = ann.make_index(factory, vectors.shape[1])
-    ann.train_index(index, vectors)
+    ann.IndexTrainer(vectors).train(index)
     ann.add_vectors(index, vectors)
     return index
 
@@ -253,16 +253,16 @@ def test_an_index_that_needs_ids_from_outside_is_refused() -> None:
 def test_a_sample_too_small_to_train_on_is_counted(factory: str) -> None:
     index = ann.make_index(factory, DIM)
     with pytest.raises(ConfigError, match=r'cannot be trained on 0 vectors: .*Choose a smaller index\.type, or "flat"'):
-        ann.train_index(index, unit_vectors(0))
+        ann.IndexTrainer(unit_vectors(0)).train(index)
 
 
 def test_fewer_vectors_than_centroids_cannot_be_trained_on() -> None:
     with pytest.raises(ConfigError, match="cannot be trained on 3 vectors"):
-        ann.train_index(ann.make_index("IVF4,Flat", DIM), unit_vectors(3))
+        ann.IndexTrainer(unit_vectors(3)).train(ann.make_index("IVF4,Flat", DIM))
 
 
 def test_an_index_that_needs_no_training_ignores_the_sample() -> None:
-    ann.train_index(ann.make_index("Flat", DIM), unit_vectors(0))
+    ann.IndexTrainer(unit_vectors(0)).train(ann.make_index("Flat", DIM))
 
 
 # --- files
@@ -435,12 +435,10 @@ def test_content_that_looks_like_a_length_is_read(monkeypatch: pytest.MonkeyPatc
 def install(monkeypatch: pytest.MonkeyPatch, *wheels: str) -> None:
     """Pretend that exactly these FAISS wheels are installed."""
 
-    def distribution(name: str) -> object:
-        if name not in wheels:
-            raise importlib.metadata.PackageNotFoundError(name)
-        return object()
+    def distributions(name: str) -> list[object]:
+        return [object()] if name in wheels else []
 
-    monkeypatch.setattr(importlib.metadata, "distribution", distribution)
+    monkeypatch.setattr(importlib.metadata, "distributions", distributions)
 
 
 def test_without_faiss_the_way_to_install_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:

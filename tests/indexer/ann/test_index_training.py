@@ -37,7 +37,7 @@ def test_threads_do_not_change_the_index(factory: str, tmp_path: Path, faiss: An
 def test_the_number_of_threads_is_set_back_after_a_failure(faiss: Any) -> None:
     faiss.omp_set_num_threads(3)
     with pytest.raises(ConfigError):
-        ann.train_index(ann.make_index("IVF16,Flat", DIM), unit_vectors(3, DIM))
+        ann.IndexTrainer(unit_vectors(3, DIM)).train(ann.make_index("IVF16,Flat", DIM))
     assert faiss.omp_get_max_threads() == 3
 
 
@@ -69,7 +69,7 @@ def test_graphs_whose_links_depend_on_the_order_of_threads_are_made_by_one(
 def test_training_on_few_vectors_writes_nothing_to_the_terminal(
     factory: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    ann.train_index(ann.make_index(factory, DIM), unit_vectors(300, DIM))
+    ann.IndexTrainer(unit_vectors(300, DIM)).train(ann.make_index(factory, DIM))
     assert capfd.readouterr() == ("", "")
 
 

@@ -158,7 +158,7 @@ def test_rows_are_taken_in_blocks_however_many_come_at_once(monkeypatch: pytest.
 
 def filled(factory: str, vectors: Vectors) -> object:
     index = ann.make_index(factory, vectors.shape[1])
-    ann.train_index(index, vectors)
+    ann.IndexTrainer(vectors).train(index)
     ann.add_vectors(index, vectors)
     return index
 

@@ -320,7 +320,6 @@ def test_auto_takes_torch_for_a_model_that_openvino_cannot_run(
     tiny_model: Models, unset: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A failed comparison is cached, so that the model is not converted again."""
-    from indexer.encoders.openvino import backend as openvino
     from indexer.encoders.openvino import conversion as openvino_conversion
 
     proved: list[int] = []
@@ -330,9 +329,8 @@ def test_auto_takes_torch_for_a_model_that_openvino_cannot_run(
         return "it is off by 3.0e-01"
 
     monkeypatch.setenv("ISOTROPE_CACHE", str(tmp_path))
-    monkeypatch.setattr(
-        openvino, "convert_in_child", openvino_conversion._convert
-    )  # in this process, for the next line
+    here = lambda _, arguments, task: openvino_conversion.convert(**arguments)  # noqa: E731 - in this process
+    monkeypatch.setattr(openvino_conversion, "call_in_child", here)
     monkeypatch.setattr(openvino_conversion, "_difference", off)
     assert chosen(tiny_model) is TransformerEncoder
     with pytest.raises(ModelError, match=r"it is off by 3\.0e-01; .* Fix: choose --backend torch"):

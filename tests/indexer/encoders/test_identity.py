@@ -14,8 +14,8 @@ import pytest
 from indexer.encoders.load import load_encoder
 from indexer.errors import ConfigError, ModelError
 from indexer.models import resolution as spec_module
-from indexer.models.identity import EncoderIdentity
-from indexer.models.resolution import resolve_spec, spec_difference
+from indexer.models.identity import EncoderIdentity, identity_difference
+from indexer.models.resolution import resolve_spec
 from indexer.recipe.config import EncoderConfig
 
 MINILM = EncoderConfig(precision="float32")  # the packaged weights: the tests have no network
@@ -101,8 +101,8 @@ def test_every_file_read_is_part_of_the_identity(folder: Path, name: str) -> Non
     SPOILERS[name](folder)
     after = resolve_spec(config(folder))
     assert after.fingerprint != before.fingerprint
-    assert spec_difference(before.identity, after).startswith(f"{name} has sha256 ")
-    assert "; " not in spec_difference(before.identity, after)
+    assert identity_difference(before.identity, after.identity).startswith(f"{name} has sha256 ")
+    assert "; " not in identity_difference(before.identity, after.identity)
 
 
 CHANGES: dict[str, Any] = {
@@ -120,7 +120,7 @@ CHANGES: dict[str, Any] = {
 def test_every_setting_is_part_of_the_identity(bert: Path, name: str) -> None:
     before, after = resolve_spec(config(bert)), resolve_spec(config(bert, **{name: CHANGES[name]}))
     assert after.fingerprint != before.fingerprint
-    message = spec_difference(before.identity, after)
+    message = identity_difference(before.identity, after.identity)
     assert message.startswith(f"{name} is ")
     assert "expected" in message
 
@@ -128,7 +128,7 @@ def test_every_setting_is_part_of_the_identity(bert: Path, name: str) -> None:
 def test_the_rules_are_part_of_the_identity(bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = resolve_spec(config(bert))
     monkeypatch.setattr(spec_module, "RULES", spec_module.RULES + 1)
-    assert spec_difference(before.identity, resolve_spec(config(bert))) == "rules is 3, expected 2"
+    assert identity_difference(before.identity, resolve_spec(config(bert)).identity) == "rules is 3, expected 2"
 
 
 def test_files_that_are_not_read_are_not_part_of_the_identity(folder: Path) -> None:
@@ -142,10 +142,10 @@ def test_a_mismatch_names_both_hashes_and_equal_identities_have_none(folder: Pat
     before = resolve_spec(config(folder))
     flip_last_byte(folder / "model.safetensors")
     after = resolve_spec(config(folder))
-    message = spec_difference(before.identity, after)
+    message = identity_difference(before.identity, after.identity)
     for spec in (before, after):
         assert spec.identity.weights["model.safetensors"][:16] in message
-    assert spec_difference(before.identity, before) == ""
+    assert identity_difference(before.identity, before.identity) == ""
 
 
 def test_layers_are_resolved_sorted_and_without_repetition(bert: Path) -> None:

@@ -17,7 +17,7 @@ from safetensors.numpy import save_file
 from safetensors.torch import load_file
 
 from indexer.encoders.load import load_encoder
-from indexer.encoders.numpy_bert import suits_numpy
+from indexer.encoders.numpy_bert import unsuited
 from indexer.encoders.static.tables import load_table
 from indexer.errors import CorpusError, IsotropeError, ModelError
 from indexer.models.model_files import find_model_files, own_file
@@ -136,7 +136,7 @@ def test_whatever_the_files_of_a_folder_hold_the_answer_is_an_error_of_ours(fold
     write(folder / name, value)
     said = ""
     try:
-        suits_numpy(find_model_files(folder))
+        unsuited(find_model_files(folder))
         resolve_spec(EncoderConfig(model=str(folder), max_length=0, pooling="auto"))
     except IsotropeError as error:
         said = str(error)
@@ -147,9 +147,9 @@ def test_whatever_the_files_of_a_folder_hold_the_answer_is_an_error_of_ours(fold
 
 @pytest.mark.parametrize("changes", [{"num_attention_heads": 5}, {"num_hidden_layers": 3}, {"vocab_size": 7}])
 def test_numpy_leaves_a_config_that_its_weights_do_not_fit_to_others(folder: Path, changes: dict[str, int]) -> None:
-    assert suits_numpy(find_model_files(folder))
+    assert not unsuited(find_model_files(folder))
     changed(folder / "config.json", **changes)
-    assert not suits_numpy(find_model_files(folder))
+    assert unsuited(find_model_files(folder))
     for backend in ("numpy", "torch"):
         with pytest.raises(ModelError, match="copy"):
             encode(folder, backend)

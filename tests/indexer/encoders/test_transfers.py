@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from indexer.arrays import Float32Array
-from indexer.encoders import device as transfers_module
 from indexer.encoders.batching import Batch, retry_halved
 from indexer.encoders.device import AsyncCopies
 from indexer.errors import MachineError
@@ -56,7 +55,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> AsyncCopies:
     monkeypatch.setattr(LateTensor, "pending", [])
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch, "empty", HostTensor)
-    monkeypatch.setattr(transfers_module, "release_memory", lambda _: None)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
     return AsyncCopies(CUDA)
 
 

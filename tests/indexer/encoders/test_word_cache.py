@@ -201,7 +201,7 @@ def test_a_text_is_cut_before_white_space(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(word_cache, "MOST_WORDS", 50)
-    monkeypatch.setattr(word_cache, "_GROUP_CHARACTERS", 200)
+    monkeypatch.setattr(word_cache, "_GROUP_CHARACTERS", 300)
     bert = LOCAL["bert, clean True, accents None, lower True"]
     ours, theirs, most = cached(bert), plain(bert), 0
     for start in range(0, 2000, 100):

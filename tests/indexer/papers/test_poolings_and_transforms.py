@@ -108,7 +108,12 @@ def test_other_kinds_refuse_what_only_whitening_has(changes: dict[str, Any]) -> 
 def test_every_kind_of_transform_is_fitted_written_and_read(kind: Any, expected: type) -> None:
     rows = np.abs(rows_of(1)).astype(np.float32)
     config = WhiteningConfig(kind=kind)
-    found = fit_transform(FitData.of(rows), config, "mean", paper={"levels": 2, "depth": 1, "width": 4})
+    found = fit_transform(
+        FitData(lambda: Moments.of(rows), lambda: iter([rows])),
+        config,
+        "mean",
+        paper={"levels": 2, "depth": 1, "width": 4},
+    )
     assert isinstance(found, expected)
     again = transform_from_bytes(transform_to_bytes(found), "here")
     assert (again.kind, again.settings()) == (found.kind, found.settings())
@@ -147,7 +152,7 @@ def fitted(tiny_config: BuildConfig, tmp_path: Path) -> Callable[..., EncoderSpe
         config = dataclasses.replace(tiny_config.encoder, pooling=pooling, **changes)
         spec, folder = resolve_spec(config), tmp_path / pooling
         folder.mkdir()
-        fit_state(spec, lambda: iter([TEXTS]), folder)
+        fit_state(spec, lambda: iter([TEXTS]), folder, RunOptions())
         return with_fitted_state(spec, folder, {path.name: file_sha256(path) for path in sorted(folder.iterdir())})
 
     return make
@@ -158,7 +163,7 @@ def test_sif_of_a_transformer_weighs_its_token_states(fitted: Callable[..., Enco
     encoder = open_encoder(spec, RunOptions())
     weights = sif_weights(read_counts(Path(spec.state or "")), 1e-3)
     outputs = TokenEmbeddings(spec)
-    tokens = outputs.tokens(TEXTS)
+    tokens = outputs.encoder.tokenize(TEXTS, "document")
     assert weights[0] == pytest.approx(1e-3 / (1e-3 + (tokens.ids == 0).mean()))
     (rows, starts) = next(outputs(TEXTS))
     expected = [
@@ -168,8 +173,9 @@ def test_sif_of_a_transformer_weighs_its_token_states(fitted: Callable[..., Enco
 
 
 def test_counts_are_kept_as_they_were(tmp_path: Path, fitted: Callable[..., EncoderSpec]) -> None:
-    outputs = TokenEmbeddings(fitted("sif"))
-    counts = count_tokens([outputs.tokens(TEXTS).ids, outputs.tokens(TEXTS[:2]).ids], outputs.vocabulary)
+    encoder = TokenEmbeddings(fitted("sif")).encoder
+    ids = [encoder.tokenize(texts, "document").ids for texts in (TEXTS, TEXTS[:2])]
+    counts = count_tokens(ids, encoder.vocabulary)
     write_counts(tmp_path, counts)
     np.testing.assert_array_equal(read_counts(tmp_path), counts)
     (tmp_path / "sif.safetensors").write_bytes(b"no")

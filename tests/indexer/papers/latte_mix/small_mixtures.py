@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from indexer.papers.latte_mix.model import LatteMix
+from indexer.papers.latte_mix.network import losses
 from indexer.papers.latte_mix.settings import LatteMixConfig
 from indexer.papers.latte_mix.training import Group, train_latte_mix
 
@@ -48,3 +50,10 @@ def trained(latent: str = "categorical", epochs: int = 2) -> LatteMix:
 
 def held_out() -> Rows:
     return made_texts(100, seed=1)[0]
+
+
+def reconstruction(latte: LatteMix) -> float:
+    """Return the error of held-out tokens, one sample per token, in the units of training."""
+    parameters = {name: torch.from_numpy(np.array(array)) for name, array in latte.parameters.items()}
+    scaled = torch.from_numpy(held_out() / np.float32(latte.scale))
+    return float(losses(parameters, scaled, latte.config, torch.Generator().manual_seed(0))[0])

@@ -8,15 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from indexer.errors import ConfigError, EvaluationError
-from indexer.papers.latte_mix.divergence import (
-    hellinger_roots,
-    js_similarities,
-    js_similarity,
-    js_similarity_lower_bound,
-    js_similarity_upper_bound,
-    mixture_l2,
-    negative_l2,
-)
+from indexer.papers.latte_mix.divergence import js_similarities, js_similarity, mixture_l2, negative_l2
+from indexer.papers.latte_mix.hellinger import Hellinger
 from tests.indexer.papers import oracles_lattemix as oracle
 from tests.indexer.papers.latte_mix.small_mixtures import Doubles, held_out, made_texts, trained
 
@@ -40,22 +33,19 @@ def text_pairs(draw: st.DrawFn) -> tuple[Doubles, Doubles, int]:
 @settings(max_examples=300)
 def test_a_divergence_lies_within_the_bounds_of_the_inner_product_of_roots(pair: tuple[Doubles, Doubles, int]) -> None:
     p, q, dims = pair
-    inner = float(hellinger_roots(p[None], dims)[0] @ hellinger_roots(q[None], dims)[0])
+    inner = float(np.sqrt(p / dims) @ np.sqrt(q / dims))
     assert inner == pytest.approx(oracle.bhattacharyya(p, q, dims), abs=1e-12)
     nats = (1 - oracle.js_similarity(p, q, dims)) * math.log(2)
     assert math.log(2) * (1 - inner) - 1e-12 <= nats <= 1 - inner + 1e-12
     found = js_similarity(p[None], q[None], dims)[0]
-    assert (
-        js_similarity_lower_bound(np.array([inner]))[0] - 1e-12
-        <= found
-        <= js_similarity_upper_bound(np.array([inner]))[0] + 1e-12
-    )
+    assert 1 - (1 - inner) / math.log(2) - 1e-12 <= found <= inner + 1e-12
+    left, right = Hellinger(len(p)).transform(np.stack([p, q]), "document")
+    assert left @ right == pytest.approx(inner, abs=1e-6)
 
 
 def test_the_bound_on_a_similarity_is_reached_where_texts_share_a_class_fully_or_not_at_all() -> None:
     p, q = np.array([[0.75, 0.25, 0.0]]), np.array([[0.75, 0.0, 0.25]])
-    inner = hellinger_roots(p, 1) @ hellinger_roots(q, 1)[0]
-    assert js_similarity(p, q, 1) == pytest.approx(js_similarity_upper_bound(inner))
+    assert js_similarity(p, q, 1) == pytest.approx(np.sqrt(p) @ np.sqrt(q)[0])
 
 
 @given(text_pairs())
@@ -71,7 +61,8 @@ def test_js_similarity_is_that_of_the_definition_and_alike_both_ways(pair: tuple
 def test_texts_without_a_class_in_common_have_the_similarity_0() -> None:
     p, q = np.array([[1.0, 0, 0, 0, 0.5, 0.5]]), np.array([[0, 0.5, 0.5, 1, 0, 0]])
     assert js_similarity(p, q, 2) == pytest.approx([0])
-    assert hellinger_roots(p, 2) @ hellinger_roots(q, 2)[0] == 0
+    left, right = Hellinger(6).transform(np.concatenate([p, q]), "document")
+    assert left @ right == 0
 
 
 def test_a_table_of_similarities_is_that_of_its_pairs() -> None:
@@ -87,7 +78,7 @@ def test_a_table_of_similarities_is_that_of_its_pairs() -> None:
 
 
 def test_roots_are_unit_vectors() -> None:
-    roots = hellinger_roots(trained().posterior(held_out()), 4)
+    roots = Hellinger(20).project(trained().posterior(held_out()), "document") / np.sqrt(4)
     np.testing.assert_allclose(np.linalg.norm(roots, axis=1), 1, atol=1e-6)
 
 

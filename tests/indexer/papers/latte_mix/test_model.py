@@ -81,17 +81,18 @@ def test_only_a_normal_latent_has_a_standard_deviation() -> None:
 
 def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
     latte = trained("normal")
-    save_latte_mix(latte, tmp_path / "new" / "folder")
-    loaded = load_latte_mix(tmp_path / "new" / "folder")
+    save_latte_mix(latte, tmp_path)
+    loaded = load_latte_mix(tmp_path)
     assert (loaded.config, loaded.size, loaded.scale, loaded.about) == (latte.config, SIZE, latte.scale, latte.about)
     np.testing.assert_array_equal(loaded.posterior(held_out()), latte.posterior(held_out()))
-    assert sorted(path.name for path in (tmp_path / "new" / "folder").iterdir()) == sorted(FILES)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(FILES)
 
 
 def test_the_files_are_the_same_bytes_each_time(tmp_path: Path) -> None:
     latte = trained()
     turned = dataclasses.replace(latte, parameters=dict(reversed(list(latte.parameters.items()))))
     for name, one in {"a": latte, "b": turned}.items():
+        (tmp_path / name).mkdir()
         save_latte_mix(one, tmp_path / name)
         save_latte_mix(load_latte_mix(tmp_path / name), tmp_path / name)
     for file in FILES:
@@ -157,9 +158,3 @@ def test_bytes_that_are_not_safetensors_are_refused_though_their_hash_is_right(t
     changed_facts(sha256=hashlib.sha256(b"junk" * 10).hexdigest())(tmp_path)
     with pytest.raises(ModelError, match="not a safetensors file"):
         load_latte_mix(tmp_path)
-
-
-def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ModelError, match="cannot be written"):
-        save_latte_mix(trained(), tmp_path / "file")

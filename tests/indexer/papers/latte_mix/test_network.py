@@ -114,6 +114,6 @@ def test_the_threshold_is_of_each_tokens_kl_or_of_each_dimensions() -> None:
 
 
 def test_every_use_of_the_seed_draws_other_numbers() -> None:
-    uses = ("weights", "order", "noise", "held out")
+    uses = ("weights", "order", "noise")
     drawn = [float(torch.rand(1, generator=generator(seed, use))) for seed in (0, 1, 2**80) for use in uses]
     assert len(set(drawn)) == len(drawn)
