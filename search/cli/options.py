@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
 
-from indexer.executors.pool import Executor, WorkerPool
+from indexer.executors import Executor, WorkerPool
 from indexer.recipe.ranking import MOST_DEPTH
 from indexer.recipe.run_options import Backend, RunOptions
 from indexer.system.urls import mirrored
