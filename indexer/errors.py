@@ -20,7 +20,7 @@ def as_shown(text: str) -> str:
 
 
 class IsotropeError(Exception):
-    """Base class of all exceptions above."""
+    """Base class of all exceptions below."""
 
     def __str__(self) -> str:
         return as_shown(super().__str__())
