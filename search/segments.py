@@ -146,7 +146,7 @@ def open_segment(path: Path, entry: SegmentEntry, digest: FileDigest, dim: int, 
     """Open a segment; `at_once` hashes it now, for a small index. Raises CorruptIndexError."""
     background = None
     small = digest.bytes <= MAPPED_BYTES
-    if at_once or (small and not holder_of(path)[0].checked_ahead):  # sha256 is twice as fast as the digests per MiB
+    if at_once or (small and not holder_of(path)[0].is_local):  # sha256 is twice as fast as the digests per MiB
         index = ann.load_index(BytesIO(read_checked(path, digest)), str(path), digest.bytes)
     elif not small:
         with CheckedFile(path, digest) as file:  # parts that FAISS reads to lay out the index

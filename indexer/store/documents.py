@@ -323,11 +323,8 @@ class DocumentReader:
     @cached_property
     def _first_ids(self) -> pa.Array:
         """The ids among which `closest_id` looks."""
-        chunks = list[pa.Array]()
-        for part in range(len(self._ends)):
-            if sum(map(len, chunks)) < _COMPARED:
-                chunks += self.columns(part, [("id",)])[0].chunks
-        return pa.chunked_array(chunks, pa.string()).slice(0, _COMPARED).combine_chunks()
+        _, column = next(self._id_columns(_COMPARED))
+        return column.slice(0, _COMPARED).combine_chunks()
 
     def find_ids(self, ids: Collection[str]) -> dict[str, int]:
         """Return the number of each of these ids that is present; the last for repeated ids."""
@@ -337,7 +334,7 @@ class DocumentReader:
         valid = [name for name in ids if name.isascii() or name.encode(errors="ignore").decode() == name]
         wanted = pa.array(valid, pa.string())
         numbers: dict[str, int] = {}
-        for first, column in self._id_columns():
+        for first, column in self._id_columns(_LOOKED_UP):
             places = pc.indices_nonzero(pc.is_in(column, value_set=wanted))
             numbers.update(zip(column.take(places).to_pylist(), (places.to_numpy() + first).tolist(), strict=True))
         return numbers
@@ -380,12 +377,12 @@ class DocumentReader:
             table = table.combine_chunks() if live is None else table.take(live)
             return [column_at(table, path, type_at(self.schema, path), count) for path in paths]
 
-    def _id_columns(self) -> Iterator[tuple[int, pa.ChunkedArray]]:
-        """Yield the number of the first document of some parts, and the ids of these parts."""
+    def _id_columns(self, least: int) -> Iterator[tuple[int, pa.ChunkedArray]]:
+        """Yield the number of the first document of some parts, and the ids of these parts, `least` or the last."""
         first, chunks = 0, list[pa.Array]()
         for part in range(len(self._ends)):
             chunks += self.columns(part, [("id",)])[0].chunks
-            if part == len(self._ends) - 1 or sum(map(len, chunks)) >= _LOOKED_UP:
+            if part == len(self._ends) - 1 or sum(map(len, chunks)) >= least:
                 column = pa.chunked_array(chunks, pa.string())
                 yield first, column
                 first, chunks = first + len(column), []

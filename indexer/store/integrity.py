@@ -223,7 +223,7 @@ def check_sizes(index: Path, manifest: Manifest) -> None:
 def hashed_on_open(index: Path, manifest: Manifest, names: list[str]) -> bool:
     """Whether the named files are hashed when an index is opened: local files that are small together. Files of object
     storage are hashed as they are read; other files are not fetched."""
-    return store_at(index).checked_ahead and sum(manifest.files[name].bytes for name in names) <= OPEN_HASH_BYTES
+    return store_at(index).is_local and sum(manifest.files[name].bytes for name in names) <= OPEN_HASH_BYTES
 
 
 def check_files(index: Path, manifest: Manifest, names: list[str]) -> None:

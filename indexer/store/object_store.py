@@ -39,8 +39,7 @@ _REQUESTS = 8  # at a time
 class ObjectStore:
     """The files of an index in object storage: the interface of `LocalStore`. Safe to share between threads."""
 
-    checked_ahead = False
-    shares_folder = False
+    is_local = False  # files are compared with their digests as they arrive
 
     def __init__(self, folder: Path, url: str) -> None:
         self.folder, self.url = folder, url
@@ -55,6 +54,7 @@ class ObjectStore:
     # --- files with known digests
 
     def know(self, files: Mapping[str, FileDigest]) -> None:
+        """Remember digests of files in the store."""
         self._known |= files
 
     def forget(self, folder: str) -> None:
@@ -145,6 +145,7 @@ class ObjectStore:
                 raise wrong_size(self.folder / name, sizes[name], digest)
 
     def copy_out(self, files: Mapping[str, FileDigest]) -> None:
+        """Put files into the folder for libraries that read it."""
         for name, digest in files.items():
             path = self.folder / name
             if not path.is_file() or digest_file(path) != digest:
@@ -152,6 +153,7 @@ class ObjectStore:
                 atomic_write_bytes(path, self.read(name, digest))
 
     def fetch_states(self) -> None:
+        """Put fitted states of encoders into the folder."""
         for name in self.bucket.list(layout.ENCODER):
             path = self.folder / name
             if re.match(layout.FILE_PATTERN, name) and not (path.is_file() and self.bucket.holds(name, path)):
