@@ -56,7 +56,7 @@ def command(index: Path, sources: tuple[str, ...], rejects: Path | None, as_json
 
     config = BuildConfig.from_dict(load_manifest(index).config)
     fields = (*WORKER_NAMES, "allow_low_recall")
-    run = run_options(options, set_aside=options["on_error"] == "skip", **{name: options[name] for name in fields})
+    run = run_options(options, quarantine=options["on_error"] == "skip", **{name: options[name] for name in fields})
     rejects = rejects_file(rejects, index, ".add.rejects.jsonl", options["on_error"])
     corpus = corpus_of(sources, config, options, rejects)
     check_rejects(rejects, [options["model"], *recipe_reads(config)], options)

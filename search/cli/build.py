@@ -80,7 +80,7 @@ def command(
     if options["queries"]:
         config = replace(config, index=replace(config.index, queries=str(options["queries"])))
     fields = (*WORKER_NAMES, "half", "compile", "overwrite", "allow_low_recall")
-    run = run_options(options, set_aside=options["on_error"] == "skip", **{name: options[name] for name in fields})
+    run = run_options(options, quarantine=options["on_error"] == "skip", **{name: options[name] for name in fields})
     rejects = rejects_file(rejects, index, ".rejects.jsonl", options["on_error"])
     corpus = corpus_of(sources, config, options, rejects)
     reads = [options["recipe"], options["transform_from"], *recipe_reads(config)]

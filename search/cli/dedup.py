@@ -205,7 +205,7 @@ def _build(options: dict[str, Any]) -> "CorpusBuild":
     if options["device"] == "mps":
         print_note("--device mps runs only the encoder; near-duplicates are found on the CPU")
     workers = {name: options[name] for name in WORKER_NAMES}
-    run = run_options(options, set_aside=options["on_error"] == "skip", **workers)
+    run = run_options(options, quarantine=options["on_error"] == "skip", **workers)
     return CorpusBuild(recipe_of(options), run, options["keep_index"], parse_memory(options["memory"]))
 
 

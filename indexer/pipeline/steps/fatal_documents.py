@@ -9,17 +9,19 @@ from dataclasses import replace
 
 from indexer.errors import MachineError
 from indexer.executors import WorkerPool, run_tasks
-from indexer.pipeline.steps.part_encoder import EncodeTask, WorkerSetup
+from indexer.pipeline.steps.part_encoder import EncodeTask, PartEncoder
 from indexer.progress import Progress
 
 
-def find_fatal_documents(task: EncodeTask, setup: WorkerSetup, pool: WorkerPool, progress: Progress) -> tuple[int, ...]:
+def find_fatal_documents(
+    task: EncodeTask, encode: PartEncoder, pool: WorkerPool, progress: Progress
+) -> tuple[int, ...]:
     """Return the documents of a part that crash the encoder, counted from its first; ascending.
 
     Raises MachineError if loading the encoder crashes a worker.
     """
     progress.phase("searching for the document that crashes the encoder", None)
-    trial = replace(setup, on_batch=None, discards=True)
+    trial = replace(encode, on_batch=None, discards=True)
     pool = replace(pool, workers=1, executor="processes" if pool.executor == "auto" else pool.executor)
     if _crashing([range(0)], task, trial, pool):
         raise MachineError(
@@ -37,7 +39,7 @@ def find_fatal_documents(task: EncodeTask, setup: WorkerSetup, pool: WorkerPool,
     return tuple(sorted(fatal))
 
 
-def _crashing(candidates: Sequence[range], task: EncodeTask, trial: WorkerSetup, pool: WorkerPool) -> list[range]:
+def _crashing(candidates: Sequence[range], task: EncodeTask, trial: PartEncoder, pool: WorkerPool) -> list[range]:
     """Return the runs of documents that crash every worker."""
     everything = range(task.part.documents)
     trials = [
