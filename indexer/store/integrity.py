@@ -4,7 +4,6 @@ import io
 import os
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import get_args
@@ -20,7 +19,7 @@ from indexer.store.local_store import reading, unreadable
 from indexer.store.manifest import Manifest
 from indexer.store.open_files import OpenFile, map_file
 from indexer.store.stores import holder_of, store_at
-from indexer.system.threads import available_cores
+from indexer.system.threads import available_cores, ordered_map
 from indexer.transforms import Transform, transform_from_bytes
 
 _AHEAD = 7  # blocks fetched beyond the requested one
@@ -230,10 +229,10 @@ def check_files(index: Path, manifest: Manifest, names: list[str]) -> None:
     """Hash the named files if they are small together. Raises CorruptIndexError for the first changed one."""
     if not hashed_on_open(index, manifest, names):
         return
-    with ThreadPoolExecutor(available_cores(), thread_name_prefix="hash") as hashers:  # hashing releases the GIL
-        for name, sha256 in zip(names, hashers.map(lambda name: hash_file(index / name), names), strict=True):
-            if sha256 != manifest.files[name].sha256:
-                raise changed(index / name)
+    hashes = ordered_map(lambda name: hash_file(index / name), names, available_cores())  # hashing releases the GIL
+    for name, sha256 in zip(names, hashes, strict=True):
+        if sha256 != manifest.files[name].sha256:
+            raise changed(index / name)
 
 
 def verify_parts(index: Path, manifest: Manifest, parts: Collection[str]) -> None:

@@ -226,11 +226,9 @@ class ObjectStore:
     def read_record(self, part: str, most_bytes: int) -> bytes:
         """Return the record of a part from the store, else from the folder. Raises FileNotFoundError."""
         name = f"{part}/{layout.PART}"
-        if name in self._known:
+        try:
             with self.open(name) as file:
                 return file.read()
-        try:
-            return self.bucket.read(name)
         except FileNotFoundError:
             return (self.folder / name).read_bytes()
 

@@ -88,7 +88,7 @@ class ObjectSender:
         self._store = store
         self._writers = _writers(store)  # the current number last
         self._abandoned: set[str] = set()  # parts that are no longer pending
-        self._threads: ThreadPoolExecutor | None = None
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="send")
         self._sending: deque[tuple[str, Future[PartRecord]]] = deque()
         self._sent: dict[str, PartRecord] = {}
         store.bucket.require_create()
@@ -108,8 +108,6 @@ class ObjectSender:
 
     def send_part(self, name: str, record: PartRecord) -> None:
         """Send a complete part in a thread, unless the process that made it has sent it."""
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="send")
         while self._sending and (self._sending[0][1].done() or len(self._sending) >= _WAITING):
             self._collect()
         self._sending.append((name, self._threads.submit(send_part, self._store, name, record)))
@@ -171,8 +169,7 @@ class ObjectSender:
 
     def close(self) -> None:
         """Stop sending."""
-        if self._threads is not None:
-            self._threads.shutdown(cancel_futures=True)
+        self._threads.shutdown(cancel_futures=True)
 
     def sweep(self, unnamed: Callable[[Collection[str]], Collection[str]], forgotten: Collection[str]) -> None:
         """Remove files that no manifest names: those of this writer, of `forgotten` manifests, of parts that are no

@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from indexer.errors import CorpusError, StoreError
-from indexer.executors import run_tasks, threads_per_worker
+from indexer.errors import CorpusError, MachineError, StoreError
+from indexer.executors import WorkerPool, run_tasks, threads_per_worker
 from indexer.pipeline.generation import Generation
 from indexer.pipeline.steps.build_encoder import LazyEncoder, state_files
-from indexer.pipeline.steps.fatal_documents import find_fatal_documents
 from indexer.pipeline.steps.ingest import PendingPart
 from indexer.pipeline.steps.part_encoder import EncodedPart, EncodeTask, PartEncoder
 from indexer.pipeline.steps.quality_gates import require_nonzero_finite
@@ -132,8 +131,7 @@ def encode_tasks(
     yield from _run(encode, tasks, options, progress, lost)
     if not lost:
         return
-    trial = replace(encode, threads=threads_per_worker(replace(options.pool, workers=1)))
-    remaining = [replace(task, quarantined=find_fatal_documents(task, trial, options.pool, progress)) for task in lost]
+    remaining = [replace(task, quarantined=_fatal_documents(task, encode, options.pool, progress)) for task in lost]
     apart = options if options.executor == "ray" else replace(options, executor="processes")
     yield from _run(encode, remaining, apart, progress)
 
@@ -155,6 +153,47 @@ def _run(
         yield encoded
         if encode.on_batch is None:
             progress.advance(encoded.record.rows - encoded.reused, encoded.record.tokens)
+
+
+def _fatal_documents(task: EncodeTask, encode: PartEncoder, pool: WorkerPool, progress: Progress) -> tuple[int, ...]:
+    """Return the documents of a part that crash the encoder, counted from its first; ascending.
+
+    The part is halved until single documents remain that crash every worker. A worker killed for another reason only
+    costs a few more steps: a document is quarantined only if it crashed three workers on its own. Raises MachineError
+    if loading the encoder crashes a worker.
+    """
+    progress.phase("searching for the document that crashes the encoder", None)
+    pool = replace(pool, workers=1, executor="processes" if pool.executor == "auto" else pool.executor)
+    trial = replace(encode, threads=threads_per_worker(pool), on_batch=None, discards=True)
+    if _crashing([range(0)], task, trial, pool):
+        raise MachineError(
+            "worker processes crash while they load the encoder (out of memory, or killed). Finished parts are kept. "
+            "Fix: run the same command again to continue, with fewer --workers if memory was short."
+        )
+    fatal: list[int] = []
+    suspects = [range(task.part.documents)]
+    while suspects:
+        middles = [(suspect, len(suspect) // 2) for suspect in suspects]
+        halves = [half for whole, middle in middles for half in (whole[:middle], whole[middle:]) if half]
+        crashing = _crashing(halves, task, trial, replace(pool, tries=1))
+        suspects = [half for half in crashing if len(half) > 1]
+        fatal += [half.start for half in crashing if len(half) == 1 and _crashing([half], task, trial, pool)]
+    return tuple(sorted(fatal))
+
+
+def _crashing(candidates: Sequence[range], task: EncodeTask, trial: PartEncoder, pool: WorkerPool) -> list[range]:
+    """Return the runs of documents that crash every worker."""
+    everything = range(task.part.documents)
+    trials = [
+        replace(task, quarantined=tuple(number for number in everything if number not in documents))
+        for documents in candidates
+    ]
+    lost: list[EncodeTask] = []
+    for _ in run_tasks(trial, trials, pool, lost):
+        pass
+    return [
+        documents for documents, tried in zip(candidates, trials, strict=True) if any(tried is each for each in lost)
+    ]
 
 
 def _require_visible(index: Path, encoded: EncodedPart) -> None:

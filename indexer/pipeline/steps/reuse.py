@@ -84,7 +84,11 @@ class ReuseByText:
         if part not in self._intact:
             folder = self._index / self._names[part]
             record = parts.read_record(folder)
-            self._intact[part] = record is not None and parts.is_intact(folder, record) and _has_embeddings(folder)
+            intact = record is not None and parts.is_intact(folder, record)
+            try:  # object storage fetches and checks them here
+                self._intact[part] = intact and len(open_embeddings(folder)) > 0
+            except StoreError:
+                self._intact[part] = False
         return self._intact[part]
 
     def _quarantined(self, part: int, rows: int) -> Mask:
@@ -118,14 +122,6 @@ class ReuseByText:
             return None
         order = np.lexsort((whole[:, 1], whole[:, 0]))
         return whole[order, 0], whole[order, 1], numbers[order], rows[order]
-
-
-def _has_embeddings(folder: Path) -> bool:
-    """Return whether the embeddings can be read; from object storage this fetches and checks them."""
-    try:
-        return bool(len(open_embeddings(folder)))
-    except StoreError:
-        return False
 
 
 def _text_hashes(folder: Path) -> TextHashes:

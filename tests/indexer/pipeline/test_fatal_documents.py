@@ -14,7 +14,7 @@ from indexer.encoders.protocol import Encoder
 from indexer.errors import CorpusError, MachineError
 from indexer.executors import WorkerPool
 from indexer.executors.scheduler import Scheduler
-from indexer.pipeline.steps import encode, fatal_documents
+from indexer.pipeline.steps import encode
 from indexer.pipeline.steps.build_encoder import LazyEncoder
 from indexer.pipeline.steps.part_encoder import EncodedPart, EncodeTask, PartEncoder
 from indexer.recipe.config import ChunkConfig
@@ -69,7 +69,6 @@ def run_deadly(
 def deadly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Encode in this process, on workers that a word crashes."""
     monkeypatch.setattr(encode, "run_tasks", run_deadly)
-    monkeypatch.setattr(fatal_documents, "run_tasks", run_deadly)
 
 
 def poisoned(*places: int) -> list[Document]:
