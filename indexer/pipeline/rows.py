@@ -4,7 +4,7 @@ Samples do not depend on the order of the corpus: they are the live documents wi
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from indexer import ann
 from indexer.arrays import Embeddings, Mask, RowIds, Vectors
 from indexer.corpus.document import Document
 from indexer.hashing import bottom_k
@@ -185,6 +186,15 @@ class VectorBlocks:
 
     def _vectors(self, folder: Path) -> Vectors:
         return self._transform.transform(open_embeddings(folder), "document")
+
+    def fill(self, add: Callable[[Vectors], None], best: ann.GroundTruthBuilder | None, row: int = 0) -> int:
+        """Pass all vectors to `add`, the live ones also to `best` as rows from `row` on; count the zero vectors."""
+        live = self._view.live_rows
+        for first, vectors in self:
+            add(vectors)
+            if best is not None:
+                best.update(row + first, vectors, None if live is None else live[first : first + len(vectors)])
+        return self.zero
 
     def __iter__(self) -> Iterator[tuple[int, Vectors]]:
         self.count = self.zero = 0

@@ -98,7 +98,7 @@ def read_column(folder: Path, name: str) -> pa.ChunkedArray | None:
 def read_documents_at(folder: Path, rows: Sequence[int]) -> Iterator[Document]:
     """Yield some documents of a part by ascending row, reading only their row groups."""
     with _opened(folder) as file:
-        part = PartFile.of(file)
+        part = PartFile(file)
         places = [part.place(row) for row in rows]
         for group, members in groupby(places, key=lambda place: place[0]):
             table = file.read_row_group(group, use_threads=False)
@@ -122,12 +122,12 @@ class PartFile:
     """The open file of a part, with the lengths of its row groups, which are longer in older indexes."""
 
     file: pq.ParquetFile
-    ends: list[int]  # one after the last row of each row group
 
-    @classmethod
-    def of(cls, file: pq.ParquetFile) -> "PartFile":
-        metadata = file.metadata
-        return cls(file, list(accumulate(metadata.row_group(group).num_rows for group in range(file.num_row_groups))))
+    @cached_property
+    def ends(self) -> list[int]:
+        """One after the last row of each row group."""
+        metadata = self.file.metadata
+        return list(accumulate(metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)))
 
     def place(self, row: int) -> tuple[int, int]:
         """Return (row group, offset in it) of a row."""
@@ -442,14 +442,14 @@ class DocumentReader:
         with as_damage(path):
             source = pa.PythonFile(CheckedFile(path, digest), mode="r")
             file = pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=False)
-            part_file, fields = PartFile.of(file), list(file.schema_arrow)
+            fields = list(file.schema_arrow)
         if file.metadata.num_rows != documents:
             rows = f"{file.metadata.num_rows:,} rows, the manifest says {documents:,}"
             raise CorruptIndexError(f"{path}: {rows}. Build the index again.")
         metadata = {field.name for field in fields[len(STORED) :]}
         if fields[: len(STORED)] != STORED or not metadata <= {*self._schema.names}:
             raise CorruptIndexError(f"{path}: its columns differ from those in the manifest. Build the index again.")
-        return part_file
+        return PartFile(file)
 
     def _path(self, part: int) -> Path:
         return self._index / self._manifest.parts[part].name / layout.DOCUMENTS

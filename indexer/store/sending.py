@@ -74,7 +74,8 @@ class LocalSender:
         atomic_write_bytes(self._folder / layout.PENDING, data)
 
     def end_pending(self, named: Collection[str] | None = None) -> None:
-        remove_file(self._folder, layout.PENDING, missing_ok=True)
+        if (self._folder / layout.PENDING).exists():
+            remove_file(self._folder, layout.PENDING)
 
 
 class ObjectSender:
@@ -275,7 +276,7 @@ def _stored_record(store: ObjectStore, name: str) -> PartRecord | None:
         record = parse_record(store.bucket.read(f"{name}/{layout.PART}"))
     except (FileNotFoundError, ValueError):
         return None
-    sizes = {path: entry.bytes for path, entry in store.bucket.list(name).items()}
+    sizes = store.sent_sizes(name)
     intact = all(sizes.get(f"{name}/{file}") == digest.bytes for file, digest in record.files.items())
     return record if intact else None
 

@@ -10,6 +10,7 @@ filled last, because that takes twenty times as long as filling codes.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from indexer import ann
@@ -236,7 +237,7 @@ class _IndexBuilder:
         if request.has_workers and ann.is_mergeable(index):
             self._zero = request.fill(index, best)
         else:
-            self._fill_alone(index, best)
+            self._zero = request.blocks().fill(partial(ann.add_vectors, index), best)
         if best is not None:
             self._truth = ann.GroundTruth.of(best)
         index = ann.to_cpu(index)
@@ -245,14 +246,6 @@ class _IndexBuilder:
         point = ann.cheapest_point(curve, request.config.recall)
         ann.set_search_parameters(index, point.search_parameters)
         return FilledIndex(factory, index, curve, point, ann.stored_bytes(index) / index.ntotal)
-
-    def _fill_alone(self, index: Any, best: ann.GroundTruthBuilder | None) -> None:
-        live, blocks = self._request.rows.live_rows, self._request.blocks()
-        for first, vectors in blocks:
-            ann.add_vectors(index, vectors)
-            if best is not None:
-                best.update(first, vectors, None if live is None else live[first : first + len(vectors)])
-        self._zero = blocks.zero
 
     def finish(self, filled: FilledIndex, about: dict[str, Any]) -> BuiltIndex:
         """Return an index with all its figures, including the whole recall curve. Raises QualityError."""

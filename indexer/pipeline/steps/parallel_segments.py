@@ -64,16 +64,11 @@ class ShardFiller:
         return partial(map, partial(self._fill, shard))
 
     def _fill(self, shard: ann.IndexShard, task: ShardTask) -> FilledShard:
-        blocks = VectorBlocks(task.rows, self.transform, self.threads, NoProgress())
-        best, live = deepcopy(self.best), task.rows.live_rows
-        for first, vectors in blocks:
-            shard.add(vectors)
-            if best is not None:
-                seen = None if live is None else live[first : first + len(vectors)]
-                best.update(task.first + first, vectors, seen)
+        best = deepcopy(self.best)
+        zero = VectorBlocks(task.rows, self.transform, self.threads, NoProgress()).fill(shard.add, best, task.first)
         with atomic_write(task.path) as file:
             sizes = shard.save(file)  # type: ignore[arg-type]
-        return FilledShard(task, file.digest, sizes, blocks.zero, best)
+        return FilledShard(task, file.digest, sizes, zero, best)
 
 
 @dataclass(frozen=True)
