@@ -84,10 +84,10 @@ class LocalStore:
         for name, digest in files.items():
             check_size(f"{self.folder}/{name}", digest)
 
-    def nothing(self, *_: object) -> None:
+    def _nothing(self, *_: object) -> None:
         """Do nothing, as every file is in the folder."""
 
-    know = copy_out = fetch_states = ahead = nothing
+    know = copy_out = fetch_states = ahead = _nothing
 
     # --- the index
 

@@ -55,13 +55,16 @@ class OpenFile:
         finally:
             with _LOCK:
                 self._users -= 1
-                if self.closed:
-                    self._release()
+                self._release_if_closed()
 
     def close(self) -> None:
         """Close the descriptor, at once or at the end of the last block that uses it."""
         with _LOCK:
             self.closed = True
+            self._release_if_closed()
+
+    def _release_if_closed(self) -> None:
+        if self.closed:
             self._release()
 
     def _release(self) -> None:

@@ -56,10 +56,10 @@ class LocalSender:
     def __init__(self, store: LocalStore) -> None:
         self._folder = store.folder
 
-    def nothing(self, *_: object) -> None:
+    def _nothing(self, *_: object) -> None:
         """Do nothing."""
 
-    send_part = withdraw = share = send_all = sweep = close = nothing
+    send_part = withdraw = share = send_all = sweep = close = _nothing
 
     def file_number(self, generation: int) -> int:
         return generation

@@ -18,7 +18,7 @@ from indexer.arrays import Embeddings, Mask, TextHashes
 from indexer.corpus.corpus import Corpus
 from indexer.corpus.document import Document, joined_text, text_bytes
 from indexer.corpus.schema import schema_to_json
-from indexer.encoders.document_windows import DocumentChunker
+from indexer.encoders.document_windows import ChunkTexts, DocumentChunker
 from indexer.encoders.windows import Windows
 from indexer.errors import CorpusError, ExistsError
 from indexer.hashing import hash_id, hash_texts, hash_vectors
@@ -44,6 +44,10 @@ class CutTexts:
 
     hashes: TextHashes
     windows: Windows | None  # which document each row is of; None: row i is document i
+
+    @classmethod
+    def of(cls, rows: ChunkTexts) -> "CutTexts":
+        return cls(hash_texts(rows.texts), rows.windows)
 
     @property
     def bytes(self) -> int:
@@ -222,7 +226,7 @@ class _Placing:
         encodes = self._generation.spec.traits.encodes_texts
         given = None if encodes else given_embeddings(documents, self._config.store)
         if given is None:
-            texts = self._cut_texts(documents)
+            texts = CutTexts.of(self._chunker([joined_text(each, self._config.corpus.text) for each in documents]))
         else:
             self._require_size(documents, given)
             texts = CutTexts(hash_vectors(given), None)
@@ -243,10 +247,6 @@ class _Placing:
         if given is not None:
             return self._complete_given(name, written, texts.hashes, given)
         return PendingPart(name, written, len(texts.hashes), None, known, cut=self._kept(texts, name))
-
-    def _cut_texts(self, documents: Sequence[Document]) -> CutTexts:
-        cut = self._chunker([joined_text(each, self._config.corpus.text) for each in documents])
-        return CutTexts(hash_texts(cut.texts), cut.windows)
 
     def _kept(self, texts: CutTexts, name: str) -> CutTexts | Path | None:
         """Return the cut texts or their scratch file; None if the disk is full, so that they are cut again."""

@@ -15,7 +15,6 @@ import numpy.typing as npt
 
 from indexer.encoders.document_windows import DocumentChunker
 from indexer.encoders.protocol import EncodeStats
-from indexer.hashing import hash_texts
 from indexer.pipeline.steps.build_encoder import LazyEncoder
 from indexer.pipeline.steps.ingest import CutTexts, PendingPart
 from indexer.recipe.loading import named_path
@@ -111,12 +110,8 @@ class PartEncoder:
         part = task.part
         store_at(task.index).know({f"{part.name}/{layout.DOCUMENTS}": part.written.digest})
         joined = read_texts(task.folder, self.encoder.config.corpus.text)
-        cut = _handed_over(part)
-        if cut is not None:
-            texts = joined if cut.windows is None else cut.windows.texts(joined)
-        else:
-            chunks = self._chunker(joined)
-            cut, texts = CutTexts(hash_texts(chunks.texts), chunks.windows), chunks.texts
+        cut = _handed_over(part) or CutTexts.of(self._chunker(joined))
+        texts = joined if cut.windows is None else cut.windows.texts(joined)
         missing = np.setdiff1d(np.arange(len(texts)), _rows_of(task.quarantined, cut))
         if part.known:
             missing = np.setdiff1d(missing, part.known.rows)

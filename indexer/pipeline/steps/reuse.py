@@ -35,7 +35,7 @@ class ReusedRows:
         return cls([(name, rows[chosen], sources[chosen]) for name, chosen in inside])
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return sum(len(rows) for _, rows, _ in self.by_part)
 
     @property
     def rows(self) -> PartRowIds:
