@@ -378,7 +378,7 @@ class DocumentReader:
             return [column_at(table, path, type_at(self.schema, path), count) for path in paths]
 
     def _id_columns(self, least: int) -> Iterator[tuple[int, pa.ChunkedArray]]:
-        """Yield the number of the first document of some parts, and their ids: `least` or more, except the last time."""
+        """Yield the number of the first document of some parts, and their ids, `least` or more except at the end."""
         first, chunks = 0, list[pa.Array]()
         for part in range(len(self._ends)):
             chunks += self.columns(part, [("id",)])[0].chunks
