@@ -67,8 +67,8 @@ def no_encoder(texts: list[str]) -> npt.NDArray[np.floating]:
 
 def request_of(rows: RowView, config: IndexConfig, options: RunOptions | None = None, **more: Any) -> IndexRequest:
     transform = Normalisation(open_embeddings(rows.folders[0]).shape[1], "")
-    more = {"encode": no_encoder, "path": Path("none")} | more
-    return IndexRequest(rows, transform, options or RunOptions(), NoProgress(), config=config, **more)
+    settings: dict[str, Any] = {"encode": no_encoder, "path": Path("none")} | more
+    return IndexRequest(rows, transform, options or RunOptions(), NoProgress(), config=config, **settings)
 
 
 @pytest.fixture
