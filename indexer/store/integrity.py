@@ -159,16 +159,6 @@ class BackgroundCheck:
             self._error = error
 
 
-def map_checked(path: Path, digest: FileDigest) -> tuple[Path, int | None]:
-    """Return the path of a whole file for a library that maps it, and a descriptor if the store needs one.
-
-    Keep the descriptor open while the map is used: otherwise the cache may remove the file to make room. With a
-    descriptor, every byte has been checked.
-    """
-    store, name = holder_of(path)
-    return store.map(name, digest)
-
-
 def read_checked(path: Path, digest: FileDigest) -> bytes:
     """Return the bytes of a file after checking its size and sha256."""
     store, name = holder_of(path)

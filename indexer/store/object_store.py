@@ -100,7 +100,8 @@ class ObjectStore:
         return os.fdopen(self.open_whole(name, self._digest_of(name)), "rb")
 
     def map(self, name: str, digest: FileDigest) -> tuple[Path, int | None]:
-        """Return the path of a whole file for a library that maps it, and a descriptor that protects it while open."""
+        """Return the path of a whole, checked file for a library that maps it, and a descriptor. Keep it open while the
+        map is used: otherwise the cache may remove the file to make room."""
         return _blob(digest), self.open_whole(name, digest)
 
     def repair(self, descriptor: int, name: str, digest: FileDigest, blocks: Sequence[int]) -> None:
