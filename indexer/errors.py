@@ -1,21 +1,5 @@
 """All exceptions that this project raises on purpose; `except IsotropeError` catches every one.
 
-    IsotropeError
-    ├── ConfigError        a setting: an unknown key, a value out of range, an invalid argument
-    │   └── UnknownDocumentError   the index contains no document with that id
-    ├── CorpusError        the corpus: a malformed row, a duplicate id, a file that cannot be read
-    ├── ModelError         the model: weights not found, not safetensors, a tokenizer that does not fit
-    ├── StoreError         the index directory
-    │   ├── NotAnIndexError    the path contains no published index
-    │   ├── CorruptIndexError  bytes differ from the manifest
-    │   ├── LockedError        another process is writing
-    │   └── ExistsError        a complete index of another recipe or corpus, or a file or folder, already exists
-    ├── MismatchError      the encoder differs from the one the index was built with
-    ├── QualityError       a build gate failed; nothing was published
-    ├── EvaluationError    test data: no scores, judgements that match nothing, an undefined figure
-    └── MachineError       the device, memory, disk or an installed library
-        └── ShardLostError     a process that serves a part of an index does not answer
-
 A message states what is wrong, what was expected, where, and the fix. The command line prints it unchanged and exits
 with 1, or with 2 if the command line itself is wrong.
 """
@@ -36,7 +20,7 @@ def as_shown(text: str) -> str:
 
 
 class IsotropeError(Exception):
-    """Base class of all exceptions above."""
+    """Base class of all exceptions below."""
 
     def __str__(self) -> str:
         return as_shown(super().__str__())

@@ -1,10 +1,10 @@
 """An open index: its manifest, transform and segments, each checked before use.
 
 `Index` is one generation. `LiveRows` reads its live rows block by block: raw embeddings, vectors, text hashes and
-lengths. `DocumentIds` finds documents by id. Document and row numbers count live documents and rows only.
+lengths. Document and row numbers count live documents and rows only.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +16,6 @@ import numpy.typing as npt
 from indexer import ann
 from indexer.arrays import Embeddings, Mask, RowIds, SearchResult, TextHashes, Vectors
 from indexer.errors import ConfigError, StoreError
-from indexer.hashing import hash_id
 from indexer.models.identity import EncoderIdentity
 from indexer.recipe.config import BuildConfig
 from indexer.recipe.loading import named_path
@@ -24,7 +23,7 @@ from indexer.store import layout
 from indexer.store.embeddings import EmbeddingReader
 from indexer.store.integrity import check_files, check_sizes, hashed_on_open, load_transform
 from indexer.store.manifest import Manifest, list_generations, load_manifest
-from indexer.store.numbering import IdIndex, LiveNumbering
+from indexer.store.numbering import DocumentIds, LiveNumbering
 from indexer.transforms import Transform
 from search.segments import MissingRows, SearchedSegment, Segment, VectorsOf, open_segment, search_segments
 
@@ -140,7 +139,7 @@ class Index:
         return EmbeddingReader(self.path, self.manifest)
 
     @cached_property
-    def ids(self) -> "DocumentIds":
+    def ids(self) -> DocumentIds:
         """The look-up of documents by id."""
         return DocumentIds(self.documents)
 
@@ -249,36 +248,6 @@ def _needed(manifest: Manifest) -> list[str]:
 
 def _documents(manifest: Manifest) -> list[str]:
     return [f"{part.name}/{layout.DOCUMENTS}" for part in manifest.parts]
-
-
-class DocumentIds:
-    """The only look-up of documents by id.
-
-    The first call searches the column of ids, in 6 ms for 60,000 documents. The second loads the column into 16 bytes
-    per document, in 85 ms. Later calls only read the documents that they find.
-    """
-
-    def __init__(self, documents: "DocumentReader") -> None:
-        self._documents, self._is_used = documents, False
-
-    def find(self, ids: Collection[str]) -> dict[str, int]:
-        """Return id -> document number of the known ids; the last document if several have one id."""
-        if not self._is_used:
-            self._is_used = True
-            return self._documents.find_ids(ids)
-        numbers, names = self._by_hash.candidates(ids), set(ids)  # two ids can have the same hash
-        return {
-            name: number for number, name in zip(numbers, self._documents.ids(numbers), strict=True) if name in names
-        }
-
-    @cached_property
-    def hashes(self) -> npt.NDArray[np.uint64]:
-        """Hashes (documents,) of all ids."""
-        return np.fromiter(map(hash_id, self._documents.all_ids()), np.uint64, len(self._documents))
-
-    @cached_property
-    def _by_hash(self) -> IdIndex:
-        return IdIndex(self.hashes)
 
 
 BLOCK_ROWS = 4096

@@ -22,7 +22,7 @@ from indexer import ann
 from indexer.arrays import Mask, RowIds, SearchResult, Vectors
 from indexer.errors import ConfigError, CorruptIndexError, ShardLostError
 from indexer.store.files import BLOCK, FileDigest
-from indexer.store.integrity import BackgroundCheck, CheckedFile, map_checked, read_checked
+from indexer.store.integrity import BackgroundCheck, CheckedFile, read_checked
 from indexer.store.manifest import SegmentEntry
 from indexer.store.stores import holder_of
 
@@ -96,13 +96,13 @@ def open_segment(
 ) -> Segment:
     """Open a segment; `at_once` hashes it now, for a small index. Raises CorruptIndexError."""
     background = None
-    small = digest.bytes <= MAPPED_BYTES
-    if at_once or (small and not holder_of(path)[0].checked_ahead):  # sha256 is twice as fast as the digests per MiB
+    small, (store, name) = digest.bytes <= MAPPED_BYTES, holder_of(path)
+    if at_once or (small and not store.is_local):  # sha256 is twice as fast as the digests per MiB
         index = ann.load_index(BytesIO(read_checked(path, digest)), str(path), digest.bytes)
     elif not small:
         with CheckedFile(path, digest) as file:  # parts that FAISS reads to lay out the index
             file.check((np.array([0, digest.bytes - 1]), np.array([BLOCK, digest.bytes])))
-        mapped, descriptor = map_checked(path, digest)
+        mapped, descriptor = store.map(name, digest)
         if descriptor is None:  # it reads ahead of FAISS, which faults in single pages
             background = BackgroundCheck(path, digest)
         with ExitStack() as stack:

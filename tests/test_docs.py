@@ -225,7 +225,7 @@ def test_the_format_page_names_every_file_of_an_index() -> None:
 
     for name in (layout.DOCUMENTS, layout.WINDOWS, layout.EMBEDDINGS, layout.MOMENTS, layout.PART, layout.LOCK):
         assert name in README
-    for name in (layout.manifest_name(1), layout.part_name(0), layout.transform_name(1), layout.segment_name(1)):
+    for name in (layout.manifest_name(1), layout.part_name(0), layout.transform_name(1), layout.segment_name(1, 0)):
         assert name in README
 
 

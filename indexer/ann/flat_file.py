@@ -1,13 +1,11 @@
 """The file of an exact index, written and searched in blocks of rows, so an index can exceed the memory.
 
 The format is FAISS's file of an IndexFlatIP: the header of an empty index with two numbers filled in (the rows, and the
-values that follow), then the float32 vectors row by row. `matches_faiss` compares it with the output of the installed
-FAISS.
+values that follow), then the float32 vectors row by row.
 """
 
 import io
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -21,16 +19,11 @@ _VALUES_AT = -8  # position of the number of values that follow (uint64)
 _BLOCK_BYTES = 32 << 20  # read at a time
 
 
-@cache
-def matches_faiss(dim: int) -> bool:
-    """Whether the installed FAISS writes exact indexes in this format."""
-    vectors = np.arange(3 * dim, dtype=np.float32).reshape(3, dim)
-    return header(dim, 3) + vectors.tobytes() == _as_faiss_writes(vectors)
-
-
 def header(dim: int, rows: int) -> bytes:
     """Return the bytes before the vectors."""
-    data = bytearray(_as_faiss_writes(np.zeros((0, dim), np.float32)))
+    file = io.BytesIO()
+    ann.save_index(ann.make_index("Flat", dim), file)
+    data = bytearray(file.getvalue())
     data[_ROWS_AT : _ROWS_AT + 8] = rows.to_bytes(8, "little")
     data[_VALUES_AT:] = (rows * dim).to_bytes(8, "little")
     return bytes(data)
@@ -65,12 +58,3 @@ def search_flat_file(path: Path, dim: int, rows: int, queries: Vectors) -> list[
     """Return for each query (n, dim) the best row of a file and all ties, as `ann.search_index` does."""
     blocks = ((np.arange(first, first + len(vectors)), vectors) for first, vectors in read_blocks(path, dim, rows))
     return ann.search_blocks(queries, 1, blocks)
-
-
-def _as_faiss_writes(vectors: Vectors) -> bytes:
-    index = ann.make_index("Flat", vectors.shape[1])
-    if len(vectors):
-        ann.add_vectors(index, vectors)
-    file = io.BytesIO()
-    ann.save_index(index, file)
-    return file.getvalue()

@@ -3,9 +3,8 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from indexer.executors.pool import Executor, WorkerPool
 from indexer.executors.processes import ProcessFleet
-from indexer.executors.scheduler import Fleet, Prepare, Result, Scheduler, Task
+from indexer.executors.scheduler import Executor, Fleet, Prepare, Result, Scheduler, Task, WorkerPool
 from indexer.system.threads import available_cores
 
 __all__ = ["Executor", "WorkerPool", "run_tasks", "threads_per_worker"]

@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any, Generic
 
 from indexer.errors import MachineError
-from indexer.executors.pool import WorkerPool
 from indexer.executors.processes import Failure, failure_of, raise_failure
-from indexer.executors.scheduler import AGAIN, IN_FLIGHT, READY, Prepare, Result, Task, WorkerDiedError
+from indexer.executors.scheduler import AGAIN, IN_FLIGHT, READY, Prepare, Result, Task, WorkerDiedError, WorkerPool
 from indexer.lazy_imports import require_extra
 
 _LOCAL = "local"  # Ray's address of a new cluster on this machine

@@ -5,15 +5,16 @@ may be the cause: they are tried again one by one, alone on a worker, and a task
 workers belong to a `Fleet`.
 """
 
+import math
 import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar, get_args
 
-from indexer.errors import CorruptIndexError, MachineError, StoreError
-from indexer.executors.pool import WorkerPool
+from indexer.errors import ConfigError, CorruptIndexError, MachineError, StoreError
 
+Executor = Literal["auto", "processes", "ray"]
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 Prepare = Callable[[int], Callable[[Iterator[Task]], Iterator[Result]]]
@@ -22,6 +23,38 @@ IN_FLIGHT = 3  # tasks of a worker: one it reads, one it computes, one it writes
 
 _STARTS = 3  # consecutive failures, for each worker, that count as a fault of the machine
 AGAIN = "Finished parts are kept: run the same command again to continue, with fewer --workers if memory was short."
+
+
+@dataclass(frozen=True)
+class WorkerPool:
+    """The number and kind of workers. "auto": processes, or only this process for one worker."""
+
+    workers: int = 1
+    executor: Executor = "auto"
+    ray_address: str = ""  # of a running cluster, or "auto"; empty: starts Ray on this machine
+    gpus_per_worker: float = 0.0  # reserved by Ray for each
+    tries: int = 3  # workers that a task may kill; with 1 each task runs alone on its worker
+    threads: int = 0  # CPU threads of all workers together; 0: one a core
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError, also for Ray settings without Ray, which would be ignored."""
+        if self.executor not in get_args(Executor):
+            known = " or ".join(f'"{name}"' for name in get_args(Executor))
+            raise ConfigError(f'executor is "{self.executor}"; expected {known}.')
+        if not 0 <= self.gpus_per_worker < math.inf:
+            raise ConfigError(f"gpus_per_worker is {self.gpus_per_worker}; expected 0 or more.")
+        if self.executor == "ray":
+            return
+        for name in ("ray_address", "gpus_per_worker"):
+            if value := getattr(self, name):
+                raise ConfigError(
+                    f'{name} is {value!r}, but executor is "{self.executor}"; it applies to workers of Ray only. '
+                    'Fix: pass executor="ray" (--executor ray), or leave it out.'
+                )
+
+    def is_this_process(self, tasks: int) -> bool:
+        """Return whether so many tasks need no other process."""
+        return self.executor == "auto" and min(self.workers, tasks) <= 1
 
 
 class WorkerDiedError(Exception):

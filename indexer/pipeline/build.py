@@ -113,7 +113,7 @@ def ingested_corpus(
         config = replace(config, whitening=source.config.whitening)
     with open_generation(index, options.overwrite, create=True) as generation:
         generation.config, generation.transform_source = config, source
-        generation.set_spec(finished_encoder(generation, spec))
+        generation.spec = finished_encoder(generation, spec)
         if generation.continues:
             require_same_recipe(generation)
         require_finished(generation.spec)
@@ -145,7 +145,7 @@ def _encode_and_publish(
 ) -> BuildReport:
     encoder = LazyEncoder(generation.config, options, generation.spec)
     encoded = encode_parts(ingested.parts, generation, encoder, options, progress)
-    rows = ingested.rows(generation.index, encoded.live)
+    rows = ingested.rows(generation.index, generation.live_of_last(ingested.documents))
     if generation.transform_source:
         generation.copy_transform(generation.transform_source)
     else:
@@ -220,7 +220,7 @@ def count_quarantined(published: PublishedIndex) -> int:
     """Count the quarantined documents: stored, but never live, because they crash the encoder."""
     if published.manifest.deleted is None:
         return 0
-    return sum(len(record.set_aside) for record in published.records())
+    return sum(len(record.quarantined) for record in published.records())
 
 
 def _recipe_differences(generation: Generation) -> Iterator[str]:

@@ -109,7 +109,7 @@ def _fold(generation: Generation, options: RunOptions, progress: Progress) -> tu
     queries = LazyEncoder(config, options, lambda: published.spec(generation.model))
     if not config.chunk.tokens:
         # Only chunking needs the tokenizer; without it the model may be missing.
-        generation.set_spec(published.spec_without_files())
+        generation.spec = published.spec_without_files()
     ingested = ingest(published.all_documents(), generation, progress, ReuseInOrder(published))
     stored = LazyEncoder(config, options, generation.spec)
     records = encode_parts(ingested.parts, generation, stored, options, progress).records

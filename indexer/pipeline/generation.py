@@ -4,10 +4,9 @@ Every change of an index keeps or drops what the previous generation published, 
 `publish` creates the manifest. The `keep_*` and `add_*` methods only edit the draft.
 """
 
-import re
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -18,10 +17,8 @@ import numpy as np
 
 from indexer.arrays import Mask, RowIds
 from indexer.corpus.schema import merge_schemas, schema_from_json, schema_to_json
-from indexer.encoders.document_windows import DocumentChunker
 from indexer.errors import CorruptIndexError, ExistsError, StoreError
 from indexer.models.encoder_spec import EncoderSpec
-from indexer.pipeline.leftovers import SWEPT, remove_temporary, state_folders, swept_files
 from indexer.pipeline.published_index import PublishedIndex
 from indexer.pipeline.rows import RowView
 from indexer.recipe.config import BuildConfig
@@ -34,6 +31,7 @@ from indexer.store.files import (
     make_folder,
     remove_file,
     remove_folder,
+    remove_temporary,
     writer_lock,
 )
 from indexer.store.integrity import check_file, check_sizes
@@ -50,7 +48,7 @@ from indexer.store.manifest import (
     publish,
 )
 from indexer.store.numbering import write_deleted
-from indexer.store.parts import PartDocuments, PartRecord
+from indexer.store.parts import PartRecord
 from indexer.store.sending import PARTS_OF_WRITER, open_sender
 from indexer.store.stores import open_stored, store_at
 from indexer.system.versions import library_versions
@@ -88,29 +86,21 @@ class Generation:
         self._transform: Transform | None = None
         self._transform_entry: dict[str, Any] = {}
         self._encoder: dict[str, Any] = {}
-        self._fingerprint, self._has_state = "", False
+        self._fingerprint = ""
         self._deleted: list[RowIds] = []
-        self._scratch: tempfile.TemporaryDirectory[str] | None = None
-        self._spec: EncoderSpec | None = None
-        self._chunker: DocumentChunker | None = None
         self.config = BuildConfig() if published is None else published.config
+        self._closing = ExitStack()
+        if published is not None:
+            self._closing.callback(published.close)
+        self._closing.callback(self.sender.close)
 
-    @property
+    def close(self) -> None:
+        self._closing.close()
+
+    @cached_property
     def spec(self) -> EncoderSpec:
         """The encoder: by default the published one, resolved on first use. Raises ModelError and MismatchError."""
-        if self._spec is None:
-            self._spec = self.previous.spec(self.model)
-        return self._spec
-
-    def set_spec(self, spec: EncoderSpec) -> None:
-        self._spec, self._chunker = spec, None
-
-    @property
-    def chunker(self) -> DocumentChunker:
-        """Splits documents into rows with the encoder's tokenizer."""
-        if self._chunker is None:
-            self._chunker = DocumentChunker(self.spec, self.config.chunk)
-        return self._chunker
+        return self.previous.spec(self.model)
 
     @property
     def continues(self) -> bool:
@@ -127,17 +117,8 @@ class Generation:
     @cached_property
     def scratch(self) -> Path:
         """A temporary folder outside the index, removed by `close`."""
-        self._scratch = tempfile.TemporaryDirectory(prefix="isotrope-", ignore_cleanup_errors=True)
-        return Path(self._scratch.name)
-
-    def close(self) -> None:
-        try:
-            self.sender.close()
-            if self.published is not None:
-                self.published.close()
-        finally:
-            if self._scratch is not None:
-                self._scratch.cleanup()
+        folder = tempfile.TemporaryDirectory(prefix="isotrope-", ignore_cleanup_errors=True)
+        return Path(self._closing.enter_context(folder))
 
     @property
     def transform(self) -> Transform:
@@ -155,18 +136,15 @@ class Generation:
 
     def keep_encoder(self) -> None:
         manifest = self.previous.manifest
-        state = {name: digest for name, digest in manifest.files.items() if name.startswith(f"{layout.ENCODER}/")}
-        self._set_encoder(manifest.encoder, manifest.fingerprint, state)
+        self._encoder, self._fingerprint = manifest.encoder, manifest.fingerprint
+        self.files |= {name: digest for name, digest in manifest.files.items() if name.startswith(f"{layout.ENCODER}/")}
 
     def set_encoder(self, dim: int, state: Mapping[str, FileDigest]) -> None:
         """Record the encoder of `spec`, the embedding dimension and the files of the fitted state."""
         # Readers resolve a hub id themselves; only the path of a local folder must be stored.
         spec, folder = self.spec, self.spec.folder if self.spec.local else ""
-        entry = {"model": spec.model, "folder": folder, "dim": dim, "identity": spec.identity.to_dict()}
-        self._set_encoder(entry, spec.fingerprint, state)
-
-    def _set_encoder(self, entry: dict[str, Any], fingerprint: str, state: Mapping[str, FileDigest]) -> None:
-        self._encoder, self._fingerprint, self._has_state = entry, fingerprint, bool(state)
+        self._encoder = {"model": spec.model, "folder": folder, "dim": dim, "identity": spec.identity.to_dict()}
+        self._fingerprint = spec.fingerprint
         self.files |= state
 
     def keep_parts(self, count: int | None = None) -> None:
@@ -198,12 +176,12 @@ class Generation:
         numbers = sorted(int(part.name.rpartition("/")[2]) for part in published)
         return {number // PARTS_OF_WRITER: number for number in numbers}
 
-    def add_part(self, name: str, documents: PartDocuments, record: PartRecord) -> None:
+    def add_part(self, name: str, record: PartRecord) -> None:
         """Append a complete part. Its quarantined documents are deleted."""
         first = sum(part.documents for part in self.parts)
-        self.delete(np.array(record.set_aside, np.int64) + first)
-        keys = documents.document_key, documents.embedding_key
-        self.parts.append(PartEntry(name, documents.documents, record.rows, *keys))
+        self.delete(np.array(record.quarantined, np.int64) + first)
+        keys = record.document_key, record.embedding_key
+        self.parts.append(PartEntry(name, record.documents, record.rows, *keys))
         self.files |= {f"{name}/{file}": digest for file, digest in record.files.items()}
         self.files[f"{name}/{layout.PART}"] = digest_file(self.index / name / layout.PART, open_stored)
         self._schemas.append(record.schema)
@@ -236,7 +214,7 @@ class Generation:
         self._transform, self._transform_entry = transform, entry
         self.files[entry["file"]] = digest
 
-    def keep_segments(self, count: int | None = None) -> None:
+    def keep_segments(self, count: int | None) -> None:
         manifest = self.previous.manifest
         self.segments += manifest.segments[:count]
         self._kept_segments = len(self.segments)
@@ -265,7 +243,8 @@ class Generation:
             deleted, self.files[deleted] = write_deleted(self.index, self._file_number, np.flatnonzero(~live))
             documents, rows = int(np.count_nonzero(live)), self._live_rows(live)
         chunked = self.config.chunk.tokens > 0 or any(part.rows != part.documents for part in self.parts)
-        features = {ENCODER_STATE: self._has_state, DELETED: deleted is not None, WINDOWS: chunked}
+        has_state = any(name.startswith(f"{layout.ENCODER}/") for name in self.files)
+        features = {ENCODER_STATE: has_state, DELETED: deleted is not None, WINDOWS: chunked}
         kept = self.published if self.published and self.config is self.published.config else None
         manifest = Manifest(
             generation=self.number,
@@ -318,7 +297,7 @@ class Generation:
 
     def sweep_before(self, fingerprint: str) -> None:
         """Remove temporary files and unfinished parts; before the first publication also parts of other encoders."""
-        for name in (layout.MANIFESTS, *SWEPT):
+        for name in (layout.MANIFESTS, *layout.SWEPT):
             remove_temporary(self.index, name)
         self.sender.end_pending()
         fresh, sent = not list_generations(self.index), self.store.sent_sizes(layout.PARTS)
@@ -345,11 +324,11 @@ class Generation:
             self.sender.sweep(self._unnamed, removed or ())
             new = (number for number in layout.part_numbers(index) if not self.is_settled(number))
             marks = {f"{layout.part_name(number)}/{layout.PART}" for number in new}
-            states = {f"{name}/{layout.STATE}" for name in state_folders(index)}
-            unnamed = self._unnamed({*marks, *states, *swept_files(index)})
-            for mark in sorted(unnamed & (marks | states)):
+            marks |= set(layout.state_records(index))
+            unnamed = self._unnamed({*marks, *layout.swept_files(index)})
+            for mark in sorted(unnamed & marks):
                 remove_folder(index, mark.rpartition("/")[0])
-            for name in sorted(unnamed - marks - states):
+            for name in sorted(unnamed - marks):
                 remove_file(index, name)
             for part in self.parts:  # a killed worker leaves some in a part that another worker wrote
                 remove_temporary(index, part.name)
@@ -375,13 +354,12 @@ class Generation:
 
     def _is_earlier(self, name: str, generations: Collection[int]) -> bool:
         """Return whether a file belongs, by its number, to one of some earlier generations."""
-        folder, _, rest = name.partition("/")
-        number = re.split(r"[-./]", rest)[0]
-        if not number.isdecimal():
+        folder, number = name.partition("/")[0], layout.file_number(name)
+        if number is None:
             return False
         if folder == layout.PARTS:
-            return self.is_settled(int(number))
-        return folder in SWEPT and self.sender.generation_of(int(number)) in generations
+            return self.is_settled(number)
+        return folder in layout.SWEPT and self.sender.generation_of(number) in generations
 
 
 @contextmanager
@@ -403,8 +381,7 @@ def open_generation(index: Path, overwrite: bool = False, create: bool = False) 
         else:
             is_newest = list_generations(index)[-1:] == [seen.generation]
             published = PublishedIndex(index, seen if is_newest else load_manifest(index))
-        generation = Generation(index, published, overwrite or not create)
-        try:
+        with closing(Generation(index, published, overwrite or not create)) as generation:
             if published and not (create and overwrite):
                 check_sizes(index, published.manifest)
             if published and not create:
@@ -416,8 +393,6 @@ def open_generation(index: Path, overwrite: bool = False, create: bool = False) 
                     )
                 generation.sweep_before(published.manifest.fingerprint)
             yield generation
-        finally:
-            generation.close()
 
 
 def require_index_folder(index: Path) -> None:

@@ -88,5 +88,5 @@ def tail_to_fold(published: PublishedIndex, arriving: Arriving) -> Tail:
 def _sound_record(published: PublishedIndex, name: str) -> PartRecord | None:
     """Return the record of a part that can be rewritten: intact, and without quarantined documents."""
     record = parts.read_record(published.index / name)
-    sound = record is not None and not record.set_aside and parts.is_intact(published.index / name, record)
+    sound = record is not None and not record.quarantined and parts.is_intact(published.index / name, record)
     return record if sound else None

@@ -34,7 +34,7 @@ from indexer.store.integrity import check_file
 from indexer.store.manifest import list_generations, load_generation
 from indexer.store.parts import ListedPart, PartRecord, PendingList
 from indexer.store.sending import Sender, open_sender
-from indexer.store.stores import read_stored, store_at
+from indexer.store.stores import open_stored, store_at
 from indexer.typed_json import decode_json
 
 _MOST_BYTES = 1 << 30  # of pending.json
@@ -118,7 +118,7 @@ def encode_pending(
                 tasks.append(EncodeTask(folder.absolute(), part))
             else:
                 sender.send_part(part.name, record)  # a killed process may not have sent it
-        for task in tasks if store_at(folder).checked_ahead else ():
+        for task in tasks if store_at(folder).is_local else ():
             check_file(task.folder / layout.DOCUMENTS, task.part.written.digest)
         try:
             for result in encode_tasks(tasks, LazyEncoder(config, options, spec), options, progress):
@@ -130,7 +130,7 @@ def encode_pending(
             raise
         complete = store_at(folder).complete_parts()
         left = sum(part.name not in complete for part in pending)
-        fatal = sum(len(part.record.set_aside) for part in encoded)
+        fatal = sum(len(part.record.quarantined) for part in encoded)
         note = f"{fatal:,} documents crashed the encoder; `isotrope build` lists them with possible fixes"
         work = EncodedParts([part.record for part in encoded], encoded).work()
         work = {name: work[name] for name in ("rows_encoded", "tokens", "retries", "backend")}
@@ -216,29 +216,26 @@ def _pending_to_json(generation: Generation, pending: Sequence[PendingPart]) -> 
 
 
 def _listed(part: PendingPart) -> ListedPart:
-    known = [(name, here.tolist(), there.tolist()) for name, here, there in part.known.by_part()] if part.known else []
+    known = [(name, here.tolist(), there.tolist()) for name, here, there in part.known.by_part] if part.known else []
     return ListedPart(part.name, part.rows, part.written, known)
 
 
 def _pending(part: ListedPart) -> PendingPart:
-    known = part.known
-    if not known:
-        return PendingPart(part.name, part.written, part.rows, None)
-    names, here_of, there_of = zip(*known, strict=True)
-    of = np.concatenate([np.full(len(here), number, np.int32) for number, here in enumerate(here_of)])
-    here, there = (np.concatenate([np.array(rows, np.int32) for rows in of_part]) for of_part in (here_of, there_of))
-    order = np.argsort(here, kind="stable")
-    if len(here) != len(there) or len(np.unique(here)) != len(here) or here.max() >= part.rows:
+    known = ReusedRows(
+        [(name, np.array(here, np.int32), np.array(there, np.int32)) for name, here, there in part.known]
+    )
+    pairs = all(len(here) == len(there) for _, here, there in part.known)
+    if not pairs or len(np.unique(known.rows)) != len(known) or known.rows.max(initial=-1) >= part.rows:
         raise ValueError(f"{part.name}: its known rows are inconsistent")
-    reused = ReusedRows(here[order], of[order], there[order], list(names))
-    return PendingPart(part.name, part.written, part.rows, None, reused)
+    return PendingPart(part.name, part.written, part.rows, None, known)
 
 
 def _read_pending(folder: Path) -> tuple[BuildConfig, str, list[PendingPart]]:
     """Return the recipe, the fingerprint of the encoder, and the parts."""
     path = folder / layout.PENDING
     try:
-        pending = decode_json(read_stored(path, _MOST_BYTES), PendingList)
+        with open_stored(path) as file:
+            pending = decode_json(file.read(_MOST_BYTES), PendingList)  # a longer one is damaged
         if pending.format != layout.FORMAT:
             raise ValueError(f"its format is {pending.format}, expected {layout.FORMAT}")
         return BuildConfig.from_dict(pending.config), pending.fingerprint, list(map(_pending, pending.parts))

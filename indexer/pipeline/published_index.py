@@ -1,7 +1,4 @@
-"""A published generation, as the writer of the next one reads it, or an index whose transform is reused.
-
-The first lookup of ids scans their column; later lookups use 16 bytes a document in memory.
-"""
+"""A published generation, as the writer of the next one reads it, or an index whose transform is reused."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
@@ -11,12 +8,10 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from indexer.arrays import Mask, RowIds
 from indexer.corpus.document import Document
 from indexer.corpus.schema import schema_from_json
-from indexer.hashing import hash_id
 from indexer.models.encoder_spec import EncoderSpec
 from indexer.models.identity import EncoderIdentity
 from indexer.models.resolution import spec_of_index
@@ -28,7 +23,7 @@ from indexer.store.embeddings import EmbeddingReader
 from indexer.store.files import FileDigest
 from indexer.store.integrity import load_transform
 from indexer.store.manifest import Manifest
-from indexer.store.numbering import IdIndex, LiveNumbering
+from indexer.store.numbering import DocumentIds, LiveNumbering
 from indexer.transforms import Transform
 
 _BATCH = 1024  # documents whose vectors are read together
@@ -39,7 +34,6 @@ class PublishedIndex:
 
     def __init__(self, index: Path, manifest: Manifest) -> None:
         self.index, self.manifest = index, manifest
-        self._has_looked_up = False  # ids
 
     def close(self) -> None:
         for name in ("documents", "_embeddings"):
@@ -101,13 +95,9 @@ class PublishedIndex:
     def rows(self) -> RowView:
         entries, live = self.manifest.parts, self.numbering.live_documents
         hashes = np.zeros(self.manifest.stored_documents, np.uint64)
-        hashes[slice(None) if live is None else live] = self._id_hashes()
+        hashes[slice(None) if live is None else live] = self._ids.hashes
         folders = [self.index / part.name for part in entries]
         return RowView(folders, [part.documents for part in entries], [part.rows for part in entries], hashes, live)
-
-    def _id_hashes(self) -> npt.NDArray[np.uint64]:
-        """Return the id hashes of all live documents, (documents,)."""
-        return np.fromiter(map(hash_id, self.documents.all_ids()), np.uint64, len(self.documents))
 
     # --- documents
 
@@ -118,19 +108,14 @@ class PublishedIndex:
         return DocumentReader(self.index, self.manifest, schema, self.numbering.stored_documents)
 
     def find(self, ids: Sequence[str]) -> dict[str, tuple[int, Document]]:
-        """Return the number and the document of each known id; the last one if several documents share the id.
-
-        The first call scans the column of ids; later calls use hashes kept in memory.
-        """
-        scans, self._has_looked_up = not self._has_looked_up, True
-        numbers = sorted(self.documents.find_ids(ids).values()) if scans else self._by_hash.candidates(ids)
-        wanted = set(ids)  # two ids may have one hash
+        """Return the number and the document of each known id; the last one if several documents share the id."""
+        numbers = sorted(self._ids.find(ids).values())
         documents = zip(numbers, self.fetch(numbers), strict=True)
-        return {document.id: (number, document) for number, document in documents if document.id in wanted}
+        return {document.id: (number, document) for number, document in documents}
 
     @cached_property
-    def _by_hash(self) -> IdIndex:
-        return IdIndex(self._id_hashes())
+    def _ids(self) -> DocumentIds:
+        return DocumentIds(self.documents)
 
     def fetch(self, numbers: Sequence[int]) -> list[Document]:
         """Return live documents by number, in the order given, with the vectors that they were given with."""

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from indexer import ann
+from indexer.arrays import Float64Array
 from indexer.corpus.query_file import query_file_sha256
 from indexer.errors import ConfigError
 from indexer.models.cross_encoder_spec import with_recorded_hash
 from indexer.pipeline.generation import Generation, open_generation
 from indexer.pipeline.published_index import PublishedIndex
 from indexer.pipeline.steps.build_encoder import LazyEncoder
-from indexer.pipeline.steps.fit import KnownQueryMean, fit
+from indexer.pipeline.steps.fit import fit
 from indexer.pipeline.steps.index_segment import write_segments
 from indexer.progress import NoProgress, Progress
 from indexer.recipe.config import BuildConfig
@@ -146,8 +147,7 @@ def changed_recipe(config: BuildConfig, assignments: Sequence[str], recipe: Buil
     return with_recorded_hash(config.with_overrides(['rerank.sha256=""', *assignments]))
 
 
-def _known_query_mean(published: PublishedIndex) -> KnownQueryMean | None:
-    texts, stored = published.manifest.transform["query_texts"], published.transform
-    if stored.query_mean is None or "texts_sha256" not in texts or texts["source"] == "none":
-        return None
-    return KnownQueryMean(texts["texts_sha256"], stored.query_mean)
+def _known_query_mean(published: PublishedIndex) -> dict[str, Float64Array]:
+    """Return the mean embedding of query-like texts in the published transform, by the sha256 of the texts."""
+    texts, mean = published.manifest.transform["query_texts"], published.transform.query_mean
+    return {} if mean is None or "texts_sha256" not in texts else {texts["texts_sha256"]: mean}

@@ -4,7 +4,7 @@ Samples do not depend on the order of the corpus: they are the live documents wi
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from indexer import ann
 from indexer.arrays import Embeddings, Mask, RowIds, Vectors
 from indexer.corpus.document import Document
 from indexer.hashing import bottom_k
@@ -21,7 +22,7 @@ from indexer.progress import Progress
 from indexer.store import parts
 from indexer.store.documents import read_documents_at
 from indexer.store.embeddings import open_embeddings
-from indexer.system.threads import ordered_map, single_blas_thread
+from indexer.system.threads import ordered_map, part_threads, single_blas_thread
 from indexer.transforms import FitData, Transform
 
 
@@ -54,13 +55,6 @@ class RowView:
     def firsts(self) -> list[int]:
         """The first row of each part, and at the end the number of rows."""
         return [0, *accumulate(self.rows)]
-
-    @property
-    def row_ids(self) -> RowIds:
-        """The rows of the view, counted through all parts, (rows,)."""
-        if self.chosen is None:
-            return np.arange(self.stored)
-        return np.concatenate([rows + first for rows, first in zip(self.chosen, self.firsts, strict=False)])
 
     @cached_property
     def document_of(self) -> RowIds:
@@ -160,10 +154,6 @@ class RowView:
                 vectors[order] = transform.transform(embeddings, "document")
         return vectors
 
-    def blocks(self, transform: Transform, threads: int, progress: Progress) -> "VectorBlocks":
-        """Return the vectors of all stored rows, one part at a time, computed on some threads."""
-        return VectorBlocks(transform, self, threads, progress)
-
     def run(self, of_parts: slice) -> "RowView":
         """Return the rows of some consecutive parts."""
         first = sum(self.documents[: of_parts.start])
@@ -187,14 +177,24 @@ def even_runs(rows: Sequence[int], most: int) -> list[slice]:
 
 
 class VectorBlocks:
-    """Iterable of (first row, vectors (m, k)) of every part in order; counts rows and zero vectors on the way."""
+    """Iterable of (first row, vectors (m, k)) of every stored row, part by part, computed on `part_threads(threads)`
+    threads; counts rows and zero vectors on the way."""
 
-    def __init__(self, transform: Transform, view: RowView, threads: int, progress: Progress) -> None:
-        self._transform, self._view, self._threads, self._progress = transform, view, threads, progress
+    def __init__(self, view: RowView, transform: Transform, threads: int, progress: Progress) -> None:
+        self._transform, self._view, self._threads, self._progress = transform, view, part_threads(threads), progress
         self.count = self.zero = 0
 
     def _vectors(self, folder: Path) -> Vectors:
         return self._transform.transform(open_embeddings(folder), "document")
+
+    def fill(self, add: Callable[[Vectors], None], best: ann.GroundTruthBuilder | None, row: int = 0) -> int:
+        """Pass all vectors to `add`, the live ones also to `best` as rows from `row` on; count the zero vectors."""
+        live = self._view.live_rows
+        for first, vectors in self:
+            add(vectors)
+            if best is not None:
+                best.update(row + first, vectors, None if live is None else live[first : first + len(vectors)])
+        return self.zero
 
     def __iter__(self) -> Iterator[tuple[int, Vectors]]:
         self.count = self.zero = 0

@@ -7,8 +7,8 @@ command line, into the index directory, where a resumed build finds it again.
 import hashlib
 import heapq
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from indexer.encoders.document_windows import DocumentChunker
 from indexer.encoders.fitted_state import FITTED, RECIPE, fit_state, fitted_record
 from indexer.encoders.int8 import CALIBRATION_TEXTS, require_calibration
 from indexer.errors import ConfigError, CorpusError
-from indexer.hashing import hash_id
+from indexer.hashing import hash_id, hash_texts
 from indexer.models.encoder_spec import EncoderSpec
 from indexer.models.resolution import resolve_spec
 from indexer.pipeline.build import check_recipe
@@ -81,12 +81,12 @@ def train_encoder(
     size = documents or (CALIBRATION_TEXTS if spec.identity.precision == "int8" else 0)
     chosen = sampled_texts(corpus, config, size)
     texts = DocumentChunker(spec, config.chunk)(chosen).texts
-    with _fitted(spec, texts, options, progress) as (files, facts):
-        make_folder(folder)
-        for name, data in files.items():
-            atomic_write_bytes(folder / name, data)
-        built_with = replace(config, encoder=replace(config.encoder, fitted=str(folder.resolve())))
-        atomic_write_bytes(folder / RECIPE, built_with.to_toml().encode())
+    files, facts = _fitted(spec, texts, options, progress)
+    make_folder(folder)
+    for name, data in files.items():
+        atomic_write_bytes(folder / name, data)
+    built_with = replace(config, encoder=replace(config.encoder, fitted=str(folder.resolve())))
+    atomic_write_bytes(folder / RECIPE, built_with.to_toml().encode())
     known = {name: facts[name] for name in ("tokens", "steps", "losses") if name in facts}
     return TrainReport(folder, len(chosen), len(texts), **known)
 
@@ -120,11 +120,11 @@ def train_for_index(
     with writer_lock(index), closing(open_sender(index)) as sender:
         progress.phase("reading for the encoder", None)
         texts = _texts_of_build(corpus, config, spec)
-        key, state = _key(texts), stored_state(index, spec)
+        key, state = hashlib.sha256(hash_texts(texts).tobytes()).hexdigest(), stored_state(index, spec)
         if state is not None and state.key == key:
             return ""
-        with _fitted(spec, texts, options, progress) as (files, _):
-            write_state(index, spec, {name: data for name, data in files.items() if name != FITTED}, key)
+        files, _ = _fitted(spec, texts, options, progress)
+        write_state(index, spec, {name: data for name, data in files.items() if name != FITTED}, key)
         sender.share({}, state_files(index, spec))
     verb = "calibrated" if spec.identity.precision == "int8" else "trained"
     return (
@@ -132,10 +132,11 @@ def train_for_index(
     )
 
 
-@contextmanager
 def _fitted(
     spec: EncoderSpec, texts: Sequence[str], options: RunOptions, progress: Progress
-) -> Iterator[tuple[Mapping[str, bytes], dict[str, Any]]]:
+) -> tuple[dict[str, bytes], dict[str, Any]]:
+    """Return the files of the fitted state, with its record, and facts about the training."""
+
     def blocks() -> Iterator[list[str]]:
         return (list(texts[start : start + _BLOCK]) for start in range(0, len(texts), _BLOCK))
 
@@ -144,7 +145,7 @@ def _fitted(
         folder = Path(scratch)
         facts = fit_state(spec, blocks, folder, options, step_callback(progress, "training"))
         files = {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
-        yield {**files, FITTED: fitted_record(spec, folder)}, facts
+        return {**files, FITTED: fitted_record(spec, folder)}, facts
 
 
 def _texts_of_build(corpus: Iterable[Document], config: BuildConfig, spec: EncoderSpec) -> list[str]:
@@ -174,11 +175,3 @@ def sampled_texts(corpus: Iterable[Document], config: BuildConfig, size: int) ->
     if not chosen:
         raise CorpusError("the corpus has no documents to train on; expected at least one.")
     return [text for _, _, text in sorted(chosen, key=lambda row: row[1])]
-
-
-def _key(texts: Sequence[str]) -> str:
-    """Return a hash of the texts that a state is fitted on."""
-    digest = hashlib.sha256()
-    for text in texts:
-        digest.update(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest())
-    return digest.hexdigest()

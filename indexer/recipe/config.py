@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from indexer.errors import ConfigError
-from indexer.recipe.loading import did_you_mean, from_mapping, parse_value, setting_type
-from indexer.recipe.named_recipes import recipe_path
+from indexer.recipe.loading import did_you_mean, from_mapping, parse_value, recipe_path, setting_type
 from indexer.recipe.paper_methods import (
     POOLINGS,
     TRANSFORMS,

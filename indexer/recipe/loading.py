@@ -1,4 +1,5 @@
-"""Loading of settings from nested mappings into dataclasses, with checked keys, types and ranges; paths of a user."""
+"""Loading of settings from nested mappings into dataclasses, with checked keys, types and ranges; paths of a user, and
+the shipped recipes by name: `--config static` is `configs/static.toml`."""
 
 import dataclasses
 import difflib
@@ -13,6 +14,7 @@ from indexer.errors import ConfigError
 from indexer.system.urls import local_path, mirror_folder, url_of
 
 _SEED_BITS = 32
+RECIPES = Path(__file__).parent / "configs"  # a link to the checkout's `configs/`; a wheel contains the files
 
 
 def from_mapping(cls: Any, data: Mapping[str, Any], where: str) -> Any:
@@ -71,6 +73,29 @@ def did_you_mean(what: str, name: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, names, n=1)
     hint = f'did you mean "{close[0]}"?' if close else f"expected one of {', '.join(names)}."
     return f'unknown {what} "{name}"; {hint}'
+
+
+def recipe_names() -> list[str]:
+    """Return the names that `recipe_path` accepts, sorted."""
+    return sorted(path.stem for path in RECIPES.glob("*.toml"))
+
+
+def recipe_path(named: str | Path) -> Path:
+    """Return the file of a recipe: a word without folder and suffix is a shipped recipe, anything else a path.
+
+    Raises ConfigError for a name that no recipe has.
+    """
+    path = Path(named)
+    if str(named) in ("", ".", "..") or path.suffix or path.name != str(named):
+        return path
+    if path.name not in (names := recipe_names()):
+        close = difflib.get_close_matches(path.name, names, n=1)
+        meant = f' (did you mean "{close[0]}"?)' if close else ""
+        raise ConfigError(
+            f'there is no recipe "{path.name}"{meant}; expected {", ".join(names)}, or a path: a file without a suffix '
+            f"is named with its folder, ./{path.name}."
+        )
+    return RECIPES / f"{path.name}.toml"
 
 
 def named_path(path: str | Path, what: str) -> Path:

@@ -26,7 +26,7 @@ class RunOptions:
     executor: Executor = "auto"  # workers as processes of this machine, or on a Ray cluster
     ray_address: str = ""  # of a running cluster, or "auto"; empty: starts Ray on this machine
     gpus_per_worker: float = 0.0  # reserved by Ray for each worker
-    set_aside: bool = False  # quarantine and list documents that crash the encoder, instead of failing
+    quarantine: bool = False  # list and leave out documents that crash the encoder, instead of failing
     allow_low_recall: bool = False  # publish an approximate index that misses index.recall, with the measured recall
 
     def __post_init__(self) -> None:

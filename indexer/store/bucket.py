@@ -246,13 +246,9 @@ class Bucket:
         for attempt in range(ATTEMPTS):
             try:
                 return request()
-            except FileNotFoundError as error:
-                if "NoSuchBucket" in str(error):
-                    raise StoreError(f"{self.url}: there is no such bucket. Create it, or correct the URL.") from error
-                raise FileNotFoundError(f"{self._shown(name)}: missing") from error
             except (failures.AlreadyExistsError, failures.PreconditionError) as error:
                 raise ConditionError(f"{self._shown(name)}: {_reason(error)}") from error
-            except (failures.BaseError, EOFError) as error:
+            except (FileNotFoundError, failures.BaseError, EOFError) as error:
                 if final := self._final(name, error):
                     raise final from error
                 if attempt == ATTEMPTS - 1:
@@ -263,12 +259,14 @@ class Bucket:
             time.sleep(PAUSE * 2**attempt)
         raise AssertionError("the last attempt returns or raises")
 
-    def _final(self, name: str, error: BaseException) -> StoreError | None:
+    def _final(self, name: str, error: BaseException) -> Exception | None:
         """Return the error for a failure that a retry does not change, None for other failures."""
         import obstore.exceptions as failures
 
         if "NoSuchBucket" in str(error):
             return StoreError(f"{self.url}: there is no such bucket. Create it, or correct the URL.")
+        if isinstance(error, FileNotFoundError):
+            return FileNotFoundError(f"{self._shown(name)}: missing")
         if _METADATA.search(str(error)):
             return StoreError(
                 f"{self.url}: no credentials found in the environment or on this machine's cloud. "

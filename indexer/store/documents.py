@@ -98,7 +98,7 @@ def read_column(folder: Path, name: str) -> pa.ChunkedArray | None:
 def read_documents_at(folder: Path, rows: Sequence[int]) -> Iterator[Document]:
     """Yield some documents of a part by ascending row, reading only their row groups."""
     with _opened(folder) as file:
-        part = PartFile.of(file)
+        part = PartFile(file)
         places = [part.place(row) for row in rows]
         for group, members in groupby(places, key=lambda place: place[0]):
             table = file.read_row_group(group, use_threads=False)
@@ -122,12 +122,12 @@ class PartFile:
     """The open file of a part, with the lengths of its row groups, which are longer in older indexes."""
 
     file: pq.ParquetFile
-    ends: list[int]  # one after the last row of each row group
 
-    @classmethod
-    def of(cls, file: pq.ParquetFile) -> "PartFile":
-        metadata = file.metadata
-        return cls(file, list(accumulate(metadata.row_group(group).num_rows for group in range(file.num_row_groups))))
+    @cached_property
+    def ends(self) -> list[int]:
+        """One after the last row of each row group."""
+        metadata = self.file.metadata
+        return list(accumulate(metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)))
 
     def place(self, row: int) -> tuple[int, int]:
         """Return (row group, offset in it) of a row."""
@@ -323,11 +323,8 @@ class DocumentReader:
     @cached_property
     def _first_ids(self) -> pa.Array:
         """The ids among which `closest_id` looks."""
-        chunks = list[pa.Array]()
-        for part in range(len(self._ends)):
-            if sum(map(len, chunks)) < _COMPARED:
-                chunks += self.columns(part, [("id",)])[0].chunks
-        return pa.chunked_array(chunks, pa.string()).slice(0, _COMPARED).combine_chunks()
+        _, column = next(self._id_columns(_COMPARED))
+        return column.slice(0, _COMPARED).combine_chunks()
 
     def find_ids(self, ids: Collection[str]) -> dict[str, int]:
         """Return the number of each of these ids that is present; the last for repeated ids."""
@@ -337,7 +334,7 @@ class DocumentReader:
         valid = [name for name in ids if name.isascii() or name.encode(errors="ignore").decode() == name]
         wanted = pa.array(valid, pa.string())
         numbers: dict[str, int] = {}
-        for first, column in self._id_columns():
+        for first, column in self._id_columns(_LOOKED_UP):
             places = pc.indices_nonzero(pc.is_in(column, value_set=wanted))
             numbers.update(zip(column.take(places).to_pylist(), (places.to_numpy() + first).tolist(), strict=True))
         return numbers
@@ -380,12 +377,12 @@ class DocumentReader:
             table = table.combine_chunks() if live is None else table.take(live)
             return [column_at(table, path, type_at(self.schema, path), count) for path in paths]
 
-    def _id_columns(self) -> Iterator[tuple[int, pa.ChunkedArray]]:
-        """Yield the number of the first document of some parts, and the ids of these parts."""
+    def _id_columns(self, least: int) -> Iterator[tuple[int, pa.ChunkedArray]]:
+        """Yield the number of the first document of some parts, and their ids, `least` or more except at the end."""
         first, chunks = 0, list[pa.Array]()
         for part in range(len(self._ends)):
             chunks += self.columns(part, [("id",)])[0].chunks
-            if part == len(self._ends) - 1 or sum(map(len, chunks)) >= _LOOKED_UP:
+            if part == len(self._ends) - 1 or sum(map(len, chunks)) >= least:
                 column = pa.chunked_array(chunks, pa.string())
                 yield first, column
                 first, chunks = first + len(column), []
@@ -445,14 +442,14 @@ class DocumentReader:
         with as_damage(path):
             source = pa.PythonFile(CheckedFile(path, digest), mode="r")
             file = pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=False)
-            part_file, fields = PartFile.of(file), list(file.schema_arrow)
+            fields = list(file.schema_arrow)
         if file.metadata.num_rows != documents:
             rows = f"{file.metadata.num_rows:,} rows, the manifest says {documents:,}"
             raise CorruptIndexError(f"{path}: {rows}. Build the index again.")
         metadata = {field.name for field in fields[len(STORED) :]}
         if fields[: len(STORED)] != STORED or not metadata <= {*self._schema.names}:
             raise CorruptIndexError(f"{path}: its columns differ from those in the manifest. Build the index again.")
-        return part_file
+        return PartFile(file)
 
     def _path(self, part: int) -> Path:
         return self._index / self._manifest.parts[part].name / layout.DOCUMENTS

@@ -22,7 +22,7 @@ from typing import IO, Annotated, Any
 from msgspec import Meta, Struct
 
 from indexer.errors import CorruptIndexError, LockedError, StoreError
-from indexer.store.layout import LOCK, TEMPORARY, Count, Hash
+from indexer.store.layout import LOCK, TEMPORARY, Count, Hash, names_in
 from indexer.system.regular_files import open_regular
 
 BLOCK = 1 << 20  # bytes of a block digest
@@ -42,7 +42,8 @@ class FileDigest(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=
     def is_block(self, data: Buffer, number: int) -> bool:
         """Whether `data` is block `number`, bytes [number, number + 1) * BLOCK; one-block files have only sha256."""
         if self.blocks:
-            return digest_block(data) == self.blocks[number * 2 * _DIGEST : (number + 1) * 2 * _DIGEST]
+            digest = hashlib.blake2b(data, digest_size=_DIGEST).hexdigest()
+            return digest == self.blocks[number * 2 * _DIGEST : (number + 1) * 2 * _DIGEST]
         return hashlib.sha256(data).hexdigest() == self.sha256
 
 
@@ -62,11 +63,6 @@ def changed(path: Path) -> CorruptIndexError:
 def wrong_size(path: Path, size: int, digest: FileDigest) -> CorruptIndexError:
     """Return the error for a truncated or extended file."""
     return CorruptIndexError(f"{path}: {size:,} bytes, the manifest says {digest.bytes:,}. {FIX}")
-
-
-def digest_block(data: Buffer) -> str:
-    """Return the digest of one block, in the form of `FileDigest.blocks`."""
-    return hashlib.blake2b(data, digest_size=_DIGEST).hexdigest()
 
 
 class DigestBuilder:
@@ -95,14 +91,6 @@ class DigestBuilder:
         return FileDigest(self._size, self._sha.hexdigest(), "".join(blocks) if len(blocks) > 1 else "")
 
 
-def write_all(descriptor: int, data: Any) -> memoryview:
-    """Write all data to an open file; return the data."""
-    view = rest = memoryview(data).cast("B")
-    while len(rest):
-        rest = rest[os.write(descriptor, rest) :]
-    return view
-
-
 class DurableFile:
     """A binary file being written; it gets its name only when `atomic_write` succeeds."""
 
@@ -117,7 +105,9 @@ class DurableFile:
             # After an error, Arrow's writer may write its footer during garbage collection, when the descriptor can
             # belong to another file.
             raise ValueError("write to a closed file")
-        view = write_all(self._descriptor, data)
+        view = rest = memoryview(data).cast("B")
+        while len(rest):
+            rest = rest[os.write(self._descriptor, rest) :]
         self._builder.update(view)
         return len(view)
 
@@ -233,6 +223,13 @@ def remove_folder(index: Path, name: str) -> None:
             for file in files:
                 os.unlink(file, dir_fd=inside)
         os.rmdir(last, dir_fd=above)
+
+
+def remove_temporary(index: Path, folder: str) -> None:
+    """Remove the temporary files of a folder."""
+    for name in names_in(index / folder):
+        if name.endswith(TEMPORARY):
+            remove_file(index, f"{folder}/{name}")
 
 
 def require_own_files(index: Path) -> None:

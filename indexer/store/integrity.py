@@ -4,7 +4,6 @@ import io
 import os
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import get_args
@@ -20,7 +19,7 @@ from indexer.store.local_store import reading, unreadable
 from indexer.store.manifest import Manifest
 from indexer.store.open_files import OpenFile, map_file
 from indexer.store.stores import holder_of, store_at
-from indexer.system.threads import available_cores
+from indexer.system.threads import available_cores, ordered_map
 from indexer.transforms import Transform, transform_from_bytes
 
 _AHEAD = 7  # blocks fetched beyond the requested one
@@ -160,16 +159,6 @@ class BackgroundCheck:
             self._error = error
 
 
-def map_checked(path: Path, digest: FileDigest) -> tuple[Path, int | None]:
-    """Return the path of a whole file for a library that maps it, and a descriptor if the store needs one.
-
-    Keep the descriptor open while the map is used: otherwise the cache may remove the file to make room. With a
-    descriptor, every byte has been checked.
-    """
-    store, name = holder_of(path)
-    return store.map(name, digest)
-
-
 def read_checked(path: Path, digest: FileDigest) -> bytes:
     """Return the bytes of a file after checking its size and sha256."""
     store, name = holder_of(path)
@@ -223,17 +212,17 @@ def check_sizes(index: Path, manifest: Manifest) -> None:
 def hashed_on_open(index: Path, manifest: Manifest, names: list[str]) -> bool:
     """Whether the named files are hashed when an index is opened: local files that are small together. Files of object
     storage are hashed as they are read; other files are not fetched."""
-    return store_at(index).checked_ahead and sum(manifest.files[name].bytes for name in names) <= OPEN_HASH_BYTES
+    return store_at(index).is_local and sum(manifest.files[name].bytes for name in names) <= OPEN_HASH_BYTES
 
 
 def check_files(index: Path, manifest: Manifest, names: list[str]) -> None:
     """Hash the named files if they are small together. Raises CorruptIndexError for the first changed one."""
     if not hashed_on_open(index, manifest, names):
         return
-    with ThreadPoolExecutor(available_cores(), thread_name_prefix="hash") as hashers:  # hashing releases the GIL
-        for name, sha256 in zip(names, hashers.map(lambda name: hash_file(index / name), names), strict=True):
-            if sha256 != manifest.files[name].sha256:
-                raise changed(index / name)
+    hashes = ordered_map(lambda name: hash_file(index / name), names, available_cores())  # hashing releases the GIL
+    for name, sha256 in zip(names, hashes, strict=True):
+        if sha256 != manifest.files[name].sha256:
+            raise changed(index / name)
 
 
 def verify_parts(index: Path, manifest: Manifest, parts: Collection[str]) -> None:

@@ -1,19 +1,6 @@
 """Names of files in an index directory, format 1, and the types of values in its JSON files.
 
-The README specifies the contents of each file.
-
-manifests/00000007.json        created in one step, never changed; the highest number is the index
-parts/00000/documents.parquet  id, title, text, metadata columns
-parts/00000/windows.parquet    one line per vector: text hash, token count (and, with chunking, document, start, end)
-parts/00000/embeddings.npy     raw pooled embeddings
-parts/00000/moments.npz        their count, mean and scatter
-parts/00000/part.json          written last: marks the part as complete
-transforms/0007.safetensors    the fitted transform of generation 7
-segments/0007-00.faiss         vectors of consecutive rows
-deleted/0007.npy               numbers of all documents deleted up to generation 7
-encoder/1f2e.../               fitted encoder state (int8), named by the encoder's fingerprint without it
-pending.json                   parts that any machine may encode; only between the two halves of a build
-lock                           locked by the writer, or shared by processes that encode parts
+The README shows the folders, and specifies the contents of each file.
 """
 
 import os
@@ -24,32 +11,29 @@ from typing import Annotated
 from msgspec import Meta
 
 FORMAT = 1
-LOCK = "lock"
+LOCK = "lock"  # locked by the writer, or shared by processes that encode parts
 MANIFESTS = "manifests"
 PARTS = "parts"
 TRANSFORMS = "transforms"
 ENCODER = "encoder"
 SEGMENTS = "segments"
 DELETED = "deleted"
-PENDING = "pending.json"
+PENDING = "pending.json"  # parts that any machine may encode; only between the two halves of a build
 
+SWEPT = (TRANSFORMS, SEGMENTS, DELETED)  # folders of files that a sweep finds by name
 TOP_LEVEL = {LOCK, MANIFESTS, PARTS, TRANSFORMS, SEGMENTS, ENCODER, DELETED, PENDING}
 
 DOCUMENTS = "documents.parquet"
 WINDOWS = "windows.parquet"
 EMBEDDINGS = "embeddings.npy"
 MOMENTS = "moments.npz"
-PART = "part.json"
+PART = "part.json"  # written last: marks the part as complete
 PART_DATA = (DOCUMENTS, WINDOWS, EMBEDDINGS, MOMENTS)  # files of a part other than its record
 STATE = "state.json"  # written last: marks the encoder's fitted state as complete
 
 TEMPORARY = ".tmp"  # suffix of files being written; never named by a manifest
 MANIFEST_NAME = re.compile(r"(\d{8})\.json", re.ASCII)
 PART_NAME = re.compile(r"\d{5,}", re.ASCII)
-TRANSFORM_NAME = re.compile(r"\d{4,}\.safetensors", re.ASCII)
-STATE_NAME = re.compile(r"[0-9a-f]{16}", re.ASCII)
-SEGMENT_NAME = re.compile(r"\d{4,}-\d{2,}\.faiss", re.ASCII)
-DELETED_NAME = re.compile(r"\d{4,}\.npy", re.ASCII)
 # Every file that a manifest may name; digits are ASCII only.
 FILE_PATTERN = (
     r"^(parts/[0-9]{5,}/(documents\.parquet|windows\.parquet|embeddings\.npy|moments\.npz|part\.json)"
@@ -80,12 +64,18 @@ def transform_name(generation: int) -> str:
     return f"{TRANSFORMS}/{generation:04d}.safetensors"
 
 
-def segment_name(generation: int, number: int = 0) -> str:
+def segment_name(generation: int, number: int) -> str:
     return f"{SEGMENTS}/{generation:04d}-{number:02d}.faiss"
 
 
 def deleted_name(generation: int) -> str:
     return f"{DELETED}/{generation:04d}.npy"
+
+
+def file_number(name: str) -> int | None:
+    """Return the number in the name of a part, transform, segment or list of deleted documents; else None."""
+    number = re.split(r"[-./]", name.partition("/")[2])[0]
+    return int(number) if number.isdecimal() else None
 
 
 def state_folder(fingerprint: str) -> str:
@@ -104,16 +94,27 @@ def part_numbers(index: Path) -> list[int]:
     return sorted(int(name) for name in names if part_name(int(name)) == f"{PARTS}/{name}")
 
 
+def swept_files(index: Path) -> list[str]:
+    """Return the transforms, segments and lists of deleted documents in a folder."""
+    names = [f"{folder}/{name}" for folder in SWEPT for name in names_in(index / folder)]
+    return [name for name in names if re.match(FILE_PATTERN, name)]
+
+
+def state_records(index: Path) -> list[str]:
+    """Return the files that mark fitted states of encoders as complete, existing or not."""
+    names = [f"{ENCODER}/{folder}/{STATE}" for folder in names_in(index / ENCODER)]
+    return [name for name in names if re.match(FILE_PATTERN, name)]
+
+
+def names_in(folder: Path) -> list[str]:
+    """Return the sorted names in a folder; none if it cannot be read."""
+    try:
+        return sorted(path.name for path in folder.iterdir())
+    except OSError:
+        return []
+
+
 def is_index_folder(folder: Path) -> bool:
     """Whether a folder is an index: published (with a manifest), or begun (the lock, and parts or manifests)."""
-    try:
-        names = [entry.name for entry in (folder / MANIFESTS).iterdir()]
-    except OSError:  # missing or unreadable
-        names = []
     lock, *begun = (os.path.lexists(folder / name) for name in (LOCK, PARTS, MANIFESTS))
-    return any(map(MANIFEST_NAME.fullmatch, names)) or (lock and any(begun))
-
-
-def is_index(path: str | Path) -> bool:
-    """Whether an index was published at this path, intact or damaged."""
-    return (Path(path) / MANIFESTS).is_dir()
+    return any(map(MANIFEST_NAME.fullmatch, names_in(folder / MANIFESTS))) or (lock and any(begun))

@@ -3,10 +3,10 @@
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO
 
 from indexer.errors import StoreError
 from indexer.store import layout
@@ -24,14 +24,11 @@ from indexer.store.files import (
 )
 from indexer.system.regular_files import read_regular
 
-Item = TypeVar("Item")
-
 
 class LocalStore:
     """The files of an index in a folder. Names are relative to it. Raises StoreError, and OSError where stated."""
 
-    checked_ahead = True  # files are compared with their digests before use, not as they arrive
-    shares_folder = True  # other machines may see files written to the folder
+    is_local = True  # other machines may see the folder; its files are compared with their digests before use
     url = ""
 
     def __init__(self, folder: Path) -> None:
@@ -85,19 +82,12 @@ class LocalStore:
         """Raise CorruptIndexError for the first file that is missing or of another size, StoreError for links."""
         require_own_folders(self.folder, files)
         for name, digest in files.items():
-            _check_size(f"{self.folder}/{name}", digest)
+            check_size(f"{self.folder}/{name}", digest)
 
-    def know(self, files: Mapping[str, FileDigest]) -> None:
-        """Remember digests; not needed for a folder."""
+    def _nothing(self, *_: object) -> None:
+        """Do nothing, as every file is in the folder."""
 
-    def copy_out(self, files: Mapping[str, FileDigest]) -> None:
-        """Put files into the folder for libraries that read it; here they already are."""
-
-    def fetch_states(self) -> None:
-        """Put fitted states of encoders into the folder; here they already are."""
-
-    def ahead(self, read: Callable[[Item], None], items: Collection[Item]) -> None:
-        """Read items in parallel before their use, if each read is a request; here it is not."""
+    know = copy_out = fetch_states = ahead = _nothing
 
     # --- the index
 
@@ -162,13 +152,11 @@ class LocalStore:
         return {}
 
 
-def check_size(path: Path, digest: FileDigest) -> None:
-    """Compare presence and size. Raises CorruptIndexError, StoreError for links, special files and hard links."""
-    _check_size(str(path), digest)
+def check_size(name: str | Path, digest: FileDigest) -> None:
+    """Compare presence and size. Raises CorruptIndexError, StoreError for links, special files and hard links.
 
-
-def _check_size(name: str, digest: FileDigest) -> None:
-    """`check_size` for a path as text: an index has five files a part, and a `Path` costs more than `lstat`."""
+    An index has five files a part, and a `Path` costs more than `lstat`.
+    """
     try:
         status = os.lstat(name)
     except FileNotFoundError:

@@ -176,8 +176,8 @@ class StateFields(Struct):
     """The contents of `state.json`: an encoder's fitted state."""
 
     files: dict[PlainName, FileDigest]
-    key: str | UnsetType = UNSET
-    trained: bool = False
+    key: str = ""  # hash of the texts it was fitted on
+    trained: bool = False  # copied from the folder `encoder.fitted`
 
 
 def list_generations(index: Path) -> list[int]:
@@ -303,6 +303,6 @@ def _indexes_in(folder: Path) -> list[Path]:
     """Return indexes among the first entries of a folder, by name; none if it is unreadable."""
     try:
         paths = sorted(islice(folder.iterdir(), _LOOKED_AT))
-        return [path for path in paths if layout.is_index(path)]
+        return [path for path in paths if (path / layout.MANIFESTS).is_dir()]
     except OSError:
         return []

@@ -39,8 +39,7 @@ _REQUESTS = 8  # at a time
 class ObjectStore:
     """The files of an index in object storage: the interface of `LocalStore`. Safe to share between threads."""
 
-    checked_ahead = False
-    shares_folder = False
+    is_local = False  # files are compared with their digests as they arrive
 
     def __init__(self, folder: Path, url: str) -> None:
         self.folder, self.url = folder, url
@@ -55,6 +54,7 @@ class ObjectStore:
     # --- files with known digests
 
     def know(self, files: Mapping[str, FileDigest]) -> None:
+        """Remember digests of files in the store."""
         self._known |= files
 
     def forget(self, folder: str) -> None:
@@ -100,7 +100,8 @@ class ObjectStore:
         return os.fdopen(self.open_whole(name, self._digest_of(name)), "rb")
 
     def map(self, name: str, digest: FileDigest) -> tuple[Path, int | None]:
-        """Return the path of a whole file for a library that maps it, and a descriptor that protects it while open."""
+        """Return the path of a whole, checked file for a library that maps it, and a descriptor. Keep it open while the
+        map is used: otherwise the cache may remove the file to make room."""
         return _blob(digest), self.open_whole(name, digest)
 
     def repair(self, descriptor: int, name: str, digest: FileDigest, blocks: Sequence[int]) -> None:
@@ -145,6 +146,7 @@ class ObjectStore:
                 raise wrong_size(self.folder / name, sizes[name], digest)
 
     def copy_out(self, files: Mapping[str, FileDigest]) -> None:
+        """Put files into the folder for libraries that read it."""
         for name, digest in files.items():
             path = self.folder / name
             if not path.is_file() or digest_file(path) != digest:
@@ -152,6 +154,7 @@ class ObjectStore:
                 atomic_write_bytes(path, self.read(name, digest))
 
     def fetch_states(self) -> None:
+        """Put fitted states of encoders into the folder."""
         for name in self.bucket.list(layout.ENCODER):
             path = self.folder / name
             if re.match(layout.FILE_PATTERN, name) and not (path.is_file() and self.bucket.holds(name, path)):
@@ -224,11 +227,9 @@ class ObjectStore:
     def read_record(self, part: str, most_bytes: int) -> bytes:
         """Return the record of a part from the store, else from the folder. Raises FileNotFoundError."""
         name = f"{part}/{layout.PART}"
-        if name in self._known:
+        try:
             with self.open(name) as file:
                 return file.read()
-        try:
-            return self.bucket.read(name)
         except FileNotFoundError:
             return (self.folder / name).read_bytes()
 

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from msgspec import Struct
+from msgspec import Struct, field
 
 from indexer.arrays import Embeddings, Int32Array, TextHashes
 from indexer.corpus.document import Document
@@ -27,7 +27,7 @@ from indexer.store.files import FileDigest, atomic_write, atomic_write_bytes, di
 from indexer.store.integrity import as_damage, read_checked
 from indexer.store.layout import Count, Hash, PartFile, PartName, Size
 from indexer.store.manifest import Manifest
-from indexer.store.stores import open_stored, read_stored, store_of
+from indexer.store.stores import open_stored, store_of
 from indexer.typed_json import decode_json
 
 _PIECE = 1 << 20  # characters of a text that are hashed at a time
@@ -56,12 +56,13 @@ class PartRecord(Struct, frozen=True, forbid_unknown_fields=True):
     schema: dict[str, Any]
     files: dict[PartFile, FileDigest]
     without_tokens: Count = 0  # rows whose text has no token of a static table
-    set_aside: tuple[Count, ...] = ()  # documents, counted from 0, that crashed the encoder: stored, never live
+    # documents, counted from 0, that crashed the encoder: stored, never live
+    quarantined: tuple[Count, ...] = field(default=(), name="set_aside")
 
     def to_json(self) -> bytes:
         """Return the bytes of `part.json`."""
         plain = msgspec.to_builtins(self)
-        if not self.set_aside:
+        if not self.quarantined:
             del plain["set_aside"]
         return json.dumps(plain, sort_keys=True, indent=1, ensure_ascii=False).encode() + b"\n"
 
@@ -104,7 +105,7 @@ class PartRows:
     windows: Windows | None = None  # the document of each row; None: row i is document i
     truncated: int = 0
     without_tokens: int = 0
-    set_aside: tuple[int, ...] = ()
+    quarantined: tuple[int, ...] = ()
 
 
 def embedding_key(fingerprint: str, hashes: TextHashes) -> str:
@@ -172,7 +173,7 @@ def write_part(folder: Path, documents: PartDocuments, rows: PartRows, fingerpri
         schema=documents.schema,
         files=files,
         without_tokens=rows.without_tokens,
-        set_aside=rows.set_aside,
+        quarantined=rows.quarantined,
     )
     atomic_write_bytes(folder / layout.PART, record.to_json())
     return record
@@ -259,7 +260,8 @@ def load_moments(folder: Path) -> Moments:
     """Return the moments of a part whose files have been hashed. Raises CorruptIndexError."""
     path = folder / layout.MOMENTS
     try:
-        return Moments.from_bytes(read_stored(path))
+        with open_stored(path) as file:
+            return Moments.from_bytes(file.read())
     except (OSError, ValueError) as error:
         raise CorruptIndexError(f"{path}: not the moments of a part: {error}. Build the index again.") from error
 

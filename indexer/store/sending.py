@@ -12,7 +12,6 @@ changes nothing that was read or published. Part numbers are never reused.
 
 import json
 import random
-import re
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -49,55 +48,38 @@ _SWEPT = {layout.PARTS, layout.TRANSFORMS, layout.SEGMENTS, layout.DELETED, layo
 
 
 class LocalSender:
-    """The sender of an index on a disk, whose files are in place. Only for the holder of the index's lock."""
+    """The sender of an index on a disk, with the interface of `ObjectSender`: its files are in place, so there is
+    little to do. Only for the holder of the index's lock."""
 
     first_part = 0
 
     def __init__(self, store: LocalStore) -> None:
         self._folder = store.folder
 
+    def _nothing(self, *_: object) -> None:
+        """Do nothing."""
+
+    send_part = withdraw = share = send_all = sweep = close = _nothing
+
     def file_number(self, generation: int) -> int:
-        """Return the number in the names of new files of a generation."""
         return generation
 
     def generation_of(self, file_number: int) -> int:
-        """Return the generation for which a file was made, by its number."""
         return file_number
 
-    def send_part(self, name: str, record: PartRecord) -> None:
-        """Send a complete part."""
-
     def wait(self) -> Mapping[str, PartRecord]:
-        """Wait until every part is sent; return the records that may have changed."""
         return {}
 
-    def withdraw(self, name: str) -> None:
-        """Withdraw a sent part that will be encoded again."""
-
-    def share(self, documents: Mapping[str, FileDigest], state: Mapping[str, FileDigest]) -> None:
-        """Send the files that other machines need to encode some parts."""
-
     def list_pending(self, data: bytes) -> None:
-        """Write `pending.json` where every machine sees it."""
         atomic_write_bytes(self._folder / layout.PENDING, data)
 
     def end_pending(self, named: Collection[str] | None = None) -> None:
-        """Remove `pending.json` and the sent files of its parts."""
         if (self._folder / layout.PENDING).exists():
             remove_file(self._folder, layout.PENDING)
 
-    def send_all(self, files: Mapping[str, FileDigest], generation: int) -> None:
-        """Send the files that a manifest names."""
-
-    def sweep(self, unnamed: Callable[[Collection[str]], Collection[str]], forgotten: Collection[str]) -> None:
-        """Remove files from the store that no manifest names."""
-
-    def close(self) -> None:
-        """Stop sending."""
-
 
 class ObjectSender:
-    """The sender of an index in object storage, with the interface of `LocalSender`.
+    """The sender of an index in object storage.
 
     Only for the holder of the index's lock; a process with a shared lock sends only parts. Raises StoreError, also for
     an earlier part that could not be sent.
@@ -107,7 +89,7 @@ class ObjectSender:
         self._store = store
         self._writers = _writers(store)  # the current number last
         self._abandoned: set[str] = set()  # parts that are no longer pending
-        self._threads: ThreadPoolExecutor | None = None
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="send")
         self._sending: deque[tuple[str, Future[PartRecord]]] = deque()
         self._sent: dict[str, PartRecord] = {}
         store.bucket.require_create()
@@ -118,15 +100,15 @@ class ObjectSender:
         return self._writers[-1] * PARTS_OF_WRITER
 
     def file_number(self, generation: int) -> int:
+        """Return the number in the names of new files of a generation."""
         return generation * _WRITERS + self._writers[-1]
 
     def generation_of(self, file_number: int) -> int:
+        """Return the generation for which a file was made, by its number."""
         return file_number // _WRITERS
 
     def send_part(self, name: str, record: PartRecord) -> None:
         """Send a complete part in a thread, unless the process that made it has sent it."""
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="send")
         while self._sending and (self._sending[0][1].done() or len(self._sending) >= _WAITING):
             self._collect()
         self._sending.append((name, self._threads.submit(send_part, self._store, name, record)))
@@ -187,8 +169,8 @@ class ObjectSender:
         self._store.check_sizes(files)
 
     def close(self) -> None:
-        if self._threads is not None:
-            self._threads.shutdown(cancel_futures=True)
+        """Stop sending."""
+        self._threads.shutdown(cancel_futures=True)
 
     def sweep(self, unnamed: Callable[[Collection[str]], Collection[str]], forgotten: Collection[str]) -> None:
         """Remove files that no manifest names: those of this writer, of `forgotten` manifests, of parts that are no
@@ -210,11 +192,10 @@ class ObjectSender:
         """Whether a file without a manifest was numbered by this writer, or is of a part that is no longer pending."""
         if name.rpartition("/")[0] in self._abandoned:
             return True
-        folder, _, rest = name.partition("/")
-        number = re.split(r"[-./]", rest)[0]
-        if folder == layout.ENCODER or not number.isdecimal():
+        folder, number = name.partition("/")[0], layout.file_number(name)
+        if folder == layout.ENCODER or number is None:
             return False
-        return (int(number) // PARTS_OF_WRITER if folder == layout.PARTS else int(number) % _WRITERS) in self._writers
+        return (number // PARTS_OF_WRITER if folder == layout.PARTS else number % _WRITERS) in self._writers
 
 
 Sender = LocalSender | ObjectSender
@@ -295,7 +276,7 @@ def _stored_record(store: ObjectStore, name: str) -> PartRecord | None:
         record = parse_record(store.bucket.read(f"{name}/{layout.PART}"))
     except (FileNotFoundError, ValueError):
         return None
-    sizes = {path: entry.bytes for path, entry in store.bucket.list(name).items()}
+    sizes = store.sent_sizes(name)
     intact = all(sizes.get(f"{name}/{file}") == digest.bytes for file, digest in record.files.items())
     return record if intact else None
 

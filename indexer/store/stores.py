@@ -1,6 +1,5 @@
 """The store of an index, by its path: `LocalStore`, or `ObjectStore` for the mirror folder of a URL."""
 
-import errno
 from functools import cache
 from pathlib import Path
 from typing import IO
@@ -43,12 +42,3 @@ def open_stored(path: Path) -> IO[bytes]:
     except FileNotFoundError:
         store, name = store_of(path)
         return store.open(name)
-
-
-def read_stored(path: Path, most_bytes: int | None = None) -> bytes:
-    """Return the bytes of a file of an index. Raises OSError, also for a file of more than `most_bytes`."""
-    with open_stored(path) as file:
-        data = file.read() if most_bytes is None else file.read(most_bytes + 1)
-    if most_bytes is not None and len(data) > most_bytes:
-        raise OSError(errno.EFBIG, f"larger than expected, at most {most_bytes:,} bytes", str(path))
-    return data

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable
 from importlib import import_module
 from typing import Any
 
@@ -19,7 +18,7 @@ from indexer import errors
 from indexer.errors import IsotropeError, MachineError
 
 _START = "import json, sys; call = json.loads(sys.argv[1]); sys.path[:] = call['path']; "
-_PROGRAM = f"{_START}from indexer.system.child_process import run; run(call['function'], call['arguments'])"
+_PROGRAM = f"{_START}from indexer.system.child_process import named; named(call['function'])(*call['arguments'])"
 _LAST = 300  # last characters of the output of a failed process
 _FAILED = 70  # its exit code
 
@@ -31,12 +30,8 @@ def start_python(function: str, *arguments: Any, **streams: Any) -> "subprocess.
     return subprocess.Popen([sys.executable, "-P", "-c", _PROGRAM, call], **streams)
 
 
-def run(function: str, arguments: Iterable[Any]) -> None:
-    """Call a function by name: the entry point of each process of `start_python`."""
-    _named(function)(*arguments)
-
-
-def _named(function: str) -> Any:
+def named(function: str) -> Any:
+    """Return a function by its name "package.module:name"."""
     module, _, name = function.partition(":")
     return getattr(import_module(module), name)
 
@@ -80,7 +75,7 @@ def answer(function: str, arguments: dict[str, Any]) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     outcome: dict[str, Any]
     try:
-        outcome = {"result": _named(function)(**arguments)}
+        outcome = {"result": named(function)(**arguments)}
     except IsotropeError as error:
         outcome = {"error": type(error).__name__, "message": str(error)}
     answers.write(json.dumps(outcome).encode())

@@ -17,10 +17,10 @@ class Processor:
     flags: frozenset[str]
 
     @classmethod
-    def here(cls, cpuinfo: Path | None = None) -> "Processor":
-        """Return this processor: the first in `cpuinfo`."""
+    def here(cls) -> "Processor":
+        """Return this processor: the first in /proc/cpuinfo."""
         try:
-            lines = (cpuinfo or CPUINFO).read_text(encoding="utf-8").partition("\n\n")[0].splitlines()
+            lines = CPUINFO.read_text(encoding="utf-8").partition("\n\n")[0].splitlines()
         except OSError:
             return cls(platform.processor() or platform.machine(), frozenset())
         facts = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}

@@ -62,13 +62,10 @@ def pipelined(
             reading = _next(reader, read, items)
             product = work(material, _failure_of(writing))
             del material
-            if writing is None:
-                writing = writer.submit(write, product)
-            else:
-                result = writing.result()
-                writing = writer.submit(write, product)
-                del product
-                yield result
+            written = [writing.result()] if writing else []
+            writing = writer.submit(write, product)
+            del product
+            yield from written
         if writing is not None:
             yield writing.result()
 

@@ -79,7 +79,7 @@ def build(
     config = recipe_of(options)
     if options["queries"]:
         config = replace(config, index=replace(config.index, queries=str(options["queries"])))
-    run = run_options(options, set_aside=options["on_error"] == "skip")
+    run = run_options(options, quarantine=options["on_error"] == "skip")
     rejects = rejects_file(rejects, index, ".rejects.jsonl", options["on_error"])
     corpus = corpus_of(sources, config, options, rejects)
     reads = [options["recipe"], options["transform_from"], *recipe_reads(config)]

@@ -54,7 +54,7 @@ def add(index: Path, sources: tuple[str, ...], rejects: Path | None, as_json: bo
     from search.cli.progress import ProgressBar
 
     config = BuildConfig.from_dict(load_manifest(index).config)
-    run = run_options(options, set_aside=options["on_error"] == "skip")
+    run = run_options(options, quarantine=options["on_error"] == "skip")
     rejects = rejects_file(rejects, index, ".add.rejects.jsonl", options["on_error"])
     corpus = corpus_of(sources, config, options, rejects)
     check_rejects(rejects, [options["model"], *recipe_reads(config)], options)

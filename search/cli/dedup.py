@@ -197,7 +197,7 @@ def _build(options: dict[str, Any]) -> "CorpusBuild":
 
     if options["device"] == "mps":
         print_note("--device mps runs only the encoder; near-duplicates are found on the CPU")
-    run = run_options(options, set_aside=options["on_error"] == "skip")
+    run = run_options(options, quarantine=options["on_error"] == "skip")
     return CorpusBuild(recipe_of(options), run, options["keep_index"], parse_memory(options["memory"]))
 
 

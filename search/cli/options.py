@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 import click
 from click.core import ParameterSource
 
-from indexer.executors.pool import Executor
+from indexer.executors import Executor
 from indexer.recipe.ranking import MOST_DEPTH
 from indexer.recipe.run_options import Backend, RunOptions
 from indexer.system.urls import mirrored

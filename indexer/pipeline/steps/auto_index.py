@@ -10,19 +10,16 @@ filled last, because that takes twenty times as long as filling codes.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 from indexer import ann
 from indexer.errors import ConfigError, QualityError
-from indexer.pipeline.rows import RowView, VectorBlocks
+from indexer.pipeline.rows import VectorBlocks
 from indexer.pipeline.steps.parallel_segments import ShardedFill
 from indexer.pipeline.steps.recall_queries import Encode, RecallQueries, recall_queries, split_train_queries
-from indexer.progress import Progress
 from indexer.recipe.config import IndexConfig
-from indexer.recipe.run_options import RunOptions
-from indexer.system.threads import part_threads, single_blas_thread
-from indexer.transforms import Transform
+from indexer.system.threads import single_blas_thread
 
 _ALIKE = 1.05  # a kind with the same scan within this factor of predicted work counts as equal
 _NEAR_LISTS = 4  # factor by which the predicted work of inverted lists may be wrong
@@ -112,16 +109,11 @@ def _scan_of(kind: ann.Candidate | FilledIndex) -> str:
 
 
 @dataclass(frozen=True)
-class IndexRequest:
-    """The rows, transform and settings of an index to build."""
+class IndexRequest(ShardedFill):
+    """The rows, transform and settings of an index to build, which workers may fill in shards."""
 
-    rows: RowView
-    transform: Transform
     config: IndexConfig
-    options: RunOptions
-    progress: Progress
-    encode: Encode | None = None
-    path: Path | None = None  # of the segment, next to which workers write shards; without it no workers are used
+    encode: Encode
     share: float = 1.0  # of index.memory
 
     @property
@@ -130,15 +122,7 @@ class IndexRequest:
         return ann.IndexRequirements(self.rows.stored, dim, self.config.recall, memory)
 
     def blocks(self) -> VectorBlocks:
-        return self.rows.blocks(self.transform, part_threads(self.options.threads), self.progress)
-
-    @property
-    def workers(self) -> ShardedFill | None:
-        """The workers that fill an index in shards; None without several workers and shards."""
-        if self.path is None:
-            return None
-        workers = ShardedFill(self.rows, self.transform, self.options, self.progress, self.path)
-        return workers if workers.has_workers else None
+        return VectorBlocks(self.rows, self.transform, self.options.threads, self.progress)
 
     @property
     def device(self) -> str:
@@ -160,6 +144,10 @@ class BuiltIndex:
     zero: int = 0
     figures: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+
+    @property
+    def search_parameters(self) -> dict[str, int]:
+        return {} if self.index is None else ann.search_parameters(self.index)
 
 
 def build_named(request: IndexRequest, factory: str) -> BuiltIndex:
@@ -219,7 +207,6 @@ class _IndexBuilder:
             request.rows, request.transform, request.config, held_out, training, request.encode
         )
         self._request = request
-        self._blocks = request.blocks()
         self._truth: ann.GroundTruth | None = None
         self._zero = 0
 
@@ -247,11 +234,10 @@ class _IndexBuilder:
         queries, best = self._queries, None
         if self._truth is None:
             best = ann.GroundTruthBuilder(queries.vectors, excluded=queries.own, origins=queries.origins)
-        workers = request.workers
-        if workers is not None and ann.is_mergeable(index):
-            self._zero = workers.fill(index, best)
+        if request.has_workers and ann.is_mergeable(index):
+            self._zero = request.fill(index, best)
         else:
-            self._fill_alone(index, best)
+            self._zero = request.blocks().fill(partial(ann.add_vectors, index), best)
         if best is not None:
             self._truth = ann.GroundTruth.of(best)
         index = ann.to_cpu(index)
@@ -260,14 +246,6 @@ class _IndexBuilder:
         point = ann.cheapest_point(curve, request.config.recall)
         ann.set_search_parameters(index, point.search_parameters)
         return FilledIndex(factory, index, curve, point, ann.stored_bytes(index) / index.ntotal)
-
-    def _fill_alone(self, index: Any, best: ann.GroundTruthBuilder | None) -> None:
-        live = self._request.rows.live_rows
-        for first, vectors in self._blocks:
-            ann.add_vectors(index, vectors)
-            if best is not None:
-                best.update(first, vectors, None if live is None else live[first : first + len(vectors)])
-        self._zero = self._blocks.zero
 
     def finish(self, filled: FilledIndex, about: dict[str, Any]) -> BuiltIndex:
         """Return an index with all its figures, including the whole recall curve. Raises QualityError."""
@@ -282,7 +260,7 @@ class _IndexBuilder:
         }
         request.progress.phase("measuring recall", None)
         curve = ann.recall_curve(filled.index, self._measured_by, request.rows.live_rows, begun=filled.curve)
-        if request.workers is not None and not ann.is_mergeable(filled.index):
+        if request.has_workers and not ann.is_mergeable(filled.index):
             notes = (*notes, f"{filled.factory} was filled by one process: this kind cannot be merged from shards")
         whole = {"index": figures, "recall_curve": [point.to_dict() for point in curve]}
         return BuiltIndex(filled.factory, filled.index, filled.recall, self._zero, whole, notes)

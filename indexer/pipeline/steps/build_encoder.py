@@ -29,7 +29,7 @@ from indexer.store.files import FileDigest, atomic_write_bytes, digest_file, mak
 from indexer.store.integrity import check_sizes, read_checked
 from indexer.store.manifest import StateFields
 from indexer.system.regular_files import read_regular
-from indexer.typed_json import convert_json, decode_json
+from indexer.typed_json import decode_json
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class StoredState:
     """The fitted state of an encoder in an index: its files by name relative to the index."""
 
     files: dict[str, FileDigest]
-    key: str = ""  # hash of the texts it was fitted on
-    trained: bool = False  # copied from the folder `encoder.fitted`
+    key: str = ""
+    trained: bool = False
 
     def of(self, index: Path, spec: EncoderSpec) -> EncoderSpec:
         """Return the encoder with the state."""
@@ -49,13 +49,12 @@ class StoredState:
 
 def stored_state(index: Path, spec: EncoderSpec) -> StoredState | None:
     """Return the complete, intact state of an encoder in an index, or None."""
-    files = state_files(index, spec)
-    if not files or not all(
+    stated, files = _stated(index, spec), state_files(index, spec)
+    if stated is None or not all(
         (index / name).is_file() and digest_file(index / name) == digest for name, digest in files.items()
     ):
         return None
-    stated = _stated(index, spec)
-    return StoredState(files, stated.get("key", ""), stated.get("trained", False))
+    return StoredState(files, stated.key, stated.trained)
 
 
 def write_state(index: Path, spec: EncoderSpec, files: Mapping[str, bytes], key: str, trained: bool = False) -> None:
@@ -152,23 +151,21 @@ def is_published(published: PublishedIndex | None, spec: EncoderSpec) -> bool:
     return published is not None and any(name.startswith(f"{folder}/") for name in published.manifest.files)
 
 
-def _stated(index: Path, spec: EncoderSpec) -> dict[str, Any]:
-    """Return the contents of `state.json`; empty if it is missing or cannot be read."""
+def _stated(index: Path, spec: EncoderSpec) -> StateFields | None:
+    """Return the contents of `state.json`; None if it is missing or cannot be read."""
     path = index / layout.state_folder(spec.base_fingerprint) / layout.STATE
     try:
-        stated = decode_json(read_regular(path, follow_links=False), dict[str, Any])
-        convert_json(stated, StateFields)
+        return decode_json(read_regular(path, follow_links=False), StateFields)
     except (OSError, ValueError):
-        return {}
-    return stated
+        return None
 
 
 def state_files(index: Path, spec: EncoderSpec) -> dict[str, FileDigest]:
     """Return the encoder's state files, as a manifest lists them: path in the index -> digest; empty if incomplete."""
     folder, stated = layout.state_folder(spec.base_fingerprint), _stated(index, spec)
-    if not stated:
+    if stated is None:
         return {}
-    files = {f"{folder}/{name}": FileDigest(**digest) for name, digest in stated["files"].items()}
+    files = {f"{folder}/{name}": digest for name, digest in stated.files.items()}
     return files | {f"{folder}/{layout.STATE}": digest_file(index / folder / layout.STATE)}
 
 

@@ -7,16 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from indexer.arrays import Mask
-from indexer.errors import CorpusError, StoreError
-from indexer.executors import run_tasks, threads_per_worker
+from indexer.errors import CorpusError, MachineError, StoreError
+from indexer.executors import WorkerPool, run_tasks, threads_per_worker
 from indexer.pipeline.generation import Generation
 from indexer.pipeline.steps.build_encoder import LazyEncoder, state_files
-from indexer.pipeline.steps.fatal_documents import find_fatal_documents
 from indexer.pipeline.steps.ingest import PendingPart
-from indexer.pipeline.steps.part_encoder import EncodedPart, EncodeTask, WorkerSetup
+from indexer.pipeline.steps.part_encoder import EncodedPart, EncodeTask, PartEncoder
 from indexer.pipeline.steps.quality_gates import require_nonzero_finite
 from indexer.progress import Progress
 from indexer.recipe.run_options import RunOptions
@@ -35,13 +31,6 @@ class EncodedParts:
     records: list[PartRecord]
     encoded: list[EncodedPart]  # in this run, or given with the corpus
     notes: tuple[str, ...] = ()  # on quarantined documents
-
-    @property
-    def live(self) -> Mask | None:
-        """Which documents are live, (documents,); None if none is quarantined."""
-        if not any(record.set_aside for record in self.records):
-            return None
-        return np.concatenate([~np.isin(np.arange(each.documents), each.set_aside) for each in self.records])
 
     def work(self) -> dict[str, Any]:
         """Return the counts of this run, and the backends of the encoder, as fields of a report."""
@@ -66,11 +55,11 @@ def encode_parts(
 ) -> EncodedParts:
     """Encode every part without a record, and add all parts to the generation.
 
-    Raises CorpusError naming the documents that crash the encoder, unless `options.set_aside`; all other documents are
+    Raises CorpusError naming the documents that crash the encoder, unless `options.quarantine`; all other documents are
     encoded and kept.
     """
     done: dict[str, EncodedPart] = {}
-    if not options.set_aside:
+    if not options.quarantine:
         pending = [_to_try_again(part, generation) for part in pending]
     for part in pending:
         if part.record:
@@ -87,20 +76,20 @@ def encode_parts(
     sent = generation.sender.wait()
     records = [sent.get(part.name) or part.record or done[part.name].record for part in pending]
     notes = _crash_notes(generation, pending, records)
-    if notes and not options.set_aside:
+    if notes and not options.quarantine:
         raise CorpusError(
             f"{notes[0]}. Everything else is encoded and kept. Fix: remove these documents from the corpus, or pass "
             "--on-error skip to leave such documents out of the index."
         )
     for part, record in zip(pending, records, strict=True):
-        generation.add_part(part.name, part.written, record)
+        generation.add_part(part.name, record)
     return EncodedParts(records, list(done.values()), notes)
 
 
 def _to_try_again(part: PendingPart, generation: Generation) -> PendingPart:
     """Return the part as not encoded if an earlier run left it with quarantined documents."""
     published = generation.published.manifest.parts if generation.published else ()
-    if part.record is None or not part.record.set_aside or part.name in {entry.name for entry in published}:
+    if part.record is None or not part.record.quarantined or part.name in {entry.name for entry in published}:
         return part
     generation.sender.withdraw(part.name)
     return replace(part, record=None)
@@ -118,8 +107,8 @@ def _crash_notes(
 ) -> tuple[str, ...]:
     notes = []
     for part, record in zip(pending, records, strict=True):
-        if record.set_aside:
-            documents = read_documents_at(generation.index / part.name, list(record.set_aside))
+        if record.quarantined:
+            documents = read_documents_at(generation.index / part.name, list(record.quarantined))
             ids = ", ".join(f'"{document.id}"' for document in documents)
             notes.append(f"{ids} crashed the encoder (each tried alone, several times), in {part.name}")
     return tuple(notes)
@@ -137,25 +126,24 @@ def encode_tasks(
         encoder.prepare()  # not for a compaction, which encodes nothing and may lack the model
     threads = None if alone else threads_per_worker(options.pool)
     url = store_at(tasks[0].index).url if options.executor == "ray" else ""
-    setup = WorkerSetup(encoder, threads, progress.advance if alone else None, url=url)
+    encode = PartEncoder(encoder, threads, progress.advance if alone else None, url=url)
     lost: list[EncodeTask] = []
-    yield from _run(setup, tasks, options, progress, lost)
+    yield from _run(encode, tasks, options, progress, lost)
     if not lost:
         return
-    trial = replace(setup, threads=threads_per_worker(replace(options.pool, workers=1)))
-    remaining = [replace(task, quarantined=find_fatal_documents(task, trial, options.pool, progress)) for task in lost]
+    remaining = [replace(task, quarantined=_fatal_documents(task, encode, options.pool, progress)) for task in lost]
     apart = options if options.executor == "ray" else replace(options, executor="processes")
-    yield from _run(setup, remaining, apart, progress)
+    yield from _run(encode, remaining, apart, progress)
 
 
 def _run(
-    setup: WorkerSetup,
+    encode: PartEncoder,
     tasks: Sequence[EncodeTask],
     options: RunOptions,
     progress: Progress,
     lost: list[EncodeTask] | None = None,
 ) -> Iterator[EncodedPart]:
-    for encoded in run_tasks(setup, tasks, options.pool, lost):
+    for encoded in run_tasks(encode, tasks, options.pool, lost):
         if encoded is None:
             raise RuntimeError("a worker returned no result")
         if options.executor == "ray":
@@ -163,8 +151,49 @@ def _run(
         # fail now, not after hours of encoding the rest
         require_nonzero_finite(encoded.record.not_finite, encoded.record.zero)
         yield encoded
-        if setup.on_batch is None:
+        if encode.on_batch is None:
             progress.advance(encoded.record.rows - encoded.reused, encoded.record.tokens)
+
+
+def _fatal_documents(task: EncodeTask, encode: PartEncoder, pool: WorkerPool, progress: Progress) -> tuple[int, ...]:
+    """Return the documents of a part that crash the encoder, counted from its first; ascending.
+
+    The part is halved until single documents remain that crash every worker. A worker killed for another reason only
+    costs a few more steps: a document is quarantined only if it crashed three workers on its own. Raises MachineError
+    if loading the encoder crashes a worker.
+    """
+    progress.phase("searching for the document that crashes the encoder", None)
+    pool = replace(pool, workers=1, executor="processes" if pool.executor == "auto" else pool.executor)
+    trial = replace(encode, threads=threads_per_worker(pool), on_batch=None, discards=True)
+    if _crashing([range(0)], task, trial, pool):
+        raise MachineError(
+            "worker processes crash while they load the encoder (out of memory, or killed). Finished parts are kept. "
+            "Fix: run the same command again to continue, with fewer --workers if memory was short."
+        )
+    fatal: list[int] = []
+    suspects = [range(task.part.documents)]
+    while suspects:
+        middles = [(suspect, len(suspect) // 2) for suspect in suspects]
+        halves = [half for whole, middle in middles for half in (whole[:middle], whole[middle:]) if half]
+        crashing = _crashing(halves, task, trial, replace(pool, tries=1))
+        suspects = [half for half in crashing if len(half) > 1]
+        fatal += [half.start for half in crashing if len(half) == 1 and _crashing([half], task, trial, pool)]
+    return tuple(sorted(fatal))
+
+
+def _crashing(candidates: Sequence[range], task: EncodeTask, trial: PartEncoder, pool: WorkerPool) -> list[range]:
+    """Return the runs of documents that crash every worker."""
+    everything = range(task.part.documents)
+    trials = [
+        replace(task, quarantined=tuple(number for number in everything if number not in documents))
+        for documents in candidates
+    ]
+    lost: list[EncodeTask] = []
+    for _ in run_tasks(trial, trials, pool, lost):
+        pass
+    return [
+        documents for documents, tried in zip(candidates, trials, strict=True) if any(tried is each for each in lost)
+    ]
 
 
 def _require_visible(index: Path, encoded: EncodedPart) -> None:

@@ -4,15 +4,14 @@ The sample depends neither on the order of the corpus nor on the number of worke
 """
 
 import hashlib
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from indexer.arrays import Mask
+from indexer.arrays import Float64Array, Mask
 from indexer.corpus.document import pseudo_query
 from indexer.corpus.query_file import is_npy, query_file_sha256, read_query_file, read_query_vectors
 from indexer.errors import ConfigError
@@ -32,18 +31,11 @@ _SETTING = "whitening.query_sample"
 _ONE_MEAN = "queries are centred by the mean of the documents: whitening.query_sample names no embeddings of queries"
 
 
-@dataclass(frozen=True)
-class KnownQueryMean:
-    """The mean embedding of query-like texts in a published transform, and the sha256 of these texts."""
-
-    sha256: str
-    mean: npt.NDArray[np.float64]
-
-
 def fit(
-    rows: RowView, encoder: LazyEncoder, progress: Progress, known: KnownQueryMean | None = None
+    rows: RowView, encoder: LazyEncoder, progress: Progress, known: Mapping[str, Float64Array] | None = None
 ) -> FittedTransform:
-    """Fit the recipe's transform. Encodes query-like texts if queries have their own mean and it is not `known`."""
+    """Fit the recipe's transform. Encodes query-like texts if queries have their own mean and it is not `known`, by the
+    sha256 of the texts."""
     config, queries = encoder.config, encoder.config.whitening.query_sample
     progress.phase("fitting", None)
     sample, on_step = rows.sample(config.whitening.sample), step_callback(progress, "training the flow")
@@ -54,18 +46,19 @@ def fit(
         return FittedTransform(transform, sample, no_texts | ({"sha256": unused} if unused else {}))
     if is_npy(queries):
         embeddings = read_query_vectors(queries, transform.input_dim, ConfigError, f"{_SETTING}: ")
-        origin = {"source": "file", "texts": len(embeddings), "sha256": query_file_sha256(queries, _SETTING)}
+        digest = query_file_sha256(queries, _SETTING)
+        origin: dict[str, Any] = {"source": "file", "texts": len(embeddings), "sha256": digest}
         return FittedTransform(transform.with_query_mean(Moments.of(embeddings).mean), sample, origin)
     if not config.encoder.traits.encodes_texts:
         note = "; ".join(filter(None, [transform.note, _ONE_MEAN]))
         return FittedTransform(replace(transform, note=note), sample, no_texts)
     texts, origin = _query_texts(rows, config)
-    if known is not None and known.sha256 == origin["texts_sha256"]:
-        return FittedTransform(transform.with_query_mean(known.mean), sample, origin)
-    progress.phase("encoding query-like texts", len(texts))
-    embeddings = encoder.get().encode(texts, "query")
-    progress.advance(len(texts))
-    return FittedTransform(transform.with_query_mean(Moments.of(embeddings).mean), sample, origin)
+    mean = (known or {}).get(origin["texts_sha256"])
+    if mean is None:
+        progress.phase("encoding query-like texts", len(texts))
+        mean = Moments.of(encoder.get().encode(texts, "query")).mean
+        progress.advance(len(texts))
+    return FittedTransform(transform.with_query_mean(mean), sample, origin)
 
 
 def _query_texts(rows: RowView, config: BuildConfig) -> tuple[list[str], dict[str, Any]]:
@@ -97,12 +90,8 @@ def judge_fit(
         return figures, []
     sample = fitted.sample
     with single_blas_thread():
-        deviation = covariance_deviation(
-            fitted.transform,
-            config,
-            map(sample.embeddings, range(len(sample.folders))),
-            partial(ordered_map, threads=threads),
-        )
+        blocks = map(sample.embeddings, range(len(sample.folders)))
+        deviation = covariance_deviation(fitted.transform, config, blocks, threads)
         figures["held_out"] = _held_out(sample, rows.live_rows, fitted.transform, threads)
     return figures, [Gate("covariance", deviation, COVARIANCE_LIMIT, meaning="in-sample whitened covariance")]
 

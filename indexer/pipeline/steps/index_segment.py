@@ -1,7 +1,7 @@
 """Write rows as index segments and check them; segments that fail are removed."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +21,10 @@ from indexer.pipeline.steps.quality_gates import Gate, equal_scores, recall_gate
 from indexer.progress import Progress
 from indexer.recipe.config import BuildConfig
 from indexer.recipe.run_options import RunOptions
-from indexer.store.files import FileDigest, atomic_write, make_folder, remove_file
+from indexer.store.files import DurableFile, FileDigest, atomic_write, make_folder, remove_file
 from indexer.store.manifest import SegmentEntry
 from indexer.store.parts import PartRecord
 from indexer.system.threads import part_threads
-from indexer.transforms import Transform
 
 SMALL_ROWS = 50_000  # an added segment of at most so many rows is exact, whatever the recipe says
 COUNTS = ("tokens", "truncated", "without_tokens")  # sums over all parts
@@ -33,30 +32,13 @@ _SELF_HITS = 1000
 _AT_LEAST = ("self_hit", "recall_at_10")  # gates with a lower bound
 
 
-@dataclass(frozen=True)
-class Segment:
-    """A written segment.
-
-    `index` is the FAISS index with its search parameters set, and `recall` its measured recall@10; both are None
-    for an exact index. `figures` are measurements for the manifest, JSON types: of the index, and after
-    `judge_segment` of the whole segment.
-    """
+@dataclass(frozen=True, kw_only=True)
+class Segment(BuiltIndex):
+    """A written segment; after `judge_segment` its `figures` are of the whole segment."""
 
     path: Path
     digest: FileDigest
-    factory: str
-    dim: int
     rows: int
-    zero: int  # rows whose vector is zero because they equal the mean exactly
-    index: Any = None
-    recall: float | None = None
-    search_parameters: dict[str, int] = field(default_factory=dict)
-    figures: dict[str, Any] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-
-    @property
-    def measured(self) -> dict[str, Any]:
-        return {name: self.figures[name] for name in ("index", "recall_curve") if name in self.figures}
 
 
 @dataclass(frozen=True)
@@ -94,12 +76,16 @@ def write_segments(
     def encode_queries(texts: list[str]) -> npt.NDArray[np.floating]:
         return encoder.get().encode(texts, "query")
 
-    request = IndexRequest(rows, generation.transform, settings, options, progress, encode_queries)
     before, written = len(generation.segments), list[Segment]()
+    small = bool(before) and rows.stored <= SMALL_ROWS
     try:
         for parts in even_runs(rows.rows, settings.segment_rows):
-            small = bool(before) and rows.stored <= SMALL_ROWS
-            written.append(_write_segment(generation, request, parts, records[parts], small))
+            inside, path = rows.run(parts), generation.index / generation.next_segment
+            share = inside.stored / rows.stored
+            request = IndexRequest(
+                inside, generation.transform, options, progress, path, settings, encode_queries, share
+            )
+            written.append(_write_segment(generation, request, records[parts], small))
         figures: dict[str, Any] = {}
         if generation.fitted is not None:
             threads = part_threads(options.threads)
@@ -110,22 +96,22 @@ def write_segments(
             remove_file(generation.index, entry.file)
         raise
     files = [entry.file for entry in generation.segments[before:]]
-    measured = {file: segment.measured for file, segment in zip(files, written, strict=True)}
+    measured: dict[str, dict[str, Any]] = {
+        file: {name: segment.figures[name] for name in ("index", "recall_curve") if name in segment.figures}
+        for file, segment in zip(files, written, strict=True)
+    }
     others = {"segments": {file: measured[file] for file in files[1:]}} if len(files) > 1 else {}
     notes += tuple(dict.fromkeys(note for segment in written for note in segment.notes))
     return WrittenSegments(measured, figures | _joined([segment.figures for segment in written]) | others, notes)
 
 
 def _write_segment(
-    generation: Generation, request: IndexRequest, parts: slice, records: Sequence[PartRecord], small: bool
+    generation: Generation, request: IndexRequest, records: Sequence[PartRecord], small: bool
 ) -> Segment:
-    name, rows = generation.next_segment, request.rows.run(parts)
-    path, share = generation.index / name, rows.stored / request.rows.stored
-    make_folder(path.parent)
-    request = replace(request, rows=rows, path=path, share=share)
-    segment = fill_segment(request, path, small)
+    make_folder(request.path.parent)
+    segment = fill_segment(request, small)
     request.progress.phase("checking", None)
-    first_row = sum(entry.rows for entry in generation.segments)
+    name, first_row = generation.next_segment, sum(entry.rows for entry in generation.segments)
     entry = SegmentEntry(name, first_row, segment.rows, segment.factory, segment.search_parameters)
     generation.add_segment(entry, segment.digest)
     figures = judge_segment(segment, request, records, generation.config)
@@ -144,17 +130,22 @@ def _joined(figures: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return joined
 
 
-def fill_segment(request: IndexRequest, path: Path, small: bool = False) -> Segment:
-    """Write an index of all rows to `path`; with `small` an exact one, whatever the recipe says.
+def fill_segment(request: IndexRequest, small: bool = False) -> Segment:
+    """Write an index of all rows; with `small` an exact one, whatever the recipe says.
 
     Raises ConfigError for an index.type or index.memory that does not fit, and QualityError before writing if
     index.recall is missed, unless `options.allow_low_recall`.
     """
     built = _exact("few rows beside a larger index") if small else _build(request)
     queries = query_file_sha256(request.config.queries, "index.queries")
-    segment = _write_exact(request, path, built) if built.index is None else _write_built(request, path, built)
-    segment.figures["index"] |= {"factory": built.factory} | ({"queries_sha256": queries} if queries else {})
-    return segment
+    with atomic_write(request.path) as file:  # FAISS neither hashes nor syncs, and can miss a full disk
+        if built.index is None:
+            built, rows = _write_exact(request, built, file)
+        else:
+            ann.save_index(built.index, file)  # type: ignore[arg-type]
+            rows = built.index.ntotal
+    built.figures["index"] |= {"factory": built.factory} | ({"queries_sha256": queries} if queries else {})
+    return Segment(**vars(built), path=request.path, digest=file.digest, rows=rows)
 
 
 def _build(request: IndexRequest) -> BuiltIndex:
@@ -173,45 +164,14 @@ def _exact(why: str) -> BuiltIndex:
     return BuiltIndex("Flat", figures={"index": {"why": why}})
 
 
-def _write_exact(request: IndexRequest, path: Path, built: BuiltIndex) -> Segment:
-    """Write an exact index: block by block if `flat_file` can produce FAISS's format, else with FAISS in memory."""
+def _write_exact(request: IndexRequest, built: BuiltIndex, file: DurableFile) -> tuple[BuiltIndex, int]:
+    """Write an exact index block by block; return it with its figures, and the number of rows."""
     dim, blocks = request.wanted.dim, request.blocks()
-    if flat_file.matches_faiss(dim):
-        with atomic_write(path) as file:
-            file.write(flat_file.header(dim, request.rows.stored))
-            for _, vectors in blocks:
-                file.write(ann.require_finite(vectors))
-        digest, rows = file.digest, blocks.count
-    else:
-        index = ann.make_index("Flat", dim)
-        for _, vectors in blocks:
-            ann.add_vectors(index, vectors)
-        digest, rows = _write_index(path, index), index.ntotal
+    file.write(flat_file.header(dim, request.rows.stored))
+    for _, vectors in blocks:
+        file.write(ann.require_finite(vectors))
     exact = {"recall_at_10": 1.0, "queries": 0, "bytes_per_vector": 4.0 * dim}
-    return Segment(path, digest, "Flat", dim, rows, blocks.zero, figures={"index": exact | built.figures["index"]})
-
-
-def _write_built(request: IndexRequest, path: Path, built: BuiltIndex) -> Segment:
-    return Segment(
-        path=path,
-        digest=_write_index(path, built.index),
-        factory=built.factory,
-        dim=request.wanted.dim,
-        rows=built.index.ntotal,
-        zero=built.zero,
-        index=built.index,
-        recall=built.recall,
-        search_parameters=ann.search_parameters(built.index),
-        figures=built.figures,
-        notes=built.notes,
-    )
-
-
-def _write_index(path: Path, index: Any) -> FileDigest:
-    """Write through `atomic_write`: FAISS neither hashes nor syncs, and can miss a full disk."""
-    with atomic_write(path) as file:
-        ann.save_index(index, file)  # type: ignore[arg-type]
-    return file.digest
+    return replace(built, zero=blocks.zero, figures={"index": exact | built.figures["index"]}), blocks.count
 
 
 def judge_segment(
@@ -223,7 +183,7 @@ def judge_segment(
     without_row = total["documents"] - total["rows"]
     without_row = max(0, without_row) if config.chunk.tokens else abs(without_row)
     missing = abs(request.rows.stored - segment.rows) + without_row
-    hits = 0.0 if missing else _self_hits(segment, request.rows, request.transform)
+    hits = 0.0 if missing else _self_hits(segment, request)
     gates = [
         Gate("not_finite", total["not_finite"], 0, meaning="NaN or infinity"),
         Gate("zero_embeddings", total["zero"], 0, meaning="embeddings of zeros"),
@@ -237,17 +197,17 @@ def judge_segment(
     return {count: total[count] for count in COUNTS} | segment.figures | require_all(gates)
 
 
-def _self_hits(segment: Segment, rows: RowView, transform: Transform) -> float:
+def _self_hits(segment: Segment, request: IndexRequest) -> float:
     """Return the share of sampled live rows that find themselves, or an equal row."""
-    numbers = np.sort(rows.sampling_order[:_SELF_HITS])
+    numbers, dim = np.sort(request.rows.sampling_order[:_SELF_HITS]), request.transform.dim
     if not len(numbers):
         return 1.0
-    sample = rows.vectors(transform, numbers)
+    sample = request.rows.vectors(request.transform, numbers)
     if segment.index is not None:
         return self_hits(ann.search_index(segment.index, sample, 1), sample, numbers) / len(numbers)
     # An exact search finds every row that is stored at its place; only the others need a search of the file.
-    stored = flat_file.read_rows(segment.path, segment.dim, numbers)
+    stored = flat_file.read_rows(segment.path, dim, numbers)
     in_place = equal_scores(np.einsum("nk,nk->n", sample, stored, dtype=np.float64), sample)
     lost = np.flatnonzero(~in_place)
-    hits = flat_file.search_flat_file(segment.path, segment.dim, segment.rows, sample[lost]) if len(lost) else []
+    hits = flat_file.search_flat_file(segment.path, dim, segment.rows, sample[lost]) if len(lost) else []
     return (len(numbers) - len(lost) + self_hits(hits, sample[lost], numbers[lost])) / len(numbers)

@@ -10,7 +10,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from itertools import count, filterfalse
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -19,12 +18,13 @@ from indexer.arrays import Embeddings, Mask, TextHashes
 from indexer.corpus.corpus import Corpus
 from indexer.corpus.document import Document, joined_text, text_bytes
 from indexer.corpus.schema import schema_to_json
+from indexer.encoders.document_windows import ChunkTexts, DocumentChunker
 from indexer.encoders.windows import Windows
 from indexer.errors import CorpusError, ExistsError
 from indexer.hashing import hash_id, hash_texts, hash_vectors
 from indexer.pipeline.generation import Generation
 from indexer.pipeline.rows import RowView
-from indexer.pipeline.steps.reuse import ReuseByText, ReusedRows
+from indexer.pipeline.steps.reuse import ReuseByText, ReusedRows, ReuseInOrder
 from indexer.progress import Progress
 from indexer.recipe.config import PART_BYTES, StoreConfig
 from indexer.store import layout, parts
@@ -44,6 +44,10 @@ class CutTexts:
 
     hashes: TextHashes
     windows: Windows | None  # which document each row is of; None: row i is document i
+
+    @classmethod
+    def of(cls, rows: ChunkTexts) -> "CutTexts":
+        return cls(hash_texts(rows.texts), rows.windows)
 
     @property
     def bytes(self) -> int:
@@ -101,19 +105,11 @@ class Ingested:
         return RowView([index / part.name for part in self.parts], documents, rows, self.id_hashes, live)
 
 
-class EmbeddingLookup(Protocol):
-    """Finds known embeddings of a part's rows."""
-
-    def find(self, wanted: TextHashes) -> ReusedRows | None:
-        """Return the rows with known embeddings, given the text hashes (n, 2) of a part; called in order of parts."""
-        ...
-
-
 def ingest(
     corpus: Iterable[Document],
     generation: Generation,
     progress: Progress,
-    known: EmbeddingLookup | None = None,
+    known: ReuseInOrder | None = None,
     adding: bool = False,
 ) -> Ingested:
     """Read the whole corpus. Raises CorpusError for an empty corpus, ExistsError if it must equal the published one.
@@ -122,7 +118,7 @@ def ingest(
     published documents: published parts are not reused as its parts, and its vectors must have the index's dimension.
     """
     progress.phase("reading", None)
-    place = _Placing(generation, known or ReuseByText(generation), adding)
+    place = _Placing(generation, known or ReuseByText.of(generation), adding)
     pending: list[PendingPart] = []
     hashes: list[npt.NDArray[np.uint64]] = []
     entries = generation.previous.manifest.parts if generation.continues else ()
@@ -207,8 +203,9 @@ def place_while_reading(
 class _Placing:
     """Finds each part on disk, or writes its documents under the lowest free number."""
 
-    def __init__(self, generation: Generation, known: EmbeddingLookup, adding: bool) -> None:
+    def __init__(self, generation: Generation, known: ReuseByText | ReuseInOrder | None, adding: bool) -> None:
         self._generation, self._known = generation, known
+        self._chunker = DocumentChunker(generation.spec, generation.config.chunk)
         self._index, self._config = generation.index, generation.config
         self._entries = generation.previous.manifest.parts if generation.continues else None  # that must be reproduced
         numbers = generation.store.part_numbers()
@@ -229,14 +226,14 @@ class _Placing:
         encodes = self._generation.spec.traits.encodes_texts
         given = None if encodes else given_embeddings(documents, self._config.store)
         if given is None:
-            texts = self._cut_texts(documents)
+            texts = CutTexts.of(self._chunker([joined_text(each, self._config.corpus.text) for each in documents]))
         else:
             self._require_size(documents, given)
             texts = CutTexts(hash_vectors(given), None)
         embeddings = parts.embedding_key(self._generation.spec.base_fingerprint, texts.hashes)
         key = parts.document_key(embeddings, documents, self._rules)
         complete = self._complete.get(key)
-        known = self._known.find(texts.hashes) if given is None else None
+        known = self._known.find(texts.hashes) if self._known and given is None else None
         if self._entries is not None:
             self._require_published(documents, complete, position)
         if complete and self._is_intact(*complete):
@@ -250,10 +247,6 @@ class _Placing:
         if given is not None:
             return self._complete_given(name, written, texts.hashes, given)
         return PendingPart(name, written, len(texts.hashes), None, known, cut=self._kept(texts, name))
-
-    def _cut_texts(self, documents: Sequence[Document]) -> CutTexts:
-        cut = self._generation.chunker([joined_text(each, self._config.corpus.text) for each in documents])
-        return CutTexts(hash_texts(cut.texts), cut.windows)
 
     def _kept(self, texts: CutTexts, name: str) -> CutTexts | Path | None:
         """Return the cut texts or their scratch file; None if the disk is full, so that they are cut again."""

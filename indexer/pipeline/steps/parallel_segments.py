@@ -15,14 +15,13 @@ from typing import Any
 
 from indexer import ann
 from indexer.executors import run_tasks, threads_per_worker
-from indexer.pipeline.rows import RowView, even_runs
+from indexer.pipeline.rows import RowView, VectorBlocks, even_runs
 from indexer.progress import NoProgress, Progress
 from indexer.recipe.run_options import RunOptions
 from indexer.store.files import FileDigest, atomic_write, remove_file
 from indexer.store.integrity import CheckedFile
 from indexer.store.layout import TEMPORARY
 from indexer.store.stores import store_at
-from indexer.system.threads import part_threads
 from indexer.transforms import Transform
 
 SHARD_ROWS = 1 << 17  # 57 MB of codes and finer codes at 384 dimensions
@@ -65,16 +64,11 @@ class ShardFiller:
         return partial(map, partial(self._fill, shard))
 
     def _fill(self, shard: ann.IndexShard, task: ShardTask) -> FilledShard:
-        blocks = task.rows.blocks(self.transform, part_threads(self.threads), NoProgress())
-        best, live = deepcopy(self.best), task.rows.live_rows
-        for first, vectors in blocks:
-            shard.add(vectors)
-            if best is not None:
-                seen = None if live is None else live[first : first + len(vectors)]
-                best.update(task.first + first, vectors, seen)
+        best = deepcopy(self.best)
+        zero = VectorBlocks(task.rows, self.transform, self.threads, NoProgress()).fill(shard.add, best, task.first)
         with atomic_write(task.path) as file:
             sizes = shard.save(file)  # type: ignore[arg-type]
-        return FilledShard(task, file.digest, sizes, blocks.zero, best)
+        return FilledShard(task, file.digest, sizes, zero, best)
 
 
 @dataclass(frozen=True)
@@ -96,7 +90,7 @@ class ShardedFill:
         for scratch files.
         """
         executor, several = self.options.executor, self.options.workers > 1
-        elsewhere = (executor == "ray" and store_at(self.path).shares_folder) or (executor == "processes" and several)
+        elsewhere = (executor == "ray" and store_at(self.path).is_local) or (executor == "processes" and several)
         return elsewhere and self.rows.stored > SHARD_ROWS and len(self.rows.folders) > 1
 
     def fill(self, trained: Any, best: ann.GroundTruthBuilder | None) -> int:

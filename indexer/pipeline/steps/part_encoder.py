@@ -15,7 +15,6 @@ import numpy.typing as npt
 
 from indexer.encoders.document_windows import DocumentChunker
 from indexer.encoders.protocol import EncodeStats
-from indexer.hashing import hash_texts
 from indexer.pipeline.steps.build_encoder import LazyEncoder
 from indexer.pipeline.steps.ingest import CutTexts, PendingPart
 from indexer.recipe.loading import named_path
@@ -62,14 +61,27 @@ class EncodeTask:
 
 
 @dataclass(frozen=True)
-class WorkerSetup:
-    """Creates a worker's function from the worker's number; picklable."""
+class _ReadPart:
+    """A part, read and tokenised, then also embedded."""
+
+    task: EncodeTask
+    cut: CutTexts
+    missing: npt.NDArray[np.int64]  # rows to encode
+    tokens: "Tokens | None"  # of the missing rows; None without any
+    fresh: npt.NDArray[np.float32] | None = None  # embeddings of the missing rows
+    retries: int = 0
+
+
+@dataclass(frozen=True)
+class PartEncoder:
+    """Reads, encodes and writes a stream of parts. Called with a worker's number, it returns the worker's function."""
 
     encoder: LazyEncoder
     threads: int | None  # CPU threads of each worker; None: one worker, in this process, with all threads
     on_batch: Callable[[int, int], None] | None = None
     discards: bool = False  # write nothing and return None: a trial whether a worker survives
     url: str = ""  # of an index in object storage, which workers on other machines access directly
+    index: Path | None = None  # the mirror folder of `url` on the worker's machine, which sends the parts
 
     def __call__(self, worker: int) -> Callable[[Iterator[EncodeTask]], Iterator[EncodedPart | None]]:
         encoder = self.encoder if self.threads is None else self.encoder.for_worker(worker, self.threads)
@@ -77,39 +89,10 @@ class WorkerSetup:
         if index is not None:
             store_at(index).fetch_states()
             encoder = encoder.with_state_in(index)
-        return _Stages(encoder, self.on_batch, self.discards, index).run
+        return replace(self, encoder=encoder, index=index)._run
 
-
-@dataclass(frozen=True)
-class _ReadPart:
-    """A part, read and tokenised."""
-
-    task: EncodeTask
-    cut: CutTexts
-    missing: npt.NDArray[np.int64]  # rows to encode
-    tokens: "Tokens | None"  # of the missing rows; None without any
-
-
-@dataclass(frozen=True)
-class _EmbeddedPart:
-    """A part with embeddings."""
-
-    part: _ReadPart
-    fresh: npt.NDArray[np.float32] | None  # embeddings of the missing rows
-    retries: int
-
-
-@dataclass(frozen=True)
-class _Stages:
-    """Reads, encodes and writes a stream of parts; also sends them if `index` is this machine's mirror folder."""
-
-    encoder: LazyEncoder
-    on_batch: Callable[[int, int], None] | None
-    discards: bool
-    index: Path | None = None
-
-    def run(self, tasks: Iterator[EncodeTask]) -> Iterator[EncodedPart | None]:
-        write = self._discard if self.discards else self.write
+    def _run(self, tasks: Iterator[EncodeTask]) -> Iterator[EncodedPart | None]:
+        write: Callable[[_ReadPart], EncodedPart | None] = (lambda _: None) if self.discards else self.write
         return pipelined(self._ready(tasks), self.read, self.embed, write)
 
     def _ready(self, tasks: Iterator[EncodeTask]) -> Iterator[EncodeTask]:
@@ -127,12 +110,8 @@ class _Stages:
         part = task.part
         store_at(task.index).know({f"{part.name}/{layout.DOCUMENTS}": part.written.digest})
         joined = read_texts(task.folder, self.encoder.config.corpus.text)
-        cut = _handed_over(part)
-        if cut is not None:
-            texts = joined if cut.windows is None else cut.windows.texts(joined)
-        else:
-            chunks = self._chunker(joined)
-            cut, texts = CutTexts(hash_texts(chunks.texts), chunks.windows), chunks.texts
+        cut = _handed_over(part) or CutTexts.of(self._chunker(joined))
+        texts = joined if cut.windows is None else cut.windows.texts(joined)
         missing = np.setdiff1d(np.arange(len(texts)), _rows_of(task.quarantined, cut))
         if part.known:
             missing = np.setdiff1d(missing, part.known.rows)
@@ -141,9 +120,9 @@ class _Stages:
         tokens = self.encoder.get().tokenize(texts, "document") if len(missing) else None
         return _ReadPart(task, cut, missing, tokens)
 
-    def embed(self, part: _ReadPart, check: Callable[[], None]) -> _EmbeddedPart:
+    def embed(self, part: _ReadPart, check: Callable[[], None]) -> _ReadPart:
         if part.tokens is None:
-            return _EmbeddedPart(part, None, 0)
+            return part
 
         def on_batch(texts: int, tokens: int) -> None:
             check()
@@ -151,13 +130,11 @@ class _Stages:
                 self.on_batch(texts, tokens)
 
         stats = EncodeStats(on_batch=on_batch)
-        return _EmbeddedPart(part, self.encoder.get().embed(part.tokens, stats), stats.retries)
+        fresh = self.encoder.get().embed(part.tokens, stats)
+        return replace(part, fresh=fresh, retries=stats.retries)
 
-    def _discard(self, embedded: _EmbeddedPart) -> None:
-        """Write nothing: the trial succeeded."""
-
-    def write(self, embedded: _EmbeddedPart) -> EncodedPart:
-        task, cut, spec = embedded.part.task, embedded.part.cut, self.encoder.spec
+    def write(self, embedded: _ReadPart) -> EncodedPart:
+        task, cut, spec = embedded.task, embedded.cut, self.encoder.spec
         part = task.part
         embeddings, lengths = _all_rows(embedded, self.encoder)
         stored = embeddings.astype(self.encoder.config.store.embeddings, copy=False)
@@ -188,16 +165,16 @@ def _rows_of(documents: tuple[int, ...], cut: CutTexts) -> npt.NDArray[np.int64]
     return wanted if cut.windows is None else np.flatnonzero(np.isin(cut.windows.document, wanted))
 
 
-def _all_rows(embedded: _EmbeddedPart, encoder: LazyEncoder) -> tuple[npt.NDArray[np.floating], npt.NDArray[np.int32]]:
+def _all_rows(part: _ReadPart, encoder: LazyEncoder) -> tuple[npt.NDArray[np.floating], npt.NDArray[np.int32]]:
     """Return embeddings (n, d) and token counts (n,) of all rows: fresh, or copied from known rows."""
-    part, fresh, known = embedded.part, embedded.fresh, embedded.part.task.part.known
+    fresh, known = part.fresh, part.task.part.known
     if fresh is not None and part.tokens is not None and len(fresh) == len(part.cut.hashes):
         return fresh, part.tokens.lengths
     index = part.task.index
     if fresh is not None:
         dim, kind = fresh.shape[1], fresh.dtype
     elif known:
-        like = open_embeddings(index / next(known.by_part())[0])
+        like = open_embeddings(index / known.by_part[0][0])
         dim, kind = like.shape[1], like.dtype
     else:
         dim, kind = encoder.get().dim, np.dtype(np.float32)
@@ -205,7 +182,7 @@ def _all_rows(embedded: _EmbeddedPart, encoder: LazyEncoder) -> tuple[npt.NDArra
     embeddings[_rows_of(part.task.quarantined, part.cut), 0] = 1
     if fresh is not None and part.tokens is not None:
         embeddings[part.missing], lengths[part.missing] = fresh, part.tokens.lengths
-    for folder, here, there in known.by_part() if known else ():
+    for folder, here, there in known.by_part if known else ():
         embeddings[here] = open_embeddings(index / folder)[there]
         lengths[here] = parts.read_token_counts(index / folder)[there]
     return embeddings, lengths

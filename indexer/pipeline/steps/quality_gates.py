@@ -3,7 +3,7 @@
 A failed gate raises QualityError and nothing is published; otherwise the figures are written to the manifest.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from indexer.arrays import RowIds, SearchResult, Vectors
 from indexer.errors import QualityError
 from indexer.moments import Moments
 from indexer.recipe.config import WhiteningConfig
+from indexer.system.threads import ordered_map
 from indexer.transforms import Whitening
 
 COVARIANCE_LIMIT = 1e-3
@@ -66,18 +67,17 @@ def covariance_deviation(
     whitening: Whitening,
     config: WhiteningConfig,
     sample: Iterable[npt.NDArray[np.floating]],
-    in_turn: Callable[..., Iterable[Moments]] = map,
+    threads: int = 1,
 ) -> float:
     """Return the largest relative deviation of the projected sample's covariance from its expected value.
 
     At strength 1 without shrinkage the expected value is the identity, and the figure is the largest |C - I|. In
     general direction i has the expected variance E_i = spectrum_i * shrunk_i^-strength, and the figure is the largest
     |C_ij - E_ij| / sqrt(E_i E_j). The sample passes through the stored transform a second time, and the expected values
-    come from spectrum and settings, so this checks the stored data and not the algebra. `in_turn` is `map` or a
-    multithreaded equivalent. The strength must be a number.
+    come from spectrum and settings, so this checks the stored data and not the algebra. The strength must be a number.
     """
     measured = Moments.zero(whitening.dim)
-    for moments in in_turn(lambda rows: Moments.of(whitening.project(rows, "document")), sample):
+    for moments in ordered_map(lambda rows: Moments.of(whitening.project(rows, "document")), sample, threads):
         measured = measured + moments
     spectrum = whitening.spectrum
     shrunk = (1 - config.shrinkage) * spectrum + config.shrinkage * spectrum.mean()

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from indexer import ann
 from indexer.arrays import RowIds, Vectors
-from indexer.corpus.query_file import is_npy, query_file_sha256, read_query_file, read_query_vectors
+from indexer.corpus.query_file import is_npy, read_query_file, read_query_vectors
 from indexer.errors import ConfigError
 from indexer.pipeline.rows import RowView
 from indexer.recipe.config import IndexConfig
@@ -44,7 +44,6 @@ class RecallQueries:
     origins: Vectors | None = None
     own: tuple[RowIds, ...] | None = None
     similarity: float | None = None
-    sha256: str = ""
 
     @property
     def described(self) -> str:
@@ -68,11 +67,11 @@ def recall_queries(
     config: IndexConfig,
     held_out: RowIds,
     training: Vectors,
-    encode: Encode | None,
+    encode: Encode,
 ) -> RecallQueries:
     """Return the queries of a build. `training` are vectors (n, k) of sampled rows that are not held out.
 
-    Raises ConfigError for a query file that cannot be read, or cannot be encoded without an encoder.
+    Raises ConfigError for a query file that cannot be read.
     """
     if not config.queries:
         documents = view.vectors(transform, held_out)
@@ -81,13 +80,11 @@ def recall_queries(
     if is_npy(config.queries):
         dim = open_embeddings(view.folders[0]).shape[1]
         embeddings: npt.NDArray[np.floating] = read_query_vectors(config.queries, dim, ConfigError, _SETTING)
-    elif encode is None:
-        raise ConfigError(f"{_SETTING}no encoder is available to encode {config.queries}. Fix: leave it empty.")
     else:
         embeddings = encode(read_query_file(Path(config.queries), ConfigError, _SETTING).texts)
     with single_blas_thread():
         vectors = transform.transform(embeddings, "query")
-    return RecallQueries(vectors[vectors.any(axis=1)], sha256=query_file_sha256(config.queries, "index.queries"))
+    return RecallQueries(vectors[vectors.any(axis=1)])
 
 
 def perturbed(documents: Vectors, others: Vectors) -> RecallQueries:

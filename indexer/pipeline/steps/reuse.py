@@ -3,7 +3,6 @@
 An upsert, a metadata edit or a line inserted at the top changes the cut of every part, but not the texts.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -25,21 +24,22 @@ PartRowIds = npt.NDArray[np.int32]  # counted from the start of a part, which ha
 
 @dataclass(frozen=True)
 class ReusedRows:
-    """Rows of a part with the same texts as rows `sources` of the complete parts `names[parts]`; (n,) each."""
+    """Rows of a part with the texts of rows of complete parts: (folder of a complete part, rows, its rows)."""
 
-    rows: PartRowIds
-    parts: PartRowIds
-    sources: PartRowIds
-    names: list[str]
+    by_part: list[tuple[str, PartRowIds, PartRowIds]]
+
+    @classmethod
+    def of(cls, rows: PartRowIds, parts: PartRowIds, sources: PartRowIds, names: list[str]) -> "ReusedRows":
+        """Return `rows` with the texts of the rows `sources` of `names[parts]`; (n,) each."""
+        inside = [(names[part], parts == part) for part in np.unique(parts).tolist()]
+        return cls([(name, rows[chosen], sources[chosen]) for name, chosen in inside])
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return sum(len(rows) for _, rows, _ in self.by_part)
 
-    def by_part(self) -> Iterator[tuple[str, PartRowIds, PartRowIds]]:
-        """Yield (folder, rows of this part, source rows) for each source part."""
-        for part in np.unique(self.parts):
-            inside = self.parts == part
-            yield self.names[part], self.rows[inside], self.sources[inside]
+    @property
+    def rows(self) -> PartRowIds:
+        return np.concatenate([np.zeros(0, np.int32), *(rows for _, rows, _ in self.by_part)])
 
 
 class ReuseByText:
@@ -50,19 +50,24 @@ class ReuseByText:
     reused; damaged parts are skipped.
     """
 
-    def __init__(self, generation: Generation) -> None:
-        self._index, self._published = generation.index, generation.published
-        self._fingerprint, self._storage = generation.spec.fingerprint, generation.config.store.embeddings
+    def __init__(self, published: PublishedIndex) -> None:
+        self._index, self._published = published.index, published
+        self._names = [part.name for part in published.manifest.parts]
         self._intact: dict[int, bool] = {}
 
-    def find(self, wanted: TextHashes) -> ReusedRows | None:
-        """Return the texts (n, 2) with stored embeddings.
+    @classmethod
+    def of(cls, generation: Generation) -> "ReuseByText | None":
+        """Return the lookup; None if nothing is published, or the published encoder or storage type is another."""
+        published = generation.published
+        if published is None or published.manifest.fingerprint != generation.spec.fingerprint:
+            return None
+        return cls(published) if published.config.store.embeddings == generation.config.store.embeddings else None
 
-        None if nothing is published, or the published encoder or storage type is another.
-        """
+    def find(self, wanted: TextHashes) -> ReusedRows | None:
+        """Return the texts (n, 2) with stored embeddings; None if nothing is stored."""
         if self._table is None:
             return None
-        upper, lower, part, row, names = self._table
+        upper, lower, part, row = self._table
         places = np.searchsorted(upper, wanted[:, 0])
         unsettled = np.arange(len(wanted))
         while len(unsettled):  # repeats only if two texts share half of their hash
@@ -73,49 +78,40 @@ class ReuseByText:
         inside = np.minimum(places, len(upper) - 1)
         rows = np.flatnonzero((upper[inside] == wanted[:, 0]) & (lower[inside] == wanted[:, 1]))
         rows = rows[[self._is_intact(number) for number in part[places[rows]].tolist()]] if len(rows) else rows
-        return ReusedRows(rows.astype(np.int32), part[places[rows]], row[places[rows]], names)
+        return ReusedRows.of(rows.astype(np.int32), part[places[rows]], row[places[rows]], self._names)
 
     def _is_intact(self, part: int) -> bool:
         if part not in self._intact:
             folder = self._index / self._names[part]
             record = parts.read_record(folder)
-            self._intact[part] = record is not None and parts.is_intact(folder, record) and _has_embeddings(folder)
+            intact = record is not None and parts.is_intact(folder, record)
+            try:  # object storage fetches and checks them here
+                self._intact[part] = intact and len(open_embeddings(folder)) > 0
+            except StoreError:
+                self._intact[part] = False
         return self._intact[part]
 
     def _quarantined(self, part: int, rows: int) -> Mask:
         """Return which rows of a part belong to quarantined documents, (rows,): they have no embedding."""
         nothing = np.zeros(rows, bool)
-        if self._published is None or not rows or self._all_live[part]:  # quarantined documents are never live
+        if not rows or self._all_live[part]:  # quarantined documents are never live
             return nothing
         folder = self._index / self._names[part]
         record = parts.read_record(folder)
-        if record is None or not record.set_aside:
+        if record is None or not record.quarantined:
             return nothing
         documents = np.arange(rows) if record.rows == record.documents else parts.read_window_documents(folder)
-        return np.isin(documents, record.set_aside)
+        return np.isin(documents, record.quarantined)
 
     @cached_property
     def _all_live(self) -> list[bool]:
         """Whether all documents of each part are live."""
-        if self._published is None:
-            return []
         live, ends = self._published.live, np.cumsum([part.documents for part in self._published.manifest.parts])
         return [bool(documents.all()) for documents in np.split(live, ends[:-1])]
 
-    @property
-    def _names(self) -> list[str]:
-        return [part.name for part in self._published.manifest.parts] if self._published else []
-
     @cached_property
-    def _table(
-        self,
-    ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64], PartRowIds, PartRowIds, list[str]] | None:
+    def _table(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64], PartRowIds, PartRowIds] | None:
         """Both halves of the hashes, sorted, with the part and row of each text; equal texts in order of rows."""
-        published = self._published
-        if published is None or published.manifest.fingerprint != self._fingerprint:
-            return None
-        if published.config.store.embeddings != self._storage:
-            return None
         hashes = [_text_hashes(self._index / name) for name in self._names]
         numbers = np.concatenate([np.full(len(rows), part, np.int32) for part, rows in enumerate(hashes)])
         rows = np.concatenate([np.arange(len(rows), dtype=np.int32) for rows in hashes])
@@ -125,15 +121,7 @@ class ReuseByText:
         if not len(whole):
             return None
         order = np.lexsort((whole[:, 1], whole[:, 0]))
-        return whole[order, 0], whole[order, 1], numbers[order], rows[order], self._names
-
-
-def _has_embeddings(folder: Path) -> bool:
-    """Return whether the embeddings can be read; from object storage this fetches and checks them."""
-    try:
-        return bool(len(open_embeddings(folder)))
-    except StoreError:
-        return False
+        return whole[order, 0], whole[order, 1], numbers[order], rows[order]
 
 
 def _text_hashes(folder: Path) -> TextHashes:
@@ -153,7 +141,7 @@ class ReuseInOrder:
     def __init__(self, published: PublishedIndex) -> None:
         self._index, manifest, numbering = published.index, published.manifest, published.numbering
         self._manifest = manifest
-        self._hashes = dict[int, TextHashes]()  # of the part read last
+        self._hashes = dict[str, TextHashes]()  # of the part read last
         firsts = np.cumsum([0, *(part.rows for part in manifest.parts)])
         stored = np.arange(manifest.stored_rows) if numbering.stored_rows is None else numbering.stored_rows
         self._parts = (np.searchsorted(firsts, stored, side="right") - 1).astype(np.int32)
@@ -168,8 +156,9 @@ class ReuseInOrder:
         """
         span = slice(self._taken, self._taken + len(wanted))
         self._taken += len(wanted)
-        reused = ReusedRows(np.arange(len(wanted), dtype=np.int32), self._parts[span], self._rows[span], self._names)
-        if len(reused.parts) != len(wanted) or not (self._stored_hashes(reused) == wanted).all():
+        sources = self._rows[span]
+        reused = ReusedRows.of(np.arange(len(sources), dtype=np.int32), self._parts[span], sources, self._names)
+        if len(sources) != len(wanted) or not (self._stored_hashes(reused) == wanted).all():
             raise MismatchError(
                 f"{self._index}: its texts are no longer cut into the stored windows: the version of tokenizers "
                 f"({version_of('tokenizers')} here) or of this program differs. Fix: build the index again with "
@@ -179,10 +168,9 @@ class ReuseInOrder:
 
     def _stored_hashes(self, reused: ReusedRows) -> TextHashes:
         hashes = np.empty((len(reused), 2), np.uint64)
-        for part in np.unique(reused.parts).tolist():
-            if part not in self._hashes:
-                verify_parts(self._index, self._manifest, {self._names[part]})
-                self._hashes = {part: parts.read_text_hashes(self._index / self._names[part])}
-            inside = reused.parts == part
-            hashes[inside] = self._hashes[part][reused.sources[inside]]
+        for name, rows, sources in reused.by_part:
+            if name not in self._hashes:
+                verify_parts(self._index, self._manifest, {name})
+                self._hashes = {name: parts.read_text_hashes(self._index / name)}
+            hashes[rows] = self._hashes[name][sources]
         return hashes

@@ -14,9 +14,9 @@ from indexer.encoders.protocol import Encoder
 from indexer.errors import CorpusError, MachineError
 from indexer.executors import WorkerPool
 from indexer.executors.scheduler import Scheduler
-from indexer.pipeline.steps import encode, fatal_documents
+from indexer.pipeline.steps import encode
 from indexer.pipeline.steps.build_encoder import LazyEncoder
-from indexer.pipeline.steps.part_encoder import EncodedPart, EncodeTask, WorkerSetup
+from indexer.pipeline.steps.part_encoder import EncodedPart, EncodeTask, PartEncoder
 from indexer.recipe.config import ChunkConfig
 from indexer.store.documents import read_texts
 from indexer.store.manifest import load_manifest
@@ -28,10 +28,10 @@ from tests.documents import DOCUMENTS
 from tests.fleets import Death, LocalFleet
 
 POISON = "xyzzy"
-SKIP = RunOptions(device="cpu", workers=2, set_aside=True)
+SKIP = RunOptions(device="cpu", workers=2, quarantine=True)
 
 
-class DeadlySetup(WorkerSetup):
+class DeadlySetup(PartEncoder):
     """Workers that a word crashes."""
 
     def __call__(self, worker: int) -> Callable[[Iterator[EncodeTask]], Iterator[EncodedPart | None]]:
@@ -59,7 +59,7 @@ class KilledSetup(DeadlySetup):
 
 
 def run_deadly(
-    setup: WorkerSetup, tasks: Sequence[EncodeTask], pool: WorkerPool, lost: list[EncodeTask] | None = None
+    setup: PartEncoder, tasks: Sequence[EncodeTask], pool: WorkerPool, lost: list[EncodeTask] | None = None
 ) -> Iterator[EncodedPart]:
     deadly = DeadlySetup(setup.encoder, None, setup.on_batch, setup.discards, setup.url)
     return Scheduler[EncodeTask, EncodedPart](LocalFleet(deadly), tasks, pool, lost).results()
@@ -69,7 +69,6 @@ def run_deadly(
 def deadly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Encode in this process, on workers that a word crashes."""
     monkeypatch.setattr(encode, "run_tasks", run_deadly)
-    monkeypatch.setattr(fatal_documents, "run_tasks", run_deadly)
 
 
 def poisoned(*places: int) -> list[Document]:
@@ -81,7 +80,7 @@ def poisoned(*places: int) -> list[Document]:
 
 @pytest.mark.usefixtures("deadly")
 @pytest.mark.parametrize("places", [(2,), (0, 1, 5), (4, 5, 6, 7), (len(DOCUMENTS) - 1,)])
-def test_documents_that_kill_the_encoder_are_set_aside(
+def test_documents_that_kill_the_encoder_are_quarantined(
     places: tuple[int, ...], tiny_config: BuildConfig, tmp_path: Path
 ) -> None:
     corpus, ids = poisoned(*places), {DOCUMENTS[place].id for place in places}
@@ -102,7 +101,7 @@ def test_without_leave_they_are_an_error_that_names_them_and_all_else_is_kept(
     with pytest.raises(
         CorpusError, match=rf'"{DOCUMENTS[5].id}" crashed the encoder.*Everything else is encoded.*--on-error skip'
     ):
-        build_index(poisoned(5), tmp_path / "index", tiny_config, replace(SKIP, set_aside=False))
+        build_index(poisoned(5), tmp_path / "index", tiny_config, replace(SKIP, quarantine=False))
     report = build_index(poisoned(5), tmp_path / "index", tiny_config, SKIP)
     assert (report.parts_encoded, report.documents) == (0, len(DOCUMENTS) - 1)
 
@@ -129,7 +128,7 @@ def test_with_windows_all_rows_of_the_document_go(tiny_config: BuildConfig, tmp_
 
 
 @pytest.mark.usefixtures("deadly")
-def test_they_may_be_added_and_set_aside_and_compacted_away(tiny_config: BuildConfig, tmp_path: Path) -> None:
+def test_they_may_be_added_and_quarantined_and_compacted_away(tiny_config: BuildConfig, tmp_path: Path) -> None:
     index = tmp_path / "index"
     build_index(DOCUMENTS[:6], index, tiny_config)
     report = add_documents(poisoned(8)[6:], index, SKIP)
@@ -155,7 +154,7 @@ def test_what_stands_for_them_is_never_taken_for_their_embedding(tiny_config: Bu
     build_index(poisoned(5), index, tiny_config, SKIP)
     again = [replace(poisoned(5)[5], id="again")]
     with pytest.raises(CorpusError, match='"again" crashed the encoder'):
-        add_documents(again, index, replace(SKIP, set_aside=False))
+        add_documents(again, index, replace(SKIP, quarantine=False))
     inserted = [Document("first", "A line at the top."), *poisoned(5)]
     report = build_index(inserted, index, tiny_config, replace(SKIP, overwrite=True))
     assert report.documents == len(DOCUMENTS)
@@ -168,7 +167,7 @@ def test_a_verdict_that_was_not_published_is_tried_again(
 ) -> None:
     """After adding memory, or fixing a library."""
     with pytest.raises(CorpusError):
-        build_index(poisoned(5), tmp_path / "index", tiny_config, replace(SKIP, set_aside=False))
+        build_index(poisoned(5), tmp_path / "index", tiny_config, replace(SKIP, quarantine=False))
     monkeypatch.undo()
     report = build_index(poisoned(5), tmp_path / "index", tiny_config)
     assert report.documents == len(DOCUMENTS)
@@ -190,6 +189,6 @@ def test_an_encoder_that_kills_whoever_loads_it_is_not_laid_at_documents_doors(
 
 @pytest.mark.check  # each crash costs the start of a process
 def test_real_processes_die_of_it(tiny_config: BuildConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encode, "WorkerSetup", KilledSetup)
+    monkeypatch.setattr(encode, "PartEncoder", KilledSetup)
     report = build_index(poisoned(5), tmp_path / "index", tiny_config, SKIP)
     assert report.documents == len(DOCUMENTS) - 1

@@ -61,21 +61,26 @@ def source(vectors: npt.NDArray[np.float32], tmp_path_factory: pytest.TempPathFa
     return source_of(tmp_path_factory.mktemp("parts"), vectors)
 
 
-def request_of(
-    rows: RowView, config: IndexConfig, options: RunOptions | None = None, encode: Any = None
-) -> IndexRequest:
-    dim = open_embeddings(rows.folders[0]).shape[1]
-    return IndexRequest(rows, Normalisation(dim, ""), config, options or RunOptions(), NoProgress(), encode)
+def no_encoder(texts: list[str]) -> npt.NDArray[np.floating]:
+    raise AssertionError("no text needs encoding")
+
+
+def request_of(rows: RowView, config: IndexConfig, options: RunOptions | None = None, **more: Any) -> IndexRequest:
+    transform = Normalisation(open_embeddings(rows.folders[0]).shape[1], "")
+    settings: dict[str, Any] = {"encode": no_encoder, "path": Path("none")} | more
+    return IndexRequest(rows, transform, options or RunOptions(), NoProgress(), config=config, **settings)
 
 
 @pytest.fixture
 def fill(source: RowView, tmp_path: Path) -> Fill:
     """Fill a segment with some settings of [index]."""
 
-    def filled(options: RunOptions | None = None, of: RowView = source, encode: Any = None, **config: Any) -> Segment:
+    def filled(
+        options: RunOptions | None = None, of: RowView = source, encode: Any = no_encoder, **config: Any
+    ) -> Segment:
         path = tmp_path / f"{len(list(tmp_path.iterdir()))}.faiss"
         small = config.pop("small", False)
-        return fill_segment(request_of(of, IndexConfig(**config), options, encode), path, small)
+        return fill_segment(request_of(of, IndexConfig(**config), options, encode=encode, path=path), small)
 
     return filled
 
@@ -345,8 +350,6 @@ def test_the_user_s_own_queries_are_encoded_and_measured_with(fill: Fill, tmp_pa
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     assert about["queries_sha256"] == digest == query_file_sha256(str(file), "index.queries")
     assert fill(queries=str(file)).figures["index"]["queries_sha256"] == digest  # recorded for an exact index too
-    with pytest.raises(ConfigError, match="no encoder"):
-        fill(type="IVF16,Flat", queries=str(file))
     with pytest.raises(ConfigError, match=r"index\.queries: .*cannot be read"):
         fill(encode=encode, type="IVF16,Flat", queries=str(tmp_path / "none.txt"))
 
@@ -357,7 +360,7 @@ def test_queries_of_the_user_are_transformed_as_queries_and_leave_no_row_out(sou
     chance = np.random.default_rng(0)
     mean, query_mean = chance.normal(size=(2, DIM))
     whitening = Whitening(mean, query_mean, chance.normal(size=(DIM, 7)), np.ones(DIM))
-    found = recall_queries(source, whitening, IndexConfig(queries=str(file)), np.arange(3), unit(9, 7), None)
+    found = recall_queries(source, whitening, IndexConfig(queries=str(file)), np.arange(3), unit(9, 7), no_encoder)
     expected = (embeddings - query_mean) @ whitening.projection
     np.testing.assert_allclose(found.vectors, expected / np.linalg.norm(expected, axis=1, keepdims=True), atol=1e-6)
     assert (found.own, found.origins) == (None, None)
@@ -367,7 +370,7 @@ def test_queries_drawn_from_documents_leave_out_all_windows_of_their_document(so
     hashes = np.repeat(source.id_hashes[: ROWS // 5], 5)  # documents of five windows
     windows, held_out = dataclasses.replace(source, id_hashes=hashes), np.array([0, 7, 2499])
     transform = Normalisation(DIM)
-    found = recall_queries(windows, transform, IndexConfig(), held_out, unit(50, DIM, 3), None)
+    found = recall_queries(windows, transform, IndexConfig(), held_out, unit(50, DIM, 3), no_encoder)
     assert found.own is not None
     assert [own.tolist() for own in found.own] == [list(range(row // 5 * 5, row // 5 * 5 + 5)) for row in held_out]
 

@@ -26,7 +26,7 @@ from indexer.recipe.run_options import RunOptions
 from indexer.store.integrity import CheckedFile
 from indexer.transforms import Normalisation
 from tests.indexer.ann.test_selection import unit
-from tests.indexer.pipeline.test_index_segment import source_of
+from tests.indexer.pipeline.test_index_segment import no_encoder, source_of
 
 DIM, ROWS = 16, 6500
 Fill = Callable[..., Segment]
@@ -43,9 +43,8 @@ def fill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fill:
         path = folder / "segments" / "0001-00.faiss"
         config = IndexConfig(type=factory, recall=0.5)
         options = RunOptions(workers=workers, device="cpu", executor="processes" if workers > 1 else "auto")
-        return fill_segment(
-            IndexRequest(rows, transform or Normalisation(DIM, ""), config, options, NoProgress(), path=path), path
-        )
+        transform = transform or Normalisation(DIM, "")
+        return fill_segment(IndexRequest(rows, transform, options, NoProgress(), path, config, no_encoder))
 
     return filled
 

@@ -21,7 +21,7 @@ from indexer import (
 )
 from indexer.errors import CorpusError, CorruptIndexError, ExistsError, NotAnIndexError, StoreError
 from indexer.executors import Executor
-from indexer.pipeline.steps import encode, fatal_documents, part_encoder
+from indexer.pipeline.steps import encode, part_encoder
 from indexer.recipe.loading import named_path
 from indexer.store import layout, sending
 from indexer.store.bucket import open_bucket
@@ -259,7 +259,6 @@ def test_a_part_whose_document_killed_the_encoder_is_encoded_again_in_its_place(
     options = RunOptions(workers=2, executor=executor)
     with monkeypatch.context() as patch:
         patch.setattr(encode, "run_tasks", run_deadly)
-        patch.setattr(fatal_documents, "run_tasks", run_deadly)
         with pytest.raises(CorpusError, match=f'"{DOCUMENTS[5].id}" crashed the encoder'):
             build_index(poisoned(5), url, tiny_config, options)
     machine("mended")

@@ -199,7 +199,7 @@ def test_an_index_of_an_earlier_version_is_still_that_of_its_recipe_and_corpus(t
     config = BuildConfig.from_dict(manifest.config)
     spec = resolve_spec(config.encoder, old / "model", rules=manifest.encoder["identity"]["rules"])
     generation = Generation(index, PublishedIndex(index, manifest), overwrite=False)
-    generation.set_spec(spec)
+    generation.spec = spec
     require_same_recipe(generation)
     documents = list(SearchEngine(index, model=old / "model").index.documents.all_documents())
     assert [slot.name for slot in ingest(documents, generation, NoProgress()).parts] == [

@@ -9,7 +9,7 @@ import pytest
 
 from indexer.errors import ConfigError
 from indexer.recipe.config import BuildConfig
-from indexer.recipe.named_recipes import RECIPES, recipe_names, recipe_path
+from indexer.recipe.loading import RECIPES, recipe_names, recipe_path
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -16,10 +16,11 @@ from indexer.system.processor import Processor
     ],
 )
 def test_the_processor_is_what_the_system_says(
-    tmp_path: Path, text: str | None, name: str | None, flags: set[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None, name: str | None, flags: set[str]
 ) -> None:
     if text is not None:
         (tmp_path / "cpuinfo").write_text(text, encoding="utf-8")
-    found = Processor.here(tmp_path / "cpuinfo")
+    monkeypatch.setattr("indexer.system.processor.CPUINFO", tmp_path / "cpuinfo")
+    found = Processor.here()
     assert found.flags == flags
     assert found.name == name if name else found.name

@@ -343,7 +343,8 @@ def test_the_sample_is_the_documents_of_smallest_id_hash(tiny_config: BuildConfi
     build_index(DOCUMENTS, tmp_path / "index", tiny_config.with_overrides(["whitening.sample=5"]))
     subject = Target.of_index(tmp_path / "index")
     chosen = sorted(sorted(range(9), key=lambda row: hash_id(DOCUMENTS[row].id))[:5])
-    assert subject.sample.row_ids.tolist() == chosen
+    of_parts = zip(subject.sample.chosen or (), subject.sample.firsts, strict=False)
+    assert [row + first for rows, first in of_parts for row in rows.tolist()] == chosen
     assert subject.moments.count == 5
     texts = [f"{DOCUMENTS[row].title} {DOCUMENTS[row].text}" for row in chosen]
     rows = subject.states([subject.own]).encode(texts).rows[subject.own.key]
