@@ -151,7 +151,7 @@ def test_the_page_names_every_metric_and_no_other() -> None:
     own = [metric for metric in ServerMetrics().registry.collect() if not metric.name.startswith("process_")]
     counted = {f"{metric.name}_info" if metric.type == "info" else metric.name for metric in own}
     totals = {"isotrope_requests", "isotrope_refused", "isotrope_clients_left"}
-    looked_up = set(re.findall(r'"(isotrope_\w+)":', Path(app.__file__).read_text(encoding="utf-8")))
+    looked_up = set(re.findall(r'"(isotrope_\w+)"', Path(app.__file__).read_text(encoding="utf-8")))
     expected = {f"{name}_total" if name in totals else name for name in counted} | looked_up
     assert set(re.findall(r"`(isotrope_\w+)`", DOCS)) == expected
 

@@ -122,12 +122,12 @@ def _served(
 def _add_gauges(metrics: ServerMetrics, service: SearchService) -> None:
     generations = service.generations
     for name, about, read in (
-        ("pending", "Requests that are waiting or being answered.", lambda: service.pending),
-        ("waiting_to_encode", "Pieces of requests that are waiting for the encoder.", lambda: len(service.encoding)),
-        ("waiting_to_rank", "Requests that are waiting to be ranked.", lambda: len(service.ranking)),
-        ("generation", "The served generation.", lambda: generations.current.stamp.generation),
-        ("documents", "Served documents.", lambda: len(generations.current.engine)),
-        ("reloads", "Generations loaded since the start.", lambda: generations.reloads),
-        ("failed_reloads", "Failed reloads since the start.", lambda: generations.failed_reloads),
+        ("isotrope_pending", "Requests that are waiting or being answered.", lambda: service.pending),
+        ("isotrope_waiting_to_encode", "Pieces of requests that wait for the encoder.", lambda: len(service.encoding)),
+        ("isotrope_waiting_to_rank", "Requests that are waiting to be ranked.", lambda: len(service.ranking)),
+        ("isotrope_generation", "The served generation.", lambda: generations.current.stamp.generation),
+        ("isotrope_documents", "Served documents.", lambda: len(generations.current.engine)),
+        ("isotrope_reloads", "Generations loaded since the start.", lambda: generations.reloads),
+        ("isotrope_failed_reloads", "Failed reloads since the start.", lambda: generations.failed_reloads),
     ):
-        metrics.gauge(f"isotrope_{name}", about, read)
+        metrics.gauge(name, about, read)
