@@ -14,7 +14,7 @@ import torch
 
 from indexer.errors import ConfigError, MachineError
 from indexer.recipe.config import Precision
-from indexer.system.processor import multiplies_bfloat16
+from indexer.system.processor import bfloat16_is_faster
 
 Result = TypeVar("Result")
 _BEHIND = 2  # results whose copies run while the next batches are started
@@ -39,7 +39,7 @@ def choose_device(asked: str) -> torch.device:
 def compute_dtype(precision: Precision, half: str, device: torch.device) -> torch.dtype:
     """Return the type of weights and activations for a precision class on a device; pooling is always float32.
 
-    The class bfloat16 is computed in bfloat16 on a CPU with bfloat16 instructions, else in float32; on CUDA in bfloat16
+    The class bfloat16 is computed in bfloat16 on a CPU where that is faster, else in float32; on CUDA in bfloat16
     if the GPU supports it, else in float16 (`half` forces either); and on MPS in float16.
     """
     if precision == "float32":
@@ -49,7 +49,7 @@ def compute_dtype(precision: Precision, half: str, device: torch.device) -> torc
     if device.type == "cpu":
         if half == "float16":
             raise ConfigError('half is "float16", which a CPU does not support; expected "auto" or "bfloat16".')
-        return torch.bfloat16 if half == "bfloat16" or multiplies_bfloat16() else torch.float32
+        return torch.bfloat16 if half == "bfloat16" or bfloat16_is_faster() else torch.float32
     if device.type == "mps":
         if half == "bfloat16":
             raise ConfigError('half is "bfloat16", which is not supported on MPS; expected "auto" or "float16".')

@@ -3,8 +3,8 @@
 A graph maps token ids and their mask to pooled states, so that neither layers nor tokens leave it. A child process
 converts a model once (`conversion`).
 
-The number type is bfloat16 if the processor multiplies it, else float32; int8 runs a graph that was calibrated on the
-corpus and is stored in the index. Each lane has a stream of one thread and encodes whole batches, so the bits of a
+The number type is bfloat16 if that is faster on the processor, else float32; int8 runs a graph that was calibrated on
+the corpus and is stored in the index. Each lane has a stream of one thread and encodes whole batches, so the bits of a
 batch do not depend on the number of lanes.
 """
 
@@ -28,7 +28,7 @@ from indexer.models.identity import PoolingKey
 from indexer.recipe.config import Precision
 from indexer.recipe.run_options import RunOptions
 from indexer.system.cache import cached_folder
-from indexer.system.processor import multiplies_bfloat16
+from indexer.system.processor import bfloat16_is_faster
 from indexer.system.threads import available_cores, ordered_map
 from indexer.system.versions import version_of
 
@@ -169,4 +169,4 @@ def inference_precision(core: Any, precision: Precision) -> str:
     With int8, all operations except int8 products use the type of the class bfloat16.
     """
     half = precision != "float32" and "BF16" in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
-    return "bf16" if half and multiplies_bfloat16() else "f32"
+    return "bf16" if half and bfloat16_is_faster() else "f32"

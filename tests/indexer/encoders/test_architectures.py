@@ -175,7 +175,7 @@ def test_every_architecture_runs_in_the_class_bfloat16(
     tiny_model: Models, architecture: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """DeBERTa runs in float32, because its code mixes types. Random weights cannot test the bound on cosines."""
-    monkeypatch.setattr("indexer.encoders.device.multiplies_bfloat16", lambda: True)  # torch emulates it elsewhere
+    monkeypatch.setattr("indexer.encoders.device.bfloat16_is_faster", lambda: True)  # torch emulates it elsewhere
     encoder = load(tiny_model(architecture), precision="bfloat16")
     assert (encoder.runner.dtype == torch.float32) == (architecture == "deberta")
     rows, full = encoder.encode(TEXTS, "document"), load(tiny_model(architecture)).encode(TEXTS, "document")

@@ -123,7 +123,7 @@ def test_openvino_computes_bfloat16_only_where_the_processor_does(
     from indexer.encoders.openvino import backend as module
     from indexer.encoders.openvino.backend import inference_precision
 
-    monkeypatch.setattr(module, "multiplies_bfloat16", lambda: True)
+    monkeypatch.setattr(module, "bfloat16_is_faster", lambda: True)
 
     class Plain:
         def get_property(self, *_: str) -> list[str]:
@@ -135,7 +135,7 @@ def test_openvino_computes_bfloat16_only_where_the_processor_does(
 
     assert inference_precision(Plain(), "bfloat16") == inference_precision(Capable(), "float32") == "f32"
     assert inference_precision(Capable(), "bfloat16") == inference_precision(Capable(), "int8") == "bf16"
-    monkeypatch.setattr(module, "multiplies_bfloat16", lambda: False)
+    monkeypatch.setattr(module, "bfloat16_is_faster", lambda: False)
     assert inference_precision(Capable(), "bfloat16") == inference_precision(Capable(), "int8") == "f32"
 
 

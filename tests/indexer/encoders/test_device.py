@@ -12,7 +12,7 @@ from indexer.encoders.load import load_encoder
 from indexer.errors import ConfigError, MachineError
 from indexer.recipe.config import EncoderConfig
 from indexer.recipe.run_options import RunOptions
-from indexer.system.processor import multiplies_bfloat16
+from indexer.system.processor import bfloat16_is_faster
 
 CPU, CUDA, MPS = torch.device("cpu"), torch.device("cuda"), torch.device("mps")
 
@@ -84,24 +84,32 @@ def test_the_class_bfloat16_on_cuda(monkeypatch: pytest.MonkeyPatch, half: str, 
 
 @pytest.mark.parametrize(("has", "want"), [(True, torch.bfloat16), (False, torch.float32)])
 def test_the_class_bfloat16_on_the_cpu(has: bool, want: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_module, "multiplies_bfloat16", lambda: has)
+    monkeypatch.setattr(device_module, "bfloat16_is_faster", lambda: has)
     assert compute_dtype("bfloat16", "auto", CPU) == want
     assert compute_dtype("bfloat16", "bfloat16", CPU) == torch.bfloat16  # named explicitly
 
 
 @pytest.mark.parametrize(
-    ("flags", "has"), [("fpu avx512_bf16 sse", True), ("fpu amx_bf16", True), ("fpu avx2", False), ("asimd bf16", True)]
+    ("vendor", "flags", "faster"),
+    [
+        ("AuthenticAMD", "fpu avx512_bf16 sse", True),
+        ("GenuineIntel", "fpu avx512_bf16 amx_bf16", True),
+        ("GenuineIntel", "fpu avx512_bf16 avx512_fp16", False),  # a virtual machine that hides AMX
+        ("GenuineIntel", "fpu avx2", False),
+        ("", "asimd bf16", True),
+    ],
 )
 def test_bfloat16_is_read_off_the_processors_flags(
-    flags: str, has: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    vendor: str, flags: str, faster: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    (tmp_path / "cpuinfo").write_text(f"processor: 0\nflags: {flags}\n\nprocessor: 1\n", encoding="utf-8")
+    about = f"processor: 0\nvendor_id\t: {vendor}\nflags: {flags}\n\nprocessor: 1\n"
+    (tmp_path / "cpuinfo").write_text(about, encoding="utf-8")
     monkeypatch.setattr("indexer.system.processor.CPUINFO", tmp_path / "cpuinfo")
-    assert multiplies_bfloat16() == has
+    assert bfloat16_is_faster() == faster
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
-    assert multiplies_bfloat16() == has
+    assert bfloat16_is_faster() == faster
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
-    assert not multiplies_bfloat16()
+    assert not bfloat16_is_faster()
 
 
 def test_the_class_bfloat16_on_mps() -> None:

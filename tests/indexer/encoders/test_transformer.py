@@ -228,7 +228,7 @@ def unit(rows: Any) -> Any:
 def test_the_precision_class_decides_the_numbers_whatever_the_weights_were_stored_in(
     bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("indexer.encoders.device.multiplies_bfloat16", lambda: True)  # else the class runs in float32
+    monkeypatch.setattr("indexer.encoders.device.bfloat16_is_faster", lambda: True)  # else the class runs in float32
     stored = Path(shutil.copytree(bert, tmp_path / "half"))
     tensors = {name: tensor.half() for name, tensor in load_file(bert / "model.safetensors").items()}
     save_file(tensors, stored / "model.safetensors", metadata={"format": "pt"})

@@ -143,7 +143,7 @@ def test_a_gpu_is_preferred_and_has_larger_batches(monkeypatch: pytest.MonkeyPat
 def test_a_choice_of_number_types_is_shown_with_the_rates(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ISOTROPE_BACKEND", "torch")
     for faster in (False, True):
-        monkeypatch.setattr("indexer.encoders.device.multiplies_bfloat16", lambda faster=faster: faster)
+        monkeypatch.setattr("indexer.encoders.device.bfloat16_is_faster", lambda faster=faster: faster)
         machine = but(rates={"float32": 90.0, "bfloat16": 700.0 if faster else 17.0})
         (choice,) = (choice for choice in choices(machine) if choice.task == "encode, bfloat16")
         assert choice.runs == f"torch, {'bfloat16' if faster else 'float32'} on cpu"
