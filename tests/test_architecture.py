@@ -228,12 +228,18 @@ build_index(documents, folder / "index", config)
 from search import SearchEngine
 with SearchEngine(folder / "index") as engine:
     assert engine.search("whale sea", 1)[0].id == "d0"
-try:
-    build_index(documents, folder / "flow", config.with_overrides(["whitening.kind=flow"]))
-except ConfigError as error:
-    assert "needs indexer.papers.flow" in str(error)
-else:
-    raise AssertionError("a flow was fitted")
+from search.ranking.similarities import ranking_by
+flow = config.with_overrides(["whitening.kind=flow"])
+for module, act in (
+    ("indexer.papers.flow", lambda: build_index(documents, folder / "flow", flow)),
+    ("search.papers.divergence", lambda: ranking_by("js")),
+):
+    try:
+        act()
+    except ConfigError as error:
+        assert f"needs {{module}}" in str(error)
+    else:
+        raise AssertionError(module)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr

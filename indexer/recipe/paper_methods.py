@@ -70,8 +70,8 @@ def gives_probabilities(pooling: str, papers: Mapping[str, Mapping[str, Any]]) -
 
 
 def load_method(method: PaperPooling | PaperTransform) -> Any:
-    """Return the module of a method. Raises ConfigError if the folder of the papers is missing."""
-    return _load(method.module)
+    """Return the module of a method. Raises ConfigError as `load_module`."""
+    return load_module(method.module)
 
 
 def settings_class(section: str) -> Any:
@@ -80,7 +80,7 @@ def settings_class(section: str) -> Any:
         known = [f"papers.{name}" for name in _SETTINGS]
         raise ConfigError(did_you_mean("section", f"papers.{section}", known))
     module, name = _SETTINGS[section]
-    return getattr(_load(module), name)
+    return getattr(load_module(module), name)
 
 
 def settings_of(section: str, given: Mapping[str, Any]) -> Any:
@@ -137,10 +137,11 @@ def _named(methods: Mapping[str, Any], name: Any) -> Any:
     return methods.get(name) if isinstance(name, str) else None
 
 
-def _load(module: str) -> Any:
+def load_module(module: str) -> Any:
+    """Return a module of a paper. Raises ConfigError if the folder of the papers is missing."""
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not module.startswith(error.name):
             raise
-        raise ConfigError(f"the recipe needs {module}, which is not part of this installation.") from error
+        raise ConfigError(f"this needs {module}, which is not part of this installation.") from error

@@ -268,8 +268,8 @@ def _encoder(precision: Any, device_name: str, machine: Machine) -> tuple[str, s
         return runs, f"set by the recipe; {_measured(machine, 'int8', 'float32')}"
     if precision == "float32":
         return runs, f"class float32 allows no other type: {_measured(machine, 'float32').partition(' ')[2]}"
-    why = "bfloat16 is" if kind in ("bf16", "bfloat16") else "float32, of the same class, is"
-    return runs, f"{why} faster by the processor's instructions: {_measured(machine, 'bfloat16', 'float32')}"
+    faster = "bfloat16" if kind in ("bf16", "bfloat16") else "float32, of the same class,"
+    return runs, f"{faster} is faster with this processor's instructions: {_measured(machine, 'bfloat16', 'float32')}"
 
 
 def _measured(machine: Machine, *kinds: str) -> str:

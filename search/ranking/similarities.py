@@ -5,10 +5,10 @@ A module is imported when a query names its similarity.
 
 import math
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Protocol, cast
 
 from indexer.arrays import Embeddings, Mask, RowIds, Scores
+from indexer.recipe.paper_methods import load_module
 from search.index import Index
 from search.segments import MissingRows
 
@@ -65,4 +65,4 @@ class RowRanking(Protocol):
 
 def ranking_by(similarity: str) -> RowRanking | None:
     """Return the ranking by a similarity; None for the inner product, which an index implements itself."""
-    return None if similarity == "cosine" else cast("RowRanking", import_module(_MODULES[similarity]))
+    return None if similarity == "cosine" else cast("RowRanking", load_module(_MODULES[similarity]))
