@@ -1,5 +1,6 @@
 """The facts of an index as JSON types, and their wording in `inspect`, `add`, `refit` and the report."""
 
+import json
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +19,14 @@ if TYPE_CHECKING:
     from indexer.store.quality import Drift, HeldOut, IndexFigures, SegmentFigures
 
 
-_SHAPING = ("kind", "pooling", "layers", "max_length", "precision")  # settings of the encoder that are shown
+_SHAPING = (
+    "kind",
+    "pooling",
+    "layers",
+    "max_length",
+    "truncate_dim",
+    "precision",
+)  # settings of the encoder that are shown
 
 
 def settings_in_words(facts: dict[str, Any]) -> dict[str, str]:
@@ -30,12 +38,20 @@ def settings_in_words(facts: dict[str, Any]) -> dict[str, str]:
     return {
         "model": facts["model"] or "not named",
         "encoder": ", ".join(shaping) if "pooling" in encoder else "none: the embeddings came with the corpus",
+        **_prompts(encoder),
         **(windows if chunk["tokens"] else {}),
         "fingerprint": facts["fingerprint"],
         "transform": f"{transform['kind']}, {encoder['dim']} -> {transform['dim']} dimensions, {_fitted(whitening)}",
         **_fused(facts["config"].get("hybrid", {})),
         **_reranked(facts["config"].get("rerank", {})),
     }
+
+
+def _prompts(encoder: Mapping[str, Any]) -> dict[str, str]:
+    """Return the texts that are put before documents and queries, if there are any."""
+    prompts = {role: encoder.get(f"{role}_prefix") for role in ("query", "document")}
+    shown = [f"{role} {json.dumps(text, ensure_ascii=False)}" for role, text in prompts.items() if text]
+    return {"prompts": ", ".join(shown)} if shown else {}
 
 
 def _fused(hybrid: Mapping[str, Any]) -> dict[str, str]:

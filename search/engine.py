@@ -15,7 +15,7 @@ import numpy.typing as npt
 from indexer import ann
 from indexer.corpus.document import Document
 from indexer.encoders.load import open_encoder
-from indexer.encoders.protocol import Encoder, EncodeStats
+from indexer.encoders.protocol import Encoder, EncodeStats, with_query_prompt
 from indexer.errors import ConfigError, StoreError, UnknownDocumentError
 from indexer.lazy_imports import LOADER
 from indexer.progress import Progress
@@ -265,7 +265,7 @@ class SearchEngine:
         candidates = [require_texts(ids, "candidates", "Give a list for each query.") for ids in candidates]
         allowed = self._allowed(chosen)
         numbers = self._index.ids.find({name for ids in candidates for name in ids})
-        encoded, ranked = self._from_texts(texts, EncodeStats()), list[Answer[RankedDocument]]()
+        encoded, ranked = self._from_texts(texts, EncodeStats(), chosen.prompt), list[Answer[RankedDocument]]()
         for query, ids in enumerate(candidates):
             mask = np.zeros(len(self._index.documents), bool)
             mask[[numbers[name] for name in ids if name in numbers]] = True
@@ -383,11 +383,13 @@ class SearchEngine:
         if isinstance(queries, np.ndarray):
             encoded = replace(self._from_array(queries), texts=texts, lengths=lengths)
             encoded.require_for(options)
+            if options.prompt is not None:
+                raise ConfigError("a prompt is put before texts, but the queries are vectors. Leave out the prompt.")
             return self._reranked(encoded, options, self._allowed(options)), log
         allowed = self._allowed(options)  # raises for an invalid filter before the encoder is loaded
         if not queries:
             return [], log
-        return self._reranked(self._from_texts(queries, log), options, allowed), log
+        return self._reranked(self._from_texts(queries, log, options.prompt), options, allowed), log
 
     _rank = _following(_ranked)
 
@@ -425,8 +427,8 @@ class SearchEngine:
                     f"{len(given):,} {name} for {len(embeddings):,} embeddings; expected one per embedding."
                 )
 
-    def _from_texts(self, texts: Sequence[str], log: EncodeStats) -> EncodedQueries:
-        embeddings = self._opened_encoder().encode(texts, "query", log)
+    def _from_texts(self, texts: Sequence[str], log: EncodeStats, prompt: str | None) -> EncodedQueries:
+        embeddings = with_query_prompt(self._opened_encoder(), prompt).encode(texts, "query", log)
         return EncodedQueries(self._index.transform.transform(embeddings, "query"), embeddings, texts, log.lengths)
 
     def _from_array(self, given: npt.NDArray[np.floating]) -> EncodedQueries:

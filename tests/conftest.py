@@ -91,7 +91,7 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path
 @pytest.fixture
 def tiny_config(tiny_model: Callable[[str], Path]) -> BuildConfig:
     """A recipe with a tiny BERT and parts of four documents, so that small corpora have several."""
-    encoder = EncoderConfig(model=str(tiny_model("bert")), max_length=32, precision="float32")
+    encoder = EncoderConfig(model=str(tiny_model("bert")), pooling="mean", max_length=32, precision="float32")
     return BuildConfig(encoder=encoder, store=StoreConfig(part_documents=4))
 
 

@@ -194,17 +194,21 @@ class ModelRunner(Protocol):
 class BatchedEncoder:
     """An `Encoder` (see `protocol`) of a model with layers. Safe to share between threads."""
 
-    notes: tuple[str, ...] = ()
-
     def __init__(self, spec: EncoderSpec, runner: ModelRunner) -> None:
         self.spec, self.runner, self.tokenizer = spec, runner, open_model_tokenizer(spec)
+        self.notes = spec.notes
+        if spec.identity.truncate_dim:  # else no need to open the pooling, which may not be fitted yet
+            spec.require_dimensions(runner.width(spec.identity.pooling))
         self.backend = runner.backend
         self.plan = runner.plan(spec.identity.batch_tokens)
         self._group = spec.identity.group_texts or GROUP_TEXTS
 
     @property
     def dim(self) -> int:
-        return self.runner.width(self.spec.identity.pooling)
+        return self._width(self.spec.identity.pooling)
+
+    def _width(self, pooling: str) -> int:
+        return self.spec.identity.width(self.runner.width(pooling))
 
     def encode(self, texts: Sequence[str], role: Role, log: EncodeStats | None = None) -> Float32Array:
         """Return embeddings that are not normalised, and non-finite where the model's results are.
@@ -235,8 +239,8 @@ class BatchedEncoder:
         self, texts: Sequence[str], keys: Sequence[PoolingKey], role: Role = "document", log: EncodeStats | None = None
     ) -> dict[PoolingKey, Float32Array]:
         states: dict[PoolingKey, Float32Array] = {}
-        for width in dict.fromkeys(self.runner.width(pooling) for _, pooling in keys):
-            same_width = [key for key in keys if self.runner.width(key[1]) == width]
+        for width in dict.fromkeys(self._width(pooling) for _, pooling in keys):
+            same_width = [key for key in keys if self._width(key[1]) == width]
             resolved: list[PoolingKey] = [(self._resolved(average), pooling) for average, pooling in same_width]
             rows = self._run(self._groups(texts, role), len(texts), resolved, None if states else log)
             states |= zip(same_width, rows, strict=True)
@@ -256,7 +260,7 @@ class BatchedEncoder:
     ) -> list[Float32Array]:
         """Return rows (n, d) for each of the resolved keys, by one forward pass for each text."""
         log = log if log is not None else EncodeStats()
-        rows = np.empty((len(keys), count, self.runner.width(keys[0][1])), dtype=np.float32)
+        rows = np.empty((len(keys), count, self._width(keys[0][1])), dtype=np.float32)
         start = 0
         for tokens in groups:
             log.lengths.extend(tokens.lengths.tolist())
@@ -270,7 +274,7 @@ class BatchedEncoder:
         lengths = tokens.cut_lengths
         plan = self.plan(lengths)
         for positions, pooled in zip(plan, self.runner.run(self.batches(tokens, plan), keys), strict=True):
-            rows[:, positions] = pooled.rows
+            rows[:, positions] = pooled.rows[..., : rows.shape[2]]
             log.retries += pooled.retries
             if log.on_batch is not None:
                 log.on_batch(len(positions), int(lengths[positions].sum()))

@@ -16,13 +16,15 @@ from typing import Any, cast
 
 import torch
 
+from indexer.encoders.output_layers import torch_layers
 from indexer.encoders.pooling import BasicPooler, Pooler, average_layers
 from indexer.errors import ModelError
 from indexer.models.encoder_spec import EncoderSpec
 from indexer.models.hub import as_model_errors, quiet_transformers
 from indexer.models.identity import PoolingKey
 from indexer.models.model_files import ModelFiles
-from indexer.recipe.config import BasicPooling
+from indexer.models.output_modules import output_width
+from indexer.recipe.config import PoolingMode
 from indexer.recipe.paper_methods import POOLINGS, load_method
 from indexer.system.safetensors_file import read_header
 
@@ -208,12 +210,16 @@ class PooledModel(torch.nn.Module):
         self.model = loaded.model
         self._loaded, self._layers, self._spec = loaded, layers, spec
         self._poolers: dict[str, Pooler] = {}
+        self._output = torch_layers(spec.output_layers)
 
     def forward(self, keys: Sequence[PoolingKey], **inputs: torch.Tensor) -> torch.Tensor:
         """Return rows for each of `keys`; for `inputs` see `KeyedModel.forward`."""
         states, ids, mask = self._states(inputs), inputs["input_ids"], inputs.get("attention_mask")
-        pooled = (self._pooler(pooling)([states[layer] for layer in layers], ids, mask) for layers, pooling in keys)
-        return torch.stack(list(pooled))
+        rows = []
+        for layers, pooling in keys:
+            pooled = self._pooler(pooling)([states[layer] for layer in layers], ids, mask)
+            rows.append(pooled if pooling in POOLINGS else self._output(pooled))
+        return torch.stack(rows)
 
     def tokens(self, average: Sequence[int], **inputs: torch.Tensor) -> torch.Tensor:
         """Return the average of some layers for every token, (1, rows, tokens, d) float32; padding is undefined."""
@@ -222,7 +228,8 @@ class PooledModel(torch.nn.Module):
 
     def width(self, pooling: str) -> int:
         """Return the size of a row of this pooling."""
-        return self._pooler(pooling).width(self._loaded.dim)
+        size = self._pooler(pooling).width(self._loaded.dim)
+        return size if pooling in POOLINGS else output_width(self._spec.output_layers, size)
 
     def _pooler(self, pooling: str) -> Pooler:
         """Return the pooler; its fitted state is read at the first call."""
@@ -231,7 +238,7 @@ class PooledModel(torch.nn.Module):
             self._poolers[pooling] = (
                 load_method(paper).open_pooler(self._spec, self._loaded.vocabulary)
                 if paper
-                else BasicPooler(cast(BasicPooling, pooling))
+                else BasicPooler(cast(PoolingMode, pooling))
             )
         return self._poolers[pooling]
 

@@ -16,16 +16,18 @@ import numpy.typing as npt
 
 from indexer.arrays import Float32Array
 from indexer.encoders.batching import CPU_TOKENS, Batch, BatchedEncoder, BatchPlan, PooledBatch
+from indexer.encoders.output_layers import apply_layers, gelu, layer_norm
+from indexer.encoders.pooling import pool_arrays
 from indexer.errors import ConfigError, ModelError
 from indexer.models.encoder_spec import EncoderSpec
 from indexer.models.identity import PoolingKey
 from indexer.models.model_files import ModelFiles
 from indexer.models.model_json import ModelConfig
+from indexer.models.output_modules import OutputLayer, output_width
 from indexer.recipe.run_options import RunOptions
 from indexer.system.safetensors_file import SafetensorsFile
 from indexer.system.threads import single_blas_thread
 
-_ERF = np.frompyfunc(math.erf, 1, 1)
 _PLAIN = {"hidden_act": ("gelu",), "position_embedding_type": (None, "absolute"), "is_decoder": (None, False)}
 _SIZES = (
     "hidden_size",
@@ -46,7 +48,7 @@ class NumpyEncoder(BatchedEncoder):
             raise ConfigError(f'device is "{options.device}", but the backend numpy runs on the CPU.')
         if spec.identity.precision == "int8":
             raise ConfigError('encoder.precision is "int8", which only the backend openvino computes.')
-        super().__init__(spec, NumpyRunner(spec.files))
+        super().__init__(spec, NumpyRunner(spec.files, spec.output_layers))
 
 
 class NumpyRunner:
@@ -55,15 +57,15 @@ class NumpyRunner:
     backend = "numpy, float32"
     turn = nullcontext()  # it keeps no state between batches
 
-    def __init__(self, files: ModelFiles) -> None:
+    def __init__(self, files: ModelFiles, layers: Sequence[OutputLayer] = ()) -> None:
         if reason := unsuited(files):
             raise ModelError(f"{files.root}: the backend numpy runs plain BERT in float32, but {reason}.")
         self._heads, self._epsilon = files.config.num_attention_heads or 1, files.config.layer_norm_eps or 0.0
         self._size, self.vocabulary = files.config.hidden_size or 0, files.config.vocab_size or 0
-        self._weights = _Weights(files.root / files.weights[0])
+        self._weights, self._layers = _Weights(files.root / files.weights[0]), layers
 
     def width(self, pooling: str) -> int:
-        return self._size
+        return output_width(self._layers, self._size)
 
     def plan(self, budget: int) -> BatchPlan:
         return BatchPlan(budget or CPU_TOKENS, exact=True)
@@ -73,8 +75,8 @@ class NumpyRunner:
             with single_blas_thread():  # small products wait longer for a second thread than it saves
                 states = self._states(batch, {layer for average, _ in keys for layer in average})
             averages = [np.mean([states[layer] for layer in average], axis=0) for average, _ in keys]
-            rows = [_pool(average, batch, mode) for average, (_, mode) in zip(averages, keys, strict=True)]
-            yield PooledBatch(np.stack(rows).astype(np.float32), 0)
+            rows = [pool_arrays(each, batch.lengths, mode) for each, (_, mode) in zip(averages, keys, strict=True)]
+            yield PooledBatch(np.stack([apply_layers(self._layers, each) for each in rows]).astype(np.float32), 0)
 
     def _states(self, batch: Batch, wanted: set[int]) -> dict[int, Float32Array]:
         """Return token states (rows, tokens, d) of the wanted layers; blocks above them are not computed."""
@@ -97,7 +99,7 @@ class NumpyRunner:
     def _block(self, name: str, state: Float32Array, bias: Float32Array | None) -> Float32Array:
         attended = self._linear(f"{name}.attention.output.dense", self._attended(name, state, bias))
         state = self._normalised(f"{name}.attention.output.LayerNorm", attended + state)
-        inner = _gelu(self._linear(f"{name}.intermediate.dense", state))
+        inner = gelu(self._linear(f"{name}.intermediate.dense", state))
         return self._normalised(f"{name}.output.LayerNorm", self._linear(f"{name}.output.dense", inner) + state)
 
     def _attended(self, name: str, state: Float32Array, bias: Float32Array | None) -> Float32Array:
@@ -119,10 +121,7 @@ class NumpyRunner:
         return state @ self._weights[f"{name}.weight"].T + self._weights[f"{name}.bias"]
 
     def _normalised(self, name: str, state: Float32Array) -> Float32Array:
-        centred = state - state.mean(axis=-1, keepdims=True)
-        scale = np.sqrt((centred * centred).mean(axis=-1, keepdims=True) + np.float32(self._epsilon))
-        rows: Float32Array = centred / scale * self._weights[f"{name}.weight"] + self._weights[f"{name}.bias"]
-        return rows
+        return layer_norm(state, self._weights[f"{name}.weight"], self._weights[f"{name}.bias"], self._epsilon)
 
 
 class _Weights:
@@ -193,24 +192,3 @@ def _shapes(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
     for name in norms:
         yield f"{name}.weight", (size,)
         yield f"{name}.bias", (size,)
-
-
-def _gelu(state: Float32Array) -> Float32Array:
-    """Return x * Phi(x), exactly: numpy has no erf, and Python's is fast enough for a few texts."""
-    erf: Float32Array = _ERF(state * np.float32(math.sqrt(0.5))).astype(np.float32)
-    return state * np.float32(0.5) * (1 + erf)
-
-
-def _pool(states: Float32Array, batch: Batch, mode: str) -> Float32Array:
-    """Pool as `indexer.encoders.pooling.pool`."""
-    if mode == "cls":
-        return states[:, 0]
-    mask = batch.mask
-    real = np.ones(states.shape[:2], bool) if mask is None else mask.astype(bool)
-    rows: Float32Array
-    if mode == "max":
-        rows = np.where(real[..., None], states, -np.inf).max(axis=1)
-    else:
-        total = np.where(real[..., None], states, np.float32(0)).sum(axis=1)
-        rows = total / batch.lengths[:, None].astype(np.float32)
-    return rows

@@ -1,5 +1,6 @@
 """The protocol of every encoder, independent of its backend."""
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
@@ -32,8 +33,7 @@ class EncodeStats:
 class Encoder(Protocol):
     """Text to embedding. Implementations keep no state between calls, so threads may share an encoder."""
 
-    @property
-    def spec(self) -> EncoderSpec: ...
+    spec: EncoderSpec
 
     @property
     def dim(self) -> int:
@@ -67,3 +67,12 @@ class Encoder(Protocol):
         Each of `keys` names layers to average, such as (1, -1), or to weigh (pooling "sbert-wk"), among those that the
         encoder was loaded for (`EncoderConfig.layers`). Raises ConfigError for others, MachineError as `encode`.
         """
+
+
+def with_query_prompt(encoder: Encoder, prompt: str | None) -> Encoder:
+    """Return the encoder with another prompt of queries (`EncoderSpec.with_query_prompt`); itself for None."""
+    if prompt is None:
+        return encoder
+    other = copy.copy(encoder)  # the model is shared: an encoder keeps no state
+    other.spec = encoder.spec.with_query_prompt(prompt)
+    return other

@@ -1,6 +1,7 @@
 """A resolved encoder with its files, and the token ids of texts."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import TYPE_CHECKING
 from indexer.errors import ConfigError
 from indexer.models.identity import EncoderIdentity
 from indexer.models.model_files import ModelFiles, find_model_files
+from indexer.models.output_modules import OutputLayer
+from indexer.models.sentence_transformers_folder import read_folder_settings
 from indexer.recipe.config import KindTraits
 
 if TYPE_CHECKING:
@@ -22,8 +25,9 @@ class EncoderSpec:
 
     `identity` determines the embedding of a text, up to rounding; `fingerprint` is its hash. `model` (the name in the
     recipe), `folder` (the location of the files) and `state` are informative: the same files elsewhere are the same
-    encoder. `local` is true for a folder named by the user, false for a hub id. `found` are the model's files if they
-    are already listed.
+    encoder. `local` is true for a folder named by the user, false for a hub id. `prompts` are the model's, by name.
+    `notes` are sentences on how the recipe and the settings in the model's folder differ. `found` are the model's files
+    if they are already listed.
     """
 
     model: str
@@ -33,6 +37,8 @@ class EncoderSpec:
     local: bool = False
     state: str | None = None  # folder of the fitted state
     fitted: str = ""  # folder with a fitted state that is not yet part of the identity
+    prompts: Mapping[str, str] = field(default_factory=dict, compare=False)
+    notes: tuple[str, ...] = field(default=(), compare=False)
     found: ModelFiles | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -44,6 +50,26 @@ class EncoderSpec:
     def files(self) -> ModelFiles:
         """The files of a model with layers. Raises ModelError as `find_model_files`."""
         return self.found or find_model_files(Path(self.folder))
+
+    @cached_property
+    def output_layers(self) -> tuple[OutputLayer, ...]:
+        """The layers between the pooling and the embedding. Raises ModelError as `OutputModule.load`."""
+        if not self.identity.modules:
+            return ()
+        return tuple(module.load() for module in read_folder_settings(self.files.folder).modules)
+
+    def with_query_prompt(self, prompt: str) -> "EncoderSpec":
+        """Return the encoder with another prompt of queries: its name, or a text. Raises ConfigError."""
+        text = prompt_text(prompt, self.prompts, "prompt (--prompt)")
+        return replace(self, identity=replace(self.identity, query_prefix=text))
+
+    def require_dimensions(self, size: int) -> None:
+        """Raise ConfigError if encoder.truncate_dim exceeds the `size` of the model's embeddings."""
+        if (self.identity.truncate_dim or 0) > size:
+            raise ConfigError(
+                f"encoder.truncate_dim is {self.identity.truncate_dim}, but embeddings of {self.model} have {size} "
+                f"dimensions; expected at most {size}, or 0 for all."
+            )
 
     @cached_property
     def base_fingerprint(self) -> str:
@@ -58,6 +84,21 @@ class EncoderSpec:
                 "CORPUS -o FOLDER, and encoder.fitted = FOLDER; or name an index that was built with it."
             )
         return Path(self.state)
+
+
+def prompt_text(prompt: str, prompts: Mapping[str, str], setting: str) -> str:
+    """Return the text of a prompt, given its name among the model's `prompts`, or the text itself.
+
+    Raises ConfigError for a single word, such as "qeury", that no prompt of the model has as its name.
+    """
+    if prompt in prompts:
+        return prompts[prompt]
+    if any(prompts.values()) and re.fullmatch(r"[\w-]+", prompt):
+        raise ConfigError(
+            f'{setting} is "{prompt}", but the model has no prompt of this name; expected one of '
+            f"{', '.join(prompts)}, or a text, which ends with a space or a colon."
+        )
+    return prompt
 
 
 @dataclass(frozen=True)

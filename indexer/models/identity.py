@@ -8,14 +8,16 @@ The dict of JSON types, which is hashed and stored in a manifest:
     precision                          the class of results; the number type depends on the machine
     batch_tokens                       the batch plan, which affects rounding; 0: the backend's default
     group_texts                        texts that rules 1 cut into batches together
+    modules                            number and kind of each module after the pooling -> sha256 of its files
+    truncate_dim                       leading dimensions that are kept, if not all
     sif_a, latte_mix                   settings of the pooling of a paper
     state                              file name -> sha256 of a fitted state (int8, poolings of papers)
 
 Kind "static", a table of token vectors: the same without lowercase and batch plan; layers are [].
 Kind "vectors", embeddings that come with the corpus: kind, rules, and model, the model's name in the recipe.
 
-With `pooling = "auto"` it contains the resolved settings of a sentence-transformers folder, so a recipe that states the
-same settings names the same encoder. Other names and paths are not part of the identity.
+It contains the resolved settings of the model's folder, so a recipe that states the same settings names the same
+encoder. Other names and paths are not part of the identity.
 """
 
 import json
@@ -37,8 +39,18 @@ GIVEN = cast(PoolingMode, "given")  # the unknown pooling of embeddings that cam
 _FILES = ("weights", "tokenizer", "config")
 _SETTINGS = ("layers", "pooling", "max_length", "query_prefix", "document_prefix")
 _KEYS: dict[EncoderKind, tuple[str, ...]] = {
-    "transformer": (*_FILES, *_SETTINGS, "lowercase", "precision", "batch_tokens", "group_texts", "state"),
-    "static": (*_FILES, *_SETTINGS, "precision", "state"),
+    "transformer": (
+        *_FILES,
+        *_SETTINGS,
+        "lowercase",
+        "precision",
+        "batch_tokens",
+        "group_texts",
+        "state",
+        "modules",
+        "truncate_dim",
+    ),
+    "static": (*_FILES, *_SETTINGS, "precision", "state", "truncate_dim"),
     "vectors": ("model",),
 }
 _OF_TOKENS = ("kind", *_FILES, "layers", "max_length", "document_prefix", "lowercase")
@@ -65,6 +77,8 @@ class EncoderIdentity:
     precision: Precision = "float32"
     batch_tokens: int = 0
     group_texts: int | None = None
+    modules: FileHashes | None = None
+    truncate_dim: int | None = None
     of_pooling: dict[str, Any] = field(default_factory=dict)  # the settings of a paper's pooling, by their key
     state: FileHashes | None = None
     model: str = ""
@@ -109,6 +123,10 @@ class EncoderIdentity:
         paper = POOLINGS.get(self.pooling)
         return self.state is None and (self.precision == "int8" or (paper is not None and paper.fitted))
 
+    def width(self, size: int) -> int:
+        """Return the dimensions of an embedding, given those before truncation."""
+        return min(size, self.truncate_dim or size)
+
     def prefix(self, role: str) -> str:
         """Return the prefix for a text of a role."""
         return self.query_prefix if role == "query" else self.document_prefix
@@ -123,7 +141,7 @@ def identity_difference(expected: EncoderIdentity | Mapping[str, Any], found: En
     present, differences = found.to_dict(), []
     for key in sorted({*wanted, *present}):
         before, now = wanted.get(key), present.get(key)
-        if key in (*_FILES, "state"):
+        if key in (*_FILES, "state", "modules"):
             before, now = before or {}, now or {}
             differences += [
                 f"{name} has sha256 {_short(now.get(name))}, expected {_short(before.get(name))}"

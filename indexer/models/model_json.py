@@ -17,13 +17,13 @@ from indexer.typed_json import decode_json
 T = TypeVar("T")
 _MOST_BYTES = 1 << 29  # of a JSON file; a tokenizer.json of a million tokens has a tenth of that
 _MOST_EXTRA = 1 << 20  # largest number, such as of extra tokens, in a tokenizer's settings
-_WIDTHS = ("hidden_size", "d_model", "n_embd", "dim", "emb_dim", "embedding_size")
+WIDTHS = ("hidden_size", "d_model", "n_embd", "dim", "emb_dim", "embedding_size")
 _HEADS = ("num_attention_heads", "n_heads", "n_head", "num_heads")
 # Lowest and highest values of the settings that determine a model's size and the time to build it; -1 can mean none.
 _BOUNDS = {
     **dict.fromkeys(("num_hidden_layers", "n_layers", "n_layer", "num_layers"), (1, 1000)),
     **dict.fromkeys(("num_hidden_groups", "inner_group_num"), (1, 64)),
-    **dict.fromkeys((*_WIDTHS, *_HEADS), (1, 1 << 20)),
+    **dict.fromkeys((*WIDTHS, *_HEADS), (1, 1 << 20)),
     "vocab_size": (1, 1 << 24),
     **dict.fromkeys(("max_position_embeddings", "n_positions"), (-1, 1 << 27)),
     "num_labels": (0, 1 << 20),

@@ -4,14 +4,15 @@ The numbers of layers and tokens come from the model's config.json and tokenizer
 index is located, hashed, and refused if it has changed (`spec_of_index`).
 """
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from indexer.errors import ConfigError, IsotropeError, MismatchError, ModelError
 from indexer.hashing import fingerprint
-from indexer.models.encoder_spec import EncoderSpec
+from indexer.models.encoder_spec import EncoderSpec, prompt_text
 from indexer.models.hub import ModelLocation, cached_snapshot, locate_model, locate_table
 from indexer.models.identity import UNLIMITED, EncoderIdentity, identity_difference
 from indexer.models.model_files import (
@@ -23,8 +24,10 @@ from indexer.models.model_files import (
     hash_files,
     hash_table_files,
 )
-from indexer.models.sentence_transformers_folder import read_folder_settings
-from indexer.recipe.config import BuildConfig, EncoderConfig
+from indexer.models.model_json import WIDTHS
+from indexer.models.output_modules import module_hashes
+from indexer.models.sentence_transformers_folder import FolderSettings, read_folder_settings, read_prompts
+from indexer.recipe.config import AUTO, BuildConfig, EncoderConfig, PoolingMode
 from indexer.recipe.paper_methods import POOLINGS, load_method
 from indexer.store import layout
 from indexer.store.manifest import Manifest
@@ -61,9 +64,8 @@ def resolve_spec(recipe: BuildConfig | EncoderConfig, folder: str | Path | None 
     Settings of papers come from the recipe; for an `EncoderConfig` they are the defaults. `folder` is the location of
     the model's files if they have moved. `rules` are the rules of an existing index; 0 for the current rules.
 
-    `pooling = "auto"` reads pooling, prompts and lower-casing from a sentence-transformers folder; also its maximum
-    length if `max_length` is 0 or the default, and its prompts if the recipe's prefix is empty. Otherwise
-    `max_length = 0` means the model's own limit.
+    What the recipe leaves open ("auto" and 0) comes from the settings in the model's folder; a plain transformer gets
+    the mean of all tokens. `notes` of the result name each setting of the folder that the recipe changes.
 
     Raises ModelError (files missing or not as expected) and ConfigError (a setting that the model does not support).
     """
@@ -81,6 +83,8 @@ def resolve_spec(recipe: BuildConfig | EncoderConfig, folder: str | Path | None 
     located = locate_model(config.model, folder)
     files = find_model_files(located.folder)
     check_pinned(located.folder, located.pinned)
+    stated = read_folder_settings(files.folder) if config.model_settings else FolderSettings()
+    settings = _text_settings(config, files, stated)
     identity = EncoderIdentity(
         kind=config.kind,
         rules=rules or RULES,
@@ -91,35 +95,35 @@ def resolve_spec(recipe: BuildConfig | EncoderConfig, folder: str | Path | None 
         precision=config.precision,
         batch_tokens=config.batch_tokens or (_FIRST_TOKENS if rules == 1 else 0),
         group_texts=_FIRST_GROUP if rules == 1 else None,
+        truncate_dim=config.truncate_dim or None,
         of_pooling=of_pooling,
-        **_text_settings(config, files),
+        **settings,
     )
-    return _spec(config, located, identity, files)
+    notes = tuple(_notes(config, stated, settings))
+    return _spec(config, located, identity, found=files, prompts=stated.prompts, notes=notes)
 
 
-def _spec(
-    config: EncoderConfig, located: ModelLocation, identity: EncoderIdentity, files: ModelFiles | None = None
-) -> EncoderSpec:
-    folder, fitted = str(located.folder), config.fitted
-    return EncoderSpec(config.model, folder, identity, identity.fingerprint, located.local, fitted=fitted, found=files)
+def _spec(config: EncoderConfig, located: ModelLocation, identity: EncoderIdentity, **informative: Any) -> EncoderSpec:
+    folder, fingerprint = str(located.folder), identity.fingerprint
+    return EncoderSpec(config.model, folder, identity, fingerprint, located.local, fitted=config.fitted, **informative)
 
 
 def _spec_of_table(
     config: EncoderConfig, of_pooling: dict[str, Any], folder: str | Path | None, rules: int
 ) -> EncoderSpec:
     located = locate_table(config.model, folder)
-    unlimited = config.max_length in (0, EncoderConfig.max_length)
+    stated = read_prompts(located.folder) if config.model_settings and located.folder.is_dir() else FolderSettings()
     identity = EncoderIdentity(
         kind=config.kind,
         rules=rules or STATIC_RULES,
-        pooling="mean" if config.pooling == "auto" else config.pooling,
-        max_length=UNLIMITED if unlimited else config.max_length,
-        query_prefix=config.query_prefix,
-        document_prefix=config.document_prefix,
+        pooling=_pooling(config, stated),
+        max_length=config.max_length or UNLIMITED,
+        truncate_dim=config.truncate_dim or None,
         of_pooling=of_pooling,
+        **_prefixes(config, stated),
         **hash_table_files(find_table_files(located.folder)),
     )
-    return _spec(config, located, identity)
+    return _spec(config, located, identity, prompts=stated.prompts)
 
 
 def _settings(recipe: BuildConfig | EncoderConfig) -> tuple[EncoderConfig, dict[str, Any]]:
@@ -137,27 +141,54 @@ def with_fitted_state(spec: EncoderSpec, folder: str | Path, files: dict[str, st
     return replace(spec, identity=identity, fingerprint=identity.fingerprint, state=str(folder))
 
 
-def _text_settings(config: EncoderConfig, files: ModelFiles) -> dict[str, Any]:
-    if config.pooling != "auto":
-        return {
-            "pooling": config.pooling,
-            "max_length": check_max_length(config.max_length or model_max_length(files), files),
-            "query_prefix": config.query_prefix,
-            "document_prefix": config.document_prefix,
-        }
-    stated = read_folder_settings(files.folder)
-    if config.max_length not in (0, EncoderConfig.max_length):
+def _text_settings(config: EncoderConfig, files: ModelFiles, stated: FolderSettings) -> dict[str, Any]:
+    """Return the settings of the identity that the recipe or, where it leaves them open, the model's folder states."""
+    if config.max_length:
         max_length = check_max_length(config.max_length, files)
     else:  # sentence-transformers ignores RoBERTa's unused positions: some folders state 514 where 512 fit
         limits = [stated.max_length or model_max_length(files), max_positions(files)]
         max_length = min(limit for limit in limits if limit > 0)
+    pooling = _pooling(config, stated)
     return {
-        "pooling": stated.pooling,
+        "pooling": pooling,
         "max_length": max_length,
-        "query_prefix": config.query_prefix or stated.query_prompt,
-        "document_prefix": config.document_prefix or stated.document_prompt,
         "lowercase": stated.lowercase,
+        "modules": None if pooling in POOLINGS else module_hashes(stated.modules),
+        **_prefixes(config, stated),
     }
+
+
+def _pooling(config: EncoderConfig, stated: FolderSettings) -> PoolingMode:
+    return stated.pooling or "mean" if config.pooling == "auto" else config.pooling
+
+
+def _prefixes(config: EncoderConfig, stated: FolderSettings) -> dict[str, Any]:
+    chosen = {"query": (config.query_prompt, stated.query_prompt),
+              "document": (config.document_prompt, stated.document_prompt)}  # fmt: skip
+    return {
+        f"{role}_prefix": own if prompt == AUTO else prompt_text(prompt, stated.prompts, f"encoder.{role}_prompt")
+        for role, (prompt, own) in chosen.items()
+    }
+
+
+def _notes(config: EncoderConfig, stated: FolderSettings, settings: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a sentence on each setting of the model's folder that the recipe changes, and on a missing pooling."""
+    if not config.model_settings:
+        return
+    if stated.pooling is None:
+        if config.pooling == AUTO:
+            yield "the model's folder states no pooling, so the mean of all tokens is taken"
+        return
+    own = {"pooling": stated.pooling, "max_length": stated.max_length or settings["max_length"],
+           "query_prefix": stated.query_prompt, "document_prefix": stated.document_prompt}  # fmt: skip
+    for name, value in own.items():
+        if settings[name] != value:
+            shown = (json.dumps(each, ensure_ascii=False) for each in (value, settings[name]))
+            setting = name.replace("prefix", "prompt")
+            yield f"the model's folder says encoder.{setting} = {next(shown)}; the recipe says {next(shown)}"
+    if stated.modules and settings["modules"] is None and settings["pooling"] in POOLINGS:
+        kinds = ", ".join(module.kind for module in stated.modules)
+        yield f'pooling "{settings["pooling"]}" leaves out the model\'s modules after its own pooling: {kinds}'
 
 
 def num_layers(files: ModelFiles) -> int:
@@ -170,6 +201,15 @@ def num_layers(files: ModelFiles) -> int:
         f"{files.root / 'config.json'}: has no number of layers ({', '.join(_LAYER_COUNTS)}); "
         "expected the config of a text encoder."
     )
+
+
+def hidden_size(files: ModelFiles) -> int:
+    """Return the dimensions of a token state. Raises ModelError if config.json does not state them."""
+    for name in WIDTHS:
+        value: int | None = getattr(files.config, name)
+        if value:
+            return value
+    raise ModelError(f"{files.root / 'config.json'}: has no size of token states; expected one of {', '.join(WIDTHS)}.")
 
 
 def resolve_layers(layers: Iterable[int], count: int) -> list[int]:

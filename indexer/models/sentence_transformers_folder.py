@@ -1,23 +1,24 @@
-"""Settings of a sentence-transformers folder for `pooling = "auto"`: pooling, prompts, max_seq_length, lower-casing.
+"""Settings of a sentence-transformers folder: pooling, later modules, prompts, max_seq_length, lower-casing.
 
 The layouts of versions up to 5 and of version 6 are supported. A final Normalize module is left out on purpose: an
 index stores embeddings before normalisation, and every vector is normalised after the transform. Any other module or
 setting that would change the embedding is refused, never ignored.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast, get_args
 
 import msgspec
 
 from indexer.errors import ModelError
 from indexer.models.model_files import require_plain_files, safe_join
-from indexer.models.model_json import read_json, read_modules
-from indexer.recipe.config import PoolingMode
+from indexer.models.model_json import ModuleEntry, read_json, read_modules
+from indexer.models.output_modules import KINDS, OutputModule
+from indexer.recipe.config import BasicPooling
 
-_FIX = 'Fix: name a pooling instead of "auto" (cls, mean or max) to use the transformer alone.'
-_LEGACY_MODES = {
+_FIX = "Fix: set encoder.model_settings = false to use the transformer alone."
+LEGACY_MODES = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
     "pooling_mode_mean_tokens": "mean",
@@ -25,10 +26,10 @@ _LEGACY_MODES = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
-_MODES: dict[str, PoolingMode] = {"cls": "cls", "mean": "mean", "max": "max"}
 _LONGEST = 1 << 27  # tokens
 # Settings of the Transformer module that would change its results.
 _REFUSED = ("query_expansion", "query_length", "document_length", "processor_kwargs", "tokenizer_args", "config_kwargs")
+_OF_QUERIES, _OF_DOCUMENTS = ("query",), ("document", "passage", "corpus")
 
 
 class _Pooling(msgspec.Struct, frozen=True):
@@ -67,56 +68,82 @@ class _Prompts(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class FolderSettings:
-    """The settings of a folder. `max_length` 0: the folder states none."""
+    """The settings of a model's folder. A plain transformer has no pooling, prompts and modules.
 
-    pooling: PoolingMode
-    max_length: int
-    query_prompt: str
-    document_prompt: str
-    lowercase: bool
+    `max_length` 0: the folder states none. `prompts` are all by name; `query_prompt` and `document_prompt` are texts.
+    """
+
+    pooling: BasicPooling | None = None
+    max_length: int = 0
+    prompts: dict[str, str] = field(default_factory=dict)
+    query_prompt: str = ""
+    document_prompt: str = ""
+    lowercase: bool = False
+    modules: tuple[OutputModule, ...] = ()
 
 
 def read_folder_settings(folder: Path) -> FolderSettings:
-    """Read the settings of a sentence-transformers folder.
+    """Read the settings of a sentence-transformers folder; those of a folder without modules.json are empty.
 
-    Raises ModelError if it is no such folder, or for a module or mode that is not supported here.
+    Raises ModelError for a module or mode that is not supported here.
     """
     if not (folder / "modules.json").is_file():
-        raise ModelError(
-            f'{folder}: encoder.pooling is "auto", which reads a sentence-transformers folder, '
-            "but there is no modules.json. Fix: name the pooling: cls, mean or max."
-        )
+        return FolderSettings()
     require_plain_files(folder)
-    transformer, pooling = _modules(folder)
-    mode, include_prompt = _pooling(safe_join(folder, pooling) / "config.json")
-    settings = _transformer_settings(safe_join(folder, transformer))
-    query, document = _prompts(folder / "config_sentence_transformers.json")
-    if not include_prompt and (query or document):
+    transformer, pooling, *others = _modules(folder)
+    mode, include_prompt = _pooling(safe_join(folder, pooling.path) / "config.json")
+    settings = _transformer_settings(safe_join(folder, transformer.path))
+    prompts = read_prompts(folder)
+    if not include_prompt and (prompts.query_prompt or prompts.document_prompt):
         raise ModelError(f"{folder}: leaves its prompt out of the pooling, which is not supported here. {_FIX}")
-    return FolderSettings(mode, settings.max_seq_length or 0, query, document, bool(settings.do_lower_case))
+    return replace(
+        prompts,
+        pooling=mode,
+        max_length=settings.max_seq_length or 0,
+        lowercase=bool(settings.do_lower_case),
+        modules=tuple(OutputModule(entry.kind, safe_join(folder, entry.path)) for entry in others),
+    )
 
 
-def _modules(folder: Path) -> tuple[str, str]:
-    """Return the paths of the Transformer and Pooling modules. Raises ModelError for any module except Normalize."""
+def read_prompts(folder: Path) -> FolderSettings:
+    """Return only the prompts of a folder: all by name, and those of both roles, which may be the default prompt."""
+    path = folder / "config_sentence_transformers.json"
+    config = read_json(path, _Prompts) if path.is_file() else _Prompts()
+    prompts = {name: prompt or "" for name, prompt in (config.prompts or {}).items()}
+    default = config.default_prompt_name or ""
+
+    def first(*names: str) -> str:
+        return next((prompts[name] for name in (*names, default) if name in prompts), "")
+
+    return FolderSettings(prompts=prompts, query_prompt=first(*_OF_QUERIES), document_prompt=first(*_OF_DOCUMENTS))
+
+
+def _modules(folder: Path) -> list[ModuleEntry]:
+    """Return Transformer, Pooling and the modules after them, without a final Normalize. Raises ModelError."""
     entries = read_modules(folder)
     kinds = [entry.kind for entry in entries]
-    if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
+    if kinds[:2] != ["Transformer", "Pooling"] or not set(kinds[2:]) <= set(KINDS):
         raise ModelError(
-            f"{folder}: its modules are {', '.join(kinds) or 'none'}; "
-            f"expected Transformer, Pooling and at most Normalize. {_FIX}"
+            f"{folder}: its modules are {', '.join(kinds) or 'none'}; expected Transformer, Pooling and then only "
+            f"{', '.join(KINDS)}. {_FIX}"
         )
-    return entries[0].path, entries[1].path
+    while kinds[-1] == "Normalize":
+        kinds.pop()
+    return entries[: len(kinds)]
 
 
-def _pooling(path: Path) -> tuple[PoolingMode, bool]:
+def _pooling(path: Path) -> tuple[BasicPooling, bool]:
     config = read_json(path, _Pooling)
     stated = config.pooling_mode
     if stated is None:
-        stated = [mode for key, mode in _LEGACY_MODES.items() if getattr(config, key)] or ["mean"]
+        stated = [mode for key, mode in LEGACY_MODES.items() if getattr(config, key)] or ["mean"]
     modes = [stated] if isinstance(stated, str) else stated
-    if len(modes) != 1 or modes[0] not in _MODES:
-        raise ModelError(f"{path}: the pooling is {', '.join(modes)}; cls, mean or max is supported. {_FIX}")
-    return _MODES[modes[0]], bool(config.include_prompt)
+    if len(modes) != 1 or modes[0] not in get_args(BasicPooling):
+        raise ModelError(
+            f"{path}: the pooling is {', '.join(modes)}; one of {', '.join(get_args(BasicPooling))} is supported. "
+            f"{_FIX}"
+        )
+    return cast(BasicPooling, modes[0]), bool(config.include_prompt)
 
 
 def _transformer_settings(folder: Path) -> _Transformer:
@@ -129,14 +156,3 @@ def _transformer_settings(folder: Path) -> _Transformer:
         setting = f'the task "{task}"' if task != "feature-extraction" else ", ".join(refused)
         raise ModelError(f"{paths[0]}: sets {setting}, which is not supported here. {_FIX}")
     return settings
-
-
-def _prompts(path: Path) -> tuple[str, str]:
-    """Return the prompts of queries (`query`) and documents (`document`, `passage` or `corpus`), or the default."""
-    config = read_json(path, _Prompts) if path.exists() else _Prompts()
-    prompts, default = config.prompts or {}, config.default_prompt_name or ""
-
-    def first(*names: str) -> str:
-        return next((prompts[name] or "" for name in names if name in prompts), "")
-
-    return first("query", default), first("document", "passage", "corpus", default)

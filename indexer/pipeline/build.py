@@ -150,7 +150,7 @@ def _encode_and_publish(
         generation.copy_transform(generation.transform_source)
     else:
         generation.write_transform(fit(rows, encoder, progress))
-    notes = encoder.get().notes if generation.spec.traits.has_table else ()
+    notes = encoder.get().notes if generation.spec.traits.has_table else generation.spec.notes
     written = write_segments(generation, rows, encoded.records, encoder, options, progress)
     generation.set_encoder(encoded.records[0].dim, state_files(generation.index, generation.spec))
     manifest = generation.publish(written.figures)

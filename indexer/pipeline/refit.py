@@ -16,9 +16,10 @@ from indexer.pipeline.steps.build_encoder import LazyEncoder
 from indexer.pipeline.steps.fit import fit
 from indexer.pipeline.steps.index_segment import write_segments
 from indexer.progress import NoProgress, Progress
-from indexer.recipe.config import BuildConfig
+from indexer.recipe.config import BuildConfig, EncoderConfig
+from indexer.recipe.earlier_names import current_name
 from indexer.recipe.loading import named_path
-from indexer.recipe.paper_methods import TRANSFORMS, current_name
+from indexer.recipe.paper_methods import TRANSFORMS
 from indexer.recipe.run_options import RunOptions
 from indexer.store.integrity import verify_parts
 from indexer.store.manifest import Manifest
@@ -31,6 +32,7 @@ _ONLY = (
     "or encoded again. Fix: build at another path, or with --overwrite."
 )
 _OF_TRANSFORMS = {method.section for method in TRANSFORMS.values() if method.section}  # sections of [papers]
+_OF_MODELS = ("pooling", "max_length", "query_prompt", "document_prompt", "model_settings")
 _HASHED = ("rerank.model", "rerank.max_length", "rerank.precision")  # settings that change rerank.sha256
 
 
@@ -122,11 +124,17 @@ def _with_sections_of(config: BuildConfig, recipe: BuildConfig) -> BuildConfig:
     for section in ours.keys() - set(CHANGEABLE):
         for key in ours[section].keys() | theirs[section].keys():
             here, there = theirs[section].get(key), ours[section].get(key)
-            if here != there and (section, key) != ("encoder", "model") and key not in _OF_TRANSFORMS:
+            if here != there and not _is_open(section, key, here) and key not in _OF_TRANSFORMS:
                 raise ConfigError(
                     f"--config: {section}.{key} is {here!r} in the recipe and {there!r} in the index; {_ONLY}"
                 )
     return replace(config, papers=recipe.papers, **{name: getattr(recipe, name) for name in CHANGEABLE})
+
+
+def _is_open(section: str, key: str, value: object) -> bool:
+    """Return whether a recipe leaves a setting to the index: the model's name, and settings of the model's folder."""
+    left = section == "encoder" and key in _OF_MODELS and value == getattr(EncoderConfig, key)
+    return left or (section, key) == ("encoder", "model")
 
 
 def changed_recipe(config: BuildConfig, assignments: Sequence[str], recipe: BuildConfig | None = None) -> BuildConfig:

@@ -14,16 +14,22 @@ from pathlib import Path
 from typing import Any, Literal
 
 from indexer.errors import ConfigError
-from indexer.recipe.loading import did_you_mean, from_mapping, parse_value, recipe_path, setting_type
+from indexer.recipe.earlier_names import current_name, with_current_names
+from indexer.recipe.loading import (
+    did_you_mean,
+    from_mapping,
+    parse_value,
+    recipe_path,
+    require_at_least,
+    setting_type,
+)
 from indexer.recipe.paper_methods import (
     POOLINGS,
     TRANSFORMS,
     checked_sections,
-    current_name,
     gives_probabilities,
     settings_class,
     settings_of,
-    with_moved_settings,
 )
 from indexer.recipe.ranking import HybridConfig, RerankConfig
 from indexer.system.regular_files import read_regular
@@ -31,9 +37,10 @@ from indexer.system.regular_files import read_regular
 Role = Literal["document", "query"]
 EncoderKind = Literal["transformer", "static", "vectors"]
 Precision = Literal["float32", "bfloat16", "int8"]
-BasicPooling = Literal["cls", "mean", "max"]
+BasicPooling = Literal["cls", "mean", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
 PoolingMode = Literal[BasicPooling, "sif", "sbert-wk", "latte-mix"]  # of `indexer.recipe.paper_methods`
 Pooling = Literal["auto", PoolingMode]
+AUTO = "auto"  # a prompt that is the model's own
 VECTOR_COLUMN = "vector"  # the default of corpus.vector_column with encoder.kind = "vectors"
 _RECIPE_BYTES = 1 << 20  # of a recipe file
 _FEWEST_LAYERS = 2  # for SBERT-WK, which compares layers
@@ -100,6 +107,9 @@ class ChunkConfig:
 class EncoderConfig:
     """The encoder. `layers` count as in the paper: 0 the embedding output, 1 the first block, -1 the last.
 
+    "auto" and 0 stand for the model's own settings, which a sentence-transformers folder states. A prompt is the name
+    of one of the model's prompts, or the text to put before each text of its role; "" is none.
+
     Kind "static" looks tokens up in a table: `model` is a word vector file (GloVe, word2vec) or a model2vec folder.
     Kind "vectors" takes embeddings from the corpus. `model` is then only a name that distinguishes embeddings of
     different models (by default no name, ""), and no other setting applies.
@@ -110,13 +120,15 @@ class EncoderConfig:
 
     kind: EncoderKind = "transformer"
     model: str = "sentence-transformers/all-MiniLM-L6-v2"  # hub id or folder
-    pooling: Pooling = "mean"
+    pooling: Pooling = "auto"
     layers: tuple[int, ...] = (-1,)
-    max_length: int = 256  # tokens; 0: the model's own limit
+    max_length: int = 0  # tokens; 0: the model's own limit
     precision: Precision = "bfloat16"  # a class of results, see the README; int8 is calibrated on a corpus
     batch_tokens: int = 0  # tokens in a batch, padding included; 0: the backend's default
-    query_prefix: str = ""
-    document_prefix: str = ""
+    query_prompt: str = AUTO
+    document_prompt: str = AUTO
+    truncate_dim: int = 0  # leading dimensions kept before the transform (Matryoshka); 0: all
+    model_settings: bool = True  # false: of the model's folder only the transformer counts
     fitted: str = ""  # a folder of `isotrope train`; empty: the command line trains on the corpus of the build
 
     def __post_init__(self) -> None:
@@ -129,8 +141,8 @@ class EncoderConfig:
         self._require_fitting_pooling()
         if not self.layers:
             raise ConfigError("encoder.layers is empty; expected at least one, such as [-1] for the last.")
-        if self.max_length < 0 or self.batch_tokens < 0:
-            raise ConfigError("encoder.max_length and encoder.batch_tokens must be 0 (the default) or more.")
+        for name in ("max_length", "batch_tokens", "truncate_dim"):
+            require_at_least(f"encoder.{name}", getattr(self, name), 0)
 
     @property
     def traits(self) -> KindTraits:
@@ -160,9 +172,9 @@ class EncoderConfig:
                 'encoder.kind is "static", but encoder.model is not a table; expected a GloVe or word2vec file, '
                 "or a model2vec folder or hub id."
             )
-        if self.pooling in ("cls", "sbert-wk"):
+        if self.pooling not in (AUTO, "mean", "max", "sif", "latte-mix"):
             raise ConfigError(
-                f'encoder.pooling is "{self.pooling}", but a static table has no [CLS] state and no layers; expected '
+                f'encoder.pooling is "{self.pooling}", but a static table has no token states and no layers; expected '
                 '"mean", "max", "sif" or "latte-mix".'
             )
         if self.layers != (-1,):
@@ -177,6 +189,11 @@ class EncoderConfig:
             raise ConfigError(
                 f'encoder.fitted is "{self.fitted}", but encoder.pooling is "{self.pooling}", which is not trained; '
                 f'expected encoder.pooling = {fitted}, or encoder.precision = "int8".'
+            )
+        if self.truncate_dim and self.pooling == "latte-mix":
+            raise ConfigError(
+                f'encoder.truncate_dim is {self.truncate_dim}, but pooling "latte-mix" gives distributions, which '
+                "cannot be cut. Fix: leave out encoder.truncate_dim, or set papers.latte_mix."
             )
         if self.precision == "int8" and paper:
             raise ConfigError(
@@ -353,7 +370,7 @@ class BuildConfig:
         except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
             raise ConfigError(f"{path}: cannot be read as TOML: {error}") from error
         try:
-            return cls.from_dict(with_moved_settings(data, used_only=False))
+            return cls.from_dict(with_current_names(data, used_only=False))
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from None
 
@@ -361,7 +378,7 @@ class BuildConfig:
     def from_dict(cls, data: Mapping[str, Any]) -> "BuildConfig":
         """Return the recipe of nested mappings, as in a file or a manifest; missing keys have defaults."""
         if isinstance(data, Mapping):
-            data = with_moved_settings(data, used_only=True)
+            data = with_current_names(data, used_only=True)
         config: BuildConfig = from_mapping(cls, data, "")
         return config
 

@@ -59,7 +59,6 @@ _SETTINGS = {
     "latte_mix": (f"{PAPERS}.latte_mix.settings", "LatteMixConfig"),
     "flow": (f"{PAPERS}.flow", "FlowConfig"),
 }
-_MOVED = {"encoder.sif_a": "papers.sif.a", "encoder.latte_mix": "papers.latte_mix", "whitening.flow": "papers.flow"}
 Sections = dict[str, dict[str, Any]]
 """The recipe's [papers]: for each section the settings that differ from the defaults."""
 
@@ -101,40 +100,6 @@ def checked_sections(given: Mapping[str, Mapping[str, Any]]) -> Sections:
         if changed:
             sections[name] = changed
     return sections
-
-
-def current_name(setting: str) -> str:
-    """Return the current name of a setting, given a name from before [papers] existed."""
-    for old, new in _MOVED.items():
-        if setting == old or setting.startswith(f"{old}."):
-            return new + setting.removeprefix(old)
-    return setting
-
-
-def with_moved_settings(data: Mapping[str, Any], used_only: bool) -> dict[str, Any]:
-    """Return a recipe with the settings of papers moved from their former places to [papers].
-
-    Manifests contain every setting of every paper: with `used_only` the settings of unused methods are dropped, so that
-    no paper is imported for them.
-    """
-    moved: dict[str, Any] = {name: dict(value) if isinstance(value, Mapping) else value for name, value in data.items()}
-    uses = {
-        method.section
-        for table, methods, key in (("encoder", POOLINGS, "pooling"), ("whitening", TRANSFORMS, "kind"))
-        if isinstance(moved.get(table), dict) and (method := _named(methods, moved[table].get(key)))
-    }
-    for old, new in _MOVED.items():
-        (table, key), (_, section, *rest) = old.split("."), new.split(".")
-        if not isinstance(moved.get(table), dict) or key not in moved[table]:
-            continue
-        value = moved[table].pop(key)
-        if section in uses or not used_only:
-            moved["papers"] = {section: {rest[0]: value} if rest else value} | moved.get("papers", {})
-    return moved
-
-
-def _named(methods: Mapping[str, Any], name: Any) -> Any:
-    return methods.get(name) if isinstance(name, str) else None
 
 
 def load_module(module: str) -> Any:

@@ -112,6 +112,7 @@ class TokenEncoder(Struct, kw_only=True):
     sif_a: float | UnsetType = UNSET
     latte_mix: dict[str, int | float | str | None] | UnsetType = UNSET
     state: dict[PlainName, Hash] | UnsetType = UNSET
+    truncate_dim: Count | UnsetType = UNSET
 
 
 class Transformer(TokenEncoder, tag_field="kind", tag="transformer", kw_only=True):
@@ -123,6 +124,7 @@ class Transformer(TokenEncoder, tag_field="kind", tag="transformer", kw_only=Tru
     lowercase: bool
     batch_tokens: Count
     group_texts: Count | UnsetType = UNSET
+    modules: dict[PlainName, Hash] | UnsetType = UNSET
 
 
 class Static(TokenEncoder, tag_field="kind", tag="static"):

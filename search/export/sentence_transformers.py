@@ -17,7 +17,9 @@ from indexer.errors import ConfigError, ModelError
 from indexer.models.encoder_spec import EncoderSpec
 from indexer.models.model_files import ModelFiles, own_file
 from indexer.models.model_json import read_json
-from indexer.models.resolution import num_layers, spec_of_index
+from indexer.models.output_modules import OutputModule, output_width
+from indexer.models.resolution import hidden_size, num_layers, spec_of_index
+from indexer.models.sentence_transformers_folder import read_folder_settings
 from indexer.recipe.config import BasicPooling, Role
 from indexer.recipe.paper_methods import POOLINGS, load_method
 from indexer.store.files import FileDigest
@@ -83,13 +85,27 @@ def _require_exportable(index: Index) -> None:
 
 def _of_transformer(index: Index, spec: EncoderSpec, model_files: ModelFiles) -> list[Module]:
     """Return a transformer's modules up to the embedding."""
-    settings, size = spec.identity, int(index.manifest.encoder["dim"])
+    settings, size = spec.identity, hidden_size(model_files)
     layers, blocks = list(settings.layers), num_layers(model_files)
     averaged = layers != [blocks]
     chain = [st_modules.transformer(_model_files(model_files), settings.max_length, settings.lowercase, averaged)]
     if averaged:
         chain.append(st_modules.layer_average(layers, blocks, size))
-    return [*chain, st_modules.pooling(settings.pooling, size)]
+    own = [Module(module.kind, {name: own_file(module.folder, name) for name in module.hashes})
+           for module in _own_modules(spec)]  # fmt: skip
+    return [*chain, st_modules.pooling(settings.pooling, size), *own, *_truncation(spec, size)]
+
+
+def _own_modules(spec: EncoderSpec) -> tuple[OutputModule, ...]:
+    return read_folder_settings(spec.files.folder).modules if spec.identity.modules else ()
+
+
+def _truncation(spec: EncoderSpec, size: int) -> list[Module]:
+    """Return the module that keeps the leading dimensions, if the recipe cuts embeddings."""
+    kept = spec.identity.truncate_dim
+    if not kept:
+        return []
+    return [st_modules.dense(np.eye(output_width(spec.output_layers, size), kept), np.zeros(kept))]
 
 
 def _of_table(spec: EncoderSpec) -> list[Module]:
@@ -100,7 +116,7 @@ def _of_table(spec: EncoderSpec) -> list[Module]:
         vectors = vectors * load_method(paper).token_weights(spec)[:, None]
     if table.unknown == len(vectors):
         vectors = np.concatenate([vectors, np.zeros((1, vectors.shape[1]), np.float32)])
-    return [st_modules.static_embedding(table.tokenizer, vectors)]
+    return [st_modules.static_embedding(table.tokenizer, vectors[:, : spec.identity.truncate_dim])]
 
 
 def _chain(index: Index, spec: EncoderSpec, chain: list[Module]) -> ModuleChain:

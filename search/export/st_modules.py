@@ -28,13 +28,13 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import save as save_tensors
 
+from indexer.models.sentence_transformers_folder import LEGACY_MODES
 from indexer.recipe.config import PoolingMode
 from search.result_files import Content
 
 Array = npt.NDArray[np.float64]
 _VERSION = "6.0.0"  # of sentence-transformers; older versions warn that they may not read the folder
 _WEIGHTS = "model.safetensors"
-_POOLINGS = {"cls": "pooling_mode_cls_token", "mean": "pooling_mode_mean_tokens", "max": "pooling_mode_max_tokens"}
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def layer_average(layers: Sequence[int], blocks: int, size: int) -> Module:
 
 def pooling(mode: PoolingMode, size: int) -> Module:
     """Return a pooling module over all tokens, including special tokens and those of the prompt."""
-    modes = {setting: name == mode for name, setting in _POOLINGS.items()}
+    modes = {setting: name == mode for setting, name in LEGACY_MODES.items()}
     config = {"word_embedding_dimension": size, **modes, "include_prompt": True}
     return Module("Pooling", {"config.json": _json(config)})
 

@@ -113,6 +113,11 @@ class SearchOptions:
         expected="the name of a metadata column", metavar="COLUMN",
     )] = None  # fmt: skip
     min_score: Annotated[float | None, Option("Only hits that score at least this.")] = None
+    prompt: Annotated[str | None, Option(
+        "Put before the query instead of the recipe's prompt: a text, or the name of one of the model's prompts.",
+        expected="a text, or the name of one of the model's prompts", metavar="NAME|TEXT", longest=10_000,
+        for_agents=False,
+    )] = None  # fmt: skip
     exact: Annotated[bool, Option(
         "Compare with every document instead of searching the index.",
         agents_help="Compare with every document: slower, but misses nothing.",
@@ -173,6 +178,8 @@ class SearchOptions:
         """Raise ConfigError for options that need the text of a query, not a document's id."""
         if self.hybrid:
             raise ConfigError("hybrid search needs the text of a query, not a document's id.")
+        if self.prompt is not None:
+            raise ConfigError("a prompt is put before the text of a query, not a document's id. Leave it out.")
         if self.rerank_depth:
             raise ConfigError("reranking needs the text of a query, not a document's id. Leave out the depth.")
 

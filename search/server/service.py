@@ -9,7 +9,7 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -19,7 +19,7 @@ import numpy as np
 from indexer import ann
 from indexer.arrays import Embeddings, Vectors
 from indexer.corpus.document import Document
-from indexer.encoders.protocol import EncodeStats
+from indexer.encoders.protocol import EncodeStats, with_query_prompt
 from indexer.errors import ConfigError, IsotropeError, StoreError, as_shown
 from indexer.progress import NoProgress
 from indexer.recipe.config import Role
@@ -129,8 +129,8 @@ class SearchService:
 
         async def ask(generation: OpenGeneration) -> SearchReply:
             texts = tuple(queries)
-            encoded = await self._encoded(generation, texts, "query")
-            key = _RankKey(generation, options)
+            encoded = await self._encoded(generation, texts, "query", options.prompt)
+            key = _RankKey(generation, replace(options, prompt=None))
             each = max(options.k, _reranked(key))
             if options.hybrid:
                 await generation.words()
@@ -238,9 +238,11 @@ class SearchService:
         """Expected whole seconds until half of the waiting requests are answered."""
         return min(max(round(self._seconds), 1), 60)
 
-    async def _encoded(self, generation: OpenGeneration, texts: tuple[str, ...], role: Role) -> EncodedTexts:
+    async def _encoded(
+        self, generation: OpenGeneration, texts: tuple[str, ...], role: Role, prompt: str | None = None
+    ) -> EncodedTexts:
         """Encode texts piece by piece, so that a large request does not delay small ones."""
-        key = (generation, role)
+        key = (generation, role, prompt)
         pieces = [texts[start : start + PIECE] for start in range(0, len(texts), PIECE)]
         done = [await self.encoding.submit(key, piece, len(piece)) for piece in pieces]
         if len(done) == 1:
@@ -259,13 +261,14 @@ class SearchService:
     # --- in the threads of the queues
 
     def _encode(self, key: Hashable, items: Sequence[Texts]) -> list[EncodedTexts]:
-        """Encode the texts of several requests together. `key` is the generation and the role."""
-        generation, role = cast(tuple[OpenGeneration, Role], key)
+        """Encode the texts of several requests together. `key` is the generation, the role and the prompt."""
+        generation, role, prompt = cast(tuple[OpenGeneration, Role, str | None], key)
         texts, log = [text for item in items for text in item], EncodeStats()
         if not items:
             return []
         self.on_batch("encode", len(texts))
-        rows, start, encoded = generation.engine.encoder.encode(texts, role, log), 0, []
+        encoder = with_query_prompt(generation.engine.encoder, prompt)
+        rows, start, encoded = encoder.encode(texts, role, log), 0, []
         for item in items:
             end = start + len(item)
             encoded.append(EncodedTexts(rows[start:end], tuple(log.lengths[start:end])))

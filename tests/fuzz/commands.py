@@ -70,7 +70,7 @@ _SETTINGS = (
     "encoder.pooling=cls", "store.part_documents=0", "store.part_documents=99999999999999999999", "x", "=", "a.b.c=1",
     "encoder.model=../home/photos", "encoder.model=pipe", "encoder.model=zero", "encoder.model=", "index.memory=-1",
     "encoder.batch_tokens=-5", "encoder.kind=static", "index.memory=1e99G", "index.queries=pipe",
-    "whitening.query_sample=zero", "encoder.query_prefix=" + "x" * 9000, "whitening.sample=1", "index.queries=",
+    "whitening.query_sample=zero", "encoder.query_prompt=" + "x" * 9000, "whitening.sample=1", "index.queries=",
     "whitening.kind=hellinger", "whitening.centre=common", "encoder.fitted=../home", "store.embeddings=float16",
 )  # fmt: skip
 _TYPES = ("year:int", "year:text", "year:nope", ":", "year", "year:int:int", "lang:date", "id:int", "x" * 300 + ":int")

@@ -1,14 +1,16 @@
 """Pooling: padding never counts, arithmetic is float32, layers are averaged first."""
 
+from typing import get_args
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from indexer.encoders.pooling import average_layers, pool
+from indexer.encoders.pooling import average_layers, pool, pool_arrays
 from indexer.recipe.config import BasicPooling
 
-MODES: tuple[BasicPooling, ...] = ("cls", "mean", "max")
+MODES: tuple[BasicPooling, ...] = get_args(BasicPooling)
 
 
 def batch(lengths: list[int], seed: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -24,6 +26,9 @@ def test_each_mode_on_a_small_example() -> None:
     assert pool(states, mask, "cls").tolist() == [[1.0, -4.0]]
     assert pool(states, mask, "mean").tolist() == [[2.0, -3.0]]
     assert pool(states, mask, "max").tolist() == [[3.0, -2.0]]
+    assert pool(states, mask, "lasttoken").tolist() == [[3.0, -2.0]]
+    torch.testing.assert_close(pool(states, mask, "weightedmean"), torch.tensor([[7 / 3, -8 / 3]]))
+    torch.testing.assert_close(pool(states, mask, "mean_sqrt_len_tokens"), torch.tensor([[4.0, -6.0]]) / 2**0.5)
 
 
 @settings(deadline=None)  # the first call may load parts of torch
@@ -34,6 +39,9 @@ def test_a_padded_row_equals_the_row_alone(lengths: list[int], seed: int, mode: 
     for row, length in enumerate(lengths):
         alone = pool(states[row : row + 1, :length], mask[row : row + 1, :length], mode)
         torch.testing.assert_close(together[row], alone[0], atol=1e-6, rtol=1e-6)
+        torch.testing.assert_close(alone, pool(states[row : row + 1, :length], None, mode), atol=1e-6, rtol=1e-6)
+    by_numpy = pool_arrays(states.numpy(), mask.sum(dim=1).numpy(), mode)
+    torch.testing.assert_close(torch.from_numpy(by_numpy), together, atol=1e-6, rtol=1e-6)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -48,7 +56,7 @@ def test_what_lies_in_padding_never_counts(mode: BasicPooling, rubbish: float) -
 @pytest.mark.parametrize("mode", MODES)
 def test_a_nan_in_a_real_token_shows(mode: BasicPooling) -> None:
     states, mask = batch([3, 3], seed=2)
-    states[1, 0] = float("nan")
+    states[1, [0, -1]] = float("nan")
     pooled = pool(states, mask, mode)
     assert pooled[1].isnan().all()
     assert pooled[0].isfinite().all()

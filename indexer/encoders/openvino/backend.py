@@ -152,6 +152,8 @@ def open_graph(spec: EncoderSpec, keys: Sequence[PoolingKey] | None) -> OpenVino
         "versions": {name: version_of(name) for name in ("openvino", "torch", "transformers")},
         "states": "logits" if keys is None else [[list(layers), pooling] for layers, pooling in keys],
     }
+    if keys is not None and spec.identity.modules:
+        key["modules"] = spec.identity.modules
     folder = cached_folder("openvino", key, lambda folder: convert_in_child(spec, keys, folder))
     return open_stored_graph(folder, spec)
 

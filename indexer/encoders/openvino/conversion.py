@@ -46,13 +46,15 @@ def convert(model: dict[str, Any], keys: Sequence[tuple[Sequence[int], PoolingMo
     run: KeyedModel
     if keys is None:
         loaded = load_classifier(spec.files, torch.float32)
-        run = Classifier(loaded)
+        run, dim = Classifier(loaded), loaded.dim
     else:
         layers = sorted({layer for average, _ in keys for layer in average})
         loaded = load_model(spec.files, layers, torch.float32)
-        run = KeyedModel(PooledModel(loaded, layers, spec), [(tuple(average), pooling) for average, pooling in keys])
+        pooled = PooledModel(loaded, layers, spec)
+        run = KeyedModel(pooled, [(tuple(average), pooling) for average, pooling in keys])
+        dim = pooled.width(keys[0][1])
     types = open_model_tokenizer(spec).facts.types != "none"  # without types in the tokenizer the model gets no input
-    graph = OpenVinoGraph(Path(folder), loaded.dim, loaded.vocabulary, loaded.takes_types and types)
+    graph = OpenVinoGraph(Path(folder), dim, loaded.vocabulary, loaded.takes_types and types)
     if reason := _write_proved(run.eval(), graph):
         write_refusal(graph.folder, reason)
     else:

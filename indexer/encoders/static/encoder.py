@@ -44,6 +44,7 @@ class StaticEncoder:
             choose_device(options.device)
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")  # no model needs the cores
         self.spec, self.table = spec, load_table(Path(spec.folder))
+        spec.require_dimensions(self.table.dim)
         self.notes, self.vocabulary = self.table.notes, len(self.table.vectors)
         self.tokenizer = table_tokenizer(self.table, spec.folder)
         self.cached_tokenizer = remember_words(self.tokenizer)
@@ -102,7 +103,7 @@ class StaticEncoder:
         for block in tokens.ranges(_BLOCK_BYTES // (4 * self.table.dim)):
             part = tokens.part(block.start, block.stop)
             for rows, pooling in zip(pooled, poolings, strict=True):
-                rows[block.start : block.stop] = self._pool(part, pooling)
+                rows[block.start : block.stop] = self._pool(part, pooling)[:, : rows.shape[1]]
             if log.on_batch is not None:
                 log.on_batch(len(part), len(part.ids))
         return pooled
@@ -122,8 +123,8 @@ class StaticEncoder:
         return self._poolers[pooling]
 
     def _width(self, pooling: str) -> int:
-        size = int(self.table.vectors.shape[1])
-        return self._pooler(pooling).width(size) if pooling in POOLINGS else size
+        size = self.table.dim
+        return self.spec.identity.width(self._pooler(pooling).width(size) if pooling in POOLINGS else size)
 
     @cached_property
     def _mean(self) -> Float32Array:

@@ -115,13 +115,11 @@ def tune(judge: Judge, subject: Target, sweep: Sweep, max_bytes: int = 0) -> Tun
 def tuned_recipe(setting: Setting, subject: Target, weight: float | None = None) -> BuildConfig:
     """Return the subject's recipe with another setting, and another weight of the vectors in hybrids.
 
-    `pooling = "auto"` is kept if it resolves to the setting's pooling; otherwise the resolved values are written.
+    `pooling = "auto"` is kept if it resolves to the setting's pooling.
     """
     encoder = subject.config.encoder
     if setting.pooling != subject.own.pooling:
-        names = ("max_length", "query_prefix", "document_prefix") if encoder.pooling == "auto" else ()
-        resolved = {name: getattr(subject.spec.identity, name) for name in names}
-        encoder = dataclasses.replace(encoder, **resolved, pooling=setting.pooling)
+        encoder = dataclasses.replace(encoder, pooling=setting.pooling)
     encoder = dataclasses.replace(encoder, layers=setting.layers or encoder.layers)  # a table has none
     if subject.spec.local and not Path(encoder.model).is_dir():  # moved since the index was built
         encoder = dataclasses.replace(encoder, model=subject.spec.folder)

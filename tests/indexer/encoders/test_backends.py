@@ -73,7 +73,7 @@ def test_every_state_of_a_backend_is_that_of_torch(backend: str, tiny_model: Mod
 
 @pytest.mark.parametrize("backend", ["torch", "openvino", "numpy"])
 def test_tokenising_first_gives_the_bits_of_encode(backend: str, tiny_model: Models) -> None:
-    encoder, log = load(tiny_model("bert"), backend, query_prefix="find: "), EncodeStats()
+    encoder, log = load(tiny_model("bert"), backend, query_prompt="find: "), EncodeStats()
     rows = encoder.embed(encoder.tokenize(TEXTS, "query"), log)
     assert rows.tobytes() == encoder.encode(TEXTS, "query").tobytes()
     assert len(log.lengths) == len(TEXTS)

@@ -109,8 +109,9 @@ CHANGES: dict[str, Any] = {
     "pooling": "cls",
     "layers": (1,),
     "max_length": 32,
-    "query_prefix": "query: ",
-    "document_prefix": "passage: ",
+    "query_prompt": "query: ",
+    "document_prompt": "passage: ",
+    "truncate_dim": 16,
     "precision": "float32",
     "batch_tokens": 512,
 }
@@ -121,7 +122,7 @@ def test_every_setting_is_part_of_the_identity(bert: Path, name: str) -> None:
     before, after = resolve_spec(config(bert)), resolve_spec(config(bert, **{name: CHANGES[name]}))
     assert after.fingerprint != before.fingerprint
     message = identity_difference(before.identity, after.identity)
-    assert message.startswith(f"{name} is ")
+    assert message.startswith(f"{name.replace('prompt', 'prefix')} is ")
     assert "expected" in message
 
 

@@ -126,7 +126,7 @@ def test_callers_at_the_same_time_get_what_each_gets_alone(backend: Backend, tin
 
 def test_the_role_selects_the_prefix(tiny_model: Callable[[str], Path]) -> None:
     plain = load(tiny_model("bert"))
-    prefixed = load(tiny_model("bert"), query_prefix="song ")
+    prefixed = load(tiny_model("bert"), query_prompt="song ")
     found = prefixed.states(TEXTS, [((-1,), "mean")], "query")[(-1,), "mean"]
     assert np.array_equal(found, plain.encode([f"song {text}" for text in TEXTS], "document"))
 

@@ -95,7 +95,7 @@ def test_groups_change_rounding_only(bert: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_the_role_selects_the_prefix(bert: Path) -> None:
     plain = load(bert)
-    prefixed = load(bert, query_prefix="find: ", document_prefix="the ")
+    prefixed = load(bert, query_prompt="find: ", document_prompt="the ")
     for role, prefix in (("query", "find: "), ("document", "the ")):
         want = plain.encode([prefix + text for text in TEXTS], role)  # type: ignore[arg-type]
         assert np.array_equal(prefixed.encode(TEXTS, role), want)  # type: ignore[arg-type]
@@ -105,7 +105,7 @@ def test_the_role_selects_the_prefix(bert: Path) -> None:
 def test_texts_of_every_group_take_the_prefix_of_their_role(
     role: Any, bert: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    encoder = load(bert, query_prefix="find: ", document_prefix="the ")
+    encoder = load(bert, query_prompt="find: ", document_prompt="the ")
     whole = encoder.encode(TEXTS, role)
     monkeypatch.setattr(encoder, "_group", 7)
     np.testing.assert_allclose(encoder.encode(TEXTS, role), whole, atol=1e-5)

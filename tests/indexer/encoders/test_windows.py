@@ -172,7 +172,7 @@ def test_a_text_that_is_not_unicode_is_refused(tokenizers: dict[str, TextTokeniz
 
 
 def test_windows_that_the_encoder_cannot_take_are_refused_with_the_figures(tiny_model: Callable[[str], Path]) -> None:
-    config = EncoderConfig(model=str(tiny_model("bert")), max_length=32, document_prefix="the whale ")
+    config = EncoderConfig(model=str(tiny_model("bert")), max_length=32, document_prompt="the whale ")
     spec = resolve_spec(config)
     open_chunker(spec, ChunkConfig(28, 4))
     with pytest.raises(

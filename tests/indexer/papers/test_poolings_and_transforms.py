@@ -250,8 +250,8 @@ def test_what_tokens_depend_on_is_not_how_they_are_pooled(tiny_config: BuildConf
     def of(**changes: Any) -> str:
         return resolve_spec(dataclasses.replace(tiny_config.encoder, **changes)).identity.token_fingerprint
 
-    assert of() == of(pooling="max") == of(query_prefix="ask: ")
-    assert len({of(), of(layers=(1,)), of(document_prefix="say: "), of(max_length=16)}) == 4
+    assert of() == of(pooling="max") == of(query_prompt="ask: ")
+    assert len({of(), of(layers=(1,)), of(document_prompt="say: "), of(max_length=16)}) == 4
 
 
 @pytest.mark.parametrize("pooling", ["sif", "sbert-wk", "latte-mix"])

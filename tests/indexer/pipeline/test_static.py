@@ -109,7 +109,7 @@ def test_rows_do_not_depend_on_the_other_texts(table: Path) -> None:
 
 def test_the_role_selects_the_prefix(table: Path) -> None:
     word, other = known(DOCUMENTS[0].text)[:2]
-    encoder = load_encoder(static(table, query_prefix=f"{other} ").encoder)
+    encoder = load_encoder(static(table, query_prompt=f"{other} ").encoder)
     np.testing.assert_array_equal(encoder.encode([word], "query"), encoder.encode([f"{other} {word}"], "document"))
 
 
@@ -126,8 +126,8 @@ def test_the_identity_is_the_table_and_the_settings_not_its_name(table: Path) ->
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"pooling": "cls"}, "no [CLS] state"),
-        ({"pooling": "sbert-wk", "layers": (0, 1)}, "no [CLS] state and no layers"),
+        ({"pooling": "cls"}, "no token states"),
+        ({"pooling": "sbert-wk", "layers": (0, 1)}, "no token states and no layers"),
         ({"layers": (1,)}, "but static tables have none"),
         ({"precision": "int8"}, "a static table is float32"),
         ({"model": EncoderConfig.model}, "is not a table"),

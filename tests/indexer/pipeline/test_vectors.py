@@ -325,7 +325,7 @@ def test_an_index_of_given_embeddings_verifies_and_damage_is_found(tmp_path: Pat
     [
         ({"encoder": {"precision": "float32"}}, 'encoder.precision is "float32", but encoder.kind is "vectors"'),
         ({"encoder": {"layers": [1, -1]}}, "encoder.layers is [1, -1], but encoder.kind"),
-        ({"encoder": {"query_prefix": "query: "}}, 'encoder.query_prefix is "query: "'),
+        ({"encoder": {"query_prompt": "query: "}}, 'encoder.query_prompt is "query: "'),
         ({"chunk": {"tokens": 64}}, "chunk.tokens is 64"),
         ({"whitening": {"query_sample": "queries.txt"}}, 'whitening.query_sample is "queries.txt"'),
         ({"index": {"queries": "queries.txt"}}, 'index.queries is "queries.txt"'),

@@ -18,7 +18,10 @@ from indexer.recipe.run_options import RunOptions
 
 RECIPES = sorted((Path(__file__).parents[3] / "configs").glob("*.toml"))
 
-_ANY_POOLING = 'expected "auto" or "cls" or "mean" or "max" or "sif" or "sbert-wk" or "latte-mix".'
+_ANY_POOLING = (
+    'expected "auto" or "cls" or "mean" or "max" or "mean_sqrt_len_tokens" or "weightedmean" or "lasttoken" or '
+    '"sif" or "sbert-wk" or "latte-mix".'
+)
 _ANY_SECTION = "expected one of corpus, chunk, encoder, whitening, index, hybrid, rerank, store, papers."
 
 CONFIGS = st.builds(
@@ -37,7 +40,7 @@ CONFIGS = st.builds(
         layers=st.lists(st.integers(-30, 30), min_size=1).map(tuple),
         max_length=st.integers(0, 10**6),
         precision=st.sampled_from(["float32", "bfloat16", "int8"]),
-        query_prefix=st.text(),
+        query_prompt=st.text(),
     ),
     whitening=st.builds(
         WhiteningConfig,
@@ -217,11 +220,11 @@ def test_a_whole_number_is_read_as_a_float_where_one_is_expected() -> None:
         ("encoder.layers=[1, -1]", "encoder", "layers", (1, -1)),
         ("encoder.model=bert-base-uncased", "encoder", "model", "bert-base-uncased"),
         ("encoder.model=/models/a=b", "encoder", "model", "/models/a=b"),
-        ('encoder.query_prefix="query: "', "encoder", "query_prefix", "query: "),
-        ("encoder.query_prefix=query: ", "encoder", "query_prefix", "query: "),
+        ('encoder.query_prompt="query: "', "encoder", "query_prompt", "query: "),
+        ("encoder.query_prompt=query: ", "encoder", "query_prompt", "query: "),
         ("encoder.model=123", "encoder", "model", "123"),
         ("index.memory=0", "index", "memory", "0"),
-        ("encoder.query_prefix=", "encoder", "query_prefix", ""),
+        ("encoder.query_prompt=", "encoder", "query_prompt", ""),
         ("index.type=IVF256,Flat", "index", "type", "IVF256,Flat"),
         ('corpus.text=["text"]', "corpus", "text", ("text",)),
         ('corpus.columns={year = "int"}', "corpus", "columns", {"year": "int"}),

@@ -68,7 +68,7 @@ def assert_same_hits(path: Path, index: Path, k: int) -> None:
 @pytest.fixture
 def config(tiny_config: BuildConfig) -> BuildConfig:
     whitening = WhiteningConfig(strength=0.5, shrinkage=0.2)
-    return replace(tiny_config, encoder=replace(tiny_config.encoder, query_prefix="find: "), whitening=whitening)
+    return replace(tiny_config, encoder=replace(tiny_config.encoder, query_prompt="find: "), whitening=whitening)
 
 
 def exported(folder: Path, index: Path) -> tuple[Path, dict[str, Any]]:

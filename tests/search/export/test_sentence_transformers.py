@@ -104,8 +104,8 @@ def test_the_vectors_equal_ours(
         tiny_model(architecture),
         layers=layers,
         pooling=pooling,
-        query_prefix=prefixes[0],
-        document_prefix=prefixes[1],
+        query_prompt=prefixes[0],
+        document_prompt=prefixes[1],
     )
     index = built(tmp_path, config)
     export_sentence_transformers(index, tmp_path / "folder")
@@ -142,7 +142,7 @@ def test_two_means_make_a_router_whose_routes_share_the_model(exported: tuple[Pa
 def test_one_mean_or_none_needs_no_router(
     whitening: WhiteningConfig, kinds: list[str], tiny_model: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    index = built(tmp_path, replace(recipe(tiny_model("bert"), query_prefix="find: "), whitening=whitening))
+    index = built(tmp_path, replace(recipe(tiny_model("bert"), query_prompt="find: "), whitening=whitening))
     assert export_sentence_transformers(index, tmp_path / "folder").facts["modules"] == kinds
     assert_equal_vectors(tmp_path / "folder", index)
 

@@ -32,7 +32,7 @@ from tests.search.evaluation.retrieval.tiny_collection import OWN, Cli, built, e
         ["whitening.strength=1", "whitening.centre=common", "whitening.dim=8", "whitening.shrinkage=0.2"],
         ["whitening.strength=0.5", "whitening.centre=none"],
         ["whitening.sample=20", "encoder.layers=[1, -1]", "encoder.pooling=max"],
-        ["store.embeddings=float16", "encoder.query_prefix=query: "],
+        ["store.embeddings=float16", "encoder.query_prompt=query: "],
         ['corpus.text=["text"]', "whitening.query_sample=QUERIES"],
     ],
     ids=lambda overrides: " ".join(overrides) or "default",

@@ -177,7 +177,7 @@ def test_a_row_says_what_it_measured_and_how(subject: Target) -> None:
 def test_both_sentences_are_documents(tiny_config: BuildConfig) -> None:
     plain, document, query = (
         figures(evaluate_sts(subject, [STSB], StsOptions([subject.own])))
-        for prefix in ("", "encoder.document_prefix=song ", "encoder.query_prefix=song ")
+        for prefix in ("", "encoder.document_prompt=song ", "encoder.query_prompt=song ")
         for subject in [Target.of_recipe(tiny_config.with_overrides([prefix] if prefix else []))]
     )
     assert plain == query != document

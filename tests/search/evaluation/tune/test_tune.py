@@ -153,13 +153,11 @@ def test_dimensions_that_are_asked_for_are_chosen_from(config: BuildConfig, tmp_
 def test_pooling_auto_stays_unless_another_is_taken(tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
     config = BuildConfig(encoder=EncoderConfig(model=str(tiny_model("bert")), max_length=64))
     auto = dataclasses.replace(config, encoder=dataclasses.replace(config.encoder, pooling="auto"))
-    spec = Target.of_recipe(config).spec
-    identity = dataclasses.replace(spec.identity, query_prefix="query: ", max_length=48)
-    subject = Target(auto, dataclasses.replace(spec, identity=identity))
+    subject = Target(auto, Target.of_recipe(config).spec)
     own = tuned_recipe(Setting("mean", (1,), WhiteningConfig()), subject).encoder
-    assert (own.pooling, own.query_prefix, own.layers) == ("auto", "", (1,))
+    assert (own.pooling, own.query_prompt, own.layers) == ("auto", "auto", (1,))
     other = tuned_recipe(Setting("cls", (-1,), WhiteningConfig()), subject).encoder
-    assert (other.pooling, other.query_prefix, other.max_length) == ("cls", "query: ", 48)
+    assert (other.pooling, other.query_prompt, other.max_length) == ("cls", "auto", 64)
 
 
 def test_an_index_is_judged_on_its_own_layers_only(config: BuildConfig, tmp_path: Path) -> None:
