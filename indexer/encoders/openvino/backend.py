@@ -32,7 +32,7 @@ from indexer.system.processor import bfloat16_is_faster
 from indexer.system.threads import available_cores, ordered_map
 from indexer.system.versions import version_of
 
-RULES = 1  # bump when the same model would give another graph
+RULES = 2  # bump when the same model would give another graph
 # The bindings initialise when they first see an array. Two lanes at the same time deadlock: one waits for the GIL, the
 # other holds it and waits for the initialisation. So one thread uses each graph before the lanes do.
 _FIRST_USE = threading.Lock()
