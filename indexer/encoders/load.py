@@ -16,6 +16,7 @@ from indexer.models.resolution import resolve_spec
 from indexer.recipe.config import BuildConfig, EncoderConfig
 from indexer.recipe.paper_methods import POOLINGS
 from indexer.recipe.run_options import Backend, RunOptions
+from indexer.system.processor import bfloat16_is_faster
 
 if TYPE_CHECKING:
     from indexer.encoders.batching import BatchedEncoder
@@ -59,7 +60,7 @@ def open_encoder(spec: EncoderSpec, options: RunOptions = _DEFAULTS) -> Encoder:
         return _open_model("openvino", spec, options)
     if options.texts == "few" and _suits_numpy(spec, options):
         return _open_model("numpy", spec, options)
-    if suits_openvino(options):
+    if suits_openvino(options, spec):
         with suppress(ModelError):  # OpenVINO cannot run every model; torch runs it, or reports its fault
             return _open_model("openvino", spec, options)
     return _open_model("torch", spec, options)
@@ -80,11 +81,24 @@ def warm_backend(spec: EncoderSpec, options: RunOptions = _DEFAULTS) -> None:
     """Fill the cache shared by processes, before several of them would fill it at the same time."""
     if not spec.traits.has_layers or spec.identity.pooling in POOLINGS:
         return
-    if named_backend(options) in ("auto", "openvino") and suits_openvino(options) and not spec.state:
+    if named_backend(options) in ("auto", "openvino") and suits_openvino(options, spec) and not spec.state:
         from indexer.encoders.openvino.backend import open_graph
 
         with suppress(ModelError):
             open_graph(spec, [spec.identity.key])
+
+
+def size_in_memory(spec: EncoderSpec, options: RunOptions = _DEFAULTS) -> str:
+    """Return what loading a model puts into memory, such as "7,567 million parameters, 15.1 GB"; empty for a table."""
+    if not spec.traits.has_layers:
+        return ""
+    from indexer.encoders.memory import FLOAT32, HALF, only_half_fits, parameter_count
+
+    count = parameter_count(spec.files)
+    on_gpu = _has_gpu() if options.device == "auto" else options.device != "cpu"
+    is_half = on_gpu or options.half != "auto" or bfloat16_is_faster() or only_half_fits(count)
+    width = HALF if is_half and spec.identity.precision != "float32" else FLOAT32
+    return f"{count / 1e6:,.0f} million parameters, {width * count / 1e9:.1f} GB"
 
 
 def named_backend(options: RunOptions) -> Backend:
@@ -100,11 +114,15 @@ def named_backend(options: RunOptions) -> Backend:
     )
 
 
-def suits_openvino(options: RunOptions) -> bool:
-    """Return whether OpenVINO is installed and the encoder will run on the CPU."""
+def suits_openvino(options: RunOptions, spec: EncoderSpec | None = None) -> bool:
+    """Return whether OpenVINO is installed, the encoder will run on the CPU, and memory suffices to convert `spec`."""
     if options.half != "auto" or options.compile or importlib.util.find_spec("openvino") is None:
         return False
-    return options.device == "cpu" or (options.device == "auto" and not _has_gpu())
+    if options.device != "cpu" and (options.device != "auto" or _has_gpu()):
+        return False
+    from indexer.encoders.memory import conversion_fits
+
+    return spec is None or conversion_fits(spec.files)
 
 
 def _suits_numpy(spec: EncoderSpec, options: RunOptions) -> bool:

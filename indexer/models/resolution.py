@@ -143,15 +143,11 @@ def with_fitted_state(spec: EncoderSpec, folder: str | Path, files: dict[str, st
 
 def _text_settings(config: EncoderConfig, files: ModelFiles, stated: FolderSettings) -> dict[str, Any]:
     """Return the settings of the identity that the recipe or, where it leaves them open, the model's folder states."""
-    if config.max_length:
-        max_length = check_max_length(config.max_length, files)
-    else:  # sentence-transformers ignores RoBERTa's unused positions: some folders state 514 where 512 fit
-        limits = [stated.max_length or model_max_length(files), max_positions(files)]
-        max_length = min(limit for limit in limits if limit > 0)
+    own, asked = own_max_length(files, stated), config.max_length
     pooling = _pooling(config, stated)
     return {
         "pooling": pooling,
-        "max_length": max_length,
+        "max_length": check_max_length(asked, files) if asked else own,
         "lowercase": stated.lowercase,
         "modules": None if pooling in POOLINGS else module_hashes(stated.modules),
         **_prefixes(config, stated),
@@ -251,6 +247,13 @@ def model_max_length(files: ModelFiles) -> int:
     tokenizer = int(stated) if stated is not None and 0 < stated < _UNSET else 0
     limits = [limit for limit in (tokenizer, max_positions(files)) if limit > 0]
     return min(limits) if limits else _WITHOUT_LIMIT
+
+
+def own_max_length(files: ModelFiles, stated: FolderSettings) -> int:
+    """Return the maximum length that a model's folder states, capped by the model's position embeddings."""
+    # sentence-transformers ignores RoBERTa's unused positions: some folders state 514 where 512 fit
+    limits = [stated.max_length or model_max_length(files), max_positions(files)]
+    return min(limit for limit in limits if limit > 0)
 
 
 def check_max_length(max_length: int, files: ModelFiles, setting: str = "encoder.max_length") -> int:

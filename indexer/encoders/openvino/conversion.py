@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from indexer.encoders.memory import CONVERSION, parameter_count, require_memory
 from indexer.encoders.openvino.graph import OpenVinoGraph, openvino, without_reports, write_graph_info, write_refusal
 from indexer.models.encoder_spec import EncoderSpec
 from indexer.models.identity import EncoderIdentity, PoolingKey
@@ -28,8 +29,10 @@ def convert_in_child(spec: EncoderSpec, keys: Sequence[PoolingKey] | None, folde
     """Write the graph that outputs `keys` (resolved: non-negative, sorted layers), or a refusal, into `folder`.
 
     Without keys the graph outputs a classifier's logits. Raises ModelError for a model that torch cannot load either,
-    MachineError if the process is killed.
+    MachineError if the memory does not suffice or the process is killed.
     """
+    needed, fix = CONVERSION * parameter_count(spec.files), "free some, or choose --backend torch"
+    require_memory(f"{spec.folder}: converting the model for OpenVINO", needed, fix)
     model = {"model": spec.model, "folder": spec.folder, "identity": spec.identity.to_dict()}
     arguments = {"model": model, "keys": keys, "folder": str(folder)}
     call_in_child(f"{__name__}:convert", arguments, f"converting {spec.folder} for OpenVINO")
