@@ -12,6 +12,7 @@ from indexer.encoders.protocol import Encoder
 from indexer.errors import ConfigError, ModelError
 from indexer.lazy_imports import install_line
 from indexer.models.encoder_spec import EncoderSpec
+from indexer.models.model_files import is_onnx
 from indexer.models.resolution import resolve_spec
 from indexer.recipe.config import BuildConfig, EncoderConfig
 from indexer.recipe.paper_methods import POOLINGS
@@ -46,6 +47,13 @@ def open_encoder(spec: EncoderSpec, options: RunOptions = _DEFAULTS) -> Encoder:
 
         return StaticEncoder(spec, options)
     chosen = named_backend(options)
+    if is_onnx(spec.identity.weights):
+        if chosen not in ("auto", "openvino"):
+            raise ConfigError(
+                f"the backend {chosen} reads safetensors, but {spec.folder} has only {spec.files.weights[0]}. "
+                "Fix: choose the backend openvino."
+            )
+        return _open_model("openvino", spec, options)
     if spec.identity.pooling in POOLINGS:  # needs the token states, which only torch returns
         if options.backend not in ("auto", "torch"):
             raise ConfigError(
@@ -78,7 +86,7 @@ def open_tokenizer(spec: EncoderSpec) -> "TextTokenizer":
 
 def warm_backend(spec: EncoderSpec, options: RunOptions = _DEFAULTS) -> None:
     """Fill the cache shared by processes, before several of them would fill it at the same time."""
-    if not spec.traits.has_layers or spec.identity.pooling in POOLINGS:
+    if not spec.traits.has_layers or spec.identity.pooling in POOLINGS or is_onnx(spec.identity.weights):
         return
     if named_backend(options) in ("auto", "openvino") and suits_openvino(options) and not spec.state:
         from indexer.encoders.openvino.backend import open_graph
@@ -129,7 +137,8 @@ def _open_model(backend: str, spec: EncoderSpec, options: RunOptions) -> "Batche
         return NumpyEncoder(spec, options)
     if backend == "openvino":
         if importlib.util.find_spec("openvino") is None:
-            raise ConfigError(f"the backend openvino is not installed: {install_line('fast')}.")
+            reason = f"{spec.folder} has only {spec.files.weights[0]}, but " if is_onnx(spec.identity.weights) else ""
+            raise ConfigError(f"{reason}the backend openvino is not installed: {install_line('fast')}.")
         from indexer.encoders.openvino.backend import OpenVinoEncoder
 
         return OpenVinoEncoder(spec, options)
