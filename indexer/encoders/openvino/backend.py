@@ -1,7 +1,7 @@
 """The OpenVINO backend, the fastest on a CPU. Imports neither torch nor transformers.
 
 A graph maps token ids and their mask to pooled states, so that neither layers nor tokens leave it. A child process
-converts a model once (`conversion`).
+converts a model once (`conversion`). A folder's ONNX file runs as it is (`onnx`).
 
 The number type is bfloat16 if that is faster on the processor, else float32; int8 runs a graph that was calibrated on
 the corpus and is stored in the index. Each lane has a stream of one thread and encodes whole batches, so the bits of a

@@ -19,7 +19,7 @@ from indexer.errors import ModelError
 from indexer.models.encoder_spec import EncoderSpec
 from indexer.models.hub import library_errors
 from indexer.models.identity import PoolingKey
-from indexer.models.model_files import ModelFiles, own_file
+from indexer.models.model_files import own_file
 from indexer.models.output_modules import OutputLayer, output_width
 from indexer.models.resolution import first_position, hidden_size
 from indexer.system.cache import cached_folder
@@ -69,7 +69,7 @@ def open_onnx(core: Any, spec: EncoderSpec, keys: Sequence[PoolingKey]) -> OnnxG
     """Read the ONNX file of an encoder. Raises ModelError with its inputs and outputs if they are not as expected."""
     files = spec.files
     path, size = files.root / files.weights[0], hidden_size(files)
-    with library_errors(lambda error: str(_unusable(path, str(error).strip().splitlines()[-1]))):
+    with library_errors(lambda error: str(_unusable(path, str(error).strip().rpartition("\n")[2]))):
         model = core.read_model(str(_without_links(spec)))
         states = _states(path, model)
         inputs = {tensor.get_any_name(): tensor.get_element_type().to_dtype() for tensor in model.inputs}
@@ -118,7 +118,7 @@ def _without_links(spec: EncoderSpec) -> Path:
 
     A snapshot in the Hugging Face cache consists of links to files in another folder.
     """
-    files: ModelFiles = spec.files
+    files = spec.files
     paths = [files.root / name for name in files.weights]
     if not any(path.is_symlink() for path in paths[1:]):
         return paths[0]

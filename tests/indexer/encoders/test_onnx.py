@@ -13,6 +13,7 @@ from typing import Any, get_args
 import huggingface_hub
 import numpy as np
 import numpy.typing as npt
+import onnx
 import pytest
 
 from indexer import build_index
@@ -103,6 +104,20 @@ def test_architectures_and_inputs_equal_torch(
     model = tiny_model(architecture)
     folder = export_onnx(model, tmp_path / "onnx", inputs, output="token_embeddings")
     assert_close(encode(folder, "openvino"), encode(model, "torch"))
+
+
+def test_other_outputs_are_left_out_and_inputs_get_their_number_type(folder: Path, onnx_bert: Path) -> None:
+    model = onnx.load(folder / "onnx/model.onnx")
+    model.graph.output.insert(0, onnx.helper.make_tensor_value_info("sentence_embedding", onnx.TensorProto.FLOAT, None))
+    model.graph.node.append(onnx.helper.make_node("Identity", ["last_hidden_state"], ["sentence_embedding"]))
+    for tensor in model.graph.input:  # int32, converted to the int64 that the nodes read
+        for node in model.graph.node:
+            node.input[:] = [f"wide_{name}" if name == tensor.name else name for name in node.input]
+        cast = onnx.helper.make_node("Cast", [tensor.name], [f"wide_{tensor.name}"], to=onnx.TensorProto.INT64)
+        model.graph.node.insert(0, cast)
+        tensor.type.tensor_type.elem_type = onnx.TensorProto.INT32
+    onnx.save(model, folder / "onnx/model.onnx")
+    assert_close(encode(folder, "openvino"), encode(onnx_bert, "openvino"))
 
 
 def test_the_folders_modules_prompts_and_limit_apply(tiny_model: Folder, tmp_path: Path) -> None:
