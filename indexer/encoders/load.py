@@ -48,11 +48,7 @@ def open_encoder(spec: EncoderSpec, options: RunOptions = _DEFAULTS) -> Encoder:
         return StaticEncoder(spec, options)
     chosen = named_backend(options)
     if is_onnx(spec.identity.weights):
-        if chosen not in ("auto", "openvino"):
-            raise ConfigError(
-                f"the backend {chosen} reads safetensors, but {spec.folder} has only {spec.files.weights[0]}. "
-                "Fix: choose the backend openvino."
-            )
+        _require_onnx_options(spec, chosen, options)
         return _open_model("openvino", spec, options)
     if spec.identity.pooling in POOLINGS:  # needs the token states, which only torch returns
         if options.backend not in ("auto", "torch"):
@@ -113,6 +109,17 @@ def suits_openvino(options: RunOptions) -> bool:
     if options.half != "auto" or options.compile or importlib.util.find_spec("openvino") is None:
         return False
     return options.device == "cpu" or (options.device == "auto" and not _has_gpu())
+
+
+def _require_onnx_options(spec: EncoderSpec, chosen: Backend, options: RunOptions) -> None:
+    """Raise ConfigError for options of the other backends, which cannot run an ONNX file."""
+    only = f"but {spec.folder} has only {spec.files.weights[0]}"
+    if chosen not in ("auto", "openvino"):
+        raise ConfigError(f"the backend {chosen} reads safetensors, {only}. Fix: choose the backend openvino.")
+    if options.half != "auto":
+        raise ConfigError(f'half is "{options.half}", which the backend torch computes, {only}. Fix: leave out half.')
+    if options.compile:
+        raise ConfigError(f"compile is set, which is for the backend torch, {only}. Fix: leave out compile.")
 
 
 def _suits_numpy(spec: EncoderSpec, options: RunOptions) -> bool:

@@ -244,7 +244,7 @@ def _external_data(root: Path, name: str) -> list[str]:
     folder = PurePosixPath(name).parent
     files = [str(folder / file) for file in external_files(root / name)]
     for file in files:
-        if not safe_join(root, file).is_file() or PurePosixPath(file).parent != folder:
+        if not _has_file(root, file) or PurePosixPath(file).parent != folder:
             raise ModelError(f'{root / name}: has tensors in "{file}"; expected such a file beside it.')
     return files
 
@@ -255,10 +255,18 @@ def shards(root: Path, index: str) -> list[str]:
     if not weight_map:
         raise ModelError(f"{root / index}: has no weight_map; expected the name of a shard for each tensor.")
     names = sorted(set(weight_map.values()))
-    missing = [name for name in names if not safe_join(root, name).is_file()]
+    missing = [name for name in names if not _has_file(root, name)]
     if missing:
         raise ModelError(f"{root}: {len(missing)} of {len(names)} weight shards are missing: {', '.join(missing)}.")
     return names
+
+
+def _has_file(root: Path, name: str) -> bool:
+    """Return whether a folder has the file that a model's own file names. Raises as `safe_join`."""
+    try:
+        return safe_join(root, name).is_file()
+    except OSError:  # the name is longer than the system's names
+        return False
 
 
 def _tokenizer(root: Path, config: ModelConfig) -> tuple[str, ...]:

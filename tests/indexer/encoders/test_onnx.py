@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -217,7 +218,7 @@ def test_a_snapshot_of_the_hub_whose_files_are_links_is_read(folder: Path, onnx_
 
 
 @pytest.mark.parametrize(
-    "name", ["../secret", "{}/secret", "../copy/onnx/secret", "a\\b", "..", ".", "", "inside/secret"]
+    "name", ["../secret", "{}/secret", "../copy/onnx/secret", "a\\b", "..", ".", "", "inside/secret", "\0", "x" * 5000]
 )
 def test_tensors_elsewhere_are_refused(folder: Path, tmp_path: Path, name: str) -> None:
     data = move_tensors(folder / "onnx/model.onnx")
@@ -266,6 +267,9 @@ def test_only_openvino_runs_it(onnx_bert: Path, monkeypatch: pytest.MonkeyPatch)
     for backend in ("torch", "numpy"):
         with pytest.raises(ConfigError, match=f"backend {backend} reads safetensors.* Fix: choose .* openvino"):
             encode(onnx_bert, backend)
+    for options in (RunOptions(half="float16"), RunOptions(compile=True)):
+        with pytest.raises(ConfigError, match=r"has only onnx/model.onnx. Fix: leave out (half|compile)"):
+            load_encoder(config(onnx_bert), replace(options, backend="openvino"))
     with pytest.raises(ConfigError, match="runs on the CPU"):
         load_encoder(config(onnx_bert), RunOptions(device="cuda", backend="openvino"))
     monkeypatch.delenv("ISOTROPE_BACKEND")
