@@ -12,6 +12,7 @@ from indexer.encoders.protocol import Encoder
 from indexer.errors import ConfigError, ModelError
 from indexer.lazy_imports import install_line
 from indexer.models.encoder_spec import EncoderSpec
+from indexer.models.model_files import is_onnx
 from indexer.models.resolution import resolve_spec
 from indexer.recipe.config import BuildConfig, EncoderConfig
 from indexer.recipe.paper_methods import POOLINGS
@@ -47,6 +48,9 @@ def open_encoder(spec: EncoderSpec, options: RunOptions = _DEFAULTS) -> Encoder:
 
         return StaticEncoder(spec, options)
     chosen = named_backend(options)
+    if is_onnx(spec.identity.weights):
+        _require_onnx_options(spec, chosen, options)
+        return _open_model("openvino", spec, options)
     if spec.identity.pooling in POOLINGS:  # needs the token states, which only torch returns
         if options.backend not in ("auto", "torch"):
             raise ConfigError(
@@ -79,7 +83,7 @@ def open_tokenizer(spec: EncoderSpec) -> "TextTokenizer":
 
 def warm_backend(spec: EncoderSpec, options: RunOptions = _DEFAULTS) -> None:
     """Fill the cache shared by processes, before several of them would fill it at the same time."""
-    if not spec.traits.has_layers or spec.identity.pooling in POOLINGS:
+    if not spec.traits.has_layers or spec.identity.pooling in POOLINGS or is_onnx(spec.identity.weights):
         return
     if named_backend(options) in ("auto", "openvino") and suits_openvino(options, spec) and not spec.state:
         from indexer.encoders.openvino.backend import open_graph
@@ -125,6 +129,17 @@ def suits_openvino(options: RunOptions, spec: EncoderSpec | None = None) -> bool
     return spec is None or conversion_fits(spec.files)
 
 
+def _require_onnx_options(spec: EncoderSpec, chosen: Backend, options: RunOptions) -> None:
+    """Raise ConfigError for options of the other backends, which cannot run an ONNX file."""
+    only = f"but {spec.folder} has only {spec.files.weights[0]}"
+    if chosen not in ("auto", "openvino"):
+        raise ConfigError(f"the backend {chosen} reads safetensors, {only}. Fix: choose the backend openvino.")
+    if options.half != "auto":
+        raise ConfigError(f'half is "{options.half}", which the backend torch computes, {only}. Fix: leave out half.')
+    if options.compile:
+        raise ConfigError(f"compile is set, which is for the backend torch, {only}. Fix: leave out compile.")
+
+
 def _suits_numpy(spec: EncoderSpec, options: RunOptions) -> bool:
     from indexer.encoders.numpy_bert import unsuited
 
@@ -147,7 +162,8 @@ def _open_model(backend: str, spec: EncoderSpec, options: RunOptions) -> "Batche
         return NumpyEncoder(spec, options)
     if backend == "openvino":
         if importlib.util.find_spec("openvino") is None:
-            raise ConfigError(f"the backend openvino is not installed: {install_line('fast')}.")
+            reason = f"{spec.folder} has only {spec.files.weights[0]}, but " if is_onnx(spec.identity.weights) else ""
+            raise ConfigError(f"{reason}the backend openvino is not installed: {install_line('fast')}.")
         from indexer.encoders.openvino.backend import OpenVinoEncoder
 
         return OpenVinoEncoder(spec, options)
