@@ -1,5 +1,6 @@
 """`isotrope build` and `isotrope encode-parts`."""
 
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -97,6 +98,7 @@ def build(
         return
     with ProgressBar(quiet) as progress:
         report = build_index(corpus, index, config, run, progress, options["transform_from"])
+    report = replace(report, untuned=report.untuned and not _states_strength(options))
     if options["on_error"] == "fail" and rejects.exists():
         print_note(f"{rejects} lists rows that an earlier run skipped; this run skipped none")
     with stdout_free_for(rejects):
@@ -116,6 +118,17 @@ def _print_prepared(prepared: "PreparedParts", read: "CorpusReport", as_json: bo
             f"them to encode ({prepared.rows:,} texts). Run isotrope encode-parts for 0:{prepared.pending} on any "
             "machines, then the same build without --prepare."
         )
+
+
+def _states_strength(options: dict[str, Any]) -> bool:
+    """Return whether --set or the user's own recipe file, such as one of `isotrope tune`, states a strength."""
+    from indexer.recipe.earlier_names import current_name
+    from indexer.recipe.loading import RECIPES, recipe_path, recipe_text
+
+    if any(current_name(each.partition("=")[0].strip()) == "whitening.strength" for each in options["assignments"]):
+        return True
+    path = recipe_path(options["recipe"] or "minilm")
+    return path.parent != RECIPES and "strength" in tomllib.loads(recipe_text(path)).get("whitening", {})
 
 
 def _print(report: "BuildReport", read: "CorpusReport", as_json: bool) -> None:
@@ -143,6 +156,8 @@ def _print(report: "BuildReport", read: "CorpusReport", as_json: bool) -> None:
             ("self-hit", number(Quality.of(report.quality).gates["self_hit"].value)),
         ]
     )
+    if report.untuned:
+        print_line(f"The whitening is not tuned for this model: run isotrope tune {report.index}")
 
 
 def _work(report: "BuildReport") -> list[tuple[str, str]]:
