@@ -118,6 +118,19 @@ def recipe_summary(text: str) -> str:
     return first.removeprefix("#").strip().removesuffix(".") if first.startswith("#") else ""
 
 
+def states_setting(setting: str, recipe: str | Path | None, assignments: Iterable[str]) -> bool:
+    """Return whether the user has chosen a setting: in an own recipe file, or by an assignment SECTION.KEY=VALUE.
+
+    What a shipped recipe states is a default. Raises ConfigError for a recipe that cannot be read.
+    """
+    if any(each.partition("=")[0].strip() == setting for each in assignments):
+        return True
+    if recipe is None or (path := recipe_path(recipe)).parent == RECIPES:
+        return False
+    section, _, key = setting.partition(".")
+    return key in tomllib.loads(recipe_text(path)).get(section, {})
+
+
 def named_path(path: str | Path, what: str) -> Path:
     """Return the path of a user's text for `what`; for a URL in object storage its mirror folder.
 

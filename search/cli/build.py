@@ -1,6 +1,5 @@
 """`isotrope build` and `isotrope encode-parts`."""
 
-import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,6 +69,7 @@ def build(
     """
     from indexer import build_index, prepare_parts
     from indexer.pipeline.train import train_for_index
+    from indexer.recipe.loading import states_setting
     from search.cli.output import print_note, stdout_free_for
     from search.cli.progress import ProgressBar
 
@@ -98,7 +98,8 @@ def build(
         return
     with ProgressBar(quiet) as progress:
         report = build_index(corpus, index, config, run, progress, options["transform_from"])
-    report = replace(report, untuned=report.untuned and not _states_strength(options))
+    chosen = states_setting("whitening.strength", options["recipe"], options["assignments"])
+    report = replace(report, untuned=report.untuned and not chosen)
     if options["on_error"] == "fail" and rejects.exists():
         print_note(f"{rejects} lists rows that an earlier run skipped; this run skipped none")
     with stdout_free_for(rejects):
@@ -118,17 +119,6 @@ def _print_prepared(prepared: "PreparedParts", read: "CorpusReport", as_json: bo
             f"them to encode ({prepared.rows:,} texts). Run isotrope encode-parts for 0:{prepared.pending} on any "
             "machines, then the same build without --prepare."
         )
-
-
-def _states_strength(options: dict[str, Any]) -> bool:
-    """Return whether --set or the user's own recipe file, such as one of `isotrope tune`, states a strength."""
-    from indexer.recipe.earlier_names import current_name
-    from indexer.recipe.loading import RECIPES, recipe_path, recipe_text
-
-    if any(current_name(each.partition("=")[0].strip()) == "whitening.strength" for each in options["assignments"]):
-        return True
-    path = recipe_path(options["recipe"] or "minilm")
-    return path.parent != RECIPES and "strength" in tomllib.loads(recipe_text(path)).get("whitening", {})
 
 
 def _print(report: "BuildReport", read: "CorpusReport", as_json: bool) -> None:

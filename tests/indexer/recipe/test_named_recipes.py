@@ -9,7 +9,7 @@ import pytest
 
 from indexer.errors import ConfigError
 from indexer.recipe.config import BuildConfig, EncoderConfig
-from indexer.recipe.loading import RECIPES, recipe_names, recipe_path, recipe_summary, recipe_text
+from indexer.recipe.loading import RECIPES, recipe_names, recipe_path, recipe_summary, recipe_text, states_setting
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -51,7 +51,7 @@ PROMPTS = {
 
 def test_a_family_names_its_model_and_the_prompts_that_the_folder_lacks() -> None:
     """Everything else is the model's own or the default, also the whitening."""
-    assert PROMPTS.keys() == {*recipe_names()} - {"minilm", "static", "whiteningbert"}
+    assert PROMPTS.keys() == {*recipe_names()} - {"minilm", "server", "static", "whiteningbert"}
     for name, (query, document) in PROMPTS.items():
         config = BuildConfig.load(name)
         expected = EncoderConfig(model=config.encoder.model, query_prompt=query, document_prompt=document)
@@ -66,6 +66,17 @@ def test_every_recipe_begins_with_a_sentence_about_it() -> None:
         assert lines[0] == f"# {recipe_summary(recipe_text(recipe_path(name)))}."
         assert lines[1] == "#"
     assert recipe_summary("[encoder]\n# late\n") == recipe_summary("") == ""
+
+
+def test_a_setting_of_the_users_own_file_or_of_an_assignment_is_chosen(tmp_path: Path) -> None:
+    """That of a shipped recipe is a default, under its name or its path."""
+    strength, own = "whitening.strength", tmp_path / "own.toml"
+    own.write_text("[whitening]\nstrength = 0.25\n")
+    assert states_setting(strength, own, [])
+    assert not states_setting("whitening.centre", own, [])
+    for shipped in (None, "static", RECIPES / "static.toml"):
+        assert not states_setting(strength, shipped, ["whitening.centre=none"])
+        assert states_setting(strength, shipped, ["encoder.layers=[1]", f"{strength} = 0.25"])
 
 
 @pytest.mark.check
