@@ -237,12 +237,10 @@ def _causal(kind: str) -> Callable[[Path], int]:
         specials = ["<pad>", "<eos>", *begin]
         vocabulary = {piece: i for i, piece in enumerate([*specials, *sorted(ByteLevel.alphabet())])}
         tokenizer = Tokenizer(models.BPE(vocabulary, [], unk_token=None))
-        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # type: ignore[assignment]
-        tokenizer.decoder = decoders.ByteLevel()  # type: ignore[assignment]
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = decoders.ByteLevel()
         ends = [(token, vocabulary[token]) for token in ["<eos>", *begin]]
-        tokenizer.post_processor = TemplateProcessing(  # type: ignore[assignment]
-            single=" ".join([*begin, "$A", "<eos>"]), special_tokens=ends
-        )
+        tokenizer.post_processor = TemplateProcessing(single=" ".join([*begin, "$A", "<eos>"]), special_tokens=ends)
         settings = {"pad_token": "<pad>", "eos_token": "<eos>", "padding_side": "left", "model_max_length": 128}
         settings |= {"bos_token": "<bos>"} if begin else {}
         return _save("PreTrainedTokenizerFast", folder, len(vocabulary), tokenizer_object=tokenizer, **settings)

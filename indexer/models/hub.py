@@ -54,6 +54,7 @@ _ONNX = [f"{name}*" for name in ONNX_FILES]  # with external data, such as model
 DOWNLOADED = [
     *_TOP_LEVEL,
     "?_Pooling/config.json",
+    *(f"?_{kind}/{name}" for kind in ("Dense", "LayerNorm") for name in ("config.json", "model.safetensors")),
     *(f"0_StaticEmbedding/{name}" for name in _STATIC),
     *(f"0_Transformer/{name}" for name in _TOP_LEVEL),
 ]

@@ -66,8 +66,10 @@ def convert(model: dict[str, Any], keys: Sequence[tuple[Sequence[int], PoolingMo
 
 def _write_proved(model: Callable[..., Any], graph: OpenVinoGraph) -> str:
     """Convert, write and compare with torch. Return why the graph is unusable; empty if it is usable."""
-    reason = ""
-    for masks in (nullcontext, _traceable_masks):
+    config, reason = getattr(getattr(model, "model", None), "config", None), ""
+    # The faults of a window's mask show only in texts much longer than the window, which are not compared.
+    slides = any(getattr(config, name, None) for name in ("sliding_window", "local_attention"))
+    for masks in (_traceable_masks,) if slides else (nullcontext, _traceable_masks):
         if not (reason := _written(model, graph, masks)):
             break
     return reason

@@ -31,7 +31,7 @@ from indexer.recipe.ranking import RerankConfig
 from indexer.recipe.run_options import RunOptions
 from search import SearchEngine, export_sentence_transformers
 from search.export.convert import convert_to_safetensors
-from search.plan.request import model_shape
+from search.plan.model_shape import model_shape
 from tests.documents import DOCUMENTS
 from tests.onnx_folders import BERT_INPUTS, export_onnx, move_tensors, name_tensors
 
