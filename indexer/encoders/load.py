@@ -19,6 +19,7 @@ from indexer.recipe.run_options import Backend, RunOptions
 
 if TYPE_CHECKING:
     from indexer.encoders.batching import BatchedEncoder
+    from indexer.encoders.server.words import WordTokenizer
     from indexer.models.tokenizer import TextTokenizer
 
 
@@ -45,6 +46,10 @@ def open_encoder(spec: EncoderSpec, options: RunOptions = _DEFAULTS) -> Encoder:
         from indexer.encoders.static.encoder import StaticEncoder
 
         return StaticEncoder(spec, options)
+    if spec.traits.is_remote:
+        from indexer.encoders.server.encoder import ServerEncoder
+
+        return ServerEncoder(spec, options)
     chosen = named_backend(options)
     if spec.identity.pooling in POOLINGS:  # needs the token states, which only torch returns
         if options.backend not in ("auto", "torch"):
@@ -65,8 +70,12 @@ def open_encoder(spec: EncoderSpec, options: RunOptions = _DEFAULTS) -> Encoder:
     return _open_model("torch", spec, options)
 
 
-def open_tokenizer(spec: EncoderSpec) -> "TextTokenizer":
+def open_tokenizer(spec: EncoderSpec) -> "TextTokenizer | WordTokenizer":
     """Load the tokenizer of an encoder of texts, without its model. Raises ModelError and ConfigError."""
+    if spec.traits.is_remote:
+        from indexer.encoders.server.words import WordTokenizer
+
+        return WordTokenizer()
     if spec.traits.has_table:
         from indexer.encoders.static.tables import load_table, table_tokenizer
 

@@ -25,6 +25,7 @@ _MOST_MACHINES = 10**9
 _DEFAULT_GPU = "h100"
 _SCALES = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "G": 10**9, "T": 10**12}
 _CONFIG_BYTES = 1 << 20
+PRICE_OF_TOKENS = "--price-per-million-tokens"
 _HIDDEN = ("hidden_size", "dim", "d_model")
 _LAYERS = ("num_hidden_layers", "n_layers", "num_layers")
 _INNER = ("intermediate_size", "hidden_dim", "d_ff")
@@ -62,17 +63,20 @@ class Hardware:
 
 @dataclass(frozen=True)
 class Prices:
-    """Prices of a GPU hour, a core hour, and of 10^9 bytes of storage and memory a month; 0: not given."""
+    """Prices of a GPU hour, a core hour, of 10^9 bytes of storage and memory a month, and of 10^6 tokens that a server
+    embeds; 0: not given."""
 
     gpu: float = 0.0
     core: float = 0.0
     storage: float = 0.0
     ram: float = 0.0
+    tokens: float = 0.0
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if not math.isfinite(value) or value < 0:
-                raise ConfigError(f"--{name}-price is {value}; expected an amount of money, 0 or more.")
+                option = PRICE_OF_TOKENS if name == "tokens" else f"--{name}-price"
+                raise ConfigError(f"{option} is {value}; expected an amount of money, 0 or more.")
 
 
 @dataclass(frozen=True)
@@ -104,6 +108,11 @@ class PlanSettings:
             raise ConfigError(
                 f"--gpu-price is {self.prices.gpu:g}, but no GPU encodes. Fix: pass --gpus too, or leave out "
                 "--gpu-price."
+            )
+        if self.prices.tokens and not self.config.encoder.traits.is_remote:
+            raise ConfigError(
+                f'{PRICE_OF_TOKENS} is {self.prices.tokens:g}, but encoder.kind is "{self.config.encoder.kind}"; '
+                'expected encoder.kind = "server".'
             )
 
     @property
@@ -187,6 +196,8 @@ def model_shape(encoder: EncoderConfig) -> ModelShape:
     name = folder.name
     if encoder.kind == "vectors":
         raise ConfigError("a plan needs an encoder, but encoder.kind is vectors. Fix: name an encoder with --model.")
+    if encoder.traits.is_remote:
+        return _behind_server(encoder)
     if (folder / "config.json").is_file():
         return _cut(_of_folder(folder, encoder.kind == "static"), encoder.layers)
     models: dict[str, list[int]] = read_constants()["models"]  # hidden, blocks, inner; static tables: only hidden
@@ -199,6 +210,15 @@ def model_shape(encoder: EncoderConfig) -> ModelShape:
             "bert-base-uncased or potion-base-4M."
         )
     raise ConfigError(f"--model: {did_you_mean('model', name.lower(), known)} Or name a folder with config.json.")
+
+
+def _behind_server(encoder: EncoderConfig) -> ModelShape:
+    if not encoder.truncate_dim:
+        raise ConfigError(
+            f"a plan does not ask the server for the dimensions of {encoder.model}. Fix: state those that the index "
+            "keeps, such as --set encoder.truncate_dim=1024."
+        )
+    return ModelShape(encoder.model, encoder.truncate_dim)
 
 
 def _cut(shape: ModelShape, layers: tuple[int, ...]) -> ModelShape:
