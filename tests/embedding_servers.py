@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -101,10 +102,14 @@ def data(change: Callable[[list[dict[str, Any]]], Sequence[dict[str, Any]]]) -> 
 @contextlib.contextmanager
 def stub_server(model: Model | None = None, **settings: Any) -> Iterator[StubServer]:
     """Run a stub on a free port of this machine."""
-    stub = StubServer(model or words_model(), **settings)
+    stub, connections = StubServer(model or words_model(), **settings), list[Any]()
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+
+        def setup(self) -> None:
+            super().setup()
+            connections.append(self.connection)
 
         def do_POST(self) -> None:
             sent = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -138,4 +143,7 @@ def stub_server(model: Model | None = None, **settings: Any) -> Iterator[StubSer
         stub.ended.set()
         server.shutdown()
         server.server_close()
+        for connection in connections:  # else a client could go on with one that it keeps
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
         thread.join(PATIENCE)

@@ -6,6 +6,7 @@ The key comes from the environment only, goes into one header, and is removed fr
 import json
 import os
 import random
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -74,6 +75,7 @@ class EmbeddingClient:
         self._connection = HttpConnection(at, "the embedding server", self._key, seconds)
         self.url, self.model, self.host = self._connection.url, model, parts.netloc
         self._answered = False
+        weakref.finalize(self, self._connection.close)  # encoders are not closed
 
     def embed(self, texts: Sequence[str], stop: Event) -> Float32Array:
         """Return the rows of the texts, float32 (n, d), in their order; a batch that is too large is halved.
@@ -120,7 +122,7 @@ class EmbeddingClient:
         if answer.status in _REDIRECTS:
             raise redirect_error(self.url, answer.headers)
         message, code = _message_of(answer.body)
-        said = f'{self.url}: status {answer.status}: "{self._without_key(message)}".'
+        said = f'{self.url}: status {answer.status}: "{self._without_key(message.rstrip("."))}".'
         if code == _EMPTY_ACCOUNT:
             raise ConfigError(f"{said} Fix: raise the quota of the account. {_CONTINUE}.")
         if answer.status in _AGAIN or answer.status >= 500:

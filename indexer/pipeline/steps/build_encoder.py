@@ -89,7 +89,12 @@ def finished_encoder(generation: Generation, spec: EncoderSpec) -> EncoderSpec:
             files = {name: read_regular(Path(spec.fitted) / name) for name in state}
             write_state(index, spec, files, fingerprint({"trained": state}), trained=True)
         return with_fitted_state(spec, index / layout.state_folder(spec.fingerprint), fitted.identity.state or {})
-    if stored is None and spec.traits.is_remote and not published:
+    if stored is None and spec.traits.is_remote:
+        if published:  # others would stand for another model
+            raise CorruptIndexError(
+                f"{index}: the stored embeddings of the probe texts are missing or damaged. Fix: restore the file that "
+                "isotrope verify names, or build at another path."
+            )
         stored = _asked_state(generation, spec)
     if stored is None:
         return spec
@@ -134,15 +139,9 @@ def _another_state(index: Path, wanted: str) -> ConfigError:
 
 
 def require_finished(spec: EncoderSpec) -> None:
-    """Raise ConfigError, with the command that fits the encoder, if it is not fitted yet, CorruptIndexError if the state
-    of a server is damaged."""
+    """Raise ConfigError, with the command that fits the encoder, if it is not fitted yet."""
     if not spec.identity.needs_state:
         return
-    if spec.traits.is_remote:
-        raise CorruptIndexError(
-            "the embeddings of the probe texts, which the index stores, are missing or damaged. Fix: isotrope verify "
-            "names the file; restore it, or build at another path."
-        )
     int8 = spec.identity.precision == "int8"
     setting = 'precision is "int8"' if int8 else f'pooling is "{spec.identity.pooling}"'
     raise ConfigError(

@@ -130,7 +130,7 @@ def test_unknown_sections_and_settings_are_refused_with_the_nearest_known_one(
         ("encoder", "pooling", "median", f'"median"; {_ANY_POOLING}'),
         ("encoder", "pooling", 1, f"1; {_ANY_POOLING}"),
         ("encoder", "precision", "int4", '"int4"; expected "float32" or "bfloat16" or "int8".'),
-        ("encoder", "kind", "glove", '"glove"; expected "transformer" or "static" or "vectors".'),
+        ("encoder", "kind", "glove", '"glove"; expected "transformer" or "static" or "vectors" or "server".'),
         ("corpus", "text", "title", '"title"; expected a list of text.'),
         ("corpus", "text", ["title", 1], '["title", 1]; expected a list of text.'),
         ("corpus", "columns", {"year": 1}, '{"year": 1}; expected a table of text.'),
