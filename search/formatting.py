@@ -6,6 +6,7 @@ from typing import Any
 
 from indexer.system.escaping import escape as escape
 
+
 def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
     """Return a question with the closest of the known names, or `otherwise` if none is close."""
     close = difflib.get_close_matches(name, known, n=1)

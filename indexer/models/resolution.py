@@ -59,6 +59,7 @@ _OFFSET = (
 )
 _WITHOUT_LIMIT = 512  # used if neither the model nor its tokenizer has a limit
 _SLASHES = re.compile(r"^(https?):/+")  # Path makes one slash of two
+_OF_SERVERS = ("token counts are estimates, because a server does not return the tokens of each text",)
 _UNSET = 10**9  # tokenizers without a limit state 1e30
 
 
@@ -141,7 +142,7 @@ def _spec_of_server(config: EncoderConfig, url: str | Path | None, rules: int) -
     identity = EncoderIdentity(
         config.kind, rules or SERVER_RULES, model=config.model, truncate_dim=config.truncate_dim or None, **prefixes
     )
-    return EncoderSpec(config.model, url or config.url, identity, identity.fingerprint)
+    return EncoderSpec(config.model, url or config.url, identity, identity.fingerprint, notes=_OF_SERVERS)
 
 
 def _settings(recipe: BuildConfig | EncoderConfig) -> tuple[EncoderConfig, dict[str, Any]]:

@@ -157,7 +157,9 @@ def require_server_url(url: str, name: str = "") -> SplitResult:
     if "@" in parts.netloc:
         raise ConfigError(f"{at}the URL contains a user or a password, which other users can see. Leave them out.")
     if parts.scheme not in ("http", "https") or not host or not url.isprintable() or " " in url:
-        raise ConfigError(f'{at}"{escape(url)}" is not the URL of a server; expected one such as http://127.0.0.1:8080.')
+        raise ConfigError(
+            f'{at}"{escape(url)}" is not the URL of a server; expected one such as http://127.0.0.1:8080.'
+        )
     if parts.query or parts.fragment:
         raise ConfigError(f'{at}"{url}" contains ? or #; expected the address of a server alone.')
     return parts

@@ -89,8 +89,8 @@ hardware_options = all_of(
 )  # fmt: skip
 """--device, --backend, --threads"""
 encoder_options = all_of(
-    click.option("--model", type=PATH, help="Folder of the index's model, or URL of its server, if it has "
-                 "moved."), hardware_options
+    click.option("--model", type=PATH, help="Folder of the index's model, or URL of its server, if it has moved."),
+    hardware_options,
 )
 """--model and `hardware_options`, of commands that encode with the model of an index"""
 change_options = all_of(

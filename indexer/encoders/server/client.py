@@ -8,7 +8,7 @@ import os
 import random
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from threading import Event
@@ -28,7 +28,6 @@ _OPENAI_KEY, _OPENAI = "OPENAI_API_KEY", "api.openai.com"
 _SECONDS = 300.0  # for one answer
 _ATTEMPTS = 8
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0  # seconds; each pause is twice as long as the one before
-_MOST_WAITED = 600.0  # seconds of all pauses of a request
 _AGAIN = (408, 429)  # and all from 500 on
 _TOO_LARGE = (400, 413, 422)  # a server has no common status for too many texts or tokens
 _REDIRECTS = (301, 302, 303, 307, 308)
@@ -56,6 +55,14 @@ class _Answer:
     data: list[_Row]
 
 
+@dataclass(frozen=True)
+class Patience:
+    """The pauses that a request may make: `seconds` together, and none after `stop` is set."""
+
+    seconds: float = 600.0
+    stop: Event = field(default_factory=Event)
+
+
 class _TooLargeError(ModelError):
     """The server refuses a request; it may accept fewer texts."""
 
@@ -77,24 +84,24 @@ class EmbeddingClient:
         self._answered = False
         weakref.finalize(self, self._connection.close)  # encoders are not closed
 
-    def embed(self, texts: Sequence[str], stop: Event) -> Float32Array:
+    def embed(self, texts: Sequence[str], patience: Patience) -> Float32Array:
         """Return the rows of the texts, float32 (n, d), in their order; a batch that is too large is halved.
 
-        `stop` ends pauses, and so the attempts. Raises MachineError for a server that fails, ModelError for a request
+        Raises MachineError for a server that fails, ModelError for a request
         that it refuses and for rows that are no embeddings.
         """
         try:
-            return self._rows(texts, stop)
+            return self._rows(texts, patience)
         except _TooLargeError:
             if len(texts) == 1:
                 raise
         half = len(texts) // 2
-        first, second = (self.embed(part, stop) for part in (texts[:half], texts[half:]))
+        first, second = (self.embed(part, patience) for part in (texts[:half], texts[half:]))
         if first.shape[1] != second.shape[1]:
             raise ModelError(f"{self.url}: rows of {first.shape[1]} and of {second.shape[1]} numbers in one batch.")
         return np.concatenate([first, second])
 
-    def _rows(self, texts: Sequence[str], stop: Event) -> Float32Array:
+    def _rows(self, texts: Sequence[str], patience: Patience) -> Float32Array:
         body = {"model": self.model, "input": list(texts), "encoding_format": "float"}
         waited, attempt = 0.0, 0
         while True:
@@ -110,9 +117,9 @@ class EmbeddingClient:
                 if isinstance(error, UnreachedError) and not self._answered:
                     raise  # a wrong address: waiting does not help
                 pause = _pause(attempt, headers)
-                if attempt == _ATTEMPTS or waited + pause > _MOST_WAITED or stop.is_set():
+                if attempt == _ATTEMPTS or waited + pause > patience.seconds or patience.stop.is_set():
                     raise self._given_up(error, attempt, waited, pause) from error
-            wait(pause, stop)
+            wait(pause, patience.stop)
             waited += pause
 
     def _accepted(self, answer: HttpAnswer, texts: Sequence[str]) -> Float32Array:

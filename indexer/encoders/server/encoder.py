@@ -9,13 +9,12 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
-from threading import Event
 
 import numpy as np
 
 from indexer.arrays import Float32Array
 from indexer.encoders.protocol import EncodeStats
-from indexer.encoders.server.client import EmbeddingClient
+from indexer.encoders.server.client import EmbeddingClient, Patience
 from indexer.encoders.server.probes import PROBES, read_probes, require_same_model
 from indexer.encoders.server.words import WordTokenizer, texts_of
 from indexer.errors import ConfigError
@@ -27,6 +26,7 @@ from indexer.recipe.run_options import RunOptions
 BATCH_TEXTS = 31  # with the probe 32, the limit of TEI's default settings
 BATCH_TOKENS = 16_384  # estimated
 _FEW = len(PROBES)  # texts that are sent together with all probes
+_SECONDS = 10.0  # of pauses while a question waits
 
 
 class _Reference:
@@ -66,7 +66,7 @@ class ServerEncoder:
         """Return the reference (16, d), asked now if there is none. Raises as `encode`."""
         if self._reference.rows is None:
             with self._reference.lock:
-                self._check_all([], Event())
+                self._check_all([], Patience())
         rows = self._reference.rows
         if rows is None:
             raise RuntimeError("the probes were not asked")
@@ -103,20 +103,21 @@ class ServerEncoder:
         """Return the rows of the texts; `watched`: each request carries a probe, also a single one."""
         log = log if log is not None else EncodeStats()
         log.lengths.extend(tokens.lengths.tolist())
-        texts, stop = texts_of(tokens), Event()
+        texts, batches = texts_of(tokens), list(_batches(tokens.lengths.tolist()))
+        watched = watched or len(batches) > 1
+        patience = Patience() if watched else Patience(_SECONDS)
         with self._reference.lock:
             if texts and not self._reference.checked:
                 together = texts if len(texts) <= _FEW else []
-                rows = self._check_all(together, stop)
+                rows = self._check_all(together, patience)
                 if together:
                     _report(log, tokens, slice(0, len(texts)))
                     return self._cut(rows)
-        batches = list(_batches(tokens.lengths.tolist()))
-        first = len(tokens.ids) if watched or len(batches) > 1 else None
+        first = len(tokens.ids) if watched else None
         embeddings = np.empty((len(texts), self.dim), np.float32)
         with ThreadPoolExecutor(self._parallel, "requests") as pool:
             futures = {
-                pool.submit(self._ask, texts[batch], None if first is None else first + number, stop): batch
+                pool.submit(self._ask, texts[batch], None if first is None else first + number, patience): batch
                 for number, batch in enumerate(batches)
             }
             try:
@@ -124,14 +125,14 @@ class ServerEncoder:
                     embeddings[futures[done]] = self._cut(done.result())
                     _report(log, tokens, futures[done])
             except BaseException:
-                stop.set()
+                patience.stop.set()
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
         return embeddings
 
-    def _check_all(self, texts: Sequence[str], stop: Event) -> Float32Array:
+    def _check_all(self, texts: Sequence[str], patience: Patience) -> Float32Array:
         """Ask for all probes and some texts in one request; return the rows of the texts. Raises MismatchError."""
-        rows = self.client.embed([*PROBES, *texts], stop)
+        rows = self.client.embed([*PROBES, *texts], patience)
         probes, stored = rows[: len(PROBES)], self._reference.rows
         if stored is None:
             self.spec.require_dimensions(probes.shape[1])
@@ -140,10 +141,10 @@ class ServerEncoder:
         self._reference.checked = True
         return rows[len(PROBES) :]
 
-    def _ask(self, texts: Sequence[str], probe: int | None, stop: Event) -> Float32Array:
+    def _ask(self, texts: Sequence[str], probe: int | None, patience: Patience) -> Float32Array:
         """Return the rows of a batch. The number of its probe depends on the texts alone, and so does its content."""
         numbers = [] if probe is None else [probe % len(PROBES)]
-        rows = self.client.embed([*(PROBES[number] for number in numbers), *texts], stop)
+        rows = self.client.embed([*(PROBES[number] for number in numbers), *texts], patience)
         require_same_model(self.spec, self.probes(), rows[: len(numbers)], numbers)
         return rows[len(numbers) :]
 

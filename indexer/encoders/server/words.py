@@ -1,10 +1,11 @@
 """Texts as words, because a server does not tell its tokens.
 
-A piece is a punctuation mark, a Chinese, Japanese or Korean character, or at most `PIECE` characters of a word. Texts are
-cut into windows by pieces, and the number of pieces is the estimate of a text's tokens: see docs/embedding-servers.md
-for its error.
+A piece is a punctuation mark, a Chinese, Japanese or Korean character, or at most `PIECE` characters of a word. Texts
+are cut into windows by pieces, and the number of pieces is the estimate of a text's tokens: see
+docs/embedding-servers.md for its error.
 """
 
+import itertools
 import re
 from collections.abc import Sequence
 
@@ -45,7 +46,7 @@ def count_pieces(text: str) -> int:
 def texts_of(tokens: Tokens) -> list[str]:
     """Return the texts of `WordTokenizer`'s tokens."""
     data, starts = tokens.ids.astype(np.uint8).tobytes(), tokens.starts.tolist()
-    return [data[start:stop].decode() for start, stop in zip(starts[:-1], starts[1:], strict=True)]
+    return [data[start:stop].decode() for start, stop in itertools.pairwise(starts)]
 
 
 def _offsets(text: str) -> TokenOffsets:

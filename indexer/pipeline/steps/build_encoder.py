@@ -70,9 +70,10 @@ def write_state(index: Path, spec: EncoderSpec, files: Mapping[str, bytes], key:
 def finished_encoder(generation: Generation, spec: EncoderSpec) -> EncoderSpec:
     """Return the encoder with its fitted state in the index, or unchanged if it needs no state or has none.
 
-    A server is asked for its state, the probes, unless the index has one. The state is that of the index whose transform is reused, that of `encoder.fitted`, or the state in the index: of
-    the published generation, of an interrupted build, or written by the command line. Raises ConfigError and
-    MismatchError if another state was published, and as reading a state does.
+    A server is asked for its state, the probes, unless the index has one. The state is that of the index whose
+    transform is reused, that of `encoder.fitted`, or the state in the index: of the published generation, of an
+    interrupted build, or written by the command line. Raises ConfigError and MismatchError if another state was
+    published, CorruptIndexError for damaged probes, and as reading a state does.
     """
     if not spec.identity.needs_state:
         return spec

@@ -126,12 +126,12 @@ def test_a_failed_build_continues_and_sends_finished_parts_only_once(
     assert_same_answers(tmp_path / "index", reference)
 
 
-def test_a_killed_build_is_continued(
-    stub: StubServer, config: BuildConfig, reference: Path, tmp_path: Path
-) -> None:
+def test_a_killed_build_is_continued(stub: StubServer, config: BuildConfig, reference: Path, tmp_path: Path) -> None:
     """The command is killed while the server works for it."""
     source = tmp_path / "docs.jsonl"
-    source.write_text("".join(f"{json.dumps({'id': each.id, 'title': each.title, 'text': each.text})}\n" for each in DOCUMENTS))
+    source.write_text(
+        "".join(f"{json.dumps({'id': each.id, 'title': each.title, 'text': each.text})}\n" for each in DOCUMENTS)
+    )
     (tmp_path / "recipe.toml").write_text(config.to_toml())
     command = [*ISOTROPE, "build", str(source), str(tmp_path / "index"), "--config", str(tmp_path / "recipe.toml")]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
@@ -156,7 +156,7 @@ def test_a_killed_build_is_continued(
 def test_a_build_through_isotrope_serve_is_continued_and_answers_as_the_local_one(
     tiny_config: BuildConfig, tmp_path: Path
 ) -> None:
-    """`isotrope serve` returns unit vectors after the transform: those of an index without whitening are the model's."""
+    """`isotrope serve` returns unit vectors after the transform: without whitening they are those of the model."""
     plain = tiny_config.with_overrides(['whitening.strength="none"'])
     build_index(DOCUMENTS, tmp_path / "reference", plain)
     with live_server(tmp_path / "reference") as server:
@@ -223,9 +223,7 @@ def test_what_encodes_nothing_needs_no_server(config: BuildConfig, stub: StubSer
     assert len(stub.requests) == before
 
 
-def test_a_server_that_moved_is_named_by_its_new_url(
-    local: Model, tiny_config: BuildConfig, tmp_path: Path
-) -> None:
+def test_a_server_that_moved_is_named_by_its_new_url(local: Model, tiny_config: BuildConfig, tmp_path: Path) -> None:
     index = tmp_path / "index"
     with stub_server(local) as stub:
         build_index(DOCUMENTS, index, of_server(tiny_config, stub.url))
@@ -237,7 +235,7 @@ def test_a_server_that_moved_is_named_by_its_new_url(
                 assert engine.search("whale", k=1)
         assert add_documents([Document("new", "a library")], index, model=stub.url).added == 1
         refit_index(index, recipe=of_server(tiny_config, stub.url))
-    with pytest.raises(ConfigError, match="--model: .* is not the URL of a server"):
+    with pytest.raises(ConfigError, match=r"--model: .* is not the URL of a server"):
         SearchEngine(index, tmp_path).search("whale")
     with pytest.raises(ConfigError, match=r"encoder\.model is 'other' in the recipe"):
         refit_index(index, recipe=of_server(tiny_config, "http://127.0.0.1:9", "other"))
@@ -250,7 +248,7 @@ def test_probes_that_are_damaged_are_not_asked_anew(config: BuildConfig, tmp_pat
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
-    with pytest.raises(CorruptIndexError, match="probe texts.*missing or damaged"):
+    with pytest.raises(CorruptIndexError, match=r"probe texts.*missing or damaged"):
         build_index(DOCUMENTS, index, config)
     with pytest.raises(CorruptIndexError, match=r"probes\.npy: its bytes differ"):
         SearchEngine(index).search("whale")

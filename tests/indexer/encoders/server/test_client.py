@@ -2,14 +2,13 @@
 
 import re
 from collections.abc import Iterator
-from threading import Event
 from typing import Any
 
 import numpy as np
 import pytest
 
 from indexer.encoders.server import client as client_module
-from indexer.encoders.server.client import KEY, EmbeddingClient
+from indexer.encoders.server.client import KEY, EmbeddingClient, Patience
 from indexer.errors import ConfigError, IsotropeError, MachineError, ModelError
 from tests.embedding_servers import Fault, Reply, StubServer, data, status, stub_server, words_model
 
@@ -32,7 +31,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def ask(stub: StubServer, **settings: Any) -> Any:
-    return EmbeddingClient(stub.url, "m", **settings).embed(TEXTS, Event())
+    return EmbeddingClient(stub.url, "m", **settings).embed(TEXTS, Patience())
 
 
 def cut(at: int) -> Fault:
@@ -56,7 +55,7 @@ def test_rows_are_those_of_the_model_in_the_order_of_the_texts(stub: StubServer)
 @pytest.mark.parametrize("path", ["", "/", "/v1", "/v1/", "/v1/embeddings"])
 def test_the_address_may_leave_out_the_path_of_the_api(stub: StubServer, path: str) -> None:
     url = stub.url.removesuffix("/v1") + path
-    assert EmbeddingClient(url, "m").embed(["a"], Event()).shape == (1, 16)
+    assert EmbeddingClient(url, "m").embed(["a"], Patience()).shape == (1, 16)
 
 
 @pytest.mark.parametrize(
@@ -182,27 +181,27 @@ def test_what_is_no_embedding_is_refused_with_the_numbers(
 
 def test_a_wrong_address_is_an_error_at_once(pauses: list[float]) -> None:
     with pytest.raises(MachineError, match="cannot be reached"):
-        EmbeddingClient("http://127.0.0.1:9", "m").embed(["a"], Event())
+        EmbeddingClient("http://127.0.0.1:9", "m").embed(["a"], Patience())
     assert pauses == []
 
 
 def test_a_server_that_restarts_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     with stub_server() as stub:
         client = EmbeddingClient(stub.url, "m")
-        client.embed(["a"], Event())
+        client.embed(["a"], Patience())
     waited = list[float]()
     monkeypatch.setattr(client_module, "wait", lambda seconds, _: waited.append(seconds))
     with pytest.raises(MachineError, match="Given up after 8 attempts"):
-        client.embed(["a"], Event())
+        client.embed(["a"], Patience())
     assert len(waited) == 7
 
 
 def test_no_attempt_follows_once_another_request_has_failed(stub: StubServer) -> None:
     stub.faults = [status(500)] * 9
-    stop = Event()
-    stop.set()
+    patience = Patience()
+    patience.stop.set()
     with pytest.raises(MachineError, match="after 1 attempts"):
-        EmbeddingClient(stub.url, "m").embed(TEXTS, stop)
+        EmbeddingClient(stub.url, "m").embed(TEXTS, patience)
 
 
 # --- the key
@@ -212,10 +211,10 @@ def test_the_key_is_sent_and_shown_nowhere(stub: StubServer, monkeypatch: pytest
     monkeypatch.setenv(KEY, SECRET)
     caplog.set_level("DEBUG")
     client = EmbeddingClient(stub.url, "m")
-    client.embed(TEXTS, Event())
+    client.embed(TEXTS, Patience())
     stub.faults = [status(401, f"Incorrect API key provided: {SECRET}")]
     with pytest.raises(ConfigError) as refused:
-        client.embed(TEXTS, Event())
+        client.embed(TEXTS, Patience())
     assert stub.keys == [f"Bearer {SECRET}"] * 2
     assert "Incorrect API key provided: [key]" in str(refused.value)
     assert SECRET not in caplog.text + repr(client) + str(refused.value)

@@ -13,15 +13,16 @@ from hypothesis import strategies as st
 
 from indexer.encoders.load import load_encoder
 from indexer.encoders.protocol import EncodeStats, with_query_prompt
+from indexer.encoders.server import client
 from indexer.encoders.server.client import EmbeddingClient
 from indexer.encoders.server.encoder import BATCH_TEXTS, BATCH_TOKENS
 from indexer.encoders.server.probes import BOUND, FILE, PROBE_TOKENS, PROBES, probe_bytes, read_probes
 from indexer.encoders.server.words import WordTokenizer, count_pieces, texts_of
 from indexer.encoders.windows import Chunker
-from indexer.errors import ConfigError, CorpusError, MismatchError, ModelError
+from indexer.errors import ConfigError, CorpusError, MachineError, MismatchError, ModelError
 from indexer.recipe.config import ChunkConfig, EncoderConfig
 from indexer.recipe.run_options import RunOptions
-from tests.embedding_servers import Model, StubServer, data, stub_server, words_model
+from tests.embedding_servers import Model, StubServer, data, status, stub_server, words_model
 
 TEXTS = [f"whale number {number} sings" for number in range(100)]
 
@@ -132,8 +133,25 @@ def test_one_failing_request_ends_the_call(stub: StubServer) -> None:
     encoder = encoder_of(stub)
     encoder.encode(TEXTS[:1], "document")
     stub.faults = [data(lambda rows: rows[1:])]
-    with pytest.raises(ModelError, match="31 rows for 32 texts|7 rows for 8 texts"):
+    with pytest.raises(ModelError, match=r"31 rows for 32 texts|7 rows for 8 texts"):
         encoder.encode(TEXTS, "document")
+
+
+def test_a_question_waits_less_long_for_a_failing_server_than_a_build(
+    stub: StubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited = list[float]()
+    monkeypatch.setattr(client, "wait", lambda seconds, _: waited.append(seconds))
+    encoder = encoder_of(stub)
+    encoder.encode(TEXTS[:1], "query")
+    stub.faults = [status(500)] * 100
+    with pytest.raises(MachineError, match="status 500"):
+        encoder.encode(TEXTS[:1], "query")
+    assert 0 < sum(waited) <= 10
+    waited.clear()
+    with pytest.raises(MachineError, match="Given up after 8 attempts"):
+        encoder.embed(encoder.tokenize(TEXTS[:1], "document"))
+    assert sum(waited) > 60
 
 
 def test_layers_and_poolings_cannot_be_chosen(stub: StubServer) -> None:
@@ -199,9 +217,9 @@ def test_half_a_surrogate_is_refused() -> None:
 )
 def test_pieces_are_words_marks_and_ideographs(text: str, pieces: list[str]) -> None:
     (offsets,) = WordTokenizer().offsets([text])
-    assert [text[start:].startswith(piece) for start, piece in zip(offsets.starts, pieces, strict=True)] == [True] * len(
-        pieces
-    )
+    assert [text[start:].startswith(piece) for start, piece in zip(offsets.starts, pieces, strict=True)] == [
+        True
+    ] * len(pieces)
     assert count_pieces(text) == max(1, len(pieces))
 
 
