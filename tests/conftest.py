@@ -115,14 +115,14 @@ def _models_are_read_once() -> Iterator[None]:
     """Of a small model whose files have not changed since, a copy: transformers takes 0.1 s to read each anew."""
     read, held = hf_model.load_model, dict[object, LoadedModel]()
 
-    def load(files: ModelFiles, layers: Sequence[int], dtype: torch.dtype) -> LoadedModel:
+    def load(files: ModelFiles, layers: Sequence[int], dtype: torch.dtype, device: torch.device) -> LoadedModel:
         states = [path.stat() for path in sorted(files.root.iterdir())]
         state = tuple((s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for s in states)
         if sum(s.st_size for s in states) > _SMALL_MODEL:
-            return read(files, layers, dtype)
-        key = (files, tuple(layers), dtype, state)
+            return read(files, layers, dtype, device)
+        key = (files, tuple(layers), dtype, device, state)
         if key not in held:
-            held[key] = read(files, layers, dtype)
+            held[key] = read(files, layers, dtype, device)
         return copy.deepcopy(held[key])
 
     with pytest.MonkeyPatch.context() as patch:

@@ -112,6 +112,11 @@ def _bert_like(**changed: Any) -> dict[str, Any]:
     }
 
 
+def _decoder(**changed: Any) -> dict[str, Any]:
+    """Return settings of a decoder with grouped heads; its attention is causal if the architecture's is."""
+    return _bert_like(num_key_value_heads=2, **{"eos_token_id": 1, "pad_token_id": 0, **changed})
+
+
 def _recipes() -> dict[str, _Recipe]:
     relative = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "max_relative_positions": -1}
     roberta = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "max_position_embeddings": 130}
@@ -121,6 +126,8 @@ def _recipes() -> dict[str, _Recipe]:
     t5 = {"d_model": _SIZE, "d_kv": 8, "d_ff": 48, "num_layers": 3, "num_heads": _HEADS}
     deberta_v2 = {"position_biased_input": False, "position_buckets": 16, "norm_rel_ebd": "layer_norm"}
     modern = {"local_attention": 8, "global_attn_every_n_layers": 2, "pad_token_id": 0, "num_hidden_layers": 4}
+    gemma = {"head_dim": 8, "sliding_window": 12, "layer_types": ["sliding_attention", "full_attention"] * 2}
+    gemma |= {"num_hidden_layers": 4, "query_pre_attn_scalar": 8, "pad_token_id": 0, "eos_token_id": 1}
     special = {"bos_token_id": 2, "eos_token_id": 3, "cls_token_id": 2, "sep_token_id": 3}
     return {
         "bert": _Recipe("BertModel", "BertConfig", _bert_like(num_hidden_layers=2), _wordpiece()),
@@ -173,6 +180,17 @@ def _recipes() -> dict[str, _Recipe]:
         "electra": _Recipe("ElectraForPreTraining", "ElectraConfig", _bert_like(embedding_size=16), _wordpiece()),
         "modernbert": _Recipe("ModernBertModel", "ModernBertConfig", _bert_like(**{**modern, **special}), _wordpiece()),
         "nomic": _Recipe("NomicBertModel", "NomicBertConfig", _bert_like(num_hidden_layers=4), _wordpiece()),
+        "gte": _Recipe("GteModel", "GteConfig", _bert_like(pad_token_id=0), _wordpiece()),
+        "qwen2": _Recipe("Qwen2ForCausalLM", "Qwen2Config", _decoder(), _causal("Qwen2Tokenizer")),
+        "qwen3": _Recipe("Qwen3ForCausalLM", "Qwen3Config", _decoder(head_dim=12), _causal("Qwen2Tokenizer")),
+        "mistral": _Recipe("MistralModel", "MistralConfig", _decoder(sliding_window=9), _causal("LlamaTokenizer")),
+        "gemma3": _Recipe("Gemma3TextModel", "Gemma3TextConfig", _decoder(**gemma), _causal("GemmaTokenizer")),
+        "embeddinggemma": _Recipe(
+            "Gemma3TextModel",
+            "Gemma3TextConfig",
+            _decoder(**gemma, use_bidirectional_attention=True),
+            _causal("GemmaTokenizer"),
+        ),
     }
 
 
@@ -203,6 +221,31 @@ def _byte_bpe(kind: str) -> Callable[[Path], int]:
         pieces = [*specials, *sorted(ByteLevel.alphabet()), *("".join(merge) for merge in merges)]
         vocabulary = {piece: i for i, piece in enumerate(pieces)}
         return _save(kind, folder, len(vocabulary), vocab=vocabulary, merges=merges, model_max_length=128)
+
+    return write
+
+
+def _causal(kind: str) -> Callable[[Path], int]:
+    """Return the writer of a decoder's tokenizer of bytes, which pads on the left and appends the end token."""
+
+    def write(folder: Path) -> int:
+        from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+        from tokenizers.pre_tokenizers import ByteLevel
+        from tokenizers.processors import TemplateProcessing
+
+        begin = ["<bos>"] if kind == "GemmaTokenizer" else []
+        specials = ["<pad>", "<eos>", *begin]
+        vocabulary = {piece: i for i, piece in enumerate([*specials, *sorted(ByteLevel.alphabet())])}
+        tokenizer = Tokenizer(models.BPE(vocabulary, [], unk_token=None))
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # type: ignore[assignment]
+        tokenizer.decoder = decoders.ByteLevel()  # type: ignore[assignment]
+        ends = [(token, vocabulary[token]) for token in ["<eos>", *begin]]
+        tokenizer.post_processor = TemplateProcessing(  # type: ignore[assignment]
+            single=" ".join([*begin, "$A", "<eos>"]), special_tokens=ends
+        )
+        settings = {"pad_token": "<pad>", "eos_token": "<eos>", "padding_side": "left", "model_max_length": 128}
+        settings |= {"bos_token": "<bos>"} if begin else {}
+        return _save("PreTrainedTokenizerFast", folder, len(vocabulary), tokenizer_object=tokenizer, **settings)
 
     return write
 

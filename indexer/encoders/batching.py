@@ -24,6 +24,7 @@ from indexer.recipe.config import Role
 
 GROUP_TEXTS = 8192  # texts tokenised and cut into batches together
 CPU_TOKENS = 1024  # a budget that suits the caches of a CPU core
+GPU_TOKENS = 32_768  # with fewer, launching the operations takes longer than the computation
 AHEAD = 4  # waiting batches per lane, so that a long batch delays no other lane
 # Messages of the allocators of torch and OpenVINO.
 _OOM_WORDS = ("bad allocation", "bad_alloc", "can't allocate memory", "not enough memory", "out of memory")

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from indexer.encoders.memory import only_half_fits
 from indexer.errors import ConfigError, MachineError
 from indexer.recipe.config import Precision
 from indexer.system.processor import bfloat16_is_faster
@@ -36,11 +37,12 @@ def choose_device(asked: str) -> torch.device:
     return device
 
 
-def compute_dtype(precision: Precision, half: str, device: torch.device) -> torch.dtype:
+def compute_dtype(precision: Precision, half: str, device: torch.device, parameters: int = 0) -> torch.dtype:
     """Return the type of weights and activations for a precision class on a device; pooling is always float32.
 
-    The class bfloat16 is computed in bfloat16 on a CPU where that is faster, else in float32; on CUDA in bfloat16
-    if the GPU supports it, else in float16 (`half` forces either); and on MPS in float16.
+    The class bfloat16 is computed in bfloat16 on a CPU where that is faster, or where the memory does not hold the
+    model's `parameters` in float32, else in float32; on CUDA in bfloat16 if the GPU supports it, else in float16
+    (`half` forces either); and on MPS in float16.
     """
     if precision == "float32":
         if half != "auto":
@@ -49,7 +51,8 @@ def compute_dtype(precision: Precision, half: str, device: torch.device) -> torc
     if device.type == "cpu":
         if half == "float16":
             raise ConfigError('half is "float16", which a CPU does not support; expected "auto" or "bfloat16".')
-        return torch.bfloat16 if half == "bfloat16" or bfloat16_is_faster() else torch.float32
+        is_half = half == "bfloat16" or bfloat16_is_faster() or only_half_fits(parameters)
+        return torch.bfloat16 if is_half else torch.float32
     if device.type == "mps":
         if half == "bfloat16":
             raise ConfigError('half is "bfloat16", which is not supported on MPS; expected "auto" or "float16".')

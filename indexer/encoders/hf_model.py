@@ -16,6 +16,7 @@ from typing import Any, cast
 
 import torch
 
+from indexer.encoders.memory import parameter_count, require_memory, stored_tensors
 from indexer.encoders.output_layers import torch_layers
 from indexer.encoders.pooling import BasicPooler, Pooler, average_layers
 from indexer.errors import ModelError
@@ -26,7 +27,6 @@ from indexer.models.model_files import ModelFiles
 from indexer.models.output_modules import output_width
 from indexer.recipe.config import PoolingMode
 from indexer.recipe.paper_methods import POOLINGS, load_method
-from indexer.system.safetensors_file import read_header
 
 # Architectures whose cut is tested, and the final norm after the last block ("" for none).
 _CUT = {
@@ -51,7 +51,9 @@ _CUT = {
 _ENCODER_CLASSES = {"t5": "T5EncoderModel", "mt5": "MT5EncoderModel", "umt5": "UMT5EncoderModel"}
 _SLACK = 2  # model parameters per stored number: tied weights count twice, and a pooler may be missing
 _MOST_TABLES = 1 << 28  # numbers that a model computes itself, such as a mask of all positions
+_STORED = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}  # names in safetensors
 _LOADING = threading.Lock()
+_CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -66,11 +68,15 @@ class LoadedModel:
     takes_types: bool  # whether forward takes token_type_ids
 
 
-def load_model(files: ModelFiles, layers: Sequence[int], dtype: torch.dtype) -> LoadedModel:
-    """Load an encoder on the CPU, ready to return `layers` (sorted, non-negative), its weights cast to `dtype`.
+def load_model(
+    files: ModelFiles, layers: Sequence[int], dtype: torch.dtype, device: torch.device = _CPU
+) -> LoadedModel:
+    """Load an encoder, ready to return `layers` (sorted, non-negative) on `device`, its weights cast to `dtype`.
 
-    Raises ModelError if the architecture is not built into transformers, if the files do not fit it, or if a weight is
-    missing (transformers would fill it with random numbers).
+    The model is on the CPU. Weights that are stored in `dtype` are mapped from their files, not copied. Raises
+    ModelError if the architecture is not built into transformers, if the files do not fit it, or if a weight is missing
+    (transformers would fill it with random numbers); MachineError, before anything is allocated, if the memory does not
+    suffice.
     """
     folder = files.root
     with _loading(folder) as config:
@@ -78,7 +84,7 @@ def load_model(files: ModelFiles, layers: Sequence[int], dtype: torch.dtype) -> 
         cut = top < total and config.model_type in _CUT
         if cut and config.model_type != "albert":
             config.num_hidden_layers = top
-        model, report = _from_pretrained(files, config, dtype, _model_class(folder, config))
+        model, report = _from_pretrained(files, config, _model_class(folder, config), dtype, device)
     _refuse_missing(folder, [key for key in report["missing_keys"] if "pooler" not in key])
     if cut:
         _cut_model(model, config.model_type, top, total)
@@ -86,10 +92,10 @@ def load_model(files: ModelFiles, layers: Sequence[int], dtype: torch.dtype) -> 
     return _loaded(model, int(config.hidden_size), picked, (top if cut else total) + 1)
 
 
-def load_classifier(files: ModelFiles, dtype: torch.dtype) -> LoadedModel:
-    """Load a text classifier of one label, with all its blocks, on the CPU, its weights cast to `dtype`.
+def load_classifier(files: ModelFiles, dtype: torch.dtype, device: torch.device = _CPU) -> LoadedModel:
+    """Load a text classifier of one label, with all its blocks, as `load_model`.
 
-    Raises ModelError as `load_model`.
+    Raises ModelError and MachineError.
     """
     from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
 
@@ -98,7 +104,7 @@ def load_classifier(files: ModelFiles, dtype: torch.dtype) -> LoadedModel:
         model_class = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING.get(type(config), None)
         if model_class is None:
             raise ModelError(f'{folder}: transformers has no classifier of the architecture "{config.model_type}".')
-        model, report = _from_pretrained(files, config, dtype, model_class)
+        model, report = _from_pretrained(files, config, model_class, dtype, device)
     _refuse_missing(folder, list(report["missing_keys"]))
     return _loaded(model, dim=1, picked=(), states=0)
 
@@ -151,31 +157,56 @@ class _NoBlocks(torch.nn.Module):
         return BaseModelOutput(last_hidden_state=states, hidden_states=(states,))
 
 
-def _from_pretrained(files: ModelFiles, config: Any, dtype: torch.dtype, chosen: Any) -> tuple[Any, dict[str, Any]]:
+def _from_pretrained(
+    files: ModelFiles, config: Any, chosen: Any, dtype: torch.dtype, device: torch.device
+) -> tuple[Any, dict[str, Any]]:
     arguments = inspect.signature(chosen.__init__).parameters
-    extra = {"add_pooling_layer": False} if "add_pooling_layer" in arguments else {}
-    _refuse_oversized(files, lambda: chosen(config, **extra))
+    extra: dict[str, Any] = {"add_pooling_layer": False} if "add_pooling_layer" in arguments else {}
+    _require_memory(files, _counted(files, lambda: chosen(config, **extra)), dtype, device)
+    extra |= {"attn_implementation": "flash_attention_2"} if _suits_flash(chosen, dtype, device) else {}
     local = {"use_safetensors": True, "local_files_only": True, "output_loading_info": True}
     model, report = chosen.from_pretrained(str(files.root), config=config, dtype=dtype, **local, **extra)
     return model, report
 
 
-def _refuse_oversized(files: ModelFiles, build: Callable[[], Any]) -> None:
-    """Raise ModelError if config.json states far more numbers than the weights contain.
+def _suits_flash(chosen: Any, dtype: torch.dtype, device: torch.device) -> bool:
+    """Return whether FlashAttention runs the model. Unlike torch's own attention it is as fast with padding."""
+    from transformers.utils.import_utils import is_flash_attn_2_available
+
+    if device.type != "cuda" or dtype == torch.float32 or not chosen._supports_flash_attn:
+        return False
+    return bool(is_flash_attn_2_available())
+
+
+def _require_memory(files: ModelFiles, parameters: int, dtype: torch.dtype, device: torch.device) -> None:
+    """Raise MachineError if the memory does not suffice for the model, where it runs or where it is loaded first."""
+    task = f"{files.root}: the model of {parameters:,} parameters in {str(dtype).removeprefix('torch.')}"
+    fix = "free some, or choose a smaller model or another --device"
+    if dtype == torch.float32:
+        fix += '; encoder.precision = "bfloat16" with --half bfloat16 needs half of it'
+    needed, copied = dtype.itemsize * parameters, {entry.dtype for entry in stored_tensors(files)} != {_STORED[dtype]}
+    if device.type == "cuda":
+        require_memory(task, needed, fix, torch.cuda.mem_get_info(device)[0], str(device))
+    if device.type != "cuda" or copied:
+        require_memory(task, needed, fix)
+
+
+def _counted(files: ModelFiles, build: Callable[[], Any]) -> int:
+    """Return the number of a model's parameters; raise ModelError if they are far more than the weights contain.
 
     transformers would allocate and fill them before it compares. Here the model is built without memory.
     """
     with torch.device("meta"):
         model = build()
-    headers = (read_header(files.root / name) for name in files.weights if name.endswith(".safetensors"))
-    held = sum(entry.elements for header in headers for entry in header.tensors.values())
-    wanted = sum(parameter.numel() for parameter in model.parameters())
+    held = parameter_count(files)
+    wanted: int = sum(parameter.numel() for parameter in model.parameters())
     tables = sum(buffer.numel() for buffer in model.buffers())
     if wanted > _SLACK * held or tables > _MOST_TABLES:
         raise ModelError(
             f"{files.root}: config.json states a model of {wanted + tables:,} numbers, but the weights contain "
             f"{held:,}. Fix: check that they belong together."
         )
+    return wanted
 
 
 def _model_class(folder: Path, config: Any) -> Any:

@@ -12,10 +12,12 @@ from indexer.encoders.protocol import Encoder
 from indexer.errors import ConfigError, ModelError
 from indexer.lazy_imports import install_line
 from indexer.models.encoder_spec import EncoderSpec
+from indexer.models.model_files import is_onnx
 from indexer.models.resolution import resolve_spec
 from indexer.recipe.config import BuildConfig, EncoderConfig
 from indexer.recipe.paper_methods import POOLINGS
 from indexer.recipe.run_options import Backend, RunOptions
+from indexer.system.processor import bfloat16_is_faster
 
 if TYPE_CHECKING:
     from indexer.encoders.batching import BatchedEncoder
@@ -51,6 +53,9 @@ def open_encoder(spec: EncoderSpec, options: RunOptions = _DEFAULTS) -> Encoder:
 
         return ServerEncoder(spec, options)
     chosen = named_backend(options)
+    if is_onnx(spec.identity.weights):
+        _require_onnx_options(spec, chosen, options)
+        return _open_model("openvino", spec, options)
     if spec.identity.pooling in POOLINGS:  # needs the token states, which only torch returns
         if options.backend not in ("auto", "torch"):
             raise ConfigError(
@@ -64,7 +69,7 @@ def open_encoder(spec: EncoderSpec, options: RunOptions = _DEFAULTS) -> Encoder:
         return _open_model("openvino", spec, options)
     if options.texts == "few" and _suits_numpy(spec, options):
         return _open_model("numpy", spec, options)
-    if suits_openvino(options):
+    if suits_openvino(options, spec):
         with suppress(ModelError):  # OpenVINO cannot run every model; torch runs it, or reports its fault
             return _open_model("openvino", spec, options)
     return _open_model("torch", spec, options)
@@ -87,13 +92,26 @@ def open_tokenizer(spec: EncoderSpec) -> "TextTokenizer | WordTokenizer":
 
 def warm_backend(spec: EncoderSpec, options: RunOptions = _DEFAULTS) -> None:
     """Fill the cache shared by processes, before several of them would fill it at the same time."""
-    if not spec.traits.has_layers or spec.identity.pooling in POOLINGS:
+    if not spec.traits.has_layers or spec.identity.pooling in POOLINGS or is_onnx(spec.identity.weights):
         return
-    if named_backend(options) in ("auto", "openvino") and suits_openvino(options) and not spec.state:
+    if named_backend(options) in ("auto", "openvino") and suits_openvino(options, spec) and not spec.state:
         from indexer.encoders.openvino.backend import open_graph
 
         with suppress(ModelError):
             open_graph(spec, [spec.identity.key])
+
+
+def size_in_memory(spec: EncoderSpec, options: RunOptions = _DEFAULTS) -> str:
+    """Return what loading a model puts into memory, such as "7,567 million parameters, 15.1 GB"; empty for a table."""
+    if not spec.traits.has_layers:
+        return ""
+    from indexer.encoders.memory import FLOAT32, HALF, only_half_fits, parameter_count
+
+    count = parameter_count(spec.files)
+    on_gpu = _has_gpu() if options.device == "auto" else options.device != "cpu"
+    is_half = on_gpu or options.half != "auto" or bfloat16_is_faster() or only_half_fits(count)
+    width = HALF if is_half and spec.identity.precision != "float32" else FLOAT32
+    return f"{count / 1e6:,.0f} million parameters, {width * count / 1e9:.1f} GB"
 
 
 def named_backend(options: RunOptions) -> Backend:
@@ -109,11 +127,26 @@ def named_backend(options: RunOptions) -> Backend:
     )
 
 
-def suits_openvino(options: RunOptions) -> bool:
-    """Return whether OpenVINO is installed and the encoder will run on the CPU."""
+def suits_openvino(options: RunOptions, spec: EncoderSpec | None = None) -> bool:
+    """Return whether OpenVINO is installed, the encoder will run on the CPU, and memory suffices to convert `spec`."""
     if options.half != "auto" or options.compile or importlib.util.find_spec("openvino") is None:
         return False
-    return options.device == "cpu" or (options.device == "auto" and not _has_gpu())
+    if options.device != "cpu" and (options.device != "auto" or _has_gpu()):
+        return False
+    from indexer.encoders.memory import conversion_fits
+
+    return spec is None or conversion_fits(spec.files)
+
+
+def _require_onnx_options(spec: EncoderSpec, chosen: Backend, options: RunOptions) -> None:
+    """Raise ConfigError for options of the other backends, which cannot run an ONNX file."""
+    only = f"but {spec.folder} has only {spec.files.weights[0]}"
+    if chosen not in ("auto", "openvino"):
+        raise ConfigError(f"the backend {chosen} reads safetensors, {only}. Fix: choose the backend openvino.")
+    if options.half != "auto":
+        raise ConfigError(f'half is "{options.half}", which the backend torch computes, {only}. Fix: leave out half.')
+    if options.compile:
+        raise ConfigError(f"compile is set, which is for the backend torch, {only}. Fix: leave out compile.")
 
 
 def _suits_numpy(spec: EncoderSpec, options: RunOptions) -> bool:
@@ -138,7 +171,8 @@ def _open_model(backend: str, spec: EncoderSpec, options: RunOptions) -> "Batche
         return NumpyEncoder(spec, options)
     if backend == "openvino":
         if importlib.util.find_spec("openvino") is None:
-            raise ConfigError(f"the backend openvino is not installed: {install_line('fast')}.")
+            reason = f"{spec.folder} has only {spec.files.weights[0]}, but " if is_onnx(spec.identity.weights) else ""
+            raise ConfigError(f"{reason}the backend openvino is not installed: {install_line('fast')}.")
         from indexer.encoders.openvino.backend import OpenVinoEncoder
 
         return OpenVinoEncoder(spec, options)

@@ -21,7 +21,7 @@ from indexer.encoders.pooling import pool_arrays
 from indexer.errors import ConfigError, ModelError
 from indexer.models.encoder_spec import EncoderSpec
 from indexer.models.identity import PoolingKey
-from indexer.models.model_files import ModelFiles
+from indexer.models.model_files import ModelFiles, is_onnx
 from indexer.models.model_json import ModelConfig
 from indexer.models.output_modules import OutputLayer, output_width
 from indexer.recipe.run_options import RunOptions
@@ -163,6 +163,8 @@ def unsuited(files: ModelFiles) -> str:
         return f"config.json lacks {', '.join(missing)}"
     if (config.hidden_size or 0) % (config.num_attention_heads or 1):
         return f"num_attention_heads is {config.num_attention_heads}, which does not divide {config.hidden_size}"
+    if is_onnx(files.weights):
+        return f"its weights are {files.weights[0]}"
     if len(files.weights) > 1:
         return "its weights are in several files"
     try:

@@ -18,6 +18,7 @@ from indexer.arrays import Float32Array
 from indexer.encoders.batching import (
     AHEAD,
     CPU_TOKENS,
+    GPU_TOKENS,
     Batch,
     BatchedEncoder,
     BatchPlan,
@@ -27,6 +28,7 @@ from indexer.encoders.batching import (
 )
 from indexer.encoders.device import AsyncCopies, choose_device, compute_dtype
 from indexer.encoders.hf_model import Classifier, KeyedModel, PooledModel, load_classifier, load_model
+from indexer.encoders.memory import parameter_count
 from indexer.errors import ConfigError, IsotropeError, MachineError, ModelError
 from indexer.models.encoder_spec import EncoderSpec, Tokens
 from indexer.models.hub import first_line
@@ -34,7 +36,6 @@ from indexer.models.identity import PoolingKey
 from indexer.recipe.run_options import RunOptions
 from indexer.system.threads import ordered_map, single_torch_thread
 
-GPU_TOKENS = 32_768  # with fewer, launching the operations takes longer than the computation
 _GPU_MULTIPLE = 8  # lengths that suit tensor cores
 _TURN = threading.Lock()  # the number of threads per operation is a setting of the process, not of a model
 
@@ -79,7 +80,8 @@ class TorchRunner:
         self._spec, self._compiles = spec, options.compile
         self.device = choose_device(options.device)
         self.lanes = (options.threads or torch.get_num_threads()) if self.device.type == "cpu" else 1
-        self._load(compute_dtype(spec.identity.precision, options.half, self.device))
+        parameters = parameter_count(spec.files)
+        self._load(compute_dtype(spec.identity.precision, options.half, self.device, parameters))
         if self.dtype != torch.float32 and not self._computes():
             self._load(torch.float32)
         self.backend = f"torch, {str(self.dtype).removeprefix('torch.')} on {self.device}"
@@ -150,7 +152,7 @@ class TorchRunner:
 
     def _load(self, dtype: torch.dtype) -> None:
         layers = self._spec.identity.layers
-        self.dtype, self._loaded = dtype, load_model(self._spec.files, layers, dtype)
+        self.dtype, self._loaded = dtype, load_model(self._spec.files, layers, dtype, self.device)
         self.model = PooledModel(self._loaded, layers, self._spec)
         self._move(self.model)
 
@@ -181,7 +183,7 @@ class TorchClassifier(TorchRunner):
         return 1
 
     def _load(self, dtype: torch.dtype) -> None:
-        self.dtype, self._loaded = dtype, load_classifier(self._spec.files, dtype)
+        self.dtype, self._loaded = dtype, load_classifier(self._spec.files, dtype, self.device)
         self._classifier = Classifier(self._loaded).eval()
         self._move(self._classifier)
 

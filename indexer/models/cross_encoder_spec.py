@@ -14,7 +14,7 @@ from indexer.errors import ConfigError, MismatchError, ModelError
 from indexer.models.encoder_spec import EncoderSpec
 from indexer.models.hub import locate_model
 from indexer.models.identity import EncoderIdentity
-from indexer.models.model_files import ModelFiles, find_model_files, hash_files
+from indexer.models.model_files import ModelFiles, find_model_files, hash_files, is_onnx
 from indexer.models.model_json import read_json
 from indexer.models.resolution import check_max_length, model_max_length
 from indexer.recipe.config import BuildConfig
@@ -66,6 +66,8 @@ def resolve_cross_encoder(config: RerankConfig) -> EncoderSpec:
         if not config.sha256:
             raise
         raise ModelError(f"{error} {_FIXES}") from error
+    if is_onnx(files.weights):
+        raise ModelError(f"{files.root}: has only {files.weights[0]}; expected a cross-encoder with model.safetensors.")
     _require_cross_encoder(files)
     identity = EncoderIdentity(
         kind="transformer",

@@ -17,7 +17,7 @@ from typing import Any
 
 from indexer.errors import IsotropeError, ModelError
 from indexer.lazy_imports import install_line
-from indexer.models.model_files import TOKENIZER_SETTINGS, VOCABULARIES
+from indexer.models.model_files import ONNX_FILES, TOKENIZER_SETTINGS, VOCABULARIES
 from indexer.system.regular_files import read_regular
 
 _REVISION_BYTES = 1000  # enough for the hash of a commit
@@ -50,6 +50,7 @@ _TOP_LEVEL = (
     "sentence_*_config.json",
 )
 _STATIC = ("model.safetensors", "tokenizer.json")  # of a StaticEmbedding
+_ONNX = [f"{name}*" for name in ONNX_FILES]  # with external data, such as model.onnx_data; not model_O4.onnx
 DOWNLOADED = [
     *_TOP_LEVEL,
     "?_Pooling/config.json",
@@ -96,7 +97,10 @@ def locate_table(model: str, path: str | Path | None) -> ModelLocation:
 
 
 def _cached(model: str) -> Path | None:
-    """Return the snapshot in the Hugging Face cache if it has weights; the hub completes a partial snapshot."""
+    """Return the snapshot in the Hugging Face cache if it has safetensors; the hub completes any other snapshot.
+
+    A snapshot with only an ONNX file can be partial too: the model can have safetensors on the hub.
+    """
     if not _cache_entry(model).is_dir():
         return None
     from huggingface_hub import snapshot_download  # takes 0.3 s
@@ -105,8 +109,11 @@ def _cached(model: str) -> Path | None:
         folder = Path(snapshot_download(model, local_files_only=True, allow_patterns=DOWNLOADED))
     except (OSError, ValueError):  # not cached, or not a valid id: later steps report the error
         return None
-    complete = any(folder.glob("*.safetensors")) or any(folder.glob("0_*/*.safetensors"))
-    return folder if complete else None
+    return folder if _has_safetensors(folder) else None
+
+
+def _has_safetensors(folder: Path) -> bool:
+    return any(folder.glob("*.safetensors")) or any(folder.glob("0_*/*.safetensors"))
 
 
 def cached_snapshot(model: str) -> Path | None:
@@ -149,7 +156,8 @@ def _download(model: str, named_by: str) -> Path:
     hub: Any = import_module("huggingface_hub.errors")  # Any: HTTPError is not among its typed names
     try:
         with _quiet_hub():
-            return Path(snapshot_download(model, allow_patterns=DOWNLOADED))
+            folder = Path(snapshot_download(model, allow_patterns=DOWNLOADED))
+            return folder if _has_safetensors(folder) else Path(snapshot_download(model, allow_patterns=_ONNX))
     except hub.GatedRepoError as error:
         raise ModelError(
             f'"{model}" is gated on the Hugging Face hub. Fix: accept its terms there and log in (hf auth login), or '

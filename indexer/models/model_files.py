@@ -1,10 +1,10 @@
 """The files that determine the results of a model or of a static table, and their hashes.
 
-Weights come from safetensors only; for a pickled `pytorch_model.bin` the error names the converter. This module loads
-no numerical library, so that an index can be matched with a model cheaply.
+Weights come from safetensors, or else from model.onnx; for a pickled `pytorch_model.bin` the error names the converter.
+This module loads no numerical library, so that an index can be matched with a model cheaply.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
@@ -21,6 +21,7 @@ from indexer.models.model_json import (
     read_modules,
     read_tokenizer_config,
 )
+from indexer.models.onnx_file import external_files
 
 TableKind = Literal["words", "model2vec", "sentence-transformers"]
 
@@ -39,6 +40,7 @@ VOCABULARIES = (
     "tokenizer.model",
     "bpe.codes",
 )
+ONNX_FILES = ("onnx/model.onnx", "model.onnx")  # read if there are no safetensors
 _WORD_FILE = "words"  # the name of any word file in the hashes
 _MOST_LISTED = 12
 _OF_MODELS = (".json", ".txt", ".model", ".safetensors", ".bin", ".onnx", ".pt", ".vec")
@@ -218,14 +220,33 @@ def _weights(root: Path) -> tuple[str, ...]:
     index = root / "model.safetensors.index.json"
     if index.is_file():
         return (index.name, *shards(root, index.name))
+    for name in ONNX_FILES:
+        if (root / name).is_file():
+            return (name, *_external_data(root, name))
     if pickled := sorted(path.name for path in root.glob("pytorch_model*.bin")):
         raise ModelError(
             f"{root}: has only {pickled[0]}, a pickle, which can run code when loaded; expected "
             f"model.safetensors. Fix: isotrope convert {root} -o NEW_FOLDER"
         )
     raise ModelError(
-        f"{root}: no model.safetensors (found {_listing(root)}); expected a model's weights in this format."
+        f"{root}: no model.safetensors (found {_listing(root)}); expected a model's weights in this format, or "
+        f"{ONNX_FILES[0]}."
     )
+
+
+def is_onnx(weights: Iterable[str]) -> bool:
+    """Return whether weights, by the names of their files, are an ONNX model."""
+    return any(name in ONNX_FILES for name in weights)
+
+
+def _external_data(root: Path, name: str) -> list[str]:
+    """Return the files with the tensors of an ONNX file. Raises ModelError if one is missing or elsewhere."""
+    folder = PurePosixPath(name).parent
+    files = [str(folder / file) for file in external_files(root / name)]
+    for file in files:
+        if not _has_file(root, file) or PurePosixPath(file).parent != folder:
+            raise ModelError(f'{root / name}: has tensors in "{file}"; expected such a file beside it.')
+    return files
 
 
 def shards(root: Path, index: str) -> list[str]:
@@ -234,10 +255,18 @@ def shards(root: Path, index: str) -> list[str]:
     if not weight_map:
         raise ModelError(f"{root / index}: has no weight_map; expected the name of a shard for each tensor.")
     names = sorted(set(weight_map.values()))
-    missing = [name for name in names if not safe_join(root, name).is_file()]
+    missing = [name for name in names if not _has_file(root, name)]
     if missing:
         raise ModelError(f"{root}: {len(missing)} of {len(names)} weight shards are missing: {', '.join(missing)}.")
     return names
+
+
+def _has_file(root: Path, name: str) -> bool:
+    """Return whether a folder has the file that a model's own file names. Raises as `safe_join`."""
+    try:
+        return safe_join(root, name).is_file()
+    except OSError:  # the name is longer than the system's names
+        return False
 
 
 def _tokenizer(root: Path, config: ModelConfig) -> tuple[str, ...]:

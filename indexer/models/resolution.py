@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from indexer.errors import ConfigError, IsotropeError, MismatchError, ModelError
 from indexer.hashing import fingerprint
@@ -24,11 +24,12 @@ from indexer.models.model_files import (
     find_table_files,
     hash_files,
     hash_table_files,
+    is_onnx,
 )
 from indexer.models.model_json import WIDTHS
 from indexer.models.output_modules import module_hashes
 from indexer.models.sentence_transformers_folder import FolderSettings, read_folder_settings, read_prompts
-from indexer.recipe.config import AUTO, BuildConfig, EncoderConfig, PoolingMode
+from indexer.recipe.config import AUTO, BasicPooling, BuildConfig, EncoderConfig, PoolingMode
 from indexer.recipe.paper_methods import POOLINGS, load_method
 from indexer.store import layout
 from indexer.store.manifest import Manifest
@@ -92,13 +93,16 @@ def resolve_spec(recipe: BuildConfig | EncoderConfig, folder: str | Path | None 
     check_pinned(located.folder, located.pinned)
     stated = read_folder_settings(files.folder) if config.model_settings else FolderSettings()
     settings = _text_settings(config, files, stated)
+    layers = tuple(resolve_layers(config.layers, num_layers(files)))
+    if is_onnx(files.weights):
+        _require_onnx_settings(config, files, layers)
     identity = EncoderIdentity(
         kind=config.kind,
         rules=rules or RULES,
         weights=hash_files(files.root, files.weights),
         tokenizer=hash_files(files.root, files.tokenizer),
         config=hash_files(files.root, ("config.json",)),
-        layers=tuple(resolve_layers(config.layers, num_layers(files))),
+        layers=layers,
         precision=config.precision,
         batch_tokens=config.batch_tokens or (_FIRST_TOKENS if rules == 1 else 0),
         group_texts=_FIRST_GROUP if rules == 1 else None,
@@ -162,19 +166,31 @@ def with_fitted_state(spec: EncoderSpec, folder: str | Path, files: dict[str, st
 
 def _text_settings(config: EncoderConfig, files: ModelFiles, stated: FolderSettings) -> dict[str, Any]:
     """Return the settings of the identity that the recipe or, where it leaves them open, the model's folder states."""
-    if config.max_length:
-        max_length = check_max_length(config.max_length, files)
-    else:  # sentence-transformers ignores RoBERTa's unused positions: some folders state 514 where 512 fit
-        limits = [stated.max_length or model_max_length(files), max_positions(files)]
-        max_length = min(limit for limit in limits if limit > 0)
+    own, asked = own_max_length(files, stated), config.max_length
     pooling = _pooling(config, stated)
     return {
         "pooling": pooling,
-        "max_length": max_length,
+        "max_length": check_max_length(asked, files) if asked else own,
         "lowercase": stated.lowercase,
         "modules": None if pooling in POOLINGS else module_hashes(stated.modules),
         **_prefixes(config, stated),
     }
+
+
+def _require_onnx_settings(config: EncoderConfig, files: ModelFiles, layers: tuple[int, ...]) -> None:
+    """Raise ConfigError for settings that need more than the token states of the last layer."""
+    fault = ""
+    if layers != (num_layers(files),):
+        fault = f"encoder.layers is {list(config.layers)}; expected [-1]"
+    elif config.pooling in POOLINGS:
+        fault = f'encoder.pooling is "{config.pooling}"; expected one of {", ".join(get_args(BasicPooling))}'
+    elif config.precision == "int8":
+        fault = 'encoder.precision is "int8"; expected "bfloat16" or "float32"'
+    if fault:
+        raise ConfigError(
+            f"{fault}, because {files.root} has only the states of the last layer, {files.weights[0]}. Fix: change the "
+            "setting, or name a folder of the model with model.safetensors."
+        )
 
 
 def _pooling(config: EncoderConfig, stated: FolderSettings) -> PoolingMode:
@@ -255,7 +271,7 @@ def max_positions(files: ModelFiles) -> int:
     if rows <= 0:
         return 0
     padding = config.pad_token_id
-    offset = (1 if padding is None else padding) + 1 if kind in _OFFSET else 0
+    offset = first_position(files)
     if not 0 <= offset < rows:
         raise ModelError(
             f"{files.root / 'config.json'}: pad_token_id is {padding}, and positions are counted from the next number; "
@@ -264,12 +280,25 @@ def max_positions(files: ModelFiles) -> int:
     return rows - offset
 
 
+def first_position(files: ModelFiles) -> int:
+    """Return the position of a text's first token."""
+    padding = files.config.pad_token_id
+    return (1 if padding is None else padding) + 1 if files.config.model_type in _OFFSET else 0
+
+
 def model_max_length(files: ModelFiles) -> int:
     """Return the maximum length of the model's tokenizer, capped by its position embeddings; without limits 512."""
     stated = files.tokenizer_config.model_max_length
     tokenizer = int(stated) if stated is not None and 0 < stated < _UNSET else 0
     limits = [limit for limit in (tokenizer, max_positions(files)) if limit > 0]
     return min(limits) if limits else _WITHOUT_LIMIT
+
+
+def own_max_length(files: ModelFiles, stated: FolderSettings) -> int:
+    """Return the maximum length that a model's folder states, capped by the model's position embeddings."""
+    # sentence-transformers ignores RoBERTa's unused positions: some folders state 514 where 512 fit
+    limits = [stated.max_length or model_max_length(files), max_positions(files)]
+    return min(limit for limit in limits if limit > 0)
 
 
 def check_max_length(max_length: int, files: ModelFiles, setting: str = "encoder.max_length") -> int:

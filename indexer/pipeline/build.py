@@ -16,6 +16,7 @@ from indexer.encoders.fitted_state import load_fitted_state
 from indexer.errors import ConfigError, ExistsError
 from indexer.models.cross_encoder_spec import with_recorded_hash
 from indexer.models.encoder_spec import EncoderSpec
+from indexer.models.hub import DEMO_SHA256
 from indexer.models.identity import identity_difference
 from indexer.models.resolution import resolve_spec
 from indexer.pipeline.generation import Generation, open_generation
@@ -33,12 +34,19 @@ from indexer.pipeline.steps.fit import fit
 from indexer.pipeline.steps.index_segment import write_segments
 from indexer.pipeline.steps.ingest import Ingested, corpus_differs, ingest
 from indexer.progress import NoProgress, Progress
-from indexer.recipe.config import BuildConfig
+from indexer.recipe.config import BuildConfig, WhiteningConfig
 from indexer.recipe.loading import named_path
 from indexer.recipe.run_options import RunOptions
 from indexer.store.integrity import damaged_files
 from indexer.store.manifest import Manifest, load_manifest
 from indexer.transforms import Whitening
+
+_POTION = ("48003d10a1f686321e4e79f5f306fe1fcf1d2b883a90785c939563a506bb89be", "minishlab/potion-base-4M")
+_MEASURED_ON = {
+    WhiteningConfig(): frozenset({DEMO_SHA256["model.safetensors"]}),
+    WhiteningConfig(strength=0.5, centre="none"): frozenset(_POTION),  # of `configs/static.toml`, by a table in int8
+}
+"""The whitening of a recipe -> sha256 of the weights, and hub ids, of the models that it was measured on."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +68,7 @@ class BuildReport:
     truncated: int = 0  # documents, or their windows, cut at the encoder's max_length
     retries: int = 0  # batches halved after running out of memory
     backend: str = ""  # of the encoder, such as "openvino, bf16"; empty if nothing was encoded
+    untuned: bool = False  # the whitening is a recipe's default, which was measured on another model
     notes: tuple[str, ...] = ()
     quality: dict[str, Any] = field(default_factory=dict)
 
@@ -156,7 +165,20 @@ def _encode_and_publish(
     manifest = generation.publish(written.figures)
     about = (manifest.transform["note"], _whitened_note(generation), *encoded.notes, *unknown_note(manifest.quality))
     notes = (*about, *notes, *written.notes, generation.sweep())
-    return _report(generation.index, manifest, encoded, tuple(filter(None, notes)))
+    report = _report(generation.index, manifest, encoded, tuple(filter(None, notes)))
+    return replace(report, untuned=not generation.transform_source and is_untuned(generation.config, generation.spec))
+
+
+def is_untuned(config: BuildConfig, spec: EncoderSpec) -> bool:
+    """Return whether the whitening is the default of a recipe that was measured on another model.
+
+    Embeddings from the corpus have a note of their own, and cannot be tuned.
+    """
+    settings = replace(config.whitening, sample=WhiteningConfig.sample, query_sample="")
+    measured = _MEASURED_ON.get(settings)
+    if measured is None or not spec.traits.encodes_texts:
+        return False
+    return measured.isdisjoint({spec.model, *spec.identity.weights.values()})
 
 
 def _whitened_note(generation: Generation) -> str:

@@ -20,6 +20,7 @@ from indexer.recipe.loading import (
     from_mapping,
     parse_value,
     recipe_path,
+    recipe_text,
     require_at_least,
     setting_type,
 )
@@ -32,7 +33,6 @@ from indexer.recipe.paper_methods import (
     settings_of,
 )
 from indexer.recipe.ranking import HybridConfig, RerankConfig
-from indexer.system.regular_files import read_regular
 from indexer.system.urls import require_server_url
 
 Role = Literal["document", "query"]
@@ -43,7 +43,6 @@ PoolingMode = Literal[BasicPooling, "sif", "sbert-wk", "latte-mix"]  # of `index
 Pooling = Literal["auto", PoolingMode]
 AUTO = "auto"  # a prompt that is the model's own
 VECTOR_COLUMN = "vector"  # the default of corpus.vector_column with encoder.kind = "vectors"
-_RECIPE_BYTES = 1 << 20  # of a recipe file
 _FEWEST_LAYERS = 2  # for SBERT-WK, which compares layers
 MOST_IN_A_PART = 1_000_000  # documents: memory holds whole parts
 _FEWEST_TOKENS = 8  # in a window
@@ -385,13 +384,10 @@ class BuildConfig:
     def load(cls, path: str | Path) -> "BuildConfig":
         """Read a recipe: a file, or a shipped one by name. Raises ConfigError with file, key and expected value."""
         path = recipe_path(path)
+        text = recipe_text(path)
         try:
-            data = tomllib.loads(read_regular(path, _RECIPE_BYTES).decode())
-        except FileNotFoundError:
-            raise ConfigError(f"{path}: no such recipe file.") from None
-        except OSError as error:
-            raise ConfigError(f"{path}: cannot be read: {error.strerror or error}.") from error
-        except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+            data = tomllib.loads(text)
+        except (tomllib.TOMLDecodeError, RecursionError) as error:
             raise ConfigError(f"{path}: cannot be read as TOML: {error}") from error
         try:
             return cls.from_dict(with_current_names(data, used_only=False))
@@ -406,14 +402,21 @@ class BuildConfig:
         config: BuildConfig = from_mapping(cls, data, "")
         return config
 
-    def to_toml(self, remarks: Sequence[str] = ()) -> str:
-        """Return a recipe file with the settings that differ from the defaults, below `remarks` as comments."""
+    def to_toml(self, remarks: Sequence[str] = (), whole: Sequence[str] = ()) -> str:
+        """Return a recipe file with the settings that differ from the defaults, below `remarks` as comments.
+
+        The sections in `whole` are complete.
+        """
         import tomli_w
 
         comments = [f"# {line}".rstrip() for remark in remarks for line in remark.splitlines()]
         usual = BuildConfig().to_dict()
         changed = {
-            section: {key: value for key, value in settings.items() if value != usual.get(section, {}).get(key)}
+            section: {
+                key: value
+                for key, value in settings.items()
+                if section in whole or value != usual.get(section, {}).get(key)
+            }
             for section, settings in self.to_dict().items()
         }
         sections = {section: settings for section, settings in changed.items() if settings}

@@ -11,9 +11,11 @@ from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from indexer.errors import ConfigError
+from indexer.system.regular_files import read_regular
 from indexer.system.urls import local_path, mirror_folder, url_of
 
 _SEED_BITS = 32
+_RECIPE_BYTES = 1 << 20  # of a recipe file
 RECIPES = Path(__file__).parent / "configs"  # a link to the checkout's `configs/`; a wheel contains the files
 
 
@@ -96,6 +98,37 @@ def recipe_path(named: str | Path) -> Path:
             f"is named with its folder, ./{path.name}."
         )
     return RECIPES / f"{path.name}.toml"
+
+
+def recipe_text(path: Path) -> str:
+    """Return the text of a recipe file. Raises ConfigError."""
+    try:
+        return read_regular(path, _RECIPE_BYTES).decode()
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such recipe file.") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}.") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: cannot be read as TOML: {error}") from error
+
+
+def recipe_summary(text: str) -> str:
+    """Return the first comment of a recipe, without a full stop; "" if it does not begin with one."""
+    first = text.partition("\n")[0]
+    return first.removeprefix("#").strip().removesuffix(".") if first.startswith("#") else ""
+
+
+def states_setting(setting: str, recipe: str | Path | None, assignments: Iterable[str]) -> bool:
+    """Return whether the user has chosen a setting: in an own recipe file, or by an assignment SECTION.KEY=VALUE.
+
+    What a shipped recipe states is a default. Raises ConfigError for a recipe that cannot be read.
+    """
+    if any(each.partition("=")[0].strip() == setting for each in assignments):
+        return True
+    if recipe is None or (path := recipe_path(recipe)).parent == RECIPES:
+        return False
+    section, _, key = setting.partition(".")
+    return key in tomllib.loads(recipe_text(path)).get(section, {})
 
 
 def named_path(path: str | Path, what: str) -> Path:

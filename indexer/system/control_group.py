@@ -24,10 +24,29 @@ def cpu_limit(root: Path = Path("/")) -> float | None:
 
 def memory_limit(root: Path = Path("/")) -> int | None:
     """Return the memory limit in bytes; None without a limit."""
+    return min((limit for _, limit in _memory_limits(root)), default=None)
+
+
+def memory_left(root: Path = Path("/")) -> int | None:
+    """Return the bytes up to the memory limit, counting cached files as free; None without a limit."""
+    return min((limit - _memory_used(folder) for folder, limit in _memory_limits(root)), default=None)
+
+
+def _memory_limits(root: Path) -> Iterator[tuple[Path, int]]:
+    """Yield the folder and the bytes of each limit."""
     names = ("memory.max", "memory.high", "memory.limit_in_bytes")
-    words = [word for folder in _folders(root, "memory") for name in names for word in _words(folder / name)]
-    sizes = [int(word) for word in words if word.isdigit() and int(word) < _UNLIMITED]
-    return min(sizes, default=None)
+    for folder in _folders(root, "memory"):
+        words = [word for name in names for word in _words(folder / name)]
+        yield from ((folder, int(word)) for word in words if word.isdigit() and int(word) < _UNLIMITED)
+
+
+def _memory_used(folder: Path) -> int:
+    """Return the bytes that a group and those below it use, without cached files, which the system drops at need."""
+    used = sum(int(word) for name in ("memory.current", "memory.usage_in_bytes") for word in _words(folder / name))
+    words = _words(folder / "memory.stat")
+    stated = dict(zip(words[::2], words[1::2], strict=False))
+    totals = "total_" if "total_inactive_file" in stated else ""  # version 1
+    return used - sum(int(stated.get(f"{totals}{name}", 0)) for name in ("active_file", "inactive_file"))
 
 
 def _folders(root: Path, controller: str) -> Iterator[Path]:

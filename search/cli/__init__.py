@@ -42,6 +42,7 @@ _COMMANDS = {
     "export": ("search.cli.export:command", "Export an index to the format of another program."),
     "doctor": ("search.cli.doctor:command", "Show the hardware, the chosen backends and any problems."),
     "verify": ("search.cli.inspect:verify", "Check every byte and count of an index."),
+    "recipe": ("search.cli.prepare:recipe", "List the recipes that --config takes by name, or print one."),
     "convert": ("search.cli.prepare:convert", "Convert pytorch_model.bin weights to safetensors."),
     "demo-corpus": ("search.cli.prepare:demo_corpus", "Write the standard library's docstrings as a corpus."),
 }

@@ -69,6 +69,7 @@ def build(
     """
     from indexer import build_index, prepare_parts
     from indexer.pipeline.train import train_for_index
+    from indexer.recipe.loading import states_setting
     from search.cli.output import print_note, stdout_free_for
     from search.cli.progress import ProgressBar
 
@@ -97,6 +98,8 @@ def build(
         return
     with ProgressBar(quiet) as progress:
         report = build_index(corpus, index, config, run, progress, options["transform_from"])
+    chosen = states_setting("whitening.strength", options["recipe"], options["assignments"])
+    report = replace(report, untuned=report.untuned and not chosen)
     if options["on_error"] == "fail" and rejects.exists():
         print_note(f"{rejects} lists rows that an earlier run skipped; this run skipped none")
     with stdout_free_for(rejects):
@@ -143,6 +146,8 @@ def _print(report: "BuildReport", read: "CorpusReport", as_json: bool) -> None:
             ("self-hit", number(Quality.of(report.quality).gates["self_hit"].value)),
         ]
     )
+    if report.untuned:
+        print_line(f"The whitening is not tuned for this model: run isotrope tune {report.index}")
 
 
 def _work(report: "BuildReport") -> list[tuple[str, str]]:

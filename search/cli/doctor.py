@@ -214,9 +214,8 @@ def _rates() -> dict[str, float]:
 
 def choices(machine: Machine, device: str = "auto") -> list[Choice]:
     """Return the choices for a device. Raises ConfigError and MachineError as `choose_device` and `named_backend`."""
-    from indexer.encoders.batching import CPU_TOKENS
+    from indexer.encoders.batching import CPU_TOKENS, GPU_TOKENS
     from indexer.encoders.device import choose_device
-    from indexer.encoders.transformer import GPU_TOKENS
     from indexer.recipe.config import Precision
 
     on_cpu, cores, faiss = choose_device(device).type == "cpu", machine.cores, machine.faiss

@@ -128,8 +128,8 @@ def run_options(options: Mapping[str, Any], **more: Any) -> RunOptions:
 
 
 recipe_options = all_of(
-    click.option("--config", "recipe", type=PATH, metavar="NAME|FILE", help="Recipe: minilm (the default), static, "
-                 "whiteningbert, or a TOML file."),
+    click.option("--config", "recipe", type=PATH, metavar="NAME|FILE", help="Recipe: a name that isotrope recipe "
+                 "lists (default: minilm), or a TOML file."),
     click.option("--set", "assignments", multiple=True, metavar="SECTION.KEY=VALUE", help="Override one setting of the "
                  "recipe; repeatable."),
 )  # fmt: skip

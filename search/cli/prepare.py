@@ -1,4 +1,4 @@
-"""Commands before a build: `isotrope demo-corpus`, `isotrope convert` and `isotrope train`."""
+"""Commands before a build: `isotrope recipe`, `isotrope demo-corpus`, `isotrope convert` and `isotrope train`."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -23,6 +23,45 @@ from search.cli.options import (
 
 if TYPE_CHECKING:
     from indexer import TrainReport
+
+
+@click.command("recipe")
+@click.argument("name", default="")
+@json_option
+def recipe(name: str, as_json: bool) -> None:
+    """List the recipes that --config takes by name, or print one.
+
+    A recipe is printed as it is, with its comments. To change it, write it to a file with isotrope recipe NAME > FILE,
+    and pass --config FILE. With --json, a recipe is printed with every setting.
+
+    \b
+    Examples:
+      isotrope recipe
+      isotrope recipe e5
+    """
+    from indexer.recipe.config import BuildConfig
+    from indexer.recipe.loading import recipe_names, recipe_path, recipe_summary, recipe_text
+    from search.cli.output import print_facts, print_json
+
+    if name:
+        config, text = BuildConfig.load(name), recipe_text(recipe_path(name))
+        if as_json:
+            print_json(config.to_dict())
+        else:
+            click.echo(text, nl=False)
+        return
+    recipes = [
+        {
+            "name": each,
+            "model": BuildConfig.load(each).encoder.model,
+            "about": recipe_summary(recipe_text(recipe_path(each))),
+        }
+        for each in recipe_names()
+    ]
+    if as_json:
+        print_json(recipes)
+    else:
+        print_facts([(each["name"], f"{each['model']}\n{each['about']}") for each in recipes])
 
 
 @click.command("demo-corpus")

@@ -166,9 +166,10 @@ def _latency(row: Row, key: str) -> str:
 
 
 def tune_tables(result: Result) -> Iterator[Table]:
-    """Yield tables of the best settings and the controls, of the frontier, and of the weights for hybrids."""
+    """Yield tables: the recipe against raw embeddings, the best settings, the frontier, and the weights for hybrids."""
     protocol = mapping_of(result.provenance.get("protocol"))
     name = str(protocol.get("measure", "score"))
+    yield from _as_is(mapping_of(result.added.get("as_is")), name)
     figure = f"{name} {WITH_INTERVAL}"
     cells = [
         [*_setting(row), interval_text(row), number(row.get("dimensions")), _mark(row)]
@@ -186,6 +187,22 @@ def tune_tables(result: Result) -> Iterator[Table]:
     columns = ["bytes", "dimensions", "layers", "strength", "centre", figure, ""]
     yield Table(f"Frontier: {name} x 100 by bytes per vector", columns, cells, _chosen(result.added["choice"]))
     yield from _weights(mapping_of(result.added.get("hybrid")), name)
+
+
+def _as_is(compared: Mapping[str, Any], measure: str) -> Iterator[Table]:
+    """Yield a table of the recipe's setting against the model as it is, whose caption says which is better."""
+    difference = mapping_of(compared.get("difference"))
+    value, decided = difference.get("value"), bool(difference.get("decided"))
+    if not is_number(value):
+        return
+    worse, better = ("is worse than", "is better than") if decided else ("scores lower than", "scores higher than")
+    answer = (
+        f"{better if value > 0 else worse} the model as it is" if value else "scores the same as the model as it is"
+    )
+    gain = f"{measure} {interval_text(difference, form='+.2f')}, {'decided' if decided else 'not decided'}"
+    sides = [mapping_of(compared.get(side)) for side in ("raw", "recipe")]
+    cells = [[str(side.get("setting")), interval_text(side)] for side in sides]
+    yield Table(f"The recipe's whitening {answer}: {gain}", ["setting", f"{measure} {WITH_INTERVAL}"], cells)
 
 
 def _weights(hybrid: Mapping[str, Any], measure: str) -> Iterator[Table]:

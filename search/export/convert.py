@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 
 from indexer.errors import ExistsError, ModelError
 from indexer.models.hub import DOWNLOADED
-from indexer.models.model_files import own_file, require_plain_files, shards
+from indexer.models.model_files import ONNX_FILES, own_file, require_plain_files, shards
 from indexer.system.regular_files import open_regular
 
 _SINGLE = "pytorch_model.bin"
@@ -60,6 +60,8 @@ def _pickles(source: Path) -> list[Path]:
     if (source / _SINGLE).is_file():
         return [own_file(source, _SINGLE)]
     if not (source / _INDEX).is_file():
+        if onnx := next((name for name in ONNX_FILES if (source / name).is_file()), ""):
+            raise ModelError(f"{source}: nothing to convert; OpenVINO runs {onnx} as it is (encoder.model={source}).")
         raise ModelError(f"{source}: nothing to convert; expected {_SINGLE}, or shards with {_INDEX}.")
     return [own_file(source, name) for name in shards(source, _INDEX)]
 

@@ -15,7 +15,7 @@ import numpy as np
 from indexer.encoders.static.tables import load_table
 from indexer.errors import ConfigError, ModelError
 from indexer.models.encoder_spec import EncoderSpec
-from indexer.models.model_files import ModelFiles, own_file
+from indexer.models.model_files import ModelFiles, is_onnx, own_file
 from indexer.models.model_json import read_json
 from indexer.models.output_modules import OutputModule, output_width
 from indexer.models.resolution import hidden_size, num_layers, spec_of_index
@@ -79,6 +79,8 @@ def _require_exportable(index: Index) -> None:
         reason = f'encoder.kind is "{encoder.kind}": the model is behind a server, so there are no files to export'
     elif encoder.pooling not in poolings:
         reason = f'encoder.pooling is "{encoder.pooling}", for which sentence-transformers has no module'
+    elif is_onnx(encoder.weights):
+        reason = "the model's weights are an ONNX file, to which no module can be added"
     elif transform.affine_layers("document") is None:
         reason = f'whitening.kind is "{transform.kind}", for which sentence-transformers has no module'
     if reason:

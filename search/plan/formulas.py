@@ -13,9 +13,12 @@ import math
 from dataclasses import dataclass, replace
 
 from indexer.ann.choosing.selection import SMALL_BYTES, nlist_for
+from indexer.encoders.batching import CPU_TOKENS, GPU_TOKENS
+from indexer.encoders.memory import CONVERSION, FLOAT32, HALF
 from search.formatting import counted
 from search.plan.ledger import Ledger, constants, number, show, show_bytes
-from search.plan.request import ModelShape, PlanSettings
+from search.plan.model_shape import ModelShape
+from search.plan.request import PlanSettings
 
 MOST_CELLS = 8192  # the limits of `search.dedup.join.cells` and `search.dedup.join.approximate`
 LEAST_WORK = 4e10  # multiplications, of at most `WIDTH` numbers a pair; less work is done without cells
@@ -133,8 +136,8 @@ class Planner:
 
     def __init__(self, settings: PlanSettings, shape: ModelShape) -> None:
         self.settings, self.shape, self.ledger = settings, shape, Ledger()
-        self.rows, self.tokens = settings.rows, settings.row_tokens
-        self.dim, self.parts = settings.dim(shape.hidden), settings.parts
+        self.rows, self.tokens = settings.rows, settings.row_tokens(shape.limit)
+        self.dim, self.parts = settings.dim(shape.dim), settings.parts
         self.text = settings.text_bytes or settings.tokens * constants()["text.bytes_a_token"].value
         self.segments = lay_out(settings, self.dim)
         self._c, self._u = self.ledger.constant, self.ledger.shown
@@ -161,10 +164,10 @@ class Planner:
         if not shape.blocks:
             self._static()
             return
-        weights, attention = 2 * shape.parameters * tokens, 4 * shape.blocks * shape.hidden * tokens**2
+        weights, attention = 2 * shape.parameters * tokens, 4 * shape.blocks * shape.queries * tokens**2
         how = (
             f"2 x {shape.parameters / 1e6:.1f}M params x {tokens:.4g} tokens + attention "
-            f"4 x {shape.blocks} blocks x {shape.hidden} x {tokens:.4g} tokens² = "
+            f"4 x {shape.blocks} blocks x {shape.queries} x {tokens:.4g} tokens² = "
             f"{(weights + attention) / 1e9:.3g} GFLOP"
         )
         row = self._line("encode.flops_a_row", "work per row", weights + attention, "FLOP", how)
@@ -172,6 +175,7 @@ class Planner:
             self._on_gpus(row)
         else:
             self._on_cores(weights, attention)
+        self._memory()
 
     def _on_gpus(self, row: float) -> None:
         hardware, name = self.settings.hardware, f"{self.settings.hardware.gpu}.peak"
@@ -216,6 +220,27 @@ class Planner:
         seconds, how = self.rows * self._c("cpu.write_row"), f"rows x {self._u('cpu.write_row')}"
         self._line("encode.cpu_seconds", "writing on cores", seconds, "core-seconds", how)
 
+    @property
+    def _width(self) -> int:
+        """Bytes of a number of the encoder: its weights, and its states of a batch."""
+        hardware = self.settings.hardware
+        is_half = self.settings.config.encoder.precision != "float32" and (hardware.gpus or hardware.amx)
+        return HALF if is_half else FLOAT32
+
+    def _memory(self) -> None:
+        shape, width, on_gpus = self.shape, self._width, bool(self.settings.hardware.gpus)
+        tokens = self.settings.config.encoder.batch_tokens or (GPU_TOKENS if on_gpus else CPU_TOKENS)
+        size = width * (shape.weights + tokens * shape.activations)
+        how = (
+            f"({shape.weights / 1e6:.1f}M params, with the embedding table, + {tokens:,} tokens of a batch x "
+            f"{shape.activations:,} numbers) x {width} B"
+        )
+        title = "memory of each GPU" if on_gpus else "memory of a process, with one thread"
+        self._line("encode.memory", title, size, "bytes", how)
+        if not on_gpus:
+            how = f"{shape.weights / 1e6:.1f}M params x {CONVERSION} B, once; a host with less runs torch"
+            self._line("encode.conversion", "memory to convert for OpenVINO", CONVERSION * shape.weights, "bytes", how)
+
     def _static(self) -> None:
         load, write, token = map(self._c, ("cpu.static_load", "cpu.write_row", "cpu.static_token"))
         how = (
@@ -227,7 +252,7 @@ class Planner:
 
     def _storage(self) -> None:
         """Write the layers of the index directory, except segments and manifest."""
-        settings, hidden, parts, rows = self.settings, self.shape.hidden, self.parts, f"{self.rows:.4g} rows"
+        settings, hidden, parts, rows = self.settings, self.shape.dim, self.parts, f"{self.rows:.4g} rows"
         row, share = self._c("documents.row"), self._c("documents.text_share")
         how = (
             f"{settings.documents:.4g} x ({self._u('documents.row')} + {self.text:.4g} B of text x {share:.2f} "
@@ -276,8 +301,12 @@ class Planner:
         share = "one segment each" if segments.a_host == 1 else f"at most {segments.a_host:,} segments each"
         limit = f"{show_bytes(memory)} per host" if memory else "no limit"
         self._line("serve.shards", "shards", segments.hosts, "hosts", f"{share}; memory: {limit}")
-        how = f"segments + {processes:,} x {self._u('serve.process')} for encoder and libraries; documents stay on disk"
-        self._line("serve.memory", "memory to serve", size + processes * self._c("serve.process"), "bytes", how)
+        process, encoder = self._c("serve.process"), self._width * self.shape.weights
+        how = f"segments + {processes:,} x {self._u('serve.process')} for encoder and libraries"
+        if encoder > process:
+            how += f" + {show_bytes(encoder)} for a large encoder, once"
+        needed = size + processes * process + (encoder if encoder > process else 0)
+        self._line("serve.memory", "memory to serve", needed, "bytes", f"{how}; documents stay on disk")
         how = "index.recall; a build measures its recall and fails below this value"
         self._line("serve.recall", "recall@10, required", self.settings.config.index.recall, "", how)
 
@@ -307,7 +336,7 @@ class Planner:
 
     def _building(self) -> None:
         """Write the work of the cores after encoding, and the time of the whole build."""
-        settings, cores, hidden = self.settings, self.settings.hardware.cores, self.shape.hidden
+        settings, cores, hidden = self.settings, self.settings.hardware.cores, self.shape.dim
         seconds = settings.documents * (self._c("cpu.read_document") + self.text * self._c("cpu.read_byte"))
         rows, byte = f"{settings.documents:.4g}", self._u("cpu.read_byte")
         how = f"{rows} x ({self._u('cpu.read_document')} + {self.text:.4g} B x {byte}); one process"

@@ -13,7 +13,8 @@ from indexer.recipe.config import MOST_IN_A_PART
 from indexer.store.manifest import MOST_BYTES
 from search.plan.formulas import Planner, Segments
 from search.plan.ledger import Ledger, constants, number, show_bytes
-from search.plan.request import ModelShape, PlanSettings, model_shape
+from search.plan.model_shape import ModelShape, model_shape
+from search.plan.request import PlanSettings
 
 _MEASURED_WIDTH = 381  # dimensions of the widest vectors that joins were measured with
 
@@ -53,7 +54,7 @@ def make_plan(settings: PlanSettings) -> Plan:
     planner = Planner(settings, shape)
     planner.run()
     segments, ledger = planner.segments, planner.ledger
-    notes = (*_limits(settings, segments, ledger), *_uncounted(settings), *_extrapolated(settings, shape))
+    notes = (*_limits(settings, segments, ledger), *_uncounted(settings, shape), *_extrapolated(settings, shape))
     return Plan(settings, shape, segments, ledger, notes)
 
 
@@ -68,10 +69,9 @@ def _check_settings(settings: PlanSettings, shape: ModelShape) -> None:
             f"{option}, but {shape.name} {reason}. Fix: leave out {option.split()[0]}; set the number of cores with "
             "--cores."
         )
-    if dim > shape.hidden:
+    if dim > shape.dim:
         raise ConfigError(
-            f"whitening.dim (--dim) is {dim:,}, but {shape.name} has {shape.hidden:,} dimensions; expected at most "
-            "that."
+            f"whitening.dim (--dim) is {dim:,}, but {shape.name} has {shape.dim:,} dimensions; expected at most that."
         )
 
 
@@ -86,6 +86,13 @@ def _limits(settings: PlanSettings, segments: Segments, ledger: Ledger) -> Itera
             f"a segment of {segments.rows:,} rows takes {show_bytes(segments.size)}, more than a host has left "
             f"({show_bytes(settings.hardware.memory)} without the libraries). Fix: lower index.segment_rows, or leave "
             "it out: the plan then shows how many rows fit"
+        )
+    gpu, needed = settings.hardware.gpu, ledger.value("encode.memory")
+    if gpu and needed > (memory := constants()[f"{gpu}.memory"].value):
+        yield (
+            f"the encoder and a batch take {show_bytes(needed)}, but {gpu} has {show_bytes(memory)}: batches are "
+            "halved until they fit, and a model that does not fit is refused. Fix: choose a larger --gpu or a smaller "
+            "model, or lower encoder.batch_tokens"
         )
 
 
@@ -106,15 +113,16 @@ def _smaller_manifest(settings: PlanSettings, ledger: Ledger, manifest: float) -
     )
 
 
-def _uncounted(settings: PlanSettings) -> Iterator[str]:
+def _uncounted(settings: PlanSettings, shape: ModelShape) -> Iterator[str]:
     config = settings.config
     if config.encoder.traits.is_remote:
         yield "the time of the server's answers is not covered: add it to the elapsed time"
-    if settings.row_tokens < settings.whole_tokens:
+    if (tokens := settings.row_tokens(shape.limit)) < settings.whole_tokens:
         text, fix = ("window", "lower --chunk") if config.chunk.tokens else ("document", "make windows with --chunk")
+        limit = "the model's own limit" if config.encoder.max_length in (0, shape.limit) else "encoder.max_length"
         yield (
-            f"only {number(settings.row_tokens)} of the {number(settings.whole_tokens)} tokens of a {text} are encoded "
-            f"and counted, because of encoder.max_length. Fix: {fix}, or raise the limit as far as the model allows"
+            f"only {number(tokens)} of the {number(settings.whole_tokens)} tokens of a {text} are encoded and counted, "
+            f"because of {limit}. Fix: {fix}, or raise encoder.max_length as far as the model allows"
         )
     if config.chunk.tokens:
         yield "windows are counted for a document of mean length; a corpus of mixed lengths has more"
@@ -133,5 +141,5 @@ def _extrapolated(settings: PlanSettings, shape: ModelShape) -> Iterator[str]:
         )
     if settings.rows > join:
         yield f"the largest measured join has {join:,.0f} rows; larger joins are extrapolated"
-    if (dim := settings.dim(shape.hidden)) > _MEASURED_WIDTH:
+    if (dim := settings.dim(shape.dim)) > _MEASURED_WIDTH:
         yield f"joins were measured with {_MEASURED_WIDTH} dimensions; their times are used for {dim}"

@@ -1,21 +1,13 @@
-"""Settings of a plan: the corpus, the recipe, the hardware and the prices; and the sizes of the recipe's encoder.
+"""Settings of a plan: the corpus, the recipe, the hardware and the prices."""
 
-The sizes are those of `constants.json` for well-known names, or from a model's folder.
-"""
-
-import json
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
-from indexer.errors import ConfigError, ModelError
-from indexer.recipe.config import PART_BYTES, BuildConfig, EncoderConfig
+from indexer.errors import ConfigError
+from indexer.recipe.config import PART_BYTES, BuildConfig
 from indexer.recipe.loading import did_you_mean, require_above_zero, require_at_least
-from indexer.system.regular_files import read_regular
-from search.plan.ledger import constants, read_constants
+from search.plan.ledger import constants
 
 LEAST_MEMORY = 1 << 30  # bytes of a host that serves
 CORES_A_GPU = 8  # default
@@ -24,11 +16,7 @@ _MOST_MEAN = 10**9  # tokens and bytes of a document
 _MOST_MACHINES = 10**9
 _DEFAULT_GPU = "h100"
 _SCALES = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "G": 10**9, "T": 10**12}
-_CONFIG_BYTES = 1 << 20
 PRICE_OF_TOKENS = "--price-per-million-tokens"
-_HIDDEN = ("hidden_size", "dim", "d_model")
-_LAYERS = ("num_hidden_layers", "n_layers", "num_layers")
-_INNER = ("intermediate_size", "hidden_dim", "d_ff")
 
 
 @dataclass(frozen=True)
@@ -121,9 +109,9 @@ class PlanSettings:
         text = -(-round(self.documents * self.text_bytes) // PART_BYTES)
         return max(text, -(-self.documents // self.config.store.part_documents))
 
-    def dim(self, hidden: int) -> int:
-        """Return the dimensions of a vector, given `hidden` dimensions of an embedding."""
-        return min(self.config.whitening.dim or hidden, max(1, self.rows - 1))
+    def dim(self, size: int) -> int:
+        """Return the dimensions of a vector, given the `size` of an embedding."""
+        return min(self.config.whitening.dim or size, max(1, self.rows - 1))
 
     @property
     def windows(self) -> int:
@@ -142,12 +130,9 @@ class PlanSettings:
         chunk = self.config.chunk
         return self.tokens if not chunk.tokens else self.tokens / self.windows + chunk.overlap * (1 - 1 / self.windows)
 
-    @property
-    def row_tokens(self) -> float:
-        """Encoded tokens of a row: `whole_tokens` up to encoder.max_length, by default unlimited for static tables."""
-        encoder = self.config.encoder
-        unlimited = encoder.kind == "static" and encoder.max_length == EncoderConfig.max_length
-        return self.whole_tokens if unlimited else min(self.whole_tokens, encoder.max_length or math.inf)
+    def row_tokens(self, limit: int) -> float:
+        """Return the encoded tokens of a row: `whole_tokens` up to encoder.max_length or the model's `limit`."""
+        return min(self.whole_tokens, self.config.encoder.max_length or limit or math.inf)
 
 
 def known_gpus() -> list[str]:
@@ -170,80 +155,3 @@ def parse_count(written: str) -> int:
     if count > MOST:
         raise ConfigError(f'--documents is "{written}"; expected at most {MOST:,}, the limit of a manifest.')
     return round(count)
-
-
-@dataclass(frozen=True)
-class ModelShape:
-    """Sizes of an encoder: `blocks` of width `hidden` and `inner`; a static table has no blocks."""
-
-    name: str
-    hidden: int
-    blocks: int = 0
-    inner: int = 0
-
-    @property
-    def parameters(self) -> int:
-        """Weights of the matrices of all blocks."""
-        return self.blocks * (4 * self.hidden**2 + 2 * self.hidden * self.inner)
-
-
-def model_shape(encoder: EncoderConfig) -> ModelShape:
-    """Return the shape of a recipe's encoder, up to the highest layer that the recipe uses, without downloads.
-
-    Raises ConfigError for an unknown name, ModelError for a folder whose config.json lacks the sizes.
-    """
-    folder = Path(encoder.model).expanduser()
-    name = folder.name
-    if encoder.kind == "vectors":
-        raise ConfigError("a plan needs an encoder, but encoder.kind is vectors. Fix: name an encoder with --model.")
-    if encoder.traits.is_remote:
-        return _behind_server(encoder)
-    if (folder / "config.json").is_file():
-        return _cut(_of_folder(folder, encoder.kind == "static"), encoder.layers)
-    models: dict[str, list[int]] = read_constants()["models"]  # hidden, blocks, inner; static tables: only hidden
-    known = {known: sizes for known, sizes in models.items() if len(sizes) == 1 or encoder.kind != "static"}
-    if name.lower() in known:
-        return _cut(ModelShape(name, *known[name.lower()]), encoder.layers)
-    if folder.is_dir():
-        raise ConfigError(
-            f"--model: {folder} is a folder without config.json; expected the folder of a model, or a name such as "
-            "bert-base-uncased or potion-base-4M."
-        )
-    raise ConfigError(f"--model: {did_you_mean('model', name.lower(), known)} Or name a folder with config.json.")
-
-
-def _behind_server(encoder: EncoderConfig) -> ModelShape:
-    if not encoder.truncate_dim:
-        raise ConfigError(
-            f"a plan does not ask the server for the dimensions of {encoder.model}. Fix: state those that the index "
-            "keeps, such as --set encoder.truncate_dim=1024."
-        )
-    return ModelShape(encoder.model, encoder.truncate_dim)
-
-
-def _cut(shape: ModelShape, layers: tuple[int, ...]) -> ModelShape:
-    if not shape.blocks:
-        return shape
-    highest = max(shape.blocks + 1 + layer if layer < 0 else layer for layer in layers)
-    return ModelShape(shape.name, shape.hidden, min(shape.blocks, highest), shape.inner)
-
-
-def _of_folder(folder: Path, static: bool) -> ModelShape:
-    path = folder / "config.json"
-    try:
-        config = json.loads(read_regular(path, _CONFIG_BYTES))
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{path}: cannot be read: {error}.") from error
-    if not isinstance(config, dict):
-        raise ModelError(f"{path}: expected a JSON object.")
-    if static or config.get("model_type") == "model2vec":
-        return ModelShape(folder.name, _size(config, ("hidden_dim", *_HIDDEN), path))
-    return ModelShape(folder.name, _size(config, _HIDDEN, path), _size(config, _LAYERS, path),
-                      _size(config, _INNER, path))  # fmt: skip
-
-
-def _size(config: Mapping[str, Any], names: tuple[str, ...], path: Path) -> int:
-    for name in names:
-        if isinstance(config.get(name), int) and config[name] > 0:
-            return int(config[name])
-    raise ModelError(f"{path}: has no {names[0]}; expected a whole number above 0.")

@@ -136,7 +136,7 @@ def open_cross_encoder(spec: EncoderSpec, options: RunOptions | None = None) -> 
     backend = named_backend(options)
     if backend == "openvino":
         return CrossEncoder(spec, _openvino(spec, options))
-    if backend in ("auto", "numpy") and suits_openvino(options):  # numpy runs no cross-encoder
+    if backend in ("auto", "numpy") and suits_openvino(options, spec):  # numpy runs no cross-encoder
         try:
             return CrossEncoder(spec, _openvino(spec, options))
         except ModelError:  # torch runs models that OpenVINO cannot run, or reports the problem

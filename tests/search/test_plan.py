@@ -1,30 +1,34 @@
 """`isotrope plan`: its properties, formulas, and predictions, compared with figures of real builds."""
 
 import json
+import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from indexer.errors import ConfigError, ModelError
+from indexer.models.model_files import find_model_files
 from indexer.recipe.config import BuildConfig, EncoderConfig
 from search.dedup.join import approximate, cells
 from search.plan import formulas
 from search.plan.formulas import index_kind
-from search.plan.ledger import constants, show
+from search.plan.ledger import constants, read_constants, show
+from search.plan.model_shape import ModelShape, model_shape
 from search.plan.plan import Plan, make_plan
 from search.plan.request import (
     MOST,
     Hardware,
-    ModelShape,
     PlanSettings,
     Prices,
     known_gpus,
-    model_shape,
     parse_count,
 )
+from tests.tiny_models import architecture_cases
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks/results"
 RUNS: dict[str, dict[str, Any]] = json.loads((RESULTS / "builds.json").read_text(encoding="utf-8"))["runs"]
@@ -133,6 +137,7 @@ def test_joins_grow_with_the_power_of_one_and_a_half_while_cells_get_more() -> N
 def test_nothing_falls_with_the_number_of_documents() -> None:
     plans = [plan(count, hardware=Hardware(8, memory=1 << 36)) for count in (10**6, 10**7, 10**8, 10**9)]
     keys = [line.key for line in plans[0].ledger.lines if line.key not in ("encode.flops_a_row", "serve.recall")]
+    assert plans[0].ledger.value("encode.memory") == plans[-1].ledger.value("encode.memory") > 0
     for key in keys:
         values = [found.ledger.value(key) for found in plans]
         assert values == sorted(values), key
@@ -145,7 +150,7 @@ def test_gpus_share_the_time_and_not_the_work() -> None:
 
 
 def test_the_arithmetic_of_a_row_is_that_of_the_encoder() -> None:
-    shape = ModelShape("bert", 768, 12, 3072)
+    shape = ModelShape("bert", 768, 768, blocks=12, queries=768, keys=768, mlp=2 * 3072)
     assert shape.parameters == 12 * (4 * 768**2 + 2 * 768 * 3072)
     found = plan()
     assert found.ledger.value("encode.flops_a_row") == pytest.approx(22.35e9, rel=0.001)
@@ -216,12 +221,14 @@ def test_a_manifest_that_could_not_be_opened_is_noted_with_the_way_out() -> None
 
 
 def test_what_a_recipe_has_and_a_plan_does_not_count_is_noted() -> None:
-    cut = "only 256 of the 1,000,000 tokens of a document are encoded and counted"
+    cut = "only 512 of the 1,000,000 tokens of a document are encoded and counted"
     assert cut in plan(1000, tokens=10**6).notes[0]
-    assert not any("encoder.max_length" in note for note in plan(1000, tokens=256).notes)
-    config = BuildConfig().with_overrides(["chunk.tokens=512", "index.type=HNSW32"])
+    assert "because of the model's own limit. Fix: make windows with --chunk" in plan(1000, tokens=10**6).notes[0]
+    assert not any("encoder.max_length" in note for note in plan(1000, tokens=512).notes)
+    config = BuildConfig().with_overrides(["chunk.tokens=512", "index.type=HNSW32", "encoder.max_length=200"])
     notes = "\n".join(plan(1000, tokens=1024, config=config).notes)
-    assert "only 256 of the 363 tokens of a window" in notes
+    assert "only 200 of the 363 tokens of a window" in notes
+    assert "because of encoder.max_length" in notes
     assert 'the plan does not cover index.type "HNSW32"' in notes
 
 
@@ -316,7 +323,9 @@ def test_every_constant_has_a_date_a_unit_and_a_source_and_is_used() -> None:
                 lines = plan(documents, model=model, hardware=hardware).ledger.lines
                 used |= {name for line in lines for name in line.constants}
     used |= {name for line in segmented(10**9, 10**7).ledger.lines for name in line.constants}
-    limits = {"index.largest", "join.largest"} | {f"{gpu}.peak" for gpu in known_gpus()}
+    limits = {"index.largest", "join.largest"} | {
+        f"{gpu}.{kind}" for gpu in known_gpus() for kind in ("peak", "memory")
+    }
     for constant in constants().values():
         assert constant.value > 0
         assert constant.unit
@@ -362,16 +371,93 @@ def test_mistakes_are_named() -> None:
 
 
 def test_a_folder_tells_its_shape(tmp_path: Path) -> None:
-    config = {"hidden_size": 32, "num_hidden_layers": 4, "intermediate_size": 64}
+    config = {"hidden_size": 32, "num_hidden_layers": 4, "intermediate_size": 64, "max_position_embeddings": 90}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    assert model_shape(EncoderConfig(model=str(tmp_path))) == ModelShape(tmp_path.name, 32, 4, 64)
+    shape = model_shape(EncoderConfig(model=str(tmp_path)))
+    assert (shape.hidden, shape.dim, shape.blocks, shape.limit) == (32, 32, 4, 90)
+    assert shape.parameters == 4 * (4 * 32**2 + 2 * 32 * 64)
     assert model_shape(EncoderConfig(model=str(tmp_path), layers=(1, 2))).blocks == 2
-    (tmp_path / "config.json").write_text(json.dumps({"hidden_size": "wide"}))
+    (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": 70}')
+    (tmp_path / "1_Pooling").mkdir()
+    (tmp_path / "1_Pooling/config.json").write_text('{"pooling_mode_cls_token": true}')
+    modules = [{"type": f"sentence_transformers.models.{kind}", "path": path}
+               for kind, path in (("Transformer", ""), ("Pooling", "1_Pooling"))]  # fmt: skip
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    assert model_shape(EncoderConfig(model=str(tmp_path))).limit == 70
+    assert model_shape(EncoderConfig(model=str(tmp_path), model_settings=False)).limit == 90
+    (tmp_path / "config.json").write_text(json.dumps({"num_hidden_layers": 4}))
     with pytest.raises(ModelError, match="has no hidden_size"):
         model_shape(EncoderConfig(model=str(tmp_path)))
     (tmp_path / "config.json").unlink()
     with pytest.raises(ConfigError, match=f"{tmp_path} is a folder without config.json"):
         model_shape(EncoderConfig(model=str(tmp_path)))
+
+
+MODELS: dict[str, dict[str, Any]] = read_constants()["models"]
+
+
+@pytest.mark.parametrize("name", [name for name, sizes in MODELS.items() if "parameters" in sizes])
+def test_parameters_are_those_that_the_makers_publish(name: str) -> None:
+    """What is left out are norms, biases, poolers and modules after the pooling."""
+    assert model_shape(EncoderConfig(model=name)).weights == pytest.approx(MODELS[name]["parameters"], rel=0.02)
+
+
+# SqueezeBERT's products are grouped; DeBERTa also projects relative positions.
+COUNTED = architecture_cases("bert", "t5", "gpt2", "modernbert", without=("squeezebert", "deberta"))
+
+
+@pytest.mark.parametrize("architecture", COUNTED)
+def test_parameters_of_a_folder_are_those_of_torch(tiny_model: Callable[[str], Path], architecture: str) -> None:
+    """Of the matrices of all blocks, by the settings; and of everything that is loaded, counted in the weights."""
+    from indexer.encoders.hf_model import load_model
+
+    folder = tiny_model(architecture)
+    shape, files = model_shape(EncoderConfig(model=str(folder))), find_model_files(folder)
+    parameters = dict(load_model(files, [shape.blocks], torch.float32).model.named_parameters())
+    blocks = [each for name, each in parameters.items() if re.search(r"\.\d+\.", f".{name}") and each.dim() > 1]
+    shared = shape.blocks // (files.config.num_hidden_groups or shape.blocks)  # ALBERT
+    assert shape.parameters == pytest.approx(shared * sum(each.numel() for each in blocks), rel=0.03)
+    assert shape.weights == pytest.approx(
+        sum(each.numel() for each in parameters.values()), rel=0.25
+    )  # heads are small
+
+
+def test_grouped_keys_and_gated_mlps_are_counted() -> None:
+    shape = model_shape(EncoderConfig(model="Qwen/Qwen3-Embedding-0.6B"))
+    assert shape.block == 1024 * (2048 + 1024 + 1024 + 2048) + 3 * 1024 * 3072
+    assert (shape.limit, shape.dim) == (32768, 1024)
+    flops = 2 * 28 * shape.block * 128 + 4 * 28 * 2048 * 128**2
+    assert plan(model="Qwen3-Embedding-0.6B").ledger.value("encode.flops_a_row") == flops
+
+
+def test_memory_is_that_of_the_weights_and_of_a_batch() -> None:
+    table, inner = 151_665 * 4096, 3 * 12_288
+    count = 36 * (4096 * 2 * (4096 + 1024) + 4096 * inner) + table
+    on_gpus, on_cores = plan(model="Qwen3-Embedding-8B", hardware=Hardware(1)), plan(model="Qwen3-Embedding-8B")
+    assert on_gpus.ledger.value("encode.memory") == 2 * (count + 32_768 * (4 * 4096 + inner))
+    assert on_cores.ledger.value("encode.memory") == 4 * (count + 1024 * (4 * 4096 + inner))
+    assert on_cores.ledger.value("encode.conversion") == 10 * count
+    assert on_cores.ledger.value("serve.memory") == pytest.approx(
+        plan(model="Qwen3-Embedding-8B", hardware=Hardware(amx=True)).ledger.value("serve.memory") + 2 * count
+    )
+    config = BuildConfig(encoder=EncoderConfig(model="Qwen3-Embedding-8B", precision="float32", batch_tokens=1))
+    exact = plan(config=config, hardware=Hardware(1)).ledger.value("encode.memory")
+    assert exact == 4 * (count + 4 * 4096 + inner)
+
+
+def test_a_model_that_a_gpu_does_not_hold_is_noted() -> None:
+    notes = plan(model="Qwen3-Embedding-8B", hardware=Hardware(1, "t4")).notes
+    assert "take 18.6 GB, but t4 has 16 GB" in notes[0]
+    assert not any("but h100 has" in note for note in plan(model="Qwen3-Embedding-8B", hardware=Hardware(1)).notes)
+
+
+def test_fewer_dimensions_are_planned_where_embeddings_are_truncated() -> None:
+    config = EncoderConfig(model="Qwen3-Embedding-0.6B", truncate_dim=256)
+    found = plan(1000, config=BuildConfig(encoder=config))
+    assert found.ledger.value("storage.embeddings") == 1000 * 256 * 4 + 128
+    assert found.ledger.value("encode.flops_a_row") == plan(model=config.model).ledger.value("encode.flops_a_row")
+    with pytest.raises(ConfigError, match=r"truncate_dim is 2,000, but .* has 1,024 dimensions"):
+        plan(config=BuildConfig(encoder=replace(config, truncate_dim=2000)))
 
 
 def test_kinds_of_index() -> None:

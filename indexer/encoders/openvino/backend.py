@@ -1,7 +1,7 @@
 """The OpenVINO backend, the fastest on a CPU. Imports neither torch nor transformers.
 
 A graph maps token ids and their mask to pooled states, so that neither layers nor tokens leave it. A child process
-converts a model once (`conversion`).
+converts a model once (`conversion`). A folder's ONNX file runs as it is (`onnx`).
 
 The number type is bfloat16 if that is faster on the processor, else float32; int8 runs a graph that was calibrated on
 the corpus and is stored in the index. Each lane has a stream of one thread and encodes whole batches, so the bits of a
@@ -22,9 +22,11 @@ from indexer.arrays import Float32Array
 from indexer.encoders.batching import AHEAD, CPU_TOKENS, Batch, BatchedEncoder, BatchPlan, PooledBatch, retry_halved
 from indexer.encoders.openvino.conversion import convert_in_child
 from indexer.encoders.openvino.graph import OpenVinoGraph, open_stored_graph, openvino
-from indexer.errors import ConfigError, MachineError
+from indexer.encoders.openvino.onnx import OnnxGraph, open_onnx
+from indexer.errors import ConfigError
 from indexer.models.encoder_spec import EncoderSpec
 from indexer.models.identity import PoolingKey
+from indexer.models.model_files import is_onnx
 from indexer.recipe.config import Precision
 from indexer.recipe.run_options import RunOptions
 from indexer.system.cache import cached_folder
@@ -32,10 +34,11 @@ from indexer.system.processor import bfloat16_is_faster
 from indexer.system.threads import available_cores, ordered_map
 from indexer.system.versions import version_of
 
-RULES = 1  # bump when the same model would give another graph
+RULES = 2  # bump when the same model would give another graph
 # The bindings initialise when they first see an array. Two lanes at the same time deadlock: one waits for the GIL, the
 # other holds it and waits for the initialisation. So one thread uses each graph before the lanes do.
 _FIRST_USE = threading.Lock()
+_PROBE = Batch(np.zeros((2, 2), np.int64), None, np.array([2, 1]))
 
 
 class OpenVinoEncoder(BatchedEncoder):
@@ -84,7 +87,9 @@ class OpenVinoRunner:
             self._compiled[keys] = self._compile(self._open(keys))
         return self._compiled[keys]
 
-    def _open(self, keys: tuple[PoolingKey, ...]) -> OpenVinoGraph:
+    def _open(self, keys: tuple[PoolingKey, ...]) -> OpenVinoGraph | OnnxGraph:
+        if is_onnx(self._spec.identity.weights):
+            return open_onnx(self._core, self._spec, keys)
         if self._spec.identity.precision != "int8":
             return open_graph(self._spec, keys)
         if self._compiled:
@@ -99,7 +104,7 @@ class OpenVinoRunner:
             )
         return open_stored_graph(Path(self._spec.state), self._spec)
 
-    def _compile(self, graph: OpenVinoGraph) -> "_Compiled":
+    def _compile(self, graph: OpenVinoGraph | OnnxGraph) -> "_Compiled":
         settings = {
             "INFERENCE_PRECISION_HINT": self.number_type,
             "NUM_STREAMS": self.lanes,
@@ -107,22 +112,20 @@ class OpenVinoRunner:
             "ENABLE_CPU_PINNING": False,  # two processes would pin their threads to the same cores
         }
         try:
-            model = self._core.compile_model(str(graph.path), "CPU", settings)
+            compiled = _Compiled(graph, self._core.compile_model(graph.source, "CPU", settings), self.lanes)
+            with _FIRST_USE:
+                rows = compiled.rows(_PROBE)
         except RuntimeError as error:
-            reason = str(error).strip().splitlines()[-1]
-            raise MachineError(
-                f"OpenVINO cannot run {graph.path} here: {reason}. Fix: choose --backend torch, or delete the file."
-            ) from error
-        compiled = _Compiled(graph, model, self.lanes)
-        with _FIRST_USE:
-            compiled.rows(Batch(np.zeros((1, 1), np.int64), None, np.ones(1, np.int64)))
+            raise graph.unusable(str(error).strip().splitlines()[-1]) from error
+        if rows.shape[2] != graph.dim:
+            raise graph.unusable(f"a row has {rows.shape[2]} numbers; expected {graph.dim}")
         return compiled
 
 
 class _Compiled:
     """A compiled graph with one request per lane."""
 
-    def __init__(self, graph: OpenVinoGraph, model: Any, lanes: int) -> None:
+    def __init__(self, graph: OpenVinoGraph | OnnxGraph, model: Any, lanes: int) -> None:
         self.graph = graph
         self._requests: SimpleQueue[Any] = SimpleQueue()
         for _ in range(lanes):
@@ -132,8 +135,8 @@ class _Compiled:
         """Return pooled rows (states, batch, d) float32."""
         request = self._requests.get()
         try:
-            request.infer(batch.graph_inputs(self.graph.takes_types), share_inputs=True)
-            return np.array(request.get_output_tensor(0).data, np.float32)
+            request.infer(self.graph.feed(batch), share_inputs=True)
+            return np.array(self.graph.rows(request.get_output_tensor(0).data, batch), np.float32)
         finally:
             self._requests.put(request)
 

@@ -7,12 +7,13 @@ transformers stay in the memory of a build or a search.
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from indexer.encoders.memory import CONVERSION, parameter_count, require_memory
 from indexer.encoders.openvino.graph import OpenVinoGraph, openvino, without_reports, write_graph_info, write_refusal
 from indexer.models.encoder_spec import EncoderSpec
 from indexer.models.identity import EncoderIdentity, PoolingKey
@@ -28,8 +29,10 @@ def convert_in_child(spec: EncoderSpec, keys: Sequence[PoolingKey] | None, folde
     """Write the graph that outputs `keys` (resolved: non-negative, sorted layers), or a refusal, into `folder`.
 
     Without keys the graph outputs a classifier's logits. Raises ModelError for a model that torch cannot load either,
-    MachineError if the process is killed.
+    MachineError if the memory does not suffice or the process is killed.
     """
+    needed, fix = CONVERSION * parameter_count(spec.files), "free some, or choose --backend torch"
+    require_memory(f"{spec.folder}: converting the model for OpenVINO", needed, fix)
     model = {"model": spec.model, "folder": spec.folder, "identity": spec.identity.to_dict()}
     arguments = {"model": model, "keys": keys, "folder": str(folder)}
     call_in_child(f"{__name__}:convert", arguments, f"converting {spec.folder} for OpenVINO")
@@ -63,12 +66,21 @@ def convert(model: dict[str, Any], keys: Sequence[tuple[Sequence[int], PoolingMo
 
 def _write_proved(model: Callable[..., Any], graph: OpenVinoGraph) -> str:
     """Convert, write and compare with torch. Return why the graph is unusable; empty if it is usable."""
+    reason = ""
+    for masks in (nullcontext, _traceable_masks):
+        if not (reason := _written(model, graph, masks)):
+            break
+    return reason
+
+
+def _written(model: Callable[..., Any], graph: OpenVinoGraph, masks: Callable[[], AbstractContextManager[None]]) -> str:
     import torch
 
     runtime = openvino()
     with torch.inference_mode(False), torch.no_grad(), _quiet(), without_reports():
         try:
-            converted = _traced(model, _inputs(graph, _SHAPES[0]))
+            with masks():
+                converted = _traced(model, _inputs(graph, _SHAPES[0]))
             runtime.save_model(converted, graph.path, compress_to_fp16=False)
             compiled = runtime.Core().compile_model(converted, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
             return "; ".join(filter(None, (_difference(model, compiled, graph, shape) for shape in _SHAPES)))
@@ -107,6 +119,29 @@ def _inputs(graph: OpenVinoGraph, shape: tuple[int, int]) -> dict[str, Any]:
     mask[1:, shape[1] // 2 + 1 :] = 0  # all texts but the first are padded
     inputs = {"input_ids": ids, "attention_mask": mask}
     return inputs | ({"token_type_ids": torch.zeros_like(ids)} if graph.takes_types else {})
+
+
+@contextmanager
+def _traceable_masks() -> Iterator[None]:
+    """Let transformers build attention masks from plain operations, whatever the shape of the batch.
+
+    Its own code leaves out masks that a shape does not need, calls `vmap`, which tracing cannot follow, and masks
+    whole rows of padding in sliding attention, where OpenVINO returns NaN and torch 0. Here such a row attends to all.
+    """
+    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
+
+    plain = {"use_vmap": False, "allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
+
+    def mask(*arguments: Any, **settings: Any) -> Any:
+        allowed: Any = sdpa_mask(*arguments, **{**settings, **plain})
+        return allowed | ~allowed.any(dim=-1, keepdim=True)
+
+    masks: Any = ALL_MASK_ATTENTION_FUNCTIONS
+    masks["sdpa"] = mask
+    try:
+        yield
+    finally:
+        del masks["sdpa"]
 
 
 @contextmanager

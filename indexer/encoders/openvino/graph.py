@@ -10,11 +10,17 @@ from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from indexer.errors import ModelError
+from indexer.errors import IsotropeError, MachineError, ModelError
 from indexer.models.encoder_spec import EncoderSpec
 from indexer.system.cache import read_cached
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from indexer.arrays import Int64Array
+    from indexer.encoders.batching import Batch
 
 GRAPH = "graph.xml"
 _FACTS = "facts.json"
@@ -81,6 +87,25 @@ class OpenVinoGraph:
     def path(self) -> Path:
         """The graph's file; the file of its weights is in the same folder."""
         return self.folder / GRAPH
+
+    @property
+    def source(self) -> str:
+        """The argument of `Core.compile_model`."""
+        return str(self.path)
+
+    def feed(self, batch: "Batch") -> "dict[str, Int64Array]":
+        """Return the inputs for a batch."""
+        return batch.graph_inputs(self.takes_types)
+
+    def rows(self, output: "npt.NDArray[Any]", batch: "Batch") -> "npt.NDArray[Any]":
+        """Return the pooled rows (keys, batch, d), which are the output."""
+        return output
+
+    def unusable(self, reason: str) -> IsotropeError:
+        """Return the error for a graph that does not run."""
+        return MachineError(
+            f"OpenVINO cannot run {self.path} here: {reason}. Fix: choose --backend torch, or delete the file."
+        )
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from indexer.encoders.fitted_state import RECIPE, load_fitted_state
-from indexer.encoders.load import open_encoder, warm_backend
+from indexer.encoders.load import open_encoder, size_in_memory, warm_backend
 from indexer.encoders.protocol import Encoder
 from indexer.errors import ConfigError, CorruptIndexError, MismatchError
 from indexer.hashing import fingerprint
@@ -222,6 +222,11 @@ class LazyEncoder:
             self._spec = replace(self.spec, folder=now.folder, found=now.found)
             self._encoder = open_encoder(self._spec, self._options)
         return self._encoder
+
+    @property
+    def size(self) -> str:
+        """What loading the encoder puts into memory, as `size_in_memory`."""
+        return size_in_memory(self.spec, self._options)
 
     def prepare(self) -> None:
         """Create the shared files that otherwise all workers would create at the same time."""

@@ -120,10 +120,15 @@ def encode_tasks(
     """Encode parts, in no fixed order, on the workers of `options`; quarantine documents that crash the workers."""
     if not tasks:
         return
-    progress.phase("encoding", sum(task.part.missing for task in tasks))
-    alone = options.pool.is_this_process(len(tasks))
-    if not alone and any(task.part.missing for task in tasks):
-        encoder.prepare()  # not for a compaction, which encodes nothing and may lack the model
+    alone, missing = options.pool.is_this_process(len(tasks)), sum(task.part.missing for task in tasks)
+    if missing:  # a compaction encodes nothing and may lack the model
+        if size := encoder.size:
+            progress.phase(f"loading {size}", None)
+        if alone:
+            encoder.get()
+        else:
+            encoder.prepare()
+    progress.phase("encoding", missing)
     threads = None if alone else threads_per_worker(options.pool)
     url = store_at(tasks[0].index).url if options.executor == "ray" else ""
     encode = PartEncoder(encoder, threads, progress.advance if alone else None, url=url)

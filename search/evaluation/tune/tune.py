@@ -257,6 +257,7 @@ def run_tune(
         None,
         [*judge.notes, *dict.fromkeys(fit_notes), *_centre_notes(tuned, judge.centre_margin), *why_not],
         {
+            "as_is": _as_is(tuned, subject.own),
             "hybrid": hybrid,
             "rerank": advice,
             "frontier": [row(entry) for entry in tuned.frontier],
@@ -292,7 +293,8 @@ def write_recipe(path: Path, result: Mapping[str, Any], force: bool = False) -> 
         f"{protocol['measure']} {100 * choice['value']:.2f} on {protocol['questions']:,} {protocol['kind']}; raw "
         f"embeddings {100 * choice['raw']['value']:.2f}.",
     ]
-    write_output(path, BuildConfig.from_dict(result["recipe"]).to_toml(remarks).encode(), force=force)
+    recipe = BuildConfig.from_dict(result["recipe"]).to_toml(remarks, whole=["whitening"])
+    write_output(path, recipe.encode(), force=force)
 
 
 def _default_cache() -> Path | None:
@@ -345,6 +347,20 @@ def _centre_notes(tuned: Tuned, margin: float) -> list[str]:
         f"questions favour some centres, so another centre is chosen only if its gain is above {100 * margin:g} with "
         "95 % confidence. To decide, judge some queries and pass them with --beir."
     ]
+
+
+def _as_is(tuned: Tuned, own: Setting) -> dict[str, Any] | None:
+    """Return the recipe's setting compared with raw embeddings of its layers and pooling; None if either is missing."""
+    choice = tuned.choice
+    raw = next((entry for entry in tuned.measured if entry.setting.raw and entry.setting.key == own.key), None)
+    if raw is None or choice.own is None or choice.own.setting.raw:
+        return None
+    sides = {"raw": raw, "recipe": choice.own}
+    shown = {
+        name: {"setting": side.setting.label, **mean_interval(side.values, choice.counts).to_dict()}
+        for name, side in sides.items()
+    }
+    return {**shown, "difference": choice.beyond(raw, choice.own).to_dict()}
 
 
 def _choice(tuned: Tuned, recipe: BuildConfig, subject: Target, file: Path | None) -> dict[str, Any]:

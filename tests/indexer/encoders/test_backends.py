@@ -57,10 +57,12 @@ def test_openvino_gives_what_torch_gives_or_says_that_it_cannot(architecture: st
             load(tiny_model(architecture), "openvino")
         return
     want = load(tiny_model(architecture), "torch").encode(TEXTS, "document")
-    np.testing.assert_allclose(load(tiny_model(architecture), "openvino").encode(TEXTS, "document"), want, atol=2e-5)
+    np.testing.assert_allclose(
+        load(tiny_model(architecture), "openvino").encode(TEXTS, "document"), want, atol=2e-5, rtol=1e-5
+    )
 
 
-CANNOT = {"modernbert", "xlm"}  # a mask that gives NaN; a loop that tracing cannot follow
+CANNOT = {"xlm"}  # a loop that tracing cannot follow
 
 
 @pytest.mark.parametrize("backend", ["numpy", pytest.param("openvino", marks=pytest.mark.check)])
@@ -335,7 +337,7 @@ def test_auto_takes_torch_for_a_model_that_openvino_cannot_run(
     assert chosen(tiny_model) is TransformerEncoder
     with pytest.raises(ModelError, match=r"it is off by 3\.0e-01; .* Fix: choose --backend torch"):
         chosen(tiny_model, backend="openvino")
-    assert len(proved) == len(openvino_conversion._SHAPES)
+    assert len(proved) == 2 * len(openvino_conversion._SHAPES)  # the second time with other masks
 
 
 def test_a_graph_that_is_not_the_models_does_not_pass_its_proof(tiny_model: Models, tmp_path: Path) -> None:

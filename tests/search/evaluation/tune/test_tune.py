@@ -4,6 +4,7 @@ import dataclasses
 import json
 import shlex
 import shutil
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,19 @@ from indexer.errors import ConfigError, CorpusError, CorruptIndexError, Evaluati
 from indexer.pipeline.build import build_index
 from indexer.recipe.config import BuildConfig, EncoderConfig, StoreConfig, WhiteningConfig
 from indexer.store.manifest import load_manifest
+from search.evaluation.result import Result
 from search.evaluation.sweep import Setting, Sweep
+from search.evaluation.tables import tables_of
 from search.evaluation.target import Target
-from search.evaluation.tune.tune import DEFAULT_CENTRES, TuneOptions, _options, full_sweep, run_tune, tuned_recipe
+from search.evaluation.tune.tune import (
+    DEFAULT_CENTRES,
+    TuneOptions,
+    _options,
+    full_sweep,
+    run_tune,
+    tuned_recipe,
+    write_recipe,
+)
 from search.evaluation.tune.unlabelled import DrawnPair, draw_pairs
 from tests.oracles import whitening_projection
 from tests.search.cli.test_cli import isotrope
@@ -265,6 +276,64 @@ def test_the_recipes_own_setting_is_tried_and_marked_unless_it_is_ruled_out(
         ruled_out = run_tune(subject, task, sweep, tmp_path / "cache")
         assert not any(row["strength"] == 0.3 and row["centre"] == "role" and not row["shrinkage"]
                        for row in ruled_out["results"] if not sweep.centres)  # fmt: skip
+
+
+def test_the_first_words_compare_the_model_as_it_is_with_the_recipe(config: BuildConfig, tmp_path: Path) -> None:
+    config = config.with_overrides(["whitening.strength=0.3"])
+    source = written(corpus(120), tmp_path / "docs.jsonl")
+    task = TuneOptions((str(source),))
+    result = run_tune(Target.of_recipe(config), task, Sweep(), tmp_path / "cache")
+    (raw,) = (row for row in result["results"] if row["strength"] == "none")
+    (own,) = (row for row in result["results"] if row["present"])
+    compared, difference = result["as_is"], result["as_is"]["difference"]
+    assert [compared[side]["setting"] for side in ("raw", "recipe")] == ["mean -1 raw", "mean -1 strength 0.3 role"]
+    for side, row in (("raw", raw), ("recipe", own)):
+        assert [compared[side][key] for key in ("value", "low", "high")] == [
+            row[key] for key in ("value", "low", "high")
+        ]
+    assert difference["value"] == pytest.approx(compared["recipe"]["value"] - compared["raw"]["value"])
+    assert difference["decided"] == (difference["low"] > 0 or difference["high"] < 0)
+    first = tables_of(result)[0]
+    assert first.rows[0][0] == "mean -1 raw"
+    (tmp_path / "base.toml").write_text(config.to_toml())
+    done = isotrope("tune", source, "--config", tmp_path / "base.toml", "--cache", tmp_path / "cache")
+    assert done.stdout.startswith(f"{first.caption}\n"), done.stderr
+    for own in (["whitening.strength=none"], ["whitening.kind=flow"]):  # raw itself, and another kind of transform
+        other = run_tune(Target.of_recipe(config.with_overrides(own)), task, Sweep(), tmp_path / "cache")
+        assert other["as_is"] is None
+        assert "as it is" not in tables_of(other)[0].caption
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "said"),
+    [
+        (0.02, 0.01, 0.03, "is better than the model as it is: MRR +2.00 [+1.00, +3.00], decided"),
+        (0.02, -0.01, 0.03, "scores higher than the model as it is: MRR +2.00 [-1.00, +3.00], not decided"),
+        (-0.02, -0.03, 0.01, "scores lower than the model as it is: MRR -2.00 [-3.00, +1.00], not decided"),
+        (-0.02, -0.03, -0.01, "is worse than the model as it is: MRR -2.00 [-3.00, -1.00], decided"),
+        (0.0, -0.01, 0.01, "scores the same as the model as it is: MRR +0.00 [-1.00, +1.00], not decided"),
+    ],
+)
+def test_the_comparison_says_which_is_better_and_whether_that_is_decided(
+    value: float, low: float, high: float, said: str
+) -> None:
+    sides = {side: {"setting": side, "value": 0.5, "low": 0.4, "high": 0.6} for side in ("raw", "recipe")}
+    difference = {"value": value, "low": low, "high": high, "decided": low > 0 or high < 0}
+    choice = {"setting": "raw", "reason": "it scored highest"}
+    added = {"as_is": {**sides, "difference": difference}, "frontier": [], "choice": choice}
+    table = tables_of(Result("tune", {"protocol": {"measure": "MRR"}}, [], None, [], added))[0]
+    assert table.caption == f"The recipe's whitening {said}"
+    assert table.rows == [["raw", "50.00 [40.00, 60.00]"], ["recipe", "50.00 [40.00, 60.00]"]]
+
+
+def test_the_file_states_the_whitening_though_it_is_the_default(config: BuildConfig, tmp_path: Path) -> None:
+    """So that a build with it knows that the strength was chosen."""
+    source = written(corpus(80), tmp_path / "docs.jsonl")
+    result = run_tune(Target.of_recipe(config), TuneOptions((str(source),)), SMALL, tmp_path / "cache")
+    write_recipe(tmp_path / "tuned.toml", dict(result) | {"recipe": config.to_dict()})
+    stated = tomllib.loads((tmp_path / "tuned.toml").read_text())
+    assert stated["whitening"] == config.to_dict()["whitening"]
+    assert BuildConfig.load(tmp_path / "tuned.toml") == config
 
 
 def test_the_command_that_uses_it_works_though_the_model_is_elsewhere(
