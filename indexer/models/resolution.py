@@ -139,14 +139,13 @@ def _spec_of_table(
 
 def _spec_of_server(config: EncoderConfig, url: str | Path | None, rules: int) -> EncoderSpec:
     """Return the encoder of a server, at another `url` if it has moved. Its folder is the URL."""
-    if url:
-        url = _SLASHES.sub(r"\1://", str(url))
-        require_server_url(url, "--model")
+    at = _SLASHES.sub(r"\1://", str(url)) if url else config.url
+    require_server_url(at, "--model" if url else "encoder.url")
     prefixes = _prefixes(config, FolderSettings())
     identity = EncoderIdentity(
         config.kind, rules or SERVER_RULES, model=config.model, truncate_dim=config.truncate_dim or None, **prefixes
     )
-    return EncoderSpec(config.model, url or config.url, identity, identity.fingerprint, notes=_OF_SERVERS)
+    return EncoderSpec(config.model, at, identity, identity.fingerprint, notes=_OF_SERVERS)
 
 
 def _settings(recipe: BuildConfig | EncoderConfig) -> tuple[EncoderConfig, dict[str, Any]]:
