@@ -1,32 +1,24 @@
 """A client of `isotrope serve`, with the methods of `SearchEngine`, that loads no numerical library."""
 
 import json
-import ssl
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
-from urllib.parse import SplitResult, urlsplit
-
-import httpx2
 
 from indexer.errors import ConfigError, MachineError, UnknownDocumentError
-from indexer.system.urls import is_loopback
+from indexer.system.escaping import shown
+from indexer.system.http import HttpConnection, redirect_error
 from indexer.typed_json import MAX_DEPTH, decode_json
-from search.formatting import escape
 from search.hits import Answer, Hit, Truncated
 from search.ranking.options import SEARCH_OPTIONS, SearchOptions, require_queries
 
 MOST_QUERIES = 64  # per request; the server accepts 256 by default, but other clients wait meanwhile
 _MOST_HITS = 10_000  # of all queries of a request: the server's default
 _MOST_BYTES = 4 << 20  # of query texts per request: half of the server's default
-_LARGEST_ANSWER = 1 << 30  # bytes
 _ATTEMPTS = 5  # while the server is busy
 _LONGEST_WAIT = 60  # seconds between two attempts
-_CONNECT_SECONDS = 10.0
 _ANSWER_SECONDS = 300.0  # the server ends a request sooner, by its own deadline
-_SHOWN = 500  # characters of a server's message
 _DEPTH = MAX_DEPTH + 8  # metadata is nested this deep in an answer
 T = TypeVar("T")
 
@@ -86,26 +78,9 @@ class SearchClient:
         seconds: float = _ANSWER_SECONDS,
         on_wait: Callable[[float], None] = lambda _: None,
     ) -> None:
-        parts = _require_url(url)
-        is_here = is_loopback(parts.hostname or "")
-        self.url, self.is_private = url.rstrip("/"), parts.scheme == "https" or is_here
+        self._connection = HttpConnection(url, "`isotrope serve`", key, seconds)
+        self.url, self.is_private = self._connection.url, self._connection.is_private
         self._on_wait = on_wait
-        headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
-        if key is not None:
-            if not (key and key.isascii() and key.isprintable() and " " not in key):
-                raise ConfigError("the key is invalid: expected ASCII letters, digits and punctuation, without spaces.")
-            headers["Authorization"] = f"Bearer {key}"
-        try:
-            self._http = httpx2.Client(
-                headers=headers,
-                timeout=httpx2.Timeout(seconds, connect=_CONNECT_SECONDS),
-                verify=_trusted(parts.scheme, is_here),
-                trust_env=not is_here,
-            )
-        except (OSError, ValueError, ImportError, httpx2.InvalidURL) as error:
-            raise MachineError(
-                f"the HTTP settings of the environment (HTTPS_PROXY, SSL_CERT_FILE, ...) are invalid: {error}."
-            ) from error
 
     def __enter__(self) -> "SearchClient":
         return self
@@ -115,7 +90,7 @@ class SearchClient:
 
     def close(self) -> None:
         """Close the connections."""
-        self._http.close()
+        self._connection.close()
 
     def search(self, query: str, options: SearchOptions | int | None = None, **fields: Any) -> Answer[Hit]:
         """Return the documents closest to the query, as `SearchEngine.search` does."""
@@ -171,7 +146,7 @@ class SearchClient:
     def _request(self, method: str, path: str, body: dict[str, Any] | None = None) -> bytes:
         """Return the body of a successful response; retry while the server is busy."""
         for attempt in range(1, _ATTEMPTS + 1):
-            status, headers, answer = self._exchange(method, path, body)
+            status, headers, answer = self._connection.exchange(method, path, body)
             if status != 429:
                 break
             if attempt < _ATTEMPTS:
@@ -182,45 +157,13 @@ class SearchClient:
             raise self._failure(status, answer, headers)
         return answer
 
-    def _exchange(self, method: str, path: str, body: dict[str, Any] | None) -> tuple[int, httpx2.Headers, bytes]:
-        content = None if body is None else json.dumps(body, ensure_ascii=False).encode()
-        headers = {} if body is None else {"Content-Type": "application/json"}
-        pieces, length = list[bytes](), 0
-        with self._reached(), self._http.stream(method, self.url + path, content=content, headers=headers) as response:
-            for piece in response.iter_bytes():
-                pieces.append(piece)
-                length += len(piece)
-                if length > _LARGEST_ANSWER:
-                    raise MachineError(f"{self.url}: the answer is over {_LARGEST_ANSWER:,} bytes long. Ask for less.")
-        return response.status_code, response.headers, b"".join(pieces)
-
-    @contextmanager
-    def _reached(self) -> Iterator[None]:
-        """Turn errors of the connection into MachineError and ConfigError."""
-        try:
-            yield
-        except httpx2.ConnectTimeout as error:
-            raise MachineError(f"{self.url}: no connection within {_CONNECT_SECONDS:g} s. Check the URL.") from error
-        except httpx2.TimeoutException as error:
-            raise MachineError(f"{self.url}: the server accepted the request, but did not answer in time.") from error
-        except httpx2.ProxyError as error:
-            raise MachineError(f"{self.url}: the proxy from the environment refuses ({_shown(error)}).") from error
-        except httpx2.ConnectError as error:
-            raise MachineError(f"{self.url}: {_unreached(error)}") from error
-        except httpx2.TransportError as error:
-            raise MachineError(
-                f"{self.url}: the connection broke ({_shown(error)}). Is the server running, and is it http or https?"
-            ) from error
-        except (httpx2.RequestError, httpx2.InvalidURL, UnicodeError) as error:
-            raise ConfigError(f"{self.url}: the request cannot be sent ({_shown(error)}).") from error
-
-    def _failure(self, status: int, body: bytes, headers: httpx2.Headers) -> Exception:
+    def _failure(self, status: int, body: bytes, headers: Mapping[str, str]) -> Exception:
         """Return the error for a status of the server."""
         try:
             fault = decode_json(body, _Failure, _DEPTH).error
         except ValueError:
             return self._stranger_failure(status, headers)
-        message = _shown(fault.message)
+        message = shown(fault.message)
         if status == 401:
             return ConfigError(f"{self.url}: the key is missing or wrong. Give --api-key-file FILE (in Python `key`).")
         if status == 404 and not message.startswith("Not Found"):
@@ -236,13 +179,10 @@ class SearchClient:
             return ConfigError(f"{self.url}: {message}; an index that is opened locally also accepts lower ones.")
         return (MachineError if status >= 500 else ConfigError)(f"{self.url}: {message}")
 
-    def _stranger_failure(self, status: int, headers: httpx2.Headers) -> Exception:
+    def _stranger_failure(self, status: int, headers: Mapping[str, str]) -> Exception:
         """Return the error for a status that does not come from Isotrope."""
         if status in (301, 302, 303, 307, 308):
-            to = _shown(headers.get("location", "elsewhere"))
-            return ConfigError(
-                f"{self.url}: redirects to {to}. Redirects are not followed, to keep the key. Give that URL instead."
-            )
+            return redirect_error(self.url, headers)
         if status >= 500 or status == 429:
             return MachineError(
                 f"{self.url}: answers {status}, but not as Isotrope does: a proxy, whose server may be down."
@@ -251,33 +191,8 @@ class SearchClient:
 
     def _stranger(self, why: str) -> ConfigError:
         return ConfigError(
-            f"{self.url}: this is no Isotrope server ({_shown(why)}). Expected the URL that `isotrope serve` prints."
+            f"{self.url}: this is no Isotrope server ({shown(why)}). Expected the URL that `isotrope serve` prints."
         )
-
-
-def _require_url(url: str) -> SplitResult:
-    """Return the parts of a server's URL. Raises ConfigError, without repeating parts that may be secret."""
-    try:
-        parts = urlsplit(url)
-        host, _ = parts.hostname, parts.port
-    except ValueError as error:
-        raise ConfigError(
-            f'"{escape(url)}" is not a URL ({error}); expected for example http://127.0.0.1:8080.'
-        ) from error
-    if parts.scheme not in ("http", "https") or not host or not url.isprintable() or " " in url:
-        raise ConfigError(f'"{escape(url)}" is not the URL of a server; expected one such as http://127.0.0.1:8080.')
-    if "@" in parts.netloc:
-        raise ConfigError("the URL contains a user or a password, which other users can see. Leave them out.")
-    if parts.query or parts.fragment:
-        raise ConfigError(f'"{url}" contains ? or #; expected the address of a server alone.')
-    return parts
-
-
-def _trusted(scheme: str, is_here: bool) -> ssl.SSLContext | bool:
-    """Return the trusted certificates; none for http, because reading them takes longer than an answer."""
-    if scheme == "http":
-        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    return ssl.create_default_context() if is_here else True
 
 
 def _fields_of(options: SearchOptions) -> dict[str, Any]:
@@ -317,20 +232,3 @@ def _pieces(queries: list[str], k: int) -> Iterator[list[str]]:
 
 def _seconds_to_wait(retry_after: str) -> int:
     return min(int(retry_after), _LONGEST_WAIT) if retry_after.isascii() and retry_after.isdigit() else 1
-
-
-def _shown(foreign: object) -> str:
-    text = escape(" ".join(str(foreign).split())) or type(foreign).__name__
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
-
-
-def _unreached(error: httpx2.ConnectError) -> str:
-    """Return the reason for a failed connection, and the fix."""
-    message, cause = _shown(error), error.__cause__ or error
-    while cause.__cause__ is not None:
-        cause = cause.__cause__
-    if isinstance(cause, ssl.SSLCertVerificationError) or "CERTIFICATE_VERIFY_FAILED" in message:
-        return f"its certificate is not trusted ({message}). Fix: set SSL_CERT_FILE to its authority's certificate."
-    if isinstance(cause, ssl.SSLError) or "SSL" in message:
-        return f"the server speaks no TLS ({message}). Does its URL begin with http:// instead of https://?"
-    return f"the server cannot be reached ({message}). Check the address, and that `isotrope serve` is running there."

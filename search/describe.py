@@ -27,6 +27,7 @@ _SHAPING = (
     "truncate_dim",
     "precision",
 )  # settings of the encoder that are shown
+_KINDS = {"vectors": "none: the embeddings came with the corpus", "server": "{0}, at {1}"}  # other kinds: the settings
 
 
 def settings_in_words(facts: dict[str, Any]) -> dict[str, str]:
@@ -37,7 +38,7 @@ def settings_in_words(facts: dict[str, Any]) -> dict[str, str]:
     shaping = [f"{key} {encoder[key]}" for key in _SHAPING if encoder.get(key) and encoder[key] != UNLIMITED]
     return {
         "model": facts["model"] or "not named",
-        "encoder": ", ".join(shaping) if "pooling" in encoder else "none: the embeddings came with the corpus",
+        "encoder": _KINDS.get(encoder["kind"], "{0}").format(", ".join(shaping), facts["config"]["encoder"].get("url")),
         **_prompts(encoder),
         **(windows if chunk["tokens"] else {}),
         "fingerprint": facts["fingerprint"],

@@ -1,24 +1,10 @@
 """Text and numbers formatted for display: escaped, shortened, with nouns and units."""
 
 import difflib
-import unicodedata
 from collections.abc import Iterable
 from typing import Any
 
-_UNSHOWN = ("Cc", "Cf", "Cs")
-
-
-def escape(text: str, newlines: bool = False) -> str:
-    """Return text with control characters, formatting characters and lone surrogates escaped, to protect terminals.
-
-    `newlines` keeps line breaks.
-    """
-    return "".join(
-        character
-        if unicodedata.category(character) not in _UNSHOWN or (newlines and character == "\n")
-        else ascii(character)[1:-1]
-        for character in text
-    )
+from indexer.system.escaping import escape as escape
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:

@@ -28,6 +28,7 @@ LEVELS: list[set[str]] = [
         "indexer.executors",
         "indexer.moments",
         "indexer.system.blob_cache",
+        "indexer.system.http",
         "indexer.store.bucket",
         "indexer.store.files",
     },

@@ -21,6 +21,7 @@ from indexer.system.processor import bfloat16_is_faster
 
 if TYPE_CHECKING:
     from indexer.encoders.batching import BatchedEncoder
+    from indexer.encoders.server.words import WordTokenizer
     from indexer.models.tokenizer import TextTokenizer
 
 
@@ -47,6 +48,10 @@ def open_encoder(spec: EncoderSpec, options: RunOptions = _DEFAULTS) -> Encoder:
         from indexer.encoders.static.encoder import StaticEncoder
 
         return StaticEncoder(spec, options)
+    if spec.traits.is_remote:
+        from indexer.encoders.server.encoder import ServerEncoder
+
+        return ServerEncoder(spec, options)
     chosen = named_backend(options)
     if is_onnx(spec.identity.weights):
         _require_onnx_options(spec, chosen, options)
@@ -70,8 +75,12 @@ def open_encoder(spec: EncoderSpec, options: RunOptions = _DEFAULTS) -> Encoder:
     return _open_model("torch", spec, options)
 
 
-def open_tokenizer(spec: EncoderSpec) -> "TextTokenizer":
+def open_tokenizer(spec: EncoderSpec) -> "TextTokenizer | WordTokenizer":
     """Load the tokenizer of an encoder of texts, without its model. Raises ModelError and ConfigError."""
+    if spec.traits.is_remote:
+        from indexer.encoders.server.words import WordTokenizer
+
+        return WordTokenizer()
     if spec.traits.has_table:
         from indexer.encoders.static.tables import load_table, table_tokenizer
 

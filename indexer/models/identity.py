@@ -15,6 +15,8 @@ The dict of JSON types, which is hashed and stored in a manifest:
 
 Kind "static", a table of token vectors: the same without lowercase and batch plan; layers are [].
 Kind "vectors", embeddings that come with the corpus: kind, rules, and model, the model's name in the recipe.
+Kind "server", embeddings of a server: kind, rules, model, the server's name of it, prefixes, truncate_dim, and as state
+the embeddings of probe texts. The server's address is not part of it.
 
 It contains the resolved settings of the model's folder, so a recipe that states the same settings names the same
 encoder. Other names and paths are not part of the identity.
@@ -52,6 +54,7 @@ _KEYS: dict[EncoderKind, tuple[str, ...]] = {
     ),
     "static": (*_FILES, *_SETTINGS, "precision", "state", "truncate_dim"),
     "vectors": ("model",),
+    "server": ("model", "query_prefix", "document_prefix", "truncate_dim", "state"),
 }
 _OF_TOKENS = ("kind", *_FILES, "layers", "max_length", "document_prefix", "lowercase")
 
@@ -119,9 +122,10 @@ class EncoderIdentity:
 
     @property
     def needs_state(self) -> bool:
-        """Whether the encoder (int8, or a pooling with fitted state) must be fitted before it can encode."""
+        """Whether an index with the encoder must hold a state that is missing: of int8, a pooling, or a server."""
         paper = POOLINGS.get(self.pooling)
-        return self.state is None and (self.precision == "int8" or (paper is not None and paper.fitted))
+        fitted = self.precision == "int8" or (paper is not None and paper.fitted)
+        return self.state is None and (fitted or self.traits.is_remote)
 
     def width(self, size: int) -> int:
         """Return the dimensions of an embedding, given those before truncation."""

@@ -5,6 +5,7 @@ index is located, hashed, and refused if it has changed (`spec_of_index`).
 """
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -33,10 +34,12 @@ from indexer.recipe.paper_methods import POOLINGS, load_method
 from indexer.store import layout
 from indexer.store.manifest import Manifest
 from indexer.store.stores import store_at
+from indexer.system.urls import require_server_url
 
 RULES = 2  # bump when the same files and settings would give other embeddings
 STATIC_RULES = 1  # of kind "static"
 VECTOR_RULES = 1  # of kind "vectors"
+SERVER_RULES = 1  # of kind "server"
 _FIRST_TOKENS, _FIRST_GROUP = 1024, 2048  # the default batch plan of rules 1, which recorded it
 
 _LAYER_COUNTS = ("num_hidden_layers", "n_layers", "n_layer", "num_layers")  # names in transformers' attribute maps
@@ -56,6 +59,8 @@ _OFFSET = (
     "xmod",
 )
 _WITHOUT_LIMIT = 512  # used if neither the model nor its tokenizer has a limit
+_SLASHES = re.compile(r"^(https?):/+")  # Path makes one slash of two
+_OF_SERVERS = ("token counts are estimates, because a server does not return the tokens of each text",)
 _UNSET = 10**9  # tokenizers without a limit state 1e30
 
 
@@ -81,6 +86,8 @@ def resolve_spec(recipe: BuildConfig | EncoderConfig, folder: str | Path | None 
         return EncoderSpec(config.model, "", identity, identity.fingerprint)
     if config.traits.has_table:
         return _spec_of_table(config, of_pooling, folder, rules)
+    if config.traits.is_remote:
+        return _spec_of_server(config, folder, rules)
     located = locate_model(config.model, folder)
     files = find_model_files(located.folder)
     check_pinned(located.folder, located.pinned)
@@ -128,6 +135,17 @@ def _spec_of_table(
         **hash_table_files(find_table_files(located.folder)),
     )
     return _spec(config, located, identity, prompts=stated.prompts)
+
+
+def _spec_of_server(config: EncoderConfig, url: str | Path | None, rules: int) -> EncoderSpec:
+    """Return the encoder of a server, at another `url` if it has moved. Its folder is the URL."""
+    at = _SLASHES.sub(r"\1://", str(url)) if url else config.url
+    require_server_url(at, "--model" if url else "encoder.url")
+    prefixes = _prefixes(config, FolderSettings())
+    identity = EncoderIdentity(
+        config.kind, rules or SERVER_RULES, model=config.model, truncate_dim=config.truncate_dim or None, **prefixes
+    )
+    return EncoderSpec(config.model, at, identity, identity.fingerprint, notes=_OF_SERVERS)
 
 
 def _settings(recipe: BuildConfig | EncoderConfig) -> tuple[EncoderConfig, dict[str, Any]]:
@@ -294,7 +312,7 @@ def check_max_length(max_length: int, files: ModelFiles, setting: str = "encoder
 
 
 def spec_of_index(index: Path, manifest: Manifest, model: str | Path | None = None) -> EncoderSpec:
-    """Return the encoder of an index; `model` is its folder if it has moved.
+    """Return the encoder of an index; `model` is its folder, or the server's URL, if it has moved.
 
     Raises ModelError if it is missing, and MismatchError if it has changed.
     """
@@ -318,7 +336,8 @@ def spec_of_index(index: Path, manifest: Manifest, model: str | Path | None = No
 
 def _cached_spec(index: Path, manifest: Manifest) -> EncoderSpec | None:
     """Return the encoder in the Hugging Face cache if its hashes match the index; without the hub's library."""
-    snapshot = cached_snapshot(BuildConfig.from_dict(manifest.config).encoder.model)
+    encoder = BuildConfig.from_dict(manifest.config).encoder
+    snapshot = None if encoder.traits.is_remote else cached_snapshot(encoder.model)
     if snapshot is None:
         return None
     try:

@@ -71,8 +71,8 @@ def refit_index(
     with open_generation(named_path(index, "the index")) as generation:
         published, generation.model = generation.previous, model
         config = generation.config = changed_recipe(published.config, assignments, recipe)
-        if recipe and not model and recipe.encoder.model != published.config.encoder.model:
-            generation.model = recipe.encoder.model
+        if recipe and not model and recipe.encoder.location != published.config.encoder.location:
+            generation.model = recipe.encoder.location
             _ = generation.spec  # raises MismatchError for another model
         changed = {*map(_section, assignments)} | _changed_sections(published.config, recipe)
         if changed and changed <= set(RANKING):
@@ -121,10 +121,12 @@ def _changed_sections(config: BuildConfig, recipe: BuildConfig | None) -> set[st
 def _with_sections_of(config: BuildConfig, recipe: BuildConfig) -> BuildConfig:
     """Return the index's recipe with the changeable sections of `recipe`. Raises ConfigError if others differ."""
     ours, theirs = ({"papers": {}} | each.to_dict() for each in (config, recipe))
+    places = "url" if config.encoder.traits.is_remote else "model"  # where the same model is
     for section in ours.keys() - set(CHANGEABLE):
         for key in ours[section].keys() | theirs[section].keys():
             here, there = theirs[section].get(key), ours[section].get(key)
-            if here != there and not _is_open(section, key, here) and key not in _OF_TRANSFORMS:
+            is_open = _is_open(section, key, here) or (section == "encoder" and key == places)
+            if here != there and not is_open and key not in _OF_TRANSFORMS:
                 raise ConfigError(
                     f"--config: {section}.{key} is {here!r} in the recipe and {there!r} in the index; {_ONLY}"
                 )
@@ -132,9 +134,8 @@ def _with_sections_of(config: BuildConfig, recipe: BuildConfig) -> BuildConfig:
 
 
 def _is_open(section: str, key: str, value: object) -> bool:
-    """Return whether a recipe leaves a setting to the index: the model's name, and settings of the model's folder."""
-    left = section == "encoder" and key in _OF_MODELS and value == getattr(EncoderConfig, key)
-    return left or (section, key) == ("encoder", "model")
+    """Return whether a recipe leaves a setting of the model's folder to the index."""
+    return section == "encoder" and key in _OF_MODELS and value == getattr(EncoderConfig, key)
 
 
 def changed_recipe(config: BuildConfig, assignments: Sequence[str], recipe: BuildConfig | None = None) -> BuildConfig:

@@ -8,7 +8,7 @@ import dataclasses
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -33,9 +33,10 @@ from indexer.recipe.paper_methods import (
     settings_of,
 )
 from indexer.recipe.ranking import HybridConfig, RerankConfig
+from indexer.system.urls import require_server_url
 
 Role = Literal["document", "query"]
-EncoderKind = Literal["transformer", "static", "vectors"]
+EncoderKind = Literal["transformer", "static", "vectors", "server"]
 Precision = Literal["float32", "bfloat16", "int8"]
 BasicPooling = Literal["cls", "mean", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
 PoolingMode = Literal[BasicPooling, "sif", "sbert-wk", "latte-mix"]  # of `indexer.recipe.paper_methods`
@@ -54,13 +55,16 @@ class KindTraits:
     encodes_texts: bool = True  # else the corpus brings embeddings
     has_layers: bool = False  # a model of blocks
     has_table: bool = False  # token vectors are rows of a table; unknown tokens are ignored
+    is_remote: bool = False  # another program runs the model, and there are no files
 
 
 KIND_TRAITS: dict[EncoderKind, KindTraits] = {
     "transformer": KindTraits(has_layers=True),
     "static": KindTraits(has_table=True),
     "vectors": KindTraits(encodes_texts=False),
+    "server": KindTraits(is_remote=True),
 }
+_OF_SERVERS = ("kind", "model", "url", "query_prompt", "document_prompt", "truncate_dim")
 
 
 @dataclass(frozen=True)
@@ -113,6 +117,9 @@ class EncoderConfig:
     Kind "vectors" takes embeddings from the corpus. `model` is then only a name that distinguishes embeddings of
     different models (by default no name, ""), and no other setting applies.
 
+    Kind "server" asks an OpenAI-compatible server at `url` for embeddings of the model that it calls `model`. Prompts
+    are texts, and `truncate_dim` cuts the answers; no other setting applies.
+
     Precision "int8" and the poolings "sif" and "latte-mix" are fitted to a corpus before a build, by `isotrope train`,
     which writes the folder for `fitted`. "sbert-wk" weighs all `layers` instead of averaging them.
     """
@@ -128,6 +135,7 @@ class EncoderConfig:
     document_prompt: str = AUTO
     truncate_dim: int = 0  # leading dimensions kept before the transform (Matryoshka); 0: all
     model_settings: bool = True  # false: of the model's folder only the transformer counts
+    url: str = ""  # of a server, such as http://127.0.0.1:8000/v1
     fitted: str = ""  # a folder of `isotrope train`; empty: the command line trains on the corpus of the build
 
     def __post_init__(self) -> None:
@@ -137,6 +145,13 @@ class EncoderConfig:
             raise ConfigError("encoder.model is empty; expected a Hugging Face id or a folder.")
         elif self.kind == "static":
             self._require_table()
+        if self.kind == "server":
+            self._require_defaults(_OF_SERVERS, "another program runs the model")
+            require_server_url(self.url, "encoder.url")
+        elif self.url:
+            raise ConfigError(
+                f'encoder.url is "{self.url}", but encoder.kind is "{self.kind}"; expected encoder.kind = "server".'
+            )
         self._require_fitting_pooling()
         if not self.layers:
             raise ConfigError("encoder.layers is empty; expected at least one, such as [-1] for the last.")
@@ -154,16 +169,25 @@ class EncoderConfig:
         paper = POOLINGS.get(self.pooling)
         return self.precision == "int8" or (paper is not None and paper.fitted)
 
+    @property
+    def location(self) -> str:
+        """Where the model is: the server's URL, else the hub id or folder."""
+        return self.url or self.model
+
     def _require_no_model(self) -> None:
-        for setting in dataclasses.fields(self):
-            value = getattr(self, setting.name)
-            if setting.name not in ("kind", "model") and value != setting.default:
-                raise ConfigError(
-                    f"encoder.{setting.name} is {json.dumps(value, default=str)}, but encoder.kind is "
-                    '"vectors": the corpus brings the embeddings and no model runs. Fix: leave it out.'
-                )
+        self._require_defaults(("kind", "model"), "the corpus brings the embeddings and no model runs")
         if self.model == EncoderConfig.model:
             object.__setattr__(self, "model", "")
+
+    def _require_defaults(self, known: Collection[str], reason: str) -> None:
+        """Raise ConfigError for a setting other than the `known` ones of this kind."""
+        for setting in dataclasses.fields(self):
+            value = getattr(self, setting.name)
+            if setting.name not in known and value != setting.default:
+                raise ConfigError(
+                    f"encoder.{setting.name} is {json.dumps(value, default=str)}, but encoder.kind is "
+                    f'"{self.kind}": {reason}. Fix: leave it out.'
+                )
 
     def _require_table(self) -> None:
         if self.model == EncoderConfig.model:

@@ -20,6 +20,7 @@ class RunOptions:
     texts: Literal["many", "few"] = "many"  # few: for one or two queries, the backend with the fastest start
     workers: int = 1  # encoding processes
     threads: int = 0  # CPU threads in all; 0: one a core
+    requests: int = 8  # at once to an embedding server, of each worker
     half: Literal["auto", "bfloat16", "float16"] = "auto"  # how precision class bfloat16 is computed on CUDA
     compile: bool = False  # run torch's compiler over the model first; pays for long runs on a GPU
     overwrite: bool = False  # publish the next generation over a complete index of another recipe or corpus
@@ -34,6 +35,8 @@ class RunOptions:
             raise ConfigError(f'backend is "{self.backend}"; expected {describe_type(Backend)}.')
         if not 1 <= self.workers <= MOST_THREADS:
             raise ConfigError(f"workers is {self.workers}; expected 1 to {MOST_THREADS:,}.")
+        if not 1 <= self.requests <= MOST_THREADS:
+            raise ConfigError(f"requests is {self.requests}; expected 1 to {MOST_THREADS:,}.")
         if not 0 <= self.threads <= MOST_THREADS:
             raise ConfigError(f"threads is {self.threads}; expected 0 (all cores) to {MOST_THREADS:,}.")
         _ = self.pool  # raises for invalid worker settings

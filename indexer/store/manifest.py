@@ -138,13 +138,24 @@ class Given(Struct, tag_field="kind", tag="vectors"):
     model: str
 
 
+class Remote(Struct, tag_field="kind", tag="server"):
+    """The identity of a model behind a server."""
+
+    rules: Count
+    model: str
+    query_prefix: str
+    document_prefix: str
+    state: dict[PlainName, Hash]
+    truncate_dim: Count | UnsetType = UNSET
+
+
 class EncoderFacts(Struct):
     """The types of `encoder` in a manifest."""
 
     model: str
     folder: str
     dim: Size
-    identity: Transformer | Static | Given
+    identity: Transformer | Static | Given | Remote
 
 
 class QueryTexts(Struct):

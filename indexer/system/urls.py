@@ -1,4 +1,5 @@
-"""URLs of object storage as paths, their mirror folders on this machine, and the hosts that are this machine.
+"""URLs of object storage as paths, their mirror folders on this machine; URLs of servers, and the hosts that are this
+machine.
 
 An index in object storage has a local path: its mirror folder, in the cache. `indexer.store.stores` returns the store
 of such a path, which fetches and sends the files.
@@ -10,10 +11,11 @@ import os
 import re
 from functools import cache
 from pathlib import Path
-from urllib.parse import unquote
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from indexer.errors import ConfigError, StoreError, show_as
 from indexer.system.cache import cache_folder
+from indexer.system.escaping import escape
 
 _URL = re.compile(r"(s3|gs|az|file):/+(.*)", re.DOTALL | re.IGNORECASE)
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]+):/.*", re.DOTALL | re.IGNORECASE)  # one letter is a drive of Windows
@@ -137,6 +139,30 @@ def _url_beside(place: Path) -> str:
         )
     show_as(str(place / url.rpartition("/")[2]), url)
     return url
+
+
+def require_server_url(url: str, name: str = "") -> SplitResult:
+    """Return the parts of a server's URL. Raises ConfigError, without repeating parts that may be secret.
+
+    `name` is the setting that the URL is from.
+    """
+    at = f"{name}: " if name else ""
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError as error:
+        raise ConfigError(
+            f'{at}"{escape(url)}" is not a URL ({error}); expected for example http://127.0.0.1:8080.'
+        ) from error
+    if "@" in parts.netloc:
+        raise ConfigError(f"{at}the URL contains a user or a password, which other users can see. Leave them out.")
+    if parts.scheme not in ("http", "https") or not host or not url.isprintable() or " " in url:
+        raise ConfigError(
+            f'{at}"{escape(url)}" is not the URL of a server; expected one such as http://127.0.0.1:8080.'
+        )
+    if parts.query or parts.fragment:
+        raise ConfigError(f'{at}"{url}" contains ? or #; expected the address of a server alone.')
+    return parts
 
 
 def is_loopback(host: str) -> bool:

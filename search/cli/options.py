@@ -89,7 +89,8 @@ hardware_options = all_of(
 )  # fmt: skip
 """--device, --backend, --threads"""
 encoder_options = all_of(
-    click.option("--model", type=PATH, help="Folder of the index's model, if it has moved."), hardware_options
+    click.option("--model", type=PATH, help="Folder of the index's model, or URL of its server, if it has moved."),
+    hardware_options,
 )
 """--model and `hardware_options`, of commands that encode with the model of an index"""
 change_options = all_of(
@@ -109,9 +110,11 @@ worker_options = all_of(
                  "machine."),
     click.option("--gpus-per-worker", type=float, default=0.0, metavar="N", help="GPUs that Ray reserves for each "
                  "worker."),
+    click.option("--requests", type=int, default=8, show_default=True, help="Requests at once to an embedding server, "
+                 "for each worker."),
 )  # fmt: skip
-"""--workers, --executor, --ray-address, --gpus-per-worker"""
-_WORKERS = ("workers", "executor", "ray_address", "gpus_per_worker")
+"""--workers, --executor, --ray-address, --gpus-per-worker, --requests"""
+_WORKERS = ("workers", "executor", "ray_address", "gpus_per_worker", "requests")
 _RUN = ("device", "backend", "threads", "half", "compile", "overwrite", "allow_low_recall")
 
 

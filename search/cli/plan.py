@@ -43,6 +43,8 @@ _SECTIONS = {
 @click.option("--core-price", type=float, default=0, help="Money for an hour of a core.")
 @click.option("--storage-price", type=float, default=0, help="Money for a GB (10^9 bytes) of storage and month.")
 @click.option("--ram-price", type=float, default=0, help="Money for a GB of memory and month.")
+@click.option("--price-per-million-tokens", "tokens_price", type=float, default=0, help="Money for 10^6 tokens of an "
+              "embedding server (encoder.kind=server).")  # fmt: skip
 @output_option("Write the plan to this file as JSON.")
 @force_option
 @json_option
@@ -83,7 +85,7 @@ def _settings(options: Mapping[str, Any]) -> "PlanSettings":
     hardware = Hardware(
         options["gpus"], options["gpu"], options["cores"], options["amx"], parse_memory(options["memory"])
     )
-    prices = Prices(**{name: options[f"{name}_price"] for name in ("gpu", "core", "storage", "ram")})
+    prices = Prices(**{name: options[f"{name}_price"] for name in ("gpu", "core", "storage", "ram", "tokens")})
     documents = parse_count(options["documents"])
     return PlanSettings(documents, options["tokens"], options["text_bytes"], config, hardware, prices)
 

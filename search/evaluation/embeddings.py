@@ -124,7 +124,7 @@ class EmbeddingSource:
         return dataclasses.replace(self.spec.identity, layers=tuple(resolved), pooling=pooling)
 
     def _cached_at(self, texts: list[str], role: Role) -> Path | None:
-        if self.cache is None:
+        if self.cache is None or self.spec.identity.needs_state:  # a server's model can change under its name
             return None
         encoded = canonical_json([role, [self._identity(key).to_dict() for key in self.keys]])
         return self.cache / f"{digest_of(encoded, texts)}.states"

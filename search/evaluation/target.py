@@ -61,6 +61,8 @@ class Target:
         """Return the settings of a sweep around the recipe's own. Raises ConfigError for impossible settings."""
         if not self.spec.traits.encodes_texts and (sweep.layers or sweep.poolings):
             raise ConfigError(f"{cannot_encode(self.spec)} Fix: leave out --layers and --pooling.")
+        if self.spec.traits.is_remote and (sweep.layers or sweep.poolings):
+            raise ConfigError('encoder.kind is "server": it pools its layers. Fix: leave out --layers and --pooling.')
         if sweep.layers and not self.spec.traits.has_layers:
             raise ConfigError('encoder.kind is "static": a table has no layers. Fix: leave out --layers.')
         settings = [self._with_paper(setting) for setting in sweep.settings(self.own)]

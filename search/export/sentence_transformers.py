@@ -75,6 +75,8 @@ def _require_exportable(index: Index) -> None:
     reason = ""
     if not encoder.traits.encodes_texts:
         reason = f'encoder.kind is "{encoder.kind}": {precomputed}'
+    elif encoder.traits.is_remote:
+        reason = f'encoder.kind is "{encoder.kind}": the model is behind a server, so there are no files to export'
     elif encoder.pooling not in poolings:
         reason = f'encoder.pooling is "{encoder.pooling}", for which sentence-transformers has no module'
     elif is_onnx(encoder.weights):

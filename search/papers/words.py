@@ -157,6 +157,10 @@ def choose_sources(
     """
     if not subject.spec.traits.encodes_texts:
         raise ConfigError(f"{cannot_encode(subject.spec)} Word vectors need a static table or a transformer.")
+    if subject.spec.traits.is_remote:
+        raise ConfigError(
+            'encoder.kind is "server": it gives no word vectors; expected a static table or a transformer.'
+        )
     if subject.spec.traits.has_table:
         given = {"--corpus": plan.corpus, "--layers": plan.layers, "--occurrences": plan.occurrences}
         if names := [name for name, value in given.items() if value]:

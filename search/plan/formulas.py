@@ -158,6 +158,9 @@ class Planner:
 
     def _encoding(self) -> None:
         shape, tokens = self.shape, self.tokens
+        if self.settings.config.encoder.traits.is_remote:
+            self._on_server()
+            return
         if not shape.blocks:
             self._static()
             return
@@ -201,6 +204,21 @@ class Planner:
             f"{speed / 1e9:.4g} GFLOP/s per core"
         )
         self._line("encode.cpu_seconds", "encoding on cores", load + work / speed, "core-seconds", how)
+
+    def _on_server(self) -> None:
+        """Write what is sent to an embedding server: all rows, and a probe text with each request."""
+        from indexer.encoders.server.encoder import BATCH_TEXTS, BATCH_TOKENS
+        from indexer.encoders.server.probes import PROBE_TOKENS
+
+        a_request = max(1, min(BATCH_TEXTS, int(BATCH_TOKENS / self.tokens)))
+        requests = -(-self.rows // a_request)
+        how = f"{self.rows:.4g} rows, {a_request} each"
+        self._line("encode.requests", "requests to the server", requests, "requests", how)
+        how = f"{self.rows:.4g} rows x {self.tokens:.4g} tokens + {requests:,} x {PROBE_TOKENS} tokens of a probe text"
+        tokens = self.rows * self.tokens + requests * PROBE_TOKENS
+        self._line("encode.tokens", "tokens that the server embeds", tokens, "tokens", how)
+        seconds, how = self.rows * self._c("cpu.write_row"), f"rows x {self._u('cpu.write_row')}"
+        self._line("encode.cpu_seconds", "writing on cores", seconds, "core-seconds", how)
 
     @property
     def _width(self) -> int:
@@ -385,12 +403,16 @@ class Planner:
         prices, value = self.settings.prices, self.ledger.value
         once = self._hours("gpu", "GPUs", "encode.gpu_seconds", prices.gpu)
         once += self._hours("cores", "cores", "build.cpu_seconds", prices.core)
+        if prices.tokens:
+            tokens = value("encode.tokens")
+            cost, how = tokens / 1e6 * prices.tokens, f"{tokens / 1e6:,.4g} million tokens x {prices.tokens:g}"
+            once += self._line("money.tokens", "embedding server", cost, "money", how)
         for name in ("exact", "ann"):
             self._hours(
                 f"dedup_{name}", f"de-duplication, {name}", f"dedup.{name}", prices.core, "; not part of the build"
             )
         if once:
-            self._line("money.build", "the build", once, "money", "GPUs and cores")
+            self._line("money.build", "the build", once, "money", "GPUs, cores and server")
         month = 0.0
         for name, key, price in (("storage", "storage.total", prices.storage), ("ram", "serve.memory", prices.ram)):
             if price:

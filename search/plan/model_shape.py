@@ -67,6 +67,8 @@ def model_shape(encoder: EncoderConfig) -> ModelShape:
     """
     if encoder.kind == "vectors":
         raise ConfigError("a plan needs an encoder, but encoder.kind is vectors. Fix: name an encoder with --model.")
+    if encoder.traits.is_remote:
+        return _behind_server(encoder)
     shape = _whole_shape(encoder)
     if encoder.truncate_dim > shape.dim:
         raise ConfigError(
@@ -74,6 +76,15 @@ def model_shape(encoder: EncoderConfig) -> ModelShape:
             "expected at most that, or 0 for all."
         )
     return replace(shape, dim=encoder.truncate_dim or shape.dim)
+
+
+def _behind_server(encoder: EncoderConfig) -> ModelShape:
+    if not encoder.truncate_dim:
+        raise ConfigError(
+            f"a plan does not ask the server for the dimensions of {encoder.model}. Fix: state those that the index "
+            "keeps, such as --set encoder.truncate_dim=1024."
+        )
+    return ModelShape(encoder.model, encoder.truncate_dim, encoder.truncate_dim)
 
 
 def _whole_shape(encoder: EncoderConfig) -> ModelShape:

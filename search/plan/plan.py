@@ -62,9 +62,12 @@ def _check_settings(settings: PlanSettings, shape: ModelShape) -> None:
     hardware, dim = settings.hardware, settings.config.whitening.dim
     if not shape.blocks and (hardware.gpus or hardware.amx):
         option = f"--gpus is {hardware.gpus}" if hardware.gpus else "--amx is set"
+        reason = "is a static table: CPU cores look tokens up, without multiplications"
+        if settings.config.encoder.traits.is_remote:
+            reason = "runs on a server, whose hardware is not planned here"
         raise ConfigError(
-            f"{option}, but {shape.name} is a static table: CPU cores look tokens up, without multiplications. Fix: "
-            f"leave out {option.split()[0]}; set the number of cores with --cores."
+            f"{option}, but {shape.name} {reason}. Fix: leave out {option.split()[0]}; set the number of cores with "
+            "--cores."
         )
     if dim > shape.dim:
         raise ConfigError(
@@ -112,6 +115,8 @@ def _smaller_manifest(settings: PlanSettings, ledger: Ledger, manifest: float) -
 
 def _uncounted(settings: PlanSettings, shape: ModelShape) -> Iterator[str]:
     config = settings.config
+    if config.encoder.traits.is_remote:
+        yield "the time of the server's answers is not covered: add it to the elapsed time"
     if (tokens := settings.row_tokens(shape.limit)) < settings.whole_tokens:
         text, fix = ("window", "lower --chunk") if config.chunk.tokens else ("document", "make windows with --chunk")
         limit = "the model's own limit" if config.encoder.max_length in (0, shape.limit) else "encoder.max_length"

@@ -16,6 +16,7 @@ _MOST_MEAN = 10**9  # tokens and bytes of a document
 _MOST_MACHINES = 10**9
 _DEFAULT_GPU = "h100"
 _SCALES = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "G": 10**9, "T": 10**12}
+PRICE_OF_TOKENS = "--price-per-million-tokens"
 
 
 @dataclass(frozen=True)
@@ -50,17 +51,20 @@ class Hardware:
 
 @dataclass(frozen=True)
 class Prices:
-    """Prices of a GPU hour, a core hour, and of 10^9 bytes of storage and memory a month; 0: not given."""
+    """Prices of a GPU hour, a core hour, of 10^9 bytes of storage and memory a month, and of 10^6 tokens that a server
+    embeds; 0: not given."""
 
     gpu: float = 0.0
     core: float = 0.0
     storage: float = 0.0
     ram: float = 0.0
+    tokens: float = 0.0
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if not math.isfinite(value) or value < 0:
-                raise ConfigError(f"--{name}-price is {value}; expected an amount of money, 0 or more.")
+                option = PRICE_OF_TOKENS if name == "tokens" else f"--{name}-price"
+                raise ConfigError(f"{option} is {value}; expected an amount of money, 0 or more.")
 
 
 @dataclass(frozen=True)
@@ -92,6 +96,11 @@ class PlanSettings:
             raise ConfigError(
                 f"--gpu-price is {self.prices.gpu:g}, but no GPU encodes. Fix: pass --gpus too, or leave out "
                 "--gpu-price."
+            )
+        if self.prices.tokens and not self.config.encoder.traits.is_remote:
+            raise ConfigError(
+                f'{PRICE_OF_TOKENS} is {self.prices.tokens:g}, but encoder.kind is "{self.config.encoder.kind}"; '
+                'expected encoder.kind = "server".'
             )
 
     @property

@@ -13,6 +13,7 @@ import search.client
 from indexer import BuildConfig, build_index, read_corpus
 from indexer.errors import ConfigError, MachineError, UnknownDocumentError
 from indexer.recipe.config import EncoderConfig
+from indexer.system import http
 from search import SearchClient, SearchEngine, SearchOptions
 from search.server.settings import Keys, ServerSettings
 from tests.search.cli.test_cli import isotrope
@@ -360,7 +361,7 @@ def test_limits_of_the_server_are_reported(url: str, index: Path) -> None:
 
 
 def test_an_answer_without_end_is_cut(stranger: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search.client, "_LARGEST_ANSWER", 1000)
+    monkeypatch.setattr(http, "LARGEST_ANSWER", 1000)
     with (
         SearchClient(stranger((200, {}, b" " * 5000))) as client,
         pytest.raises(MachineError, match="over 1,000 bytes"),

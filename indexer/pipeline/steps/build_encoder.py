@@ -15,7 +15,7 @@ import msgspec
 from indexer.encoders.fitted_state import RECIPE, load_fitted_state
 from indexer.encoders.load import open_encoder, size_in_memory, warm_backend
 from indexer.encoders.protocol import Encoder
-from indexer.errors import ConfigError, MismatchError
+from indexer.errors import ConfigError, CorruptIndexError, MismatchError
 from indexer.hashing import fingerprint
 from indexer.models.encoder_spec import EncoderSpec
 from indexer.models.identity import identity_difference
@@ -70,9 +70,10 @@ def write_state(index: Path, spec: EncoderSpec, files: Mapping[str, bytes], key:
 def finished_encoder(generation: Generation, spec: EncoderSpec) -> EncoderSpec:
     """Return the encoder with its fitted state in the index, or unchanged if it needs no state or has none.
 
-    The state is that of the index whose transform is reused, that of `encoder.fitted`, or the state in the index: of
-    the published generation, of an interrupted build, or written by the command line. Raises ConfigError and
-    MismatchError if another state was published, and as reading a state does.
+    A server is asked for its state, the probes, unless the index has one. The state is that of the index whose
+    transform is reused, that of `encoder.fitted`, or the state in the index: of the published generation, of an
+    interrupted build, or written by the command line. Raises ConfigError and MismatchError if another state was
+    published, CorruptIndexError for damaged probes, and as reading a state does.
     """
     if not spec.identity.needs_state:
         return spec
@@ -89,6 +90,13 @@ def finished_encoder(generation: Generation, spec: EncoderSpec) -> EncoderSpec:
             files = {name: read_regular(Path(spec.fitted) / name) for name in state}
             write_state(index, spec, files, fingerprint({"trained": state}), trained=True)
         return with_fitted_state(spec, index / layout.state_folder(spec.fingerprint), fitted.identity.state or {})
+    if stored is None and spec.traits.is_remote:
+        if published:  # others would stand for another model
+            raise CorruptIndexError(
+                f"{index}: the stored embeddings of the probe texts are missing or damaged. Fix: restore the file that "
+                "isotrope verify names, or build at another path."
+            )
+        stored = _asked_state(generation, spec)
     if stored is None:
         return spec
     if stored.trained and published:
@@ -112,6 +120,17 @@ def _with_state_of(
         for name in sorted(wanted, key=lambda name: name.endswith(layout.STATE)):  # state.json last
             atomic_write_bytes(index / name, read_checked(source.index / name, wanted[name]))
     return StoredState(wanted).of(index, spec)
+
+
+def _asked_state(generation: Generation, spec: EncoderSpec) -> StoredState | None:
+    """Ask a server for the probes and write them as its state. Raises what asking raises."""
+    from indexer.encoders.server.encoder import ServerEncoder
+    from indexer.encoders.server.probes import FILE, probe_bytes
+
+    rows = ServerEncoder(spec, RunOptions()).probes()
+    write_state(generation.index, spec, {FILE: probe_bytes(rows)}, key="")
+    generation.sender.share({}, state_files(generation.index, spec))  # a run on another machine needs the same state
+    return stored_state(generation.index, spec)
 
 
 def _another_state(index: Path, wanted: str) -> ConfigError:
@@ -190,7 +209,8 @@ class LazyEncoder:
         """Return the encoder. Raises MismatchError if its files have changed, ModelError, MachineError."""
         if self._encoder is None:
             # On a worker's machine the files of a hub id may be in another folder.
-            moved = not self.spec.local and not Path(self.spec.folder).exists()
+            has_files = not (self.spec.local or self.spec.traits.is_remote)
+            moved = has_files and not Path(self.spec.folder).exists()
             folder = None if moved else self.spec.folder
             now = resolve_spec(self.config, folder, self.spec.identity.rules)
             if now.fingerprint != self.spec.base_fingerprint:

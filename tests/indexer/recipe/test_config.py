@@ -130,7 +130,7 @@ def test_unknown_sections_and_settings_are_refused_with_the_nearest_known_one(
         ("encoder", "pooling", "median", f'"median"; {_ANY_POOLING}'),
         ("encoder", "pooling", 1, f"1; {_ANY_POOLING}"),
         ("encoder", "precision", "int4", '"int4"; expected "float32" or "bfloat16" or "int8".'),
-        ("encoder", "kind", "glove", '"glove"; expected "transformer" or "static" or "vectors".'),
+        ("encoder", "kind", "glove", '"glove"; expected "transformer" or "static" or "vectors" or "server".'),
         ("corpus", "text", "title", '"title"; expected a list of text.'),
         ("corpus", "text", ["title", 1], '["title", 1]; expected a list of text.'),
         ("corpus", "columns", {"year": 1}, '{"year": 1}; expected a table of text.'),
@@ -440,3 +440,36 @@ def test_sections_of_papers_are_checked(papers: dict[str, Any], message: str) ->
     with pytest.raises(ConfigError) as caught:
         BuildConfig.from_dict({"papers": papers})
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({}, 'encoder.url: "" is not the URL of a server'),
+        ({"url": "127.0.0.1:8000"}, "is not the URL of a server"),
+        ({"url": "http://user:secret@host"}, "contains a user or a password"),
+        ({"pooling": "mean"}, 'encoder.pooling is "mean", but encoder.kind is "server"'),
+        ({"layers": [1]}, "encoder.layers is [1]"),
+        ({"max_length": 64}, "encoder.max_length is 64"),
+        ({"precision": "float32"}, 'encoder.precision is "float32"'),
+        ({"batch_tokens": 64}, "encoder.batch_tokens is 64"),
+        ({"fitted": "folder"}, 'encoder.fitted is "folder"'),
+        ({"model_settings": False}, "encoder.model_settings is false"),
+        ({"model": " "}, "encoder.model is empty"),
+        ({"kind": "transformer"}, 'expected encoder.kind = "server"'),
+    ],
+)
+def test_a_server_has_an_address_and_no_settings_of_local_models(settings: dict[str, Any], said: str) -> None:
+    valid = {
+        "kind": "server",
+        "model": "m",
+        "url": "http://127.0.0.1:8000/v1",
+        "truncate_dim": 8,
+        "query_prompt": "q: ",
+    }
+    BuildConfig.from_dict({"encoder": valid})
+    changed = valid | settings if settings else {**valid, "url": ""}
+    with pytest.raises(ConfigError) as refused:
+        BuildConfig.from_dict({"encoder": changed})
+    assert said in str(refused.value)
+    assert "secret" not in str(refused.value)

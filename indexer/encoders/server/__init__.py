@@ -1,0 +1,1 @@
+"""`encoder.kind = "server"`: embeddings of an OpenAI-compatible server."""

@@ -1,0 +1,126 @@
+"""Requests with JSON to a server, and the errors of its connection as messages with a fix."""
+
+import json
+import ssl
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import httpx2
+
+from indexer.errors import ConfigError, MachineError
+from indexer.system.escaping import shown
+from indexer.system.urls import is_loopback, require_server_url
+
+LARGEST_ANSWER = 1 << 30  # bytes
+_CONNECT_SECONDS = 10.0
+
+
+class UnreachedError(MachineError):
+    """There is no connection to the server."""
+
+
+class HttpAnswer(NamedTuple):
+    """A complete response."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class HttpConnection:
+    """Connections to one server. Safe to share between threads.
+
+    `key` is sent to it in the header Authorization. `seconds` limits one request. `program` is the expected server, for
+    messages. Proxies from the environment are used for other machines only. Redirects are not followed, because they
+    would receive the key. Raises ConfigError for an invalid URL or key, MachineError for an invalid environment.
+    """
+
+    def __init__(self, url: str, program: str, key: str | None, seconds: float) -> None:
+        parts = require_server_url(url)
+        is_here = is_loopback(parts.hostname or "")
+        self.url, self.is_private = url.rstrip("/"), parts.scheme == "https" or is_here
+        self._program = program
+        headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
+        if key is not None:
+            if not (key and key.isascii() and key.isprintable() and " " not in key):
+                raise ConfigError("the key is invalid: expected ASCII letters, digits and punctuation, without spaces.")
+            headers["Authorization"] = f"Bearer {key}"
+        try:
+            self._http = httpx2.Client(
+                headers=headers,
+                timeout=httpx2.Timeout(seconds, connect=_CONNECT_SECONDS),
+                verify=_trusted(parts.scheme, is_here),
+                trust_env=not is_here,
+            )
+        except (OSError, ValueError, ImportError, httpx2.InvalidURL) as error:
+            raise MachineError(
+                f"the HTTP settings of the environment (HTTPS_PROXY, SSL_CERT_FILE, ...) are invalid: {error}."
+            ) from error
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def exchange(self, method: str, path: str, body: Any = None) -> HttpAnswer:
+        """Send a request, with `body` as JSON, and return the response.
+
+        Raises UnreachedError without a connection, MachineError for a broken or slow one and an endless response,
+        ConfigError for a request that cannot be sent.
+        """
+        content = None if body is None else json.dumps(body, ensure_ascii=False).encode()
+        headers = {} if body is None else {"Content-Type": "application/json"}
+        pieces, length = list[bytes](), 0
+        with self._reached(), self._http.stream(method, self.url + path, content=content, headers=headers) as response:
+            for piece in response.iter_bytes():
+                pieces.append(piece)
+                length += len(piece)
+                if length > LARGEST_ANSWER:
+                    raise MachineError(f"{self.url}: the answer is over {LARGEST_ANSWER:,} bytes long. Ask for less.")
+        return HttpAnswer(response.status_code, response.headers, b"".join(pieces))
+
+    @contextmanager
+    def _reached(self) -> Iterator[None]:
+        """Turn errors of the connection into MachineError and ConfigError."""
+        try:
+            yield
+        except httpx2.ConnectTimeout as error:
+            raise UnreachedError(f"{self.url}: no connection within {_CONNECT_SECONDS:g} s. Check the URL.") from error
+        except httpx2.TimeoutException as error:
+            raise MachineError(f"{self.url}: the server accepted the request, but did not answer in time.") from error
+        except httpx2.ProxyError as error:
+            raise UnreachedError(f"{self.url}: the proxy from the environment refuses ({shown(error)}).") from error
+        except httpx2.ConnectError as error:
+            raise UnreachedError(f"{self.url}: {self._unreached(error)}") from error
+        except httpx2.TransportError as error:
+            raise MachineError(
+                f"{self.url}: the connection broke ({shown(error)}). Is the server running, and is it http or https?"
+            ) from error
+        except (httpx2.RequestError, httpx2.InvalidURL, UnicodeError) as error:
+            raise ConfigError(f"{self.url}: the request cannot be sent ({shown(error)}).") from error
+
+    def _unreached(self, error: httpx2.ConnectError) -> str:
+        """Return the reason for a failed connection, and the fix."""
+        message, cause = shown(error), error.__cause__ or error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        if isinstance(cause, ssl.SSLCertVerificationError) or "CERTIFICATE_VERIFY_FAILED" in message:
+            return f"its certificate is not trusted ({message}). Fix: set SSL_CERT_FILE to its authority's certificate."
+        if isinstance(cause, ssl.SSLError) or "SSL" in message:
+            return f"the server speaks no TLS ({message}). Does its URL begin with http:// instead of https://?"
+        return (
+            f"the server cannot be reached ({message}). Check the address, and that {self._program} is running there."
+        )
+
+
+def redirect_error(url: str, headers: Mapping[str, str]) -> ConfigError:
+    """Return the error for an answer that redirects."""
+    to = shown(headers.get("location", "elsewhere"))
+    return ConfigError(f"{url}: redirects to {to}. Redirects are not followed, to keep the key. Give that URL instead.")
+
+
+def _trusted(scheme: str, is_here: bool) -> ssl.SSLContext | bool:
+    """Return the trusted certificates; none for http, because reading them takes longer than an answer."""
+    if scheme == "http":
+        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    return ssl.create_default_context() if is_here else True
