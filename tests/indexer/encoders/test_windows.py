@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 
 from indexer.encoders import windows as chunking
 from indexer.encoders.document_windows import open_chunker
-from indexer.encoders.load import open_tokenizer
 from indexer.encoders.windows import Chunker, TokenOffsets, split_text
 from indexer.errors import ConfigError, CorpusError
 from indexer.models.resolution import resolve_spec
-from indexer.models.tokenizer import TextTokenizer
+from indexer.models.tokenizer import TextTokenizer, open_model_tokenizer
 from indexer.recipe.config import BuildConfig, ChunkConfig, EncoderConfig
 
 regex: Any = pytest.importorskip("regex")  # comes with transformers
@@ -54,7 +53,7 @@ def tokenizers(tiny_model: Callable[[str], Path]) -> dict[str, TextTokenizer]:
 
 
 def tokenizer_of(folder: Path) -> TextTokenizer:
-    return open_tokenizer(resolve_spec(EncoderConfig(model=str(folder), max_length=64)))
+    return open_model_tokenizer(resolve_spec(EncoderConfig(model=str(folder), max_length=64)))
 
 
 def windows_of(tokenizer: TextTokenizer, texts: list[str], tokens: int, overlap: int) -> chunking.Windows:
