@@ -67,7 +67,8 @@ def test_help_loads_click_and_nothing_else_that_is_not_ours_or_pythons() -> None
     bare = subprocess.run([sys.executable, "-c", f"import sys\n{SAY}"], capture_output=True, text=True, check=True)
     known = {*sys.stdlib_module_names, *bare.stdout.split(), "click", "search", "indexer", "__main__"}
     assert {name.split(".")[0] for name in modules} - {name.split(".")[0] for name in known} == set()
-    assert {name for name in modules if name.startswith("indexer.")} == {"indexer.errors", "indexer.lazy_imports"}
+    own = {"indexer.errors", "indexer.lazy_imports", "indexer.system", "indexer.system.escaping"}
+    assert {name for name in modules if name.startswith("indexer.")} == own
 
 
 @pytest.fixture(scope="module")
