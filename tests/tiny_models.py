@@ -43,16 +43,21 @@ def architecture_cases(*representatives: str, without: Iterable[str] = ()) -> li
     return [pytest.param(name, marks=[] if name in representatives else pytest.mark.check) for name in names]
 
 
-def make_tiny_model(architecture: str, folder: Path) -> Path:
-    """Write a model of the architecture into `folder` (created), as safetensors with its tokenizer."""
+def make_tiny_model(architecture: str, folder: Path, **larger: Any) -> Path:
+    """Write a model of the architecture into `folder` (created), as safetensors with its tokenizer.
+
+    `larger` are other values of settings that the architecture's recipe has.
+    """
     import transformers
 
     recipe = _recipes()[architecture]
     folder.mkdir(parents=True)
     vocabulary = recipe.tokenizer(folder)
-    config = getattr(transformers, recipe.config)(vocab_size=vocabulary, **recipe.settings)
+    settings = recipe.settings | {name: value for name, value in larger.items() if name in recipe.settings}
+    config = getattr(transformers, recipe.config)(vocab_size=vocabulary, **settings)
     model = getattr(transformers, recipe.model)(config)
-    _randomise(model, seed=zlib.crc32(architecture.encode()))
+    spread = 0.2 if not larger else 0.2 * (_SIZE / config.hidden_size) ** 0.5  # of wide rows, so that sums stay small
+    _randomise(model, zlib.crc32(architecture.encode()), spread)
     _save_quietly(model, folder)
     return folder
 
@@ -91,14 +96,14 @@ def make_tiny_cross_encoder(folder: Path, labels: int = 1, architecture: str = "
     return folder
 
 
-def _randomise(model: torch.nn.Module, seed: int) -> None:
+def _randomise(model: torch.nn.Module, seed: int, spread: float = 0.2) -> None:
     """Set norm weights near 1 and all others near 0, none exactly."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             noise = torch.randn(parameter.shape, generator=generator)
             is_scale = parameter.dim() == 1 and name.endswith("weight")
-            parameter.copy_(1 + 0.3 * noise if is_scale else 0.2 * noise)
+            parameter.copy_(1 + 0.3 * noise if is_scale else spread * noise)
 
 
 def _bert_like(**changed: Any) -> dict[str, Any]:

@@ -1,21 +1,20 @@
 """For each family of models a random one in sentence-transformers' layout: both roles equal sentence-transformers."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 import pytest
-import torch
 
 from indexer.encoders.load import load_encoder
 from indexer.models.hub import quiet_transformers
 from indexer.pipeline.build import build_index
-from indexer.recipe.config import BasicPooling, BuildConfig, EncoderConfig, Role, WhiteningConfig
+from indexer.recipe.config import BuildConfig, EncoderConfig, Role, WhiteningConfig
 from indexer.recipe.run_options import Backend, RunOptions
 from search import SearchEngine
 from tests.documents import DOCUMENTS
+from tests.model_families import FAMILIES, save_family, scaled
 
 TEXTS = [
     "",
@@ -26,41 +25,7 @@ TEXTS = [
     "الحوت يغني 🐋",
     "Wal, Größe",
 ]
-SEARCH = "Represent this sentence for searching relevant passages: "
 
-
-@dataclass(frozen=True)
-class Family:
-    """A model's pooling, the modules after it (sizes of Dense, and "norm"), and its prompts."""
-
-    architecture: str
-    pooling: BasicPooling
-    modules: tuple[int | str, ...] = ()
-    query: str = ""
-    document: str = ""
-    unit: bool = True
-
-
-FAMILIES = {
-    "bge": Family("bert", "cls", query=SEARCH),
-    "e5": Family("bert", "mean", query="query: ", document="passage: "),
-    "multilingual-e5": Family("xlm-roberta", "mean", query="query: ", document="passage: "),
-    "mpnet": Family("mpnet", "mean"),
-    "nomic": Family("nomic", "mean", query="search_query: ", document="search_document: "),
-    "gte": Family("gte", "cls"),
-    "gte-modernbert": Family("modernbert", "cls"),
-    "sentence-t5": Family("t5", "mean", (24,)),
-    "gte-qwen2": Family("qwen2", "lasttoken", query="Instruct: find the passage\nQuery: "),
-    "qwen3-embedding": Family("qwen3", "lasttoken", query="Instruct: find the passage\nQuery:"),
-    "e5-mistral": Family("mistral", "lasttoken", query="Instruct: find the passage\nQuery: "),
-    "embeddinggemma": Family(
-        "embeddinggemma", "mean", (48, 32), "task: search result | query: ", "title: none | text: "
-    ),
-    "gemma3": Family("gemma3", "lasttoken"),
-    "sgpt": Family("gpt2", "weightedmean", unit=False),
-    "square-root": Family("bert", "mean_sqrt_len_tokens", ("norm",), unit=False),
-    "maximum": Family("bert", "max", unit=False),
-}
 QUICK = ("bge", "qwen3-embedding", "embeddinggemma", "sgpt")  # in `make test`; the others in `make check`
 CASES = [pytest.param(name, marks=[] if name in QUICK else pytest.mark.check) for name in FAMILIES]
 Models = Callable[[str], Path]
@@ -75,32 +40,10 @@ def save(tiny_model: Models, tmp_path_factory: pytest.TempPathFactory) -> Save:
     def folder(name: str) -> Path:
         if name not in saved:
             saved[name] = tmp_path_factory.mktemp(name) / "model"
-            _save(FAMILIES[name], tiny_model(FAMILIES[name].architecture), saved[name])
+            save_family(FAMILIES[name], tiny_model(FAMILIES[name].architecture), saved[name])
         return saved[name]
 
     return folder
-
-
-def _save(family: Family, source: Path, folder: Path) -> None:
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.sentence_transformer.modules import Dense, LayerNorm, Normalize, Pooling, Transformer
-
-    torch.manual_seed(3)
-    with quiet_transformers():
-        transformer: Any = Transformer(str(source))
-        modules, size = [transformer, Pooling(32, pooling_mode=family.pooling)], 32
-        for module in family.modules:
-            if isinstance(module, int):
-                modules.append(Dense(size, module, bias=False, activation_function=torch.nn.Identity()))
-                size = module
-            else:
-                modules.append(LayerNorm(size))
-        prompts = {"query": family.query, "document": family.document}
-        model = SentenceTransformer(modules=modules + [Normalize()] * family.unit, prompts=prompts, device="cpu")
-        model.max_seq_length = 64
-        if model.tokenizer.pad_token is None:  # sentence-transformers pads even a single text
-            model.tokenizer.pad_token = model.tokenizer.eos_token
-        model.save_pretrained(str(folder), create_model_card=False)
 
 
 def reference(folder: Path, role: Role, texts: list[str], truncate_dim: int | None = None) -> Any:
@@ -111,10 +54,6 @@ def reference(folder: Path, role: Role, texts: list[str], truncate_dim: int | No
         model = SentenceTransformer(str(folder), device="cpu", local_files_only=True, truncate_dim=truncate_dim)
     encode = model.encode_query if role == "query" else model.encode_document
     return np.asarray(encode(texts, batch_size=1, show_progress_bar=False))
-
-
-def scaled(family: Family, rows: Any) -> Any:
-    return rows / np.linalg.norm(rows, axis=1, keepdims=True) if family.unit else rows
 
 
 @pytest.mark.parametrize("backend", ["torch", pytest.param("openvino", marks=pytest.mark.check)])
