@@ -1,6 +1,6 @@
 """Each family of models against sentence-transformers: the largest difference in float32, and the speed in turns.
 
-    python -m benchmarks.architectures [--texts 200] [--rounds 3] [-o FILE]
+    python -m benchmarks.architectures [--texts 200] [--rounds 3] [-o benchmarks/results/architectures.json]
 
 The models are random: 6 blocks of width 384, with the tokenizers of the tests, which know few words, so texts are long
 in tokens. Speed is a ratio, texts a second of Isotrope by those of `SentenceTransformer.encode_document` in float32,

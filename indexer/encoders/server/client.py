@@ -63,7 +63,7 @@ class Patience:
     stop: Event = field(default_factory=Event)
 
 
-class _TooLargeError(ModelError):
+class TooLargeError(ModelError):
     """The server refuses a request; it may accept fewer texts."""
 
 
@@ -91,8 +91,8 @@ class EmbeddingClient:
         that it refuses and for rows that are no embeddings.
         """
         try:
-            return self._rows(texts, patience)
-        except _TooLargeError:
+            return self.embed_at_once(texts, patience)
+        except TooLargeError:
             if len(texts) == 1:
                 raise
         half = len(texts) // 2
@@ -101,7 +101,8 @@ class EmbeddingClient:
             raise ModelError(f"{self.url}: rows of {first.shape[1]} and of {second.shape[1]} numbers in one batch.")
         return np.concatenate([first, second])
 
-    def _rows(self, texts: Sequence[str], patience: Patience) -> Float32Array:
+    def embed_at_once(self, texts: Sequence[str], patience: Patience) -> Float32Array:
+        """Return the rows of one request. Raises TooLargeError if the server refuses it, and others as `embed`."""
         body = {"model": self.model, "input": list(texts), "encoding_format": "float"}
         waited, attempt = 0.0, 0
         while True:
@@ -137,7 +138,7 @@ class EmbeddingClient:
         said = f"{said} {_FIXES.get(answer.status, 'Fix: look at the log of the server.')}"
         if answer.status in _TOO_LARGE:
             whole = "" if len(texts) > 1 else f' The text begins "{shown(texts[0], 60)}".'
-            raise _TooLargeError(said + whole)
+            raise TooLargeError(said + whole)
         raise ConfigError(said)
 
     def _given_up(self, error: MachineError, attempt: int, waited: float, pause: float) -> IsotropeError:

@@ -14,7 +14,7 @@ import numpy as np
 
 from indexer.arrays import Float32Array
 from indexer.encoders.protocol import EncodeStats
-from indexer.encoders.server.client import EmbeddingClient, Patience
+from indexer.encoders.server.client import EmbeddingClient, Patience, TooLargeError
 from indexer.encoders.server.probes import PROBES, read_probes, require_same_model
 from indexer.encoders.server.words import WordTokenizer, texts_of
 from indexer.errors import ConfigError
@@ -26,6 +26,7 @@ from indexer.recipe.run_options import RunOptions
 BATCH_TEXTS = 31  # with the probe 32, the limit of TEI's default settings
 BATCH_TOKENS = 16_384  # estimated
 _FEW = len(PROBES)  # texts that are sent together with all probes
+_BLANK = "."  # sent instead of a blank text, which servers refuse
 _SECONDS = 10.0  # of pauses while a question waits
 
 
@@ -103,7 +104,8 @@ class ServerEncoder:
         """Return the rows of the texts; `watched`: each request carries a probe, also a single one."""
         log = log if log is not None else EncodeStats()
         log.lengths.extend(tokens.lengths.tolist())
-        texts, batches = texts_of(tokens), list(_batches(tokens.lengths.tolist()))
+        texts = [text if text.strip() else _BLANK for text in texts_of(tokens)]
+        batches = list(_batches(tokens.lengths.tolist()))
         watched = watched or len(batches) > 1
         patience = Patience() if watched else Patience(_SECONDS)
         with self._reference.lock:
@@ -144,7 +146,14 @@ class ServerEncoder:
     def _ask(self, texts: Sequence[str], probe: int | None, patience: Patience) -> Float32Array:
         """Return the rows of a batch. The number of its probe depends on the texts alone, and so does its content."""
         numbers = [] if probe is None else [probe % len(PROBES)]
-        rows = self.client.embed([*(PROBES[number] for number in numbers), *texts], patience)
+        sent = [*(PROBES[number] for number in numbers), *texts]
+        try:
+            rows = self.client.embed_at_once(sent, patience)
+        except TooLargeError:
+            if len(texts) > 1:  # each half with the probe
+                half = len(texts) // 2
+                return np.concatenate([self._ask(part, probe, patience) for part in (texts[:half], texts[half:])])
+            rows = self.client.embed(sent, patience)
         require_same_model(self.spec, self.probes(), rows[: len(numbers)], numbers)
         return rows[len(numbers) :]
 

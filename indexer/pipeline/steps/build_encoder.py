@@ -70,10 +70,9 @@ def write_state(index: Path, spec: EncoderSpec, files: Mapping[str, bytes], key:
 def finished_encoder(generation: Generation, spec: EncoderSpec) -> EncoderSpec:
     """Return the encoder with its fitted state in the index, or unchanged if it needs no state or has none.
 
-    A server is asked for its state, the probes, unless the index has one. The state is that of the index whose
-    transform is reused, that of `encoder.fitted`, or the state in the index: of the published generation, of an
-    interrupted build, or written by the command line. Raises ConfigError and MismatchError if another state was
-    published, CorruptIndexError for damaged probes, and as reading a state does.
+    The state is that of the index whose transform is reused, that of `encoder.fitted`, or the state in the index: of
+    the published generation, of an interrupted build, or written by the command line. Raises ConfigError and
+    MismatchError if another state was published, CorruptIndexError for damaged probes, and as reading a state does.
     """
     if not spec.identity.needs_state:
         return spec
@@ -90,13 +89,11 @@ def finished_encoder(generation: Generation, spec: EncoderSpec) -> EncoderSpec:
             files = {name: read_regular(Path(spec.fitted) / name) for name in state}
             write_state(index, spec, files, fingerprint({"trained": state}), trained=True)
         return with_fitted_state(spec, index / layout.state_folder(spec.fingerprint), fitted.identity.state or {})
-    if stored is None and spec.traits.is_remote:
-        if published:  # others would stand for another model
-            raise CorruptIndexError(
-                f"{index}: the stored embeddings of the probe texts are missing or damaged. Fix: restore the file that "
-                "isotrope verify names, or build at another path."
-            )
-        stored = _asked_state(generation, spec)
+    if stored is None and spec.traits.is_remote and published:  # others would stand for another model
+        raise CorruptIndexError(
+            f"{index}: the stored embeddings of the probe texts are missing or damaged. Fix: restore the file that "
+            "isotrope verify names, or build at another path."
+        )
     if stored is None:
         return spec
     if stored.trained and published:
@@ -122,15 +119,18 @@ def _with_state_of(
     return StoredState(wanted).of(index, spec)
 
 
-def _asked_state(generation: Generation, spec: EncoderSpec) -> StoredState | None:
-    """Ask a server for the probes and write them as its state. Raises what asking raises."""
+def probed_encoder(generation: Generation) -> EncoderSpec:
+    """Return the generation's encoder; a server without a state is asked for the probes. Raises what asking raises."""
+    index, spec = generation.index, generation.spec
+    if not (spec.traits.is_remote and spec.identity.needs_state):
+        return spec
     from indexer.encoders.server.encoder import ServerEncoder
     from indexer.encoders.server.probes import FILE, probe_bytes
 
-    rows = ServerEncoder(spec, RunOptions()).probes()
-    write_state(generation.index, spec, {FILE: probe_bytes(rows)}, key="")
-    generation.sender.share({}, state_files(generation.index, spec))  # a run on another machine needs the same state
-    return stored_state(generation.index, spec)
+    write_state(index, spec, {FILE: probe_bytes(ServerEncoder(spec, RunOptions()).probes())}, key="")
+    files = state_files(index, spec)
+    generation.sender.share({}, files)  # a run on another machine needs the same state
+    return StoredState(files).of(index, spec)
 
 
 def _another_state(index: Path, wanted: str) -> ConfigError:

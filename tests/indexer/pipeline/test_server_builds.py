@@ -30,11 +30,12 @@ from indexer.encoders.load import load_encoder
 from indexer.encoders.server.client import KEY
 from indexer.encoders.server.encoder import ServerEncoder
 from indexer.encoders.server.probes import FILE, PROBES
-from indexer.errors import ConfigError, CorruptIndexError, IsotropeError, MachineError, MismatchError
+from indexer.errors import ConfigError, CorruptIndexError, ExistsError, IsotropeError, MachineError, MismatchError
 from indexer.recipe.config import EncoderConfig
 from indexer.store.integrity import damaged_files
 from indexer.store.manifest import load_manifest
 from search import SearchEngine
+from tests.directories import snapshot
 from tests.embedding_servers import Model, Reply, StubServer, status, stub_server, words_model
 from tests.search.cli.test_cli import ISOTROPE
 from tests.servers import ROOT, live_server
@@ -110,6 +111,18 @@ def test_the_same_build_again_asks_nothing(stub: StubServer, config: BuildConfig
     moved = replace(config, encoder=replace(config.encoder, url="http://127.0.0.1:9"))
     assert build_index(DOCUMENTS, tmp_path / "index", moved).up_to_date
     assert len(stub.requests) == before
+
+
+def test_a_refused_build_asks_nothing_and_changes_no_file(
+    stub: StubServer, config: BuildConfig, tmp_path: Path
+) -> None:
+    build_index(DOCUMENTS, tmp_path / "index", config)
+    before, files = len(stub.requests), snapshot(tmp_path / "index")
+    other = config.with_overrides(["encoder.truncate_dim=4"])
+    with pytest.raises(ExistsError, match=r"another recipe: truncate_dim is 4, expected unset\. Fix"):
+        build_index(DOCUMENTS, tmp_path / "index", other)
+    assert len(stub.requests) == before
+    assert snapshot(tmp_path / "index") == files
 
 
 def test_a_failed_build_continues_and_sends_finished_parts_only_once(

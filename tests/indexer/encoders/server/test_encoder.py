@@ -62,6 +62,19 @@ def test_each_request_has_a_bounded_size_and_a_probe(stub: StubServer) -> None:
     assert all(sum(map(count_pieces, batch[1:])) <= BATCH_TOKENS for batch in batches)
 
 
+def test_each_half_of_a_batch_that_is_too_large_has_a_probe(stub: StubServer) -> None:
+    """A model that answers requests without a probe, as one of several servers behind a load balancer might."""
+    stub.model = lambda texts: words_model(seed=int(not {*texts} & {*PROBES}))(texts)
+    stub.most_texts = len(PROBES)
+    assert encoder_of(stub).encode(TEXTS, "document").tobytes() == expected(TEXTS).tobytes()
+
+
+def test_blank_texts_are_sent_as_a_full_stop(stub: StubServer) -> None:
+    assert (
+        encoder_of(stub).encode(["", " ", "a word"], "document").tobytes() == expected([".", ".", "a word"]).tobytes()
+    )
+
+
 def test_the_same_texts_are_sent_with_the_same_probes(stub: StubServer) -> None:
     encoder = encoder_of(stub)
     encoder.encode(TEXTS, "document")
