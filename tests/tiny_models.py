@@ -119,7 +119,9 @@ def _bert_like(**changed: Any) -> dict[str, Any]:
 
 def _decoder(**changed: Any) -> dict[str, Any]:
     """Return settings of a decoder with grouped heads; its attention is causal if the architecture's is."""
-    return _bert_like(num_key_value_heads=2, **{"eos_token_id": 1, "pad_token_id": 0, **changed})
+    return _bert_like(
+        num_key_value_heads=2, **{"eos_token_id": 1, "pad_token_id": 0, "tie_word_embeddings": True, **changed}
+    )
 
 
 def _recipes() -> dict[str, _Recipe]:
