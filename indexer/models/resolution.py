@@ -110,7 +110,7 @@ def resolve_spec(recipe: BuildConfig | EncoderConfig, folder: str | Path | None 
         of_pooling=of_pooling,
         **settings,
     )
-    notes = tuple(_notes(config, stated, settings))
+    notes = tuple(_notes(config, files, stated, settings))
     return _spec(config, located, identity, found=files, prompts=stated.prompts, notes=notes)
 
 
@@ -205,7 +205,9 @@ def _prefixes(config: EncoderConfig, stated: FolderSettings) -> dict[str, Any]:
     }
 
 
-def _notes(config: EncoderConfig, stated: FolderSettings, settings: Mapping[str, Any]) -> Iterator[str]:
+def _notes(
+    config: EncoderConfig, files: ModelFiles, stated: FolderSettings, settings: Mapping[str, Any]
+) -> Iterator[str]:
     """Yield a sentence on each setting of the model's folder that the recipe changes, and on a missing pooling."""
     if not config.model_settings:
         return
@@ -213,7 +215,7 @@ def _notes(config: EncoderConfig, stated: FolderSettings, settings: Mapping[str,
         if config.pooling == AUTO:
             yield "the model's folder states no pooling, so the mean of all tokens is taken"
         return
-    own = {"pooling": stated.pooling, "max_length": stated.max_length or settings["max_length"],
+    own = {"pooling": stated.pooling, "max_length": own_max_length(files, stated),
            "query_prefix": stated.query_prompt, "document_prefix": stated.document_prompt}  # fmt: skip
     for name, value in own.items():
         if settings[name] != value:

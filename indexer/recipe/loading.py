@@ -66,7 +66,7 @@ def describe_type(hint: Any) -> str:
         return f"a list of {describe_type(arguments[0])}"
     if origin is dict:
         return "a table of text" if arguments[1] is str else "a table of sections"
-    return {int: "a whole number", float: "a number", str: "text"}[hint]
+    return {bool: "true or false", int: "a whole number", float: "a number", str: "text"}[hint]
 
 
 def did_you_mean(what: str, name: str, known: Iterable[str]) -> str:

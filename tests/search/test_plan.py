@@ -398,7 +398,7 @@ MODELS: dict[str, dict[str, Any]] = read_constants()["models"]
 
 @pytest.mark.parametrize("name", [name for name, sizes in MODELS.items() if "parameters" in sizes])
 def test_parameters_are_those_that_the_makers_publish(name: str) -> None:
-    """What is left out are norms, biases, poolers and modules after the pooling."""
+    """Norms, biases, poolers and modules after the pooling are left out."""
     assert model_shape(EncoderConfig(model=name)).weights == pytest.approx(MODELS[name]["parameters"], rel=0.02)
 
 

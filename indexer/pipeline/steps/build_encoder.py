@@ -225,7 +225,7 @@ class LazyEncoder:
 
     @property
     def size(self) -> str:
-        """What loading the encoder puts into memory, as `size_in_memory`."""
+        """The parameters and bytes that loading the encoder takes, as `size_in_memory`."""
         return size_in_memory(self.spec, self._options)
 
     def prepare(self) -> None:

@@ -182,6 +182,10 @@ def test_a_recipe_that_contradicts_the_folder_says_so(folder: Path) -> None:
     write(folder, "config_sentence_transformers.json", {"prompts": {"query": "q: "}})
     assert resolve_spec(named(folder)).notes == ()
     notes = resolve_spec(named(folder, pooling="mean", max_length=30, query_prompt="")).notes
+    (folder / "sentence_bert_config.json").unlink()  # the tokenizer states a length too
+    assert resolve_spec(named(folder, max_length=30)).notes == (
+        "the model's folder says encoder.max_length = 128; the recipe says 30",
+    )
     assert notes == (
         'the model\'s folder says encoder.pooling = "cls"; the recipe says "mean"',
         "the model's folder says encoder.max_length = 20; the recipe says 30",

@@ -129,6 +129,7 @@ def test_unknown_sections_and_settings_are_refused_with_the_nearest_known_one(
         ("encoder", "model", ["a"], '["a"]; expected text.'),
         ("encoder", "pooling", "median", f'"median"; {_ANY_POOLING}'),
         ("encoder", "pooling", 1, f"1; {_ANY_POOLING}"),
+        ("encoder", "model_settings", 1, "1; expected true or false."),
         ("encoder", "precision", "int4", '"int4"; expected "float32" or "bfloat16" or "int8".'),
         ("encoder", "kind", "glove", '"glove"; expected "transformer" or "static" or "vectors" or "server".'),
         ("corpus", "text", "title", '"title"; expected a list of text.'),
@@ -148,6 +149,19 @@ def test_a_value_of_the_wrong_type_is_shown_beside_what_was_expected(
     section: str, key: str, value: Any, expected: str
 ) -> None:
     assert refusal(section, key, value) == f"{section}.{key} is {expected}"
+
+
+@pytest.mark.parametrize(
+    ("section", "key"),
+    [
+        (section, setting.name)
+        for section, settings in vars(BuildConfig()).items()
+        if section != "papers"
+        for setting in dataclasses.fields(settings)
+    ],
+)
+def test_no_setting_is_null(section: str, key: str) -> None:
+    assert refusal(section, key, None).startswith(f"{section}.{key} is null; expected ")
 
 
 @pytest.mark.parametrize(
