@@ -39,11 +39,14 @@ def from_mapping(cls: Any, data: Mapping[str, Any], where: str) -> Any:
 
 
 def parse_value(hint: Any, raw: str) -> Any:
-    """Return a value from the command line: parsed as TOML, else as text; 0 for a text setting is "0"."""
+    r"""Return a value from the command line: parsed as TOML, else as text; 0 for a text setting is "0".
+
+    In such text \n is a line break, because a shell removes the quotes of prompt="Instruct: ...\nQuery: ".
+    """
     try:
         value = tomllib.loads(f"value = {raw}")["value"]
     except tomllib.TOMLDecodeError:
-        return raw
+        return raw.replace(r"\n", "\n")
     return raw if hint is str and not isinstance(value, str) else value
 
 

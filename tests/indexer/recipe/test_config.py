@@ -236,6 +236,8 @@ def test_a_whole_number_is_read_as_a_float_where_one_is_expected() -> None:
         ("encoder.model=/models/a=b", "encoder", "model", "/models/a=b"),
         ('encoder.query_prompt="query: "', "encoder", "query_prompt", "query: "),
         ("encoder.query_prompt=query: ", "encoder", "query_prompt", "query: "),
+        (r"encoder.query_prompt=Instruct: a\nQuery: ", "encoder", "query_prompt", "Instruct: a\nQuery: "),
+        (r"encoder.model='a\nb'", "encoder", "model", r"a\nb"),
         ("encoder.model=123", "encoder", "model", "123"),
         ("index.memory=0", "index", "memory", "0"),
         ("encoder.query_prompt=", "encoder", "query_prompt", ""),
