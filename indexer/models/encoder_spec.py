@@ -60,7 +60,7 @@ class EncoderSpec:
 
     def with_query_prompt(self, prompt: str) -> "EncoderSpec":
         """Return the encoder with another prompt of queries: its name, or a text. Raises ConfigError."""
-        text = prompt_text(prompt, self.prompts, "prompt (--prompt)")
+        text = prompt_text(prompt, self.prompts, "prompt (--prompt)", any_word=False)
         return replace(self, identity=replace(self.identity, query_prefix=text))
 
     def require_dimensions(self, size: int) -> None:
@@ -86,17 +86,19 @@ class EncoderSpec:
         return Path(self.state)
 
 
-def prompt_text(prompt: str, prompts: Mapping[str, str], setting: str) -> str:
+def prompt_text(prompt: str, prompts: Mapping[str, str], setting: str, any_word: bool) -> str:
     """Return the text of a prompt, given its name among the model's `prompts`, or the text itself.
 
-    Raises ConfigError for a single word, such as "qeury", that no prompt of the model has as its name.
+    Raises ConfigError for a single word, such as "qeury", that no prompt of the model has as its name. With `any_word`
+    it is a text where the model has no prompts.
     """
     if prompt in prompts:
         return prompts[prompt]
-    if any(prompts.values()) and re.fullmatch(r"[\w-]+", prompt):
+    if re.fullmatch(r"[\w-]+", prompt) and (any(prompts.values()) or not any_word):
+        names = f"one of {', '.join(prompts)}, or " if prompts else ""
         raise ConfigError(
-            f'{setting} is "{prompt}", but the model has no prompt of this name; expected one of '
-            f"{', '.join(prompts)}, or a text, which ends with a space or a colon."
+            f'{setting} is "{prompt}", but the model has no prompt of this name; expected {names}a text, which ends '
+            "with a space or a colon."
         )
     return prompt
 

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from indexer.hashing import fingerprint
-from indexer.recipe.config import KIND_TRAITS, EncoderKind, KindTraits, PoolingMode, Precision
+from indexer.recipe.config import KIND_TRAITS, EncoderConfig, EncoderKind, KindTraits, PoolingMode, Precision
 from indexer.recipe.paper_methods import POOLINGS
 
 FileHashes = dict[str, str]
@@ -153,7 +153,9 @@ def identity_difference(expected: EncoderIdentity | Mapping[str, Any], found: En
                 if before.get(name) != now.get(name)
             ]
         elif before != now:
-            differences.append(f"{key} is {_plain(now)}, expected {_plain(before)}")
+            setting = key.replace("prefix", "prompt")
+            shown = f"encoder.{setting}" if hasattr(EncoderConfig, setting) else key
+            differences.append(f"{shown} is {_plain(now)}, expected {_plain(before)}")
     return "; ".join(differences)
 
 

@@ -199,8 +199,11 @@ def _pooling(config: EncoderConfig, stated: FolderSettings) -> PoolingMode:
 def _prefixes(config: EncoderConfig, stated: FolderSettings) -> dict[str, Any]:
     chosen = {"query": (config.query_prompt, stated.query_prompt),
               "document": (config.document_prompt, stated.document_prompt)}  # fmt: skip
+    any_word = not config.traits.is_remote  # as in recipes from before prompts had names
     return {
-        f"{role}_prefix": own if prompt == AUTO else prompt_text(prompt, stated.prompts, f"encoder.{role}_prompt")
+        f"{role}_prefix": own
+        if prompt == AUTO
+        else prompt_text(prompt, stated.prompts, f"encoder.{role}_prompt", any_word)
         for role, (prompt, own) in chosen.items()
     }
 

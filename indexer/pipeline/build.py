@@ -172,15 +172,16 @@ def _encode_and_publish(
 
 
 def is_untuned(config: BuildConfig, spec: EncoderSpec) -> bool:
-    """Return whether the whitening is the default of a recipe that was measured on another model.
-
-    Embeddings from the corpus have a note of their own, and cannot be tuned.
+    """Return whether the whitening is the default of a recipe that was measured on another model, or on other settings
+    of this one. Embeddings from the corpus have a note of their own, and cannot be tuned.
     """
     settings = replace(config.whitening, sample=WhiteningConfig.sample, query_sample="")
     measured = _MEASURED_ON.get(settings)
     if measured is None or not spec.traits.encodes_texts:
         return False
-    return measured.isdisjoint({spec.model, *spec.identity.weights.values()})
+    of = spec.identity
+    as_measured = of.pooling == "mean" and not (of.query_prefix or of.document_prefix or of.truncate_dim)
+    return not as_measured or measured.isdisjoint({spec.model, *of.weights.values()})
 
 
 def _whitened_note(generation: Generation) -> str:

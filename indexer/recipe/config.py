@@ -438,7 +438,9 @@ class BuildConfig:
             path, equals, raw = assignment.partition("=")
             *tables, key = current_name(path.strip()).split(".")
             if not equals or not tables or not key:
-                raise ConfigError(f'--set "{assignment}" is not of the form section.key=value.')
+                homes = [f"{section}.{key}" for section in data if equals and not tables and key in data[section]]
+                hint = f"; did you mean {' or '.join(homes)}?" if homes else "."
+                raise ConfigError(f'--set "{assignment}" is not of the form section.key=value{hint}')
             if tables[0] not in data:
                 raise ConfigError(did_you_mean("section", tables[0], data))
             if tables[0] == "papers" and len(tables) > 1:

@@ -39,15 +39,17 @@ def from_mapping(cls: Any, data: Mapping[str, Any], where: str) -> Any:
 
 
 def parse_value(hint: Any, raw: str) -> Any:
-    r"""Return a value from the command line: parsed as TOML, else as text; 0 for a text setting is "0".
-
-    In such text \n is a line break, because a shell removes the quotes of prompt="Instruct: ...\nQuery: ".
-    """
+    """Return a value from the command line: parsed as TOML, else as text; 0 for a text setting is "0"."""
     try:
         value = tomllib.loads(f"value = {raw}")["value"]
     except tomllib.TOMLDecodeError:
-        return raw.replace(r"\n", "\n")
+        return with_line_breaks(raw)
     return raw if hint is str and not isinstance(value, str) else value
+
+
+def with_line_breaks(raw: str) -> str:
+    r"""Return a text from the command line, where the shell leaves \n as it is in "Instruct: ...\nQuery: "."""
+    return raw.replace(r"\n", "\n")
 
 
 def setting_type(cls: Any, path: Iterable[str]) -> Any:
@@ -90,7 +92,7 @@ def recipe_path(named: str | Path) -> Path:
 
     Raises ConfigError for a name that no recipe has.
     """
-    path = Path(named)
+    path = local_path(named)
     if str(named) in ("", ".", "..") or path.suffix or path.name != str(named):
         return path
     if path.name not in (names := recipe_names()):

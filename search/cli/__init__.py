@@ -70,7 +70,8 @@ class NamedPath(click.Path):
             if param.name not in _INDEXES:
                 self.fail(f"{url} is a URL, supported only for indexes and corpora; expected a path.", param, ctx)
             return mirror_folder(url)
-        return super().convert(str(local_path(value)) if value else value, param, ctx)
+        path = str(local_path(value)) if value and self.type is not str else value
+        return super().convert(path, param, ctx)
 
 
 class LazyGroup(click.Group):

@@ -7,6 +7,7 @@ import click
 
 from search.cli.options import (
     PATH,
+    RECIPE,
     change_options,
     check_rejects,
     corpus_of,
@@ -132,7 +133,7 @@ def delete(
 
 @click.command("refit")
 @click.argument("index", type=PATH)
-@click.option("--config", "recipe", type=PATH, metavar="NAME|FILE", help="Use whitening, index, hybrid and rerank "
+@click.option("--config", "recipe", type=RECIPE, metavar="NAME|FILE", help="Use whitening, index, hybrid and rerank "
               "of this recipe, such as that of tune -o; its other settings must equal the index's.")  # fmt: skip
 @click.option("--set", "assignments", multiple=True, metavar="SECTION.KEY=VALUE", help="Change a setting of whitening, "
               "index, hybrid or rerank; the others stay.")  # fmt: skip

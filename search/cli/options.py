@@ -8,6 +8,7 @@ import click
 from click.core import ParameterSource
 
 from indexer.executors import Executor
+from indexer.recipe.loading import with_line_breaks
 from indexer.recipe.ranking import MOST_DEPTH
 from indexer.recipe.run_options import Backend, RunOptions
 from indexer.system.urls import mirrored
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 Decorator = Callable[[F], F]
 PATH = click.Path(path_type=Path)
+RECIPE = click.Path(path_type=str)  # a Path forgets the folder of ./minilm, which tells a file from a recipe's name
 
 
 def all_of(*options: Decorator[F]) -> Decorator[F]:
@@ -71,6 +73,8 @@ def _search_option(option: Option) -> Callable[[F], F]:
     if option.kind is bool:
         return click.option(option.flag, is_flag=True, help=option.help)
     least, kind = option.flag_least, click.Choice(option.choices) if option.choices else option.kind
+    if option.name == "prompt":
+        kind = with_line_breaks
     return click.option(
         option.flag,
         type=kind if least is None else click.IntRange(least, option.most),
@@ -128,7 +132,7 @@ def run_options(options: Mapping[str, Any], **more: Any) -> RunOptions:
 
 
 recipe_options = all_of(
-    click.option("--config", "recipe", type=PATH, metavar="NAME|FILE", help="Recipe: a name that isotrope recipe "
+    click.option("--config", "recipe", type=RECIPE, metavar="NAME|FILE", help="Recipe: a name that isotrope recipe "
                  "lists (default: minilm), or a TOML file."),
     click.option("--set", "assignments", multiple=True, metavar="SECTION.KEY=VALUE", help="Override one setting of the "
                  "recipe; repeatable."),

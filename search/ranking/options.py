@@ -37,6 +37,7 @@ class Option:
     most: int | None = None
     longest: int = 1000
     flag_least: int | None = None
+    may_be_blank: bool = False
     served_least: float | None = None
     agents_help: str = ""
     agents_most: float | None = None
@@ -63,7 +64,7 @@ class Option:
             return
         if not self._is_allowed(value):
             raise ConfigError(f"{self.called or self.name} is {value!r}; expected {self._expected}.")
-        if isinstance(value, str) and not value.strip():
+        if isinstance(value, str) and not value.strip() and not self.may_be_blank:
             raise ConfigError(f"{self.flag} is blank; expected {self._expected}. Is a variable unset? Leave it out.")
 
     def _is_allowed(self, value: Any) -> bool:
@@ -114,9 +115,10 @@ class SearchOptions:
     )] = None  # fmt: skip
     min_score: Annotated[float | None, Option("Only hits that score at least this.")] = None
     prompt: Annotated[str | None, Option(
-        "Put before the query instead of the recipe's prompt: a text, or the name of one of the model's prompts.",
+        "Put before the query instead of the recipe's prompt: a text, or the name of one of the model's prompts; "
+        '"" is none.',
         expected="a text, or the name of one of the model's prompts", metavar="NAME|TEXT", longest=10_000,
-        for_agents=False,
+        may_be_blank=True, for_agents=False,
     )] = None  # fmt: skip
     exact: Annotated[bool, Option(
         "Compare with every document instead of searching the index.",

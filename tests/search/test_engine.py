@@ -16,6 +16,7 @@ from search import SearchEngine
 from search.ranking.options import SearchOptions
 from tests.documents import DOCUMENTS
 from tests.oracles import best_rows
+from tests.search.cli.test_cli import isotrope
 
 QUERIES = ["how do whales sing", "bread", "what are bridges made of", "a map of the stars"]
 
@@ -72,6 +73,26 @@ def test_a_ranking_is_the_hits_before_they_are_fetched(engine: SearchEngine) -> 
     assert engine.rank([]) == []
     with pytest.raises(ConfigError, match="query 2 is blank"):
         engine.rank(["whales", " "])
+
+
+@pytest.mark.parametrize("prompt", ["ask: ", "", "Instruct: find\nQuery: "])
+def test_a_prompt_replaces_that_of_the_recipe(
+    prompt: str, tiny_model: Callable[[str], Path], engine: SearchEngine, tmp_path: Path
+) -> None:
+    encoder = EncoderConfig(
+        model=str(tiny_model("bert")), max_length=32, precision="float32", query_prompt="find whales: "
+    )
+    build_index(DOCUMENTS, tmp_path / "index", BuildConfig(encoder=encoder))
+    prompted = SearchEngine(tmp_path / "index")
+    raw = engine.encoder.encode([prompt + "bread"], "query")  # an encoder without prompts
+    hits = prompted.search("bread", prompt=prompt)
+    assert hits == prompted.search_vectors(raw)[0] != prompted.search("bread")
+    done = isotrope("query", tmp_path / "index", "bread", "--json", "--prompt", prompt.replace("\n", r"\n"))
+    assert [hit["score"] for hit in json.loads(done.stdout)["hits"]] == [hit.score for hit in hits]
+    with pytest.raises(
+        ConfigError, match=r'prompt \(--prompt\) is "ask", but the model has no prompt .*expected a text'
+    ):
+        prompted.search("bread", prompt="ask")
 
 
 def test_many_queries_are_answered_a_batch_at_a_time(engine: SearchEngine, monkeypatch: pytest.MonkeyPatch) -> None:

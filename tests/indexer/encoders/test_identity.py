@@ -122,7 +122,7 @@ def test_every_setting_is_part_of_the_identity(bert: Path, name: str) -> None:
     before, after = resolve_spec(config(bert)), resolve_spec(config(bert, **{name: CHANGES[name]}))
     assert after.fingerprint != before.fingerprint
     message = identity_difference(before.identity, after.identity)
-    assert message.startswith(f"{name.replace('prompt', 'prefix')} is ")
+    assert message.startswith(f"encoder.{name} is ")
     assert "expected" in message
 
 

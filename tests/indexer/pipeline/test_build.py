@@ -75,8 +75,8 @@ def test_the_folder_may_be_moved(tiny_config: BuildConfig, tmp_path: Path) -> No
     ("setting", "named"),
     [
         ("whitening.strength=1", "whitening.strength is 0.25 there and 1.0 here"),
-        ("encoder.layers=[1, -1]", "layers is [1, 2], expected [2]"),
-        ("encoder.query_prefix=query: ", "query_prefix"),
+        ("encoder.layers=[1, -1]", "encoder.layers is [1, 2], expected [2]"),
+        ("encoder.query_prefix=query: ", "encoder.query_prompt"),
         ("store.part_documents=5", "store.part_documents is 4 there and 5 here"),
         ('corpus.text=["text"]', "corpus.text"),
     ],

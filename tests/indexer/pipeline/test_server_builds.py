@@ -119,7 +119,7 @@ def test_a_refused_build_asks_nothing_and_changes_no_file(
     build_index(DOCUMENTS, tmp_path / "index", config)
     before, files = len(stub.requests), snapshot(tmp_path / "index")
     other = config.with_overrides(["encoder.truncate_dim=4"])
-    with pytest.raises(ExistsError, match=r"another recipe: truncate_dim is 4, expected unset\. Fix"):
+    with pytest.raises(ExistsError, match=r"another recipe: encoder\.truncate_dim is 4, expected unset\. Fix"):
         build_index(DOCUMENTS, tmp_path / "index", other)
     assert len(stub.requests) == before
     assert snapshot(tmp_path / "index") == files

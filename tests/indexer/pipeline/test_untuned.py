@@ -25,6 +25,9 @@ def test_each_default_was_measured_on_the_model_of_its_recipe(shared: Path) -> N
     assert {WhiteningConfig(), STATIC} == _MEASURED_ON.keys()
     table = EncoderConfig(kind="static", model=str(shared / "models/potion-base-4m-int8"))
     assert not untuned(EncoderConfig())
+    assert untuned(EncoderConfig(pooling="cls"))
+    assert untuned(EncoderConfig(query_prompt="query: "))
+    assert untuned(EncoderConfig(truncate_dim=128))
     assert not untuned(table, STATIC)
     assert BuildConfig.load("static").encoder.model in _MEASURED_ON[STATIC]
     assert untuned(table)

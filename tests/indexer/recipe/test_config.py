@@ -263,7 +263,7 @@ def test_later_overrides_win_and_the_rest_of_the_recipe_stays() -> None:
     assert recipe.with_overrides([]) == recipe
 
 
-@pytest.mark.parametrize("assignment", ["whitening.dim", "dim=3", "=3", "whitening.=3", "whitening", ""])
+@pytest.mark.parametrize("assignment", ["whitening.dim", "dims=3", "=3", "whitening.=3", "whitening", ""])
 def test_an_override_without_section_key_or_value_is_refused(assignment: str) -> None:
     with pytest.raises(ConfigError) as caught:
         BuildConfig().with_overrides([assignment])

@@ -25,6 +25,7 @@ def test_every_recipe_of_the_checkout_has_a_name() -> None:
 def test_a_path_stays_a_path(named: str, tmp_path: Path) -> None:
     assert recipe_path(named) == Path(named)
     assert recipe_path(tmp_path / "static") == tmp_path / "static"
+    assert recipe_path((tmp_path / "static").as_uri()) == tmp_path / "static"
 
 
 def test_a_name_that_no_recipe_has_gets_the_nearest_and_all() -> None:
