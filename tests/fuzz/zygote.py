@@ -29,6 +29,7 @@ _SHOWN = 1 << 20  # bytes of output that are returned
 def _environment(root: Path) -> dict[str, str]:
     return {
         "HOME": str(root / "home"),
+        "RAY_AUTH_MODE": "disabled",  # else Ray stores its token in the home
         "TMPDIR": str(root / "tmp"),
         "ISOTROPE_CACHE": str(root / "cache"),
         "ISOTROPE_BACKEND": "torch",
