@@ -73,11 +73,13 @@ def _search_option(option: Option) -> Callable[[F], F]:
     if option.kind is bool:
         return click.option(option.flag, is_flag=True, help=option.help)
     least, kind = option.flag_least, click.Choice(option.choices) if option.choices else option.kind
-    if option.name == "prompt":
+    if least is not None:
+        kind = click.IntRange(least, option.most)
+    elif option.is_prompt:
         kind = with_line_breaks
     return click.option(
         option.flag,
-        type=kind if least is None else click.IntRange(least, option.most),
+        type=kind,
         default=option.default,
         show_default=option.default is not None,
         metavar=option.metavar,

@@ -24,8 +24,9 @@ class Option:
     """The declaration of one search option.
 
     Numbers are at least `least`, above `above` and at most `most`; the command line accepts at least `flag_least`, a
-    server at least `served_least`, and texts of at most `longest` characters. Agents get `agents_help` and
-    `agents_most` if set. Errors name the option `called` and state the `expected` value; both have defaults.
+    server at least `served_least`, and texts of at most `longest` characters. A prompt may be blank, and the command
+    line reads line breaks in it. Agents get `agents_help` and `agents_most` if set. Errors name the option `called` and
+    state the `expected` value; both have defaults.
     """
 
     help: str
@@ -37,7 +38,7 @@ class Option:
     most: int | None = None
     longest: int = 1000
     flag_least: int | None = None
-    may_be_blank: bool = False
+    is_prompt: bool = False
     served_least: float | None = None
     agents_help: str = ""
     agents_most: float | None = None
@@ -64,7 +65,7 @@ class Option:
             return
         if not self._is_allowed(value):
             raise ConfigError(f"{self.called or self.name} is {value!r}; expected {self._expected}.")
-        if isinstance(value, str) and not value.strip() and not self.may_be_blank:
+        if isinstance(value, str) and not value.strip() and not self.is_prompt:
             raise ConfigError(f"{self.flag} is blank; expected {self._expected}. Is a variable unset? Leave it out.")
 
     def _is_allowed(self, value: Any) -> bool:
@@ -118,7 +119,7 @@ class SearchOptions:
         "Put before the query instead of the recipe's prompt: a text, or the name of one of the model's prompts; "
         '"" is none.',
         expected="a text, or the name of one of the model's prompts", metavar="NAME|TEXT", longest=10_000,
-        may_be_blank=True, for_agents=False,
+        is_prompt=True, for_agents=False,
     )] = None  # fmt: skip
     exact: Annotated[bool, Option(
         "Compare with every document instead of searching the index.",
