@@ -60,6 +60,7 @@ LEVELS: list[set[str]] = [
         "search.verify",
     },
     {"search.ranking"},
+    {"search.open_index"},
     {"search.engine"},
     {"search.export", "search.server"},
     {

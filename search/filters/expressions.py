@@ -9,6 +9,8 @@ from functools import lru_cache
 
 import pyarrow as pa
 
+from search.filters.conditions import quote
+
 
 class Kind(StrEnum):
     """The kind of the values of a column or an expression, as messages name it."""
@@ -80,11 +82,6 @@ class TypedExpression:
     def named(self) -> str:
         """The text in the filter and the kind, for messages."""
         return f"{self.shown} ({self.kind})"
-
-
-def quote(text: str) -> str:
-    """Return text as an SQL literal."""
-    return "'" + text.replace("'", "''") + "'"
 
 
 def combined(sql: str, type_: pa.DataType, parts: Sequence[TypedExpression], pattern: int = 0) -> TypedExpression:

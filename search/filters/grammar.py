@@ -14,8 +14,9 @@ from typing import Never, TypeVar
 import pyarrow as pa
 
 from search.filters.columns import ColumnNames
+from search.filters.conditions import quote
 from search.filters.database import Condition, FilterDatabase, FilterError, Tree
-from search.filters.expressions import Kind, TypedExpression, combined, compared, quote, shortened, united
+from search.filters.expressions import Kind, TypedExpression, combined, compared, shortened, united
 from search.filters.functions import CASTS, FUNCTIONS, NAMES, call, cast
 from search.filters.scanner import (
     DEEPEST,

@@ -9,13 +9,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 from types import NoneType
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypedDict, cast, get_args, get_origin, get_type_hints
 
 from indexer.errors import ConfigError
 from indexer.recipe.ranking import MOST_DEPTH
+from search.filters.conditions import condition_of
 from search.formatting import did_you_mean
 
 Similarity = Literal["cosine", "js"]
+Where = str | Mapping[str, Any]  # a condition in SQL, or a dict (`search.filters.conditions`)
 WEIGHT, DEPTH = "hybrid_weight (--hybrid-weight)", "rerank_depth (--rerank-depth)"  # in messages
 
 
@@ -101,11 +103,11 @@ class SearchOptions:
     the recipe's `[hybrid]`. `similarity` "js" ranks the mixtures of an index of pooling "latte-mix" by Jensen-Shannon
     divergence (`search.papers.divergence`); `exact` then means proved. `partial` allows answers without the segments of
     lost processes (`search.shards`), and marks them. `fold` compares stored vectors with any `similarity` and `hybrid`
-    (`search.ranking.folding`). `rerank_depth` None is the recipe's.
+    (`search.ranking.folding`). `rerank_depth` None is the recipe's. A `where` that is a dict becomes SQL.
     """
 
     k: Annotated[int, Option("Hits a query.", least=1, agents_most=50)] = 10
-    where: Annotated[str | None, Option(
+    where: Annotated[Where | None, Option(
         'Only documents that meet this condition on the metadata in SQL, such as "year > 2019".',
         expected='a condition such as "year > 2019"', metavar="SQL", longest=20_000,
         agents_help="A condition in SQL on metadata columns, id, title and text, such as: year > 2019 AND lang = 'en'",
@@ -152,6 +154,8 @@ class SearchOptions:
     )] = None  # fmt: skip
 
     def __post_init__(self) -> None:
+        if isinstance(self.where, Mapping):
+            object.__setattr__(self, "where", condition_of(self.where))
         for option in SEARCH_OPTIONS:
             value = getattr(self, option.name)
             if value is option.default:
@@ -160,6 +164,11 @@ class SearchOptions:
             if option.kind is int and value is not None:
                 object.__setattr__(self, option.name, int(value))  # numpy's numbers overflow
         self._require_compatible()
+
+    @property
+    def condition(self) -> str | None:
+        """The condition of `where` in SQL."""
+        return cast(str | None, self.where)
 
     @classmethod
     def of(cls, options: "SearchOptions | int | None", fields: Mapping[str, Any]) -> "SearchOptions":
@@ -172,7 +181,7 @@ class SearchOptions:
             hint = did_you_mean(unknown[0], known, f"it has {', '.join(known)}.")
             raise ConfigError(f'a search has no option "{unknown[0]}"; {hint}')
         if isinstance(options, SearchOptions):
-            return dataclasses.replace(options, **fields)
+            return dataclasses.replace(options, **fields) if fields else options
         if options is not None and "k" in fields:
             raise ConfigError(f"k is given twice: {options!r} and k={fields['k']!r}; expected one number of hits.")
         return cls(**fields) if options is None else cls(options, **fields)
@@ -200,11 +209,28 @@ def _search_options() -> Iterator[Option]:
     for field in dataclasses.fields(SearchOptions):
         kind, option = get_args(hints[field.name])
         is_optional = NoneType in get_args(kind)
-        kind = get_args(kind)[0] if is_optional else kind
+        kind = get_args(kind)[0] if is_optional else kind  # of `where` text, which a dict becomes
         yield dataclasses.replace(option, name=field.name, kind=kind, is_optional=is_optional, default=field.default)
 
 
 SEARCH_OPTIONS = tuple(_search_options())
+
+
+class SearchFields(TypedDict, total=False):
+    """The options of `SearchOptions` as keyword arguments: `search("whales", k=5, where={"year": 2019})`."""
+
+    k: int
+    where: Where | None
+    group_by: str | None
+    min_score: float | None
+    prompt: str | None
+    exact: bool
+    hybrid: bool
+    similarity: Similarity
+    partial: bool
+    fold: float | None
+    hybrid_weight: float | None
+    rerank_depth: int | None
 
 
 def require_texts(texts: Iterable[str], name: str, fix: str) -> list[str]:

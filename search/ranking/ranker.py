@@ -162,7 +162,7 @@ class DocumentRanker:
             fusion_of(self._fusion, options)
         if options.group_by is not None:
             self._codes_of(options.group_by)
-        if options.where is None:
+        if options.condition is None:
             return None
         from search.filters.filters import MetadataFilter
 
@@ -170,7 +170,7 @@ class DocumentRanker:
             if self._filters is None:
                 self._filters = MetadataFilter(self._index)
         mask = np.zeros(self._index.manifest.documents, bool)
-        mask[self._filters.documents(options.where)] = True
+        mask[self._filters.documents(options.condition)] = True
         return mask
 
     def hybrid(self, progress: Progress | None = None) -> "HybridRanking":

@@ -179,7 +179,7 @@ def test_an_open_engine_keeps_answering_from_its_generation(tiny_config: BuildCo
 
 
 def test_opening_needs_no_recipe_and_no_encoder(engine: SearchEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    from search import engine as module
+    from search import open_index as module
 
     monkeypatch.setattr(module, "open_encoder", None)
     index = SearchEngine(engine.index.path)

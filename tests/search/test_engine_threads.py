@@ -21,8 +21,7 @@ from indexer.store import embeddings as embeddings_module
 from indexer.store import open_files
 from indexer.system import threads as parallel
 from indexer.system.threads import single_blas_thread
-from search import SearchEngine
-from search import engine as engine_module
+from search import SearchEngine, open_index
 from search import index as index_module
 from search.filters import database
 from search.filters import filters as filters_module
@@ -157,7 +156,7 @@ def test_shared_files_are_loaded_once(flat: Path, monkeypatch: pytest.MonkeyPatc
 
         monkeypatch.setattr(module, name, load)
 
-    counted(engine_module, "open_encoder")
+    counted(open_index, "open_encoder")
     counted(index_module, "open_segment")
     counted(hybrid_module, "BM25Index")
     counted(filters_module, "MetadataFilter")

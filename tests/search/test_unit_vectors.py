@@ -87,12 +87,24 @@ def test_unit_vectors_behave_like_arrays(engine: SearchEngine) -> None:
     assert engine.embed([]).shape == (0, engine.index.transform.dim)
 
 
+def test_one_vector_is_one_query(engine: SearchEngine) -> None:
+    raw = engine.encoder.encode(["a red fish"], "query")
+    marked = engine.embed(["a red fish"])
+    expected = engine.search_vectors(raw)
+    assert engine.search_vectors(raw[0]) == expected
+    assert engine.search_vectors(marked[0]) == expected
+    assert engine.search_vectors(raw[0].tolist()) == expected
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ([[1.0, 2.0]], "are of type list; expected a numpy array of numbers"),
+        ([[1.0, 2.0], [1.0]], "have different lengths"),
+        ("text", "are an array of <U4; expected"),
+        (None, "are an array of object; expected"),
         (np.array([["a"]]), "are an array of <U1; expected"),
-        (np.ones(32, np.float32), r"have shape \(32,\); expected \(n, 32\)"),
+        (np.ones(31, np.float32), r"have shape \(1, 31\); expected \(n, 32\)"),
+        (np.ones((1, 1, 32), np.float32), r"have shape \(1, 1, 32\); expected \(n, 32\)"),
         (np.full((1, 32), np.inf), "query vector 1 is not finite"),
     ],
 )

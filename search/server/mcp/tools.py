@@ -12,7 +12,8 @@ from typing import Annotated, Any, Generic, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from search.filters.expressions import quote, shortened
+from search.filters.conditions import quote
+from search.filters.expressions import shortened
 from search.filters.facets import ColumnFacet
 from search.formatting import escape
 from search.ranking.options import SearchOptions

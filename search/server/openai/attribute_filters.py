@@ -6,7 +6,7 @@ list equals each of its values. A value of another type than the attribute's, su
 """
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Annotated, Any, Literal, Union
@@ -15,7 +15,8 @@ import pyarrow as pa
 from pydantic import AfterValidator, Field, ValidationError, WithJsonSchema, WrapValidator, model_validator
 
 from indexer.store.documents import ColumnPath, type_at
-from search.filters.expressions import Kind, kind_of, quote, shortened
+from search.filters.conditions import membership, quote, quote_path
+from search.filters.expressions import Kind, kind_of, shortened
 from search.filters.scanner import UNFIT
 from search.formatting import did_you_mean
 from search.server.http.failures import RequestError
@@ -161,7 +162,7 @@ def _condition(given: ComparisonFilter | CompoundFilter, schema: pa.Schema) -> s
 
 def _comparison(given: ComparisonFilter, schema: pa.Schema) -> str:
     path, data_type = _column(given.key, schema)
-    name = ".".join('"' + part.replace('"', '""') + '"' for part in path)
+    name = quote_path(path)
     kind = kind_of(data_type)
     item = data_type.value_type if kind == Kind.LISTS else data_type
     if kind_of(item) == Kind.NULLS:
@@ -174,16 +175,7 @@ def _comparison(given: ComparisonFilter, schema: pa.Schema) -> str:
             raise _refusal(f'"{given.key}" contains {kind}, which have no order; expected eq, ne, in or nin')
         return f"{name} {_SIGNS[given.type]} {_literal(given, given.value, item)}"
     literals = [_literal(given, value, item) for value in given.values if _may_equal(value, item)]
-    return _membership(name, literals, kind == Kind.LISTS, given.type in ("eq", "in"))
-
-
-def _membership(name: str, literals: Sequence[str], is_list: bool, wanted: bool) -> str:
-    """Return SQL for a column that equals or contains one of some values, or if not `wanted`, does not."""
-    if not literals:
-        return str(not wanted).upper()
-    listed = ", ".join(literals)
-    sql = f"list_has_any({name}, [{listed}])" if is_list else f"{name} IN ({listed})"
-    return sql if wanted else f"({name} IS NULL OR NOT {sql})"
+    return membership(name, literals, given.type in ("eq", "in"), kind == Kind.LISTS)
 
 
 def _column(key: str, schema: pa.Schema) -> tuple[ColumnPath, pa.DataType]:

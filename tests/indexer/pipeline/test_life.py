@@ -50,7 +50,7 @@ def counting(tiny_config: BuildConfig, monkeypatch: pytest.MonkeyPatch) -> Count
     encoder = Counting(tiny_config)
     monkeypatch.setattr(build_encoder, "open_encoder", lambda *_, **__: encoder)
     monkeypatch.setattr("indexer.pipeline.steps.build_encoder.open_encoder", lambda *_, **__: encoder)
-    monkeypatch.setattr("search.engine.open_encoder", lambda *_, **__: encoder)
+    monkeypatch.setattr("search.open_index.open_encoder", lambda *_, **__: encoder)
     monkeypatch.setattr(files, "os", FaultyOs())
     return encoder
 

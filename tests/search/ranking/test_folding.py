@@ -258,11 +258,11 @@ def test_neighbours_fold_by_the_rule_too(name: str, asked: dict[str, Any], reque
     engine: SearchEngine = request.getfixturevalue(name)
     for number in (5, 77):
         (identity,) = engine.index.documents.ids([number])
-        allowed = engine._ranker.allowed(SearchOptions(**asked))
-        ranked = engine._ranker.neighbours(number, SearchOptions(COUNT, **asked), allowed)
+        allowed = engine._open.ranker.allowed(SearchOptions(**asked))
+        ranked = engine._open.ranker.neighbours(number, SearchOptions(COUNT, **asked), allowed)
         vectors = vectors_by_hand(engine, ranked)
         for k in (1, 5, 10**30):
-            found = engine._ranker.neighbours(number, SearchOptions(k, fold=FOLD, **asked), allowed)
+            found = engine._open.ranker.neighbours(number, SearchOptions(k, fold=FOLD, **asked), allowed)
             assert shown(found) == by_hand(ranked, vectors, k, FOLD)
             hits = engine.neighbours(identity, k, fold=FOLD, **asked)
             assert [hit.id for hit in hits] == engine.index.documents.ids([one.document for one in found])

@@ -64,7 +64,7 @@ class Slow:
     def __init__(self, service: SearchService) -> None:
         self.encoder = service.generations.current.engine.encoder
         self.begun, self.go, self.batches = threading.Semaphore(0), threading.Event(), list[int]()
-        service.generations.current.engine._encoder = self  # type: ignore[assignment]
+        service.generations.current.engine._open._encoder = self  # type: ignore[assignment]
 
     def encode(self, texts: list[str], role: Any, log: Any = None) -> Any:
         if not threading.current_thread().name.startswith("encode"):
