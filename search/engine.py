@@ -1,19 +1,27 @@
 """The query side: encode and transform as the build did, search with FAISS, and read the documents."""
 
 import math
+import shutil
+import tempfile
 import threading
-from collections.abc import Callable, Collection, Sequence
+import weakref
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from indexer.corpus.document import Document
+from indexer.corpus.records import Records
 from indexer.encoders.protocol import Encoder, EncodeStats
 from indexer.errors import ConfigError, StoreError
+from indexer.pipeline.add import AddReport, add_documents
+from indexer.pipeline.build import BuildReport, build_index
+from indexer.pipeline.build_inputs import BuildInputs
+from indexer.pipeline.delete import DeleteReport, delete_documents
 from indexer.progress import Progress
-from indexer.recipe.config import Role
+from indexer.recipe.config import BuildConfig, Role
 from indexer.recipe.run_options import RunOptions
 from search.hits import Answer, Hit
 from search.index import Index
@@ -24,6 +32,7 @@ from search.ranking.options import SearchFields, SearchOptions, Where, require_q
 from search.ranking.reranker import RerankerChoice
 from search.shards import ShardOptions
 from search.unit_vectors import UnitVectors
+from search.updates import updated_documents
 
 if TYPE_CHECKING:
     from search.filters.facets import ColumnFacet
@@ -48,6 +57,10 @@ class SearchEngine:
     same answers. Searches run concurrently; reading documents, evaluating a filter and torch run one at a time.
     """
 
+    built: BuildReport | None = None
+    """The report of the build, of an engine that `from_texts` returned."""
+    _folder: "TemporaryFolder | None" = None
+
     def __init__(
         self,
         index: str | Path,
@@ -61,6 +74,32 @@ class SearchEngine:
         self._open = OpenIndex(index, Opening(model, options or RunOptions(), recall, hosts), ahead)
         self.follows = True
         self._following = threading.Lock()
+
+    @classmethod
+    def from_texts(
+        cls,
+        texts: Records,
+        index: str | Path | None = None,
+        config: BuildConfig | None = None,
+        options: RunOptions | None = None,
+        **inputs: Unpack[BuildInputs],
+    ) -> "SearchEngine":
+        """Build an index of texts, and return an engine of it.
+
+        `texts` are strings, dicts, `Document`s, an Arrow table, a pandas or polars frame, or an iterable of these. The
+        other arguments are those of `indexer.build_index`, whose errors are raised. Without `index` the index lies in a
+        temporary folder, which is removed with the last engine of it. `built` has the report of the build.
+        """
+        if isinstance(texts, str):
+            raise ConfigError(f'texts is one string; expected a list of texts, such as ["{texts[:20]}"].')
+        folder = None
+        if index is None:
+            folder = TemporaryFolder()
+            index = folder.path
+        report = build_index(texts, index, config, options, **inputs)
+        engine = cls(index, options=options)
+        engine.built, engine._folder = report, folder
+        return engine
 
     def __len__(self) -> int:
         """Number of documents."""
@@ -249,7 +288,39 @@ class SearchEngine:
         """
         newest = object.__new__(SearchEngine)
         newest._open, newest.follows, newest._following = self._open.newest(), self.follows, threading.Lock()
+        newest.built, newest._folder = self.built, self._folder
         return newest
+
+    def add(self, documents: Records, vectors: npt.ArrayLike | None = None) -> AddReport:
+        """Add documents, or replace those with a known id, and answer from the changed index.
+
+        The arguments and errors are those of `indexer.add_documents`. Add many documents by one call: each call writes
+        a generation of the index.
+        """
+        opening = self._open.opening
+        report = add_documents(documents, self.index.path, opening.options, None, opening.model, vectors)
+        self._take_over()
+        return report
+
+    def update(self, changes: Iterable[Mapping[str, Any]]) -> AddReport:
+        """Change columns of stored documents, and answer from the changed index.
+
+        Each change is a dict with the id and the columns to change: `{"id": "a17", "year": 2024}`. None removes a
+        value. Texts that stay the same are not encoded again. Raises UnknownDocumentError, and as `add`.
+        """
+        return self.add(self._with(lambda open_: list(updated_documents(open_.index, changes))))
+
+    def delete(self, ids: Sequence[str], ignore_missing: bool = False) -> DeleteReport:
+        """Delete documents by id, and answer from the changed index. Raises as `indexer.delete_documents`."""
+        report = delete_documents(self.index.path, ids, ignore_missing)
+        self._take_over()
+        return report
+
+    def _take_over(self) -> None:
+        """Open the generation that this engine has published; calls that run keep theirs."""
+        with self._following:
+            opened, self._open = self._open, self._open.newest()
+        opened.leases.close(for_good=True)
 
     def _search(
         self,
@@ -290,6 +361,14 @@ class SearchEngine:
                 self._open = opened.newest()
         opened.leases.close(for_good=True)
         return True
+
+
+class TemporaryFolder:
+    """A folder that is removed with this object, or at the end of the program."""
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="isotrope-"))
+        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
 
 
 def _rows(vectors: npt.ArrayLike) -> npt.NDArray[np.floating]:

@@ -236,6 +236,13 @@ class RowMapper:
         return ColumnRoles(chosen[0], chosen[1], chosen[2], metadata, clashes, chosen[3])
 
 
+def require_id(has_id: bool, needs_id: bool) -> None:
+    """Raise BadRow ("no-id") for a row without an id if the first row of its file has one."""
+    if needs_id and not has_id:
+        way_out = "give every row an id, or none, or pass --id-column"
+        raise BadRow("no-id", "the row has no id, but the first row of the file has one", way_out)
+
+
 def way_out_of(usual: str, for_index: bool) -> str:
     """Return the fix for a bad row; options cannot change how rows added to an existing index are read."""
     if for_index and "--" in usual:

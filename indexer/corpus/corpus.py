@@ -1,28 +1,28 @@
 """`read_corpus` and the `Corpus` it returns: any mix of sources as one stream of Documents.
 
-Documents that a program passes in are checked by the same rules in `validated_documents`.
+`indexer.corpus.records` reads what a program passes in, by the same rules.
 """
 
 import json
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 import pyarrow as pa
 
-from indexer.corpus.columns import ID_COLUMNS, STORED_NAMES, RowMapper, way_out_of
-from indexer.corpus.document import Document, is_blank
-from indexer.corpus.ids import Position, SeenIds, UniqueIds
+from indexer.corpus.columns import ID_COLUMNS, RowMapper, require_id
+from indexer.corpus.document import Document
+from indexer.corpus.ids import Position, UniqueIds
 from indexer.corpus.readers.arrow import read_arrow
 from indexer.corpus.readers.npy import read_npy
 from indexer.corpus.readers.text import read_csv, read_jsonl, read_text, read_tsv
 from indexer.corpus.row import BadRow, BlankLine, BrokenFile, Header, RejectsFile, Row, RowStream
-from indexer.corpus.schema import SchemaBuilder, drop_nulls
+from indexer.corpus.schema import SchemaBuilder
 from indexer.corpus.sources import SourceFile, find_sources, id_list_beside, paths_of
-from indexer.corpus.validation import DimensionCheck, Vector, check_string, check_value, to_vector
+from indexer.corpus.validation import DimensionCheck
 from indexer.errors import ConfigError, CorpusError
 from indexer.recipe.config import CorpusConfig
 
@@ -150,8 +150,11 @@ class _Pass:
         self._config, self._files, self._skip = corpus.config, corpus.files, corpus.on_error == "skip"
         self._report, self._rejects = report, rejects
         self._mapper, self._types = RowMapper(corpus.config, known), SchemaBuilder(known)
-        self._ids, self._size = UniqueIds(corpus.files), DimensionCheck()
+        self._ids, self._size = UniqueIds(self._place), DimensionCheck()
         self._needs_id: bool | None = None  # whether the first row of the current file has an id
+
+    def _place(self, position: Position) -> str:
+        return f"{self._files[position.file].display_name}:{position.line}"
 
     def rows(self) -> Generator[LocatedDocument]:
         complete = False
@@ -207,9 +210,7 @@ class _Pass:
         has_id = self._mapper.has_id(row)
         if self._needs_id is None:
             self._needs_id = has_id
-        if self._needs_id and not has_id:
-            way_out = "give every row an id, or none, or pass --id-column"
-            raise BadRow("no-id", "the row has no id, but the first row of the file has one", way_out)
+        require_id(has_id, self._needs_id)
         document = self._mapper.document(row)
         try:
             distinct = self._ids.distinct(document, made=not has_id)
@@ -256,57 +257,3 @@ def _id_list(file: SourceFile, config: CorpusConfig) -> tuple[SourceFile, RowStr
     if ids.format == "text":
         return ids, read_text(ids, config.id_column or ID_COLUMNS[0])
     return ids, _read(ids, config)
-
-
-def validated_documents(
-    documents: Iterable[Document], config: CorpusConfig, known: pa.Schema | None = None
-) -> Iterator[Document]:
-    """Yield the documents with canonical metadata; `known` is the schema of the index that they are added to.
-
-    Raises CorpusError with the position of the document (from 1) for content that no reader would accept: an id that
-    is not text or not unique, a blank text, characters that cannot be stored, a type that does not fit; and with a
-    vector column for a missing vector, or a vector of another length.
-    """
-    seen, types, size = SeenIds(), SchemaBuilder(known), DimensionCheck()
-    for number, document in enumerate(documents, start=1):
-        if not isinstance(document, Document):
-            raise CorpusError(
-                f"document {number} is of type {type(document).__name__}; expected indexer.Document(id, text, title, "
-                "metadata). Fix: read files with read_corpus(path), or convert each to a Document."
-            )
-        try:
-            vector = _check(document, config)
-            size.check(vector)
-            if (first := seen.find(document.id)) is not None:
-                raise BadRow("duplicate-id", f"document {first} has the same id")
-            types.observe(document.metadata, f"document {number}")
-        except BadRow as bad:
-            way_out = way_out_of(bad.way_out, known is not None)
-            raise CorpusError(f'document {number} (id "{document.id}"): {bad.what}. Fix: {way_out}.') from bad
-        seen.add(document.id, number)
-        size.take(vector, f"document {number}")
-        yield replace(document, metadata=drop_nulls(document.metadata), vector=vector)
-
-
-def _check(document: Document, config: CorpusConfig) -> Vector | None:
-    """Return the document's vector if the recipe takes vectors. Raises BadRow."""
-    for name in ("id", "title", "text"):
-        value = getattr(document, name)
-        if not isinstance(value, str) and not (name == "title" and value is None):
-            raise BadRow(name, f"its {name} is of type {type(value).__name__}; expected text")
-        check_string(value or "", name)
-    if not document.id:
-        raise BadRow("id", "its id is empty")
-    for name, value in document.metadata.items():
-        if name in STORED_NAMES:
-            raise BadRow(name, f'its metadata has a column "{name}", a reserved name', "rename the column")
-        check_string(name, name)
-        check_value(value, name)
-    if config.vector_column:
-        return to_vector(document.vector, "vector")
-    if document.vector is not None:
-        what = "it has a vector, but the encoder of the recipe computes the vectors"
-        raise BadRow("vector", what, 'set encoder.kind = "vectors", or leave the vector out')
-    if is_blank(document, config.text):
-        raise BadRow("blank", f"nothing to encode: {', '.join(config.text)} are blank")
-    return None

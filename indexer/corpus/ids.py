@@ -17,7 +17,7 @@ In one pass over a corpus (`UniqueIds`) a given id is unique, and repeated conte
 import json
 import re
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
@@ -31,7 +31,6 @@ import numpy.typing as npt
 from indexer.corpus.document import Document
 from indexer.corpus.row import BadRow
 from indexer.corpus.schema import EXACT_INTEGER
-from indexer.corpus.sources import SourceFile
 
 _HASH_BYTES = 16
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True)
@@ -81,20 +80,16 @@ class Position(NamedTuple):
 
 
 class UniqueIds:
-    """The ids seen in one pass over some files."""
+    """The ids seen in one pass over a corpus; `place` returns a position as text, for messages."""
 
-    def __init__(self, files: Sequence[SourceFile]) -> None:
-        self._files = files
+    def __init__(self, place: Callable[[Position], str]) -> None:
+        self.place = place
         self._seen = SeenIds()
         self._numbers: dict[str, int] = {}  # id of a recently repeated content -> its last number
 
     def add(self, identifier: str, position: Position) -> None:
         """Add an id that `distinct` returned."""
         self._seen.add(identifier, position.packed)
-
-    def place(self, position: Position) -> str:
-        """Return the position as text, for messages."""
-        return f"{self._files[position.file].display_name}:{position.line}"
 
     def distinct(self, document: Document, made: bool) -> Document:
         """Return the document; if its id is `made` of a repeated content, with a number after the id.
@@ -245,7 +240,7 @@ def _tagged(value: Any) -> dict[str, str]:
         return {"\0date": value.isoformat()}
     if isinstance(value, time):
         return {"\0time": value.isoformat()}
-    raise TypeError(f"metadata of type {type(value).__name__} has no canonical form")
+    raise BadRow("type", f"the metadata contains a value of type {type(value).__name__}, which cannot be stored")
 
 
 def _decimal(value: Decimal) -> str:

@@ -12,15 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from indexer.arrays import RowIds
 from indexer.corpus.columns import way_out_of
-from indexer.corpus.corpus import Corpus, validated_documents
 from indexer.corpus.document import Document
 from indexer.corpus.ids import has_content_id
+from indexer.corpus.records import Records, documents_of
 from indexer.corpus.row import BadRow
 from indexer.corpus.schema import merge_schemas, schema_from_json
-from indexer.errors import ConfigError, CorpusError
+from indexer.errors import CorpusError
 from indexer.pipeline.drift import AddedSince, drift_since
 from indexer.pipeline.generation import open_generation
 from indexer.pipeline.part_merging import Arriving, Tail, tail_to_fold
@@ -64,32 +65,24 @@ class AddReport:
 
 
 def add_documents(
-    corpus: Iterable[Document],
+    corpus: Records,
     index: str | Path,
     options: RunOptions | None = None,
     progress: Progress | None = None,
     model: str | Path | None = None,
+    vectors: npt.ArrayLike | None = None,
 ) -> AddReport:
     """Add documents to an index with its own encoder and transform; a document with a known id replaces the old one.
 
-    `model` is the model's folder if it has moved. The same call continues an interrupted addition. Raises
+    `corpus` is as in `build_index`. `model` is the model's folder if it has moved. `vectors` (n, d) are the embeddings
+    of the documents, for an index of given vectors. The same call continues an interrupted addition. Raises
     CorpusError, ModelError, MismatchError, QualityError, LockedError, StoreError and MachineError as `build_index`.
     """
     options, progress = options or RunOptions(), progress or NoProgress()
     with open_generation(named_path(index, "the index")) as generation:
         published, generation.model = generation.previous, model
-        if isinstance(corpus, Corpus) and corpus.config != generation.config.corpus:
-            raise ConfigError(
-                "the corpus was read with other column rules than the index. Fix: pass "
-                "read_corpus(..., config=the index's recipe.corpus)."
-            )
         known = schema_from_json(published.manifest.schema)
-        documents = (
-            corpus.documents(known)
-            if isinstance(corpus, Corpus)
-            else validated_documents(corpus, published.config.corpus, known)
-        )
-        upserts = Upserts(published, documents)
+        upserts = Upserts(published, documents_of(corpus, published.config.corpus, vectors, known))
         encoder = LazyEncoder(generation.config, options, generation.spec)
         arriving = Arriving(upserts, generation.config.store.part_documents)
         if not arriving.held and not upserts.unchanged:

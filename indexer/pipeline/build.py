@@ -1,24 +1,25 @@
 """`build_index`: ingest -> encode -> fit -> index -> publish. Each step leaves only complete files behind."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from indexer import ann
-from indexer.corpus.corpus import Corpus, validated_documents
-from indexer.corpus.document import Document
+from indexer.corpus.corpus import Corpus
 from indexer.corpus.query_file import query_file_sha256
+from indexer.corpus.records import Records, documents_of, require_same_rules
 from indexer.encoders.document_windows import DocumentChunker
 from indexer.encoders.fitted_state import load_fitted_state
-from indexer.errors import ConfigError, ExistsError
+from indexer.errors import ExistsError
 from indexer.models.cross_encoder_spec import with_recorded_hash
 from indexer.models.encoder_spec import EncoderSpec
 from indexer.models.hub import DEMO_SHA256
 from indexer.models.identity import identity_difference
 from indexer.models.resolution import resolve_spec
+from indexer.pipeline.build_inputs import BuildInputs, build_inputs, recipe_of
 from indexer.pipeline.generation import Generation, open_generation
 from indexer.pipeline.published_index import PublishedIndex
 from indexer.pipeline.steps.build_encoder import (
@@ -75,14 +76,18 @@ class BuildReport:
 
 
 def build_index(
-    corpus: Iterable[Document],
+    corpus: Records,
     index: str | Path,
     config: BuildConfig | None = None,
     options: RunOptions | None = None,
     progress: Progress | None = None,
-    transform_from: str | Path | None = None,
+    **inputs: Unpack[BuildInputs],
 ) -> BuildReport:
     """Build an index directory, or continue an interrupted build, or report that the index is up to date.
+
+    `corpus` is the result of `read_corpus`, the path of a file, an Arrow table, a pandas or polars frame, or an
+    iterable of texts, dicts, `Document`s and such tables. `config` is the recipe; `inputs` are `BuildInputs`, such as
+    `model="BAAI/bge-small-en-v1.5"` or `vectors=array`.
 
     `transform_from` names an index whose transform, whitening settings and fitted encoder state are reused; raises
     MismatchError if it was built with another encoder. An encoder that is fitted to a corpus (int8, pooling "sif" or
@@ -93,7 +98,8 @@ def build_index(
     Parts completed before an error or a kill are kept for the next run.
     """
     options, progress = options or RunOptions(), progress or NoProgress()
-    begun = ingested_corpus(corpus, index, config or BuildConfig(), options, progress, transform_from)
+    given = build_inputs(inputs)
+    begun = ingested_corpus(corpus, index, recipe_of(config, given), options, progress, given)
     with begun as (generation, ingested):
         if is_up_to_date(generation, ingested):
             manifest = generation.previous.manifest
@@ -104,15 +110,17 @@ def build_index(
 
 @contextmanager
 def ingested_corpus(
-    corpus: Iterable[Document],
+    corpus: Records,
     index: str | Path,
     config: BuildConfig,
     options: RunOptions,
     progress: Progress,
-    transform_from: str | Path | None = None,
+    inputs: BuildInputs | None = None,
 ) -> Iterator[tuple[Generation, Ingested]]:
     """Yield the next generation of an index with the corpus read and its documents written; raises as `build_index`."""
     index, source = named_path(index, "the index"), None
+    inputs = inputs or BuildInputs()
+    transform_from = inputs.get("transform_from")
     spec = check_recipe(corpus, config, reuses_transform=transform_from is not None)
     config = with_recorded_hash(config)
     if transform_from is not None:
@@ -129,17 +137,14 @@ def ingested_corpus(
         generation.spec = probed_encoder(generation)  # of a recipe that is not refused
         require_finished(generation.spec)
         generation.sweep_before(generation.spec.fingerprint)
-        documents = corpus if isinstance(corpus, Corpus) else validated_documents(corpus, config.corpus)
+        documents = documents_of(corpus, config.corpus, inputs.get("vectors"))
         yield generation, ingest(documents, generation, progress)
 
 
-def check_recipe(corpus: Iterable[Document], config: BuildConfig, reuses_transform: bool = False) -> EncoderSpec:
+def check_recipe(corpus: Records, config: BuildConfig, reuses_transform: bool = False) -> EncoderSpec:
     """Return the unfitted encoder of a recipe. Raises for an invalid recipe before the corpus is read."""
-    if isinstance(corpus, Corpus) and corpus.config != config.corpus:
-        raise ConfigError(
-            "the corpus was read with other column rules than the recipe. Fix: pass "
-            "read_corpus(..., config=recipe.corpus)."
-        )
+    if isinstance(corpus, Corpus):
+        require_same_rules(corpus, config.corpus)
     ann.check_factory(ann.factory_of(config.index.type), config.whitening.dim)
     spec = resolve_spec(config)
     if spec.fitted and not reuses_transform:

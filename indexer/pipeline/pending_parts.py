@@ -5,7 +5,7 @@
 a common folder or object storage. `build_index` then uses these parts, encodes missing ones, and continues as usual.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from indexer.corpus.document import Document
+from indexer.corpus.records import Records
 from indexer.errors import ConfigError, CorruptIndexError, MismatchError, NotAnIndexError, StoreError
 from indexer.models.encoder_spec import EncoderSpec
 from indexer.models.resolution import resolve_spec
@@ -68,7 +68,7 @@ class EncodedPending:
 
 
 def prepare_parts(
-    corpus: Iterable[Document],
+    corpus: Records,
     index: str | Path,
     config: BuildConfig | None = None,
     options: RunOptions | None = None,

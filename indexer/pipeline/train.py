@@ -15,6 +15,7 @@ from typing import Any
 
 from indexer.corpus.corpus import Corpus
 from indexer.corpus.document import Document, joined_text
+from indexer.corpus.records import Records, documents_of
 from indexer.encoders.document_windows import DocumentChunker
 from indexer.encoders.fitted_state import FITTED, RECIPE, fit_state, fitted_record
 from indexer.encoders.int8 import CALIBRATION_TEXTS, require_calibration
@@ -51,7 +52,7 @@ class TrainReport:
 
 
 def train_encoder(
-    corpus: Iterable[Document],
+    corpus: Records,
     folder: str | Path,
     config: BuildConfig,
     options: RunOptions | None = None,
@@ -79,7 +80,7 @@ def train_encoder(
     require_calibration(spec)
     progress.phase("reading", None)
     size = documents or (CALIBRATION_TEXTS if spec.identity.precision == "int8" else 0)
-    chosen = sampled_texts(corpus, config, size)
+    chosen = sampled_texts(documents_of(corpus, config.corpus), config, size)
     texts = DocumentChunker(spec, config.chunk)(chosen).texts
     files, facts = _fitted(spec, texts, options, progress)
     make_folder(folder)
@@ -92,7 +93,7 @@ def train_encoder(
 
 
 def train_for_index(
-    corpus: Iterable[Document],
+    corpus: Records,
     index: str | Path,
     config: BuildConfig,
     options: RunOptions | None = None,
@@ -148,7 +149,7 @@ def _fitted(
         return {**files, FITTED: fitted_record(spec, folder)}, facts
 
 
-def _texts_of_build(corpus: Iterable[Document], config: BuildConfig, spec: EncoderSpec) -> list[str]:
+def _texts_of_build(corpus: Records, config: BuildConfig, spec: EncoderSpec) -> list[str]:
     """Return the texts of the sample that whitening is fitted on, for int8 of a smaller sample."""
     if isinstance(corpus, Iterator) or (isinstance(corpus, Corpus) and any(file.is_stdin for file in corpus.files)):
         raise ConfigError(
@@ -157,7 +158,11 @@ def _texts_of_build(corpus: Iterable[Document], config: BuildConfig, spec: Encod
         )
     int8 = spec.identity.precision == "int8"
     sample = CALIBRATION_TEXTS if int8 else config.whitening.sample
-    documents = (document for document, _, _ in corpus.rows()) if isinstance(corpus, Corpus) else corpus
+    documents = (
+        (document for document, _, _ in corpus.rows())
+        if isinstance(corpus, Corpus)
+        else documents_of(corpus, config.corpus)
+    )
     chosen = sampled_texts(documents, config, 0 if sample == "all" else int(sample))
     return list(DocumentChunker(spec, config.chunk)(chosen).texts)
 

@@ -97,7 +97,7 @@ def build(
             _print_prepared(prepared, corpus.report, as_json)
         return
     with ProgressBar(quiet) as progress:
-        report = build_index(corpus, index, config, run, progress, options["transform_from"])
+        report = build_index(corpus, index, config, run, progress, transform_from=options["transform_from"])
     chosen = states_setting("whitening.strength", options["recipe"], options["assignments"])
     report = replace(report, untuned=report.untuned and not chosen)
     if options["on_error"] == "fail" and rejects.exists():

@@ -295,7 +295,7 @@ def test_blank_documents_and_queries_are_counted_and_find_nothing(model: Isotrop
 
 
 def test_faults_of_a_corpus_are_reported(model: IsotropeModel) -> None:
-    with pytest.raises(CorpusError, match=r'document 2 \(id "a"\): document 1 has the same id'):
+    with pytest.raises(CorpusError, match=r'document 2 \(id "a"\): the id was already used at document 1'):
         indexed(model, [{"id": "a", "text": "one"}, {"id": "a", "text": "another"}])
 
 

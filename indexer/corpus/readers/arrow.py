@@ -4,7 +4,7 @@ A column of embeddings is read as arrays, without Python numbers.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import IO, Any
 
 import numpy as np
@@ -40,15 +40,9 @@ def read_arrow(file: SourceFile, conversions: Mapping[str, str], vectors: str = 
             if not raw.read(1):
                 return  # an empty file of any format has no rows
             header, batches = _open(raw, file.format)
-            _check_names(file, header.schema)
-            check_tensor_rank(file.display_name, header.schema, vectors)
-            yield header
-            for batch in batches:
-                _check_layout(batch)  # the whole batch: a check of a slice looks at all values of its lists
-                for start in range(0, batch.num_rows, BATCH_ROWS):  # bounds the Python objects of a huge batch
-                    rows = batch.slice(start, BATCH_ROWS)
-                    yield from _rows(rows, next_row, header, conversions, vectors)
-                    next_row += rows.num_rows
+            for item in table_rows(file.display_name, header, batches, conversions, vectors):
+                next_row += not isinstance(item, Header)
+                yield item
     except (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise unreadable(file, error) from error
@@ -56,6 +50,22 @@ def read_arrow(file: SourceFile, conversions: Mapping[str, str], vectors: str = 
         reason = "it requests more memory than the machine has" if isinstance(error, MemoryError) else error
         what = f"not a readable {file.format} file: {reason}"
         raise BrokenFile("malformed", what, "write the file again", line=next_row) from error
+
+
+def table_rows(
+    shown: str, header: Header, batches: Iterable[pa.RecordBatch], conversions: Mapping[str, str], vectors: str
+) -> RowStream:
+    """Yield the header, then one Row a row of the batches; `shown` names the table in messages."""
+    _check_names(shown, header.schema)
+    check_tensor_rank(shown, header.schema, vectors)
+    yield header
+    next_row = 1
+    for batch in batches:
+        _check_layout(batch)  # the whole batch: a check of a slice looks at all values of its lists
+        for start in range(0, batch.num_rows, BATCH_ROWS):  # bounds the Python objects of a huge batch
+            rows = batch.slice(start, BATCH_ROWS)
+            yield from _rows(rows, next_row, header, conversions, vectors)
+            next_row += rows.num_rows
 
 
 def _open(raw: IO[bytes], file_format: str) -> tuple[Header, Iterator[pa.RecordBatch]]:
@@ -74,10 +84,9 @@ def _open(raw: IO[bytes], file_format: str) -> tuple[Header, Iterator[pa.RecordB
     return Header(stream.schema.names, schema=stream.schema, stream=True), iter(stream)
 
 
-def _check_names(file: SourceFile, schema: pa.Schema) -> None:
+def _check_names(shown: str, schema: pa.Schema) -> None:
     twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
     if twice:
-        shown = file.display_name
         raise CorpusError(f'{shown}: two columns are named "{twice[0]}". Fix: give each column its own name.')
 
 

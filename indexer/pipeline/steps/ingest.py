@@ -137,7 +137,7 @@ def ingest(
     return Ingested(pending, np.concatenate(hashes))
 
 
-def empty_corpus(corpus: Iterable[Document]) -> CorpusError:
+def empty_corpus(corpus: object) -> CorpusError:
     """Return the error for a corpus without documents, with the counts of rejected rows."""
     rejected = ""
     if isinstance(corpus, Corpus) and corpus.report.rejected:

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from indexer.corpus.corpus import read_corpus, validated_documents
+from indexer.corpus.corpus import read_corpus
 from indexer.corpus.document import Document
+from indexer.corpus.records import documents_of
 from indexer.errors import ConfigError, CorpusError
 from indexer.recipe.config import CorpusConfig
 from tests.indexer.corpus.corpus_files import GOOD, check, jsonl, refusal, without_bad_rows, write
@@ -182,15 +183,16 @@ def test_metadata_that_is_no_number_is_a_bad_row_in_every_format(tmp_path: Path,
     check(cells, "type", "which cannot be read as float", line=3, document_id=None, config=config)
     handed = [Document("a", "x", metadata={"n": 1.5}), Document("b", "x", metadata={"n": number})]
     with pytest.raises(CorpusError, match=rf'document 2 \(id "b"\): {what}.*Fix: write null'):
-        list(validated_documents(handed, CorpusConfig()))
+        list(documents_of(handed, CorpusConfig()))
 
 
 def test_what_is_no_document_is_refused_with_the_way_to_make_one() -> None:
-    for corpus, name in (("docs.csv", "str"), ([{"id": "a", "text": "x"}], "dict")):
-        with pytest.raises(
-            CorpusError, match=rf"document 1 is of type {name}; expected indexer\.Document.*read_corpus"
-        ):
-            list(validated_documents(corpus, CorpusConfig()))  # type: ignore[arg-type]
+    for corpus, name in ({"id": "a", "text": "x"}, "dict"), (b"text", "bytes"), (None, "NoneType"), (3, "int"):
+        with pytest.raises(ConfigError, match=f"the corpus is of type {name}; expected a list of texts, dicts or"):
+            documents_of(corpus, CorpusConfig())  # type: ignore[arg-type]
+    for item, name in ((3, "int"), (b"text", "bytes"), (None, "NoneType"), (["text"], "list")):
+        with pytest.raises(CorpusError, match=f"document 2 is of type {name}; expected a text, a dict, an indexer"):
+            list(documents_of(["a text", item], CorpusConfig()))  # type: ignore[list-item]
 
 
 def test_a_cell_of_json_with_a_key_twice(tmp_path: Path) -> None:

@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from indexer.corpus.corpus import read_corpus, validated_documents
+from indexer.corpus.corpus import read_corpus
 from indexer.corpus.document import Document
 from indexer.corpus.query_file import read_query_vectors
+from indexer.corpus.records import documents_of
 from indexer.errors import ConfigError, CorpusError
 from indexer.recipe.config import CorpusConfig
 from search.dedup.kept_documents import check_kept
@@ -386,7 +387,7 @@ def test_lengths_must_agree_across_files(tmp_path: Path) -> None:
 
 
 def given_documents(*documents: Document, config: CorpusConfig = WITH_VECTORS) -> list[Document]:
-    return list(validated_documents(documents, config))
+    return list(documents_of(documents, config))
 
 
 def test_documents_may_hand_over_lists_and_arrays_of_any_type() -> None:

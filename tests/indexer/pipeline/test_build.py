@@ -382,7 +382,7 @@ def test_a_model_that_changes_during_the_build_stops_it(
 @pytest.mark.parametrize(
     ("documents", "message"),
     [
-        ([Document("a", "x"), Document("a", "y")], r"document 2 \(id \"a\"\): document 1 has the same id"),
+        ([Document("a", "x"), Document("a", "y")], r"document 2 \(id \"a\"\): the id was already used at document 1"),
         ([Document("a", "x"), Document("b", "  ")], "document 2.*nothing to encode"),
         ([Document("", "x")], "its id is empty"),
         ([Document(1, "x")], "its id is of type int"),  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from indexer import BuildConfig, Document, add_documents, build_index, delete_do
 from indexer.corpus.document import joined_text
 from indexer.errors import CorruptIndexError, MachineError
 from indexer.recipe.ranking import HybridConfig
-from search import SearchEngine
+from search import SearchEngine, SearchOptions
 from search.index import Index
 from search.ranking.bm25 import BM25Index, BM25Ranking
 from search.ranking.exact import id_order
@@ -119,19 +119,19 @@ def test_it_is_made_anew_after_a_change_and_only_some_stay_in_the_cache(index: P
 
 def test_a_document_that_is_deleted_after_words_were_asked_is_not_found_again(index: Path) -> None:
     """The cached BM25 contains the documents before the deletion; an open engine keeps using it."""
-    question, options = "sand sand glass", {"hybrid": True, "hybrid_weight": 0.01}
+    question, options = "sand sand glass", SearchOptions(9, hybrid=True, hybrid_weight=0.01)
     assert "d7" in {identity for answer in answers(index) for _, identity in answer}
     left = [document for document in DOCUMENTS if document.id != "d7"]
     with SearchEngine(index) as before:
-        asked = [(hit.id, hit.score) for hit in before.search(question, 9, **options)]
+        asked = [(hit.id, hit.score) for hit in before.search(question, options)]
         assert asked[0][0] == "d7"
         delete_documents(index, ["d7"])
         assert answers(index) == by_bm25s(left)
         with SearchEngine(index) as after:
-            found = [hit.id for hit in after.search(question, 9, **options)]
+            found = [hit.id for hit in after.search(question, options)]
         assert sorted(found) == [document.id for document in left]
         assert found[0] == by_bm25s(left)[4][0][1]
-        assert [(hit.id, hit.score) for hit in before.search(question, 9, **options)] == asked
+        assert [(hit.id, hit.score) for hit in before.search(question, options)] == asked
     add_documents([document for document in DOCUMENTS if document.id == "d7"], index)
     assert {identity for _, identity in answers(index)[4]} == {identity for _, identity in by_bm25s(DOCUMENTS)[4]}
 

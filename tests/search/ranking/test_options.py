@@ -89,10 +89,10 @@ def test_a_number_of_hits_that_is_given_twice_is_refused(engine: SearchEngine) -
 def test_numbers_of_numpy_are_numbers(engine: SearchEngine) -> None:
     expected = engine.search("whales", k=3)
     for kind in (np.int64, np.uint8, np.int32):
-        assert engine.search("whales", k=kind(3)) == expected
+        assert engine.search("whales", k=kind(3)) == expected  # type: ignore[arg-type]
     assert type(SearchOptions(np.uint8(200)).k) is int  # type: ignore[arg-type]
     for lowest in (np.float32(-2), np.int64(-2), -2, -2.0):
-        assert engine.search("whales", k=3, min_score=lowest) == expected
+        assert engine.search("whales", k=3, min_score=lowest) == expected  # type: ignore[arg-type]
 
 
 def test_more_is_asked_for_than_any_index_holds(engine: SearchEngine) -> None:

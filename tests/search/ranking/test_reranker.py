@@ -253,7 +253,7 @@ def test_what_cannot_be_reranked_is_refused(folder: Path, engine: SearchEngine) 
         with pytest.raises(
             ConfigError, match=r"rerank_depth \(--rerank-depth\) is .*; expected a whole number, 0 \(none\) to 1,000"
         ):
-            engine.search("whales", rerank_depth=depth)
+            engine.search("whales", rerank_depth=depth)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="names no cross-encoder"):
         SearchEngine(folder).search("whales", rerank_depth=5)
     with pytest.raises(ConfigError, match="reranking needs the texts of queries"):

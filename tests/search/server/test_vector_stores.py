@@ -186,7 +186,7 @@ def test_a_filter_is_of_the_generation_that_answers(tiny_config: BuildConfig, tm
         if not conditions:
             add_documents([Document("new", "Half a year.", metadata={"year": 1995.5})], tmp_path / "index")
             await service.generations.reload()
-        conditions.append(options.where)
+        conditions.append(options.condition)
         return await search(queries, options, share)
 
     async def ask() -> SearchReply:

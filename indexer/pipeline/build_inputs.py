@@ -1,0 +1,82 @@
+"""What a program gives a build besides documents: a model by name, vectors, the names of columns."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypedDict, cast
+
+import numpy.typing as npt
+
+from indexer.errors import ConfigError, ModelError
+from indexer.models.model_files import find_table_files
+from indexer.recipe.config import BuildConfig, EncoderConfig
+from indexer.recipe.loading import did_you_mean
+
+_STATIC = "static"  # the recipe for tables of token vectors
+
+
+class BuildInputs(TypedDict, total=False):
+    """Optional inputs of a build, as keyword arguments.
+
+    `model` replaces the recipe's encoder: a hub id, a folder, or a file of word vectors. `vectors` (n, d) are the
+    embeddings of the documents, in order; no model runs then, and `model` is a name for them. `id_column`,
+    `title_column` and `text_column` name columns of dicts and tables. `transform_from` names an index whose transform
+    is reused.
+    """
+
+    model: str | Path
+    vectors: npt.ArrayLike
+    id_column: str
+    title_column: str
+    text_column: str
+    transform_from: str | Path | None
+
+
+def build_inputs(given: Mapping[str, Any]) -> BuildInputs:
+    """Return keyword arguments as inputs. Raises ConfigError for an unknown name."""
+    known = BuildInputs.__annotations__
+    if unknown := [name for name in given if name not in known]:
+        raise ConfigError(did_you_mean("argument of a build", unknown[0], known))
+    return cast(BuildInputs, given)
+
+
+def recipe_of(config: BuildConfig | None, inputs: BuildInputs) -> BuildConfig:
+    """Return the recipe with the model and the columns of the inputs. Raises ConfigError."""
+    if config is not None and not isinstance(config, BuildConfig):
+        raise ConfigError(
+            f"the recipe is of type {type(config).__name__}; expected a BuildConfig. Fix: BuildConfig.load(NAME)."
+        )
+    recipe = _with_encoder(config, inputs)
+    columns = {name: value for name, value in inputs.items() if name.endswith("_column") and value}
+    return recipe.with_columns(cast(dict[str, str], columns)) if columns else recipe
+
+
+def _with_encoder(config: BuildConfig | None, inputs: BuildInputs) -> BuildConfig:
+    model = inputs.get("model", "")
+    if not isinstance(model, str | Path):
+        raise ConfigError(f"model is of type {type(model).__name__}; expected a hub id, or the path of a model.")
+    if inputs.get("vectors") is not None:
+        encoder = EncoderConfig(kind="vectors", model=str(model))
+        recipe = config or BuildConfig(encoder=encoder)
+        if recipe.encoder.kind != "vectors":
+            raise ConfigError(
+                f'vectors were given, but encoder.kind of the recipe is "{recipe.encoder.kind}", which computes them; '
+                'expected "vectors".'
+            )
+        return recipe
+    if not model:
+        return config or BuildConfig()
+    is_table = _is_table(Path(model).expanduser())
+    recipe = config or (BuildConfig.load(_STATIC) if is_table else BuildConfig())
+    kind = "static" if is_table else recipe.encoder.kind
+    return replace(recipe, encoder=replace(recipe.encoder, kind=kind, model=str(model)))
+
+
+def _is_table(path: Path) -> bool:
+    """Return whether a path is a file of word vectors, or the folder of a table of token vectors."""
+    if path.is_dir():
+        try:
+            find_table_files(path)
+        except ModelError:
+            return False
+    return path.exists()
