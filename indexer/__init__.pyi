@@ -2,11 +2,27 @@ from indexer.corpus.corpus import Corpus as Corpus
 from indexer.corpus.corpus import read_corpus as read_corpus
 from indexer.corpus.document import Document as Document
 from indexer.corpus.document import joined_text as joined_text
+from indexer.corpus.records import Records as Records
+from indexer.errors import ConfigError as ConfigError
+from indexer.errors import CorpusError as CorpusError
+from indexer.errors import CorruptIndexError as CorruptIndexError
+from indexer.errors import EvaluationError as EvaluationError
+from indexer.errors import ExistsError as ExistsError
 from indexer.errors import IsotropeError as IsotropeError
+from indexer.errors import LockedError as LockedError
+from indexer.errors import MachineError as MachineError
+from indexer.errors import MismatchError as MismatchError
+from indexer.errors import ModelError as ModelError
+from indexer.errors import NotAnIndexError as NotAnIndexError
+from indexer.errors import QualityError as QualityError
+from indexer.errors import ShardLostError as ShardLostError
+from indexer.errors import StoreError as StoreError
+from indexer.errors import UnknownDocumentError as UnknownDocumentError
 from indexer.pipeline.add import AddReport as AddReport
 from indexer.pipeline.add import add_documents as add_documents
 from indexer.pipeline.build import BuildReport as BuildReport
 from indexer.pipeline.build import build_index as build_index
+from indexer.pipeline.build_inputs import BuildInputs as BuildInputs
 from indexer.pipeline.compact import CompactReport as CompactReport
 from indexer.pipeline.compact import compact_index as compact_index
 from indexer.pipeline.delete import DeleteReport as DeleteReport
@@ -20,7 +36,16 @@ from indexer.pipeline.refit import RefitReport as RefitReport
 from indexer.pipeline.refit import refit_index as refit_index
 from indexer.pipeline.train import TrainReport as TrainReport
 from indexer.pipeline.train import train_encoder as train_encoder
+from indexer.progress import Progress as Progress
 from indexer.recipe.config import BuildConfig as BuildConfig
+from indexer.recipe.config import ChunkConfig as ChunkConfig
+from indexer.recipe.config import CorpusConfig as CorpusConfig
+from indexer.recipe.config import EncoderConfig as EncoderConfig
+from indexer.recipe.config import IndexConfig as IndexConfig
+from indexer.recipe.config import StoreConfig as StoreConfig
+from indexer.recipe.config import WhiteningConfig as WhiteningConfig
+from indexer.recipe.ranking import HybridConfig as HybridConfig
+from indexer.recipe.ranking import RerankConfig as RerankConfig
 from indexer.recipe.run_options import RunOptions as RunOptions
 
 __version__: str

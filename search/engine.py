@@ -13,13 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.corpus.document import Document
-from indexer.corpus.records import Records
 from indexer.encoders.protocol import Encoder, EncodeStats
 from indexer.errors import ConfigError, StoreError
-from indexer.pipeline.add import AddReport, add_documents
-from indexer.pipeline.build import BuildReport, build_index
-from indexer.pipeline.build_inputs import BuildInputs
-from indexer.pipeline.delete import DeleteReport, delete_documents
 from indexer.progress import Progress
 from indexer.recipe.config import BuildConfig, Role
 from indexer.recipe.run_options import RunOptions
@@ -32,9 +27,13 @@ from search.ranking.options import SearchFields, SearchOptions, Where, require_q
 from search.ranking.reranker import RerankerChoice
 from search.shards import ShardOptions
 from search.unit_vectors import UnitVectors
-from search.updates import updated_documents
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a search needs no module that writes
+    from indexer.corpus.records import Records
+    from indexer.pipeline.add import AddReport
+    from indexer.pipeline.build import BuildReport
+    from indexer.pipeline.build_inputs import BuildInputs
+    from indexer.pipeline.delete import DeleteReport
     from search.filters.facets import ColumnFacet
 
 Result = TypeVar("Result")
@@ -57,7 +56,7 @@ class SearchEngine:
     same answers. Searches run concurrently; reading documents, evaluating a filter and torch run one at a time.
     """
 
-    built: BuildReport | None = None
+    built: "BuildReport | None" = None
     """The report of the build, of an engine that `from_texts` returned."""
     _folder: "TemporaryFolder | None" = None
 
@@ -78,11 +77,11 @@ class SearchEngine:
     @classmethod
     def from_texts(
         cls,
-        texts: Records,
+        texts: "Records",
         index: str | Path | None = None,
         config: BuildConfig | None = None,
         options: RunOptions | None = None,
-        **inputs: Unpack[BuildInputs],
+        **inputs: "Unpack[BuildInputs]",
     ) -> "SearchEngine":
         """Build an index of texts, and return an engine of it.
 
@@ -90,6 +89,8 @@ class SearchEngine:
         other arguments are those of `indexer.build_index`, whose errors are raised. Without `index` the index lies in a
         temporary folder, which is removed with the last engine of it. `built` has the report of the build.
         """
+        from indexer.pipeline.build import build_index
+
         if isinstance(texts, str):
             raise ConfigError(f'texts is one string; expected a list of texts, such as ["{texts[:20]}"].')
         folder = None
@@ -291,27 +292,33 @@ class SearchEngine:
         newest.built, newest._folder = self.built, self._folder
         return newest
 
-    def add(self, documents: Records, vectors: npt.ArrayLike | None = None) -> AddReport:
+    def add(self, documents: "Records", vectors: npt.ArrayLike | None = None) -> "AddReport":
         """Add documents, or replace those with a known id, and answer from the changed index.
 
         The arguments and errors are those of `indexer.add_documents`. Add many documents by one call: each call writes
         a generation of the index.
         """
+        from indexer.pipeline.add import add_documents
+
         opening = self._open.opening
         report = add_documents(documents, self.index.path, opening.options, None, opening.model, vectors)
         self._take_over()
         return report
 
-    def update(self, changes: Iterable[Mapping[str, Any]]) -> AddReport:
+    def update(self, changes: Iterable[Mapping[str, Any]]) -> "AddReport":
         """Change columns of stored documents, and answer from the changed index.
 
         Each change is a dict with the id and the columns to change: `{"id": "a17", "year": 2024}`. None removes a
         value. Texts that stay the same are not encoded again. Raises UnknownDocumentError, and as `add`.
         """
+        from search.updates import updated_documents
+
         return self.add(self._with(lambda open_: list(updated_documents(open_.index, changes))))
 
-    def delete(self, ids: Sequence[str], ignore_missing: bool = False) -> DeleteReport:
+    def delete(self, ids: Sequence[str], ignore_missing: bool = False) -> "DeleteReport":
         """Delete documents by id, and answer from the changed index. Raises as `indexer.delete_documents`."""
+        from indexer.pipeline.delete import delete_documents
+
         report = delete_documents(self.index.path, ids, ignore_missing)
         self._take_over()
         return report

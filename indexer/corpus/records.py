@@ -34,8 +34,8 @@ class ArrowStream(Protocol):
         """Return the table by Arrow's PyCapsule interface."""
 
 
-Record: TypeAlias = "str | Mapping[str, Any] | Document | ArrowStream"
-Records: TypeAlias = "Corpus | ArrowStream | Iterable[Record] | str | Path"
+Record: TypeAlias = str | Mapping[str, Any] | Document | ArrowStream
+Records: TypeAlias = Corpus | ArrowStream | Iterable[Record] | str | Path
 """What `build_index` and `add_documents` accept; a string or Path names a file, as in `read_corpus`."""
 
 

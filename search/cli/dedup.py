@@ -159,19 +159,13 @@ def _check_before(sources: tuple[str, ...], options: dict[str, Any]) -> None:
 
 
 def _deduplicate_index(index: Path, options: dict[str, Any], progress: "Progress") -> bool:
-    from search.dedup.deduplicate import deduplicate
-    from search.dedup.kept_documents import check_kept
-    from search.dedup.settings import duplicates_format
+    from search.dedup.corpus import deduplicate_opened
     from search.index import Index
 
-    settings, files, join = _settings(options), _files(options), _join_options(options)
-    if files.duplicates:
-        duplicates_format(files.duplicates)
     opened, other = Index.open(index), Index.open(options["against"]) if options["against"] else None
-    if files.kept:
-        check_kept(files.kept, opened, force=files.force)
-    findings = deduplicate(opened, settings, other, files.pairs, join, progress)
-    _show(findings.facts, findings.write_files(files, progress=progress), options)
+    files, join = _files(options), _join_options(options)
+    findings = deduplicate_opened(opened, _settings(options), files, other, join, progress)
+    _show(findings.facts, findings.written, options)
     return True
 
 

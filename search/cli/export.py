@@ -18,7 +18,7 @@ from search.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from search.export import ExportReport
+    from search.export.report import ExportReport
 
 _FAISS, _FOLDER, _PARQUET, _RUN = _KINDS = ("faiss", "sentence-transformers", "parquet", "trec-run")
 _APPLIES_TO = {  # options that apply only to some kinds

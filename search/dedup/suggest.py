@@ -15,7 +15,7 @@ import numpy as np
 from indexer.arrays import Float64Array, Int64Array, RowIds, Scores, Vectors
 from indexer.corpus.document import joined_text
 from indexer.progress import Progress
-from search.dedup.deduplicate import save_pairs
+from search.dedup.deduplication import save_pairs
 from search.dedup.distinct import Distinct, VectorCopies, is_one_to_one
 from search.dedup.greedy import HELD_PAIR_BYTES, DedupDocuments, decide
 from search.dedup.inputs import DedupInputs, open_inputs

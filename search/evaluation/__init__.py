@@ -6,3 +6,7 @@ embeddings  embeddings for all settings from one forward pass per text
 bootstrap   confidence intervals
 result      results and their files, shown by `tables`
 """
+
+from indexer.lazy_imports import stub_exports
+
+__getattr__, __dir__, __all__ = stub_exports(__name__, __file__)

@@ -4,27 +4,6 @@ Each function opens the newest generation, writes its live rows and returns an `
 atomically, and their bytes depend only on the index.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from indexer.lazy_imports import stub_exports
 
-
-@dataclass(frozen=True)
-class ExportReport:
-    """Report of an export.
-
-    `files` maps each file written, relative to the folder of `path`, to its size in bytes. `facts` are JSON types.
-    `notes` list what the export leaves out and what the other program needs as input.
-    """
-
-    kind: str
-    path: Path
-    files: Mapping[str, int]
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON types."""
-        files, notes = dict(self.files), list(self.notes)
-        return {"to": self.kind, "path": str(self.path), "files": files, **self.facts, "notes": notes}
+__getattr__, __dir__, __all__ = stub_exports(__name__, __file__)

@@ -13,8 +13,8 @@ from indexer.hashing import bottom_k
 from indexer.recipe.loading import named_path
 from indexer.system.output_files import open_output
 from indexer.transforms import AffineLayer, Transform
-from search.export import ExportReport
 from search.export.parquet import BLOCK_ROWS, write_ids
+from search.export.report import ExportReport
 from search.index import Index
 from search.result_files import check_outputs
 

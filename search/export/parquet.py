@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from indexer.arrays import RowIds
 from indexer.recipe.loading import named_path
 from indexer.system.output_files import OutputFile, open_output
-from search.export import ExportReport
+from search.export.report import ExportReport
 from search.index import Index
 from search.result_files import check_outputs
 

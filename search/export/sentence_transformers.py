@@ -24,7 +24,8 @@ from indexer.recipe.config import BasicPooling, Role
 from indexer.recipe.paper_methods import POOLINGS, load_method
 from indexer.store.files import FileDigest
 from indexer.system.output_files import check_output_folder
-from search.export import ExportReport, st_modules
+from search.export import st_modules
+from search.export.report import ExportReport
 from search.export.st_modules import Module, ModuleChain
 from search.index import Index
 from search.result_files import Content, open_output_folder, write_files

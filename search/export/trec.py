@@ -11,7 +11,7 @@ from indexer.arrays import Scores, SearchResult
 from indexer.encoders.protocol import EncodeStats
 from indexer.errors import EvaluationError
 from search.engine import SearchEngine
-from search.export import ExportReport
+from search.export.report import ExportReport
 from search.formatting import counted
 from search.queries import QuerySet, read_queries
 from search.ranking.options import SearchOptions

@@ -27,7 +27,8 @@ from indexer import BuildConfig, Document, build_index
 from indexer.errors import ConfigError, CorpusError, ExistsError, MachineError
 from indexer.models.cross_encoder_spec import with_recorded_hash
 from indexer.recipe.run_options import RunOptions
-from search import RetrievalOptions, SearchEngine, SearchOptions, evaluate_retrieval
+from search import SearchEngine, SearchOptions
+from search.evaluation import RetrievalOptions, evaluate_retrieval
 from search.mteb import IsotropeModel, _query_text
 from tests.documents import DOCUMENTS
 from tests.tiny_models import make_tiny_cross_encoder

@@ -29,7 +29,8 @@ from indexer.models.resolution import resolve_spec
 from indexer.recipe.config import BasicPooling, BuildConfig, EncoderConfig, Role
 from indexer.recipe.ranking import RerankConfig
 from indexer.recipe.run_options import RunOptions
-from search import SearchEngine, export_sentence_transformers
+from search import SearchEngine
+from search.export import export_sentence_transformers
 from search.export.convert import convert_to_safetensors
 from search.plan.model_shape import model_shape
 from tests.documents import DOCUMENTS

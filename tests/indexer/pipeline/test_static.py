@@ -26,7 +26,8 @@ from indexer.pipeline.steps.index_segment import COUNTS
 from indexer.recipe.config import ChunkConfig, EncoderConfig, StoreConfig, WhiteningConfig
 from indexer.recipe.run_options import RunOptions
 from indexer.store.manifest import load_manifest
-from search import SearchEngine, deduplicate, verify_index
+from search import SearchEngine, verify_index
+from search.dedup import deduplicate_index
 from search.export.sentence_transformers import export_sentence_transformers
 from tests.directories import snapshot
 from tests.documents import DOCUMENTS
@@ -168,7 +169,7 @@ def test_an_index_finds_deduplicates_grows_and_is_refitted_without_the_table(tab
     assert load_manifest(index).quality["without_tokens"] == 1
     same = Document("same", f"{DOCUMENTS[0].title} {DOCUMENTS[0].text}")
     add_documents([same], index)
-    found = deduplicate(index, 0.999).table.to_pylist()
+    found = deduplicate_index(index, 0.999).table.to_pylist()
     assert ("same", "d0") in [(row["id"], row["kept_id"]) for row in found]
     table.rename(tmp_path / "gone.txt")
     refit_index(index, ["whitening.strength=0.5", "whitening.centre=common"])

@@ -26,7 +26,8 @@ from indexer.pipeline.steps.ingest import ingest
 from indexer.progress import NoProgress
 from indexer.recipe.config import CorpusConfig, EncoderConfig, IndexConfig, StoreConfig, WhiteningConfig
 from indexer.store.manifest import load_manifest
-from search import SearchEngine, deduplicate, verify_index
+from search import SearchEngine, verify_index
+from search.dedup import deduplicate_index
 from tests.directories import snapshot
 from tests.documents import DOCUMENTS
 
@@ -83,11 +84,11 @@ def test_given_embeddings_make_the_index_that_their_encoder_makes(encoded: Path,
 
 def test_they_deduplicate_alike(encoded: Path, tmp_path: Path) -> None:
     build_index(with_vectors(stored(encoded)), tmp_path / "given", GIVEN)
-    one, other = deduplicate(encoded, 0.1), deduplicate(tmp_path / "given", 0.1)
+    one, other = deduplicate_index(encoded, 0.1), deduplicate_index(tmp_path / "given", 0.1)
     assert one.table.num_rows
     assert one.table == other.table
     copy = shutil.copytree(tmp_path / "given", tmp_path / "copy")
-    assert deduplicate(tmp_path / "given", 0.1, against=copy).facts["dropped"] == 9
+    assert deduplicate_index(tmp_path / "given", 0.1, against=copy).facts["dropped"] == 9
 
 
 def test_embeddings_of_real_queries_give_the_mean_that_their_texts_give(
@@ -241,9 +242,9 @@ def test_embeddings_of_another_model_are_not_mixed(tmp_path: Path) -> None:
     build_index(random_documents(), tmp_path / "named", named)
     build_index(random_documents(dim=7), tmp_path / "longer", GIVEN)
     with pytest.raises(MismatchError, match="have different encoders"):
-        deduplicate(tmp_path / "unnamed", 0.9, against=tmp_path / "named")
+        deduplicate_index(tmp_path / "unnamed", 0.9, against=tmp_path / "named")
     with pytest.raises(MismatchError, match=r"has embeddings of 7 numbers, .* of 6"):
-        deduplicate(tmp_path / "unnamed", 0.9, against=tmp_path / "longer")
+        deduplicate_index(tmp_path / "unnamed", 0.9, against=tmp_path / "longer")
     with pytest.raises(ExistsError, match='model is "ours", expected ""'):
         build_index(random_documents(), tmp_path / "unnamed", named)
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from indexer import BuildConfig, Document, build_index
 from indexer.arrays import RowIds, Vectors
 from indexer.recipe.config import ChunkConfig, EncoderConfig, StoreConfig
-from search.dedup.deduplicate import deduplicate
+from search.dedup.deduplication import deduplicate_index
 from search.dedup.distinct import CrossDocumentPairs, VectorCopies, find_distinct
 from search.dedup.greedy import DedupDocuments
 from search.dedup.inputs import DedupInputs, open_inputs
@@ -88,7 +88,7 @@ def test_documents_are_dropped_by_their_best_windows(
 ) -> None:
     index, other = built(), built(seed=1, count=30) if against else None
     settings = DedupSettings(threshold, text_duplicates=texts)
-    found = deduplicate(index, settings, other)
+    found = deduplicate_index(index, settings, other)
     with open_inputs(index, other) as inputs:
         expected = by_hand(inputs, threshold, texts == "drop")
     assert {row["id"]: (row["kept_id"], row["score"]) for row in found.table.to_pylist()} == expected
@@ -102,14 +102,14 @@ def test_documents_are_dropped_by_their_best_windows(
 
 def test_an_index_of_windows_is_compared_with_one_of_whole_documents(built: Built, tmp_path: Path) -> None:
     index, other = built(), built("chunk.tokens=0", seed=1, count=30)
-    found = deduplicate(index, 0.6, other)
+    found = deduplicate_index(index, 0.6, other)
     found.write(tmp_path / "duplicates.parquet")
     assert verify_duplicates(tmp_path / "duplicates.parquet", index, against=other).problems == []
     assert found.facts["dropped"] > 0
 
 
 def test_the_verifier_sees_a_document_kept_beside_a_window_like_its_own(built: Built, tmp_path: Path) -> None:
-    strict = deduplicate(built(), 0.95)
+    strict = deduplicate_index(built(), 0.95)
     strict.write(tmp_path / "duplicates.parquet")
     stated = pq.read_table(tmp_path / "duplicates.parquet")
     facts = stated.schema.metadata[b"isotrope"].replace(b'"threshold":0.95', b'"threshold":0.6')
@@ -124,10 +124,10 @@ def test_the_verifier_sees_a_document_kept_beside_a_window_like_its_own(built: B
 
 def test_saved_pairs_answer_as_the_join_and_hold_none_of_one_document(built: Built, tmp_path: Path) -> None:
     file = tmp_path / "pairs.parquet"
-    joined = deduplicate(built(), 0.7, pairs=PairFiles(write=file, floor=0.5))
+    joined = deduplicate_index(built(), 0.7, pairs=PairFiles(write=file, floor=0.5))
     for threshold in (0.7, 0.55):
-        read = deduplicate(built(), threshold, pairs=PairFiles(read=file))
-        assert read.table.equals(deduplicate(built(), threshold).table)
+        read = deduplicate_index(built(), threshold, pairs=PairFiles(read=file))
+        assert read.table.equals(deduplicate_index(built(), threshold).table)
     assert joined.table.num_rows > 0
     with open_inputs(built()) as inputs:
         document_of, distinct = inputs.document_of, inputs.distinct
@@ -205,7 +205,7 @@ def test_suggestions_count_windows_and_show_them(built: Built) -> None:
     assert (found.documents, found.windows) == (60, len(vectors))
     for candidate in found.candidates:
         assert candidate.pairs == np.count_nonzero(apart & (scores >= lowest_score(candidate.threshold)))
-        assert candidate.dropped == deduplicate(built(), candidate.threshold).facts["dropped"]
+        assert candidate.dropped == deduplicate_index(built(), candidate.threshold).facts["dropped"]
     texts = {document.id: document.text for document in corpus(60, 0, "s0-")}
     shown = [example for candidate in found.candidates for example in (*candidate.above, *candidate.below)]
     assert shown

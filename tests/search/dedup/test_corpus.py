@@ -11,7 +11,8 @@ from indexer import BuildConfig, build_index, read_corpus
 from indexer.errors import ConfigError, ExistsError
 from indexer.recipe.config import EncoderConfig
 from indexer.recipe.run_options import RunOptions
-from search import CorpusBuild, DedupFiles, Deduplication, Index, PairFiles, deduplicate, deduplicate_corpus
+from search import Index
+from search.dedup import CorpusBuild, DedupFiles, Deduplication, PairFiles, deduplicate_corpus, deduplicate_index
 from tests.playground import documents, write_rows
 
 
@@ -31,7 +32,7 @@ def test_a_corpus_gives_what_its_index_gives(source: Path, config: BuildConfig, 
     files = DedupFiles(tmp_path / "d.parquet", tmp_path / "kept.jsonl", PairFiles(write=tmp_path / "pairs.parquet"))
     build = CorpusBuild(config, keep_index=tmp_path / "index")
     found = deduplicate_corpus(read_corpus(source), 0.999, build, files)
-    again = deduplicate(tmp_path / "index", 0.999)
+    again = deduplicate_index(tmp_path / "index", 0.999)
     assert found.table.equals(again.table)
     assert found.facts == again.facts
     assert pq.read_table(tmp_path / "d.parquet").equals(again.table)
@@ -98,6 +99,6 @@ def test_an_index_that_is_open_is_not_opened_again(
         raise AssertionError("opened again")
 
     monkeypatch.setattr(Index, "open", fail)
-    found: Deduplication = deduplicate(index, 0.999, other)
+    found: Deduplication = deduplicate_index(index, 0.999, other)
     assert found.index is index
     assert found.facts["reasons"].keys() & {"against", "against-text"}

@@ -15,7 +15,8 @@ from indexer.errors import MachineError
 from indexer.executors import Executor, WorkerPool
 from indexer.executors.scheduler import Scheduler
 from indexer.recipe.config import EncoderConfig
-from search import Index, deduplicate
+from search import Index
+from search.dedup import deduplicate_index
 from search.dedup.inputs import open_inputs
 from search.dedup.join import distributed, exact
 from search.dedup.join.approximate import ApproximateJoin
@@ -113,8 +114,8 @@ def built(folder: Path, model: Path, seed: int) -> Path:
 @pytest.mark.usefixtures("dying")
 @pytest.mark.parametrize("settings", [DedupSettings(0.9), DedupSettings(0.97, "longest", "ann", "drop")])
 def test_the_decision_is_the_same(settings: DedupSettings, index: Path, tmp_path: Path) -> None:
-    alone = deduplicate(index, settings)
-    shared = deduplicate(index, settings, options=JoinOptions(pool=TWO))
+    alone = deduplicate_index(index, settings)
+    shared = deduplicate_index(index, settings, options=JoinOptions(pool=TWO))
     assert len(alone.table) > 10
     assert shared.table.equals(alone.table)
     assert shared.facts == alone.facts
@@ -138,9 +139,9 @@ def test_the_documents_of_another_index_are_not_compared_with_each_other(
         add(writer, left, right, scores, identical)
 
     monkeypatch.setattr(PairsFileWriter, "add", noted)
-    alone = deduplicate(index, settings, other)
+    alone = deduplicate_index(index, settings, other)
     assert not saved
-    shared = deduplicate(index, settings, other, options=JoinOptions(pool=TWO))
+    shared = deduplicate_index(index, settings, other, options=JoinOptions(pool=TWO))
     assert shared.table.equals(alone.table)
     assert "against" in "".join(alone.table["reason"].to_pylist())
     found = Pairs.concatenate(saved[:-1])  # the last ones are copies
@@ -154,7 +155,7 @@ def test_the_documents_of_another_index_are_not_compared_with_each_other(
 @pytest.mark.usefixtures("dying")
 def test_pairs_that_are_kept_are_the_same_to_the_byte(index: Path, tmp_path: Path) -> None:
     for name, options in (("alone.parquet", JoinOptions()), ("shared.parquet", JoinOptions(pool=TWO))):
-        deduplicate(Index.open(index), 0.9, pairs=PairFiles(write=tmp_path / name), options=options)
+        deduplicate_index(Index.open(index), 0.9, pairs=PairFiles(write=tmp_path / name), options=options)
     assert (tmp_path / "alone.parquet").read_bytes() == (tmp_path / "shared.parquet").read_bytes()
 
 
@@ -182,7 +183,7 @@ def test_a_processor_that_rounds_int8_products_is_refused(tmp_path: Path, monkey
 @pytest.mark.check  # starting processes, and Ray
 @pytest.mark.parametrize("executor", ["processes", "ray"])
 def test_real_workers(executor: Executor, index: Path) -> None:
-    alone = deduplicate(index, 0.9)
-    shared = deduplicate(index, 0.9, options=JoinOptions(pool=replace(TWO, executor=executor)))
+    alone = deduplicate_index(index, 0.9)
+    shared = deduplicate_index(index, 0.9, options=JoinOptions(pool=replace(TWO, executor=executor)))
     assert shared.table.equals(alone.table)
     assert shared.facts == alone.facts

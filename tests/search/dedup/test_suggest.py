@@ -14,7 +14,7 @@ from indexer import BuildConfig, Document, build_index
 from indexer.arrays import RowIds, Vectors
 from indexer.errors import ConfigError
 from indexer.recipe.config import EncoderConfig, StoreConfig, WhiteningConfig
-from search.dedup.deduplicate import deduplicate
+from search.dedup.deduplication import deduplicate_index
 from search.dedup.distinct import Distinct, find_distinct
 from search.dedup.pairs import PairSource, tile_scores
 from search.dedup.settings import lowest_score
@@ -142,7 +142,7 @@ def test_each_threshold_has_its_pairs_and_what_it_drops(indexed: Indexed) -> Non
     assert [one.threshold for one in found.candidates] == [one for one in USUAL_THRESHOLDS if one >= found.floor]
     for candidate in found.candidates:
         assert candidate.pairs == sum(score >= lowest_score(candidate.threshold) for *_, score in all_pairs(vectors))
-        assert candidate.dropped == deduplicate(path, candidate.threshold).facts["dropped"]
+        assert candidate.dropped == deduplicate_index(path, candidate.threshold).facts["dropped"]
     assert found.candidates[0].dropped == 100
 
 

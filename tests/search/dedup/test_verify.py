@@ -148,10 +148,10 @@ def test_a_right_result_is_proved(threshold: float, prefer: str, texts: Any, mod
 @pytest.mark.parametrize("texts", ["keep", "drop"])
 @pytest.mark.parametrize("mode", ["alone", "against", "only"])
 def test_what_the_search_finds_is_the_one_right_result(texts: Any, mode: str, folder: Path) -> None:
-    deduplicate = pytest.importorskip("search.dedup.deduplicate").deduplicate
+    deduplicate_index = pytest.importorskip("search.dedup.deduplication").deduplicate_index
     settings = DedupSettings(0.6, "longest", text_duplicates=texts, only_against=mode == "only")
     other = None if mode == "alone" else folder / "other"
-    found = deduplicate(folder / "index", settings, against=other)
+    found = deduplicate_index(folder / "index", settings, against=other)
     expected = duplicates_slowly(folder / "index", settings, other)
     assert found.table.equals(expected.table)
     assert dict(found.facts) == dict(expected.facts)

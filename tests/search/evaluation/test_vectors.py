@@ -18,7 +18,8 @@ import pytest
 from indexer import BuildConfig, Document, build_index, read_corpus
 from indexer.errors import ConfigError, EvaluationError
 from indexer.recipe.config import EncoderConfig, StoreConfig, WhiteningConfig
-from search import SearchEngine, deduplicate, write_kept
+from search import SearchEngine
+from search.dedup import deduplicate_index, write_kept
 from search.evaluation.recall.recall import evaluate_recall
 from search.evaluation.report.page import ReportOptions, write_report
 from search.evaluation.retrieval.retrieval import RetrievalOptions, evaluate_retrieval
@@ -230,7 +231,7 @@ def test_a_report_leaves_out_what_was_never_encoded(setup: Setup, tmp_path: Path
 
 def kept_rows(setup: Setup, path: Path) -> list[dict[str, Any]]:
     """Write the kept documents at a threshold that drops some, and read them back."""
-    result = deduplicate(setup.given, 0.5)
+    result = deduplicate_index(setup.given, 0.5)
     assert 0 < len(result.kept) < 60
     write_kept(path, result.index, result.kept)
     if path.suffix == ".parquet":

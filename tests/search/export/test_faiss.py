@@ -24,7 +24,8 @@ from indexer.pipeline.delete import delete_documents
 from indexer.recipe.config import ChunkConfig, EncoderConfig, IndexConfig, WhiteningConfig
 from indexer.recipe.run_options import RunOptions
 from indexer.transforms import Whitening, fit_whitening
-from search import SearchEngine, export_faiss, export_sentence_transformers
+from search import SearchEngine
+from search.export import export_faiss, export_sentence_transformers
 from search.index import Index
 from tests.documents import DOCUMENTS
 from tests.faults import FaultyOs

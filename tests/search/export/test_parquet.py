@@ -17,8 +17,7 @@ from indexer.errors import ConfigError, CorruptIndexError
 from indexer.pipeline.delete import delete_documents
 from indexer.recipe.config import ChunkConfig
 from indexer.recipe.run_options import RunOptions
-from search import export_parquet
-from search.export import parquet
+from search.export import export_parquet, parquet
 from search.index import Index
 from tests.documents import DOCUMENTS
 

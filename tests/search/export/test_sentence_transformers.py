@@ -23,8 +23,8 @@ from indexer.models.resolution import spec_of_index
 from indexer.recipe.config import EncoderConfig, WhiteningConfig
 from indexer.recipe.run_options import RunOptions
 from indexer.transforms import Whitening
-from search import ExportReport, SearchEngine, export_sentence_transformers
-from search.export import st_modules
+from search import SearchEngine
+from search.export import ExportReport, export_sentence_transformers, st_modules
 from search.index import Index
 from tests.documents import DOCUMENTS
 from tests.faults import FaultyOs

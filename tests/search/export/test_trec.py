@@ -14,7 +14,8 @@ from indexer.errors import ConfigError, EvaluationError
 from indexer.pipeline.delete import delete_documents
 from indexer.recipe.config import ChunkConfig, IndexConfig
 from indexer.recipe.run_options import RunOptions
-from search import Hit, SearchEngine, export_trec_run
+from search import Hit, SearchEngine
+from search.export import export_trec_run
 from tests.documents import DOCUMENTS
 
 TORCH = RunOptions(backend="torch", device="cpu", threads=1)

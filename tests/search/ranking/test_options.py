@@ -86,6 +86,14 @@ def test_a_number_of_hits_that_is_given_twice_is_refused(engine: SearchEngine) -
     assert len(engine.search("whales", SearchOptions(5), k=3)) == 3
 
 
+def test_a_wrong_name_is_an_error_of_the_type_checker_too(engine: SearchEngine) -> None:
+    """mypy runs over the tests in strict mode, where an ignored error that does not occur is an error itself."""
+    with pytest.raises(ConfigError, match='a search has no option "wher"; did you mean "where"'):
+        engine.search("whales", wher="a")  # type: ignore[call-arg]
+    with pytest.raises(ConfigError, match="exact is 3; expected True or False"):
+        engine.search("whales", exact=3)  # type: ignore[arg-type]
+
+
 def test_numbers_of_numpy_are_numbers(engine: SearchEngine) -> None:
     expected = engine.search("whales", k=3)
     for kind in (np.int64, np.uint8, np.int32):

@@ -17,7 +17,7 @@ from indexer import BuildConfig, Document, build_index
 from indexer.errors import EvaluationError
 from indexer.recipe.config import EncoderConfig, StoreConfig
 from search import SearchEngine
-from search.dedup.deduplicate import deduplicate
+from search.dedup.deduplication import deduplicate_index
 from search.dedup.duplicates_file import SCHEMA, Duplicates, read_duplicates, write_duplicates
 from search.dedup.provenance import origin_of
 from search.evaluation.report import svg
@@ -275,7 +275,7 @@ def test_a_file_that_is_none_shows_before_anything_is_measured(
 
 def test_the_command_shows_what_a_deduplication_found(index: Index, tmp_path: Path) -> None:
     file, target = tmp_path / "duplicates.parquet", tmp_path / "report.html"
-    result = deduplicate(index.path, 0.6)
+    result = deduplicate_index(index.path, 0.6)
     result.write(file)
     done = isotrope("report", index.path, "-o", target, "--duplicates", file)
     assert done.returncode == 0, done.stderr

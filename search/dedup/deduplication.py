@@ -76,7 +76,7 @@ class Deduplication(Duplicates):
         return written
 
 
-def deduplicate(
+def deduplicate_index(
     index: str | Path | Index,
     settings: DedupSettings | float,
     against: str | Path | Index | None = None,

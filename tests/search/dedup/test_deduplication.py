@@ -1,4 +1,4 @@
-"""`deduplicate` end to end: one index, two indexes, and stored pairs."""
+"""`deduplicate_index` end to end: one index, two indexes, and stored pairs."""
 
 import csv
 import gzip
@@ -21,7 +21,7 @@ from indexer.corpus.document import joined_text
 from indexer.errors import ConfigError, EvaluationError, MismatchError, NotAnIndexError, StoreError
 from indexer.recipe.config import EncoderConfig, StoreConfig
 from search.dedup import inputs as inputs_module
-from search.dedup.deduplicate import Deduplication, deduplicate
+from search.dedup.deduplication import Deduplication, deduplicate_index
 from search.dedup.distinct import normalised_text
 from search.dedup.duplicates_file import SCHEMA, Facts, read_duplicates
 from search.dedup.greedy import DedupDocuments
@@ -104,7 +104,7 @@ def by_hand(index: Path, threshold: float, drop_texts: bool = False) -> dict[str
 @pytest.mark.parametrize("threshold", [0.5, 0.9, 0.97, 1.0])
 @pytest.mark.parametrize("texts", ["keep", "drop"])
 def test_an_index_is_deduplicated_as_the_rule_says(built: Built, threshold: float, texts: Any) -> None:
-    found = deduplicate(built(), DedupSettings(threshold, text_duplicates=texts))
+    found = deduplicate_index(built(), DedupSettings(threshold, text_duplicates=texts))
     expected = by_hand(built(), threshold, texts == "drop")
     assert {name: (row["kept_id"], row["score"]) for name, row in rows_of(found).items()} == expected
     assert len(expected) > 10
@@ -115,7 +115,7 @@ def test_an_index_is_deduplicated_as_the_rule_says(built: Built, threshold: floa
 @pytest.mark.parametrize("texts", ["keep", "drop"])
 @pytest.mark.parametrize("prefer", ["first", "last", "longest", "column:votes:desc"])
 def test_what_is_found_is_proved(built: Built, tmp_path: Path, prefer: str, texts: Any) -> None:
-    found = deduplicate(built(), DedupSettings(0.95, prefer, text_duplicates=texts))
+    found = deduplicate_index(built(), DedupSettings(0.95, prefer, text_duplicates=texts))
     found.write(tmp_path / "duplicates.parquet")
     proof = verify_duplicates(tmp_path / "duplicates.parquet", built())
     assert proof.problems == []
@@ -123,7 +123,7 @@ def test_what_is_found_is_proved(built: Built, tmp_path: Path, prefer: str, text
 
 
 def test_the_facts_count_what_the_table_holds(built: Built) -> None:
-    found = deduplicate(built(), 0.95)
+    found = deduplicate_index(built(), 0.95)
     facts = found.facts
     assert set(facts) == set(Facts.__annotations__)
     assert facts["kept"] + facts["dropped"] == facts["documents"] == 150
@@ -135,7 +135,7 @@ def test_the_facts_count_what_the_table_holds(built: Built) -> None:
 
 
 def test_rows_are_sorted_by_cluster_and_place(built: Built) -> None:
-    found = deduplicate(built(), 0.9)
+    found = deduplicate_index(built(), 0.9)
     place = {name: row for row, name in enumerate(Index.open(built()).documents.all_ids())}
     rows = found.table.to_pylist()
     assert [(row["cluster"], place[row["id"]]) for row in rows] == sorted(
@@ -147,7 +147,7 @@ def test_rows_are_sorted_by_cluster_and_place(built: Built) -> None:
 
 def test_the_reason_says_whether_the_texts_are_equal(built: Built) -> None:
     documents = {document.id: document for document in corpus()}
-    for row in rows_of(deduplicate(built(), 0.9)).values():
+    for row in rows_of(deduplicate_index(built(), 0.9)).values():
         one, other = (documents[row[name]] for name in ("id", "kept_id"))
         same = normalised_text(f"{one.title or ''} {one.text}") == normalised_text(f"{other.title or ''} {other.text}")
         assert row["reason"] == ("text" if same else "similar")
@@ -158,9 +158,9 @@ def test_equal_texts_that_score_less_are_kept_apart_unless_they_are_to_be_droppe
     wide = "".join(chr(ord(sign) + 0xFEE0) if sign != " " else sign for sign in "whale bridge")
     documents = [*corpus(60), Document("plain", "whale bridge"), Document("wide", wide)]
     index = built(documents=documents)
-    kept = rows_of(deduplicate(index, 0.9999))
+    kept = rows_of(deduplicate_index(index, 0.9999))
     assert "wide" not in kept
-    row = rows_of(deduplicate(index, DedupSettings(0.9999, text_duplicates="drop")))["wide"]
+    row = rows_of(deduplicate_index(index, DedupSettings(0.9999, text_duplicates="drop")))["wide"]
     assert (row["kept_id"], row["reason"]) == ("plain", "text")
     assert row["score"] < 0.9999
 
@@ -169,21 +169,21 @@ def test_equal_runs_give_equal_bytes_for_any_threads_and_memory(built: Built, tm
     written = set()
     for threads, memory in [(1, 1 << 30), (3, 1 << 26), (2, 1 << 28)]:
         path = tmp_path / f"{threads}.parquet"
-        deduplicate(built(), 0.9, options=JoinOptions(threads=threads, memory=memory)).write(path)
+        deduplicate_index(built(), 0.9, options=JoinOptions(threads=threads, memory=memory)).write(path)
         written.add(path.read_bytes())
     assert len(written) == 1
 
 
 def test_deduplicating_changes_nothing_in_the_index(built: Built) -> None:
     before = snapshot(built())
-    deduplicate(built(), 0.9)
+    deduplicate_index(built(), 0.9)
     assert snapshot(built()) == before
 
 
 @pytest.mark.parametrize("kind", ["HNSW4", "IVF4,Flat"])
 def test_vectors_do_not_depend_on_the_kind_of_index(built: Built, kind: str) -> None:
     other = built(f"index.type={kind}", "index.recall=0.01")
-    assert deduplicate(other, 0.9).table.equals(deduplicate(built(), 0.9).table)
+    assert deduplicate_index(other, 0.9).table.equals(deduplicate_index(built(), 0.9).table)
 
 
 def test_vectors_are_those_that_the_index_stores(built: Built) -> None:
@@ -195,8 +195,8 @@ def test_vectors_are_those_that_the_index_stores(built: Built) -> None:
 
 
 def test_ann_finds_what_exact_finds_here_and_says_how_sure_it_is(built: Built) -> None:
-    found = deduplicate(built(), DedupSettings(0.9, method="ann"))
-    assert found.table.equals(deduplicate(built(), 0.9).table)
+    found = deduplicate_index(built(), DedupSettings(0.9, method="ann"))
+    assert found.table.equals(deduplicate_index(built(), 0.9).table)
     method = found.facts["method"]
     assert method["name"] == "ann"
     assert method["found_pairs"] == method["sampled_pairs"] > 0
@@ -207,7 +207,7 @@ def test_ann_finds_what_exact_finds_here_and_says_how_sure_it_is(built: Built) -
 
 def test_against_another_index_its_documents_come_first(built: Built, tmp_path: Path) -> None:
     train = built(documents=TRAIN)
-    found = deduplicate(built(), 0.9, against=train)
+    found = deduplicate_index(built(), 0.9, against=train)
     found.write(tmp_path / "duplicates.parquet")
     assert verify_duplicates(tmp_path / "duplicates.parquet", built(), against=train).problems == []
     rows = rows_of(found)
@@ -221,13 +221,15 @@ def test_against_another_index_its_documents_come_first(built: Built, tmp_path: 
 def test_the_other_index_is_seen_by_this_ones_transform(built: Built) -> None:
     harder = built("whitening.strength=1.0", documents=TRAIN)
     softer = built(documents=TRAIN)
-    assert deduplicate(built(), 0.9, against=harder).table.equals(deduplicate(built(), 0.9, against=softer).table)
+    assert deduplicate_index(built(), 0.9, against=harder).table.equals(
+        deduplicate_index(built(), 0.9, against=softer).table
+    )
 
 
 def test_only_against_leaves_its_own_duplicates_in(built: Built, tmp_path: Path) -> None:
     train = built(documents=TRAIN)
-    alone = deduplicate(built(), DedupSettings(0.9, only_against=True), against=train)
-    both = deduplicate(built(), 0.9, against=train)
+    alone = deduplicate_index(built(), DedupSettings(0.9, only_against=True), against=train)
+    both = deduplicate_index(built(), 0.9, against=train)
     assert all("train" in row["kept_id"] for row in rows_of(alone).values())
     assert set(rows_of(alone)) < set(rows_of(both))
     alone.write(tmp_path / "duplicates.parquet")
@@ -236,20 +238,20 @@ def test_only_against_leaves_its_own_duplicates_in(built: Built, tmp_path: Path)
 
 def test_an_index_against_its_copy_drops_everything_and_against_itself_is_refused(built: Built, tmp_path: Path) -> None:
     copy = shutil.copytree(built(), tmp_path / "copy")
-    assert deduplicate(built(), 0.95, against=copy).facts["kept"] == 0
+    assert deduplicate_index(built(), 0.95, against=copy).facts["kept"] == 0
     with pytest.raises(ConfigError, match="itself, so no document would be kept"):
-        deduplicate(copy, 0.95, against=tmp_path / "." / "copy")
+        deduplicate_index(copy, 0.95, against=tmp_path / "." / "copy")
 
 
 def test_an_index_of_another_encoder_is_refused(built: Built, tiny_model: Callable[[str], Path]) -> None:
     other = built(f"encoder.model={tiny_model('roberta')}")
     with pytest.raises(MismatchError, match="different encoders"):
-        deduplicate(built(), 0.9, against=other)
+        deduplicate_index(built(), 0.9, against=other)
 
 
 def test_only_against_nothing_is_refused(built: Built) -> None:
     with pytest.raises(ConfigError, match="--against"):
-        deduplicate(built(), DedupSettings(0.9, only_against=True))
+        deduplicate_index(built(), DedupSettings(0.9, only_against=True))
 
 
 # Pairs on disk
@@ -259,40 +261,40 @@ def test_only_against_nothing_is_refused(built: Built) -> None:
 def test_stored_pairs_answer_as_the_join_does(built: Built, tmp_path: Path, against: bool) -> None:
     other = built(documents=TRAIN) if against else None
     pairs = tmp_path / "pairs.parquet"
-    first = deduplicate(built(), 0.95, other, PairFiles(write=pairs, floor=0.8))
-    assert first.table.equals(deduplicate(built(), 0.95, other).table)
+    first = deduplicate_index(built(), 0.95, other, PairFiles(write=pairs, floor=0.8))
+    assert first.table.equals(deduplicate_index(built(), 0.95, other).table)
     for threshold in (0.8, 0.9, 0.97, 1.0):
         for prefer, texts in (("first", "keep"), ("longest", "drop")):
             settings = DedupSettings(threshold, prefer, text_duplicates=texts)  # type: ignore[arg-type]
-            again = deduplicate(built(), settings, other, PairFiles(read=pairs))
-            joined = deduplicate(built(), settings, other)
+            again = deduplicate_index(built(), settings, other, PairFiles(read=pairs))
+            joined = deduplicate_index(built(), settings, other)
             assert again.table.equals(joined.table)
             assert again.facts == joined.facts
 
 
 def test_stored_pairs_need_no_vectors(built: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pairs = tmp_path / "pairs.parquet"
-    deduplicate(built(), 0.95, pairs=PairFiles(write=pairs))
+    deduplicate_index(built(), 0.95, pairs=PairFiles(write=pairs))
 
     def refuse(*_: Any) -> None:
         raise AssertionError("vectors were read")
 
     monkeypatch.setattr(inputs_module, "write_vectors", refuse)
-    deduplicate(built(), 0.97, pairs=PairFiles(read=pairs))
+    deduplicate_index(built(), 0.97, pairs=PairFiles(read=pairs))
 
 
 def test_below_their_floor_stored_pairs_are_refused(built: Built, tmp_path: Path) -> None:
     pairs = tmp_path / "pairs.parquet"
-    deduplicate(built(), 0.95, pairs=PairFiles(write=pairs, floor=0.9))
+    deduplicate_index(built(), 0.95, pairs=PairFiles(write=pairs, floor=0.9))
     with pytest.raises(ConfigError, match=r"0\.9 or more, but the threshold is 0\.89"):
-        deduplicate(built(), 0.89, pairs=PairFiles(read=pairs))
+        deduplicate_index(built(), 0.89, pairs=PairFiles(read=pairs))
 
 
 def test_stored_pairs_of_another_index_are_refused(built: Built, tmp_path: Path) -> None:
     pairs = tmp_path / "pairs.parquet"
-    deduplicate(built(), 0.95, pairs=PairFiles(write=pairs))
+    deduplicate_index(built(), 0.95, pairs=PairFiles(write=pairs))
     with pytest.raises(MismatchError, match="another"):
-        deduplicate(built(documents=corpus(90, seed=1)), 0.95, pairs=PairFiles(read=pairs))
+        deduplicate_index(built(documents=corpus(90, seed=1)), 0.95, pairs=PairFiles(read=pairs))
 
 
 @pytest.mark.parametrize(
@@ -306,7 +308,7 @@ def test_stored_pairs_of_another_index_are_refused(built: Built, tmp_path: Path)
 )
 def test_files_of_pairs_that_make_no_sense_are_refused(built: Built, files: PairFiles, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        deduplicate(built(), 0.95, pairs=files)
+        deduplicate_index(built(), 0.95, pairs=files)
 
 
 # Edges
@@ -315,7 +317,7 @@ def test_files_of_pairs_that_make_no_sense_are_refused(built: Built, files: Pair
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_few_documents(built: Built, tmp_path: Path, count: int) -> None:
     index = built("whitening.strength=none", documents=[Document(f"{n}", "the same words") for n in range(count)])
-    found = deduplicate(index, 1.0)
+    found = deduplicate_index(index, 1.0)
     assert found.facts["kept"] == 1
     assert found.facts["cluster_sizes"] == ({str(count): 1} if count > 1 else {})
     found.write(tmp_path / "duplicates.parquet")
@@ -326,14 +328,14 @@ def test_one_document_copied_many_times_is_one_group(built: Built, tmp_path: Pat
     copies = [Document(f"c{number}", "whale bridge star") for number in range(300)]
     index = built(documents=[*corpus(50), *copies])
     pairs = tmp_path / "pairs.parquet"
-    found = deduplicate(index, 0.999, pairs=PairFiles(write=pairs))
+    found = deduplicate_index(index, 0.999, pairs=PairFiles(write=pairs))
     assert found.facts["cluster_sizes"]["300"] == 1
     assert pq.read_metadata(pairs).num_rows < 700  # not the 44,850 pairs of copies
 
 
 def test_no_index_no_result(tmp_path: Path) -> None:
     with pytest.raises(NotAnIndexError):
-        deduplicate(tmp_path / "none", 0.9)
+        deduplicate_index(tmp_path / "none", 0.9)
 
 
 def test_a_full_temporary_folder_is_said_and_nothing_stays(
@@ -347,7 +349,7 @@ def test_a_full_temporary_folder_is_said_and_nothing_stays(
 
     monkeypatch.setattr(Path, "open", full)
     with pytest.raises(StoreError, match="TMPDIR"):
-        deduplicate(built(), 0.9, pairs=PairFiles(write=tmp_path / "pairs.parquet"))
+        deduplicate_index(built(), 0.9, pairs=PairFiles(write=tmp_path / "pairs.parquet"))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -363,7 +365,7 @@ def test_an_interrupt_leaves_nothing_behind(built: Built, tmp_path: Path, monkey
             pass
 
     with pytest.raises(KeyboardInterrupt):
-        deduplicate(built(), 0.9, pairs=PairFiles(write=tmp_path / "pairs.parquet"), progress=Interrupting())
+        deduplicate_index(built(), 0.9, pairs=PairFiles(write=tmp_path / "pairs.parquet"), progress=Interrupting())
     assert list(tmp_path.iterdir()) == []
 
 
@@ -388,7 +390,7 @@ def test_too_little_memory_or_threads_is_refused() -> None:
 
 
 def test_a_file_that_was_written_reads_back(built: Built, tmp_path: Path) -> None:
-    found = deduplicate(built(), 0.9)
+    found = deduplicate_index(built(), 0.9)
     found.write(tmp_path / "deep" / "duplicates.parquet")
     again = read_duplicates(tmp_path / "deep" / "duplicates.parquet")
     assert again.table.equals(found.table)
@@ -402,7 +404,7 @@ ODD = 'say "whale", bridge\r\nbread\n=star\rriver\u2028; \tclock \U0001f40b \u01
 def test_a_list_has_the_texts_of_both_documents_and_reads_back(built: Built, tmp_path: Path, name: str) -> None:
     train = built(documents=[*TRAIN, Document("odd, 1", ODD)])
     index = built(documents=[*corpus(), Document('odd "2"\n', ODD, title="")])
-    found = deduplicate(index, 0.9, against=train)
+    found = deduplicate_index(index, 0.9, against=train)
     found.write(tmp_path / name)
     data = (tmp_path / name).read_bytes()
     text = (gzip.decompress(data) if name.lower().endswith(".gz") else data).decode()
@@ -426,7 +428,7 @@ def test_a_list_has_the_texts_of_both_documents_and_reads_back(built: Built, tmp
 
 
 def test_a_list_states_a_score_that_reaches_the_threshold_in_float64_too(tmp_path: Path, built: Built) -> None:
-    found = deduplicate(built(), 0.9)
+    found = deduplicate_index(built(), 0.9)
     scores = pa.array([0.95] * len(found.table), pa.float32())
     table = found.table.set_column(SCHEMA.get_field_index("score"), "score", scores)
     replace(found, table=table).write(tmp_path / "d.jsonl")
@@ -438,12 +440,12 @@ def test_a_name_that_does_not_say_a_format_is_refused(built: Built, tmp_path: Pa
     with pytest.raises(ConfigError, match=r"unknown suffix for a list of duplicates; .* \.parquet .* \.csv or \.jsonl"):
         duplicates_format(tmp_path / name)
     with pytest.raises(ConfigError, match="unknown suffix for a list of duplicates"):
-        deduplicate(built(), 0.9).write(tmp_path / name)
+        deduplicate_index(built(), 0.9).write(tmp_path / name)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_list_cannot_be_verified_and_the_error_says_what_can(built: Built, tmp_path: Path) -> None:
-    deduplicate(built(), 0.9).write(tmp_path / "d.csv")
+    deduplicate_index(built(), 0.9).write(tmp_path / "d.csv")
     with pytest.raises(EvaluationError, match=r"d\.csv: a list as CSV .* expected a Parquet file\. Fix: .*\.parquet"):
         verify_duplicates(tmp_path / "d.csv", built())
 
