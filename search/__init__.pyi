@@ -1,5 +1,6 @@
 from search.cli.demo_corpus import stdlib_documents as stdlib_documents
-from search.client import SearchClient as SearchClient
+from search.client.asynchronous import AsyncSearchClient as AsyncSearchClient
+from search.client.blocking import SearchClient as SearchClient
 from search.dedup.corpus import CorpusBuild as CorpusBuild
 from search.dedup.corpus import deduplicate_corpus as deduplicate_corpus
 from search.dedup.deduplicate import Deduplication as Deduplication

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-import search.client
+from search.client.requests import pieces_of
 from indexer import BuildConfig, build_index, read_corpus
 from indexer.errors import ConfigError, MachineError, UnknownDocumentError
 from indexer.recipe.config import EncoderConfig
@@ -93,7 +93,7 @@ def test_many_queries_go_in_requests_the_server_takes_and_keep_their_order(url: 
     ],
 )
 def test_a_request_holds_as_much_as_a_server_takes(queries: list[str], k: int, sizes: list[int]) -> None:
-    assert [len(piece) for piece in search.client._pieces(queries, k)] == sizes
+    assert [len(piece) for piece in pieces_of(queries, k)] == sizes
 
 
 def test_info_describes_the_served_index(url: str) -> None:
@@ -325,7 +325,7 @@ def test_a_busy_server_is_asked_again_after_what_it_says(
     stranger: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slept = list[float]()
-    monkeypatch.setattr("search.client.time.sleep", slept.append)
+    monkeypatch.setattr("search.client.blocking.time.sleep", slept.append)
     busy: Reply = (429, {"Retry-After": "7"}, error_body("256 requests are under way."))
     never: Reply = (429, {"Retry-After": "86400"}, error_body("256 requests are under way."))
     waits = list[float]()
