@@ -1,6 +1,7 @@
 """Requests with JSON to a server, and the errors of its connection as messages with a fix."""
 
 import json
+import os
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -81,9 +82,9 @@ class _Connection:
 
     def _unreached(self, error: httpx2.ConnectError) -> str:
         """Return the reason for a failed connection, and the fix."""
-        message, cause = shown(error), error.__cause__ or error
-        while cause.__cause__ is not None:
-            cause = cause.__cause__
+        cause, message = _origin(error), shown(error)
+        if isinstance(cause, ConnectionError) and cause.errno:
+            message = os.strerror(cause.errno)  # asyncio only says that all attempts failed
         if isinstance(cause, ssl.SSLCertVerificationError) or "CERTIFICATE_VERIFY_FAILED" in message:
             return f"its certificate is not trusted ({message}). Fix: set SSL_CERT_FILE to its authority's certificate."
         if isinstance(cause, ssl.SSLError) or "SSL" in message:
@@ -167,6 +168,14 @@ def _content(body: Any) -> dict[str, Any]:
         return {}
     content = json.dumps(body, ensure_ascii=False).encode()
     return {"content": content, "headers": {"Content-Type": "application/json"}}
+
+
+def _origin(error: BaseException) -> BaseException:
+    """Return the first error of a chain; asyncio groups the errors of several addresses."""
+    earlier = error.__cause__ or error.__context__
+    if isinstance(error, BaseExceptionGroup):
+        earlier = error.exceptions[0]
+    return _origin(earlier) if earlier else error
 
 
 def redirect_error(url: str, headers: Mapping[str, str]) -> ConfigError:

@@ -1,6 +1,6 @@
 """`AsyncSearchClient`: a client for programs with an event loop, such as web servers."""
 
-import asyncio
+from asyncio import TaskGroup, sleep
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -43,7 +43,7 @@ class AsyncSearchClient(ServerCalls):
         return await self._connection.exchange(method, path, body)
 
     async def _sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
+        await sleep(seconds)
 
     async def _each(self, ask: Callable[[Item], Awaitable[T]], items: Sequence[Item]) -> list[T]:
         if len(items) == 1:
@@ -55,7 +55,7 @@ class AsyncSearchClient(ServerCalls):
                 results[place] = await ask(item)
 
         try:
-            async with asyncio.TaskGroup() as group:
+            async with TaskGroup() as group:
                 for _ in range(min(_AT_ONCE, len(items))):
                     group.create_task(work())
         except BaseExceptionGroup as failed:

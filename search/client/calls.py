@@ -84,9 +84,7 @@ class ServerCalls(ABC):
         answers = await self._each(partial(self._results_of, request), pieces)
         return [result for answer in answers for result in answer]
 
-    async def neighbours(
-        self, identity: str, options: SearchOptions | int | None = None, **fields: Any
-    ) -> Answer[Hit]:
+    async def neighbours(self, identity: str, options: SearchOptions | int | None = None, **fields: Any) -> Answer[Hit]:
         """Return the documents closest to a stored document: `SearchEngine.neighbours`. Raises UnknownDocumentError."""
         chosen = SearchOptions.of(options, fields)
         chosen.require_no_text()
