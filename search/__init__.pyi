@@ -36,6 +36,7 @@ from search.export.faiss import export_faiss as export_faiss
 from search.export.parquet import export_parquet as export_parquet
 from search.export.sentence_transformers import export_sentence_transformers as export_sentence_transformers
 from search.export.trec import export_trec_run as export_trec_run
+from search.hits import Answer as Answer
 from search.hits import Hit as Hit
 from search.index import Index as Index
 from search.papers.layers import LayersOptions as LayersOptions
