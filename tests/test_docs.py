@@ -113,7 +113,8 @@ def test_what_the_readme_sends_to_a_server_is_answered(playground: Path, capsys:
         exec(block("python", "SearchClient").replace(SERVED_AT, server.url), {"__name__": "__main__"})  # noqa: S102
     printed = capsys.readouterr().out.splitlines()
     assert re.fullmatch(r'Answer\(2 hits: 0\.\d+ os\.walk ".+", 0\.\d+ os\.fwalk ".+"\)', printed[0])
-    assert printed[1:3] == ["['os.walk', 'os.fwalk']", "(1, 7)"]
+    assert printed[1] == "['os.walk', 'os.fwalk']"
+    assert re.fullmatch(r"\(1, \d+\)", printed[2])
     assert (printed[3].startswith("Answer(3 hits: "), printed[4]) == (True, "Directory tree generator.")
 
 
