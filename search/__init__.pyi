@@ -1,5 +1,6 @@
 from search.cli.demo_corpus import stdlib_documents as stdlib_documents
-from search.client import SearchClient as SearchClient
+from search.client.asynchronous import AsyncSearchClient as AsyncSearchClient
+from search.client.blocking import SearchClient as SearchClient
 from search.engine import SearchEngine as SearchEngine
 from search.hits import Answer as Answer
 from search.hits import Hit as Hit

@@ -106,6 +106,12 @@ class SearchEngine:
         """Number of documents."""
         return self.index.manifest.documents
 
+    def __repr__(self) -> str:
+        return f"SearchEngine({self.index!r})"
+
+    def _repr_html_(self) -> str:
+        return self.index._repr_html_()
+
     def __enter__(self) -> "SearchEngine":
         return self
 

@@ -1,7 +1,7 @@
 """Text and numbers formatted for display: escaped, shortened, with nouns and units."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from indexer.system.escaping import escape as escape
@@ -25,6 +25,25 @@ def number(value: Any, digits: int = 4) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
     return f"{value:,}" if isinstance(value, int) else f"{value:,.{digits}g}"
+
+
+def excerpt(text: str, most: int) -> str:
+    """Return the beginning of a text on one line, escaped, and cut between two words if it is longer than `most`."""
+    words = " ".join(text.split())
+    return escape(words) if len(words) <= most else f"{escape(words[:most].rsplit(' ', 1)[0])} ..."
+
+
+def html_table(caption: str, rows: Iterable[Iterable[object]], header: Sequence[str] = ()) -> str:
+    """Return an HTML table for notebooks. The caption and every cell are escaped."""
+    from html import escape as quoted  # only notebooks need it
+
+    def line(cells: Iterable[object], tag: str) -> str:
+        texts = (f'<{tag} style="text-align:left">{quoted(escape(str(cell)))}</{tag}>' for cell in cells)
+        return f"<tr>{''.join(texts)}</tr>"
+
+    head = f"<thead>{line(header, 'th')}</thead>" if header else ""
+    body = "".join(line(cells, "td") for cells in rows)
+    return f"<table><caption>{quoted(escape(caption))}</caption>{head}<tbody>{body}</tbody></table>"
 
 
 def percent(value: float | None) -> str:

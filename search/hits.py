@@ -1,14 +1,24 @@
 """Hits and answers of a search. This module loads no numerical library, because `search.client` uses it."""
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, overload
 
+from indexer.errors import ConfigError
+from indexer.lazy_imports import require_extra
+from search.formatting import counted, excerpt, html_table
+
 if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+    import pyarrow as pa
+
     from indexer.store.manifest import SegmentEntry
 
 Found = TypeVar("Found")
+_NAMED, _TITLE = 3, 40  # hits in `repr`, and characters of each
+_LISTED, _TEXT = 20, 160  # hits in a notebook, and characters of each text
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +74,11 @@ class Hit:
     parts: HybridScores | None = None
     rerank_score: float | None = None
 
+    @property
+    def matched(self) -> str:
+        """The text of the window that matched, or the whole text of a document without windows."""
+        return self.window.text if self.window else self.text
+
     def to_dict(self, rank: int | None = None) -> dict[str, Any]:
         """Return JSON types, with `rank` if given, without fields that do not apply."""
         plain: dict[str, Any] = {} if rank is None else {"rank": rank}
@@ -111,6 +126,113 @@ class Answer(list[Found]):
     def partial(self) -> bool:
         """Whether segments are missing."""
         return bool(self.missing)
+
+    def to_arrow(self: "Answer[Hit]") -> "pa.Table":
+        """Return a table with a row for each hit: rank (from 1), id, score, title and text, then the metadata columns
+        of these hits, with their types.
+
+        Columns of `Hit` that only some searches fill follow the text, if a hit has them: rerank_score, vector_score and
+        bm25_score (`parts`), window_start and window_end, folded_count. A metadata column with one of all these names
+        is called `metadata.NAME`. Raises ConfigError for ranked documents, whose texts were not read.
+        """
+        import pyarrow as pa
+
+        from indexer.corpus.schema import infer_schema
+
+        hits = self._hits()
+        metadata = infer_schema(hit.metadata for hit in hits)
+        columns = {
+            name: pa.array([value(rank, hit) for rank, hit in enumerate(hits, start=1)], kind)
+            for name, (kind, value) in _COLUMNS.items()
+        }
+        kept = {name: values for name, values in columns.items() if name in _ALWAYS or values.null_count < len(hits)}
+        for field in metadata:
+            values = pa.array([hit.metadata.get(field.name) for hit in hits], field.type)
+            kept[_free_name(field.name, metadata.names)] = values
+        return pa.table(kept)
+
+    def to_pandas(self: "Answer[Hit]") -> "pd.DataFrame":
+        """Return the table of `to_arrow` as a pandas DataFrame. Whole numbers and booleans of a column with gaps keep
+        their type, as pandas' `Int64` and `boolean`. Raises MachineError if pandas is not installed."""
+        pd = require_extra("pandas", "pandas")
+        table = self.to_arrow()
+        frame = table.to_pandas()
+        for name, column in zip(table.column_names, table.columns, strict=True):
+            if column.null_count and (kind := {"int64": "Int64", "bool": "boolean"}.get(str(column.type))):
+                frame[name] = pd.array(column.to_pylist(), dtype=kind)
+        return frame
+
+    def to_polars(self: "Answer[Hit]") -> "pl.DataFrame":
+        """Return the table of `to_arrow` as a Polars DataFrame. Raises MachineError if Polars is not installed."""
+        frame: pl.DataFrame = require_extra("polars", "polars").from_arrow(self.to_arrow())
+        return frame
+
+    def __repr__(self) -> str:
+        if not all(isinstance(hit, Hit) for hit in self):
+            return f"Answer({super().__repr__()})"
+        named = [f'{hit.score:.3f} {excerpt(hit.id, _TITLE)} "{_title(hit)}"' for hit in self._hits()[:_NAMED]]
+        more = ["..."] if len(self) > _NAMED else []
+        lost = [f"{counted(len(self.missing), 'segment')} missing"] if self.missing else []
+        return f"Answer({counted(len(self), 'hit')}{': ' if named else ''}{', '.join([*named, *more, *lost])})"
+
+    def _repr_html_(self) -> str | None:
+        """Return the first hits as a table for notebooks, which show `repr` for None."""
+        if not all(isinstance(hit, Hit) for hit in self):
+            return None
+        hits = self._hits()[:_LISTED]
+        columns = {
+            "": range(1, len(hits) + 1),
+            "rerank score": [None if hit.rerank_score is None else f"{hit.rerank_score:.3f}" for hit in hits],
+            "score": [f"{hit.score:.3f}" for hit in hits],
+            "id": [hit.id for hit in hits],
+            "title": [excerpt(hit.title, _TEXT) if hit.title else None for hit in hits],
+            "text": [excerpt(hit.matched, _TEXT) for hit in hits],
+        }
+        header = [name for name, cells in columns.items() if any(cell is not None for cell in cells)]
+        rows = [
+            ["" if cell is None else cell for cell in row]
+            for row in zip(*(columns[name] for name in header), strict=True)
+        ]
+        shown = f", the first {_LISTED} shown" if len(self) > _LISTED else ""
+        lost = f"; {counted(len(self.missing), 'segment')} missing" if self.missing else ""
+        return html_table(f"{counted(len(self), 'hit')}{shown}{lost}", rows, header)
+
+    def _hits(self) -> "list[Hit]":
+        hits: list[Hit] = [hit for hit in self if isinstance(hit, Hit)]
+        if len(hits) < len(self):
+            raise ConfigError("the answer has ranked documents without texts; expected hits. Fix: SearchEngine.hits.")
+        return hits
+
+
+_COLUMNS: dict[str, tuple[str, Callable[[int, Hit], Any]]] = {
+    "rank": ("int64", lambda rank, _: rank),
+    "id": ("string", lambda _, hit: hit.id),
+    "score": ("float64", lambda _, hit: hit.score),
+    "title": ("string", lambda _, hit: hit.title),
+    "text": ("string", lambda _, hit: hit.text),
+    "rerank_score": ("float64", lambda _, hit: hit.rerank_score),
+    "vector_score": ("float64", lambda _, hit: hit.parts.vector if hit.parts else None),
+    "bm25_score": ("float64", lambda _, hit: hit.parts.bm25 if hit.parts else None),
+    "window_start": ("int64", lambda _, hit: hit.window.start if hit.window else None),
+    "window_end": ("int64", lambda _, hit: hit.window.end if hit.window else None),
+    "folded_count": ("int64", lambda _, hit: hit.folded_count or None),
+}
+_ALWAYS = ("rank", "id", "score", "title", "text")
+
+
+def _free_name(name: str, others: Iterable[str]) -> str:
+    """Return the name of a metadata column in a table, which differs from all names in `_COLUMNS`."""
+    if name not in _COLUMNS:
+        return name
+    taken, name = {*others}, f"metadata.{name}"
+    while name in taken:
+        name = f"metadata.{name}"
+    return name
+
+
+def _title(hit: Hit) -> str:
+    """Return the title, or the beginning of the text that matched."""
+    return excerpt(hit.title if hit.title and hit.title.strip() else hit.matched, _TITLE)
 
 
 def bytes_of(value: object) -> int:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from indexer import ann
 from indexer.arrays import Embeddings, Mask, RowIds, SearchResult, TextHashes, Vectors
-from indexer.errors import ConfigError, StoreError
+from indexer.errors import ConfigError, StoreError, as_shown
 from indexer.models.identity import EncoderIdentity
 from indexer.recipe.config import BuildConfig
 from indexer.recipe.loading import named_path
@@ -25,6 +25,7 @@ from indexer.store.integrity import check_files, check_sizes, hashed_on_open, lo
 from indexer.store.manifest import Manifest, list_generations, load_manifest
 from indexer.store.numbering import DocumentIds, LiveNumbering
 from indexer.transforms import Transform
+from search.formatting import decimal, escape, html_table
 from search.segments import MissingRows, SearchedSegment, Segment, VectorsOf, open_segment, search_segments
 
 if TYPE_CHECKING:
@@ -41,6 +42,29 @@ class Index:
     manifest: Manifest
     hosted: tuple[SearchedSegment, ...] = ()  # segments that other processes search
     inode: tuple[int, int, int] | None = None  # the manifest's; None in object storage
+
+    def __repr__(self) -> str:
+        facts = [f"{name} {value}" for name, value in self._facts().items() if name != "path"]
+        return f'Index("{self._facts()["path"]}", {", ".join(facts)})'
+
+    def _repr_html_(self) -> str:
+        """Return the facts of `repr` as a table for notebooks."""
+        return html_table("Index", self._facts().items())
+
+    def _facts(self) -> dict[str, str]:
+        """Return the main facts of the manifest in words."""
+        manifest, figures = self.manifest, self.manifest.measured.index
+        kinds = dict.fromkeys(entry.factory for entry in manifest.segments)
+        facts = {
+            "path": as_shown(str(self.path)),
+            "generation": f"{manifest.generation:,}",
+            "documents": f"{manifest.documents:,}",
+            "dimensions": f"{manifest.transform['dim']:,}",
+            "model": manifest.encoder["model"] or "not named",
+            "search": ", ".join(kinds),
+            "recall@10": decimal(figures.recall_at_10) if figures else "",
+        }
+        return {name: escape(value) for name, value in facts.items() if value}
 
     @classmethod
     def open(cls, path: str | Path) -> "Index":

@@ -10,9 +10,11 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
+from fastapi.testclient import TestClient
 from mcp import Client, StdioServerParameters
 
 from indexer.recipe.config import BuildConfig
@@ -24,6 +26,8 @@ from tests.tiny_models import make_tiny_cross_encoder
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+SERVING = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
+SERVED_AT = "http://127.0.0.1:8080"  # in examples
 
 
 def overview(group: LazyGroup, prefix: str = "") -> dict[str, tuple[click.Command, str]]:
@@ -49,9 +53,9 @@ def examples(text: str) -> list[list[str]]:
     return [shlex.split(call)[1:] for call in calls]
 
 
-def block(language: str, holds: str = "") -> str:
-    """Return the README's first fenced block in this language that contains a text."""
-    found = [code for code in re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL) if holds in code]
+def block(language: str, holds: str = "", page: str = README) -> str:
+    """Return a page's first fenced block in this language that contains a text."""
+    found = [code for code in re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL) if holds in code]
     assert found, language
     return str(found[0])
 
@@ -98,14 +102,42 @@ def test_what_the_readme_sends_to_a_server_is_answered(playground: Path, capsys:
             program, url, *options = shlex.split(line)
             assert (program, options[:1] in ([], ["--json"])) == ("curl", True)
             body = json.loads(options[1]) if options else None
-            answer = server.ask(url.removeprefix("http://127.0.0.1:8080"), body)
+            answer = server.ask(url.removeprefix(SERVED_AT), body)
             if "/v1/search" in url:
                 assert all(result["hits"] for result in answer["results"]), line
             elif "/v1/facets" in url:
                 assert all(column["documents"] for column in answer["columns"]), line
-        exec(block("python", "from openai").replace("http://127.0.0.1:8080", server.url), {"__name__": "__main__"})  # noqa: S102
+        exec(block("python", "from openai").replace(SERVED_AT, server.url), {"__name__": "__main__"})  # noqa: S102
+        printed = capsys.readouterr().out.splitlines()
+        assert [line.split()[1] for line in printed[1:]] == ["os.walk", "os.fwalk"]
+        exec(block("python", "SearchClient").replace(SERVED_AT, server.url), {"__name__": "__main__"})  # noqa: S102
     printed = capsys.readouterr().out.splitlines()
-    assert [line.split()[1] for line in printed[1:]] == ["os.walk", "os.fwalk"]
+    assert re.fullmatch(r'Answer\(2 hits: 0\.\d+ os\.walk ".+", 0\.\d+ os\.fwalk ".+"\)', printed[0])
+    assert printed[1] == "['os.walk', 'os.fwalk']"
+    assert re.fullmatch(r"\(1, \d+\)", printed[2])
+    assert (printed[3].startswith("Answer(3 hits: "), printed[4]) == (True, "Directory tree generator.")
+
+
+@pytest.mark.check
+def test_the_web_applications_of_the_serving_page_answer(playground: Path) -> None:
+    assert isotrope("build", "demo/stdlib.jsonl", "demo/index").returncode == 0
+    with server_process("demo/index", cwd=playground) as server:
+        asking = block("python", "AsyncSearchClient", SERVING).replace(SERVED_AT, server.url)
+        answers = [answers_of(code) for code in (asking, block("python", "SearchEngine", SERVING))]
+    for found, blank, similar in answers:
+        assert [hit["id"] for hit in found.json()] == ["os.walk", "os.fwalk"]
+        assert (blank.status_code, blank.json()["detail"]) == (422, "query 1 is blank; expected some text.")
+        assert similar.status_code == 404 or similar.json()[0] == "os.fwalk"
+    assert answers_of(asking)[0].status_code == 503  # the server has stopped
+
+
+def answers_of(code: str) -> list[Any]:
+    """Return the answers of a web application to a query, a blank query, and a document."""
+    names: dict[str, Any] = {"__name__": "app"}
+    exec(code, names)  # noqa: S102
+    with TestClient(names["app"]) as client:
+        paths = ("/search?q=walk a directory tree&k=2", "/search?q= ", "/similar/os.walk")
+        return [client.get(path) for path in paths]
 
 
 @pytest.mark.check

@@ -1,10 +1,11 @@
 """Requests with JSON to a server, and the errors of its connection as messages with a fix."""
 
 import json
+import os
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import httpx2
 
@@ -14,6 +15,7 @@ from indexer.system.urls import is_loopback, require_server_url
 
 LARGEST_ANSWER = 1 << 30  # bytes
 _CONNECT_SECONDS = 10.0
+Opened = TypeVar("Opened", httpx2.Client, httpx2.AsyncClient)
 
 
 class UnreachedError(MachineError):
@@ -28,13 +30,8 @@ class HttpAnswer(NamedTuple):
     body: bytes
 
 
-class HttpConnection:
-    """Connections to one server. Safe to share between threads.
-
-    `key` is sent to it in the header Authorization. `seconds` limits one request. `program` is the expected server, for
-    messages. Proxies from the environment are used for other machines only. Redirects are not followed, because they
-    would receive the key. Raises ConfigError for an invalid URL or key, MachineError for an invalid environment.
-    """
+class _Connection:
+    """What both kinds of connections share: the URL, the settings of httpx2's client, and the errors."""
 
     def __init__(self, url: str, program: str, key: str | None, seconds: float) -> None:
         parts = require_server_url(url)
@@ -46,38 +43,22 @@ class HttpConnection:
             if not (key and key.isascii() and key.isprintable() and " " not in key):
                 raise ConfigError("the key is invalid: expected ASCII letters, digits and punctuation, without spaces.")
             headers["Authorization"] = f"Bearer {key}"
+        self._headers, self._scheme, self._is_here = headers, parts.scheme, is_here
+        self._timeout = httpx2.Timeout(seconds, connect=_CONNECT_SECONDS, pool=None)  # waiting to be sent has no limit
+
+    def _opened(self, client: Callable[..., Opened]) -> Opened:
+        """Return httpx2's client of the class `client`."""
         try:
-            self._http = httpx2.Client(
-                headers=headers,
-                timeout=httpx2.Timeout(seconds, connect=_CONNECT_SECONDS),
-                verify=_trusted(parts.scheme, is_here),
-                trust_env=not is_here,
+            return client(
+                headers=self._headers,
+                timeout=self._timeout,
+                verify=_trusted(self._scheme, self._is_here),
+                trust_env=not self._is_here,
             )
         except (OSError, ValueError, ImportError, httpx2.InvalidURL) as error:
             raise MachineError(
                 f"the HTTP settings of the environment (HTTPS_PROXY, SSL_CERT_FILE, ...) are invalid: {error}."
             ) from error
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._http.close()
-
-    def exchange(self, method: str, path: str, body: Any = None) -> HttpAnswer:
-        """Send a request, with `body` as JSON, and return the response.
-
-        Raises UnreachedError without a connection, MachineError for a broken or slow one and an endless response,
-        ConfigError for a request that cannot be sent.
-        """
-        content = None if body is None else json.dumps(body, ensure_ascii=False).encode()
-        headers = {} if body is None else {"Content-Type": "application/json"}
-        pieces, length = list[bytes](), 0
-        with self._reached(), self._http.stream(method, self.url + path, content=content, headers=headers) as response:
-            for piece in response.iter_bytes():
-                pieces.append(piece)
-                length += len(piece)
-                if length > LARGEST_ANSWER:
-                    raise MachineError(f"{self.url}: the answer is over {LARGEST_ANSWER:,} bytes long. Ask for less.")
-        return HttpAnswer(response.status_code, response.headers, b"".join(pieces))
 
     @contextmanager
     def _reached(self) -> Iterator[None]:
@@ -101,9 +82,9 @@ class HttpConnection:
 
     def _unreached(self, error: httpx2.ConnectError) -> str:
         """Return the reason for a failed connection, and the fix."""
-        message, cause = shown(error), error.__cause__ or error
-        while cause.__cause__ is not None:
-            cause = cause.__cause__
+        cause, message = _origin(error), shown(error)
+        if isinstance(cause, ConnectionError) and cause.errno:
+            message = os.strerror(cause.errno)  # asyncio only says that all attempts failed
         if isinstance(cause, ssl.SSLCertVerificationError) or "CERTIFICATE_VERIFY_FAILED" in message:
             return f"its certificate is not trusted ({message}). Fix: set SSL_CERT_FILE to its authority's certificate."
         if isinstance(cause, ssl.SSLError) or "SSL" in message:
@@ -111,6 +92,90 @@ class HttpConnection:
         return (
             f"the server cannot be reached ({message}). Check the address, and that {self._program} is running there."
         )
+
+
+class HttpConnection(_Connection):
+    """Connections to one server. Safe to share between threads.
+
+    `key` is sent to it in the header Authorization. `seconds` limits one request. `program` is the expected server, for
+    messages. Proxies from the environment are used for other machines only. Redirects are not followed, because they
+    would receive the key. Raises ConfigError for an invalid URL or key, MachineError for an invalid environment.
+    """
+
+    def __init__(self, url: str, program: str, key: str | None, seconds: float) -> None:
+        super().__init__(url, program, key, seconds)
+        self._http = self._opened(httpx2.Client)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def exchange(self, method: str, path: str, body: Any = None) -> HttpAnswer:
+        """Send a request, with `body` as JSON, and return the response.
+
+        Raises UnreachedError without a connection, MachineError for a broken or slow one and an endless response,
+        ConfigError for a request that cannot be sent.
+        """
+        pieces = _Pieces(self.url)
+        with self._reached(), self._http.stream(method, self.url + path, **_content(body)) as response:
+            for piece in response.iter_bytes():
+                pieces.add(piece)
+        return HttpAnswer(response.status_code, response.headers, pieces.joined())
+
+
+class AsyncHttpConnection(_Connection):
+    """Connections as `HttpConnection`, for the tasks of one event loop."""
+
+    def __init__(self, url: str, program: str, key: str | None, seconds: float) -> None:
+        super().__init__(url, program, key, seconds)
+        self._http = self._opened(httpx2.AsyncClient)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def exchange(self, method: str, path: str, body: Any = None) -> HttpAnswer:
+        """Send a request as `HttpConnection.exchange` does. A cancelled request closes its connection."""
+        pieces = _Pieces(self.url)
+        with self._reached():
+            async with self._http.stream(method, self.url + path, **_content(body)) as response:
+                async for piece in response.aiter_bytes():
+                    pieces.add(piece)
+        return HttpAnswer(response.status_code, response.headers, pieces.joined())
+
+
+class _Pieces:
+    """The body of a response as it arrives, of at most `LARGEST_ANSWER` bytes."""
+
+    def __init__(self, url: str) -> None:
+        self._url, self._pieces, self._length = url, list[bytes](), 0
+
+    def add(self, piece: bytes) -> None:
+        """Add a piece. Raises MachineError if the body is too long."""
+        self._pieces.append(piece)
+        self._length += len(piece)
+        if self._length > LARGEST_ANSWER:
+            raise MachineError(f"{self._url}: the answer is over {LARGEST_ANSWER:,} bytes long. Ask for less.")
+
+    def joined(self) -> bytes:
+        """Return the body."""
+        return b"".join(self._pieces)
+
+
+def _content(body: Any) -> dict[str, Any]:
+    """Return the arguments of httpx2 for a body as JSON, None for no body."""
+    if body is None:
+        return {}
+    content = json.dumps(body, ensure_ascii=False).encode()
+    return {"content": content, "headers": {"Content-Type": "application/json"}}
+
+
+def _origin(error: BaseException) -> BaseException:
+    """Return the first error of a chain; asyncio groups the errors of several addresses."""
+    earlier = error.__cause__ or error.__context__
+    if isinstance(error, BaseExceptionGroup):
+        earlier = error.exceptions[0]
+    return _origin(earlier) if earlier else error
 
 
 def redirect_error(url: str, headers: Mapping[str, str]) -> ConfigError:

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from indexer.errors import as_shown
 from search.cli.options import written_by
-from search.formatting import escape
+from search.formatting import escape, excerpt
 
 if TYPE_CHECKING:
     from indexer.corpus.corpus import CorpusReport
@@ -279,7 +279,6 @@ def _folded(hit: "Hit") -> str:
 
 
 def _excerpt(hit: "Hit") -> Text:
-    words = escape(" ".join((hit.window.text if hit.window else hit.text).split()), newlines=True)
-    text = words if len(words) <= _EXCERPT else f"{words[:_EXCERPT].rsplit(' ', 1)[0]} ..."
+    text = excerpt(hit.matched, _EXCERPT)
     title = [(escape(hit.title, newlines=True), "bold"), (": " if text else "")] if hit.title else []
     return Text.assemble(*title, text)

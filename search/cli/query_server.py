@@ -10,7 +10,7 @@ from search.cli.options import PATH, all_of, given_flags
 from search.ranking.options import SEARCH_OPTIONS
 
 if TYPE_CHECKING:
-    from search.client import SearchClient
+    from search.client.blocking import SearchClient
     from search.hits import Answer, Hit
     from search.queries import QuerySet
     from search.ranking.options import SearchOptions
@@ -42,7 +42,7 @@ def check_options(options: dict[str, Any]) -> None:
 def server_of(options: dict[str, Any]) -> "SearchClient":
     """Return a client for the server of --url, with the key of --api-key-file."""
     from search.cli.output import print_note
-    from search.client import SearchClient
+    from search.client.blocking import SearchClient
     from search.server.settings import is_readable_by_others, read_keys
 
     key, file = None, options["api_key_file"]

@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from search.cli.query import command
-from search.client import _fields_of
+from search.client.requests import fields_of
 from search.ranking.options import SEARCH_OPTIONS, SearchOptions
 from search.server.http.messages import SearchRequest
 from search.server.mcp.tools import DocumentArguments
@@ -22,7 +22,7 @@ def test_an_option_is_taken_by_every_client_that_it_is_declared_for() -> None:
         assert (shown.opts, shown.help) == ([option.flag], option.help)
         if option.is_served:
             assert SearchRequest(query="whales", **fields).options == options
-            assert _fields_of(options) == {"k": options.k} | fields
+            assert fields_of(options) == {"k": options.k} | fields
         if option.is_served and option.for_agents:
             assert DocumentArguments(query="whales", **fields).options == options
         for model, is_there in (

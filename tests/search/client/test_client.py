@@ -1,55 +1,23 @@
 """The client returns what the engine returns, and reports faults of the server, the connection and the request."""
 
 import json
-import threading
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import search.client
-from indexer import BuildConfig, build_index, read_corpus
 from indexer.errors import ConfigError, MachineError, UnknownDocumentError
-from indexer.recipe.config import EncoderConfig
 from indexer.system import http
 from search import SearchClient, SearchEngine, SearchOptions
+from search.client.requests import pieces_of
 from search.server.settings import Keys, ServerSettings
 from tests.search.cli.test_cli import isotrope
+from tests.search.client.conftest import Reply
 from tests.servers import live_server
 
 KEY = "a-key-that-is-long-enough"
 TEXTS = [f"thing {n} of {n % 3}" for n in range(150)]
-Reply = tuple[int, dict[str, str], bytes]
-
-
-@pytest.fixture(scope="module")
-def index(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("served")
-    rows = [
-        {"_id": f"d{n}", "title": f"Title {n}", "text": f"Text about thing {n}. " * (1 + 30 * (n == 4)),
-         "year": 2000 + n, "day": f"20{n:02}-01-02", "share": n / 3, "set": n % 2 == 0} for n in range(30)
-    ]  # fmt: skip
-    (folder / "docs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    config = BuildConfig(encoder=EncoderConfig(model=str(tiny_model("bert")), max_length=32)).with_columns(
-        {}, ("day:date",), ()
-    )
-    config = config.with_overrides(("chunk.tokens=24", "chunk.overlap=4"))
-    build_index(read_corpus(folder / "docs.jsonl", config=config.corpus), folder / "index", config)
-    return folder / "index"
-
-
-@pytest.fixture(scope="module")
-def url(index: Path) -> Iterator[str]:
-    with live_server(index, ServerSettings("index", port=0)) as server:
-        yield server.url
-
-
-@pytest.fixture(scope="module")
-def engine(index: Path) -> Iterator[SearchEngine]:
-    with SearchEngine(index) as opened:
-        yield opened
 
 
 def plain(answers: Any) -> Any:
@@ -67,15 +35,17 @@ def plain(answers: Any) -> Any:
         SearchOptions(4, fold=0.5),
     ],
 )
-def test_answers_are_those_of_the_engine(url: str, engine: SearchEngine, options: SearchOptions) -> None:
-    with SearchClient(url) as client:
+def test_answers_are_those_of_the_engine(connect: Any, url: str, engine: SearchEngine, options: SearchOptions) -> None:
+    with connect(url) as client:
         assert plain(client.search_many(TEXTS[:5], options)) == plain(engine.search_many(TEXTS[:5], options))
         assert plain([client.neighbours("d4", options)]) == plain([engine.neighbours("d4", options)])
         assert client.search("thing 4", k=1)[0].window is not None
 
 
-def test_many_queries_go_in_requests_the_server_takes_and_keep_their_order(url: str, engine: SearchEngine) -> None:
-    with SearchClient(url) as client:
+def test_many_queries_go_in_requests_the_server_takes_and_keep_their_order(
+    connect: Any, url: str, engine: SearchEngine
+) -> None:
+    with connect(url) as client:
         found, alone = client.search_many(TEXTS, k=2), engine.search_many(TEXTS, k=2)
         assert [[hit.id for hit in answer] for answer in found] == [[hit.id for hit in answer] for answer in alone]
         assert client.search_many([]) == []
@@ -93,11 +63,11 @@ def test_many_queries_go_in_requests_the_server_takes_and_keep_their_order(url: 
     ],
 )
 def test_a_request_holds_as_much_as_a_server_takes(queries: list[str], k: int, sizes: list[int]) -> None:
-    assert [len(piece) for piece in search.client._pieces(queries, k)] == sizes
+    assert [len(piece) for piece in pieces_of(queries, k)] == sizes
 
 
-def test_info_describes_the_served_index(url: str) -> None:
-    with SearchClient(url + "/") as client:
+def test_info_describes_the_served_index(connect: Any, url: str) -> None:
+    with connect(url + "/") as client:
         facts = client.info()
     assert (facts["documents"], facts["generation"], facts["name"]) == (30, 1, "index")
 
@@ -114,13 +84,15 @@ def test_info_describes_the_served_index(url: str) -> None:
         ({"queries": ["x" * 200_000]}, ConfigError, "200,000 characters"),
     ],
 )
-def test_invalid_requests_are_refused_with_a_message(url: str, asked: Any, error: type[Exception], said: str) -> None:
-    with SearchClient(url) as client, pytest.raises(error, match=said):
+def test_invalid_requests_are_refused_with_a_message(
+    connect: Any, url: str, asked: Any, error: type[Exception], said: str
+) -> None:
+    with connect(url) as client, pytest.raises(error, match=said):
         client.search_many(**asked)
 
 
-def test_an_unknown_document_raises_an_error(url: str) -> None:
-    with SearchClient(url) as client, pytest.raises(UnknownDocumentError, match='no document with id "d88"'):
+def test_an_unknown_document_raises_an_error(connect: Any, url: str) -> None:
+    with connect(url) as client, pytest.raises(UnknownDocumentError, match='no document with id "d88"'):
         client.neighbours("d88")
 
 
@@ -246,46 +218,14 @@ def test_a_url_is_private_where_nobody_reads_along(url: str, is_private: bool) -
     assert SearchClient(url).is_private is is_private
 
 
-def test_a_proxy_is_not_asked_about_this_machine(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proxy_is_not_asked_about_this_machine(connect: Any, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
-    with SearchClient(url) as client:
+    with connect(url) as client:
         assert client.search("thing 3", 1)
     for other in ("http://a.invalid", "http://127.0.0.1.a.invalid"):
-        with SearchClient(other) as client, pytest.raises(MachineError, match=r"the server cannot be reached.*refused"):
+        with connect(other) as client, pytest.raises(MachineError, match=r"the server cannot be reached.*refused"):
             client.search("thing 3", 1)
-
-
-@pytest.fixture
-def stranger() -> Iterator[Callable[..., str]]:
-    """Start a server that sends these replies, the last one repeatedly, and return its URL."""
-    servers = []
-
-    def serve(*replies: Reply) -> str:
-        waiting = list(replies)
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                self.rfile.read(int(self.headers["Content-Length"]))
-                status, headers, body = waiting.pop(0) if len(waiting) > 1 else waiting[0]
-                self.send_response(status)
-                for name, value in {"Content-Length": str(len(body)), **headers}.items():
-                    self.send_header(name, value)
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
-        servers.append(server)
-        return f"http://127.0.0.1:{server.server_address[1]}"
-
-    yield serve
-    for server in servers:
-        server.shutdown()
-        server.server_close()
 
 
 def error_body(message: str) -> bytes:
@@ -305,6 +245,7 @@ GOOD = json.dumps({"results": [{"query": "x", "hits": []}], "index": {"generatio
         ((200, {}, b"\xff"), ConfigError, "no Isotrope server"),
         ((404, {}, b"not here"), ConfigError, "it answers 404"),
         ((404, {}, error_body("Not Found")), ConfigError, "it has no /v1/search"),
+        ((404, {}, error_body("There is no such route; see /openapi.json.")), ConfigError, "it has no /v1/search"),
         ((301, {"Location": "https://b.example/"}, b""), ConfigError, "redirects to https://b.example/"),
         ((502, {}, b"<html>"), MachineError, "answers 502, but not as Isotrope does"),
         ((503, {}, error_body("The index cannot be read.")), MachineError, "The index cannot be read"),
@@ -315,33 +256,38 @@ GOOD = json.dumps({"results": [{"query": "x", "hits": []}], "index": {"generatio
     ],
 )
 def test_foreign_answers_and_failures_raise_errors_with_a_message(
-    stranger: Callable[..., str], reply: Reply, error: type[Exception], said: str
+    connect: Any, stranger: Callable[..., str], reply: Reply, error: type[Exception], said: str
 ) -> None:
-    with SearchClient(stranger(reply), seconds=5) as client, pytest.raises(error, match=said):
+    with connect(stranger(reply), seconds=5) as client, pytest.raises(error, match=said):
         client.search("x")
 
 
 def test_a_busy_server_is_asked_again_after_what_it_says(
-    stranger: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    connect: Any, stranger: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slept = list[float]()
-    monkeypatch.setattr("search.client.time.sleep", slept.append)
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    monkeypatch.setattr("search.client.blocking.time.sleep", slept.append)
+    monkeypatch.setattr("search.client.asynchronous.sleep", sleep)
     busy: Reply = (429, {"Retry-After": "7"}, error_body("256 requests are under way."))
     never: Reply = (429, {"Retry-After": "86400"}, error_body("256 requests are under way."))
     waits = list[float]()
-    with SearchClient(stranger(busy, busy, (200, {}, GOOD)), on_wait=waits.append) as client:
+    with connect(stranger(busy, busy, (200, {}, GOOD)), on_wait=waits.append) as client:
         assert client.search("x") == []
     assert slept == waits == [7, 7]
     with (
-        SearchClient(stranger(never)) as client,
+        connect(stranger(never)) as client,
         pytest.raises(MachineError, match=r"still busy after 5 .*256 requests"),
     ):
         client.search("x")
     assert slept[2:] == [60] * 4
 
 
-def test_requests_that_are_too_large_are_split_into_halves(index: Path) -> None:
-    with live_server(index, queries=3, hits=12, characters=1000) as server, SearchClient(server.url) as client:
+def test_requests_that_are_too_large_are_split_into_halves(connect: Any, index: Path) -> None:
+    with live_server(index, queries=3, hits=12, characters=1000) as server, connect(server.url) as client:
         together = client.search_many(TEXTS[:10], 5)
         assert plain(together) == plain(client.search(text, 5) for text in TEXTS[:10])
         with pytest.raises(ConfigError, match=r"k: 13 hits for 1 queries; expected at most 12"):
@@ -360,27 +306,29 @@ def test_limits_of_the_server_are_reported(url: str, index: Path) -> None:
     assert "k: is 1,001; expected at most 1,000." in isotrope("query", "--url", url, "thing", "-k", "1001").stderr
 
 
-def test_an_answer_without_end_is_cut(stranger: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_without_end_is_cut(
+    connect: Any, stranger: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(http, "LARGEST_ANSWER", 1000)
     with (
-        SearchClient(stranger((200, {}, b" " * 5000))) as client,
+        connect(stranger((200, {}, b" " * 5000))) as client,
         pytest.raises(MachineError, match="over 1,000 bytes"),
     ):
         client.search("x")
 
 
-def test_a_missing_or_silent_server_raises_an_error(stranger: Callable[..., str]) -> None:
+def test_a_missing_or_silent_server_raises_an_error(connect: Any, stranger: Callable[..., str]) -> None:
     with (
-        SearchClient("http://127.0.0.1:1") as client,
+        connect("http://127.0.0.1:1") as client,
         pytest.raises(MachineError, match="cannot be reached"),
     ):
         client.search("x")
     silent = stranger((200, {"Content-Length": "9"}, b""))
     with (
-        SearchClient(silent, seconds=0.2) as client,
+        connect(silent, seconds=0.2) as client,
         pytest.raises(MachineError, match=r"did not answer in time|broke"),
     ):
         client.search("x")
     https = silent.replace("http:", "https:")
-    with SearchClient(https) as client, pytest.raises(MachineError, match="the server speaks no TLS"):
+    with connect(https) as client, pytest.raises(MachineError, match="the server speaks no TLS"):
         client.search("x")
