@@ -160,6 +160,8 @@ class DocumentRanker:
             ranking.require_index(self._index)
         if options.hybrid:
             fusion_of(self._fusion, options)
+        if not self._index.manifest.parts:
+            return np.zeros(0, bool)  # columns are unknown before the first document
         if options.group_by is not None:
             self._codes_of(options.group_by)
         if options.where is None:
