@@ -20,6 +20,7 @@ from indexer.corpus.document import Document
 from indexer.corpus.ids import has_content_id
 from indexer.corpus.row import BadRow
 from indexer.corpus.schema import merge_schemas, schema_from_json
+from indexer.corpus.sources import require_id_lists
 from indexer.errors import ConfigError, CorpusError
 from indexer.pipeline.build import encode_and_publish
 from indexer.pipeline.drift import AddedSince, drift_since
@@ -88,6 +89,8 @@ def add_documents(
                 "the corpus was read with other column rules than the index. Fix: pass "
                 "read_corpus(..., config=the index's recipe.corpus)."
             )
+        if isinstance(corpus, Corpus) and published.manifest.documents:
+            require_id_lists(corpus.files, generation.index)
         known = schema_from_json(published.manifest.schema) if published.manifest.documents else None
         documents = (
             corpus.documents(known)

@@ -40,6 +40,7 @@ from indexer.recipe.loading import named_path
 from indexer.recipe.run_options import RunOptions
 from indexer.store.integrity import damaged_files
 from indexer.store.manifest import Manifest, load_manifest
+from indexer.transforms import fewest_rows
 
 _POTION = ("48003d10a1f686321e4e79f5f306fe1fcf1d2b883a90785c939563a506bb89be", "minishlab/potion-base-4M")
 _MEASURED_ON = {
@@ -171,7 +172,12 @@ def encode_and_publish(
     written = write_segments(generation, rows, encoded.records, encoder, options, progress)
     generation.set_encoder(generation.transform.input_dim, state_files(generation.index, generation.spec))
     manifest = generation.publish(written.figures)
-    about = (manifest.transform["note"], _as_given_note(generation), *encoded.notes, *unknown_note(manifest.quality))
+    about = (
+        manifest.transform["note"],
+        _as_given_note(manifest, generation),
+        *encoded.notes,
+        *unknown_note(manifest.quality),
+    )
     notes = (*about, *notes, *written.notes, generation.sweep())
     return manifest, encoded, tuple(filter(None, notes))
 
@@ -189,10 +195,12 @@ def is_untuned(config: BuildConfig, spec: EncoderSpec) -> bool:
     return not as_measured or measured.isdisjoint({spec.model, *of.weights.values()})
 
 
-def _as_given_note(generation: Generation) -> str:
-    """Return a note that the vectors of the corpus are not whitened, "" if the recipe asks for a transform."""
+def _as_given_note(manifest: Manifest, generation: Generation) -> str:
+    """Return a note that the vectors of the corpus could be whitened, "" for too few or if the recipe asks for it."""
     config = generation.config
     if generation.spec.traits.encodes_texts or config.whitening.is_fitted(config.encoder.pooling):
+        return ""
+    if manifest.rows < max(1, fewest_rows(config.whitening, manifest.encoder["dim"])):
         return ""
     return (
         "the vectors of the corpus are indexed as they are, scaled to unit length. A soft whitening can rank better or "

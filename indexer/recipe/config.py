@@ -245,7 +245,7 @@ class WhiteningConfig:
 
     kind: Literal["whitening", "flow", "hellinger"] = "whitening"
     # 1 the paper, 0 centring and rotation, "none" no transform; "none" is the default with encoder.kind = "vectors"
-    strength: float | Literal["none"] = DefaultStrength(0.25)  # noqa: RUF009 - immutable
+    strength: float | Literal["none"] = DefaultStrength(0.25)
     dim: int = 0  # leading directions kept; 0: all above the eigenvalue floor
     sample: int | Literal["all"] = 100_000  # documents for the fit
     shrinkage: float = 0.0

@@ -193,6 +193,8 @@ class DocumentRanker:
         """
         if ranking := ranking_by(options.similarity):
             ranking.require_queries(self._index, queries.raw)
+        if not self._index.manifest.documents:
+            return [Answer[RankedDocument]() for _ in range(len(queries))]
         groups = self._groups(options, allowed)
         answers: list[list[RankedDocument]] = []
         missing = MissingRows() if options.partial else None

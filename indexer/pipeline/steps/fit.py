@@ -89,8 +89,8 @@ def _too_few(count: int, dim: int, config: BuildConfig) -> str:
     low = whitening.sample != "all" and whitening.sample < needed
     enlarged = f" --set whitening.sample={needed}" if low else ""
     return (
-        f"no whitening was fitted: the sample has {count:,} rows, and a fit needs {needed:,}. Vectors are only scaled to "
-        f"unit length. From {needed:,} rows on, fit the recipe's whitening with: isotrope refit INDEX{enlarged}"
+        f"no whitening was fitted: a fit needs {needed:,} rows, and the sample has {count:,}. Vectors are only scaled "
+        f"to unit length. From {needed:,} rows on, fit the recipe's whitening with: isotrope refit INDEX{enlarged}"
     )
 
 
@@ -105,7 +105,7 @@ def refit_note(manifest: Manifest, config: BuildConfig) -> str:
         sampled = min(sampled, whitening.sample)
     if sampled < needed:
         return ""
-    return f"the index now has enough rows for its recipe's whitening. Fit it with: isotrope refit INDEX"
+    return "the index now has enough rows for its recipe's whitening. Fit it with: isotrope refit INDEX"
 
 
 def _query_texts(rows: RowView, config: BuildConfig) -> tuple[list[str], dict[str, Any]]:

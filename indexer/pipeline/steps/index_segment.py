@@ -64,9 +64,9 @@ def write_segments(
 ) -> WrittenSegments:
     """Write the vectors of all `rows`, which are the parts of `records`, as the generation's next segments; check them.
 
-    index.segment_rows determines their number; without parts there are none. A few rows added to existing segments get an exact segment. If the file
-    index.queries is missing, a note says that documents replace its queries. Raises QualityError, after removing the
-    segments, ConfigError and StoreError.
+    index.segment_rows determines their number; without parts there are none. A few rows added to existing segments get
+    an exact segment. If the file index.queries is missing, a note says that documents replace its queries. Raises
+    QualityError, after removing the segments, ConfigError and StoreError.
     """
     settings, notes = generation.config.index, tuple[str, ...]()
     if settings.queries and not Path(settings.queries).exists():
