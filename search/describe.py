@@ -36,13 +36,14 @@ def settings_in_words(facts: dict[str, Any]) -> dict[str, str]:
     chunk = facts["config"]["chunk"]
     windows = {"windows": f"at most {chunk['tokens']} tokens, with an overlap of {chunk['overlap']}"}
     shaping = [f"{key} {encoder[key]}" for key in _SHAPING if encoder.get(key) and encoder[key] != UNLIMITED]
+    sizes = f"{encoder['dim']} -> {transform['dim']} dimensions"
     return {
         "model": facts["model"] or "not named",
         "encoder": _KINDS.get(encoder["kind"], "{0}").format(", ".join(shaping), facts["config"]["encoder"].get("url")),
         **_prompts(encoder),
         **(windows if chunk["tokens"] else {}),
         "fingerprint": facts["fingerprint"],
-        "transform": f"{transform['kind']}, {encoder['dim']} -> {transform['dim']} dimensions, {_fitted(whitening)}",
+        "transform": f"{transform['kind']}, {sizes}, {_fitted(whitening, transform)}",
         **_fused(facts["config"].get("hybrid", {})),
         **_reranked(facts["config"].get("rerank", {})),
     }
@@ -74,7 +75,9 @@ def _reranked(rerank: Mapping[str, Any]) -> dict[str, str]:
     return {"reranked": f"the first {rerank['depth']:,} by {rerank['model']}, {rerank['precision']}{digest}"}
 
 
-def _fitted(whitening: dict[str, Any]) -> str:
+def _fitted(whitening: dict[str, Any], transform: Mapping[str, Any]) -> str:
+    if transform["kind"] == "normalisation" and transform["note"]:
+        return str(transform["note"])
     kind = whitening.get("kind", "whitening")
     if kind == "hellinger":
         return "nothing fitted"

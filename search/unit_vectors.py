@@ -53,11 +53,13 @@ class UnitVectors(np.ndarray[tuple[int, ...], np.dtype[np.float32]]):
 
 
 def require_array(array: object, dim: int) -> None:
-    """Raise ConfigError if `array` is not an array (n, dim) of finite numbers."""
+    """Raise ConfigError if `array` is not an array (n, dim) of finite numbers. `dim` 0: any, as in an index without
+    documents whose first vectors decide it.
+    """
     if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiu":
         kind = f"an array of {array.dtype}" if isinstance(array, np.ndarray) else f"of type {type(array).__name__}"
         raise ConfigError(f"query vectors are {kind}; expected a numpy array of numbers, (n, {dim}).")
-    if array.ndim != 2 or array.shape[1] != dim:
+    if array.ndim != 2 or (dim and array.shape[1] != dim):
         raise ConfigError(f"query vectors have shape {array.shape}; expected (n, {dim}).")
     finite = np.isfinite(array).all(axis=1)
     if not finite.all():

@@ -39,6 +39,7 @@ from indexer.encoders import hf_model, transformer
 from indexer.encoders.hf_model import LoadedModel
 from indexer.models.model_files import ModelFiles
 from indexer.recipe.config import BuildConfig, EncoderConfig, StoreConfig
+from indexer.transforms import whitening
 from tests.object_storage import _server as _server
 from tests.object_storage import storage as storage
 from tests.tiny_models import make_tiny_model
@@ -100,6 +101,14 @@ def _number_type() -> Iterator[None]:
     """torch's default type is the process's: a thread that a test leaves behind must not change the next test's."""
     yield
     torch.set_default_dtype(torch.float32)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _few_documents_are_whitened() -> Iterator[None]:
+    """The corpora of tests are smaller than the dimensions of their models. `test_small.py` tests the real limit."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(whitening, "ROWS_PER_DIRECTION", 0)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -26,6 +26,7 @@ from tests.tiny_models import make_tiny_cross_encoder
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+PYTHON = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
 SERVING = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
 SERVED_AT = "http://127.0.0.1:8080"  # in examples
 
@@ -89,9 +90,21 @@ def test_the_commands_of_the_readme_run(part: str, playground: Path) -> None:
         assert done.stdout
 
 
-def test_the_library_example_of_the_readme_runs(playground: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    exec(block("python", "SearchEngine("), {"__name__": "__main__"})  # noqa: S102 - in this process, which has loaded the libraries
-    assert capsys.readouterr().out.splitlines()[0].split()[1] == "os.walk"
+def test_the_five_lines_of_the_readme_print_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+    (code, printed), *_ = re.findall(r"```python\n(.*?)```\n\n```\n(.*?)```", README, re.DOTALL)
+    exec(code, {"__name__": "__main__"})  # noqa: S102 - in this process, which has loaded the libraries
+    score, text = capsys.readouterr().out.split(maxsplit=1)
+    assert text == printed.split(maxsplit=1)[1]
+    assert abs(float(score) - float(printed.split()[0])) < 0.01  # bfloat16 and float32 differ
+
+
+@pytest.mark.parametrize("part", ["texts and frames", pytest.param("all", marks=pytest.mark.check)])
+def test_the_examples_of_the_python_page_run(part: str, playground: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    blocks = [code for code in re.findall(r"```(?:python)?\n(.*?)```", PYTHON, re.DOTALL) if "import" in code]
+    assert len(blocks) > 8
+    for code in blocks[: None if part == "all" else 2]:
+        exec(code, {"__name__": "__main__"})  # noqa: S102
+        assert capsys.readouterr().out
 
 
 @pytest.mark.check
@@ -154,14 +167,6 @@ def test_the_configuration_of_an_agent_in_the_readme_starts_the_server(playgroun
             assert "random.Random.shuffle" in [hit["id"] for hit in found.structured_content["results"]]
 
     asyncio.run(ask())
-
-
-@pytest.mark.check
-def test_every_library_example_of_the_readme_runs(playground: Path) -> None:
-    blocks = re.findall(r"```(?:python)?\n(from .*?)```", README, re.DOTALL)
-    assert len(blocks) > 2
-    for code in blocks:
-        exec(code, {"__name__": "__main__"})  # noqa: S102
 
 
 @pytest.mark.check

@@ -17,7 +17,7 @@ from indexer.corpus.columns import ID_COLUMNS, RowMapper, require_id
 from indexer.corpus.document import Document
 from indexer.corpus.ids import Position, UniqueIds
 from indexer.corpus.readers.arrow import read_arrow
-from indexer.corpus.readers.npy import read_npy
+from indexer.corpus.readers.npy import read_npy, read_numbered
 from indexer.corpus.readers.text import read_csv, read_jsonl, read_text, read_tsv
 from indexer.corpus.row import BadRow, BlankLine, BrokenFile, Header, RejectsFile, Row, RowStream
 from indexer.corpus.schema import SchemaBuilder
@@ -38,6 +38,7 @@ class CorpusReport:
     blank_lines: int = 0
     made_ids: int = 0  # documents whose id is a hash of their content
     repeated: int = 0  # documents among them with the content of an earlier one
+    numbered: int = 0  # rows of arrays without a list of ids: their ids are their numbers from 0
     rejected: Counter[str] = field(default_factory=Counter)  # reason -> rows
     ignored_files: list[str] = field(default_factory=list)  # of unknown type, in folders and globs
     rejects_file: str | None = None  # lists the rejected rows
@@ -108,8 +109,8 @@ def read_corpus(
     The extension decides the format unless `format` (jsonl, csv, tsv, parquet, arrow, text) is given: JSON Lines, CSV,
     TSV, Parquet, Arrow IPC and plain text with one document a line, each also with .gz, .bz2 or .zst. A folder with a
     corpus.jsonl (BEIR) means that file, any other folder all files in it of a known format. With
-    `config.vector_column` documents bring embeddings, text is optional, and X.npy with a list of ids is read as well
-    (see `indexer.corpus.readers.npy`).
+    `config.vector_column` documents bring embeddings, text is optional, and X.npy is read as well, with or without a
+    list of ids (see `indexer.corpus.readers.npy`).
 
     A row that cannot become a document raises CorpusError while iterating, with file, line, id and the fix. With
     on_error="skip" it is skipped, counted in `Corpus.report`, and listed in the file `rejects` (JSON Lines). The list
@@ -175,12 +176,15 @@ class _Pass:
     def _file_rows(self, number: int) -> Iterator[LocatedDocument]:
         file = self._files[number]
         self._needs_id = None
-        items = _read(file, self._config)
+        ids = id_list_beside(file) if file.format == "npy" else None
+        is_numbered = file.format == "npy" and ids is None
+        items = _read(file, self._config, ids, self._report.numbered)
         while True:
             try:
                 item = next(items, None)
                 if item is None:
                     return
+                self._report.numbered += is_numbered
                 located = self._take(item, number)
             except BadRow as bad:
                 self._reject(file, bad)
@@ -241,19 +245,16 @@ class _Pass:
             self._rejects.write(file.display_name, bad)
 
 
-def _read(file: SourceFile, config: CorpusConfig) -> RowStream:
+def _read(file: SourceFile, config: CorpusConfig, ids: SourceFile | None = None, first: int = 0) -> RowStream:
+    """Return the rows of a file. An array has a list of `ids`, or its rows are numbered from `first` on."""
     if file.format == "text":
         return read_text(file, config.text_column or "text")
     if file.format == "npy":
-        return read_npy(file, config.vector_column, *_id_list(file, config))
+        id_column = config.id_column or ID_COLUMNS[0]
+        if ids is None:
+            return read_numbered(file, config.vector_column, id_column, first)
+        listed = read_text(ids, id_column) if ids.format == "text" else _read(ids, config)
+        return read_npy(file, config.vector_column, ids, listed)
     if reader := {"jsonl": read_jsonl, "csv": read_csv, "tsv": read_tsv}.get(file.format):
         return reader(file)
     return read_arrow(file, config.columns, config.vector_column)
-
-
-def _id_list(file: SourceFile, config: CorpusConfig) -> tuple[SourceFile, RowStream]:
-    """Return the id list of an array of embeddings, and its rows; plain text contains an id a line."""
-    ids = id_list_beside(file)
-    if ids.format == "text":
-        return ids, read_text(ids, config.id_column or ID_COLUMNS[0])
-    return ids, _read(ids, config)

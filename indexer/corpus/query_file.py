@@ -57,7 +57,7 @@ def read_query_lines(stream: IO[bytes], shown: str, error: type[IsotropeError]) 
 def read_query_vectors(
     path: str | Path, dim: int, error: type[IsotropeError] = ConfigError, where: str = ""
 ) -> QueryEmbeddings:
-    """Return the raw query embeddings of a .npy file, float32 (n, dim); an array (dim,) is one query.
+    """Return the raw query embeddings of a .npy file, float32 (n, dim); an array (dim,) is one query. `dim` 0: any.
 
     Raises `error`, with a message that begins with `where`, for any other file, for no rows, for another dimension, and
     with the row for NaN, infinity and zeros.
@@ -69,7 +69,7 @@ def read_query_vectors(
         raise error(f"{where}{path}: cannot be read: {cause.strerror or cause}.") from cause
     except NpyFormatError as cause:
         raise error(f"{where}{path}: {cause}. Write the file with numpy.save.") from cause
-    if array.shape[1] != dim:
+    if dim and array.shape[1] != dim:
         raise error(
             f"{where}{path}: vectors of {array.shape[1]:,} numbers; expected {dim:,}, the length of the "
             "embeddings they are compared with. Fix: encode the queries with the same model."

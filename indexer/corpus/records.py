@@ -52,8 +52,7 @@ def documents_of(
     or not unique, a blank text, characters that cannot be stored, a type that does not fit; and with a vector column
     for a missing vector, or a vector of another length.
     """
-    if isinstance(records, str | Path):
-        records = read_corpus(records, config=config)
+    records = opened_corpus(records, config)
     if isinstance(records, Corpus):
         if vectors is not None:
             raise ConfigError("vectors belong to documents in memory, but the corpus is read from files.")
@@ -65,6 +64,11 @@ def documents_of(
             "table or a data frame."
         )
     return _Reading(config, known).documents(records, None if vectors is None else _matrix(vectors))
+
+
+def opened_corpus(records: Records, config: CorpusConfig) -> Records:
+    """Return the corpus of a path, and other records as they are."""
+    return read_corpus(records, config=config) if isinstance(records, str | Path) else records
 
 
 def require_same_rules(corpus: Corpus, config: CorpusConfig) -> None:

@@ -70,29 +70,39 @@ def find_sources(
         raise ConfigError("no source was given; expected files, folders, globs, or - for stdin.")
     if sum(file.is_stdin for file in files) > 1:
         raise ConfigError("stdin (-) was given twice; it can be read only once.")
-    lists = {ids.resolve() for file in files if file.format == "npy" if (ids := id_list_beside(file).path)}
+    beside = (id_list_beside(file) for file in files if file.format == "npy")
+    lists = {ids.path.resolve() for ids in beside if ids and ids.path}
     if lists:
         files = [file for file in files if file.path is None or file.path.resolve() not in lists]
     times = Counter(file.label for file in files)  # files of the same name get their path as label
     return [replace(file, label=file.display_name) if times[file.label] > 1 else file for file in files], ignored
 
 
-def id_list_beside(file: SourceFile) -> SourceFile:
-    """Return the list of ids of X.npy: the only file of a known format named X.ids.*. Raises CorpusError."""
+def id_list_beside(file: SourceFile) -> SourceFile | None:
+    """Return the list of ids of X.npy: the only file of a known format named X.ids.*; None if there is none.
+
+    Raises CorpusError for several lists.
+    """
     shown = file.display_name
     if file.path is None:
-        raise CorpusError(f"{shown}: an array of embeddings needs a list of ids in its folder. Fix: pass a file.")
+        raise CorpusError(f"{shown}: arrays of embeddings are read from local folders only. Fix: pass a local file.")
     lists = _id_lists(file.path)
-    if len(lists) == 1:
-        return lists[0]
-    stem = f"{_plain(file.path).stem}{_ID_LIST}"
-    if lists:
+    if len(lists) > 1:
         names = " and ".join(each.label for each in lists)
         raise CorpusError(f"{shown}: several lists of ids ({names}); expected one. Fix: move the others.")
-    raise CorpusError(
-        f"{shown}: no list of ids in its folder. Fix: write {stem}.txt with an id a line in the order of the vectors, "
-        f"or {stem}.jsonl, .csv or .parquet with a row for each: an id and any other columns."
-    )
+    return lists[0] if lists else None
+
+
+def require_id_lists(files: Iterable[SourceFile], index: Path) -> None:
+    """Raise CorpusError for an array without a list of ids, whose numbered rows would replace documents of an index."""
+    for file in files:
+        if file.format == "npy" and file.path and id_list_beside(file) is None:
+            stem = f"{_plain(file.path).stem}{_ID_LIST}"
+            raise CorpusError(
+                f"{file.display_name}: no list of ids in its folder. The numbers of its rows would replace documents "
+                f"of {index} with the same ids. Fix: write {stem}.txt with an id a line in the order of the vectors, "
+                f"or {stem}.jsonl, .csv or .parquet with a row for each: an id and any other columns."
+            )
 
 
 def paths_of(file: SourceFile) -> list[Path]:

@@ -16,20 +16,24 @@ import numpy.typing as npt
 
 from indexer.arrays import RowIds
 from indexer.corpus.columns import way_out_of
+from indexer.corpus.corpus import Corpus
 from indexer.corpus.document import Document
 from indexer.corpus.ids import has_content_id
-from indexer.corpus.records import Records, documents_of
+from indexer.corpus.records import Records, documents_of, opened_corpus
 from indexer.corpus.row import BadRow
 from indexer.corpus.schema import merge_schemas, schema_from_json
+from indexer.corpus.sources import require_id_lists
 from indexer.errors import CorpusError
+from indexer.pipeline.build import encode_and_publish
 from indexer.pipeline.drift import AddedSince, drift_since
-from indexer.pipeline.generation import open_generation
+from indexer.pipeline.generation import Generation, open_generation
 from indexer.pipeline.part_merging import Arriving, Tail, tail_to_fold
 from indexer.pipeline.published_index import PublishedIndex
 from indexer.pipeline.steps.build_encoder import LazyEncoder, unknown_note
 from indexer.pipeline.steps.encode import EncodedParts, encode_parts
+from indexer.pipeline.steps.fit import refit_note
 from indexer.pipeline.steps.index_segment import COUNTS, WrittenSegments, write_segments
-from indexer.pipeline.steps.ingest import PendingPart, cut_into_parts, empty_corpus, ingest
+from indexer.pipeline.steps.ingest import PendingPart, cut_into_parts, ingest, require_no_sources
 from indexer.progress import NoProgress, Progress
 from indexer.recipe.config import StoreConfig
 from indexer.recipe.loading import named_path
@@ -75,22 +79,30 @@ def add_documents(
     """Add documents to an index with its own encoder and transform; a document with a known id replaces the old one.
 
     `corpus` is as in `build_index`. `model` is the model's folder if it has moved. `vectors` (n, d) are the embeddings
-    of the documents, for an index of given vectors. The same call continues an interrupted addition. Raises
+    of the documents, for an index of given vectors. An index without documents is built of them by its recipe. An
+    addition never changes the transform of documents that are there.
+
+    The same call continues an interrupted addition. Raises
     CorpusError, ModelError, MismatchError, QualityError, LockedError, StoreError and MachineError as `build_index`.
     """
     options, progress = options or RunOptions(), progress or NoProgress()
     with open_generation(named_path(index, "the index")) as generation:
         published, generation.model = generation.previous, model
-        known = schema_from_json(published.manifest.schema)
+        corpus = opened_corpus(corpus, published.config.corpus)
+        if isinstance(corpus, Corpus) and published.manifest.documents:
+            require_id_lists(corpus.files, generation.index)
+        known = schema_from_json(published.manifest.schema) if published.manifest.documents else None
         upserts = Upserts(published, documents_of(corpus, published.config.corpus, vectors, known))
         encoder = LazyEncoder(generation.config, options, generation.spec)
         arriving = Arriving(upserts, generation.config.store.part_documents)
         if not arriving.held and not upserts.unchanged:
-            raise empty_corpus(corpus)
+            require_no_sources(corpus)
         if not arriving.held:
             newest = published.manifest
             counts = newest.documents, newest.rows
             return AddReport(generation.index, newest.generation, *counts, unchanged=upserts.unchanged)
+        if not published.manifest.documents:
+            return _build(generation, upserts, arriving, options, progress)
         tail = tail_to_fold(published, arriving)
         ingested = ingest(chain(tail.documents, arriving), generation, progress, adding=True)
         require_same_types(published, ingested.parts)
@@ -103,7 +115,8 @@ def add_documents(
         drift = drift_since(since, generation.transform, generation.index, generation.parts, generation.files)
         figures = since.figures() | ({"drift": drift.to_dict()} if drift else {})
         manifest = generation.publish(_quality(published.manifest, tail, written) | figures)
-        notes = (*encoded.notes, *unknown_note(written.figures), *written.notes, generation.sweep())
+        enough = refit_note(manifest, generation.config)
+        notes = (*encoded.notes, *unknown_note(written.figures), *written.notes, enough, generation.sweep())
         return _report(manifest, upserts, tail, encoded, drift, notes)
 
 
@@ -144,6 +157,18 @@ class Upserts:
                 else:
                     self._replaced.append(known[document.id][0])
                 yield document
+
+
+def _build(
+    generation: Generation, upserts: Upserts, arriving: Arriving, options: RunOptions, progress: Progress
+) -> AddReport:
+    """Build an index that has no documents by its recipe. A transform that was taken from another index stays."""
+    published = generation.previous
+    if "taken_from" in published.manifest.transform:
+        generation.transform_source = published
+    ingested = ingest(arriving, generation, progress)
+    manifest, encoded, notes = encode_and_publish(generation, ingested, options, progress)
+    return _report(manifest, upserts, Tail(0, 0), encoded, None, notes)
 
 
 def _is_same(document: Document, stored: Document, store: StoreConfig) -> bool:

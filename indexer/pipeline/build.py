@@ -41,7 +41,7 @@ from indexer.recipe.loading import named_path
 from indexer.recipe.run_options import RunOptions
 from indexer.store.integrity import damaged_files
 from indexer.store.manifest import Manifest, load_manifest
-from indexer.transforms import Whitening
+from indexer.transforms import fewest_rows
 
 _POTION = ("48003d10a1f686321e4e79f5f306fe1fcf1d2b883a90785c939563a506bb89be", "minishlab/potion-base-4M")
 _MEASURED_ON = {
@@ -93,6 +93,9 @@ def build_index(
     MismatchError if it was built with another encoder. An encoder that is fitted to a corpus (int8, pooling "sif" or
     "latte-mix") needs `encoder.fitted`, a folder that `train_encoder` wrote; ConfigError otherwise.
 
+    Without documents the index is empty, and the first `add` builds it by its recipe; sources without documents are a
+    CorpusError (see `read_corpus`).
+
     Raises CorpusError for bad rows, ExistsError if the path holds a complete index of another recipe or corpus (unless
     `options.overwrite`), QualityError if a gate fails, LockedError, StoreError, ModelError and MachineError.
     Parts completed before an error or a kill are kept for the next run.
@@ -105,7 +108,10 @@ def build_index(
             manifest = generation.previous.manifest
             dim = manifest.transform["dim"]
             return BuildReport(generation.index, manifest.generation, True, manifest.documents, manifest.rows, dim)
-        return _encode_and_publish(generation, ingested, options, progress)
+        manifest, encoded, notes = encode_and_publish(generation, ingested, options, progress)
+        report = _report(generation.index, manifest, encoded, notes)
+        untuned = not generation.transform_source and is_untuned(generation.config, generation.spec)
+        return replace(report, untuned=untuned)
 
 
 @contextmanager
@@ -156,9 +162,10 @@ def check_recipe(corpus: Records, config: BuildConfig, reuses_transform: bool = 
     return spec
 
 
-def _encode_and_publish(
+def encode_and_publish(
     generation: Generation, ingested: Ingested, options: RunOptions, progress: Progress
-) -> BuildReport:
+) -> tuple[Manifest, EncodedParts, tuple[str, ...]]:
+    """Publish the generation of an ingested corpus; return its manifest, the encoded parts and notes."""
     encoder = LazyEncoder(generation.config, options, generation.spec)
     encoded = encode_parts(ingested.parts, generation, encoder, options, progress)
     rows = ingested.rows(generation.index, generation.live_of_last(ingested.documents))
@@ -168,12 +175,16 @@ def _encode_and_publish(
         generation.write_transform(fit(rows, encoder, progress))
     notes = encoder.get().notes if generation.spec.traits.has_table else generation.spec.notes
     written = write_segments(generation, rows, encoded.records, encoder, options, progress)
-    generation.set_encoder(encoded.records[0].dim, state_files(generation.index, generation.spec))
+    generation.set_encoder(generation.transform.input_dim, state_files(generation.index, generation.spec))
     manifest = generation.publish(written.figures)
-    about = (manifest.transform["note"], _whitened_note(generation), *encoded.notes, *unknown_note(manifest.quality))
+    about = (
+        manifest.transform["note"],
+        _as_given_note(manifest, generation),
+        *encoded.notes,
+        *unknown_note(manifest.quality),
+    )
     notes = (*about, *notes, *written.notes, generation.sweep())
-    report = _report(generation.index, manifest, encoded, tuple(filter(None, notes)))
-    return replace(report, untuned=not generation.transform_source and is_untuned(generation.config, generation.spec))
+    return manifest, encoded, tuple(filter(None, notes))
 
 
 def is_untuned(config: BuildConfig, spec: EncoderSpec) -> bool:
@@ -189,14 +200,18 @@ def is_untuned(config: BuildConfig, spec: EncoderSpec) -> bool:
     return not as_measured or measured.isdisjoint({spec.model, *of.weights.values()})
 
 
-def _whitened_note(generation: Generation) -> str:
-    """Return a note that the vectors of the corpus are indexed whitened, "" if they are not."""
-    strength = generation.config.whitening.strength
-    if generation.spec.traits.encodes_texts or strength == "none" or not isinstance(generation.transform, Whitening):
+def _as_given_note(manifest: Manifest, generation: Generation) -> str:
+    """Return a note that the vectors of the corpus could be whitened, "" for too few or if the recipe asks for it."""
+    config = generation.config
+    if generation.spec.traits.encodes_texts or config.whitening.is_fitted(config.encoder.pooling):
+        return ""
+    if manifest.rows < max(1, fewest_rows(config.whitening, manifest.encoder["dim"])):
         return ""
     return (
-        f"the vectors of the corpus are indexed whitened (whitening.strength={strength:g}). To index them unchanged "
-        "except for scaling to unit length, pass --set whitening.strength=none"
+        "the vectors of the corpus are indexed as they are, scaled to unit length. A soft whitening can rank better or "
+        "worse. With judged queries and their vectors, compare: isotrope evaluate retrieval BEIR_FOLDER --index INDEX "
+        "--query-vectors FILE.npy --strength none --strength 0.25 --compare. To whiten: isotrope refit INDEX --set "
+        "whitening.strength=0.25"
     )
 
 

@@ -31,8 +31,7 @@ class DeleteReport:
 def delete_documents(index: str | Path, ids: Sequence[str], ignore_missing: bool = False) -> DeleteReport:
     """Delete documents by id. With `ignore_missing`, unknown ids are only reported.
 
-    Raises ConfigError for unknown ids, for one string in place of a list and for a deletion of all documents,
-    LockedError and StoreError.
+    Raises ConfigError for unknown ids and for one string in place of a list, LockedError and StoreError.
     """
     if isinstance(ids, str):
         raise ConfigError(f'ids is one string; expected a list of strings, such as ["{ids}"].')
@@ -61,11 +60,6 @@ def _delete(generation: Generation, numbers: RowIds, missing: tuple[str, ...]) -
     index, published = generation.index, generation.previous.manifest
     if not len(numbers):
         return DeleteReport(index, published.generation, 0, published.documents, published.rows, missing)
-    if len(numbers) == published.documents:
-        raise ConfigError(
-            f"{index}: this would delete all {published.documents:,} documents, but an index needs at least one. "
-            "Fix: remove the folder, or add other documents first."
-        )
     generation.keep_everything()
     generation.delete(generation.previous.stored(numbers))
     manifest = generation.publish(published.quality)

@@ -37,6 +37,7 @@ from indexer.store.files import (
 from indexer.store.integrity import check_file, check_sizes
 from indexer.store.manifest import (
     DELETED,
+    EMPTY,
     ENCODER_STATE,
     WINDOWS,
     Manifest,
@@ -244,7 +245,7 @@ class Generation:
             documents, rows = int(np.count_nonzero(live)), self._live_rows(live)
         chunked = self.config.chunk.tokens > 0 or any(part.rows != part.documents for part in self.parts)
         has_state = any(name.startswith(f"{layout.ENCODER}/") for name in self.files)
-        features = {ENCODER_STATE: has_state, DELETED: deleted is not None, WINDOWS: chunked}
+        features = {ENCODER_STATE: has_state, DELETED: deleted is not None, WINDOWS: chunked, EMPTY: not documents}
         kept = self.published if self.published and self.config is self.published.config else None
         manifest = Manifest(
             generation=self.number,

@@ -123,6 +123,11 @@ class RowView:
 
     # --- embeddings and vectors
 
+    @property
+    def dim(self) -> int:
+        """Embedding size d. Only for a view with parts."""
+        return int(open_embeddings(self.folders[0]).shape[1])
+
     def embeddings(self, part: int) -> Embeddings:
         """Return the embeddings of the view's rows in a part, (n, d), memory-mapped if it has the whole part."""
         embeddings = open_embeddings(self.folders[part])
@@ -170,6 +175,8 @@ class RowView:
 
 def even_runs(rows: Sequence[int], most: int) -> list[slice]:
     """Split parts, given their rows, into the fewest even runs of about `most` rows or fewer; 0: one run."""
+    if not rows:
+        return []
     total, ends = sum(rows), list(accumulate(rows))
     count = -(-total // most) if most else 1
     cuts = {bisect_left(ends, number * total / count) + 1 for number in range(1, count)}

@@ -230,6 +230,10 @@ class EncoderConfig:
             )
 
 
+class DefaultStrength(float):
+    """The strength of a recipe that states none. Equals its number; with given vectors it stands for "none"."""
+
+
 @dataclass(frozen=True)
 class WhiteningConfig:
     """The transform of embeddings to vectors; see `indexer.transforms`.
@@ -240,7 +244,8 @@ class WhiteningConfig:
     """
 
     kind: Literal["whitening", "flow", "hellinger"] = "whitening"
-    strength: float | Literal["none"] = 0.25  # 1 the paper, 0 centring and rotation, "none" no transform
+    # 1 the paper, 0 centring and rotation, "none" no transform; "none" is the default with encoder.kind = "vectors"
+    strength: float | Literal["none"] = DefaultStrength(0.25)
     dim: int = 0  # leading directions kept; 0: all above the eigenvalue floor
     sample: int | Literal["all"] = 100_000  # documents for the fit
     shrinkage: float = 0.0
@@ -256,7 +261,10 @@ class WhiteningConfig:
         if self.remove != "auto" and self.remove < 0:
             raise ConfigError(f'whitening.remove is {self.remove}; expected 0 or more, or "auto".')
         if self.strength == "none" and (self.dim or self.shrinkage):
-            raise ConfigError('whitening.strength is "none", which does not use whitening.dim and shrinkage.')
+            raise ConfigError(
+                'whitening.strength is "none", which does not use whitening.dim and shrinkage. Fix: leave them out, or '
+                "give a strength, such as --set whitening.strength=0.25."
+            )
         if self.dim < 0:
             raise ConfigError(f"whitening.dim is {self.dim}; expected 0 (all) or more.")
         if self.sample != "all" and self.sample < 1:
@@ -269,6 +277,12 @@ class WhiteningConfig:
         """Whether queries are centred by a separate mean."""
         affine = self.kind == "whitening" and self.strength != "none"
         return self.centre == "role" and (affine or (self.kind in TRANSFORMS and TRANSFORMS[self.kind].centres))
+
+    def is_fitted(self, pooling: str) -> bool:
+        """Whether the transform of embeddings with a pooling depends on a sample of them."""
+        if self.kind == "whitening":
+            return self.strength != "none" or self.removed(pooling) > 0
+        return self.kind in TRANSFORMS and TRANSFORMS[self.kind].centres
 
     def removed(self, pooling: str) -> int:
         """Return the number of leading directions that are removed after a pooling."""
@@ -341,6 +355,8 @@ class BuildConfig:
             self._require_no_texts()
             corpus = dataclasses.replace(self.corpus, vector_column=self.corpus.vector_column or VECTOR_COLUMN)
             object.__setattr__(self, "corpus", corpus)
+            if isinstance(self.whitening.strength, DefaultStrength):
+                object.__setattr__(self, "whitening", dataclasses.replace(self.whitening, strength="none"))
         elif self.corpus.vector_column:
             raise ConfigError(
                 f'corpus.vector_column is "{self.corpus.vector_column}", but encoder.kind is "{self.encoder.kind}", '
@@ -411,6 +427,8 @@ class BuildConfig:
 
         comments = [f"# {line}".rstrip() for remark in remarks for line in remark.splitlines()]
         usual = BuildConfig().to_dict()
+        if not self.encoder.traits.encodes_texts:
+            usual["whitening"]["strength"] = "none"
         changed = {
             section: {
                 key: value
@@ -433,6 +451,8 @@ class BuildConfig:
     def with_overrides(self, assignments: Iterable[str]) -> "BuildConfig":
         """Apply `section.key=value` strings; values are parsed as TOML, else used as text."""
         data = self.to_dict()
+        if isinstance(self.whitening.strength, DefaultStrength):
+            del data["whitening"]["strength"]  # still not stated
         sections = data.setdefault("papers", {})
         for assignment in assignments:
             path, equals, raw = assignment.partition("=")

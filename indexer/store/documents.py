@@ -323,7 +323,7 @@ class DocumentReader:
     @cached_property
     def _first_ids(self) -> pa.Array:
         """The ids among which `closest_id` looks."""
-        _, column = next(self._id_columns(_COMPARED))
+        _, column = next(self._id_columns(_COMPARED), (0, pa.chunked_array([], pa.string())))
         return column.slice(0, _COMPARED).combine_chunks()
 
     def find_ids(self, ids: Collection[str]) -> dict[str, int]:

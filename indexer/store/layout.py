@@ -45,6 +45,7 @@ FILE_PATTERN = (
 MAX_DEPTH = 2 * 64 + 16  # metadata has up to 64 levels, each of which takes two in its schema
 Count = Annotated[int, Meta(ge=0, le=1 << 48)]
 Size = Annotated[int, Meta(ge=1, le=1 << 20)]  # dimensions
+IndexSize = Annotated[int, Meta(ge=0, le=1 << 20)]  # dimensions of an index; 0: unknown, only without documents
 Hash = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 FileName = Annotated[str, Meta(pattern=FILE_PATTERN, max_length=200)]
 PlainName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*\Z", max_length=200)]

@@ -17,7 +17,7 @@ from indexer.recipe.config import BuildConfig
 from indexer.recipe.loading import named_path
 from indexer.store import layout
 from indexer.store.files import FileDigest
-from indexer.store.layout import Count, FileName, Hash, PlainName, Size
+from indexer.store.layout import Count, FileName, Hash, IndexSize, PlainName
 from indexer.store.local_store import reading
 from indexer.store.quality import Quality
 from indexer.store.stores import store_at
@@ -28,7 +28,8 @@ from indexer.typed_json import convert_json, decode_json
 ENCODER_STATE = "encoder-state"  # the encoder needs the files in encoder/
 DELETED = "deleted"  # some stored documents are deleted
 WINDOWS = "windows"  # a document may have several rows
-KNOWN_FEATURES = frozenset({ENCODER_STATE, DELETED, WINDOWS})
+EMPTY = "empty"  # no document is live; without parts the dimensions of given vectors may be unknown (0)
+KNOWN_FEATURES = frozenset({ENCODER_STATE, DELETED, WINDOWS, EMPTY})
 _LOOKED_AT = 1000  # entries of a folder, searched for indexes if the given path is none
 MOST_BYTES = 1 << 30  # of a manifest; for a billion documents it has about 200 MB
 
@@ -154,7 +155,7 @@ class EncoderFacts(Struct):
 
     model: str
     folder: str
-    dim: Size
+    dim: IndexSize
     identity: Transformer | Static | Given | Remote
 
 
@@ -172,7 +173,7 @@ class TransformFacts(Struct):
 
     file: FileName
     kind: str
-    dim: Size
+    dim: IndexSize
     note: str
     query_texts: QueryTexts
     taken_from: Hash | UnsetType = UNSET
@@ -279,8 +280,11 @@ def require_consistent(manifest: Manifest) -> None:
     """Raise ValueError if counts, names or figures of a well-typed manifest contradict each other."""
     Quality.of(manifest.quality)  # not `measured`, which keeps what it decodes
     files, names = manifest.files, [part.name for part in manifest.parts]
-    if not names or len(set(names)) < len(names):
+    is_empty = EMPTY in manifest.features
+    if not (names or is_empty) or len(set(names)) < len(names):
         raise ValueError("it lists no part, or a part twice")
+    if names and 0 in (manifest.encoder["dim"], manifest.transform["dim"]):
+        raise ValueError("its vectors have no dimensions")
     mentioned = [f"{name}/{file}" for name in names for file in (*layout.PART_DATA, layout.PART)]
     mentioned += [manifest.transform["file"], *(segment.file for segment in manifest.segments)]
     mentioned += [manifest.deleted] if manifest.deleted else []
@@ -295,7 +299,7 @@ def require_consistent(manifest: Manifest) -> None:
         raise ValueError(f"its segments have {row:,} rows, its parts {manifest.stored_rows:,}")
     for name in ("documents", "rows"):
         count, stored = getattr(manifest, name), getattr(manifest, f"stored_{name}")
-        if not 0 < count <= stored:
+        if count > stored or (count == 0) != is_empty:
             raise ValueError(f"it counts {count:,} {name}, its parts {stored:,}")
 
 

@@ -23,6 +23,7 @@ from indexer.system.safetensors_file import parse_header
 from indexer.transforms.whitening import AffineLayer as AffineLayer
 from indexer.transforms.whitening import Normalisation as Normalisation
 from indexer.transforms.whitening import Whitening as Whitening
+from indexer.transforms.whitening import fewest_rows as fewest_rows
 from indexer.transforms.whitening import fit_whitening as fit_whitening
 from indexer.typed_json import decode_json
 

@@ -30,6 +30,15 @@ from indexer.system.threads import single_blas_thread
 
 EIGENVALUE_FLOOR = 1e-9  # of the largest eigenvalue; the noise power of float32 embeddings is about 1e-14 of it
 BLOCK_ROWS = 4096
+ROWS_PER_DIRECTION = 2
+"""Rows for each direction that an index keeps, from which on it is whitened.
+
+n rows span n - 1 directions, and a whitening drops all others: of later documents and of queries only the rest remains.
+With n just above the dimensions d, nothing is dropped, but the smallest eigenvalues are near zero by chance and are
+amplified most. The mean variance of unseen rows is n / (n - d - 1) in ideal Gaussian data: 2 for n = 2 d, infinite for
+n = d + 1. SciFact by a static table (d = 128, strength 0.5), nDCG@10 of fits on n documents: raw embeddings 46.0;
+n = 64 37.1; n = 129 17.8; n = 192 46.6; n = 256 48.1; all 5,183 51.1.
+"""
 
 
 class AffineLayer(NamedTuple):
@@ -143,6 +152,20 @@ class Normalisation(FixedTransform):
         return []
 
 
+def fewest_rows(config: WhiteningConfig, size: int) -> int:
+    """Return the rows from which on an index with embeddings of `size` dimensions is whitened.
+
+    Raises ConfigError if more directions are requested than exist.
+    """
+    _require_dim(config, size)
+    return ROWS_PER_DIRECTION * (config.dim or size)
+
+
+def _require_dim(config: WhiteningConfig, size: int) -> None:
+    if config.dim > size:
+        raise ConfigError(f"whitening.dim is {config.dim}; the encoder gives {size} dimensions. Ask for at most that.")
+
+
 def fit_whitening(moments: Moments, config: WhiteningConfig, remove: int = 0) -> Whitening | Normalisation:
     """Fit a whitening on the moments of a sample of document embeddings, after removing `remove` leading directions.
 
@@ -162,8 +185,7 @@ def fit_whitening(moments: Moments, config: WhiteningConfig, remove: int = 0) ->
     if config.strength == "none":
         origin = np.zeros(size)
         return Whitening(origin, origin, directions[:, : size - remove], spectrum)
-    if config.dim > size:
-        raise ConfigError(f"whitening.dim is {config.dim}; the encoder gives {size} dimensions. Ask for at most that.")
+    _require_dim(config, size)
     dim = min(config.dim or kept, kept)
     shrunk = (1 - config.shrinkage) * spectrum + config.shrinkage * spectrum.mean()
     projection = directions[:, :dim] * shrunk[:dim] ** (-config.strength / 2)

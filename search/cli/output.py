@@ -184,6 +184,11 @@ def remarks_on(read: "CorpusReport") -> list[str]:
     if read.made_ids:
         repeated = f"; {read.repeated:,} repeat others and end in -2, -3 and so on" if read.repeated else ""
         remarks.append(f"{read.made_ids:,} documents had no id and got one from their content{repeated}")
+    if read.numbered:
+        remarks.append(
+            f"{read.numbered:,} vectors came without a list of ids; their ids are the row numbers 0 to "
+            f"{read.numbered - 1:,}. To name them, write the ids to X.ids.txt beside X.npy"
+        )
     if read.blank_lines:
         remarks.append(f"{read.blank_lines:,} blank lines were skipped")
     if read.rejected:

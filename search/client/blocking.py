@@ -2,14 +2,14 @@
 
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from indexer.corpus.document import Document
 from indexer.system.http import HttpAnswer, HttpConnection
 from search.client.answers import ServedResult
 from search.client.calls import ANSWER_SECONDS, Item, ServerCalls, T
 from search.hits import Answer, Hit
-from search.ranking.options import SearchOptions
+from search.ranking.options import SearchFields, SearchOptions
 
 if TYPE_CHECKING:
     import numpy as np
@@ -54,23 +54,27 @@ class SearchClient:
         """Close the connections."""
         self._connection.close()
 
-    def search(self, query: str, options: SearchOptions | int | None = None, **fields: Any) -> Answer[Hit]:
+    def search(
+        self, query: str, options: SearchOptions | int | None = None, **fields: Unpack[SearchFields]
+    ) -> Answer[Hit]:
         """Return the documents closest to the query, as `SearchEngine.search` does."""
         return _result_of(self._calls.search(query, options, **fields))
 
     def search_many(
-        self, queries: Sequence[str], options: SearchOptions | int | None = None, **fields: Any
+        self, queries: Sequence[str], options: SearchOptions | int | None = None, **fields: Unpack[SearchFields]
     ) -> list[Answer[Hit]]:
         """Search for any number of queries, in as few requests as the server allows."""
         return _result_of(self._calls.search_many(queries, options, **fields))
 
     def results(
-        self, queries: Sequence[str], options: SearchOptions | int | None = None, **fields: Any
+        self, queries: Sequence[str], options: SearchOptions | int | None = None, **fields: Unpack[SearchFields]
     ) -> list[ServedResult]:
         """Return the answers as `search_many` does, with the server's notes on each query."""
         return _result_of(self._calls.results(queries, options, **fields))
 
-    def neighbours(self, identity: str, options: SearchOptions | int | None = None, **fields: Any) -> Answer[Hit]:
+    def neighbours(
+        self, identity: str, options: SearchOptions | int | None = None, **fields: Unpack[SearchFields]
+    ) -> Answer[Hit]:
         """Return the documents closest to a stored document: `SearchEngine.neighbours`. Raises UnknownDocumentError."""
         return _result_of(self._calls.neighbours(identity, options, **fields))
 

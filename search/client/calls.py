@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from indexer.corpus.document import Document
 from indexer.errors import ConfigError
@@ -33,7 +33,7 @@ from search.client.requests import (
     require_unicode,
 )
 from search.hits import Answer, Hit
-from search.ranking.options import SearchOptions, require_queries
+from search.ranking.options import SearchFields, SearchOptions, require_queries
 
 if TYPE_CHECKING:
     import numpy as np
@@ -65,18 +65,20 @@ class ServerCalls(ABC):
     async def _each(self, ask: Callable[[Item], Awaitable[T]], items: Sequence[Item]) -> list[T]:
         """Return the results of `ask` for all items, in order. The first error ends all of them."""
 
-    async def search(self, query: str, options: SearchOptions | int | None = None, **fields: Any) -> Answer[Hit]:
+    async def search(
+        self, query: str, options: SearchOptions | int | None = None, **fields: Unpack[SearchFields]
+    ) -> Answer[Hit]:
         """Return the documents closest to the query, as `SearchEngine.search` does."""
         return (await self.search_many([query], options, **fields))[0]
 
     async def search_many(
-        self, queries: Sequence[str], options: SearchOptions | int | None = None, **fields: Any
+        self, queries: Sequence[str], options: SearchOptions | int | None = None, **fields: Unpack[SearchFields]
     ) -> list[Answer[Hit]]:
         """Search for any number of queries, in as few requests as the server allows."""
         return [Answer(result.hits) for result in await self.results(queries, options, **fields)]
 
     async def results(
-        self, queries: Sequence[str], options: SearchOptions | int | None = None, **fields: Any
+        self, queries: Sequence[str], options: SearchOptions | int | None = None, **fields: Unpack[SearchFields]
     ) -> list[ServedResult]:
         """Return the answers as `search_many` does, with the server's notes on each query."""
         request = fields_of(SearchOptions.of(options, fields))
@@ -84,7 +86,9 @@ class ServerCalls(ABC):
         answers = await self._each(partial(self._results_of, request), pieces)
         return [result for answer in answers for result in answer]
 
-    async def neighbours(self, identity: str, options: SearchOptions | int | None = None, **fields: Any) -> Answer[Hit]:
+    async def neighbours(
+        self, identity: str, options: SearchOptions | int | None = None, **fields: Unpack[SearchFields]
+    ) -> Answer[Hit]:
         """Return the documents closest to a stored document: `SearchEngine.neighbours`. Raises UnknownDocumentError."""
         chosen = SearchOptions.of(options, fields)
         chosen.require_no_text()

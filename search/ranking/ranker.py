@@ -160,6 +160,8 @@ class DocumentRanker:
             ranking.require_index(self._index)
         if options.hybrid:
             fusion_of(self._fusion, options)
+        if not self._index.manifest.parts:
+            return np.zeros(0, bool)  # columns are unknown before the first document
         if options.group_by is not None:
             self._codes_of(options.group_by)
         if options.condition is None:
@@ -191,6 +193,8 @@ class DocumentRanker:
         """
         if ranking := ranking_by(options.similarity):
             ranking.require_queries(self._index, queries.raw)
+        if not self._index.manifest.documents:
+            return [Answer[RankedDocument]() for _ in range(len(queries))]
         groups = self._groups(options, allowed)
         answers: list[list[RankedDocument]] = []
         missing = MissingRows() if options.partial else None

@@ -1,7 +1,8 @@
-"""Embeddings in a .npy file with a list of their ids: X.npy and X.ids.txt, or X.ids.parquet and so on.
+"""Embeddings in a .npy file, perhaps with a list of their ids: X.npy and X.ids.txt, or X.ids.parquet and so on.
 
 Row i of the array (n, d) belongs to row i of the list, without blank lines; both have the same length. The list is a
 file of any corpus format: plain text with one id a line, or rows with an id and any other columns, such as text.
+Without a list, ids are the numbers of the rows: "0", "1" and so on.
 """
 
 from tokenize import TokenError
@@ -26,6 +27,15 @@ class NpyFormatError(Exception):  # callers add the file's name
     def __init__(self, what: str, damaged: bool = False) -> None:
         super().__init__(what)
         self.damaged = damaged
+
+
+def read_numbered(file: SourceFile, column: str, id_column: str, first: int) -> RowStream:
+    """Yield a row for each vector (d,) of an array without a list, with ids from `first` on.
+
+    Raises BrokenFile for a damaged file, and CorpusError for any other array.
+    """
+    for number, vector in enumerate(_mapped(file)):
+        yield Row(number + 1, {id_column: str(first + number), column: vector})
 
 
 def read_npy(file: SourceFile, column: str, ids: SourceFile, rows: RowStream) -> RowStream:

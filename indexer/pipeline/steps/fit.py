@@ -23,8 +23,9 @@ from indexer.pipeline.steps.quality_gates import COVARIANCE_LIMIT, Gate, covaria
 from indexer.progress import Progress, step_callback
 from indexer.recipe.config import BuildConfig, WhiteningConfig
 from indexer.store.embeddings import open_embeddings
+from indexer.store.manifest import Manifest
 from indexer.system.threads import ordered_map, single_blas_thread
-from indexer.transforms import Whitening, fit_transform
+from indexer.transforms import Normalisation, Transform, Whitening, fewest_rows, fit_transform
 
 QUERY_TEXTS = 1024  # the mean of a few hundred query-like texts is already stable
 _SETTING = "whitening.query_sample"
@@ -35,12 +36,19 @@ def fit(
     rows: RowView, encoder: LazyEncoder, progress: Progress, known: Mapping[str, Float64Array] | None = None
 ) -> FittedTransform:
     """Fit the recipe's transform. Encodes query-like texts if queries have their own mean and it is not `known`, by the
-    sha256 of the texts."""
+    sha256 of the texts.
+
+    With fewer rows than `fewest_rows`, vectors are only normalised, and the transform's note says so.
+    """
     config, queries = encoder.config, encoder.config.whitening.query_sample
     progress.phase("fitting", None)
     sample, on_step = rows.sample(config.whitening.sample), step_callback(progress, "training the flow")
     paper, no_texts = config.transform_settings(), {"source": "none", "texts": 0}
-    transform = fit_transform(sample.fit_data(), config.whitening, config.encoder.pooling, on_step, paper)
+    transform: Transform = Normalisation(_dim(rows, encoder))
+    if note := _too_few(len(sample), transform.dim, config):
+        transform = Normalisation(transform.dim, note)
+    elif rows.folders:
+        transform = fit_transform(sample.fit_data(), config.whitening, config.encoder.pooling, on_step, paper)
     if transform.query_mean is None or not config.whitening.centres_by_role:
         unused = query_file_sha256(queries, _SETTING)
         return FittedTransform(transform, sample, no_texts | ({"sha256": unused} if unused else {}))
@@ -59,6 +67,45 @@ def fit(
         mean = Moments.of(encoder.get().encode(texts, "query")).mean
         progress.advance(len(texts))
     return FittedTransform(transform.with_query_mean(mean), sample, origin)
+
+
+def _dim(rows: RowView, encoder: LazyEncoder) -> int:
+    """Return the embedding size d; 0 without rows if the first vectors of the corpus decide it."""
+    if rows.folders:
+        return rows.dim
+    return encoder.get().dim if encoder.config.encoder.traits.encodes_texts else 0
+
+
+def _too_few(count: int, dim: int, config: BuildConfig) -> str:
+    """Return a note if a sample of `count` rows is too small for the recipe's transform, "" if not."""
+    whitening = config.whitening
+    if not whitening.is_fitted(config.encoder.pooling):
+        return ""
+    if not dim:
+        return "no whitening was fitted, as the index has no documents yet: the first ones decide the dimensions"
+    needed = fewest_rows(whitening, dim)
+    if count >= max(needed, 1):
+        return ""
+    low = whitening.sample != "all" and whitening.sample < needed
+    enlarged = f" --set whitening.sample={needed}" if low else ""
+    return (
+        f"no whitening was fitted: a fit needs {needed:,} rows, and the sample has {count:,}. Vectors are only scaled "
+        f"to unit length. From {needed:,} rows on, fit the recipe's whitening with: isotrope refit INDEX{enlarged}"
+    )
+
+
+def refit_note(manifest: Manifest, config: BuildConfig) -> str:
+    """Return a note if a refit would now fit the whitening that an index lacks for its earlier few rows, "" if not."""
+    whitening, transform = config.whitening, manifest.transform
+    lacks = transform["kind"] == Normalisation.kind and "taken_from" not in transform
+    if not lacks or not whitening.is_fitted(config.encoder.pooling):
+        return ""
+    sampled, needed = manifest.rows, fewest_rows(whitening, manifest.encoder["dim"])
+    if whitening.sample != "all":
+        sampled = min(sampled, whitening.sample)
+    if sampled < needed:
+        return ""
+    return "the index now has enough rows for its recipe's whitening. Fit it with: isotrope refit INDEX"
 
 
 def _query_texts(rows: RowView, config: BuildConfig) -> tuple[list[str], dict[str, Any]]:

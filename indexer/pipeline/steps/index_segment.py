@@ -64,9 +64,9 @@ def write_segments(
 ) -> WrittenSegments:
     """Write the vectors of all `rows`, which are the parts of `records`, as the generation's next segments; check them.
 
-    index.segment_rows determines their number. A few rows added to existing segments get an exact segment. If the file
-    index.queries is missing, a note says that documents replace its queries. Raises QualityError, after removing the
-    segments, ConfigError and StoreError.
+    index.segment_rows determines their number; without parts there are none. A few rows added to existing segments get
+    an exact segment. If the file index.queries is missing, a note says that documents replace its queries. Raises
+    QualityError, after removing the segments, ConfigError and StoreError.
     """
     settings, notes = generation.config.index, tuple[str, ...]()
     if settings.queries and not Path(settings.queries).exists():
@@ -119,7 +119,12 @@ def _write_segment(
 
 
 def _joined(figures: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Merge the figures of several segments: the first segment's, with counts summed and the worst value of gates."""
+    """Merge the figures of several segments: the first segment's, with counts summed and the worst value of gates.
+
+    Without segments, no document fails to be found by its own vector.
+    """
+    if not figures:
+        return dict.fromkeys(COUNTS, 0) | require_all([Gate("self_hit", 1.0, 1.0, True)])
     joined = dict(figures[0])
     for other in figures[1:]:
         joined |= {count: joined[count] + other[count] for count in COUNTS}

@@ -112,7 +112,8 @@ def ingest(
     known: ReuseInOrder | None = None,
     adding: bool = False,
 ) -> Ingested:
-    """Read the whole corpus. Raises CorpusError for an empty corpus, ExistsError if it must equal the published one.
+    """Read the whole corpus. Raises CorpusError for sources without documents, ExistsError if it must equal the
+    published one.
 
     `known` finds embeddings, by default by text in the published parts. With `adding` the corpus is added to the
     published documents: published parts are not reused as its parts, and its vectors must have the index's dimension.
@@ -130,20 +131,28 @@ def ingest(
         hashes.append(np.array([hash_id(document.id) for document in documents], np.uint64))
         progress.advance(len(documents))
     if not pending:
-        raise empty_corpus(corpus)
+        require_no_sources(corpus)
     if len(pending) < len(entries):
         published = generation.previous.manifest.documents
         raise corpus_differs(generation, f"{sum(map(len, hashes)):,} documents instead of {published:,}")
-    return Ingested(pending, np.concatenate(hashes))
+    return Ingested(pending, np.concatenate([np.zeros(0, np.uint64), *hashes]))
 
 
-def empty_corpus(corpus: object) -> CorpusError:
-    """Return the error for a corpus without documents, with the counts of rejected rows."""
+def require_no_sources(corpus: object) -> None:
+    """Raise CorpusError, with the counts of rejected rows, if an empty corpus was read from files or standard input.
+
+    An empty file is usually a mistake. Documents from a program can be none.
+    """
+    if not isinstance(corpus, Corpus):
+        return
     rejected = ""
-    if isinstance(corpus, Corpus) and corpus.report.rejected:
+    if corpus.report.rejected:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(corpus.report.rejected.items()))
         rejected = f", because all rows were left out ({reasons}), see {corpus.report.rejects_file}"
-    return CorpusError(f"the corpus holds no documents{rejected}; there is nothing to index.")
+    raise CorpusError(
+        f"the corpus holds no documents{rejected}; there is nothing to index. Fix: check the source. In Python, "
+        "build_index([], INDEX) makes an index without documents."
+    )
 
 
 def corpus_differs(generation: Generation, how: str) -> ExistsError:

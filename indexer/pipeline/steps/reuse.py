@@ -59,7 +59,9 @@ class ReuseByText:
     def of(cls, generation: Generation) -> "ReuseByText | None":
         """Return the lookup; None if nothing is published, or the published encoder or storage type is another."""
         published = generation.published
-        if published is None or published.manifest.fingerprint != generation.spec.fingerprint:
+        if published is None or not published.manifest.parts:
+            return None
+        if published.manifest.fingerprint != generation.spec.fingerprint:
             return None
         return cls(published) if published.config.store.embeddings == generation.config.store.embeddings else None
 
