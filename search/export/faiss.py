@@ -11,6 +11,7 @@ from indexer.arrays import Vectors
 from indexer.errors import ConfigError
 from indexer.hashing import bottom_k
 from indexer.recipe.loading import named_path
+from indexer.store.manifest import SegmentEntry
 from indexer.system.output_files import open_output
 from indexer.transforms import AffineLayer, Transform
 from search.export.parquet import BLOCK_ROWS, write_ids
@@ -75,7 +76,12 @@ def _index(index: Index) -> tuple[Any, str, str]:
     entries, dim = index.manifest.segments, index.transform.dim
     if len(entries) == 1 and index.numbering.live_rows is None:
         return index.segments[0].index, entries[0].factory, _AS_STORED
-    largest = max(entries, key=lambda entry: entry.rows)
+    if not dim:
+        raise ConfigError(
+            f"{index.path}: has no documents, and its first vectors decide the dimensions of the FAISS index. Fix: add "
+            "documents first."
+        )
+    largest = max(entries, key=lambda entry: entry.rows, default=SegmentEntry("", 0, 0, "Flat"))
     rebuilt, factory, origin = ann.make_index(largest.factory, dim), largest.factory, "rebuilt from the live rows"
     if not rebuilt.is_trained:
         try:

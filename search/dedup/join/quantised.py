@@ -136,8 +136,8 @@ class Int8Kernel:
 
     @classmethod
     def of(cls, basis: Basis) -> "Int8Kernel":
-        """Return the kernel for a basis."""
-        return cls(basis, min(1.0, _ENOUGH_DEVIATIONS * (basis.share / basis.size) ** 0.5) / _LEVELS)
+        """Return the kernel for a basis. An index without documents may have no dimensions."""
+        return cls(basis, min(1.0, _ENOUGH_DEVIATIONS * (basis.share / max(1, basis.size)) ** 0.5) / _LEVELS)
 
     @property
     def width(self) -> int:

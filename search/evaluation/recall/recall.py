@@ -95,6 +95,8 @@ def evaluate_recall(
     clock, index = Clock(), engine.index
     if k < 1:
         raise ConfigError(f"k is {k}; expected at least 1.")
+    if not len(engine):
+        raise EvaluationError(f"{index.path}: has no documents to search. Fix: add documents first.")
     stored = LiveRows(index)
     dim = index.manifest.encoder["dim"]
     queries = read_queries(file, dim) if file else draw_queries(stored, origin, sample)

@@ -46,11 +46,13 @@ def write_report(
     """Write the report of an open index to `path`; overwrite a file only with `force`.
 
     Raises ConfigError for a path that cannot be written, ExistsError, MachineError without matplotlib, EvaluationError
-    for an invalid result file, and what `read_duplicates`, `evaluate_recall` and writing raise.
+    for an invalid result file and for an index without documents, and what `read_duplicates`, `evaluate_recall` and writing raise.
     """
     clock, progress = Clock(), progress or NoProgress()
     check_outputs({"-o": path}, read_by(engine.index.path, *options.results, options.duplicates), force)
     require_plots()
+    if not len(engine):
+        raise EvaluationError(f"{engine.index.path}: has no documents to report on. Fix: add documents first.")
     results = [read_result(file) for file in options.results]
     listing = read_listing(options.duplicates) if options.duplicates else None
     progress.phase("measuring vectors", None)
