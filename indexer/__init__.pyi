@@ -3,6 +3,8 @@ from indexer.corpus.corpus import read_corpus as read_corpus
 from indexer.corpus.document import Document as Document
 from indexer.corpus.document import joined_text as joined_text
 from indexer.corpus.records import Records as Records
+from indexer.encoders.protocol import EncodeStats as EncodeStats
+from indexer.encoders.protocol import Encoder as Encoder
 from indexer.errors import ConfigError as ConfigError
 from indexer.errors import CorpusError as CorpusError
 from indexer.errors import CorruptIndexError as CorruptIndexError
@@ -18,6 +20,9 @@ from indexer.errors import QualityError as QualityError
 from indexer.errors import ShardLostError as ShardLostError
 from indexer.errors import StoreError as StoreError
 from indexer.errors import UnknownDocumentError as UnknownDocumentError
+from indexer.executors import WorkerPool as WorkerPool
+from indexer.models.encoder_spec import EncoderSpec as EncoderSpec
+from indexer.models.identity import EncoderIdentity as EncoderIdentity
 from indexer.pipeline.add import AddReport as AddReport
 from indexer.pipeline.add import add_documents as add_documents
 from indexer.pipeline.build import BuildReport as BuildReport
@@ -47,5 +52,9 @@ from indexer.recipe.config import WhiteningConfig as WhiteningConfig
 from indexer.recipe.ranking import HybridConfig as HybridConfig
 from indexer.recipe.ranking import RerankConfig as RerankConfig
 from indexer.recipe.run_options import RunOptions as RunOptions
+from indexer.store.files import FileDigest as FileDigest
+from indexer.store.manifest import Manifest as Manifest
+from indexer.store.quality import Drift as Drift
+from indexer.transforms import Transform as Transform
 
 __version__: str

@@ -18,6 +18,7 @@ from fastapi.testclient import TestClient
 from mcp import Client, StdioServerParameters
 
 from indexer.recipe.config import BuildConfig
+from indexer.transforms import whitening
 from search.cli import LazyGroup, cli
 from tests.playground import lay_out
 from tests.search.cli.test_cli import ISOTROPE, Done, isotrope
@@ -90,7 +91,10 @@ def test_the_commands_of_the_readme_run(part: str, playground: Path) -> None:
         assert done.stdout
 
 
-def test_the_five_lines_of_the_readme_print_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_five_lines_of_the_readme_print_what_it_says(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(whitening, "ROWS_PER_DIRECTION", 2)  # which `conftest` lowers
     (code, printed), *_ = re.findall(r"```python\n(.*?)```\n\n```\n(.*?)```", README, re.DOTALL)
     exec(code, {"__name__": "__main__"})  # noqa: S102 - in this process, which has loaded the libraries
     score, text = capsys.readouterr().out.split(maxsplit=1)
@@ -102,6 +106,8 @@ def test_the_five_lines_of_the_readme_print_what_it_says(capsys: pytest.CaptureF
 def test_the_examples_of_the_python_page_run(part: str, playground: Path, capsys: pytest.CaptureFixture[str]) -> None:
     blocks = [code for code in re.findall(r"```(?:python)?\n(.*?)```", PYTHON, re.DOTALL) if "import" in code]
     assert len(blocks) > 8
+    if part == "all":
+        assert isotrope("build", "demo/stdlib.jsonl", "demo/index").returncode == 0
     for code in blocks[: None if part == "all" else 2]:
         exec(code, {"__name__": "__main__"})  # noqa: S102
         assert capsys.readouterr().out

@@ -4,10 +4,12 @@ from search.dedup.corpus import deduplicate as deduplicate
 from search.dedup.corpus import deduplicate_corpus as deduplicate_corpus
 from search.dedup.deduplication import Deduplication as Deduplication
 from search.dedup.deduplication import deduplicate_index as deduplicate_index
+from search.dedup.findings import DedupVerifyReport as DedupVerifyReport
 from search.dedup.kept_documents import write_kept as write_kept
 from search.dedup.settings import DedupFiles as DedupFiles
 from search.dedup.settings import DedupSettings as DedupSettings
 from search.dedup.settings import JoinOptions as JoinOptions
 from search.dedup.settings import PairFiles as PairFiles
+from search.dedup.suggest import Suggestion as Suggestion
 from search.dedup.suggest import suggest_thresholds as suggest_thresholds
 from search.dedup.verify import verify_duplicates as verify_duplicates
