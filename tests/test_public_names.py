@@ -1,4 +1,4 @@
-"""The names that programs import: few at the top, each of them loadable, and with them the types of their signatures."""
+"""The names that programs import: few at the top, all of them loadable, with the types in their signatures."""
 
 import ast
 import re
@@ -56,7 +56,7 @@ def test_every_type_that_a_public_signature_names_is_public() -> None:
 
 def types_of(module: str, name: str) -> set[str]:
     """Return the names of this project's types in the signatures of a function, or of a class's public methods."""
-    tree = ast.parse((ROOT / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8"))
+    tree = ast.parse(Path(str(import_module(module).__file__)).read_text(encoding="utf-8"))
     ours = {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in ("indexer", "search"):
