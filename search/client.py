@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from indexer.errors import ConfigError, MachineError, UnknownDocumentError
+from indexer.errors import ConfigError, MachineError, UnknownDocumentError, spelled
 from indexer.system.escaping import shown
 from indexer.system.http import HttpConnection, redirect_error
 from indexer.typed_json import MAX_DEPTH, decode_json
@@ -165,7 +165,9 @@ class SearchClient:
             return self._stranger_failure(status, headers)
         message = shown(fault.message)
         if status == 401:
-            return ConfigError(f"{self.url}: the key is missing or wrong. Give --api-key-file FILE (in Python `key`).")
+            return ConfigError(
+                f"{self.url}: the key is missing or wrong. Fix: give {spelled('key', '--api-key-file FILE')}."
+            )
         if status == 404 and not message.startswith("Not Found"):
             return UnknownDocumentError(f"{self.url}: {message}")
         if status == 429:

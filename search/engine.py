@@ -16,7 +16,7 @@ from indexer import ann
 from indexer.corpus.document import Document
 from indexer.encoders.load import open_encoder
 from indexer.encoders.protocol import Encoder, EncodeStats, with_query_prompt
-from indexer.errors import ConfigError, StoreError, UnknownDocumentError
+from indexer.errors import ConfigError, StoreError, UnknownDocumentError, spelled
 from indexer.lazy_imports import LOADER
 from indexer.progress import Progress
 from indexer.recipe.config import Role
@@ -402,8 +402,8 @@ class SearchEngine:
             return self._ranker.rank(queries, options, allowed)
         if queries.texts is None:
             raise ConfigError(
-                "reranking needs the texts of queries, not only their vectors. Give `texts`, or set rerank_depth to 0 "
-                "(--no-rerank)."
+                "reranking needs the texts of queries, not only their vectors. Fix: give `texts`, or "
+                f"{spelled('rerank_depth=0', '--no-rerank')}."
             )
         ranked = self._ranker.rank(queries, replace(options, k=max(options.k, depth)), allowed)
         reranked = self._reranking.answers(self._index, queries.texts, ranked, depth)

@@ -19,11 +19,11 @@ from indexer.corpus.ids import Position, SeenIds, UniqueIds
 from indexer.corpus.readers.arrow import read_arrow
 from indexer.corpus.readers.npy import read_npy
 from indexer.corpus.readers.text import read_csv, read_jsonl, read_text, read_tsv
-from indexer.corpus.row import BadRow, BlankLine, BrokenFile, Header, RejectsFile, Row, RowStream
+from indexer.corpus.row import BadRow, BlankLine, BrokenFile, Header, RejectsFile, Row, RowStream, name_column
 from indexer.corpus.schema import SchemaBuilder, drop_nulls
 from indexer.corpus.sources import SourceFile, find_sources, id_list_beside, paths_of
 from indexer.corpus.validation import DimensionCheck, Vector, check_string, check_value, to_vector
-from indexer.errors import ConfigError, CorpusError
+from indexer.errors import ConfigError, CorpusError, as_argument
 from indexer.recipe.config import CorpusConfig
 
 OnError = Literal["fail", "skip"]
@@ -125,7 +125,7 @@ def read_corpus(
     if rejects is None:
         return Corpus(files, ignored, config, on_error, None)
     if any(_is_same(Path(rejects), path) for file in files for path in paths_of(file)):
-        raise ConfigError(f"{rejects}: is part of the corpus; --rejects needs another file.")
+        raise ConfigError(f"{rejects}: is part of the corpus; {as_argument('rejects')} needs another file.")
     return Corpus(files, ignored, config, on_error, RejectsFile(Path(rejects), force))
 
 
@@ -208,7 +208,7 @@ class _Pass:
         if self._needs_id is None:
             self._needs_id = has_id
         if self._needs_id and not has_id:
-            way_out = "give every row an id, or none, or pass --id-column"
+            way_out = f"give every row an id, or none, or {name_column('id')} the column of ids"
             raise BadRow("no-id", "the row has no id, but the first row of the file has one", way_out)
         document = self._mapper.document(row)
         try:

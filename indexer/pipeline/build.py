@@ -13,7 +13,7 @@ from indexer.corpus.document import Document
 from indexer.corpus.query_file import query_file_sha256
 from indexer.encoders.document_windows import DocumentChunker
 from indexer.encoders.fitted_state import load_fitted_state
-from indexer.errors import ConfigError, ExistsError
+from indexer.errors import ConfigError, ExistsError, as_argument, set_to
 from indexer.models.cross_encoder_spec import with_recorded_hash
 from indexer.models.encoder_spec import EncoderSpec
 from indexer.models.hub import DEMO_SHA256
@@ -191,7 +191,7 @@ def _whitened_note(generation: Generation) -> str:
         return ""
     return (
         f"the vectors of the corpus are indexed whitened (whitening.strength={strength:g}). To index them unchanged "
-        "except for scaling to unit length, pass --set whitening.strength=none"
+        f"except for scaling to unit length, use {set_to('whitening.strength', 'none')}"
     )
 
 
@@ -234,7 +234,8 @@ def require_same_recipe(generation: Generation) -> None:
     if differences:
         raise ExistsError(
             f"{generation.index}: holds a complete index of another recipe: {'; '.join(differences)}. "
-            "Fix: pass --overwrite to publish this recipe as the next generation, or build at another path."
+            f"Fix: pass {as_argument('overwrite', True, 'RunOptions')} to publish this recipe as the next "
+            "generation, or build at another path."
         )
     gone = published.stored_documents - published.documents - count_quarantined(generation.previous)
     if gone:

@@ -14,7 +14,7 @@ import numpy as np
 from indexer.arrays import Float64Array, Mask
 from indexer.corpus.document import pseudo_query
 from indexer.corpus.query_file import is_npy, query_file_sha256, read_query_file, read_query_vectors
-from indexer.errors import ConfigError
+from indexer.errors import ConfigError, set_to
 from indexer.moments import Moments
 from indexer.pipeline.generation import FittedTransform
 from indexer.pipeline.rows import RowView
@@ -72,7 +72,7 @@ def _query_texts(rows: RowView, config: BuildConfig) -> tuple[list[str], dict[st
     if not texts:
         raise ConfigError(
             "no query-like text could be drawn from the corpus (no titles, no sentences). Fix: name a file of queries "
-            'with --set whitening.query_sample=FILE, or --set whitening.centre="common".'
+            f"with {set_to('whitening.query_sample', 'FILE')}, or pass {set_to('whitening.centre', 'common')}."
         )
     return texts, {"source": "corpus", "texts": len(texts), "texts_sha256": _texts_hash(texts)}
 

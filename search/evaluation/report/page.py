@@ -12,6 +12,7 @@ from indexer.hashing import canonical_sha256
 from indexer.lazy_imports import require_extra
 from indexer.progress import NoProgress, Progress
 from indexer.store.files import FileDigest
+from indexer.system.output_files import output_name
 from search.describe import describe_index
 from search.engine import SearchEngine
 from search.evaluation.plots.drawing import require_plots
@@ -49,7 +50,7 @@ def write_report(
     for an invalid result file, and what `read_duplicates`, `evaluate_recall` and writing raise.
     """
     clock, progress = Clock(), progress or NoProgress()
-    check_outputs({"-o": path}, read_by(engine.index.path, *options.results, options.duplicates), force)
+    check_outputs({output_name(): path}, read_by(engine.index.path, *options.results, options.duplicates), force)
     require_plots()
     results = [read_result(file) for file in options.results]
     listing = read_listing(options.duplicates) if options.duplicates else None
