@@ -3,8 +3,8 @@ from indexer.corpus.corpus import read_corpus as read_corpus
 from indexer.corpus.document import Document as Document
 from indexer.corpus.document import joined_text as joined_text
 from indexer.corpus.records import Records as Records
-from indexer.encoders.protocol import EncodeStats as EncodeStats
 from indexer.encoders.protocol import Encoder as Encoder
+from indexer.encoders.protocol import EncodeStats as EncodeStats
 from indexer.errors import ConfigError as ConfigError
 from indexer.errors import CorpusError as CorpusError
 from indexer.errors import CorruptIndexError as CorruptIndexError

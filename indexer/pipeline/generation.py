@@ -17,7 +17,7 @@ import numpy as np
 
 from indexer.arrays import Mask, RowIds
 from indexer.corpus.schema import merge_schemas, schema_from_json, schema_to_json
-from indexer.errors import CorruptIndexError, ExistsError, StoreError
+from indexer.errors import CorruptIndexError, ExistsError, StoreError, spelled
 from indexer.models.encoder_spec import EncoderSpec
 from indexer.pipeline.published_index import PublishedIndex
 from indexer.pipeline.rows import RowView
@@ -389,8 +389,11 @@ def open_generation(index: Path, overwrite: bool = False, create: bool = False) 
                 if store_at(index).has(layout.PENDING):
                     raise ExistsError(
                         f"{index}: a build was prepared here, and this change would drop its encoded parts. Fix: "
-                        "finish that build (isotrope encode-parts, then isotrope build), or cancel it: isotrope "
-                        f"encode-parts {index} --cancel"
+                        + spelled(
+                            f'finish that build (encode_pending, then build_index), or cancel_pending("{index}").',
+                            "finish that build (isotrope encode-parts, then isotrope build), or cancel it: isotrope "
+                            f"encode-parts {index} --cancel",
+                        )
                     )
                 generation.sweep_before(published.manifest.fingerprint)
             yield generation
