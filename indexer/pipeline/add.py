@@ -20,6 +20,7 @@ from indexer.corpus.document import Document
 from indexer.corpus.ids import has_content_id
 from indexer.corpus.row import BadRow
 from indexer.corpus.schema import merge_schemas, schema_from_json
+from indexer.encoders.protocol import Encoder
 from indexer.errors import ConfigError, CorpusError
 from indexer.pipeline.drift import AddedSince, drift_since
 from indexer.pipeline.generation import open_generation
@@ -69,10 +70,12 @@ def add_documents(
     options: RunOptions | None = None,
     progress: Progress | None = None,
     model: str | Path | None = None,
+    encoder: Encoder | None = None,
 ) -> AddReport:
     """Add documents to an index with its own encoder and transform; a document with a known id replaces the old one.
 
-    `model` is the model's folder if it has moved. The same call continues an interrupted addition. Raises
+    `model` is the model's folder if it has moved. `encoder` is a loaded encoder, for programs that add often: it is
+    used if it is the index's, and ignored otherwise. The same call continues an interrupted addition. Raises
     CorpusError, ModelError, MismatchError, QualityError, LockedError, StoreError and MachineError as `build_index`.
     """
     options, progress = options or RunOptions(), progress or NoProgress()
@@ -90,7 +93,11 @@ def add_documents(
             else validated_documents(corpus, published.config.corpus, known)
         )
         upserts = Upserts(published, documents)
-        encoder = LazyEncoder(generation.config, options, generation.spec)
+        if encoder is not None and encoder.spec.identity.fingerprint == published.manifest.fingerprint:
+            generation.spec = encoder.spec  # its files were compared with the index's when it was loaded
+        else:
+            encoder = None
+        lazy = LazyEncoder(generation.config, options, generation.spec, encoder)
         arriving = Arriving(upserts, generation.config.store.part_documents)
         if not arriving.held and not upserts.unchanged:
             raise empty_corpus(corpus)
@@ -103,15 +110,15 @@ def add_documents(
         require_same_types(published, ingested.parts)
         generation.keep_everything(tail.parts, tail.segments)
         generation.delete(upserts.replaced_documents)
-        encoded = encode_parts(ingested.parts, generation, encoder, options, progress)
+        encoded = encode_parts(ingested.parts, generation, lazy, options, progress)
         rows = ingested.rows(generation.index, generation.live_of_last(ingested.documents))
-        written = write_segments(generation, rows, encoded.records, encoder, options, progress)
+        written = write_segments(generation, rows, encoded.records, lazy, options, progress)
         since = AddedSince.of(published.manifest)
         drift = drift_since(since, generation.transform, generation.index, generation.parts, generation.files)
         figures = since.figures() | ({"drift": drift.to_dict()} if drift else {})
         manifest = generation.publish(_quality(published.manifest, tail, written) | figures)
         notes = (*encoded.notes, *unknown_note(written.figures), *written.notes, generation.sweep())
-        return _report(manifest, upserts, tail, encoded, drift, notes)
+        return _report(manifest, upserts, tail, encoded, drift, (*notes, generation.compaction_note()))
 
 
 class Upserts:
