@@ -341,7 +341,7 @@ class Generation:
         """Return advice to compact the index if it has many more segments than a build makes, or many generations."""
         cut = even_runs([part.rows for part in self.parts], self.config.index.segment_rows)
         segments, generations = len(self.segments), len(list_generations(self.index))
-        many = [f"{segments:,} segments that every query searches"] if segments - len(cut) >= MOST_SEGMENTS else []
+        many = [f"{segments:,} segments that every query searches"] if segments - len(cut) > MOST_SEGMENTS else []
         many += [f"{generations:,} generations on disk"] if generations > MOST_GENERATIONS else []
         return f"the index has {' and '.join(many)}; a compaction is advised: isotrope compact {self.index}" if many else ""
 
