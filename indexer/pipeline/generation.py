@@ -352,7 +352,7 @@ class Generation:
         The sweep after an earlier generation removed the files that no manifest named, unless it was interrupted twice.
         Without this exception each change would read all manifests. `compact` looks at every file.
         """
-        return self._unnamed([name for name in names if not self._is_settled_file(name)])
+        return self._unnamed([name for name in set(names) - self.files.keys() if not self._is_settled_file(name)])
 
     def _unnamed(self, names: Collection[str]) -> set[str]:
         """Return the files of `names` that no manifest names. Reads manifests, newest first, until no file is left."""
@@ -364,11 +364,12 @@ class Generation:
         return left
 
     def _is_settled_file(self, name: str) -> bool:
-        """Whether a file's number is of a generation before the previous one, or of a settled part. If the encoder is
-        kept, the states of other encoders are settled too."""
-        folder, number = name.partition("/")[0], layout.file_number(name)
+        """Whether a file's number is of a generation before the previous one, or of a settled part. The state of an
+        encoder, which has no number, is settled if it is older than the previous manifest."""
+        folder, number, path = name.partition("/")[0], layout.file_number(name), self.index / name
         if folder == layout.ENCODER:
-            return self.published is not None and self._fingerprint == self.published.manifest.fingerprint
+            before = self.store.published_time(self.published.manifest.generation) if self.published else 0.0
+            return path.exists() and path.stat().st_mtime < before
         if folder == layout.PARTS:
             return number is not None and self.is_settled(number)
         return number is not None and self.sender.generation_of(number) < self.number - 1

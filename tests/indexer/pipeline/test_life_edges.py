@@ -1,6 +1,5 @@
 """Edge cases in the life of an index: damage, missing files, many small additions, several kinds of index."""
 
-import os
 import shutil
 import subprocess
 import sys
@@ -15,10 +14,10 @@ from indexer import Document, RunOptions, add_documents, build_index, compact_in
 from indexer.corpus.corpus import read_corpus
 from indexer.errors import ConfigError, CorpusError, CorruptIndexError, ExistsError, MismatchError, ModelError
 from indexer.models.encoder_spec import EncoderSpec
-from indexer.pipeline import compact, generation
+from indexer.pipeline import compact
 from indexer.pipeline.steps import build_encoder, encode, index_segment, ingest
 from indexer.recipe.config import BuildConfig, IndexConfig
-from indexer.store import documents, embeddings, local_store, manifest
+from indexer.store import documents, embeddings, local_store
 from indexer.store.manifest import list_generations, load_manifest
 from search import SearchEngine, verify_index
 from search import index as index_module
@@ -236,56 +235,6 @@ def test_a_compaction_by_several_workers_looks_at_no_model(index: Path, monkeypa
     delete_documents(index, ["d1"])
     assert compact_index(index, RunOptions(workers=2)).dropped == 1
     assert prepared == []
-
-
-def test_a_change_reads_no_manifest_of_an_earlier_generation(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read = list[int]()
-
-    def load(at: Path, number: int) -> manifest.Manifest:
-        read.append(number)
-        return manifest.load_generation(at, number)
-
-    monkeypatch.setattr(generation, "load_generation", load)
-    delete_documents(index, ["d1"])
-    for number in range(6):
-        add_documents(numbered(number, 1), index)
-    assert read == []
-    assert len(list_generations(index)) == 8
-    for number in range(1, 5):
-        os.utime(index / f"manifests/{number:08d}.json", (0, 0))
-    compact_index(index)
-    assert list_generations(index) == [4, 5, 6, 7, 8, 9]  # younger ones name files of those removed
-    leftovers = [index / "encoder" / ("5" * 16) / "state.json", index / "segments/0001-07.faiss"]
-    for path in leftovers:  # of an interrupted build and an interrupted compaction
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"{}")
-    read.clear()
-    delete_documents(index, ["d2"])
-    for number in range(6, 9):
-        add_documents(numbered(number, 1), index)
-    assert read == []
-    compact_index(index, keep=1, grace=0)
-    assert not any(path.exists() for path in leftovers)
-    assert verify_index(index).passed
-
-
-def test_a_change_advises_to_compact_an_index_of_many_segments_or_generations(
-    index: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(generation, "MOST_SEGMENTS", 3)
-    for first in range(0, 12, 4):
-        report = add_documents(numbered(first, 4), index)
-        assert report.notes == ()
-    advice = f"a compaction is advised: isotrope compact {index}"
-    assert add_documents(numbered(12, 4), index).notes == (
-        f"the index has 5 segments that every query searches; {advice}",
-    )
-    monkeypatch.setattr(generation, "MOST_GENERATIONS", 5)
-    assert delete_documents(index, ["d1"]).notes == (
-        f"the index has 5 segments that every query searches and 6 generations on disk; {advice}",
-    )
-    compact_index(index, keep=1, grace=0)
-    assert add_documents(numbered(16, 4), index).notes == ()
 
 
 # --- long documents
