@@ -118,7 +118,12 @@ def test_an_addition_uses_a_loaded_encoder_of_the_index_and_no_other(
     index: Path, tiny_config: BuildConfig, counting: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encoder, opened = load_encoder(tiny_config.encoder), list[EncoderSpec]()
-    monkeypatch.setattr(build_encoder, "open_encoder", lambda spec, _: opened.append(spec) or counting)
+
+    def opening(spec: EncoderSpec, _: RunOptions) -> Counting:
+        opened.append(spec)
+        return counting
+
+    monkeypatch.setattr(build_encoder, "open_encoder", opening)
     with monkeypatch.context() as patched:
         patched.setattr(PublishedIndex, "spec", lambda *_: pytest.fail("the files of the model are resolved again"))
         assert add_documents(NEW[:2], index, encoder=encoder).rows_encoded == 2
