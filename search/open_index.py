@@ -170,6 +170,11 @@ class OpenIndex:
             self._of_thread.faiss = True
         return self._encoder
 
+    @property
+    def loaded_encoder(self) -> Encoder | None:
+        """The encoder, if it is loaded."""
+        return self._encoder
+
     def allowed(self, options: SearchOptions) -> "Mask | None":
         """Return a mask (documents,) of the documents that may be found, None for all."""
         self.load()

@@ -63,7 +63,7 @@ def _delete(generation: Generation, numbers: RowIds, missing: tuple[str, ...]) -
     generation.keep_everything()
     generation.delete(generation.previous.stored(numbers))
     manifest = generation.publish(published.quality)
-    notes = tuple(filter(None, [generation.sweep()]))
+    notes = tuple(filter(None, [generation.sweep(), generation.compaction_note()]))
     return DeleteReport(index, manifest.generation, len(numbers), manifest.documents, manifest.rows, missing, notes)
 
 

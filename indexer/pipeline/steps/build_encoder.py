@@ -194,13 +194,18 @@ def state_files(index: Path, spec: EncoderSpec) -> dict[str, FileDigest]:
 class LazyEncoder:
     """A recipe and its encoder, which is loaded once, on first use.
 
-    `spec` may be a function that resolves it, for changes that rarely need an encoder. A worker's copy loads its own
-    encoder.
+    `spec` may be a function that resolves it, for changes that rarely need an encoder. `loaded` is this encoder if the
+    caller has loaded it. A worker's copy loads its own encoder.
     """
 
-    def __init__(self, config: BuildConfig, options: RunOptions, spec: EncoderSpec | Callable[[], EncoderSpec]) -> None:
-        self.config, self._options, self._spec = config, options, spec
-        self._encoder: Encoder | None = None
+    def __init__(
+        self,
+        config: BuildConfig,
+        options: RunOptions,
+        spec: EncoderSpec | Callable[[], EncoderSpec],
+        loaded: Encoder | None = None,
+    ) -> None:
+        self.config, self._options, self._spec, self._encoder = config, options, spec, loaded
 
     @property
     def spec(self) -> EncoderSpec:

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from indexer import Document, RunOptions, add_documents, build_index, compact_index, delete_documents, refit_index
 from indexer.encoders.load import load_encoder
 from indexer.errors import ConfigError, CorpusError, ExistsError, MismatchError
+from indexer.models.encoder_spec import EncoderSpec
+from indexer.pipeline.published_index import PublishedIndex
 from indexer.pipeline.steps import build_encoder
 from indexer.recipe.config import BuildConfig
 from indexer.store import files
@@ -110,6 +112,26 @@ def test_an_addition_writes_only_what_is_new_and_encodes_only_new_texts(index: P
     assert len([name for name in set(after) - set(before) if name.startswith("segments/")]) == 1
     assert counting.texts - encoded == 3
     assert (report.rows_encoded, report.rows_reused) == (3, 1)
+
+
+def test_an_addition_uses_a_loaded_encoder_of_the_index_and_no_other(
+    index: Path, tiny_config: BuildConfig, counting: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder, opened = load_encoder(tiny_config.encoder), list[EncoderSpec]()
+
+    def opening(spec: EncoderSpec, _: RunOptions) -> Counting:
+        opened.append(spec)
+        return counting
+
+    monkeypatch.setattr(build_encoder, "open_encoder", opening)
+    with monkeypatch.context() as patched:
+        patched.setattr(PublishedIndex, "spec", lambda *_: pytest.fail("the files of the model are resolved again"))
+        assert add_documents(NEW[:2], index, encoder=encoder).rows_encoded == 2
+    assert opened == []
+    other = load_encoder(tiny_config.with_overrides(["encoder.max_length=8"]).encoder)
+    assert add_documents(NEW[2:], index, encoder=other).rows_encoded == 1
+    assert [spec.identity for spec in opened] == [encoder.spec.identity]
+    assert_equals_fresh_build(index, expected_after_add(DOCUMENTS, NEW), tmp_path / "fresh", tiny_config)
 
 
 def test_the_same_addition_again_changes_nothing(index: Path) -> None:

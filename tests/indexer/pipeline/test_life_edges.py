@@ -14,10 +14,10 @@ from indexer import Document, RunOptions, add_documents, build_index, compact_in
 from indexer.corpus.corpus import read_corpus
 from indexer.errors import ConfigError, CorpusError, CorruptIndexError, ExistsError, MismatchError, ModelError
 from indexer.models.encoder_spec import EncoderSpec
-from indexer.pipeline import compact, generation
+from indexer.pipeline import compact
 from indexer.pipeline.steps import build_encoder, encode, index_segment, ingest
 from indexer.recipe.config import BuildConfig, IndexConfig
-from indexer.store import documents, embeddings, local_store, manifest
+from indexer.store import documents, embeddings, local_store
 from indexer.store.manifest import list_generations, load_manifest
 from search import SearchEngine, verify_index
 from search import index as index_module
@@ -235,21 +235,6 @@ def test_a_compaction_by_several_workers_looks_at_no_model(index: Path, monkeypa
     delete_documents(index, ["d1"])
     assert compact_index(index, RunOptions(workers=2)).dropped == 1
     assert prepared == []
-
-
-def test_a_change_reads_no_manifest_of_an_earlier_generation(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read = list[int]()
-
-    def load(at: Path, number: int) -> manifest.Manifest:
-        read.append(number)
-        return manifest.load_generation(at, number)
-
-    monkeypatch.setattr(generation, "load_generation", load)
-    delete_documents(index, ["d1"])
-    for number in range(6):
-        add_documents(numbered(number, 1), index)
-    assert read == []
-    assert len(list_generations(index)) == 8
 
 
 # --- long documents
