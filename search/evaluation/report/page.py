@@ -46,7 +46,8 @@ def write_report(
     """Write the report of an open index to `path`; overwrite a file only with `force`.
 
     Raises ConfigError for a path that cannot be written, ExistsError, MachineError without matplotlib, EvaluationError
-    for an invalid result file and for an index without documents, and what `read_duplicates`, `evaluate_recall` and writing raise.
+    for an invalid result file and for an index without documents, and what `read_duplicates`, `evaluate_recall` and
+    writing raise.
     """
     clock, progress = Clock(), progress or NoProgress()
     check_outputs({"-o": path}, read_by(engine.index.path, *options.results, options.duplicates), force)
