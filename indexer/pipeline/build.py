@@ -203,10 +203,10 @@ def _as_given_note(manifest: Manifest, generation: Generation) -> str:
     if manifest.rows < max(1, fewest_rows(config.whitening, manifest.encoder["dim"])):
         return ""
     return (
-        "the vectors of the corpus are indexed as they are, scaled to unit length. A soft whitening can rank better or "
-        "worse. With judged queries and their vectors, compare: isotrope evaluate retrieval BEIR_FOLDER --index INDEX "
-        "--query-vectors FILE.npy --strength none --strength 0.25 --compare. To whiten: isotrope refit INDEX --set "
-        "whitening.strength=0.25"
+        "the vectors of the corpus are indexed as they are, scaled to unit length. A soft whitening added 0.1 to 3.6 "
+        "nDCG@10 to vectors of two models (docs/retrieval.md). With judged queries and their vectors, compare: "
+        "isotrope evaluate retrieval BEIR_FOLDER --index INDEX --query-vectors FILE.npy --strength none --strength "
+        "0.25 --compare. To whiten: isotrope refit INDEX --set whitening.strength=0.25"
     )
 
 
