@@ -215,8 +215,9 @@ def _as_given_note(manifest: Manifest, generation: Generation) -> str:
     setting = "whitening.strength=0.25"
     whiten = spelled(f'refit_index(index, ["{setting}"])', f"isotrope refit INDEX --set {setting}")
     return (
-        "the vectors of the corpus are indexed as they are, scaled to unit length. A soft whitening can rank better or "
-        f"worse. With judged queries and their vectors, compare: {compare}. To whiten: {whiten}"
+        "the vectors of the corpus are indexed as they are, scaled to unit length. A soft whitening added 0.1 to 3.6 "
+        "nDCG@10 to vectors of two models (docs/retrieval.md). With judged queries and their vectors, compare: "
+        f"{compare}. To whiten: {whiten}"
     )
 
 

@@ -13,12 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from indexer import BuildConfig, add_documents, build_index
 from indexer.corpus.corpus import read_corpus
 from indexer.corpus.document import Document
 from indexer.corpus.query_file import read_query_vectors
 from indexer.corpus.records import documents_of
 from indexer.errors import ConfigError, CorpusError
-from indexer.recipe.config import CorpusConfig
+from indexer.recipe.config import CorpusConfig, EncoderConfig
 from search.dedup.kept_documents import check_kept
 from tests.indexer.corpus.corpus_files import check, jsonl, refusal, without_bad_rows, write
 
@@ -231,13 +232,35 @@ def test_a_bad_row_of_the_list_takes_its_vector_with_it(tmp_path: Path) -> None:
     assert vectors(read(path, on_error="skip")).tolist() == [[1, 1], [3, 3]]
 
 
-def test_a_list_is_needed_and_only_one(tmp_path: Path) -> None:
+def test_several_lists_are_refused(tmp_path: Path) -> None:
     path = array(tmp_path, GOOD)
     write(tmp_path, "X.ids.jsonl", "")
     assert "several lists of ids (X.ids.jsonl and X.ids.txt); expected one" in refusal(path, config=WITH_VECTORS)
-    (tmp_path / "X.ids.jsonl").unlink()
-    (tmp_path / "X.ids.txt").unlink()
-    assert "no list of ids in its folder. Fix: write X.ids.txt with an id a line" in refusal(path, config=WITH_VECTORS)
+
+
+@pytest.mark.parametrize("id_column", ["", "name"])
+def test_rows_without_a_list_are_numbered_from_0_across_arrays(tmp_path: Path, id_column: str) -> None:
+    np.save(tmp_path / "X.npy", np.array(GOOD, np.float32))
+    np.save(tmp_path / "Y.npy", np.array([*GOOD, [0, 0, 0], *GOOD], np.float32))
+    config = CorpusConfig(vector_column="vector", id_column=id_column)
+    corpus = read_corpus(tmp_path, config=config, on_error="skip")
+    for _ in range(2):
+        found = list(corpus)
+        assert [document.id for document in found] == ["0", "1", "2", "3", "5", "6"]
+        assert vectors(found).tolist() == 3 * GOOD
+        assert (corpus.report.numbered, corpus.report.made_ids, corpus.report.rejected) == (7, 0, {"vector": 1})
+
+
+def test_numbered_rows_are_added_only_to_an_empty_index(tmp_path: Path) -> None:
+    np.save(tmp_path / "X.npy", np.array(GOOD, np.float32))
+    recipe = BuildConfig(encoder=EncoderConfig(kind="vectors"))
+    corpus = read_corpus(tmp_path / "X.npy", config=recipe.corpus)
+    build_index([], tmp_path / "index", recipe)
+    assert add_documents(corpus, tmp_path / "index").added == 2
+    with pytest.raises(
+        CorpusError, match=r"would replace documents of .*index with the same ids\. Fix: write X\.ids\.txt"
+    ):
+        add_documents(corpus, tmp_path / "index")
 
 
 def test_a_list_with_vectors_of_its_own_is_refused(tmp_path: Path) -> None:

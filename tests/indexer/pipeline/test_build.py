@@ -161,11 +161,6 @@ def test_the_sample_does_not_depend_on_the_order_of_the_corpus(tiny_config: Buil
     assert load_manifest(tmp_path / "a").quality["sample"] == 5
 
 
-def test_no_documents_is_an_error(tiny_config: BuildConfig, tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match="no documents"):
-        build_index([], tmp_path / "index", tiny_config)
-
-
 @pytest.mark.parametrize("count", [1, 2, 3])
 @pytest.mark.parametrize("strength", ["none", "0", "0.25", "1"])
 def test_tiny_corpora_build_answer_and_say_so(
