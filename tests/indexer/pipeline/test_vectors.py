@@ -121,7 +121,7 @@ def test_without_embeddings_of_queries_there_is_one_mean_and_a_note(tmp_path: Pa
 def test_a_note_says_that_given_vectors_are_whitened_and_how_to_index_them_unchanged(tmp_path: Path) -> None:
     documents, recipe = random_documents(60), dataclasses.replace(GIVEN, whitening=WhiteningConfig())
     notes = build_index(documents, tmp_path / "index", recipe).notes
-    assert any("whitening.strength=0.25" in note and "--set whitening.strength=none" in note for note in notes)
+    assert any("whitening.strength=0.25" in note and 'config.whitening.strength = "none"' in note for note in notes)
     unchanged = build_index(documents, tmp_path / "as-given", recipe.with_overrides(["whitening.strength=none"]))
     assert not any("whitened" in note for note in unchanged.notes)
     with SearchEngine(tmp_path / "as-given") as engine:
@@ -137,7 +137,7 @@ def test_texts_cannot_be_asked(tmp_path: Path) -> None:
     build_index(random_documents(), tmp_path / "index", named)
     with pytest.raises(ConfigError, match='computed by "our model, version 3" and came with the corpus, so no text'):
         SearchEngine(tmp_path / "index").search("whales")
-    with pytest.raises(ConfigError, match=r"there is no model to name\. Fix: leave out --model"):
+    with pytest.raises(ConfigError, match=r"there is no model to name\. Fix: leave out model"):
         SearchEngine(tmp_path / "index", model=tmp_path).search("whales")
     with pytest.raises(ConfigError, match=r"expected \(n, 6\)"):
         SearchEngine(tmp_path / "index").search_vectors(np.ones((1, 5)))
