@@ -246,8 +246,8 @@ def require_id(has_id: bool, needs_id: bool) -> None:
 
 
 def way_out_of(usual: str, for_index: bool) -> str:
-    """Return the fix for a bad row; options cannot change how rows added to an existing index are read."""
-    if for_index and "--" in usual:
+    """Return the fix for a bad row; settings cannot change how rows added to an existing index are read."""
+    if for_index and spelled("corpus.", "--") in usual:
         return "give the row the columns and types of the index, or rebuild the index with other column rules"
     return usual
 

@@ -20,7 +20,6 @@ RAW_CHARACTERS = 2_000  # of a rejected row, kept in the list
 ENDING = ".rejects.jsonl"  # by which folders skip these files
 _FIRST_LINE = 1 << 20  # bytes read to recognise a list
 FIX_ROW = "correct the row"
-_SKIP_ROWS, _SKIP_FILES = "skip and list such rows", "skip the rest of such files"
 
 
 def read_as(column: str, kind: str) -> str:
@@ -38,8 +37,8 @@ def name_column(role: str) -> str:
     return spelled(f"set {column_of(role)} to", f"pass {column_of(role)} with")
 
 
-def _fix_by(skipping: str) -> str:
-    return f"pass {as_argument('on_error', 'skip')} to {skipping}"
+def _by_skipping(what: str) -> str:
+    return f"pass {as_argument('on_error', 'skip')} to {what}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +88,8 @@ class BadRow(CorpusError):  # noqa: N818 - yielded as a value as often as raised
 
     def __init__(self, reason: str, what: str, way_out: str = FIX_ROW, *, line: int = 0, raw: bytes | str = "") -> None:
         super().__init__(f"{what}. Fix: {way_out}.")
-        self.reason, self.what, self.way_out, self.skip_hint = reason, what, way_out, _fix_by(_SKIP_ROWS)
+        self.reason, self.what, self.way_out = reason, what, way_out
+        self.skip_hint = _by_skipping(spelled("skip such rows", "skip and list such rows"))
         self.line, self.raw = line, raw
         self.id: str | None = None
 
@@ -104,7 +104,7 @@ class BrokenFile(BadRow):
 
     def __init__(self, reason: str, what: str, way_out: str, *, line: int = 0) -> None:
         super().__init__(reason, f"{what}; the rest of the file is skipped", way_out, line=line)
-        self.skip_hint = _fix_by(_SKIP_FILES)
+        self.skip_hint = _by_skipping("skip the rest of such files")
 
 
 RowStream = Iterator[Row | Header | BadRow | BlankLine]

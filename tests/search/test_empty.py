@@ -11,7 +11,8 @@ from indexer import BuildConfig, add_documents, build_index, delete_documents
 from indexer.encoders.protocol import EncodeStats
 from indexer.errors import ConfigError, EvaluationError, UnknownDocumentError
 from indexer.recipe.config import EncoderConfig
-from search import SearchClient, SearchEngine, deduplicate, verify_index
+from search import SearchClient, SearchEngine, verify_index
+from search.dedup import deduplicate
 from search.describe import describe_index, settings_in_words
 from search.evaluation.recall.recall import evaluate_recall
 from search.evaluation.report.page import write_report

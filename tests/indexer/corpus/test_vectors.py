@@ -119,7 +119,7 @@ def test_json_lines_hold_vectors_as_lists(tmp_path: Path) -> None:
 
 def test_csv_holds_vectors_as_json(tmp_path: Path) -> None:
     path = write(tmp_path, "docs.csv", 'id,vector\na,"[1, 0.5, -2]"\nb,"[0, 3, 0.25]"\n')
-    assert 'is text; expected a list of numbers (id "a"). Fix: pass --column vector:json' in refusal(
+    assert 'is text; expected a list of numbers (id "a"). Fix: set corpus.columns = {"vector": "json"}' in refusal(
         path, config=WITH_VECTORS
     )
     config = CorpusConfig(vector_column="vector", columns={"vector": "json"})
@@ -205,7 +205,9 @@ def test_a_folder_with_arrays_is_read_as_before_where_no_vectors_are_wanted(tmp_
 
 
 def test_an_array_is_refused_where_no_vectors_are_wanted(tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match=r"X\.npy: an array of embeddings\. Fix: pass --set encoder\.kind=vectors"):
+    with pytest.raises(
+        CorpusError, match=r"X\.npy: an array of embeddings\. Fix: use them with config\.encoder\.kind = .vectors"
+    ):
         read_corpus(array(tmp_path, GOOD))
 
 
@@ -314,7 +316,7 @@ def test_a_pickled_array_is_never_loaded(tmp_path: Path) -> None:
 
 def test_a_list_of_ids_is_part_of_the_corpus_and_never_written_over(tmp_path: Path) -> None:
     path = array(tmp_path, GOOD)
-    with pytest.raises(ConfigError, match="is part of the corpus; --rejects needs another file"):
+    with pytest.raises(ConfigError, match="is part of the corpus; rejects needs another file"):
         read_corpus(path, config=WITH_VECTORS, on_error="skip", rejects=tmp_path / "X.ids.txt")
     with pytest.raises(ConfigError, match="is an input of this run; name another file"):
         check_kept(tmp_path / "X.ids.txt", corpus=read_corpus(path, config=WITH_VECTORS))
@@ -356,7 +358,7 @@ def test_a_row_without_the_column_is_refused(tmp_path: Path) -> None:
     )
     table = parquet(tmp_path, pa.array(GOOD))
     message = refusal(table, config=CorpusConfig(vector_column="emb"))
-    assert message.endswith("Fix: pass --vector-column with the name of the embedding column.")
+    assert message.endswith("Fix: set corpus.vector_column to the name of the embedding column.")
 
 
 ARROW_ROWS: list[tuple[list[float | None] | None, str]] = [

@@ -123,8 +123,8 @@ def test_given_vectors_are_whitened_only_if_the_recipe_says_so_and_a_note_names_
     documents, recipe = random_documents(60), BuildConfig(encoder=GIVEN.encoder)
     (note,) = build_index(documents, tmp_path / "as-given", recipe).notes
     assert "indexed as they are" in note
-    assert "isotrope evaluate retrieval BEIR_FOLDER --index INDEX --query-vectors FILE.npy" in note
-    assert "isotrope refit INDEX --set whitening.strength=0.25" in note
+    assert "evaluate_retrieval(index, RetrievalOptions(beir, query_vectors=file), " in note
+    assert 'refit_index(index, ["whitening.strength=0.25"])' in note
     whitened = recipe.with_overrides(["whitening.strength=0.25"])
     assert not any("as they are" in note for note in build_index(documents, tmp_path / "whitened", whitened).notes)
     refit_index(tmp_path / "as-given", ["whitening.strength=0.25"])
@@ -144,7 +144,7 @@ def test_texts_cannot_be_asked(tmp_path: Path) -> None:
     build_index(random_documents(), tmp_path / "index", named)
     with pytest.raises(ConfigError, match='computed by "our model, version 3" and came with the corpus, so no text'):
         SearchEngine(tmp_path / "index").search("whales")
-    with pytest.raises(ConfigError, match=r"there is no model to name\. Fix: leave out --model"):
+    with pytest.raises(ConfigError, match=r"there is no model to name\. Fix: leave out model"):
         SearchEngine(tmp_path / "index", model=tmp_path).search("whales")
     with pytest.raises(ConfigError, match=r"expected \(n, 6\)"):
         SearchEngine(tmp_path / "index").search_vectors(np.ones((1, 5)))
