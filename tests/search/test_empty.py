@@ -1,6 +1,7 @@
 """Everything that reads an index reads one without documents: never filled, or emptied and not compacted."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -34,7 +35,7 @@ def empty(request: pytest.FixtureRequest, tiny_config: BuildConfig, tmp_path: Pa
 
 
 @pytest.mark.parametrize("fields", FIELDS, ids=str)
-def test_every_answer_is_empty(fields: dict[str, object], empty: Path) -> None:
+def test_every_answer_is_empty(fields: dict[str, Any], empty: Path) -> None:
     with SearchEngine(empty) as engine:
         log = EncodeStats()
         assert engine.search_many(["whales", "bread"], 3, log, **fields) == [[], []]

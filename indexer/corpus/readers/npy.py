@@ -35,7 +35,7 @@ def read_numbered(file: SourceFile, column: str, id_column: str, first: int) -> 
     Raises BrokenFile for a damaged file, and CorpusError for any other array.
     """
     for number, vector in enumerate(_mapped(file)):
-        yield Row(number + 1, {id_column: str(first + number), column: vector}, "")
+        yield Row(number + 1, {id_column: str(first + number), column: vector}, b"")
 
 
 def read_npy(file: SourceFile, column: str, ids: SourceFile, rows: RowStream) -> RowStream:

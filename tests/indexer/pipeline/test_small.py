@@ -175,8 +175,8 @@ def test_the_life_of_an_index_of_few_texts(count: int, tiny_config: BuildConfig,
     assert (report.deleted, report.documents, report.rows) == (9, 0, 0)
     with SearchEngine(index) as engine:
         assert engine.search("whales in the sea", where="year > 1990", group_by="year", fold=0.9) == []
-    report = add_documents(DOCUMENTS[:2], index)
-    assert (report.added, report.rows_encoded) == (2, 0)
+    added = add_documents(DOCUMENTS[:2], index)
+    assert (added.added, added.rows_encoded) == (2, 0)
     assert_equals_fresh_build(index, DOCUMENTS[:2], tmp_path / "again", tiny_config)
 
 
