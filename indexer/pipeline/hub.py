@@ -6,28 +6,22 @@ the repository is an index. A commit replaces one generation by another in one s
 
 import hashlib
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from indexer.errors import ConfigError, CorruptIndexError, IsotropeError, NotAnIndexError, StoreError
+from indexer.errors import ConfigError, CorruptIndexError, NotAnIndexError, StoreError
 from indexer.store import layout
 from indexer.store.files import FileDigest
 from indexer.store.manifest import MOST_BYTES, Manifest, parse_manifest
 from indexer.system.escaping import shown
+from indexer.system.hub_errors import LOGIN, hub_requests
 
 KIND = "dataset"
 MOST_FILES = 25_000  # new files of a commit, by the hub's rules
 _URL = re.compile(r"hf:/+(?:datasets/)?([\w.-]+/[\w.-]+)(?:@([\w./-]+))?/?", re.ASCII | re.IGNORECASE)
-_LOGIN = "Fix: log in with hf auth login, or set HF_TOKEN to a token that may write to it"
-
-
-class NoRepositoryError(StoreError):
-    """There is no such repository, or the token may not read it."""
 
 
 @dataclass(frozen=True)
@@ -91,11 +85,11 @@ class HubRepository:
         from huggingface_hub import get_token
 
         if not get_token():
-            raise StoreError(f"{self.url}: no token for the Hugging Face hub was found. {_LOGIN}.")
+            raise StoreError(f"{self.url}: no token for the Hugging Face hub was found. {LOGIN}.")
 
     def snapshot(self) -> HubSnapshot:
         """Return the newest commit. Raises NoRepositoryError."""
-        with self._requests():
+        with hub_requests(self.url):
             place = {"repo_type": KIND, "revision": self._revision}
             about = self._api.repo_info(self._name, **place)
             entries = self._api.list_repo_tree(self._name, recursive=True, repo_type=KIND, revision=about.sha)
@@ -108,7 +102,7 @@ class HubRepository:
 
     def create(self, private: bool) -> None:
         """Create the repository."""
-        with self._requests():
+        with hub_requests(self.url):
             self._api.create_repo(self._name, repo_type=KIND, private=private)
 
     def read(self, snapshot: HubSnapshot, name: str) -> bytes:
@@ -135,7 +129,7 @@ class HubRepository:
 
     def download(self, snapshot: HubSnapshot, name: str, folder: Path) -> Path:
         """Download a file into a folder, under its name, and return its path."""
-        with self._requests():
+        with hub_requests(self.url):
             place = {"repo_type": KIND, "revision": snapshot.commit, "local_dir": folder}
             return Path(self._api.hf_hub_download(self._name, name, **place))
 
@@ -144,7 +138,7 @@ class HubRepository:
         that a repeated upload sends nothing."""
         from huggingface_hub import CommitOperationAdd
 
-        with self._requests():
+        with hub_requests(self.url):
             additions = [CommitOperationAdd(name, content) for name, content in files.items()]
             self._api.preupload_lfs_files(
                 self._name, additions, repo_type=KIND, revision=self._revision, free_memory=False
@@ -156,46 +150,8 @@ class HubRepository:
         is no longer the newest commit."""
         from huggingface_hub import CommitOperationDelete
 
-        with self._requests():
+        with hub_requests(self.url):
             operations = [*additions, *map(CommitOperationDelete, sorted(removed))]
             place = {"repo_type": KIND, "revision": self._revision, "parent_commit": parent.commit}
             done = self._api.create_commit(self._name, operations, commit_message=message, **place)
             return str(done.oid)
-
-    @contextmanager
-    def _requests(self) -> Iterator[None]:
-        """Within the block, convert errors of the hub's libraries, which are of many types, to StoreError."""
-        try:
-            yield
-        except (IsotropeError, MemoryError):
-            raise
-        except Exception as error:
-            raise self._failure(error) from error
-
-    def _failure(self, error: Exception) -> StoreError:
-        hub: Any = import_module("huggingface_hub.errors")  # Any: not all of its names are typed
-        if type(error) in (RuntimeError, hub.LocalEntryNotFoundError) and isinstance(error.__cause__, Exception):
-            error = error.__cause__
-        status = getattr(getattr(error, "response", None), "status_code", None)
-        reason = shown(error, 300).rstrip(".")
-        if isinstance(error, hub.GatedRepoError):
-            return StoreError(f"{self.url}: is gated. Fix: accept its terms on the hub, and log in with hf auth login.")
-        if isinstance(error, hub.RepositoryNotFoundError):
-            return NoRepositoryError(
-                f"{self.url}: no such dataset repository on the Hugging Face hub, or it is private. Fix: check the "
-                "name; for a private one log in with hf auth login, or set HF_TOKEN."
-            )
-        if isinstance(error, hub.RevisionNotFoundError):
-            return StoreError(f"{self.url}: no such branch, tag or commit. Fix: correct the name after @.")
-        if status in (401, 403):
-            return StoreError(f"{self.url}: access is denied ({reason}). {_LOGIN}.")
-        if status == 412:
-            return StoreError(f"{self.url}: changed during this push, which published nothing. Fix: run it again.")
-        if isinstance(error, OSError) and not isinstance(error, hub.HTTPError) and error.errno:
-            return StoreError(f"{error.filename or self.url}: {error.strerror}.")
-        if isinstance(error, hub.HTTPError | hub.OfflineModeIsEnabled) and status is None:
-            return StoreError(
-                f"{self.url}: the Hugging Face hub cannot be reached ({reason}). Fix: check the network and the "
-                "environment (HF_ENDPOINT, HF_HUB_OFFLINE, HTTPS_PROXY), and run the same command again to continue."
-            )
-        return StoreError(f"{self.url}: the Hugging Face hub failed ({reason}). Fix: run the same command again.")

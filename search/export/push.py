@@ -12,7 +12,7 @@ from typing import Any
 
 from indexer.errors import ConfigError, ExistsError
 from indexer.models.hub import quiet_hub
-from indexer.pipeline.hub import MOST_FILES, HubRepository, HubSnapshot, NoRepositoryError
+from indexer.pipeline.hub import MOST_FILES, HubRepository, HubSnapshot
 from indexer.pipeline.pull import require_folder
 from indexer.progress import NoProgress, Progress
 from indexer.recipe.loading import named_path
@@ -21,6 +21,7 @@ from indexer.store.files import FileDigest
 from indexer.store.integrity import check_file
 from indexer.store.manifest import MOST_BYTES, Manifest
 from indexer.store.stores import store_at
+from indexer.system.hub_errors import NoRepositoryError
 from search.export.index_card import CARD, with_section
 from search.formatting import counted
 from search.index import Index
