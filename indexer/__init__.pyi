@@ -37,6 +37,8 @@ from indexer.pipeline.pending_parts import PreparedParts as PreparedParts
 from indexer.pipeline.pending_parts import cancel_pending as cancel_pending
 from indexer.pipeline.pending_parts import encode_pending as encode_pending
 from indexer.pipeline.pending_parts import prepare_parts as prepare_parts
+from indexer.pipeline.pull import PullReport as PullReport
+from indexer.pipeline.pull import pull_index as pull_index
 from indexer.pipeline.refit import RefitReport as RefitReport
 from indexer.pipeline.refit import refit_index as refit_index
 from indexer.pipeline.train import TrainReport as TrainReport

@@ -40,6 +40,7 @@ from indexer.encoders.hf_model import LoadedModel
 from indexer.models.model_files import ModelFiles
 from indexer.recipe.config import BuildConfig, EncoderConfig, StoreConfig
 from indexer.transforms import whitening
+from tests.hubs import hub as hub
 from tests.object_storage import _server as _server
 from tests.object_storage import storage as storage
 from tests.tiny_models import make_tiny_model

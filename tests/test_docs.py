@@ -20,6 +20,7 @@ from mcp import Client, StdioServerParameters
 from indexer.recipe.config import BuildConfig
 from indexer.transforms import whitening
 from search.cli import LazyGroup, cli
+from tests.hubs import FakeHub
 from tests.playground import lay_out
 from tests.search.cli.test_cli import ISOTROPE, Done, isotrope
 from tests.servers import server_process
@@ -56,7 +57,7 @@ def examples(text: str) -> list[list[str]]:
 
 
 def block(language: str, holds: str = "", page: str = README) -> str:
-    """Return a page's first fenced block in this language that contains a text."""
+    """Return the first fenced block of a page, by default the README, in this language that contains a text."""
     found = [code for code in re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL) if holds in code]
     assert found, language
     return str(found[0])
@@ -176,6 +177,18 @@ def test_the_configuration_of_an_agent_in_the_readme_starts_the_server(playgroun
 
 
 @pytest.mark.check
+def test_the_examples_of_the_hub_page_run(playground: Path, hub: FakeHub, capsys: pytest.CaptureFixture[str]) -> None:
+    page = (ROOT / "docs/hub.md").read_text(encoding="utf-8")
+    assert isotrope("build", "demo/stdlib.jsonl", "demo/index").returncode == 0
+    for call in examples(re.sub(r" +#.*", "", block("console", page=page))):
+        done = isotrope(*call)
+        assert (done.returncode, bool(done.stdout)) == (0, True), (call, done.stderr)
+    exec(block("python", page=page), {"__name__": "__main__"})  # noqa: S102
+    assert capsys.readouterr().out.splitlines()[1].split()[1] == "os.walk"
+    assert [repository.private for repository in hub.repositories.values()] == [False, True]
+
+
+@pytest.mark.check
 def test_a_local_task_of_mteb_scores_as_the_readme_says(shared: Path, capsys: pytest.CaptureFixture[str]) -> None:
     exec(block("python", "AbsTaskRetrieval").replace("../shared", str(shared)), {"__name__": "__main__"})  # noqa: S102
     printed = capsys.readouterr().out.split()[-1]
@@ -199,7 +212,9 @@ def test_every_help_says_the_same_as_the_overview_and_has_an_example(name: str) 
 
 @pytest.mark.check
 @pytest.mark.parametrize("part", ["first", "measuring"])
-def test_the_examples_of_the_helps_run(part: str, playground: Path, tiny_model: Callable[[str], Path]) -> None:
+def test_the_examples_of_the_helps_run(
+    part: str, playground: Path, tiny_model: Callable[[str], Path], hub: FakeHub
+) -> None:
     """Run them unchanged, in order, on the files they name."""
     (playground / "dumps").mkdir()
     prepare_parquet(playground / "dumps/a.parquet")

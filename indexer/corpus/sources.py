@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import NoReturn
 
+from indexer.corpus.readers.hub import download_dataset, is_on_hub
 from indexer.corpus.readers.remote import find_objects
 from indexer.corpus.row import ENDING
 from indexer.errors import ConfigError, CorpusError, as_argument, set_to
@@ -126,6 +127,8 @@ def _expand(source: str, file_format: str, arrays: bool) -> tuple[list[SourceFil
         if not file_format:
             raise ConfigError(f"reading stdin (-) needs {as_argument('format')}, one of {', '.join(_FORMAT_NAMES)}.")
         return [SourceFile(None, "stdin", "stdin", file_format)], []
+    if is_on_hub(source):
+        source = download_dataset(source, [f"{end}{packed}" for end in FORMATS for packed in ("", *COMPRESSIONS)])
     if url := url_of(source):
         return _objects(url, file_format)
     path = local_path(source)

@@ -159,7 +159,7 @@ def _download(model: str, named_by: str) -> Path:
 
     hub: Any = import_module("huggingface_hub.errors")  # Any: HTTPError is not among its typed names
     try:
-        with _quiet_hub():
+        with quiet_hub():
             folder = Path(snapshot_download(model, allow_patterns=DOWNLOADED))
             return folder if _has_safetensors(folder) else Path(snapshot_download(model, allow_patterns=_ONNX))
     except hub.GatedRepoError as error:
@@ -188,7 +188,8 @@ def _download(model: str, named_by: str) -> Path:
 
 
 @contextmanager
-def _quiet_hub() -> Iterator[None]:
+def quiet_hub() -> Iterator[None]:
+    """Suppress the progress bars of the hub's library; they are restored afterwards."""
     bars: Any = import_module("huggingface_hub.utils")  # Any: the package does not type these names
     shown = not bars.are_progress_bars_disabled()
     bars.disable_progress_bars()

@@ -399,17 +399,22 @@ def open_generation(index: Path, overwrite: bool = False, create: bool = False) 
             if published and not (create and overwrite):
                 check_sizes(index, published.manifest)
             if published and not create:
-                if store_at(index).has(layout.PENDING):
-                    raise ExistsError(
-                        f"{index}: a build was prepared here, and this change would drop its encoded parts. Fix: "
-                        + spelled(
-                            f'finish that build (encode_pending, then build_index), or cancel_pending("{index}").',
-                            "finish that build (isotrope encode-parts, then isotrope build), or cancel it: isotrope "
-                            f"encode-parts {index} --cancel",
-                        )
-                    )
+                require_no_pending(index)
                 generation.sweep_before(published.manifest.fingerprint)
             yield generation
+
+
+def require_no_pending(index: Path) -> None:
+    """Raise ExistsError for an index with a prepared build."""
+    if store_at(index).has(layout.PENDING):
+        raise ExistsError(
+            f"{index}: a build was prepared here, and this change would drop its encoded parts. Fix: "
+            + spelled(
+                f'finish that build (encode_pending, then build_index), or cancel_pending("{index}").',
+                "finish that build (isotrope encode-parts, then isotrope build), or cancel it: isotrope "
+                f"encode-parts {index} --cancel",
+            )
+        )
 
 
 def require_index_folder(index: Path) -> None:

@@ -13,6 +13,7 @@ import errno
 import fcntl
 import hashlib
 import os
+import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -226,6 +227,28 @@ def remove_folder(index: Path, name: str) -> None:
             for file in files:
                 os.unlink(file, dir_fd=inside)
         os.rmdir(last, dir_fd=above)
+
+
+def move_in(source: Path, path: Path) -> None:
+    """Give a file of the same file system its name in an index, durably, replacing an existing file. Raises
+    StoreError."""
+    make_folder(path.parent)
+    try:
+        descriptor = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.replace(source, path)
+        sync_folder(path.parent)
+    except OSError as error:
+        raise _store_error(path, error) from error
+
+
+def remove_tree(index: Path, name: str) -> None:
+    """Remove a folder directly in an index with everything in it, if it exists. Raises StoreError, also for a link."""
+    with _removing(index / name), suppress(FileNotFoundError):
+        shutil.rmtree(index / name)
 
 
 def remove_temporary(index: Path, folder: str) -> None:

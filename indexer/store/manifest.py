@@ -235,7 +235,7 @@ def load_generation(index: Path, number: int, fix: str = "") -> Manifest:
     path = index / layout.manifest_name(number)
     with reading(path):
         data = store_at(index).read_manifest(layout.manifest_name(number), MOST_BYTES)
-    return _parse(data, path, number, fix)
+    return parse_manifest(data, path, number, fix)
 
 
 def publish(index: Path, manifest: Manifest) -> None:
@@ -250,7 +250,9 @@ def _render(plain: dict[str, Any]) -> bytes:
     return msgspec.json.format(checksum + canonical[1:], indent=1) + b"\n"
 
 
-def _parse(data: bytes, path: Path, number: int, fix: str) -> Manifest:
+def parse_manifest(data: bytes, path: Path | str, number: int, fix: str = "") -> Manifest:
+    """Return the manifest of a generation from its bytes; `path` is its name in errors. Raises the errors of
+    `load_manifest`."""
     try:
         plain = decode_json(data, dict[str, Any], layout.MAX_DEPTH)
         version = plain.get("format")
@@ -307,6 +309,9 @@ def require_consistent(manifest: Manifest) -> None:
 def _nothing_here(index: Path) -> str:
     store = store_at(index)
     build = f"Build one with: {spelled('build_index(corpus, index)', f'isotrope build SOURCE {index}')}"
+    if store.has(layout.PULLED):
+        again = spelled("Call pull_index again", "Run the same isotrope pull again")
+        return f"{index}: an unfinished pull, not an index yet. {again} to continue it."
     if store.has(layout.PARTS):
         again = spelled("Call build_index again", "Run the same build command again")
         return f"{index}: an unfinished build, not an index yet. {again} to continue it."

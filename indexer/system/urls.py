@@ -48,8 +48,10 @@ def _refuse_other_scheme(path: str) -> None:
     match = _SCHEME.fullmatch(path)
     if match is None or os.path.lexists(f"{match[1]}:"):
         return
-    web = match[1].lower() in ("http", "https", "ftp")
-    fix = "download the file first, and pass the copy." if web else "correct it."
+    scheme = match[1].lower()
+    fix = "download the file first, and pass the copy." if scheme in ("http", "https", "ftp") else "correct it."
+    if scheme == "hf":
+        fix = f"isotrope pull hf://{path.partition(':')[2].strip('/')} FOLDER, and use the folder."
     raise ConfigError(
         f'"{path}" has an unsupported URL scheme; expected s3://, gs://, az:// or file:///, or a path. Fix: {fix} '
         f'(A new folder named "{match[1]}:" needs its absolute path.)'

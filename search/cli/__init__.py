@@ -40,6 +40,8 @@ _COMMANDS = {
     "report": ("search.cli.inspect:report", "Write a page about an index: spectrum, scores, gates, measured quality."),
     "plan": ("search.cli.plan:command", "Estimate time, storage, hosts and cost for a corpus of any size."),
     "export": ("search.cli.export:command", "Export an index to the format of another program."),
+    "push": ("search.cli.hub:push", "Upload an index to the Hugging Face hub."),
+    "pull": ("search.cli.hub:pull", "Download an index from the Hugging Face hub."),
     "doctor": ("search.cli.doctor:command", "Show the hardware, the chosen backends and any problems."),
     "verify": ("search.cli.inspect:verify", "Check every byte and count of an index."),
     "recipe": ("search.cli.prepare:recipe", "List the recipes that --config takes by name, or print one."),

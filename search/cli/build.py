@@ -56,8 +56,9 @@ def build(
     """Build an index from a corpus, or continue an interrupted build.
 
     SOURCE is a file, a quoted glob, a folder, a BEIR folder, or - for standard input (with --format). INDEX is
-    the folder to write. Both may be URLs in object storage (s3://, gs:// or az://). The same command again
-    continues an interrupted build and leaves a finished index unchanged.
+    the folder to write. Both may be URLs in object storage (s3://, gs:// or az://), and SOURCE a dataset on the Hugging
+    Face hub (hf://datasets/user/name/data/*.parquet). The same command again continues an interrupted build and leaves
+    a finished index unchanged.
 
     \b
     Examples:

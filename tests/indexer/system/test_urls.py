@@ -44,7 +44,7 @@ def test_a_url_of_a_file_is_its_path() -> None:
     assert local_path("FILE:///data/my%20docs.jsonl") == Path("/data/my docs.jsonl")
 
 
-@pytest.mark.parametrize("text", ["gcs://b/i", "hdfs://x/y", "s3a://b/i", "hf:/datasets/x", "abfs+x://b"])
+@pytest.mark.parametrize("text", ["gcs://b/i", "hdfs://x/y", "s3a://b/i", "abfs+x://b"])
 def test_other_schemes_are_refused_with_those_there_are(text: str) -> None:
     for path in (text, Path(text)):
         for asks in (url_of, read_corpus, lambda path: named_path(path, "the index")):
@@ -53,6 +53,12 @@ def test_other_schemes_are_refused_with_those_there_are(text: str) -> None:
             ):
                 asks(path)
     assert os.listdir() == []
+
+
+@pytest.mark.parametrize("text", ["hf://user/name", "hf:/user/name", "HF://user/name/"])
+def test_an_index_on_a_hub_is_to_be_pulled(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"Fix: isotrope pull hf://user/name FOLDER, and use the folder\."):
+        named_path(text, "the index")
 
 
 @pytest.mark.parametrize("text", ["https://host/x.jsonl", "http:/host/x", "HTTPS://host/x"])

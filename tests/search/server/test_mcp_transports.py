@@ -18,7 +18,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.server.streamable_http import StreamableHTTPServerTransport
 
 from search.server.settings import ServerSettings
-from tests.agents import MODES, call, each_tool, place_is_free
+from tests.agents import MODES, call, each_tool, place_is_free, server_for_agents
 from tests.search.cli.test_cli import ISOTROPE, isotrope
 from tests.search.server.test_service import Slow
 from tests.servers import READ_KEY, keys, live_server
@@ -161,31 +161,16 @@ def test_a_call_under_way_is_answered_before_a_server_stops(library: Path) -> No
 
 @pytest.mark.check
 def test_a_server_for_agents_alone(library: Path) -> None:
-    process = subprocess.Popen(
-        [*ISOTROPE, "mcp", str(library), "--http", "--port", "0"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        url = process.stdout.readline().split()[4]
-        assert url.endswith("/mcp")
+    async def use(client: Client) -> None:
+        await each_tool(client)
+        assert (await call(client, "fetch", id="bread"))["url"] == "isotrope:///bread"  # there is no page
 
-        async def use(client: Client) -> None:
-            await each_tool(client)
-            assert (await call(client, "fetch", id="bread"))["url"] == "isotrope:///bread"  # there is no page
-
+    with server_for_agents(library) as url:
         over_http(url.removesuffix("/mcp"), {}, use, "auto")
         with httpx2.Client(base_url=url.removesuffix("mcp"), trust_env=False, timeout=PATIENCE) as http:
             assert http.get("/healthz").status_code == 200
             assert http.post("/v1/search", json={"query": "bread"}).status_code == 404
             assert http.post("/mcp", json=PING, headers=POST | {"host": "evil.example"}).status_code == 403
-        process.terminate()
-        assert process.wait(PATIENCE) == 0
-    finally:
-        process.kill()
-        process.communicate()
 
 
 # --- over standard streams
