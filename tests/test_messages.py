@@ -34,6 +34,8 @@ PLACES = {
     "indexer.executors.ray_actors._about_tokens": "a command of Ray",
     "indexer.models.model_files.check_pinned": "an option of pip",
     "indexer.models.model_files._weights": "the library has no function for `isotrope convert`",
+    "search.export.index_card.": "the card of a repository shows both",
+    "search.export.index_card._section": "the card of a repository shows both",
     "search.client.answers.stranger": "a server is started by a command",
     "search.client.asynchronous.__init__": "a server is started by a command",
     "search.client.blocking.__init__": "a server is started by a command",

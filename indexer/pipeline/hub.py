@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from indexer.errors import ConfigError, CorruptIndexError, NotAnIndexError, StoreError
+from indexer.errors import ConfigError, CorruptIndexError, NotAnIndexError, StoreError, spelled
 from indexer.store import layout
 from indexer.store.files import FileDigest
 from indexer.store.manifest import MOST_BYTES, Manifest, parse_manifest
@@ -114,7 +114,8 @@ class HubRepository:
         """Return the manifest of the newest generation and its bytes, after comparing the size of every file that it
         lists. Raises NotAnIndexError, CorruptIndexError."""
         if not snapshot.generation:
-            raise NotAnIndexError(f"{self.url}: contains no index (it has no manifest). Fix: isotrope push INDEX URL.")
+            push = spelled("push_index(index, url)", "isotrope push INDEX URL")
+            raise NotAnIndexError(f"{self.url}: contains no index (it has no manifest). Fix: {push}.")
         name = layout.manifest_name(snapshot.generation)
         if snapshot.files[name].size > MOST_BYTES:
             raise CorruptIndexError(f"{self.url}: {name} has more than {MOST_BYTES:,} bytes.")

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from indexer.errors import ConfigError, StoreError, show_as
+from indexer.errors import ConfigError, StoreError, show_as, spelled
 from indexer.system.cache import cache_folder
 from indexer.system.escaping import escape
 
@@ -51,7 +51,9 @@ def _refuse_other_scheme(path: str) -> None:
     scheme = match[1].lower()
     fix = "download the file first, and pass the copy." if scheme in ("http", "https", "ftp") else "correct it."
     if scheme == "hf":
-        fix = f"isotrope pull hf://{path.partition(':')[2].strip('/')} FOLDER, and use the folder."
+        url = f"hf://{path.partition(':')[2].strip('/')}"
+        pull = spelled(f'pull_index("{url}", folder)', f"isotrope pull {url} FOLDER")
+        fix = f"{pull}, and use the folder."
     raise ConfigError(
         f'"{path}" has an unsupported URL scheme; expected s3://, gs://, az:// or file:///, or a path. Fix: {fix} '
         f'(A new folder named "{match[1]}:" needs its absolute path.)'

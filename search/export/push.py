@@ -10,7 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from indexer.errors import ConfigError, ExistsError
+from indexer.errors import ConfigError, ExistsError, as_argument, spelled
 from indexer.models.hub import quiet_hub
 from indexer.pipeline.hub import MOST_FILES, HubRepository, HubSnapshot
 from indexer.pipeline.pull import require_folder
@@ -80,8 +80,8 @@ def _snapshot(repository: HubRepository, private: bool) -> HubSnapshot:
         return repository.snapshot()
     if private and not snapshot.private:
         raise ConfigError(
-            f"{repository.url}: is public, and --private is for new repositories; nothing was uploaded. Fix: make it "
-            "private on its page of the hub, or push to another name."
+            f"{repository.url}: is public, and {as_argument('private')} is for new repositories; nothing was uploaded. Fix: "
+            "make it private on its page of the hub, or push to another name."
         )
     return snapshot
 
@@ -142,12 +142,13 @@ class _Push:
         if changed := sorted(self._missing.keys() & self._snapshot.files):
             raise ExistsError(
                 f"{url}: contains another index ({changed[0]} differs); nothing was changed. Fix: push to another "
-                "name, or pass --force to replace it."
+                f"name, or pass {as_argument('force', True)} to replace it."
             )
         if there >= manifest.generation:
             raise ExistsError(
                 f"{url}: contains generation {there}, and {self._index.path} has generation {manifest.generation}; "
-                "nothing was changed. Fix: isotrope pull, or pass --force to replace it."
+                f"nothing was changed. Fix: {spelled('pull_index', 'isotrope pull')}, or pass {as_argument('force', True)} to "
+                "replace it."
             )
 
     def _texts(self) -> tuple[dict[str, bytes], list[str]]:
@@ -156,7 +157,7 @@ class _Push:
         card = with_section(page, self._index, self._repository.url)
         texts: Mapping[str, bytes | None] = {self._name: self._manifest, CARD: card}
         new = {name: text for name, text in texts.items() if text and not self._holds(name, text)}
-        left = [] if card else [f"{CARD} of the repository stays as it is, because it has no section of isotrope push."]
+        left = [] if card else [f"{CARD} of the repository stays as it is, because it has no section for an index."]
         return new, left
 
     def _upload(self, progress: Progress) -> list[Any]:
@@ -175,9 +176,12 @@ class _Push:
         manifest, notes = self._index.manifest, list[str]()
         if deleted := manifest.stored_documents - manifest.documents:
             documents = counted(deleted, "deleted document")
-            notes.append(f"the files still contain {documents}; isotrope compact removes them before a push.")
+            notes.append(
+                f"the files still contain {documents}; {spelled('compact_index', 'isotrope compact')} removes them before a push."
+            )
         if manifest.encoder["folder"]:
             notes.append(
-                "the encoder is a folder of this machine; queries elsewhere need --model with the folder of a copy."
+                f"the encoder is a folder of this machine; queries elsewhere need {as_argument('model')} with the "
+                "folder of a copy."
             )
         return notes
