@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from indexer.errors import ConfigError, MachineError, UnknownDocumentError, spelled
 from indexer.system.escaping import shown
 from indexer.system.http import HttpConnection, redirect_error
+from indexer.typed_arguments import checked
 from indexer.typed_json import MAX_DEPTH, decode_json
 from search.hits import Answer, Hit, Truncated
 from search.ranking.options import SEARCH_OPTIONS, SearchOptions, require_queries
@@ -71,6 +72,7 @@ class SearchClient:
     a server that is unreachable, too busy, or failing. Safe to share between threads.
     """
 
+    @checked
     def __init__(
         self,
         url: str,
@@ -92,16 +94,19 @@ class SearchClient:
         """Close the connections."""
         self._connection.close()
 
+    @checked
     def search(self, query: str, options: SearchOptions | int | None = None, **fields: Any) -> Answer[Hit]:
         """Return the documents closest to the query, as `SearchEngine.search` does."""
         return self.search_many([query], options, **fields)[0]
 
+    @checked
     def search_many(
         self, queries: Sequence[str], options: SearchOptions | int | None = None, **fields: Any
     ) -> list[Answer[Hit]]:
         """Search for any number of queries, in as few requests as the server allows."""
         return [Answer(result.hits) for result in self.results(queries, options, **fields)]
 
+    @checked
     def results(
         self, queries: Sequence[str], options: SearchOptions | int | None = None, **fields: Any
     ) -> list[ServedResult]:
@@ -110,6 +115,7 @@ class SearchClient:
         pieces = _pieces(_require_unicode(require_queries(queries)), request["k"])
         return [result for piece in pieces for result in self._results_of(piece, request)]
 
+    @checked
     def neighbours(self, identity: str, options: SearchOptions | int | None = None, **fields: Any) -> Answer[Hit]:
         """Return the documents closest to a stored document: `SearchEngine.neighbours`. Raises UnknownDocumentError."""
         chosen = SearchOptions.of(options, fields)

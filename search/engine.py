@@ -21,6 +21,7 @@ from indexer.lazy_imports import LOADER
 from indexer.progress import Progress
 from indexer.recipe.config import Role
 from indexer.recipe.run_options import RunOptions
+from indexer.typed_arguments import checked
 from search.hits import Answer, Hit
 from search.index import Index
 from search.leases import Leases
@@ -79,6 +80,7 @@ class SearchEngine:
     same answers. Searches run concurrently; reading documents, evaluating a filter and torch run one at a time.
     """
 
+    @checked
     def __init__(
         self,
         index: str | Path,
@@ -134,11 +136,13 @@ class SearchEngine:
         """The index files behind this engine."""
         return self._current._index
 
+    @checked
     @_following
     def check(self, options: SearchOptions | int | None = None, **fields: Any) -> None:
         """Raise ConfigError for options, filters or columns that a search would refuse."""
         self._allowed(SearchOptions.of(options, fields))
 
+    @checked
     @_following
     def facets(
         self, where: str | None = None, columns: Collection[str] = (), seconds: float = math.inf
@@ -149,6 +153,7 @@ class SearchEngine:
         among = self._allowed(SearchOptions(where=where))
         return column_facets(self.index, among=among, names=columns, seconds=seconds)
 
+    @checked
     def rerank_by(self, reranker: RerankerChoice) -> None:
         """Rerank with this reranker from now on instead of the recipe's.
 
@@ -157,6 +162,7 @@ class SearchEngine:
         """
         self._current._reranking.replace(reranker)
 
+    @checked
     @_following
     def prepare_hybrid(self, progress: Progress) -> None:
         """Build BM25 of all documents for the first hybrid query, unless the cache contains it.
@@ -166,6 +172,7 @@ class SearchEngine:
         self._load_shared()
         self._ranker.hybrid(progress)
 
+    @checked
     def search(self, query: str, options: SearchOptions | int | None = None, **fields: Any) -> Answer[Hit]:
         """Return the k documents closest to the query, or all if there are fewer, best first, ties by id.
 
@@ -175,6 +182,7 @@ class SearchEngine:
         """
         return self.search_many([query], options, **fields)[0]
 
+    @checked
     def search_many(
         self,
         queries: Sequence[str],
@@ -189,6 +197,7 @@ class SearchEngine:
             log.add(stats)
         return hits
 
+    @checked
     def search_vectors(
         self,
         embeddings: npt.NDArray[np.floating],
@@ -208,6 +217,7 @@ class SearchEngine:
         self._require_queries(embeddings, texts, lengths)
         return self._search(embeddings, chosen, texts, lengths)[0]
 
+    @checked
     def hits(
         self, ranked: Sequence[Answer[RankedDocument]], on_read: Callable[[int], None] | None = None
     ) -> list[Answer[Hit]]:
@@ -220,6 +230,7 @@ class SearchEngine:
         with engine._leases.lease():
             return fetch_hits(engine._index, ranked, on_read)
 
+    @checked
     def rank(
         self,
         queries: Queries,
@@ -244,6 +255,7 @@ class SearchEngine:
             log.add(stats)
         return ranked
 
+    @checked
     @_following
     def rank_among(
         self,
@@ -273,6 +285,7 @@ class SearchEngine:
             ranked += self._reranked(encoded[query : query + 1], chosen, mask)
         return ranked
 
+    @checked
     @_following
     def neighbours(self, identity: str, options: SearchOptions | int | None = None, **fields: Any) -> Answer[Hit]:
         """Return the documents closest to a stored document, without it, by its stored vectors; encodes nothing.
@@ -281,6 +294,7 @@ class SearchEngine:
         """
         return fetch_hits(self._index, [self._neighbours(identity, SearchOptions.of(options, fields))])[0]
 
+    @checked
     @_following
     def rank_neighbours(
         self, identity: str, options: SearchOptions | int | None = None, **fields: Any
@@ -288,6 +302,7 @@ class SearchEngine:
         """Rank documents as `neighbours` does, without reading their texts."""
         return self._neighbours(identity, SearchOptions.of(options, fields))
 
+    @checked
     @_following
     def document(self, identity: str) -> Document:
         """Return a stored document as it was indexed. Raises UnknownDocumentError."""
@@ -295,6 +310,7 @@ class SearchEngine:
         (document,) = self._index.documents.fetch([self._number_of(identity)])
         return document
 
+    @checked
     @_following
     def embed(self, texts: Sequence[str], role: Role = "query", log: EncodeStats | None = None) -> UnitVectors:
         """Return unit vectors (n, k) of texts by the index's encoder and transform.

@@ -2,8 +2,9 @@
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -41,7 +42,7 @@ PLACES = {
 
 
 def test_no_message_names_an_option_where_a_python_user_reads_it() -> None:
-    found = {}
+    found: dict[str, int] = {}
     for path, tree in modules():
         if not any(f"{dotted(path)}.".startswith(f"{name}.") for name in OF_THE_COMMAND_LINE):
             found |= {f"{dotted(path)}.{place}": line for place, line in shell_words(tree)}
@@ -59,7 +60,7 @@ def shell_words(tree: ast.Module) -> Iterator[tuple[str, int]]:
             return  # a docstring
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and SHELL.search(node.value):
             yield place, node.lineno
-        children = list(ast.iter_child_nodes(node))
+        children: Sequence[ast.AST] = list(ast.iter_child_nodes(node))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "spelled":
             children = node.args[:1]
         for child in children:
@@ -109,7 +110,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "index"
 
 
-def search(index: Path, **fields: object) -> None:
+def search(index: Path, **fields: Any) -> None:
     with SearchEngine(index) as engine:
         engine.search("whale", **fields)
 

@@ -15,6 +15,7 @@ from indexer.pipeline.train import train_for_index
 from indexer.progress import NoProgress, Progress
 from indexer.recipe.config import BuildConfig
 from indexer.recipe.run_options import RunOptions
+from indexer.typed_arguments import checked
 from search.dedup.deduplicate import Deduplication, check_settings, deduplicate
 from search.dedup.inputs import require_another
 from search.dedup.kept_documents import check_kept
@@ -23,6 +24,7 @@ from search.index import Index
 from search.result_files import check_outputs, read_by
 
 
+@checked
 @dataclass(frozen=True)
 class CorpusBuild:
     """Options of the build of the index and of the join."""
@@ -39,6 +41,7 @@ class CorpusBuild:
         return JoinOptions(device, self.run.threads, self.memory, self.run.pool)
 
 
+@checked
 def deduplicate_corpus(
     corpus: Corpus,
     settings: DedupSettings | float,
