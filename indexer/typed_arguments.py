@@ -5,7 +5,7 @@ and a list where a tuple is expected. Items of an `Iterable` are not checked, be
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, wraps
 from inspect import Parameter, signature
 from numbers import Integral, Real
@@ -28,7 +28,11 @@ _WORDS: dict[Any, str] = {bool: "true or false", int: "a whole number", float: "
 
 
 class _UnfitError(Exception):
-    """A value does not fit an annotation."""
+    """A value does not fit an annotation; `at` is "number 2" if it is an item of a list."""
+
+    def __init__(self, value: Any, hint: Any, at: str = "") -> None:
+        super().__init__()
+        self.value, self.hint, self.at = value, hint, at
 
 
 def checked(call: Checked) -> Checked:
@@ -87,10 +91,17 @@ def _fitted(name: str, value: Any, annotation: _Hint) -> Any:
         return value
     try:
         return _fit(value, hint)
-    except _UnfitError:
-        shown = repr(value) if isinstance(value, _SHOWN) else ""
-        found = shown if 0 < len(shown) <= _LONGEST else f"of type {type(value).__name__}"
-        raise ConfigError(f"{name} is {found}; expected {describe_type(hint)}.") from None
+    except _UnfitError as error:
+        where, found, expected = error.at and f": {error.at}", _shown(error.value), describe_type(error.hint)
+        if isinstance(error.value, str) and expected.startswith("a list"):
+            found, expected = "one string", f"{expected}. Fix: give a list with it"
+        raise ConfigError(f"{name}{where} is {found}; expected {expected}.") from None
+
+
+def _shown(value: Any) -> str:
+    """Return a short value of a simple type, else its type."""
+    shown = json.dumps(value) if isinstance(value, str) else repr(value) if isinstance(value, _SHOWN) else ""
+    return shown if 0 < len(shown) <= _LONGEST else f"of type {type(value).__name__}"
 
 
 def _fit(value: Any, hint: Any) -> Any:
@@ -99,7 +110,7 @@ def _fit(value: Any, hint: Any) -> Any:
     if origin is Annotated:
         return _fit(value, parts[0])
     if origin in (Union, UnionType):
-        return _fit_any(value, parts)
+        return _fit_any(value, hint)
     if origin is Literal:
         fits = isinstance(value, str | int) and value in parts
     elif origin in (bool, int, float):
@@ -107,50 +118,57 @@ def _fit(value: Any, hint: Any) -> Any:
         fits = is_bool if origin is bool else not is_bool and isinstance(value, Integral if origin is int else Real)
     elif origin is Path and isinstance(value, str | PathLike):
         if not str(value):
-            raise _UnfitError
+            raise _UnfitError(value, hint)
         return Path(value)
     elif isinstance(origin, type) and issubclass(origin, Iterable) and origin is not str and parts:
-        return _fit_items(value, origin, parts)
+        return _fit_items(value, hint)
     elif origin is Callable or getattr(origin, "_is_protocol", False):
         names = [name for name in dir(origin) if not name.startswith("_")]
         fits = callable(value) if origin is Callable else all(hasattr(value, name) for name in names)
     else:
         fits = origin is Any or not isinstance(origin, type) or isinstance(value, origin)  # type variables fit
     if not fits:
-        raise _UnfitError
+        raise _UnfitError(value, hint)
     return value
 
 
-def _fit_any(value: Any, hints: Sequence[Any]) -> Any:
-    for hint in hints:
+def _fit_any(value: Any, hint: Any) -> Any:
+    of_item = None
+    for part in get_args(hint):
         try:
-            return _fit(value, hint)
-        except _UnfitError:
-            continue
-    raise _UnfitError
+            return _fit(value, part)
+        except _UnfitError as error:
+            of_item = error if error.at else of_item
+    raise of_item or _UnfitError(value, hint)
 
 
-def _fit_items(value: Any, origin: type, parts: Sequence[Any]) -> Any:
-    """Return a collection that fits `origin[parts]`."""
-    if issubclass(origin, Mapping):
-        if not isinstance(value, Mapping):
-            raise _UnfitError
+def _fit_items(value: Any, hint: Any) -> Any:
+    """Return a collection that fits an annotation such as `Sequence[str]`."""
+    origin, parts = get_origin(hint), get_args(hint)
+    if issubclass(origin, Mapping) and isinstance(value, Mapping):
         fitted = {_fit(key, parts[0]): _fit(item, parts[1]) for key, item in value.items()}
         return value if all(map(is_, fitted.values(), value.values())) else fitted  # a caller may read what is added
-    if origin.__module__ == "numpy" and not isinstance(value, origin):
-        raise _UnfitError
-    if isinstance(value, str | bytes | Mapping) or not hasattr(value, "__iter__"):
-        raise _UnfitError
-    if origin is Iterable or origin.__module__ == "numpy":
+    is_array = origin.__module__ == "numpy"
+    is_list = hasattr(value, "__iter__") and not isinstance(value, str | bytes | Mapping)
+    if issubclass(origin, Mapping) or not (isinstance(value, origin) if is_array else is_list):
+        raise _UnfitError(value, hint)
+    if origin is Iterable or is_array:
         return value
     given = list(value)
     kinds = [parts[0]] * len(given) if origin is not tuple or Ellipsis in parts else parts
     if len(given) != len(kinds):
-        raise _UnfitError
-    items = [_fit(item, kind) for item, kind in zip(given, kinds, strict=True)]
+        raise _UnfitError(value, hint)
+    items = [_fit_item(number, *pair) for number, pair in enumerate(zip(given, kinds, strict=True), start=1)]
     if isinstance(value, origin) and all(map(is_, items, given)):
         return value
     return tuple(items) if origin is tuple else items
+
+
+def _fit_item(number: int, item: Any, kind: Any) -> Any:
+    try:
+        return _fit(item, kind)
+    except _UnfitError as error:
+        raise _UnfitError(error.value, error.hint, f"number {number}") from None
 
 
 def describe_type(hint: Any) -> str:

@@ -223,12 +223,12 @@ def test_values_that_mean_the_same_are_converted() -> None:
 
 @pytest.mark.parametrize(("given", "message"), [
     ({"path": 3}, "path is 3; expected a path."),
-    ({"path": ""}, "path is ''; expected a path."),
-    ({"names": "b"}, "names is 'b'; expected a list of text."),
-    ({"names": ["b", 3]}, "names is of type list; expected a list of text."),
-    ({"weight": "some"}, "weight is 'some'; expected a number or \"none\"."),
-    ({"weight": True}, "weight is True; expected a number or \"none\"."),
-    ({"weight": object()}, "weight is of type object; expected a number or \"none\"."),
+    ({"path": ""}, 'path is ""; expected a path.'),
+    ({"names": "b"}, "names is one string; expected a list of text. Fix: give a list with it."),
+    ({"names": ["b", 3]}, "names: number 2 is 3; expected text."),
+    ({"weight": "some"}, 'weight is "some"; expected a number or "none".'),
+    ({"weight": True}, 'weight is True; expected a number or "none".'),
+    ({"weight": object()}, 'weight is of type object; expected a number or "none".'),
 ])  # fmt: skip
 def test_an_error_states_the_argument_and_the_expected_type(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
