@@ -18,6 +18,7 @@ from indexer.errors import ConfigError, StoreError
 from indexer.progress import Progress
 from indexer.recipe.config import BuildConfig, Role
 from indexer.recipe.run_options import RunOptions
+from indexer.typed_arguments import checked
 from search.hits import Answer, Hit
 from search.index import Index
 from search.open_index import OpenIndex, Opening, Queries
@@ -60,6 +61,7 @@ class SearchEngine:
     """The report of the build, of an engine that `from_texts` returned."""
     _folder: "TemporaryFolder | None" = None
 
+    @checked
     def __init__(
         self,
         index: str | Path,
@@ -75,6 +77,7 @@ class SearchEngine:
         self._following = threading.Lock()
 
     @classmethod
+    @checked
     def from_texts(
         cls,
         texts: "Records",
@@ -132,11 +135,13 @@ class SearchEngine:
         """The encoder, loaded on first use and only if it equals the index's."""
         return self._open.encoder
 
+    @checked
     def check(self, options: SearchOptions | int | None = None, **fields: Unpack[SearchFields]) -> None:
         """Raise ConfigError for options, filters or columns that a search would refuse."""
         chosen = SearchOptions.of(options, fields)
         self._with(lambda index: index.allowed(chosen))
 
+    @checked
     def facets(
         self, where: Where | None = None, columns: Collection[str] = (), seconds: float = math.inf
     ) -> "list[ColumnFacet]":
@@ -148,6 +153,7 @@ class SearchEngine:
             lambda open_: column_facets(open_.index, among=open_.allowed(options), names=columns, seconds=seconds)
         )
 
+    @checked
     def rerank_by(self, reranker: RerankerChoice) -> None:
         """Rerank with this reranker from now on instead of the recipe's.
 
@@ -156,6 +162,7 @@ class SearchEngine:
         """
         self._open.reranking.replace(reranker)
 
+    @checked
     def prepare_hybrid(self, progress: Progress) -> None:
         """Build BM25 of all documents for the first hybrid query, unless the cache contains it.
 
@@ -168,6 +175,7 @@ class SearchEngine:
 
         self._with(prepare)
 
+    @checked
     def search(
         self, query: str, options: SearchOptions | int | None = None, **fields: Unpack[SearchFields]
     ) -> Answer[Hit]:
@@ -179,6 +187,7 @@ class SearchEngine:
         """
         return self.search_many([query], options, **fields)[0]
 
+    @checked
     def search_many(
         self,
         queries: Sequence[str],
@@ -189,6 +198,7 @@ class SearchEngine:
         """Search for several queries in one batch. Scores equal those of `search` up to the encoder's rounding."""
         return self._search(require_queries(queries), SearchOptions.of(options, fields), log)
 
+    @checked
     def search_vectors(
         self,
         embeddings: npt.ArrayLike,
@@ -207,6 +217,7 @@ class SearchEngine:
         chosen = SearchOptions.of(options, fields)
         return self._search(_rows(embeddings), chosen, None, texts, lengths)
 
+    @checked
     def hits(
         self, ranked: Sequence[Answer[RankedDocument]], on_read: Callable[[int], None] | None = None
     ) -> list[Answer[Hit]]:
@@ -219,6 +230,7 @@ class SearchEngine:
         with opened.leases.lease():
             return fetch_hits(opened.index, ranked, on_read)
 
+    @checked
     def rank(
         self,
         queries: Queries,
@@ -240,6 +252,7 @@ class SearchEngine:
             log.add(stats)
         return ranked
 
+    @checked
     def rank_among(
         self,
         queries: Sequence[str],
@@ -255,6 +268,7 @@ class SearchEngine:
         chosen = SearchOptions.of(options, fields)
         return self._with(lambda index: index.rank_among(queries, candidates, chosen))
 
+    @checked
     def neighbours(
         self, identity: str, options: SearchOptions | int | None = None, **fields: Unpack[SearchFields]
     ) -> Answer[Hit]:
@@ -265,6 +279,7 @@ class SearchEngine:
         chosen = SearchOptions.of(options, fields)
         return self._with(lambda open_: fetch_hits(open_.index, [open_.neighbours(identity, chosen)])[0])
 
+    @checked
     def rank_neighbours(
         self, identity: str, options: SearchOptions | int | None = None, **fields: Unpack[SearchFields]
     ) -> Answer[RankedDocument]:
@@ -272,15 +287,18 @@ class SearchEngine:
         chosen = SearchOptions.of(options, fields)
         return self._with(lambda index: index.neighbours(identity, chosen))
 
+    @checked
     def document(self, identity: str) -> Document:
         """Return a stored document as it was indexed. Raises UnknownDocumentError."""
         return self._with(lambda index: index.document(identity))
 
+    @checked
     def documents(self, ids: Sequence[str]) -> list[Document]:
         """Return the stored documents of some ids, in their order. Ids that the index does not contain are left out."""
         names = require_texts(ids, "ids", "For a single document call document.")
         return self._with(lambda index: index.documents(names))
 
+    @checked
     def embed(self, texts: Sequence[str], role: Role = "query", log: EncodeStats | None = None) -> UnitVectors:
         """Return unit vectors (n, k) of texts by the index's encoder and transform.
 
@@ -298,6 +316,7 @@ class SearchEngine:
         newest.built, newest._folder = self.built, self._folder
         return newest
 
+    @checked
     def add(self, documents: "Records", vectors: npt.ArrayLike | None = None) -> "AddReport":
         """Add documents, or replace those with a known id, and answer from the changed index.
 
@@ -314,6 +333,7 @@ class SearchEngine:
         self._take_over()
         return report
 
+    @checked
     def update(self, changes: Iterable[Mapping[str, Any]]) -> "AddReport":
         """Change columns of stored documents, and answer from the changed index.
 
@@ -324,6 +344,7 @@ class SearchEngine:
 
         return self.add(self._with(lambda open_: list(updated_documents(open_.index, changes))))
 
+    @checked
     def delete(self, ids: Sequence[str], ignore_missing: bool = False) -> "DeleteReport":
         """Delete documents by id, and answer from the changed index. Raises as `indexer.delete_documents`."""
         from indexer.pipeline.delete import delete_documents

@@ -25,8 +25,10 @@ from indexer.store.integrity import check_files, check_sizes, hashed_on_open, lo
 from indexer.store.manifest import Manifest, list_generations, load_manifest
 from indexer.store.numbering import DocumentIds, LiveNumbering
 from indexer.transforms import Transform
+from indexer.typed_arguments import checked
 from search.formatting import decimal, escape, html_table
 from search.segments import MissingRows, SearchedSegment, Segment, VectorsOf, open_segment, search_segments
+from search.unit_vectors import require_array
 
 if TYPE_CHECKING:
     from indexer.models.encoder_spec import EncoderSpec
@@ -67,6 +69,7 @@ class Index:
         return {name: escape(value) for name, value in facts.items() if value}
 
     @classmethod
+    @checked
     def open(cls, path: str | Path) -> "Index":
         """Open the newest generation.
 
@@ -84,6 +87,7 @@ class Index:
         return index
 
     @classmethod
+    @checked
     def unchecked(cls, path: str | Path) -> "Index":
         """Open the newest generation without checking its files (see `load`). Raises the errors of the manifest."""
         index = named_path(path, "the index")
@@ -127,6 +131,7 @@ class Index:
         """The recipe of the index."""
         return BuildConfig.from_dict(self.manifest.config)
 
+    @checked
     def encoder_spec(self, model: str | Path | None = None) -> "EncoderSpec":
         """Find and hash the encoder; `model` is its folder if it has moved. Raises ModelError and MismatchError."""
         from indexer.models.resolution import spec_of_index
@@ -167,11 +172,13 @@ class Index:
         """The look-up of documents by id."""
         return DocumentIds(self.documents)
 
+    @checked
     def embeddings(self, rows: RowIds) -> Embeddings:
         """Return raw embeddings (n, d) of some rows."""
         stored = self.numbering.stored_rows
         return self.stored_embeddings.rows(rows if stored is None else stored[rows])
 
+    @checked
     def vectors(self, rows: RowIds) -> Vectors:
         """Return unit vectors (n, k) of some rows: the transform of their embeddings."""
         stored = self.numbering.stored_rows
@@ -182,8 +189,11 @@ class Index:
         """The segments with their FAISS indexes, loaded or memory-mapped."""
         return [self.open_segment(number) for number in range(len(self.manifest.segments))]
 
+    @checked
     def open_segment(self, number: int) -> Segment:
-        """Open one segment with its FAISS index, loaded or memory-mapped."""
+        """Open one segment with its FAISS index, loaded or memory-mapped. Raises ConfigError for an unknown number."""
+        if not 0 <= number < (count := len(self.manifest.segments)):
+            raise ConfigError(f"number is {number}; expected 0 to {count - 1}, the segments of {self.path}.")
         entry = self.manifest.segments[number]
         digest = self.manifest.files[entry.file]
         path, dim = self.path / entry.file, self.transform.dim
@@ -194,6 +204,7 @@ class Index:
         """The segments to search: in other processes, or opened here."""
         return self.hosted or self.segments
 
+    @checked
     def search(
         self,
         vectors: Vectors,
@@ -205,8 +216,9 @@ class Index:
         """Return (scores, rows) for each vector (n, dim): the best k rows and all ties with the k-th, best first.
 
         `allowed` (rows,) is a mask of the rows that may be found, None for all; `exact` compares with each of them;
-        `missing` is as in `search_segments`.
+        `missing` is as in `search_segments`. Raises ConfigError for vectors that are not (n, dim) and finite.
         """
+        require_array(vectors, self.transform.dim)
         numbering = self.numbering
         live, stored = numbering.live_rows, numbering.stored_rows
         mask = live if allowed is None else allowed
@@ -216,6 +228,7 @@ class Index:
         results = search_segments(self.searched, vectors, k, mask, exact, missing)
         return [(scores, numbering.numbers_of(rows)) for scores, rows in results]
 
+    @checked
     def accelerate(self, device: str) -> None:
         """Search exact segments on a device ("cuda", "cuda:N" or "mps"), with the same answers.
 
@@ -226,6 +239,7 @@ class Index:
         choose_device(device)
         self.segments[:] = [replace(segment, index=ann.on_device(segment.index, device)) for segment in self.segments]
 
+    @checked
     def reach_recall(self, recall: float) -> None:
         """Set the search parameters that the build measured for a recall@10 of at least `recall`.
 

@@ -22,9 +22,9 @@ from indexer import ann
 from indexer.arrays import Mask, SearchResult, Vectors
 from indexer.errors import ConfigError, IsotropeError, ShardLostError, StoreError, as_argument
 from indexer.executors.ray_actors import connect
-from indexer.recipe.loading import describe_type
 from indexer.store.manifest import SegmentEntry, load_generation, published_at
 from indexer.store.stores import store_at
+from indexer.typed_arguments import checked, describe_type
 from search.index import Index
 from search.segments import Finish, Segment
 
@@ -32,6 +32,7 @@ Host = Literal["ray"]
 _GRACE = 0.1  # seconds to fetch an answer that has arrived, after the common timeout has passed
 
 
+@checked
 @dataclass(frozen=True)
 class ShardOptions:
     """Segments are searched by one Ray process each, in the cluster at `address`.

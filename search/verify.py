@@ -15,6 +15,7 @@ from indexer.store import layout
 from indexer.store.embeddings import open_embeddings
 from indexer.store.integrity import damaged_files
 from indexer.store.manifest import load_manifest
+from indexer.typed_arguments import checked
 from search.index import Index
 
 _SAMPLE_ROWS = 64  # of each part, whose embeddings are transformed again
@@ -37,6 +38,7 @@ class VerifyReport:
         return not self.problems
 
 
+@checked
 def verify_index(index: str | Path, on_file: Callable[[str], None] = lambda name: None) -> VerifyReport:
     """Hash every file; if all hashes match, also check counts, vectors and self-hits.
 

@@ -19,7 +19,14 @@ ROOT = Path(__file__).resolve().parents[1]
 # Low to high; a module imports only from lower levels or from its own room (the same folder, or itself).
 LEVELS: list[set[str]] = [
     {"indexer.errors"},
-    {"indexer.arrays", "indexer.lazy_imports", "indexer.progress", "indexer.system", "indexer.typed_json"},
+    {
+        "indexer.arrays",
+        "indexer.lazy_imports",
+        "indexer.progress",
+        "indexer.system",
+        "indexer.typed_arguments",
+        "indexer.typed_json",
+    },
     {"indexer.hashing", "indexer.store.layout", "indexer.system.safetensors_file"},
     {"indexer.system.cache"},
     {"indexer.system.urls"},

@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +64,7 @@ def shell_words(tree: ast.Module) -> Iterator[tuple[str, int]]:
             return  # a docstring
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and SHELL.search(node.value):
             yield place, node.lineno
-        children = list(ast.iter_child_nodes(node))
+        children: Sequence[ast.AST] = list(ast.iter_child_nodes(node))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "spelled":
             children = list[ast.AST](node.args[:1])
         for child in children:

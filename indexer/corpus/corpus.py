@@ -25,6 +25,7 @@ from indexer.corpus.sources import SourceFile, find_sources, id_list_beside, pat
 from indexer.corpus.validation import DimensionCheck
 from indexer.errors import ConfigError, CorpusError, as_argument
 from indexer.recipe.config import CorpusConfig
+from indexer.typed_arguments import checked
 
 OnError = Literal["fail", "skip"]
 LocatedDocument = tuple[Document, Row, SourceFile]
@@ -70,6 +71,7 @@ class Corpus:
     def __iter__(self) -> Iterator[Document]:
         return self.documents()
 
+    @checked
     def documents(self, known: pa.Schema | None = None) -> Iterator[Document]:
         """Return the documents; `known` is the metadata schema of the index that they are added to.
 
@@ -96,6 +98,7 @@ class Corpus:
         return CorpusReport(ignored_files=list(self._ignored_files))
 
 
+@checked
 def read_corpus(
     *sources: str | Path,
     config: CorpusConfig = CorpusConfig(),  # noqa: B008 - frozen

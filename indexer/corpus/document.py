@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from indexer.corpus.row import read_as
 from indexer.errors import ConfigError
+from indexer.typed_arguments import checked
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,6 +35,7 @@ class Document:
     vector: "npt.NDArray[np.float32] | None" = field(default=None, compare=False, repr=False)
 
 
+@checked
 def joined_text(document: Document, columns: Iterable[str]) -> str:
     """Return the text to encode: the named columns, stripped, without blank ones, joined by one space.
 

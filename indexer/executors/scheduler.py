@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, Protocol, TypeVar, get_args
 
 from indexer.errors import ConfigError, CorruptIndexError, MachineError, StoreError, as_argument, spelled
+from indexer.typed_arguments import checked
 
 Executor = Literal["auto", "processes", "ray"]
 Task = TypeVar("Task")
@@ -30,6 +31,7 @@ def again() -> str:
     return f"Finished parts are kept: {call} to continue, with fewer {as_argument('workers')} if memory was short."
 
 
+@checked
 @dataclass(frozen=True)
 class WorkerPool:
     """The number and kind of workers. "auto": processes, or only this process for one worker."""

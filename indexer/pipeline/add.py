@@ -41,6 +41,7 @@ from indexer.recipe.run_options import RunOptions
 from indexer.store.documents import loses_precision, read_column
 from indexer.store.manifest import Manifest
 from indexer.store.quality import Drift
+from indexer.typed_arguments import checked
 
 _CLASH = "the metadata of the new documents does not fit the index: "
 
@@ -68,6 +69,7 @@ class AddReport:
     quality: dict[str, Any] = field(default_factory=dict)
 
 
+@checked
 def add_documents(
     corpus: Records,
     index: str | Path,

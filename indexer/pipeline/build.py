@@ -42,6 +42,7 @@ from indexer.recipe.run_options import RunOptions
 from indexer.store.integrity import damaged_files
 from indexer.store.manifest import Manifest, load_manifest
 from indexer.transforms import fewest_rows
+from indexer.typed_arguments import checked
 
 _POTION = ("48003d10a1f686321e4e79f5f306fe1fcf1d2b883a90785c939563a506bb89be", "minishlab/potion-base-4M")
 _MEASURED_ON = {
@@ -75,6 +76,7 @@ class BuildReport:
     quality: dict[str, Any] = field(default_factory=dict)
 
 
+@checked
 def build_index(
     corpus: Records,
     index: str | Path,

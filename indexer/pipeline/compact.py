@@ -28,6 +28,7 @@ from indexer.recipe.loading import named_path
 from indexer.recipe.run_options import RunOptions
 from indexer.store import layout
 from indexer.store.manifest import Manifest, list_generations, load_generation
+from indexer.typed_arguments import checked
 
 KEPT_GENERATIONS = 2
 GRACE_SECONDS = 3600.0  # readers may still use a generation that was superseded more recently
@@ -51,6 +52,7 @@ class CompactReport:
     quality: dict[str, Any] = field(default_factory=dict)
 
 
+@checked
 def compact_index(
     index: str | Path,
     options: RunOptions | None = None,

@@ -11,6 +11,7 @@ from indexer.errors import ConfigError, as_argument
 from indexer.pipeline.generation import Generation, open_generation
 from indexer.pipeline.published_index import PublishedIndex
 from indexer.recipe.loading import named_path
+from indexer.typed_arguments import checked
 
 _NAMED = 5  # ids in an error
 
@@ -28,6 +29,7 @@ class DeleteReport:
     notes: tuple[str, ...] = ()
 
 
+@checked
 def delete_documents(index: str | Path, ids: Sequence[str], ignore_missing: bool = False) -> DeleteReport:
     """Delete documents by id. With `ignore_missing`, unknown ids are only reported.
 

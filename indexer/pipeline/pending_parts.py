@@ -35,6 +35,7 @@ from indexer.store.manifest import list_generations, load_generation
 from indexer.store.parts import ListedPart, PartRecord, PendingList
 from indexer.store.sending import Sender, open_sender
 from indexer.store.stores import open_stored, store_at
+from indexer.typed_arguments import checked
 from indexer.typed_json import decode_json
 
 _MOST_BYTES = 1 << 30  # of pending.json
@@ -67,6 +68,7 @@ class EncodedPending:
     notes: tuple[str, ...] = ()
 
 
+@checked
 def prepare_parts(
     corpus: Records,
     index: str | Path,
@@ -90,6 +92,7 @@ def prepare_parts(
         return PreparedParts(generation.index, False, ingested.documents, len(ingested.parts), len(pending), missing)
 
 
+@checked
 def encode_pending(
     index: str | Path,
     numbers: slice = slice(None),
@@ -139,6 +142,7 @@ def encode_pending(
         return EncodedPending(folder, len(encoded), len(chosen) - len(encoded), left, **work, notes=notes)
 
 
+@checked
 def cancel_pending(index: str | Path) -> int:
     """Remove the list of `prepare_parts` and its parts, encoded or not. Published generations stay.
 

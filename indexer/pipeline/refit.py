@@ -23,6 +23,7 @@ from indexer.recipe.paper_methods import TRANSFORMS
 from indexer.recipe.run_options import RunOptions
 from indexer.store.integrity import verify_parts
 from indexer.store.manifest import Manifest
+from indexer.typed_arguments import checked
 
 FITTED = ("whitening", "index")  # recipe sections that change vectors or segments, and need no encoding
 RANKING = ("hybrid", "rerank")  # recipe sections that only change how queries are answered
@@ -45,6 +46,7 @@ class RefitReport:
     quality: dict[str, Any] = field(default_factory=dict)
 
 
+@checked
 def refit_index(
     index: str | Path,
     assignments: Sequence[str] = (),

@@ -35,6 +35,7 @@ from indexer.store.files import atomic_write_bytes, make_folder, writer_lock
 from indexer.store.manifest import list_generations, load_manifest
 from indexer.store.sending import open_sender
 from indexer.system.output_files import check_output_folder
+from indexer.typed_arguments import checked
 
 _BLOCK = 1024  # texts fitted together
 
@@ -51,6 +52,7 @@ class TrainReport:
     losses: Sequence[Sequence[float]] = ()
 
 
+@checked
 def train_encoder(
     corpus: Records,
     folder: str | Path,

@@ -34,6 +34,7 @@ from indexer.recipe.paper_methods import (
 )
 from indexer.recipe.ranking import HybridConfig, RerankConfig
 from indexer.system.urls import require_server_url
+from indexer.typed_arguments import checked
 
 Role = Literal["document", "query"]
 EncoderKind = Literal["transformer", "static", "vectors", "server"]
@@ -67,6 +68,7 @@ KIND_TRAITS: dict[EncoderKind, KindTraits] = {
 _OF_SERVERS = ("kind", "model", "url", "query_prompt", "document_prompt", "truncate_dim")
 
 
+@checked
 @dataclass(frozen=True)
 class CorpusConfig:
     """Column rules. Empty names mean the usual columns (see the README)."""
@@ -90,6 +92,7 @@ class CorpusConfig:
             )
 
 
+@checked
 @dataclass(frozen=True)
 class ChunkConfig:
     """Windows of long documents: overlapping, each with a vector; see `indexer.encoders.windows`."""
@@ -106,6 +109,7 @@ class ChunkConfig:
             raise ConfigError(f"chunk.overlap is {self.overlap}; expected less than chunk.tokens, {self.tokens}.")
 
 
+@checked
 @dataclass(frozen=True)
 class EncoderConfig:
     """The encoder. `layers` count as in the paper: 0 the embedding output, 1 the first block, -1 the last.
@@ -234,6 +238,7 @@ class DefaultStrength(float):
     """The strength of a recipe that states none. Equals its number; with given vectors it stands for "none"."""
 
 
+@checked
 @dataclass(frozen=True)
 class WhiteningConfig:
     """The transform of embeddings to vectors; see `indexer.transforms`.
@@ -290,6 +295,7 @@ class WhiteningConfig:
         return self.remove
 
 
+@checked
 @dataclass(frozen=True)
 class IndexConfig:
     """The FAISS index: "auto" measures and chooses, "flat" is exact, anything else is a FAISS factory string."""
@@ -320,6 +326,7 @@ class IndexConfig:
 PART_BYTES = 64 << 20  # of text in a part of several documents; fixed, because indexes store where parts end
 
 
+@checked
 @dataclass(frozen=True)
 class StoreConfig:
     """The index directory."""
@@ -332,6 +339,7 @@ class StoreConfig:
             raise ConfigError(f"store.part_documents is {self.part_documents}; expected 1 to {MOST_IN_A_PART:,}.")
 
 
+@checked
 @dataclass(frozen=True)
 class BuildConfig:
     """The recipe of an index. The manifest stores it; the settings that affect vectors are fingerprinted."""
@@ -376,6 +384,7 @@ class BuildConfig:
         method = TRANSFORMS.get(self.whitening.kind)
         return self.papers.get(method.section, {}) if method else {}
 
+    @checked
     def paper(self, section: str) -> Any:
         """Return the settings of a section of [papers], as the dataclass of its paper."""
         return settings_of(section, self.papers.get(section, {}))
@@ -395,6 +404,7 @@ class BuildConfig:
                 )
 
     @classmethod
+    @checked
     def load(cls, path: str | Path) -> "BuildConfig":
         """Read a recipe: a file, or a shipped one by name. Raises ConfigError with file, key and expected value."""
         path = recipe_path(path)
@@ -409,6 +419,7 @@ class BuildConfig:
             raise ConfigError(f"{path}: {error}") from None
 
     @classmethod
+    @checked
     def from_dict(cls, data: Mapping[str, Any]) -> "BuildConfig":
         """Return the recipe of nested mappings, as in a file or a manifest; missing keys have defaults."""
         if isinstance(data, Mapping):
@@ -416,6 +427,7 @@ class BuildConfig:
         config: BuildConfig = from_mapping(cls, data, "")
         return config
 
+    @checked
     def to_toml(self, remarks: Sequence[str] = (), whole: Sequence[str] = ()) -> str:
         """Return a recipe file with the settings that differ from the defaults, below `remarks` as comments.
 
@@ -446,6 +458,7 @@ class BuildConfig:
         plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self)))
         return plain if self.papers else {name: value for name, value in plain.items() if name != "papers"}
 
+    @checked
     def with_overrides(self, assignments: Iterable[str]) -> "BuildConfig":
         """Apply `section.key=value` strings; values are parsed as TOML, else used as text."""
         data = self.to_dict()
@@ -474,6 +487,7 @@ class BuildConfig:
             section[key] = parse_value(kind, raw)
         return self.from_dict(data)
 
+    @checked
     def with_columns(
         self, names: Mapping[str, str], types: Iterable[str] = (), drop: Iterable[str] = ()
     ) -> "BuildConfig":

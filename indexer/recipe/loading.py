@@ -7,12 +7,12 @@ import json
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, get_type_hints
 
 from indexer.errors import ConfigError
 from indexer.system.regular_files import read_regular
 from indexer.system.urls import local_path, mirror_folder, url_of
+from indexer.typed_arguments import describe_type
 
 _SEED_BITS = 32
 _RECIPE_BYTES = 1 << 20  # of a recipe file
@@ -58,20 +58,6 @@ def setting_type(cls: Any, path: Iterable[str]) -> Any:
     for name in path:
         hint = get_type_hints(hint).get(name) if dataclasses.is_dataclass(hint) else None
     return hint
-
-
-def describe_type(hint: Any) -> str:
-    """Return a setting's type in words."""
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin in (Union, UnionType):
-        return " or ".join(describe_type(argument) for argument in arguments)
-    if origin is Literal:
-        return " or ".join(json.dumps(argument) for argument in arguments)
-    if origin is tuple:
-        return f"a list of {describe_type(arguments[0])}"
-    if origin is dict:
-        return "a table of text" if arguments[1] is str else "a table of sections"
-    return {bool: "true or false", int: "a whole number", float: "a number", str: "text"}[hint]
 
 
 def did_you_mean(what: str, name: str, known: Iterable[str]) -> str:

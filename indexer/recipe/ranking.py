@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from indexer.errors import ConfigError
+from indexer.typed_arguments import checked
 
 Fusion = Literal["convex", "rrf"]
 Scaling = Literal["minmax", "zscore"]
@@ -22,6 +23,7 @@ RerankPrecision = Literal["float32", "bfloat16"]
 MOST_DEPTH = 1000  # hits that a cross-encoder reads, each with the whole query
 
 
+@checked
 @dataclass(frozen=True)
 class HybridConfig:
     """Fusion of vectors and BM25; see `search.ranking.fusion` and `search.ranking.bm25`.
@@ -47,6 +49,7 @@ class HybridConfig:
             )
 
 
+@checked
 @dataclass(frozen=True)
 class RerankConfig:
     """Reranking of the first hits by a cross-encoder; see `search.ranking.reranker`.

@@ -5,12 +5,13 @@ from typing import Literal, get_args
 
 from indexer.errors import ConfigError
 from indexer.executors import Executor, WorkerPool
-from indexer.recipe.loading import describe_type
+from indexer.typed_arguments import checked, describe_type
 
 Backend = Literal["auto", "torch", "openvino", "numpy"]
 MOST_THREADS = 4096  # or processes: more than any machine runs
 
 
+@checked
 @dataclass(frozen=True)
 class RunOptions:
     """Options of how a build or a query runs. They affect results by rounding only, and none is stored."""

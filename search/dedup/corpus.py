@@ -23,6 +23,7 @@ from indexer.recipe.config import BuildConfig
 from indexer.recipe.loading import did_you_mean
 from indexer.recipe.run_options import RunOptions
 from indexer.store.manifest import published_at
+from indexer.typed_arguments import checked
 from search.dedup.deduplication import Deduplication, check_settings, deduplicate_index
 from search.dedup.inputs import require_another
 from search.dedup.kept_documents import check_kept
@@ -39,6 +40,7 @@ from search.index import Index
 from search.result_files import check_outputs, read_by
 
 
+@checked
 @dataclass(frozen=True)
 class CorpusBuild:
     """Options of the build of the index and of the join."""
@@ -55,6 +57,7 @@ class CorpusBuild:
         return JoinOptions(device, self.run.threads, self.memory, self.run.pool)
 
 
+@checked
 def deduplicate_corpus(
     corpus: Records,
     settings: DedupSettings | float,

@@ -14,6 +14,7 @@ from indexer.corpus.corpus import Corpus
 from indexer.errors import ConfigError, as_argument, spelled
 from indexer.progress import NoProgress, Progress
 from indexer.store.files import FileDigest
+from indexer.typed_arguments import checked
 from search.dedup.duplicates_file import SCHEMA, Duplicates, write_duplicates, write_list
 from search.dedup.greedy import HELD_PAIR_BYTES, Decision, DedupDocuments, decide
 from search.dedup.inputs import DedupInputs, open_inputs, place_of
@@ -44,6 +45,7 @@ class Deduplication(Duplicates):
     written: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
+    @checked
     def write(self, path: str | Path, force: bool = False) -> FileDigest:
         """Write the file of duplicates atomically; overwrite only with `force`.
 
@@ -55,10 +57,12 @@ class Deduplication(Duplicates):
             return write_list(Path(path), self.table, self.index, self.other, force)
         return write_duplicates(Path(path), self, force)
 
+    @checked
     def write_kept(self, path: str | Path, corpus: Corpus | None = None, force: bool = False) -> FileDigest:
         """Write the kept documents, copied from the indexed `corpus` if given. Raises as `search.write_kept`."""
         return write_kept(Path(path), self.index, self.kept, corpus, force)
 
+    @checked
     def write_files(
         self, files: DedupFiles, corpus: Corpus | None = None, progress: Progress | None = None
     ) -> dict[str, int]:
@@ -74,6 +78,7 @@ class Deduplication(Duplicates):
         return written
 
 
+@checked
 def deduplicate_index(
     index: str | Path | Index,
     settings: DedupSettings | float,

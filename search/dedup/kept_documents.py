@@ -23,6 +23,7 @@ from indexer.corpus.sources import COMPRESSIONS, FORMATS, format_of, paths_of
 from indexer.errors import ConfigError, CorpusError, as_argument
 from indexer.store.files import FileDigest
 from indexer.system.output_files import is_stream, open_output
+from indexer.typed_arguments import checked
 from search.dedup.corpus_writing import (
     CompressedWriter,
     CorpusColumns,
@@ -73,6 +74,7 @@ def check_kept(path: Path, index: Index | None = None, corpus: Corpus | None = N
         check_types(f"{as_argument('kept')} {path}", file_format, schema_from_json(index.manifest.schema))
 
 
+@checked
 def write_kept(path: Path, index: Index, kept: RowIds, corpus: Corpus | None = None, force: bool = False) -> FileDigest:
     """Write the documents numbered `kept` (m,), ascending, atomically; `corpus` is the indexed corpus.
 

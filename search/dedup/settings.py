@@ -13,12 +13,14 @@ from indexer.errors import ConfigError, as_argument, spelled
 from indexer.executors import WorkerPool
 from indexer.recipe.run_options import MOST_THREADS
 from indexer.system.output_files import is_stream, output_name
+from indexer.typed_arguments import checked
 
 Method = Literal["exact", "ann"]
 TextDuplicates = Literal["keep", "drop"]
 IDENTICAL = 1 - 1e-6  # larger thresholds mean "identical up to rounding"
 
 
+@checked
 @dataclass(frozen=True)
 class DedupSettings:
     """The definition of a duplicate, and which of two duplicates is kept.
@@ -43,6 +45,7 @@ class DedupSettings:
         return lowest_score(self.threshold)
 
 
+@checked
 @dataclass(frozen=True)
 class JoinOptions:
     """Options of a run, which do not change the result."""
@@ -89,6 +92,7 @@ def parse_memory(written: str) -> int:
         raise ConfigError(f"memory is {written[:20]}..., more than any machine has.") from None
 
 
+@checked
 @dataclass(frozen=True)
 class PairFiles:
     """Files of pairs: `write` stores pairs that score at least `floor`; `read` replaces the join."""
@@ -112,6 +116,7 @@ class PairFiles:
                 raise ConfigError(f"floor is {self.floor:g}, above the threshold {settings.threshold:g}.")
 
 
+@checked
 @dataclass(frozen=True)
 class DedupFiles:
     """Output files: `duplicates`, the `kept` documents, and `pairs`."""

@@ -15,6 +15,7 @@ import numpy as np
 from indexer.arrays import Float64Array, Int64Array, RowIds, Scores, Vectors
 from indexer.corpus.document import joined_text
 from indexer.progress import Progress
+from indexer.typed_arguments import checked
 from search.dedup.deduplication import save_pairs
 from search.dedup.distinct import Distinct, VectorCopies, is_one_to_one
 from search.dedup.greedy import HELD_PAIR_BYTES, DedupDocuments, decide
@@ -79,6 +80,7 @@ class Suggestion:
         return asdict(self)
 
 
+@checked
 def suggest_thresholds(
     index: str | Path | Index,
     options: JoinOptions = JoinOptions(),  # noqa: B008 - frozen

@@ -32,6 +32,7 @@ from indexer.corpus.document import joined_text
 from indexer.errors import ConfigError
 from indexer.progress import NoProgress, Progress
 from indexer.transforms import Transform
+from indexer.typed_arguments import checked
 from search.dedup.brute_force import Comparison, DecidedWindows, Violations, named_scores
 from search.dedup.duplicates_file import read_duplicates
 from search.dedup.findings import DedupVerifyReport, Findings, StatedDuplicates, check_facts, read_stated
@@ -155,6 +156,7 @@ class DuplicatesCheck:
         self.findings.add(kind, lines, violations.count)
 
 
+@checked
 def verify_duplicates(
     path: Path,
     index: str | Path | Index,

@@ -22,6 +22,7 @@ from indexer.models.encoder_spec import EncoderSpec
 from indexer.recipe.config import BuildConfig
 from indexer.system.regular_files import read_regular
 from indexer.system.versions import library_versions
+from indexer.typed_arguments import checked
 from indexer.typed_json import convert_json, decode_json
 from search.index import Index
 from search.result_files import write_json
@@ -117,11 +118,13 @@ class Result(Mapping[str, Any]):
         return named
 
 
+@checked
 def write_result(path: Path, result: Mapping[str, Any], force: bool = False) -> None:
     """Write a result atomically as strict JSON; overwrite a file only with `force`."""
     write_json(path, result, force)
 
 
+@checked
 def read_result(path: Path) -> Result:
     """Read a result file; one without "kind" is of the kind "other".
 

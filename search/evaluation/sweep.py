@@ -13,12 +13,14 @@ from indexer.models.identity import PoolingKey
 from indexer.moments import Moments
 from indexer.recipe.config import PoolingMode, WhiteningConfig
 from indexer.transforms import FitData, Transform, fit_transform, transform_to_bytes
+from indexer.typed_arguments import checked
 
 Strength = float | Literal["none"]
 Centre = Literal["role", "common", "none"]
 Kind = Literal["whitening", "flow", "hellinger"]
 
 
+@checked
 @dataclass(frozen=True)
 class Setting:
     """A setting of a comparison. `layers` are as the user wrote them: (1, -1) is the paper's average.
@@ -82,6 +84,7 @@ class Setting:
         }
 
 
+@checked
 @dataclass(frozen=True)
 class Sweep:
     """Values to try; an empty tuple is the recipe's own value. The settings are the product of all values."""

@@ -16,6 +16,7 @@ from indexer.recipe.config import BuildConfig
 from indexer.recipe.paper_methods import TRANSFORMS, gives_probabilities
 from indexer.recipe.run_options import RunOptions
 from indexer.transforms import FitData
+from indexer.typed_arguments import checked
 from search.evaluation.embeddings import EmbeddingSource
 from search.evaluation.sweep import Setting, Sweep, frozen_settings
 from search.index import Index, LiveRows
@@ -31,6 +32,7 @@ class Target:
     options: RunOptions = field(default_factory=RunOptions)
 
     @classmethod
+    @checked
     def of(cls, subject: "Subject") -> "Target":
         """Return the target of a subject. Raises what `of_recipe` and `of_index` raise."""
         if isinstance(subject, Target):
@@ -38,11 +40,13 @@ class Target:
         return cls.of_recipe(subject) if isinstance(subject, BuildConfig) else cls.of_index(subject)
 
     @classmethod
+    @checked
     def of_recipe(cls, config: BuildConfig, options: RunOptions | None = None) -> "Target":
         """Return the target of a recipe, without loading the model. Raises ModelError and ConfigError."""
         return cls(config, resolve_spec(config), None, options or RunOptions())
 
     @classmethod
+    @checked
     def of_index(
         cls, index: str | Path, model: str | Path | None = None, options: RunOptions | None = None
     ) -> "Target":
@@ -57,6 +61,7 @@ class Target:
         settings = frozen_settings(self.config.transform_settings())
         return Setting(self.spec.identity.pooling, layers, self.config.whitening, settings)
 
+    @checked
     def settings(self, sweep: Sweep) -> list[Setting]:
         """Return the settings of a sweep around the recipe's own. Raises ConfigError for impossible settings."""
         swept = spelled("layers and poolings", "--layers and --pooling")
@@ -82,6 +87,7 @@ class Target:
         section = TRANSFORMS[setting.whitening.kind].section if setting.whitening.kind in TRANSFORMS else ""
         return dataclasses.replace(setting, paper=frozen_settings(self.config.papers.get(section, {})))
 
+    @checked
     def states(
         self, settings: list[Setting], cache: Path | None = None, progress: Progress | None = None
     ) -> EmbeddingSource:

@@ -14,6 +14,7 @@ from indexer.recipe.loading import named_path
 from indexer.store.manifest import SegmentEntry
 from indexer.system.output_files import open_output, output_name
 from indexer.transforms import AffineLayer, Transform
+from indexer.typed_arguments import checked
 from search.export.parquet import BLOCK_ROWS, write_ids
 from search.export.report import ExportReport
 from search.index import Index
@@ -24,6 +25,7 @@ _AS_STORED = "as stored"
 TRAINING_ROWS = 262_144  # more than any common factory string uses
 
 
+@checked
 def export_faiss(index: str | Path, path: str | Path, force: bool = False) -> ExportReport:
     """Write `path`, for `faiss.read_index`, and `path`.ids.parquet: row, id, and with windows start and end.
 

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from indexer.arrays import RowIds
 from indexer.recipe.loading import named_path
 from indexer.system.output_files import OutputFile, open_output, output_name
+from indexer.typed_arguments import checked
 from search.export.report import ExportReport
 from search.index import Index
 from search.result_files import check_outputs
@@ -21,6 +22,7 @@ BLOCK_ROWS = 8192  # rows of a row group
 _SPAN = ("start", "end")
 
 
+@checked
 def export_parquet(index: str | Path, path: str | Path, force: bool = False) -> ExportReport:
     """Write id and vector (fixed-size list of float32) of every live row, and start and end of windows.
 

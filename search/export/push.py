@@ -80,8 +80,8 @@ def _snapshot(repository: HubRepository, private: bool) -> HubSnapshot:
         return repository.snapshot()
     if private and not snapshot.private:
         raise ConfigError(
-            f"{repository.url}: is public, and {as_argument('private')} is for new repositories; nothing was uploaded. Fix: "
-            "make it private on its page of the hub, or push to another name."
+            f"{repository.url}: is public, and {as_argument('private')} is for new repositories; nothing was uploaded. "
+            "Fix: make it private on its page of the hub, or push to another name."
         )
     return snapshot
 
@@ -147,8 +147,8 @@ class _Push:
         if there >= manifest.generation:
             raise ExistsError(
                 f"{url}: contains generation {there}, and {self._index.path} has generation {manifest.generation}; "
-                f"nothing was changed. Fix: {spelled('pull_index', 'isotrope pull')}, or pass {as_argument('force', True)} to "
-                "replace it."
+                f"nothing was changed. Fix: {spelled('pull_index', 'isotrope pull')}, or pass "
+                f"{as_argument('force', True)} to replace it."
             )
 
     def _texts(self) -> tuple[dict[str, bytes], list[str]]:
@@ -176,9 +176,8 @@ class _Push:
         manifest, notes = self._index.manifest, list[str]()
         if deleted := manifest.stored_documents - manifest.documents:
             documents = counted(deleted, "deleted document")
-            notes.append(
-                f"the files still contain {documents}; {spelled('compact_index', 'isotrope compact')} removes them before a push."
-            )
+            compact = spelled("compact_index", "isotrope compact")
+            notes.append(f"the files still contain {documents}; {compact} removes them before a push.")
         if manifest.encoder["folder"]:
             notes.append(
                 f"the encoder is a folder of this machine; queries elsewhere need {as_argument('model')} with the "

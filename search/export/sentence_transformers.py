@@ -24,6 +24,7 @@ from indexer.recipe.config import BasicPooling, Role
 from indexer.recipe.paper_methods import POOLINGS, load_method
 from indexer.store.files import FileDigest
 from indexer.system.output_files import check_output_folder
+from indexer.typed_arguments import checked
 from search.export import st_modules
 from search.export.report import ExportReport
 from search.export.st_modules import Module, ModuleChain
@@ -35,6 +36,7 @@ _TOKENIZER_CONFIG = "tokenizer_config.json"
 _PADDING = ("pad_token", "eos_token", "sep_token", "unk_token")  # candidates for Isotrope's padding token, in order
 
 
+@checked
 def export_sentence_transformers(index: str | Path, path: str | Path, model: str | Path | None = None) -> ExportReport:
     """Write the folder `path`, which must not exist. `model` is the folder of the model's files if they have moved.
 

@@ -11,6 +11,7 @@ from indexer.arrays import Scores, SearchResult
 from indexer.encoders.protocol import EncodeStats
 from indexer.errors import EvaluationError
 from indexer.system.output_files import output_name
+from indexer.typed_arguments import checked
 from search.engine import SearchEngine
 from search.export.report import ExportReport
 from search.formatting import counted
@@ -22,6 +23,7 @@ KIND = "trec-run"
 _TAG = "isotrope"
 
 
+@checked
 def export_trec_run(
     index: str | Path | SearchEngine, path: str | Path, queries: str | Path, k: int = 100, *, force: bool = False
 ) -> ExportReport:

@@ -18,6 +18,7 @@ from indexer.lazy_imports import require_extra
 from indexer.models.identity import PoolingKey
 from indexer.progress import NoProgress, Progress
 from indexer.recipe.config import PoolingMode
+from indexer.typed_arguments import checked
 from search.evaluation.embeddings import TextEmbeddings
 from search.evaluation.result import Clock, Result, how_built
 from search.evaluation.sts.data import Task, files_of
@@ -41,6 +42,7 @@ _FEW_BLOCKS, _UP_TO = 6, 3  # most blocks for all combinations; most layers of a
 _BATCH = 16  # combinations with transforms in memory together
 
 
+@checked
 @dataclass(frozen=True)
 class LayersOptions:
     """The combinations to try: up to `up_to` layers (0: all for small models, else 3), fitted on each task.
@@ -84,6 +86,7 @@ class _OfTask:
     notes: Sequence[str]
 
 
+@checked
 def evaluate_layers(
     subject: Subject,
     tasks: Sequence[Task],

@@ -22,6 +22,7 @@ from indexer.encoders.protocol import EncodeStats
 from indexer.errors import ConfigError, CorruptIndexError, EvaluationError, as_argument, spelled
 from indexer.progress import NoProgress, Progress
 from indexer.recipe.config import Role
+from indexer.typed_arguments import checked
 from search.engine import SearchEngine
 from search.evaluation.bootstrap import RESAMPLES, interval
 from search.evaluation.recall.drawn_queries import SAMPLE, DrawnFrom, draw_queries
@@ -81,6 +82,7 @@ def measure_recall(
     }, [*queries.notes, *cut, *(() if index.numbering.one_to_one else (_WINDOWS,))]
 
 
+@checked
 def evaluate_recall(
     engine: SearchEngine | str | Path,
     k: int = DEPTH,

@@ -13,6 +13,7 @@ from indexer.lazy_imports import require_extra
 from indexer.progress import NoProgress, Progress
 from indexer.store.files import FileDigest
 from indexer.system.output_files import output_name
+from indexer.typed_arguments import checked
 from search.describe import describe_index
 from search.engine import SearchEngine
 from search.evaluation.plots.drawing import require_plots
@@ -28,6 +29,7 @@ from search.index import Index
 from search.result_files import check_outputs, read_by, write_output
 
 
+@checked
 @dataclass(frozen=True)
 class ReportOptions:
     """Result files and a file of duplicates to include, and whether to measure recall."""
@@ -37,6 +39,7 @@ class ReportOptions:
     recall: bool = False
 
 
+@checked
 def write_report(
     engine: SearchEngine,
     path: Path,

@@ -14,6 +14,7 @@ import numpy as np
 from indexer.arrays import Float64Array, RowIds, Scores, SearchResult, Vectors
 from indexer.encoders.protocol import EncodeStats
 from indexer.progress import Progress
+from indexer.typed_arguments import checked
 from search.evaluation.target import Target
 from search.index import Index
 from search.ranking.reranker import Reranker, RerankerChoice, open_reranker, require_depth, rerank_order
@@ -22,6 +23,7 @@ TextsOf = Callable[[int, RowIds], Sequence[str]]
 """Returns the texts of documents (by number) for a query (by number)."""
 
 
+@checked
 @dataclass(frozen=True)
 class RerankTask:
     """A cross-encoder or another reranker, and the number of first hits to rerank. Raises ConfigError."""

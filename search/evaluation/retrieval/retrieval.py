@@ -14,6 +14,7 @@ from indexer.errors import ConfigError, as_argument, spelled
 from indexer.lazy_imports import require_extra
 from indexer.progress import NoProgress, Progress
 from indexer.recipe.ranking import HybridConfig
+from indexer.typed_arguments import checked
 from search.evaluation.bootstrap import LEVEL, RESAMPLES
 from search.evaluation.embeddings import EmbeddingSource, TextEmbeddings, count_cut, encode_with_lengths
 from search.evaluation.result import Clock, Result, how_built
@@ -58,6 +59,7 @@ from search.ranking.reranker import Reranker
 from search.result_files import check_outputs, file_hash, read_by, write_output
 
 
+@checked
 @dataclass(frozen=True)
 class RetrievalOptions:
     """A BEIR folder with its split, the cutoffs, the runs to measure, and the files to write besides the result."""
@@ -112,6 +114,7 @@ def require_places(task: RetrievalOptions, subject: Target, runs: Mapping[str, P
 DEPTH = 1000  # hits per query, as in TREC's runs; more if a cutoff needs more
 
 
+@checked
 def evaluate_retrieval(
     subject: Subject,
     task: RetrievalOptions,

@@ -13,6 +13,7 @@ from typing import Any
 
 from indexer.errors import EvaluationError
 from indexer.lazy_imports import require_extra
+from indexer.typed_arguments import checked
 from search.evaluation.sts.readers import (
     FIRST,
     SCORE,
@@ -50,6 +51,7 @@ def files_of(tasks: Iterable[Task]) -> dict[str, str]:
     return {name: digest for task in tasks for name, digest in task.files.items()}
 
 
+@checked
 def read_tasks(*sources: str | Path) -> list[Task]:
     """Return the tasks of all sources: STSB, SICK, STS12 to STS16, then others by name.
 

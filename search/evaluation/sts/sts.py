@@ -13,6 +13,7 @@ from indexer.errors import EvaluationError
 from indexer.lazy_imports import require_extra
 from indexer.progress import NoProgress, Progress
 from indexer.transforms import Transform, Whitening
+from indexer.typed_arguments import checked
 from search.evaluation.bootstrap import LEVEL, RESAMPLES
 from search.evaluation.embeddings import EmbeddingSource, TextEmbeddings
 from search.evaluation.result import Clock, Result, how_built
@@ -35,6 +36,7 @@ from search.evaluation.target import Subject, Target
 BOOTSTRAP = {"resamples": RESAMPLES, "level": LEVEL, "resampled": "pairs, stratified by subset, tasks independently"}
 
 
+@checked
 @dataclass(frozen=True)
 class StsOptions:
     """The settings and protocols to measure, with one fit (see `choose_fit`)."""
@@ -83,6 +85,7 @@ class StsMeasurement:
     blocks: int  # of the model
 
 
+@checked
 def evaluate_sts(
     subject: Subject,
     tasks: Sequence[Task],

@@ -16,9 +16,10 @@ from indexer.corpus.document import Document
 from indexer.corpus.query_file import query_file_sha256
 from indexer.corpus.sources import find_sources
 from indexer.encoders.precomputed import cannot_encode
-from indexer.errors import ConfigError, MachineError, as_argument, spelled
+from indexer.errors import ConfigError, EvaluationError, MachineError, as_argument, spelled
 from indexer.progress import NoProgress, Progress
 from indexer.recipe.config import BuildConfig
+from indexer.typed_arguments import checked
 from search.evaluation.bootstrap import LEVEL, RESAMPLES, mean_interval
 from search.evaluation.result import Clock, Result, how_built
 from search.evaluation.sweep import Centre, Setting, Strength, Sweep, state_keys
@@ -187,6 +188,7 @@ def _within(choice: Choice, measured: Sequence[MeasuredSetting], max_bytes: int)
     return choice.instead(max(fitting, key=lambda entry: entry.score), reason)
 
 
+@checked
 @dataclass(frozen=True)
 class TuneOptions:
     """The objective, the questions and the corpus of a tuning; no corpus for an index."""
@@ -214,6 +216,7 @@ class TuneOptions:
             raise ConfigError(f"{as_argument('rerank')} reranks answers to questions. Fix: leave out {sts}.")
 
 
+@checked
 def run_tune(
     subject: Subject,
     task: TuneOptions = TuneOptions(),
@@ -291,8 +294,14 @@ def _weight(
     return choose_weight(np.stack(judge.weigh(setting, weighed(config)))), []
 
 
+@checked
 def write_recipe(path: Path, result: Mapping[str, Any], force: bool = False) -> None:
-    """Write the chosen recipe with its provenance as remarks; overwrite a file only with `force`."""
+    """Write the chosen recipe with its provenance as remarks; overwrite a file only with `force`.
+
+    Raises EvaluationError for a result of another function than `run_tune`, and the errors of `write_output`.
+    """
+    if missing := {"choice", "provenance", "recipe"} - set(result):
+        raise EvaluationError(f"the result has no {', '.join(sorted(missing))}; expected a result of tuning.")
     choice, provenance = result["choice"], result["provenance"]
     protocol = provenance["protocol"]
     remarks = [
