@@ -119,6 +119,7 @@ def calls(place: Place, engine: SearchEngine) -> dict[str, Call]:
     classes: dict[str, dict[str, Any]] = {
         "BuildConfig": {}, "RunOptions": {}, "SearchEngine": at, "SearchClient": {"url": "http://127.0.0.1:9"},
         "CorpusBuild": {}, "DedupFiles": {}, "DedupSettings": {"threshold": 0.9}, "JoinOptions": {}, "PairFiles": {},
+        "PushOptions": {},
         "ReportOptions": {}, "RerankTask": {"by": "x"}, "RetrievalOptions": {"folder": place.folder}, "StsOptions":
         {"settings": []}, "Setting": {"pooling": "mean", "layers": (-1,), "whitening": place.config.whitening},
         "Sweep": {}, "TuneOptions": {}, "LayersOptions": {}, "SearchOptions": {}, "ShardOptions": {},

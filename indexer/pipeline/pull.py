@@ -19,6 +19,7 @@ from indexer.store.files import FileDigest, digest_file, make_folder, move_in, r
 from indexer.store.manifest import MOST_BYTES, Manifest, list_generations, load_manifest
 from indexer.store.stores import store_at
 from indexer.system.threads import ordered_map
+from indexer.typed_arguments import checked
 
 _DOWNLOADS = 8  # at a time
 
@@ -37,6 +38,7 @@ class PullReport:
     published: bool
 
 
+@checked
 def pull_index(url: str, index: str | Path, progress: Progress | None = None) -> PullReport:
     """Download the newest generation of an index from `hf://user/name` into a folder: a new one, or one with an earlier
     generation of the same index, whose readers keep their files.

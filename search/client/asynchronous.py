@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from indexer.system.http import AsyncHttpConnection, HttpAnswer
+from indexer.typed_arguments import checked
 from search.client.calls import ANSWER_SECONDS, Item, ServerCalls, T
 
 _AT_ONCE = 4  # requests of one call: as many of the longest answers as a server has room for by default
@@ -18,6 +19,7 @@ class AsyncSearchClient(ServerCalls):
     cancelled too, and their connections closed.
     """
 
+    @checked
     def __init__(
         self,
         url: str,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from indexer.corpus.document import Document
 from indexer.system.http import HttpAnswer, HttpConnection
+from indexer.typed_arguments import checked
 from search.client.answers import ServedResult
 from search.client.calls import ANSWER_SECONDS, Item, ServerCalls, T
 from search.hits import Answer, Hit
@@ -33,6 +34,7 @@ class SearchClient:
     a server that is unreachable, too busy, or failing. Safe to share between threads.
     """
 
+    @checked
     def __init__(
         self,
         url: str,
@@ -54,34 +56,40 @@ class SearchClient:
         """Close the connections."""
         self._connection.close()
 
+    @checked
     def search(
         self, query: str, options: SearchOptions | int | None = None, **fields: Unpack[SearchFields]
     ) -> Answer[Hit]:
         """Return the documents closest to the query, as `SearchEngine.search` does."""
         return _result_of(self._calls.search(query, options, **fields))
 
+    @checked
     def search_many(
         self, queries: Sequence[str], options: SearchOptions | int | None = None, **fields: Unpack[SearchFields]
     ) -> list[Answer[Hit]]:
         """Search for any number of queries, in as few requests as the server allows."""
         return _result_of(self._calls.search_many(queries, options, **fields))
 
+    @checked
     def results(
         self, queries: Sequence[str], options: SearchOptions | int | None = None, **fields: Unpack[SearchFields]
     ) -> list[ServedResult]:
         """Return the answers as `search_many` does, with the server's notes on each query."""
         return _result_of(self._calls.results(queries, options, **fields))
 
+    @checked
     def neighbours(
         self, identity: str, options: SearchOptions | int | None = None, **fields: Unpack[SearchFields]
     ) -> Answer[Hit]:
         """Return the documents closest to a stored document: `SearchEngine.neighbours`. Raises UnknownDocumentError."""
         return _result_of(self._calls.neighbours(identity, options, **fields))
 
+    @checked
     def document(self, identity: str) -> Document:
         """Return a stored document: `SearchEngine.document`. Raises UnknownDocumentError."""
         return _result_of(self._calls.document(identity))
 
+    @checked
     def documents(self, ids: Iterable[str]) -> list[Document]:
         """Return stored documents in the order of their ids, without those that the index does not contain.
 
@@ -89,6 +97,7 @@ class SearchClient:
         """
         return _result_of(self._calls.documents(ids))
 
+    @checked
     def embed(self, texts: Iterable[str], role: "Role" = "query") -> "npt.NDArray[np.float32]":
         """Return unit vectors (n, k), float32, of texts by the index's encoder and transform.
 

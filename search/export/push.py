@@ -22,6 +22,7 @@ from indexer.store.integrity import check_file
 from indexer.store.manifest import MOST_BYTES, Manifest
 from indexer.store.stores import store_at
 from indexer.system.hub_errors import NoRepositoryError
+from indexer.typed_arguments import checked
 from search.export.index_card import CARD, with_section
 from search.formatting import counted
 from search.index import Index
@@ -29,6 +30,7 @@ from search.index import Index
 _UPLOADS = 64  # files that are uploaded together
 
 
+@checked
 @dataclass(frozen=True)
 class PushOptions:
     """Options of a push. A new repository is `private`; `force` replaces another or a newer index."""
@@ -53,6 +55,7 @@ class PushReport:
     notes: tuple[str, ...] = ()
 
 
+@checked
 def push_index(
     index: str | Path, url: str, options: PushOptions | None = None, progress: Progress | None = None
 ) -> PushReport:

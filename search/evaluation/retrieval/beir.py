@@ -16,6 +16,7 @@ from indexer.corpus.readers.streams import ByteStream, decode_line, numbered_lin
 from indexer.corpus.row import BadRow
 from indexer.corpus.sources import COMPRESSIONS, SourceFile
 from indexer.errors import EvaluationError, as_argument
+from indexer.typed_arguments import checked
 from search.formatting import counted
 from search.queries import QUERIES, find_beir_file, read_beir_queries, read_items
 from search.result_files import file_hash
@@ -68,6 +69,7 @@ class _Judged:
     repeated: int = 0
 
 
+@checked
 def read_judged(folder: str | Path, split: str = "test") -> JudgedQueries:
     """Read the judged queries of a BEIR folder.
 
