@@ -3,8 +3,8 @@ from indexer.corpus.corpus import read_corpus as read_corpus
 from indexer.corpus.document import Document as Document
 from indexer.corpus.document import joined_text as joined_text
 from indexer.corpus.records import Records as Records
-from indexer.encoders.protocol import EncodeStats as EncodeStats
 from indexer.encoders.protocol import Encoder as Encoder
+from indexer.encoders.protocol import EncodeStats as EncodeStats
 from indexer.errors import ConfigError as ConfigError
 from indexer.errors import CorpusError as CorpusError
 from indexer.errors import CorruptIndexError as CorruptIndexError
@@ -22,11 +22,11 @@ from indexer.errors import StoreError as StoreError
 from indexer.errors import UnknownDocumentError as UnknownDocumentError
 from indexer.executors import WorkerPool as WorkerPool
 from indexer.models.encoder_spec import EncoderSpec as EncoderSpec
-from indexer.models.identity import EncoderIdentity as EncoderIdentity
 from indexer.pipeline.add import AddReport as AddReport
 from indexer.pipeline.add import add_documents as add_documents
 from indexer.pipeline.build import BuildReport as BuildReport
 from indexer.pipeline.build import build_index as build_index
+from indexer.pipeline.build_inputs import AddInputs as AddInputs
 from indexer.pipeline.build_inputs import BuildInputs as BuildInputs
 from indexer.pipeline.compact import CompactReport as CompactReport
 from indexer.pipeline.compact import compact_index as compact_index
@@ -52,9 +52,6 @@ from indexer.recipe.config import WhiteningConfig as WhiteningConfig
 from indexer.recipe.ranking import HybridConfig as HybridConfig
 from indexer.recipe.ranking import RerankConfig as RerankConfig
 from indexer.recipe.run_options import RunOptions as RunOptions
-from indexer.store.files import FileDigest as FileDigest
-from indexer.store.manifest import Manifest as Manifest
 from indexer.store.quality import Drift as Drift
-from indexer.transforms import Transform as Transform
 
 __version__: str

@@ -4,7 +4,56 @@ A message states what is wrong, what was expected, where, and the fix. The comma
 with 1, or with 2 if the command line itself is wrong.
 """
 
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+Reader = Literal["library", "shell"]
 _shown: dict[str, str] = {}  # folder -> its name in messages
+_reader: Reader = "library"  # of the messages of this process; no context variable, since threads would not inherit it
+
+
+def reader() -> Reader:
+    """Return who reads the messages of this process: a Python program, or a user of the command line."""
+    return _reader
+
+
+@contextmanager
+def written_for(reader: Reader) -> Iterator[None]:
+    """Write the messages of all threads for this reader in a block."""
+    global _reader
+    before, _reader = _reader, reader
+    try:
+        yield
+    finally:
+        _reader = before
+
+
+def spelled(library: str, shell: str) -> str:
+    """Return the text that the reader of messages can use: Python names, or the options of a command.
+
+    Call it when a message is made: a module constant would keep the reader of the import.
+    """
+    return shell if _reader == "shell" else library
+
+
+def as_argument(name: str, value: str | int | None = None, of: str = "") -> str:
+    """Return an argument, if given with a value: `RunOptions(device="cpu")`, in a shell `--device cpu`.
+
+    `of` is the class that has the argument. A value in capitals is a placeholder.
+    """
+    option = f"--{name.replace('_', '-')}"
+    if value is None:
+        return spelled(f"{of}.{name}" if of else name, option)
+    written = str(value) if value is True or str(value).isupper() else json.dumps(value)
+    assigned = f"{name}={written}"
+    return spelled(f"{of}({assigned})" if of else assigned, option if value is True else f"{option} {value}")
+
+
+def set_to(setting: str, value: str | float) -> str:
+    """Return a setting of the recipe with a value: `config.chunk.tokens = 128`, in a shell `--set chunk.tokens=128`."""
+    return spelled(f"config.{setting} = {json.dumps(value)}", f"--set {setting}={value}")
 
 
 def show_as(folder: str, name: str) -> None:

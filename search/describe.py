@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from indexer.errors import as_shown
+from indexer.errors import as_shown, spelled
 from indexer.models.identity import UNLIMITED
 from indexer.store import layout
 from indexer.typed_json import convert_json
@@ -121,10 +121,11 @@ def facts_in_words(facts: dict[str, Any]) -> list[tuple[str, str]]:
 
     encoder, quality = facts["encoder"], Quality.of(facts["quality"])
     stored = sum(entry["rows"] for entry in facts["segments"])
+    compact = spelled("compact_index", "isotrope compact")
     return [
         ("index", f"{facts['index']} (format {facts['format']}, generation {facts['generation']}, {facts['created']})"),
         ("documents", documents_in_words(facts)),
-        ("deleted", f"{facts['deleted']:,} still on disk, until isotrope compact" if facts["deleted"] else ""),
+        ("deleted", f"{facts['deleted']:,} still on disk, until {compact}" if facts["deleted"] else ""),
         ("drift", drift_in_words(quality.drift, facts["index"]) if quality.drift else ""),
         *settings_in_words(facts).items(),
         ("query mean", query_mean_in_words(facts)),
@@ -224,7 +225,8 @@ def index_type_in_words(quality: Mapping[str, Any]) -> str:
 
 def drift_in_words(drift: "Drift", index: object) -> str:
     """Return one line about the drift of the documents added since the transform was fitted."""
-    advice = f"; a refit is advised: isotrope refit {index}" if drift.refit_advised else ""
+    refit = spelled(f'refit_index("{index}")', f"isotrope refit {index}")
+    advice = f"; a refit is advised: {refit}" if drift.refit_advised else ""
     return (
         f"{drift.rows:,} added since the fit: mean shifted by {drift.mean_shift:.3f} standard deviations "
         f"(chance {drift.expected_mean_shift:.3f}), variances off by {drift.covariance:.3f} "

@@ -306,8 +306,11 @@ class SearchEngine:
         """
         from indexer.pipeline.add import add_documents
 
-        opening = self._open.opening
-        report = add_documents(documents, self.index.path, opening.options, None, opening.model, vectors)
+        opened = self._open
+        model, encoder = opened.opening.model, opened.loaded_encoder
+        report = add_documents(
+            documents, opened.index.path, opened.opening.options, model=model, vectors=vectors, encoder=encoder
+        )
         self._take_over()
         return report
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from indexer import ann
 from indexer.arrays import Embeddings, Mask, RowIds, SearchResult, TextHashes, Vectors
-from indexer.errors import ConfigError, StoreError, as_shown
+from indexer.errors import ConfigError, StoreError, as_argument, as_shown, spelled
 from indexer.models.identity import EncoderIdentity
 from indexer.recipe.config import BuildConfig
 from indexer.recipe.loading import named_path
@@ -238,8 +238,8 @@ class Index:
             curve = self.manifest.measured.of_segment(file, number == 0).recall_curve
             if not curve:
                 raise ConfigError(
-                    f"{self.path}: the recall of {file} was not measured. Fix: measure it with isotrope refit, "
-                    "or search with --exact."
+                    f"{self.path}: the recall of {file} was not measured. Fix: measure it with "
+                    f"{spelled('refit_index', 'isotrope refit')}, or search with {as_argument('exact', True)}."
                 )
             segment.set_search_parameters(ann.parameters_for(curve, recall))
 

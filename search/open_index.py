@@ -14,7 +14,7 @@ from indexer import ann
 from indexer.corpus.document import Document
 from indexer.encoders.load import open_encoder
 from indexer.encoders.protocol import Encoder, EncodeStats, with_query_prompt
-from indexer.errors import ConfigError, UnknownDocumentError
+from indexer.errors import ConfigError, UnknownDocumentError, spelled
 from indexer.lazy_imports import LOADER
 from indexer.recipe.config import Role
 from indexer.recipe.run_options import RunOptions
@@ -170,6 +170,11 @@ class OpenIndex:
             self._of_thread.faiss = True
         return self._encoder
 
+    @property
+    def loaded_encoder(self) -> Encoder | None:
+        """The encoder, if it is loaded."""
+        return self._encoder
+
     def allowed(self, options: SearchOptions) -> "Mask | None":
         """Return a mask (documents,) of the documents that may be found, None for all."""
         self.load()
@@ -220,8 +225,8 @@ class OpenIndex:
             return self.ranker.rank(queries, options, allowed)
         if queries.texts is None:
             raise ConfigError(
-                "reranking needs the texts of queries, not only their vectors. Give `texts`, or set rerank_depth to 0 "
-                "(--no-rerank)."
+                "reranking needs the texts of queries, not only their vectors. Fix: give `texts`, or "
+                f"{spelled('rerank_depth=0', '--no-rerank')}."
             )
         ranked = self.ranker.rank(queries, replace(options, k=max(options.k, depth)), allowed)
         reranked = self.reranking.answers(self.index, queries.texts, ranked, depth)

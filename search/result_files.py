@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from indexer.errors import ConfigError, EvaluationError, ModelError, StoreError, as_shown
+from indexer.errors import ConfigError, EvaluationError, ModelError, StoreError, as_argument, as_shown
 from indexer.store.files import FileDigest, atomic_write, make_folder, sync_folder
 from indexer.system.output_files import (
     behind_links,
@@ -81,9 +81,9 @@ def read_by(*named: str | Path | None) -> list[Path]:
 
 
 def check_cache(path: Path) -> None:
-    """Raise ConfigError for a folder of --cache that cannot be created or written, or lies inside an index."""
-    refuse_inside_index(path, "--cache")
-    check_writable(path, path, "--cache")
+    """Raise ConfigError for a `cache` folder that cannot be created or written, or lies inside an index."""
+    refuse_inside_index(path, as_argument("cache"))
+    check_writable(path, path, as_argument("cache"))
 
 
 def _refuse_read(option: str, path: Path, sources: Iterable[Path]) -> None:
@@ -173,7 +173,7 @@ def write_json(path: Path, value: Any, force: bool = False) -> None:
     write_output(path, to_json(value, indent=1).encode("utf-8", "backslashreplace") + b"\n", force=force)
 
 
-def write_output(path: Path, data: bytes, option: str = "-o", force: bool = False) -> FileDigest:
+def write_output(path: Path, data: bytes, option: str = "", force: bool = False) -> FileDigest:
     """Write data with `open_output`: whole or not at all, over another file only with `force`."""
     with open_output(path, option, force) as file:
         file.write(data)
@@ -181,7 +181,7 @@ def write_output(path: Path, data: bytes, option: str = "-o", force: bool = Fals
 
 
 @contextmanager
-def open_output_folder(path: Path, option: str = "-o") -> Iterator[Path]:
+def open_output_folder(path: Path, option: str = "") -> Iterator[Path]:
     """Yield a folder to write into, and rename it to `path` after the block.
 
     Raises the errors of `check_output_folder`, ExistsError if `path` exists by then, and StoreError.

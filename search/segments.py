@@ -20,7 +20,7 @@ import numpy as np
 
 from indexer import ann
 from indexer.arrays import Mask, RowIds, SearchResult, Vectors
-from indexer.errors import ConfigError, CorruptIndexError, ShardLostError
+from indexer.errors import ConfigError, CorruptIndexError, ShardLostError, spelled
 from indexer.store.files import BLOCK, FileDigest
 from indexer.store.integrity import BackgroundCheck, CheckedFile, read_checked
 from indexer.store.manifest import SegmentEntry
@@ -83,7 +83,9 @@ class Segment:
             results = _search_segment(self, queries, k, mask, exact)
         except RuntimeError as error:  # from FAISS: damage that loading did not detect
             reason = str(error).partition("\n")[0]
-            raise CorruptIndexError(f"{self.entry.file}: cannot be searched: {reason}. Run isotrope verify.") from error
+            raise CorruptIndexError(
+                f"{self.entry.file}: cannot be searched: {reason}. Run {spelled('verify_index', 'isotrope verify')}."
+            ) from error
         self.require_sound()
         return results
 

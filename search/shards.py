@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from indexer import ann
 from indexer.arrays import Mask, SearchResult, Vectors
-from indexer.errors import ConfigError, IsotropeError, ShardLostError, StoreError
+from indexer.errors import ConfigError, IsotropeError, ShardLostError, StoreError, as_argument
 from indexer.executors.ray_actors import connect
 from indexer.recipe.loading import describe_type
 from indexer.store.manifest import SegmentEntry, load_generation, published_at
@@ -140,7 +140,8 @@ class HostedSegment:
         first, last = self.entry.first_row, self.entry.first_row + self.entry.rows - 1
         return ShardLostError(
             f"{self.entry.file}: the process of rows {first:,} to {last:,} of the index does not answer ({reason}). "
-            "Fix: repeat the query, because Ray restarts lost processes, or allow partial answers (--partial)."
+            "Fix: repeat the query, because Ray restarts lost processes, or allow partial answers "
+            f"({as_argument('partial', True)})."
         )
 
 

@@ -223,6 +223,8 @@ class NoPapers:
 sys.meta_path.insert(0, NoPapers())
 from indexer import BuildConfig, Document, build_index
 from indexer.errors import ConfigError
+from indexer.transforms import whitening
+whitening.ROWS_PER_DIRECTION = 0
 folder = Path({str(tmp_path)!r})
 (folder / "words.txt").write_text("whale 1 0 2\\nbridge 0 1 1\\nsteel 1 1 0\\nsea 2 1 0\\n")
 config = BuildConfig().with_overrides(["encoder.kind=static", f"encoder.model={{folder / 'words.txt'}}"])

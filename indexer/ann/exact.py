@@ -20,7 +20,7 @@ from indexer.ann.faiss_index import MOST_ROWS, has_gpu, is_flat, is_on_gpu, to_g
 from indexer.ann.inner_products import float32_slack, matrix_products
 from indexer.ann.parameters import SPARE, SPARSE, faiss_search
 from indexer.arrays import Mask, RowIds, Scores, SearchResult, Vectors
-from indexer.errors import MachineError
+from indexer.errors import MachineError, as_argument
 
 _BLOCK_ROWS = 1 << 16  # of an index that may be larger than the memory
 _QUERIES = 512  # at once: 128 MiB of scores
@@ -230,5 +230,6 @@ def _fitting(device: Any) -> Iterator[None]:
         yield
     except torch.OutOfMemoryError as error:
         raise MachineError(
-            f'the vectors of the index do not fit on the device "{device}" ({error}). Search with --device cpu.'
+            f'the vectors of the index do not fit on the device "{device}" ({error}). '
+            f"Fix: search with {as_argument('device', 'cpu', 'RunOptions')}."
         ) from error

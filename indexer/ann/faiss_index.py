@@ -21,7 +21,7 @@ import numpy as np
 
 from indexer.ann.blas import fitting_kernels
 from indexer.arrays import Vectors
-from indexer.errors import CorruptIndexError, MachineError
+from indexer.errors import CorruptIndexError, MachineError, as_argument
 from indexer.lazy_imports import install_line
 from indexer.system.child_process import call_in_child
 
@@ -364,7 +364,8 @@ def to_gpu(index: Any, device: str) -> Any:
     except RuntimeError as error:
         if "alloc" in str(error) or "memory" in str(error):
             raise MachineError(
-                f"the index does not fit on {device}: {faiss_message(error)}. Use --device cpu."
+                f"the index does not fit on {device}: {faiss_message(error)}. "
+                f"Fix: search with {as_argument('device', 'cpu', 'RunOptions')}."
             ) from error
         return index  # no GPU form: FastScan, RaBitQ, product quantizers of other than 8 bits
 

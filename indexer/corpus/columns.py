@@ -31,10 +31,10 @@ import pyarrow as pa
 from indexer.corpus.document import Document, is_blank
 from indexer.corpus.ids import content_id
 from indexer.corpus.readers.text import parse_json
-from indexer.corpus.row import BadRow, Row, excerpt
+from indexer.corpus.row import BadRow, Row, column_of, excerpt, name_column, read_as
 from indexer.corpus.schema import EXACT_INTEGER, conversions_to, drop_nulls
 from indexer.corpus.validation import Vector, check_string, check_value, to_vector, type_in_words
-from indexer.errors import ConfigError, CorpusError
+from indexer.errors import ConfigError, CorpusError, spelled
 from indexer.recipe.config import CorpusConfig
 
 ID_COLUMNS = ("_id", "id", "docid")
@@ -47,10 +47,10 @@ _WHOLE = re.compile(r"[+-]?\d{1,25}", re.ASCII)
 _BELOW_MICROSECONDS = re.compile(r"[.,]\d{6}\d*[1-9]")  # digits of a second that Python would drop
 _TRUTH = {"true": True, "1": True, "false": False, "0": False}
 _FIXES = {
-    "id": "pass --id-column with the name of a column that every row has",
-    "title": "pass --title-column with the name of a column",
-    "text": "pass --text-column with the name of the text column",
-    "vector": "pass --vector-column with the name of the embedding column",
+    "id": "the name of a column that every row has",
+    "title": "the name of a column",
+    "text": "the name of the text column",
+    "vector": "the name of the embedding column",
 }
 
 
@@ -152,7 +152,9 @@ class RowMapper:
         return document
 
     def _no_column(self, role: str, columns: Collection[str]) -> BadRow:
-        return BadRow("no-id" if role == "id" else role, self._missing(role, columns), _FIXES[role])
+        return BadRow(
+            "no-id" if role == "id" else role, self._missing(role, columns), f"{name_column(role)} {_FIXES[role]}"
+        )
 
     def _needs(self, role: str) -> bool:
         """Whether every row needs a column of this role. With a vector column the text is optional."""
@@ -190,9 +192,9 @@ class RowMapper:
 
     def _use(self, name: str) -> str:
         if name in self._drop:
-            return "dropped (--drop-column)"
+            return f"dropped ({spelled('corpus.drop', '--drop-column')})"
         roles = [role for role in ("id", "title", "text", "vector") if getattr(self._config, f"{role}_column") == name]
-        return f"the {roles[0]} (--{roles[0]}-column)" if roles else "another column"
+        return f"the {roles[0]} ({column_of(roles[0])})" if roles else "another column"
 
     def _converted(self, values: dict[str, Any], cells: bool) -> dict[str, Any]:
         columns = self._config.columns
@@ -239,13 +241,13 @@ class RowMapper:
 def require_id(has_id: bool, needs_id: bool) -> None:
     """Raise BadRow ("no-id") for a row without an id if the first row of its file has one."""
     if needs_id and not has_id:
-        way_out = "give every row an id, or none, or pass --id-column"
+        way_out = f"give every row an id, or none, or {name_column('id')} the column of ids"
         raise BadRow("no-id", "the row has no id, but the first row of the file has one", way_out)
 
 
 def way_out_of(usual: str, for_index: bool) -> str:
-    """Return the fix for a bad row; options cannot change how rows added to an existing index are read."""
-    if for_index and "--" in usual:
+    """Return the fix for a bad row; settings cannot change how rows added to an existing index are read."""
+    if for_index and spelled("corpus.", "--") in usual:
         return "give the row the columns and types of the index, or rebuild the index with other column rules"
     return usual
 
@@ -269,14 +271,21 @@ def _checked_text(value: Any, column: str, role: str) -> str:
 
 
 def _as_text(column: str) -> str:
-    return f"pass --column {column}:string to read it as text"
+    return f"{read_as(column, 'string')} to read it as text"
 
 
 def _clash(name: str, roles: ColumnRoles) -> BadRow:
     role = getattr(roles, name)
     taken = f'the {name} comes from "{role}"' if role else f"the name is reserved for the {name}"
     what = f'column "{name}" cannot be metadata: {taken}'
-    return BadRow(name, what, f"pass --{name}-column {name}, or --drop-column {name}")
+    return BadRow(
+        name,
+        what,
+        spelled(
+            f'set corpus.{name}_column = "{name}", or corpus.drop = ["{name}"]',
+            f"pass --{name}-column {name}, or --drop-column {name}",
+        ),
+    )
 
 
 def convert(value: Any, kind: str, name: str) -> Any:
@@ -287,7 +296,7 @@ def convert(value: Any, kind: str, name: str) -> Any:
         return _CONVERTERS[kind](value)
     except (ValueError, OverflowError, RecursionError):
         what = f'column "{name}" contains "{excerpt(str(value))[:80]}", which cannot be read as {kind}'
-        raise BadRow("type", what, f"correct the row, or pass --column {name}:string") from None
+        raise BadRow("type", what, f"correct the row, or {read_as(name, 'string')}") from None
 
 
 def _string(value: Any) -> str:

@@ -23,7 +23,7 @@ from indexer.corpus.row import BadRow, BlankLine, BrokenFile, Header, RejectsFil
 from indexer.corpus.schema import SchemaBuilder
 from indexer.corpus.sources import SourceFile, find_sources, id_list_beside, paths_of
 from indexer.corpus.validation import DimensionCheck
-from indexer.errors import ConfigError, CorpusError
+from indexer.errors import ConfigError, CorpusError, as_argument
 from indexer.recipe.config import CorpusConfig
 
 OnError = Literal["fail", "skip"]
@@ -126,7 +126,7 @@ def read_corpus(
     if rejects is None:
         return Corpus(files, ignored, config, on_error, None)
     if any(_is_same(Path(rejects), path) for file in files for path in paths_of(file)):
-        raise ConfigError(f"{rejects}: is part of the corpus; --rejects needs another file.")
+        raise ConfigError(f"{rejects}: is part of the corpus; {as_argument('rejects')} needs another file.")
     return Corpus(files, ignored, config, on_error, RejectsFile(Path(rejects), force))
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from indexer.corpus.row import read_as
 from indexer.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def _column(document: Document, name: str) -> str | None:
     if value is not None and not isinstance(value, str):
         raise ConfigError(
             f'corpus.text names column "{name}", which contains {type(value).__name__} in document "{document.id}"; '
-            f"only text can be encoded. Fix: remove it from corpus.text, or convert it with --column {name}:string."
+            f"only text can be encoded. Fix: remove it from corpus.text, or {read_as(name, 'string')}."
         )
     return value
 

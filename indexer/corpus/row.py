@@ -10,19 +10,35 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from indexer.errors import CorpusError, StoreError
+from indexer.errors import CorpusError, StoreError, as_argument, spelled
 from indexer.store.files import DigestBuilder, FileDigest, digest_file, sync_folder
 from indexer.system.output_files import OutputFile, check_output, is_stream, open_output
 from indexer.system.regular_files import open_regular
 from indexer.typed_json import decode_json
 
 RAW_CHARACTERS = 2_000  # of a rejected row, kept in the list
-OPTION = "--rejects"
 ENDING = ".rejects.jsonl"  # by which folders skip these files
 _FIRST_LINE = 1 << 20  # bytes read to recognise a list
 FIX_ROW = "correct the row"
-SKIP_ROWS = "pass --on-error skip to skip and list such rows"
-SKIP_FILES = "pass --on-error skip to skip the rest of such files"
+
+
+def read_as(column: str, kind: str) -> str:
+    """Return the fix that reads a metadata column as a type."""
+    return spelled(f'set corpus.columns = {{"{column}": "{kind}"}}', f"pass --column {column}:{kind}")
+
+
+def column_of(role: str) -> str:
+    """Return the name of the setting of the column with a role, such as "id"."""
+    return spelled(f"corpus.{role}_column", f"--{role}-column")
+
+
+def name_column(role: str) -> str:
+    """Return the beginning of a fix that names this column."""
+    return spelled(f"set {column_of(role)} to", f"pass {column_of(role)} with")
+
+
+def _by_skipping(what: str) -> str:
+    return f"pass {as_argument('on_error', 'skip')} to {what}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +88,8 @@ class BadRow(CorpusError):  # noqa: N818 - yielded as a value as often as raised
 
     def __init__(self, reason: str, what: str, way_out: str = FIX_ROW, *, line: int = 0, raw: bytes | str = "") -> None:
         super().__init__(f"{what}. Fix: {way_out}.")
-        self.reason, self.what, self.way_out, self.skip_hint = reason, what, way_out, SKIP_ROWS
+        self.reason, self.what, self.way_out = reason, what, way_out
+        self.skip_hint = _by_skipping(spelled("skip such rows", "skip and list such rows"))
         self.line, self.raw = line, raw
         self.id: str | None = None
 
@@ -87,7 +104,7 @@ class BrokenFile(BadRow):
 
     def __init__(self, reason: str, what: str, way_out: str, *, line: int = 0) -> None:
         super().__init__(reason, f"{what}; the rest of the file is skipped", way_out, line=line)
-        self.skip_hint = SKIP_FILES
+        self.skip_hint = _by_skipping("skip the rest of such files")
 
 
 RowStream = Iterator[Row | Header | BadRow | BlankLine]
@@ -121,7 +138,7 @@ class RejectsFile:
         if self._file is None:
             self._older, self._stamper, self._size = self._older_list(), DigestBuilder(), 0
             self._writing = ExitStack()
-            self._file = self._writing.enter_context(open_output(self.path, OPTION, force=True))
+            self._file = self._writing.enter_context(open_output(self.path, as_argument("rejects"), force=True))
         self._file.write(line)
         self._stamper.update(line)
         self._size += len(line)
@@ -142,7 +159,7 @@ class RejectsFile:
         return True
 
     def _check(self) -> None:
-        check_output(self.path, OPTION, self._force or self._ours or _is_list(self.path))
+        check_output(self.path, as_argument("rejects"), self._force or self._ours or _is_list(self.path))
 
     def _older_list(self) -> FileDigest | None:
         if self._ours or is_stream(self.path) or not _is_list(self.path):

@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from indexer.corpus.row import BadRow
+from indexer.corpus.row import BadRow, read_as
 from indexer.errors import StoreError
 
 _INDEX = "the index"  # the place of types that come from an index
@@ -232,7 +232,7 @@ def _merge_numbers(old: ColumnType, new: ColumnType, path: ColumnPath) -> Column
 
 
 def _unfit(path: ColumnPath, what: str) -> BadRow:
-    way_out = f"pass --column {path[0]}:string to read the column as text (or another type that fits all rows)"
+    way_out = f"{read_as(path[0], 'string')} to read the column as text (or another type that fits all rows)"
     return BadRow("type", f'metadata column "{".".join(path)}" contains {what}', way_out)
 
 

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from indexer.corpus.readers.remote import find_objects
 from indexer.corpus.row import ENDING
-from indexer.errors import ConfigError, CorpusError
+from indexer.errors import ConfigError, CorpusError, as_argument, set_to
 from indexer.system.urls import local_path, url_of
 
 FORMATS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet",
@@ -124,7 +124,7 @@ def _id_lists(path: Path) -> list[SourceFile]:
 def _expand(source: str, file_format: str, arrays: bool) -> tuple[list[SourceFile], list[str]]:
     if source == "-":
         if not file_format:
-            raise ConfigError(f"reading stdin (-) needs --format, one of {', '.join(_FORMAT_NAMES)}.")
+            raise ConfigError(f"reading stdin (-) needs {as_argument('format')}, one of {', '.join(_FORMAT_NAMES)}.")
         return [SourceFile(None, "stdin", "stdin", file_format)], []
     if url := url_of(source):
         return _objects(url, file_format)
@@ -138,7 +138,7 @@ def _expand(source: str, file_format: str, arrays: bool) -> tuple[list[SourceFil
         if not path.is_file():
             raise CorpusError(
                 f"{path}: is a pipe, socket or device; expected a regular file. Fix: pipe its content in, with - as "
-                "the source and --format."
+                f"the source and {as_argument('format')}."
             )
         return [_explicit(path, file_format, arrays)], []
     if glob.has_magic(source):
@@ -168,7 +168,7 @@ def _objects(url: str, file_format: str) -> tuple[list[SourceFile], list[str]]:
 def _explicit(path: Path, file_format: str, arrays: bool) -> SourceFile:
     file = _typed(path, path.name, file_format, arrays)
     if file is None and _plain(path).suffix.lower() == _ARRAY:
-        raise CorpusError(f"{path}: an array of embeddings. Fix: pass --set encoder.kind=vectors to use them.")
+        raise CorpusError(f"{path}: an array of embeddings. Fix: use them with {set_to('encoder.kind', 'vectors')}.")
     if file is None:
         raise _unknown_type(str(path))
     return file
@@ -177,7 +177,7 @@ def _explicit(path: Path, file_format: str, arrays: bool) -> SourceFile:
 def _unknown_type(shown: str) -> CorpusError:
     return CorpusError(
         f"{shown}: unknown file type; expected one of {' '.join(FORMATS)} (each also with {' '.join(COMPRESSIONS)}). "
-        f"Fix: pass --format, one of {', '.join(_FORMAT_NAMES)}."
+        f"Fix: pass {as_argument('format')}, one of {', '.join(_FORMAT_NAMES)}."
     )
 
 
@@ -200,7 +200,7 @@ def _matches(pattern: str, file_format: str, arrays: bool) -> tuple[list[SourceF
     files, ignored = _sorted_out(places, file_format, arrays)
     if not files:
         result = f"matches only files of unknown type ({ignored[0]}, ...)" if ignored else "matches no file"
-        raise CorpusError(f"{pattern}: this pattern {result}. Fix: check the path, or pass --format.")
+        raise CorpusError(f"{pattern}: this pattern {result}. Fix: check the path, or pass {as_argument('format')}.")
     return files, ignored
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from indexer.corpus.row import FIX_ROW, BadRow, escape_surrogates
+from indexer.corpus.row import FIX_ROW, BadRow, escape_surrogates, read_as
 
 MAX_NESTING = 64  # levels of metadata; Arrow and Python recurse on it
 LARGEST = 1e18  # number in an embedding: its square fits float32
@@ -110,7 +110,7 @@ def _numbers(value: Any, name: str) -> npt.NDArray[Any]:
             return np.array(value, np.float64)
         except OverflowError:
             raise _unfit(name, "contains a whole number beyond the range of a 64-bit float") from None
-    fix = f"pass --column {name}:json to read it as JSON" if isinstance(value, str) else FIX_ROW
+    fix = f"{read_as(name, 'json')} to read it as JSON" if isinstance(value, str) else FIX_ROW
     raise BadRow("vector", f'the vector "{name}" is {_in_words(value)}; expected a list of numbers', fix)
 
 

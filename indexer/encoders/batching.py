@@ -15,7 +15,7 @@ import numpy as np
 
 from indexer.arrays import Float32Array, Int64Array
 from indexer.encoders.protocol import EncodeStats
-from indexer.errors import ConfigError, MachineError, ModelError
+from indexer.errors import ConfigError, MachineError, ModelError, as_argument
 from indexer.models.encoder_spec import EncoderSpec, Tokens
 from indexer.models.identity import PoolingKey
 from indexer.models.resolution import num_layers, resolve_layers
@@ -158,7 +158,8 @@ def retry_halved(
     if len(batch) == 1:
         raise MachineError(
             f"a text of {batch.lengths[0]} tokens does not fit into memory on {where}. "
-            "Fix: lower encoder.max_length, set encoder.precision to bfloat16, or choose another --device."
+            "Fix: lower encoder.max_length, set encoder.precision to bfloat16, or choose another "
+            f"{as_argument('device', of='RunOptions')}."
         )
     first, second = (retry_halved(forward, half, where, release) for half in batch.halves())
     release()  # waits until the rows of both halves are copied

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from indexer.encoders.token_embeddings import OnStep, Texts
-from indexer.errors import MismatchError, ModelError
+from indexer.errors import MismatchError, ModelError, spelled
 from indexer.models.encoder_spec import EncoderSpec
 from indexer.models.model_files import file_sha256
 from indexer.models.resolution import with_fitted_state
@@ -56,6 +56,10 @@ def fitted_record(spec: EncoderSpec, folder: Path) -> bytes:
     return json.dumps(asdict(FittedRecord(_fitted_encoder(spec), spec.model, files)), indent=1).encode() + b"\n"
 
 
+def _trainer() -> str:
+    return spelled("train_encoder", "`isotrope train`")
+
+
 def load_fitted_state(spec: EncoderSpec) -> EncoderSpec:
     """Return the encoder with the state that `isotrope train` wrote into its `fitted` folder; unchanged without one.
 
@@ -65,12 +69,13 @@ def load_fitted_state(spec: EncoderSpec) -> EncoderSpec:
         return spec
     folder, paper = Path(spec.fitted), POOLINGS.get(spec.identity.pooling)
     if not folder.is_dir():
-        raise ModelError(f"encoder.fitted: {folder}: no such folder; expected one that `isotrope train` wrote.")
+        raise ModelError(f"encoder.fitted: {folder}: no such folder; expected one that {_trainer()} wrote.")
     record = _record(folder)
     if record is not None and record.encoder != _fitted_encoder(spec):
         raise MismatchError(
             f"encoder.fitted: {folder} was trained on the token vectors of another encoder, or with other settings "
-            f"({record.model}). Fix: train with this recipe, or build with --config {folder / RECIPE}"
+            f"({record.model}). Fix: train with this recipe, or build with "
+            + spelled(f'BuildConfig.load("{folder / RECIPE}")', f"--config {folder / RECIPE}")
         )
     if paper:
         load_method(paper).check_state(spec, folder)
@@ -79,7 +84,7 @@ def load_fitted_state(spec: EncoderSpec) -> EncoderSpec:
     if not names or missing:
         raise ModelError(
             f"encoder.fitted: {folder} does not contain {', '.join(missing) or FITTED}; expected a folder that "
-            "`isotrope train` wrote for this encoder."
+            f"{_trainer()} wrote for this encoder."
         )
     digests = {name: file_sha256(folder / name) for name in names}
     if record and digests != record.files:

@@ -19,7 +19,7 @@ import torch
 from indexer.encoders.memory import parameter_count, require_memory, stored_tensors
 from indexer.encoders.output_layers import torch_layers
 from indexer.encoders.pooling import BasicPooler, Pooler, average_layers
-from indexer.errors import ModelError
+from indexer.errors import ModelError, as_argument
 from indexer.models.encoder_spec import EncoderSpec
 from indexer.models.hub import as_model_errors, quiet_transformers
 from indexer.models.identity import PoolingKey
@@ -181,9 +181,10 @@ def _suits_flash(chosen: Any, dtype: torch.dtype, device: torch.device) -> bool:
 def _require_memory(files: ModelFiles, parameters: int, dtype: torch.dtype, device: torch.device) -> None:
     """Raise MachineError if the memory does not suffice for the model, where it runs or where it is loaded first."""
     task = f"{files.root}: the model of {parameters:,} parameters in {str(dtype).removeprefix('torch.')}"
-    fix = "free some, or choose a smaller model or another --device"
+    fix = f"free some, or choose a smaller model or another {as_argument('device', of='RunOptions')}"
     if dtype == torch.float32:
-        fix += '; encoder.precision = "bfloat16" with --half bfloat16 needs half of it'
+        half = as_argument("half", "bfloat16", "RunOptions")
+        fix += f'; encoder.precision = "bfloat16" with {half} needs half of it'
     needed, copied = dtype.itemsize * parameters, {entry.dtype for entry in stored_tensors(files)} != {_STORED[dtype]}
     if device.type == "cuda":
         require_memory(task, needed, fix, torch.cuda.mem_get_info(device)[0], str(device))

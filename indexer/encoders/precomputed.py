@@ -6,7 +6,7 @@ the model's name in the recipe (`encoder.model`): embeddings with the same name 
 
 from typing import NoReturn
 
-from indexer.errors import ConfigError
+from indexer.errors import ConfigError, spelled
 from indexer.models.encoder_spec import EncoderSpec
 
 
@@ -20,7 +20,8 @@ class PrecomputedEncoder:
         self.spec = spec
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
-        raise ConfigError(f"{cannot_encode(self.spec)} Fix: pass encoded queries: query --queries FILE.npy.")
+        queries = spelled("SearchEngine.search_vectors(embeddings)", "query --queries FILE.npy")
+        raise ConfigError(f"{cannot_encode(self.spec)} Fix: pass encoded queries: {queries}.")
 
     encode = tokenize = embed = states = _refuse
     dim = property(_refuse)

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from indexer.executors.processes import ProcessFleet
-from indexer.executors.scheduler import Executor, Fleet, Prepare, Result, Scheduler, Task, WorkerPool
+from indexer.executors.scheduler import Executor, Fleet, Prepare, Result, Scheduler, Task, WorkerPool, again
 from indexer.system.threads import available_cores
 
-__all__ = ["Executor", "WorkerPool", "run_tasks", "threads_per_worker"]
+__all__ = ["Executor", "WorkerPool", "again", "run_tasks", "threads_per_worker"]
 
 
 def threads_per_worker(pool: WorkerPool) -> int:

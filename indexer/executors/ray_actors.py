@@ -17,9 +17,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Generic
 
-from indexer.errors import MachineError
+from indexer.errors import MachineError, Reader, as_argument, reader, written_for
 from indexer.executors.processes import Failure, failure_of, raise_failure
-from indexer.executors.scheduler import AGAIN, IN_FLIGHT, READY, Prepare, Result, Task, WorkerDiedError, WorkerPool
+from indexer.executors.scheduler import IN_FLIGHT, READY, Prepare, Result, Task, WorkerDiedError, WorkerPool, again
 from indexer.lazy_imports import require_extra
 
 _LOCAL = "local"  # Ray's address of a new cluster on this machine
@@ -154,7 +154,8 @@ class RayFleet(Generic[Task, Result]):
         if self._gpus * pool.workers > gpus:
             missing = f"{pool.workers} workers need {self._gpus * pool.workers:g} GPUs, and Ray has {gpus:g}"
             if not pool.ray_address:
-                raise MachineError(f"{missing}. Fix: pass fewer --workers, --gpus-per-worker 0, or a cluster.")
+                fewer = f"fewer {as_argument('workers')}, {as_argument('gpus_per_worker', 0)}"
+                raise MachineError(f"{missing}. Fix: pass {fewer}, or a cluster.")
             warnings.warn(f"{missing}; workers without one wait until the cluster grows", stacklevel=2)
         self._prepare = self._ray.put(prepare)
         self._is_elsewhere = bool(pool.ray_address)
@@ -165,7 +166,7 @@ class RayFleet(Generic[Task, Result]):
         actor = self._ray.remote(_Actor).options(
             num_cpus=self._cpus, num_gpus=self._gpus, max_restarts=0, max_concurrency=IN_FLIGHT + 2
         )
-        return _Worker(self._ray, actor.remote(self._prepare, number), self._is_elsewhere)
+        return _Worker(self._ray, actor.remote(self._prepare, number, reader()), self._is_elsewhere)
 
     def wait(self, workers: Sequence[Any]) -> Iterator["_Worker"]:
         by_call = {worker.next_call: worker for worker in workers}
@@ -175,7 +176,7 @@ class RayFleet(Generic[Task, Result]):
             # return before that, whatever its timeout.
             if has_lost_node(self._ray):
                 _restore_excepthook(self._ray)
-                raise MachineError(f"Ray's processes on this machine were killed, perhaps out of memory. {AGAIN}")
+                raise MachineError(f"Ray's processes on this machine were killed, perhaps out of memory. {again()}")
             done, _ = wait_for_futures(by_call, _LOOK_SECONDS, FIRST_COMPLETED)
         for call in done:
             yield by_call[call]
@@ -225,12 +226,12 @@ class _Worker:
 class _Actor:
     """Runs a stream of tasks on its thread; every call adds one and waits for its result."""
 
-    def __init__(self, prepare: Prepare[Any, Any], number: int) -> None:
+    def __init__(self, prepare: Prepare[Any, Any], number: int, reader: Reader) -> None:
         self._changed = threading.Condition()
         self._tasks: dict[int, Any] = {}  # by number, from 1: calls may overtake each other
         self._answers: defaultdict[int, Future[_Answer]] = defaultdict(Future)
         self._taken = self._flushed = 0
-        threading.Thread(target=self._serve, args=(prepare, number), daemon=True).start()
+        threading.Thread(target=self._serve, args=(prepare, number, reader), daemon=True).start()
 
     def ready(self) -> "_Answer":
         """Return READY once the worker's function is prepared."""
@@ -257,15 +258,16 @@ class _Actor:
             del self._answers[number]
         return answer
 
-    def _serve(self, prepare: Prepare[Any, Any], number: int) -> None:
+    def _serve(self, prepare: Prepare[Any, Any], number: int, reader: Reader) -> None:
         given = 0
         try:
-            work = prepare(number)
-            self._give_back(given, (READY, None))
-            while True:
-                for result in work(self._stream()):
-                    given += 1
-                    self._give_back(given, (result, None))
+            with written_for(reader):
+                work = prepare(number)
+                self._give_back(given, (READY, None))
+                while True:
+                    for result in work(self._stream()):
+                        given += 1
+                        self._give_back(given, (result, None))
         except BaseException as error:  # noqa: BLE001 - the driver raises it
             for left in range(given, given + IN_FLIGHT + 1):
                 self._give_back(left, (None, failure_of(error)))

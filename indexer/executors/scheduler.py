@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, Protocol, TypeVar, get_args
 
-from indexer.errors import ConfigError, CorruptIndexError, MachineError, StoreError
+from indexer.errors import ConfigError, CorruptIndexError, MachineError, StoreError, as_argument, spelled
 
 Executor = Literal["auto", "processes", "ray"]
 Task = TypeVar("Task")
@@ -22,7 +22,12 @@ READY = "ready"  # first message of a worker
 IN_FLIGHT = 3  # tasks of a worker: one it reads, one it computes, one it writes
 
 _STARTS = 3  # consecutive failures, for each worker, that count as a fault of the machine
-AGAIN = "Finished parts are kept: run the same command again to continue, with fewer --workers if memory was short."
+
+
+def again() -> str:
+    """Return how to continue after workers have died."""
+    call = spelled("call the function again", "run the same command again")
+    return f"Finished parts are kept: {call} to continue, with fewer {as_argument('workers')} if memory was short."
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,7 @@ class WorkerPool:
             if value := getattr(self, name):
                 raise ConfigError(
                     f'{name} is {value!r}, but executor is "{self.executor}"; it applies to workers of Ray only. '
-                    'Fix: pass executor="ray" (--executor ray), or leave it out.'
+                    f"Fix: pass {as_argument('executor', 'ray')}, or leave it out."
                 )
 
     def is_this_process(self, tasks: int) -> bool:
@@ -172,7 +177,7 @@ class Scheduler(Generic[Task, Result]):
         self._failed_starts += not post.ready
         if self._failed_starts >= _STARTS * self._workers:
             reason = str(death).strip().partition("\n")[0] or "out of memory, or killed"
-            raise MachineError(f"workers die before they begin ({reason}). {AGAIN}")
+            raise MachineError(f"workers die before they begin ({reason}). {again()}")
         self._suspect(post)
         post.worker.close()
         self._posts[self._posts.index(post)] = _Post(post.number, self._fleet.start(post.number))
@@ -196,7 +201,7 @@ class Scheduler(Generic[Task, Result]):
                 self._suspects.append(task)
             elif self._lost is None or (not self._done and len(self._lost) >= self._tries > 1):
                 deaths = f"{self._tries} worker processes died on the same task (out of memory, or killed)"
-                raise MachineError(f"{deaths}. {AGAIN}")
+                raise MachineError(f"{deaths}. {again()}")
             else:
                 self._lost.append(self._tasks[task])
 

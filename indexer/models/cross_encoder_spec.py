@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from indexer.errors import ConfigError, MismatchError, ModelError
+from indexer.errors import ConfigError, MismatchError, ModelError, spelled
 from indexer.models.encoder_spec import EncoderSpec
 from indexer.models.hub import locate_model
 from indexer.models.identity import EncoderIdentity
@@ -27,11 +27,6 @@ _FEWEST_TOKENS = 8  # of a question and a text with their special tokens
 _LABELS = 2  # transformers' default for a config.json without labels
 _ACTIVATIONS: dict[str, Activation] = {"Identity": "identity", "Sigmoid": "sigmoid"}
 _SETTINGS = "config_sentence_transformers.json"
-_NAMED_BY = "--rerank FOLDER, or --set rerank.model=FOLDER to record it"
-_FIXES = (
-    "The recipe records it as its cross-encoder. Fix: put it back, search without reranking (--no-rerank, or a "
-    "rerank_depth of 0), or record none or another: isotrope refit INDEX --set rerank.model= (or =MODEL)."
-)
 
 
 class _Saved(msgspec.Struct, frozen=True):
@@ -60,12 +55,12 @@ def resolve_cross_encoder(config: RerankConfig) -> EncoderSpec:
     if not config.model:
         raise ConfigError("rerank.model is empty; expected the hub id or folder of a cross-encoder.")
     try:
-        located = locate_model(config.model, named_by=_NAMED_BY)
+        located = locate_model(config.model, named_by=_named_by())
         files = find_model_files(located.folder)
     except ModelError as error:
         if not config.sha256:
             raise
-        raise ModelError(f"{error} {_FIXES}") from error
+        raise ModelError(f"{error} {_fixes()}") from error
     if is_onnx(files.weights):
         raise ModelError(f"{files.root}: has only {files.weights[0]}; expected a cross-encoder with model.safetensors.")
     _require_cross_encoder(files)
@@ -83,9 +78,29 @@ def resolve_cross_encoder(config: RerankConfig) -> EncoderSpec:
         raise MismatchError(
             f"{located.folder}: the cross-encoder differs from the one in the recipe: its files and settings have "
             f"sha256 {spec.fingerprint[:16]}..., expected {config.sha256[:16]}.... Fix: put the original model back, "
-            "or record this one: isotrope refit INDEX --set rerank.model=MODEL."
+            f"or record this one: {record_reranker()}."
         )
     return spec
+
+
+def record_reranker() -> str:
+    """Return the call that records a cross-encoder in an index."""
+    return spelled('refit_index(INDEX, ["rerank.model=MODEL"])', "isotrope refit INDEX --set rerank.model=MODEL")
+
+
+def _named_by() -> str:
+    return spelled(
+        "SearchEngine.rerank_by(FOLDER), or rerank.model in the recipe to record it",
+        "--rerank FOLDER, or --set rerank.model=FOLDER to record it",
+    )
+
+
+def _fixes() -> str:
+    return (
+        "The recipe records it as its cross-encoder. Fix: put it back, search without reranking "
+        f"({spelled('rerank_depth=0', '--no-rerank')}), or record another, or none with an empty name: "
+        f"{record_reranker()}."
+    )
 
 
 def with_recorded_hash(config: BuildConfig) -> BuildConfig:

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from indexer.errors import ConfigError
+from indexer.errors import ConfigError, as_argument, spelled
 from indexer.models.identity import EncoderIdentity
 from indexer.models.model_files import ModelFiles, find_model_files
 from indexer.models.output_modules import OutputLayer
@@ -60,7 +60,7 @@ class EncoderSpec:
 
     def with_query_prompt(self, prompt: str) -> "EncoderSpec":
         """Return the encoder with another prompt of queries: its name, or a text. Raises ConfigError."""
-        text = prompt_text(prompt, self.prompts, "prompt (--prompt)", any_word=False)
+        text = prompt_text(prompt, self.prompts, as_argument("prompt"), any_word=False)
         return replace(self, identity=replace(self.identity, query_prefix=text))
 
     def require_dimensions(self, size: int) -> None:
@@ -80,8 +80,9 @@ class EncoderSpec:
         """Return the folder of the state fitted for a pooling. Raises ConfigError if there is none."""
         if self.state is None or self.identity.pooling != pooling:
             raise ConfigError(
-                f'pooling "{pooling}" must be fitted to a corpus before it encodes. Fix: isotrope train {pooling} '
-                "CORPUS -o FOLDER, and encoder.fitted = FOLDER; or name an index that was built with it."
+                f'pooling "{pooling}" must be fitted to a corpus before it encodes. Fix: '
+                + spelled("train_encoder(corpus, FOLDER, config)", f"isotrope train {pooling} CORPUS -o FOLDER")
+                + ", and encoder.fitted = FOLDER; or name an index that was built with it."
             )
         return Path(self.state)
 

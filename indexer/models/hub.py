@@ -15,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from indexer.errors import IsotropeError, ModelError
+from indexer.errors import IsotropeError, ModelError, spelled
 from indexer.lazy_imports import install_line
 from indexer.models.model_files import ONNX_FILES, TOKENIZER_SETTINGS, VOCABULARIES
 from indexer.system.regular_files import read_regular
@@ -36,7 +36,6 @@ DEMO_SHA256 = {
     "sentence_bert_config.json": "fc1993fde0a95c24ec6c022539d41cf6e2f7c9721e5415d6fb6897472a9cd4b7",
     "config_sentence_transformers.json": "061ca9d39661d6c6d6de5ba27f79a1cd5770ea247f8d46412a68a498dc5ac9f3",
 }
-_NAMED_BY = "--set encoder.model=FOLDER to build, --model FOLDER to query"
 _TOP_LEVEL = (
     "config.json",
     "model.safetensors",
@@ -69,11 +68,15 @@ class ModelLocation:
     pinned: Mapping[str, str] = field(default_factory=dict)
 
 
-def locate_model(model: str, folder: str | Path | None = None, named_by: str = _NAMED_BY) -> ModelLocation:
+def locate_model(model: str, folder: str | Path | None = None, named_by: str = "") -> ModelLocation:
     """Return the folder of `model`; `folder` is its current location, if known.
 
     Raises ModelError with a fix if it is missing: `named_by` are the options that name a model's folder.
     """
+    named_by = named_by or spelled(
+        "config.encoder.model to build, model=FOLDER to query",
+        "--set encoder.model=FOLDER to build, --model FOLDER to query",
+    )
     if folder is not None or model.startswith((".", "~")) or Path(model).is_absolute() or Path(model).is_dir():
         path = Path(folder if folder is not None else model).expanduser()
         if not path.is_dir():

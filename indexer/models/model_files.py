@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 from indexer import hashing
-from indexer.errors import ModelError
+from indexer.errors import ModelError, spelled
 from indexer.lazy_imports import install_line
 from indexer.models.model_json import (
     ModelConfig,
@@ -226,7 +226,7 @@ def _weights(root: Path) -> tuple[str, ...]:
     if pickled := sorted(path.name for path in root.glob("pytorch_model*.bin")):
         raise ModelError(
             f"{root}: has only {pickled[0]}, a pickle, which can run code when loaded; expected "
-            f"model.safetensors. Fix: isotrope convert {root} -o NEW_FOLDER"
+            f"model.safetensors. Fix: {spelled('in a shell, ', '')}isotrope convert {root} -o NEW_FOLDER"
         )
     raise ModelError(
         f"{root}: no model.safetensors (found {_listing(root)}); expected a model's weights in this format, or "

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
-from indexer.errors import ConfigError, IsotropeError, MismatchError, ModelError
+from indexer.errors import ConfigError, IsotropeError, MismatchError, ModelError, as_argument
 from indexer.hashing import fingerprint
 from indexer.models.encoder_spec import EncoderSpec, prompt_text
 from indexer.models.hub import ModelLocation, cached_snapshot, locate_model, locate_table
@@ -80,7 +80,7 @@ def resolve_spec(recipe: BuildConfig | EncoderConfig, folder: str | Path | None 
         if folder:
             raise ConfigError(
                 f"{folder}: the embeddings came with the corpus and no model is run, so there is no model to name. "
-                "Fix: leave out --model."
+                f"Fix: leave out {as_argument('model')}."
             )
         identity = EncoderIdentity(config.kind, rules or VECTOR_RULES, model=config.model)
         return EncoderSpec(config.model, "", identity, identity.fingerprint)
@@ -140,7 +140,7 @@ def _spec_of_table(
 def _spec_of_server(config: EncoderConfig, url: str | Path | None, rules: int) -> EncoderSpec:
     """Return the encoder of a server, at another `url` if it has moved. Its folder is the URL."""
     at = _SLASHES.sub(r"\1://", str(url)) if url else config.url
-    require_server_url(at, "--model" if url else "encoder.url")
+    require_server_url(at, as_argument("model") if url else "encoder.url")
     prefixes = _prefixes(config, FolderSettings())
     identity = EncoderIdentity(
         config.kind, rules or SERVER_RULES, model=config.model, truncate_dim=config.truncate_dim or None, **prefixes
@@ -323,7 +323,9 @@ def spec_of_index(index: Path, manifest: Manifest, model: str | Path | None = No
     """
     folder = model or manifest.encoder["folder"] or None
     if not model and folder and not Path(folder).exists():
-        raise ModelError(f"{index}: the model folder {folder} no longer exists. Fix: set --model to its new location.")
+        raise ModelError(
+            f"{index}: the model folder {folder} no longer exists. Fix: set {as_argument('model')} to its new location."
+        )
     if not folder and (spec := _cached_spec(index, manifest)) is not None:
         return spec
     spec = _resolved(index, manifest, folder)
@@ -334,7 +336,7 @@ def spec_of_index(index: Path, manifest: Manifest, model: str | Path | None = No
         difference = identity_difference(expected, spec.identity)
         raise MismatchError(
             f"{index}: the encoder differs from the one this index was built with: {difference}. "
-            "Fix: set --model to the original model folder, or build the index again with this encoder."
+            f"Fix: set {as_argument('model')} to the original model folder, or build the index again with this encoder."
         )
     return spec
 

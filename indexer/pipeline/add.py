@@ -9,10 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
-import numpy.typing as npt
 
 from indexer.arrays import RowIds
 from indexer.corpus.columns import way_out_of
@@ -25,6 +24,7 @@ from indexer.corpus.schema import merge_schemas, schema_from_json
 from indexer.corpus.sources import require_id_lists
 from indexer.errors import CorpusError
 from indexer.pipeline.build import encode_and_publish
+from indexer.pipeline.build_inputs import AddInputs, add_inputs
 from indexer.pipeline.drift import AddedSince, drift_since
 from indexer.pipeline.generation import Generation, open_generation
 from indexer.pipeline.part_merging import Arriving, Tail, tail_to_fold
@@ -73,27 +73,30 @@ def add_documents(
     index: str | Path,
     options: RunOptions | None = None,
     progress: Progress | None = None,
-    model: str | Path | None = None,
-    vectors: npt.ArrayLike | None = None,
+    **inputs: Unpack[AddInputs],
 ) -> AddReport:
     """Add documents to an index with its own encoder and transform; a document with a known id replaces the old one.
 
-    `corpus` is as in `build_index`. `model` is the model's folder if it has moved. `vectors` (n, d) are the embeddings
-    of the documents, for an index of given vectors. An index without documents is built of them by its recipe. An
-    addition never changes the transform of documents that are there.
+    `corpus` is as in `build_index`; `inputs` are `AddInputs`. An index without documents is built of them by its
+    recipe. An addition never changes the transform of documents that are there.
 
     The same call continues an interrupted addition. Raises
     CorpusError, ModelError, MismatchError, QualityError, LockedError, StoreError and MachineError as `build_index`.
     """
-    options, progress = options or RunOptions(), progress or NoProgress()
+    options, progress, given = options or RunOptions(), progress or NoProgress(), add_inputs(inputs)
     with open_generation(named_path(index, "the index")) as generation:
-        published, generation.model = generation.previous, model
+        published, generation.model = generation.previous, given.get("model")
         corpus = opened_corpus(corpus, published.config.corpus)
         if isinstance(corpus, Corpus) and published.manifest.documents:
             require_id_lists(corpus.files, generation.index)
         known = schema_from_json(published.manifest.schema) if published.manifest.documents else None
-        upserts = Upserts(published, documents_of(corpus, published.config.corpus, vectors, known))
-        encoder = LazyEncoder(generation.config, options, generation.spec)
+        upserts = Upserts(published, documents_of(corpus, published.config.corpus, given.get("vectors"), known))
+        encoder = given.get("encoder")
+        if encoder is not None and encoder.spec.identity.fingerprint == published.manifest.fingerprint:
+            generation.spec = encoder.spec  # its files were compared with the index's when it was loaded
+        else:
+            encoder = None
+        lazy = LazyEncoder(generation.config, options, generation.spec, encoder)
         arriving = Arriving(upserts, generation.config.store.part_documents)
         if not arriving.held and not upserts.unchanged:
             require_no_sources(corpus)
@@ -108,16 +111,16 @@ def add_documents(
         require_same_types(published, ingested.parts)
         generation.keep_everything(tail.parts, tail.segments)
         generation.delete(upserts.replaced_documents)
-        encoded = encode_parts(ingested.parts, generation, encoder, options, progress)
+        encoded = encode_parts(ingested.parts, generation, lazy, options, progress)
         rows = ingested.rows(generation.index, generation.live_of_last(ingested.documents))
-        written = write_segments(generation, rows, encoded.records, encoder, options, progress)
+        written = write_segments(generation, rows, encoded.records, lazy, options, progress)
         since = AddedSince.of(published.manifest)
         drift = drift_since(since, generation.transform, generation.index, generation.parts, generation.files)
         figures = since.figures() | ({"drift": drift.to_dict()} if drift else {})
         manifest = generation.publish(_quality(published.manifest, tail, written) | figures)
         enough = refit_note(manifest, generation.config)
         notes = (*encoded.notes, *unknown_note(written.figures), *written.notes, enough, generation.sweep())
-        return _report(manifest, upserts, tail, encoded, drift, notes)
+        return _report(manifest, upserts, tail, encoded, drift, (*notes, generation.compaction_note()))
 
 
 class Upserts:

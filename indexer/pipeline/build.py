@@ -13,7 +13,7 @@ from indexer.corpus.query_file import query_file_sha256
 from indexer.corpus.records import Records, documents_of, require_same_rules
 from indexer.encoders.document_windows import DocumentChunker
 from indexer.encoders.fitted_state import load_fitted_state
-from indexer.errors import ExistsError
+from indexer.errors import ExistsError, as_argument, spelled
 from indexer.models.cross_encoder_spec import with_recorded_hash
 from indexer.models.encoder_spec import EncoderSpec
 from indexer.models.hub import DEMO_SHA256
@@ -207,11 +207,17 @@ def _as_given_note(manifest: Manifest, generation: Generation) -> str:
         return ""
     if manifest.rows < max(1, fewest_rows(config.whitening, manifest.encoder["dim"])):
         return ""
+    compare = spelled(
+        'evaluate_retrieval(index, RetrievalOptions(beir, query_vectors=file), Sweep(strengths=("none", 0.25)))',
+        "isotrope evaluate retrieval BEIR_FOLDER --index INDEX --query-vectors FILE.npy --strength none "
+        "--strength 0.25 --compare",
+    )
+    setting = "whitening.strength=0.25"
+    whiten = spelled(f'refit_index(index, ["{setting}"])', f"isotrope refit INDEX --set {setting}")
     return (
-        "the vectors of the corpus are indexed as they are, scaled to unit length. A soft whitening can rank better or "
-        "worse. With judged queries and their vectors, compare: isotrope evaluate retrieval BEIR_FOLDER --index INDEX "
-        "--query-vectors FILE.npy --strength none --strength 0.25 --compare. To whiten: isotrope refit INDEX --set "
-        "whitening.strength=0.25"
+        "the vectors of the corpus are indexed as they are, scaled to unit length. A soft whitening added 0.1 to 3.6 "
+        "nDCG@10 to vectors of two models (docs/retrieval.md). With judged queries and their vectors, compare: "
+        f"{compare}. To whiten: {whiten}"
     )
 
 
@@ -254,7 +260,8 @@ def require_same_recipe(generation: Generation) -> None:
     if differences:
         raise ExistsError(
             f"{generation.index}: holds a complete index of another recipe: {'; '.join(differences)}. "
-            "Fix: pass --overwrite to publish this recipe as the next generation, or build at another path."
+            f"Fix: pass {as_argument('overwrite', True, 'RunOptions')} to publish this recipe as the next "
+            "generation, or build at another path."
         )
     gone = published.stored_documents - published.documents - count_quarantined(generation.previous)
     if gone:

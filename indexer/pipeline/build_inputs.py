@@ -1,4 +1,4 @@
-"""What a program gives a build besides documents: a model by name, vectors, the names of columns."""
+"""What a program gives a build or an addition besides documents: a model, vectors, the names of columns."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -7,6 +7,7 @@ from typing import Any, TypedDict, cast
 
 import numpy.typing as npt
 
+from indexer.encoders.protocol import Encoder
 from indexer.errors import ConfigError, ModelError
 from indexer.models.model_files import find_table_files
 from indexer.recipe.config import BuildConfig, EncoderConfig
@@ -32,12 +33,34 @@ class BuildInputs(TypedDict, total=False):
     transform_from: str | Path | None
 
 
+class AddInputs(TypedDict, total=False):
+    """Optional inputs of an addition, as keyword arguments.
+
+    `model` is the model's folder if it has moved. `vectors` (n, d) are the embeddings of the documents, in order, for
+    an index of given vectors. `encoder` is a loaded encoder, for programs that add often: it is used if it is the
+    index's, and ignored otherwise.
+    """
+
+    model: str | Path | None
+    vectors: npt.ArrayLike | None
+    encoder: Encoder | None
+
+
 def build_inputs(given: Mapping[str, Any]) -> BuildInputs:
     """Return keyword arguments as inputs. Raises ConfigError for an unknown name."""
-    known = BuildInputs.__annotations__
-    if unknown := [name for name in given if name not in known]:
-        raise ConfigError(did_you_mean("argument of a build", unknown[0], known))
+    _require_known(given, BuildInputs.__annotations__, "a build")
     return cast(BuildInputs, given)
+
+
+def add_inputs(given: Mapping[str, Any]) -> AddInputs:
+    """Return keyword arguments as inputs. Raises ConfigError for an unknown name."""
+    _require_known(given, AddInputs.__annotations__, "an addition")
+    return cast(AddInputs, given)
+
+
+def _require_known(given: Mapping[str, Any], known: Mapping[str, Any], what: str) -> None:
+    if unknown := [name for name in given if name not in known]:
+        raise ConfigError(did_you_mean(f"argument of {what}", unknown[0], known))
 
 
 def recipe_of(config: BuildConfig | None, inputs: BuildInputs) -> BuildConfig:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from indexer.arrays import RowIds
-from indexer.errors import ConfigError
+from indexer.errors import ConfigError, as_argument
 from indexer.pipeline.generation import Generation, open_generation
 from indexer.pipeline.published_index import PublishedIndex
 from indexer.recipe.loading import named_path
@@ -63,7 +63,7 @@ def _delete(generation: Generation, numbers: RowIds, missing: tuple[str, ...]) -
     generation.keep_everything()
     generation.delete(generation.previous.stored(numbers))
     manifest = generation.publish(published.quality)
-    notes = tuple(filter(None, [generation.sweep()]))
+    notes = tuple(filter(None, [generation.sweep(), generation.compaction_note()]))
     return DeleteReport(index, manifest.generation, len(numbers), manifest.documents, manifest.rows, missing, notes)
 
 
@@ -73,5 +73,5 @@ def _unknown(published: PublishedIndex, missing: tuple[str, ...]) -> str:
     more = f" and {len(missing) - _NAMED:,} more" if len(missing) > _NAMED else ""
     return (
         f"{published.index}: holds no document with id {shown}{more}; nothing was deleted. "
-        "Fix: correct the ids, or pass --ignore-missing (in Python ignore_missing=True)."
+        f"Fix: correct the ids, or pass {as_argument('ignore_missing', True)}."
     )

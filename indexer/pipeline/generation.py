@@ -17,10 +17,10 @@ import numpy as np
 
 from indexer.arrays import Mask, RowIds
 from indexer.corpus.schema import merge_schemas, schema_from_json, schema_to_json
-from indexer.errors import CorruptIndexError, ExistsError, StoreError
+from indexer.errors import CorruptIndexError, ExistsError, StoreError, spelled
 from indexer.models.encoder_spec import EncoderSpec
 from indexer.pipeline.published_index import PublishedIndex
-from indexer.pipeline.rows import RowView
+from indexer.pipeline.rows import RowView, even_runs
 from indexer.recipe.config import BuildConfig
 from indexer.store import layout, parts
 from indexer.store.bucket import PROBE
@@ -54,6 +54,10 @@ from indexer.store.sending import PARTS_OF_WRITER, open_sender
 from indexer.store.stores import open_stored, store_at
 from indexer.system.versions import library_versions
 from indexer.transforms import Transform, transform_to_bytes
+
+# Above these numbers a compaction is advised: a query takes about 0.04 ms longer for each segment, and each addition
+# leaves a generation on disk.
+MOST_SEGMENTS, MOST_GENERATIONS = 64, 1000
 
 
 @dataclass(frozen=True)
@@ -315,18 +319,15 @@ class Generation:
     def sweep(self, removed: Collection[str] | None = None) -> str:
         """Remove parts, transforms and segments that no manifest names; foreign files stay.
 
-        `removed` are the files that removed manifests named: with them, settled parts are checked too. The index is
+        `removed` are the files that removed manifests named: with them, settled files are checked too. The index is
         already published, so a failure to remove files is no error; it is returned as a note.
         """
-        index = self.index
+        index, unnamed_of = self.index, self._unnamed if removed is not None else self._unnamed_new
         try:
-            if removed is not None:
-                self._last_parts.clear()
-            self.sender.sweep(self._unnamed, removed or ())
-            new = (number for number in layout.part_numbers(index) if not self.is_settled(number))
-            marks = {f"{layout.part_name(number)}/{layout.PART}" for number in new}
+            self.sender.sweep(unnamed_of, removed or ())
+            marks = {f"{layout.part_name(number)}/{layout.PART}" for number in layout.part_numbers(index)}
             marks |= set(layout.state_records(index))
-            unnamed = self._unnamed({*marks, *layout.swept_files(index)})
+            unnamed = unnamed_of({*marks, *layout.swept_files(index)})
             for mark in sorted(unnamed & marks):
                 remove_folder(index, mark.rpartition("/")[0])
             for name in sorted(unnamed - marks):
@@ -337,30 +338,42 @@ class Generation:
             return f"leftovers of earlier builds were not removed: {error}"
         return ""
 
-    def _unnamed(self, names: Collection[str]) -> set[str]:
-        """Return the files of `names` that no manifest names. Reads manifests, newest first, until no file is left.
+    def compaction_note(self) -> str:
+        """Return advice to compact the index if it has many more segments than a build makes, or many generations."""
+        cut = even_runs([part.rows for part in self.parts], self.config.index.segment_rows)
+        segments, generations = len(self.segments), len(list_generations(self.index))
+        many = [f"{segments:,} segments that every query searches"] if segments - len(cut) > MOST_SEGMENTS else []
+        many += [f"{generations:,} generations on disk"] if generations > MOST_GENERATIONS else []
+        advice = f"; a compaction is advised: isotrope compact {self.index}"
+        return f"the index has {' and '.join(many)}{advice}" if many else ""
 
-        A file with the number of an earlier generation is kept as long as that generation exists, and so is a settled
-        part; otherwise each change would read all manifests. The sweep after that generation removed the files that its
-        manifest does not name, unless it was interrupted twice.
+    def _unnamed_new(self, names: Collection[str]) -> set[str]:
+        """Return the files of `names`, except settled ones, that no manifest names.
+
+        The sweep after an earlier generation removed the files that no manifest named, unless it was interrupted twice.
+        Without this exception each change would read all manifests. `compact` looks at every file.
         """
+        return self._unnamed([name for name in set(names) - self.files.keys() if not self._is_settled_file(name)])
+
+    def _unnamed(self, names: Collection[str]) -> set[str]:
+        """Return the files of `names` that no manifest names. Reads manifests, newest first, until no file is left."""
         left, numbers = set(names) - self.files.keys(), list_generations(self.index)
         if self.published and self.published.manifest.generation in numbers:
             left -= self.published.manifest.files.keys()
-        earlier = set(numbers[:-2])
-        left = {name for name in left if not self._is_earlier(name, earlier)}
         while left and numbers:
             left -= load_generation(self.index, numbers.pop()).files.keys()
         return left
 
-    def _is_earlier(self, name: str, generations: Collection[int]) -> bool:
-        """Return whether a file belongs, by its number, to one of some earlier generations."""
-        folder, number = name.partition("/")[0], layout.file_number(name)
-        if number is None:
-            return False
+    def _is_settled_file(self, name: str) -> bool:
+        """Whether a file's number is of a generation before the previous one, or of a settled part. The state of an
+        encoder, which has no number, is settled if it is older than the previous manifest."""
+        folder, number, path = name.partition("/")[0], layout.file_number(name), self.index / name
+        if folder == layout.ENCODER:
+            before = self.store.published_time(self.published.manifest.generation) if self.published else 0.0
+            return path.exists() and path.stat().st_mtime < before
         if folder == layout.PARTS:
-            return self.is_settled(number)
-        return folder in layout.SWEPT and self.sender.generation_of(number) in generations
+            return number is not None and self.is_settled(number)
+        return number is not None and self.sender.generation_of(number) < self.number - 1
 
 
 @contextmanager
@@ -389,8 +402,11 @@ def open_generation(index: Path, overwrite: bool = False, create: bool = False) 
                 if store_at(index).has(layout.PENDING):
                     raise ExistsError(
                         f"{index}: a build was prepared here, and this change would drop its encoded parts. Fix: "
-                        "finish that build (isotrope encode-parts, then isotrope build), or cancel it: isotrope "
-                        f"encode-parts {index} --cancel"
+                        + spelled(
+                            f'finish that build (encode_pending, then build_index), or cancel_pending("{index}").',
+                            "finish that build (isotrope encode-parts, then isotrope build), or cancel it: isotrope "
+                            f"encode-parts {index} --cancel",
+                        )
                     )
                 generation.sweep_before(published.manifest.fingerprint)
             yield generation

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from indexer.corpus.records import Records
-from indexer.errors import ConfigError, CorruptIndexError, MismatchError, NotAnIndexError, StoreError
+from indexer.errors import ConfigError, CorruptIndexError, MismatchError, NotAnIndexError, StoreError, spelled
 from indexer.models.encoder_spec import EncoderSpec
 from indexer.models.resolution import resolve_spec
 from indexer.pipeline.build import ingested_corpus, is_up_to_date
@@ -131,7 +131,8 @@ def encode_pending(
         complete = store_at(folder).complete_parts()
         left = sum(part.name not in complete for part in pending)
         fatal = sum(len(part.record.quarantined) for part in encoded)
-        note = f"{fatal:,} documents crashed the encoder; `isotrope build` lists them with possible fixes"
+        lists = f"{spelled('build_index', '`isotrope build`')} lists them with possible fixes"
+        note = f"{fatal:,} documents crashed the encoder; {lists}"
         work = EncodedParts([part.record for part in encoded], encoded).work()
         work = {name: work[name] for name in ("rows_encoded", "tokens", "retries", "backend")}
         notes = (*beyond, note) if fatal else beyond
@@ -166,14 +167,14 @@ def _check_numbers(folder: Path, numbers: slice, pending: int) -> tuple[str, ...
     """
     first, end = numbers.start or 0, numbers.stop
     written = f"{first}" if end == first + 1 else f"{first}:{'' if end is None else end}"
+    given = f"{spelled('numbers', '--parts')} {written}"
     listed = f"parts are numbered 0 to {pending - 1}" if pending > 1 else "the only part has the number 0"
     if pending and not range(pending)[numbers]:
         raise ConfigError(
-            f"{folder}: --parts {written} contains no part: {listed}. Fix: correct the range, or in a job array the "
-            "job numbers."
+            f"{folder}: {given} contains no part: {listed}. Fix: correct the range, or in a job array the job numbers."
         )
     beyond = pending and end is not None and end > pending
-    return (f"--parts {written} ends beyond the last part: {listed}",) if beyond else ()
+    return (f"{given} ends beyond the last part: {listed}",) if beyond else ()
 
 
 def _spec(folder: Path, config: BuildConfig, fingerprint: str, model: str | Path | None) -> EncoderSpec:
@@ -210,7 +211,7 @@ def _pending_to_json(generation: Generation, pending: Sequence[PendingPart]) -> 
         raise StoreError(
             f"{generation.index / layout.PENDING}: would have {len(data):,} bytes for {len(pending):,} parts; the "
             f"limit is {_MOST_BYTES:,}. Nothing was listed. Fix: use more documents a part (store.part_documents), or "
-            "build without --prepare."
+            f"{spelled('call build_index alone', 'build without --prepare')}."
         )
     return data
 
@@ -248,14 +249,17 @@ def _read_pending(folder: Path) -> tuple[BuildConfig, str, list[PendingPart]]:
 
 
 def _not_prepared(folder: Path) -> NotAnIndexError:
-    nothing, prepare = f"{folder}: has no pending parts to encode", f"isotrope build SOURCE {folder} --prepare"
+    nothing = f"{folder}: has no pending parts to encode"
+    prepare = spelled(f'prepare_parts(corpus, "{folder}")', f"isotrope build SOURCE {folder} --prepare")
+    again = spelled(f'prepare_parts(corpus, "{folder}", options=RunOptions(overwrite=True))', f"{prepare} --overwrite")
     if generations := list_generations(folder):
         return NotAnIndexError(
             f"{nothing}: the index is published (generation {generations[-1]}), and no build was prepared since. "
-            f"Fix: use that index, or prepare another build with: {prepare} --overwrite"
+            f"Fix: use that index, or prepare another build with: {again}"
         )
     if not store_at(folder).has(layout.PARTS):
         return NotAnIndexError(
             f"{nothing}: the index does not exist. Fix: correct the name, or prepare with: {prepare}"
         )
-    return NotAnIndexError(f"{nothing}: a build was begun without --prepare. Fix: list its parts with: {prepare}")
+    without = spelled("prepare_parts", "--prepare")
+    return NotAnIndexError(f"{nothing}: a build was begun without {without}. Fix: list its parts with: {prepare}")

@@ -8,7 +8,7 @@ from typing import Any
 from indexer import ann
 from indexer.arrays import Float64Array
 from indexer.corpus.query_file import query_file_sha256
-from indexer.errors import ConfigError
+from indexer.errors import ConfigError, as_argument, spelled
 from indexer.models.cross_encoder_spec import with_recorded_hash
 from indexer.pipeline.generation import Generation, open_generation
 from indexer.pipeline.published_index import PublishedIndex
@@ -16,7 +16,7 @@ from indexer.pipeline.steps.build_encoder import LazyEncoder
 from indexer.pipeline.steps.fit import fit
 from indexer.pipeline.steps.index_segment import write_segments
 from indexer.progress import NoProgress, Progress
-from indexer.recipe.config import BuildConfig, EncoderConfig
+from indexer.recipe.config import BuildConfig, EncoderConfig, shown
 from indexer.recipe.earlier_names import current_name
 from indexer.recipe.loading import named_path
 from indexer.recipe.paper_methods import TRANSFORMS
@@ -27,10 +27,6 @@ from indexer.store.manifest import Manifest
 FITTED = ("whitening", "index")  # recipe sections that change vectors or segments, and need no encoding
 RANKING = ("hybrid", "rerank")  # recipe sections that only change how queries are answered
 CHANGEABLE = FITTED + RANKING
-_ONLY = (
-    f"refit changes {', '.join(CHANGEABLE[:-1])} and {CHANGEABLE[-1]} only; other settings need the texts to be read "
-    "or encoded again. Fix: build at another path, or with --overwrite."
-)
 _OF_TRANSFORMS = {method.section for method in TRANSFORMS.values() if method.section}  # sections of [papers]
 _OF_MODELS = ("pooling", "max_length", "query_prompt", "document_prompt", "model_settings")
 _HASHED = ("rerank.model", "rerank.max_length", "rerank.precision")  # settings that change rerank.sha256
@@ -128,9 +124,17 @@ def _with_sections_of(config: BuildConfig, recipe: BuildConfig) -> BuildConfig:
             is_open = _is_open(section, key, here) or (section == "encoder" and key == places)
             if here != there and not is_open and key not in _OF_TRANSFORMS:
                 raise ConfigError(
-                    f"--config: {section}.{key} is {here!r} in the recipe and {there!r} in the index; {_ONLY}"
+                    f"{spelled('recipe', '--config')}: {section}.{key} is {here!r} in the recipe and {there!r} in the "
+                    f"index; {_only()}"
                 )
     return replace(config, papers=recipe.papers, **{name: getattr(recipe, name) for name in CHANGEABLE})
+
+
+def _only() -> str:
+    return (
+        f"refit changes {', '.join(CHANGEABLE[:-1])} and {CHANGEABLE[-1]} only; other settings need the texts to be "
+        f"read or encoded again. Fix: build at another path, or with {as_argument('overwrite', True, 'RunOptions')}."
+    )
 
 
 def _is_open(section: str, key: str, value: object) -> bool:
@@ -145,7 +149,7 @@ def changed_recipe(config: BuildConfig, assignments: Sequence[str], recipe: Buil
     """
     for assignment in assignments:
         if _section(assignment) not in CHANGEABLE:
-            raise ConfigError(f'--set "{assignment}": {_ONLY}')
+            raise ConfigError(f"{shown(assignment)}: {_only()}")
     is_same_reranker = recipe is None or recipe.rerank == config.rerank
     if recipe is not None:
         config = _with_sections_of(config, recipe)

@@ -19,7 +19,7 @@ from indexer.corpus.records import Records, documents_of
 from indexer.encoders.document_windows import DocumentChunker
 from indexer.encoders.fitted_state import FITTED, RECIPE, fit_state, fitted_record
 from indexer.encoders.int8 import CALIBRATION_TEXTS, require_calibration
-from indexer.errors import ConfigError, CorpusError
+from indexer.errors import ConfigError, CorpusError, spelled
 from indexer.hashing import hash_id, hash_texts
 from indexer.models.encoder_spec import EncoderSpec
 from indexer.models.resolution import resolve_spec
@@ -154,7 +154,8 @@ def _texts_of_build(corpus: Records, config: BuildConfig, spec: EncoderSpec) -> 
     if isinstance(corpus, Iterator) or (isinstance(corpus, Corpus) and any(file.is_stdin for file in corpus.files)):
         raise ConfigError(
             "the encoder is fitted to the corpus before the build, but a stream can be read only once. Fix: write the "
-            "corpus to a file, or run isotrope train first and set encoder.fitted to its folder."
+            "corpus to a file, or first run "
+            f"{spelled('train_encoder', 'isotrope train')} and set encoder.fitted to its folder."
         )
     int8 = spec.identity.precision == "int8"
     sample = CALIBRATION_TEXTS if int8 else config.whitening.sample

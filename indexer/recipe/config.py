@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from indexer.errors import ConfigError
+from indexer.errors import ConfigError, set_to, spelled
 from indexer.recipe.earlier_names import current_name, with_current_names
 from indexer.recipe.loading import (
     did_you_mean,
@@ -261,10 +261,8 @@ class WhiteningConfig:
         if self.remove != "auto" and self.remove < 0:
             raise ConfigError(f'whitening.remove is {self.remove}; expected 0 or more, or "auto".')
         if self.strength == "none" and (self.dim or self.shrinkage):
-            raise ConfigError(
-                'whitening.strength is "none", which does not use whitening.dim and shrinkage. Fix: leave them out, or '
-                "give a strength, such as --set whitening.strength=0.25."
-            )
+            given = set_to("whitening.strength", 0.25)
+            raise ConfigError(f'whitening.strength is "none", which uses no whitening.dim or shrinkage. Fix: {given}.')
         if self.dim < 0:
             raise ConfigError(f"whitening.dim is {self.dim}; expected 0 (all) or more.")
         if self.sample != "all" and self.sample < 1:
@@ -460,7 +458,7 @@ class BuildConfig:
             if not equals or not tables or not key:
                 homes = [f"{section}.{key}" for section in data if equals and not tables and key in data[section]]
                 hint = f"; did you mean {' or '.join(homes)}?" if homes else "."
-                raise ConfigError(f'--set "{assignment}" is not of the form section.key=value{hint}')
+                raise ConfigError(f"{shown(assignment)} is not of the form section.key=value{hint}")
             if tables[0] not in data:
                 raise ConfigError(did_you_mean("section", tables[0], data))
             if tables[0] == "papers" and len(tables) > 1:
@@ -472,7 +470,7 @@ class BuildConfig:
             for name in tables:
                 section = section.get(name)
                 if not isinstance(section, dict):
-                    raise ConfigError(f'--set "{assignment}": there is no table of settings "{name}".')
+                    raise ConfigError(f'{shown(assignment)}: there is no table of settings "{name}".')
             section[key] = parse_value(kind, raw)
         return self.from_dict(data)
 
@@ -487,10 +485,15 @@ class BuildConfig:
         for entry in types:
             name, colon, kind = entry.rpartition(":")
             if not colon or not name or not kind:
-                raise ConfigError(f'--column "{entry}" is not of the form name:type.')
+                raise ConfigError(f'{spelled("types", "--column")} "{entry}" is not of the form name:type.')
             kinds[name] = kind
         rules: dict[str, Any] = {**names, "columns": kinds, "drop": (*self.corpus.drop, *drop)}
         corpus, encoder = dataclasses.replace(self.corpus, **rules), self.encoder
         if names.get("vector_column"):
             encoder = dataclasses.replace(encoder, kind="vectors")
         return dataclasses.replace(self, corpus=corpus, encoder=encoder)
+
+
+def shown(assignment: str) -> str:
+    """Return an assignment of `with_overrides` as errors name it."""
+    return f'{spelled("assignment", "--set")} "{assignment}"'

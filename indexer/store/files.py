@@ -21,7 +21,7 @@ from typing import IO, Annotated, Any
 
 from msgspec import Meta, Struct
 
-from indexer.errors import CorruptIndexError, LockedError, StoreError
+from indexer.errors import CorruptIndexError, LockedError, StoreError, as_argument
 from indexer.store.layout import LOCK, TEMPORARY, Count, Hash, names_in
 from indexer.system.regular_files import open_regular
 
@@ -47,22 +47,25 @@ class FileDigest(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=
         return hashlib.sha256(data).hexdigest() == self.sha256
 
 
-FIX = "Restore the file from a copy, or build again with --overwrite, which encodes only lost rows."
+def restore() -> str:
+    """Return the fix for a damaged file."""
+    again = as_argument("overwrite", True, "RunOptions")
+    return f"Restore the file from a copy, or build again with {again}, which encodes only lost rows."
 
 
 def missing(path: Path) -> CorruptIndexError:
     """Return the error for a missing file."""
-    return CorruptIndexError(f"{path}: the manifest lists this file, but it is missing. {FIX}")
+    return CorruptIndexError(f"{path}: the manifest lists this file, but it is missing. {restore()}")
 
 
 def changed(path: Path) -> CorruptIndexError:
     """Return the error for a file whose bytes differ from the published ones."""
-    return CorruptIndexError(f"{path}: its bytes differ from the published ones (checksum mismatch). {FIX}")
+    return CorruptIndexError(f"{path}: its bytes differ from the published ones (checksum mismatch). {restore()}")
 
 
 def wrong_size(path: Path, size: int, digest: FileDigest) -> CorruptIndexError:
     """Return the error for a truncated or extended file."""
-    return CorruptIndexError(f"{path}: {size:,} bytes, the manifest says {digest.bytes:,}. {FIX}")
+    return CorruptIndexError(f"{path}: {size:,} bytes, the manifest says {digest.bytes:,}. {restore()}")
 
 
 class DigestBuilder:

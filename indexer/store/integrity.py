@@ -14,7 +14,7 @@ import numpy.typing as npt
 from indexer.arrays import Int64Array
 from indexer.errors import CorruptIndexError, StoreError
 from indexer.recipe.config import Role
-from indexer.store.files import BLOCK, FIX, FileDigest, changed, hash_file, require_own_files
+from indexer.store.files import BLOCK, FileDigest, changed, hash_file, require_own_files, restore
 from indexer.store.local_store import reading, unreadable
 from indexer.store.manifest import Manifest
 from indexer.store.open_files import OpenFile, map_file
@@ -189,7 +189,7 @@ def as_damage(path: Path) -> Iterator[None]:
 
 def _invalid(path: Path, error: Exception) -> CorruptIndexError:
     reason = str(error).strip().partition("\n")[0] or type(error).__name__
-    return CorruptIndexError(f"{path}: invalid contents ({reason}). {FIX}")
+    return CorruptIndexError(f"{path}: invalid contents ({reason}). {restore()}")
 
 
 def load_transform(index: Path, manifest: Manifest) -> Transform:

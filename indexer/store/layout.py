@@ -110,7 +110,8 @@ def state_records(index: Path) -> list[str]:
 def names_in(folder: Path) -> list[str]:
     """Return the sorted names in a folder; none if it cannot be read."""
     try:
-        return sorted(path.name for path in folder.iterdir())
+        with os.scandir(folder) as entries:  # there may be thousands
+            return sorted(entry.name for entry in entries)
     except OSError:
         return []
 

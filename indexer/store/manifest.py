@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from indexer.errors import ConfigError, CorruptIndexError, NotAnIndexError, StoreError
+from indexer.errors import ConfigError, CorruptIndexError, NotAnIndexError, StoreError, as_argument, spelled
 from indexer.hashing import canonical_json
 from indexer.recipe.config import BuildConfig
 from indexer.recipe.loading import named_path
@@ -219,8 +219,9 @@ def load_manifest(index: Path) -> Manifest:
         if not numbers:
             raise NotAnIndexError(_nothing_here(index))
         way_back = f", delete it to go back to generation {numbers[-2]}" if len(numbers) > 1 else ""
+        again = f"build again with {as_argument('overwrite', True, 'RunOptions')}"
         try:
-            manifest = load_generation(index, numbers[-1], f"{way_back}, or build again with --overwrite")
+            manifest = load_generation(index, numbers[-1], f"{way_back}, or {again}")
             store_at(index).know(manifest.files)
             return manifest
         except StoreError:
@@ -305,15 +306,17 @@ def require_consistent(manifest: Manifest) -> None:
 
 def _nothing_here(index: Path) -> str:
     store = store_at(index)
+    build = f"Build one with: {spelled('build_index(corpus, index)', f'isotrope build SOURCE {index}')}"
     if store.has(layout.PARTS):
-        return f"{index}: an unfinished build, not an index yet. Run the same build command again to continue it."
+        again = spelled("Call build_index again", "Run the same build command again")
+        return f"{index}: an unfinished build, not an index yet. {again} to continue it."
     if not store.has():
         near = difflib.get_close_matches(index.name, [path.name for path in _indexes_in(index.parent)], n=1)
         meant = f'; did you mean "{index.with_name(near[0])}"?' if near else "."
-        return f"{index}: no such index{meant} Build one with: isotrope build SOURCE {index}"
+        return f"{index}: no such index{meant} {build}"
     if inside := _indexes_in(index):
         return f'{index}: not an index, but it contains one; did you mean "{inside[0]}"?'
-    return f"{index}: not an index (it has no manifest). Build one with: isotrope build SOURCE INDEX"
+    return f"{index}: not an index (it has no manifest). {build}"
 
 
 def _indexes_in(folder: Path) -> list[Path]:

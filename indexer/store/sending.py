@@ -24,7 +24,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from indexer.arrays import Embeddings
-from indexer.errors import StoreError
+from indexer.errors import StoreError, spelled
 from indexer.moments import Moments
 from indexer.store import layout
 from indexer.store.bucket import PROBE
@@ -298,7 +298,10 @@ def _create_part(store: ObjectStore, name: str, record: PartRecord) -> PartRecor
     if not store.bucket.create(f"{name}/{layout.PART}", stored.to_json()):
         raise StoreError(
             f"{store.url}/{name}: the store contains the record of another part, or files of this part are missing. "
-            "Run the command again; with isotrope build, add --overwrite if that does not help."
+            + spelled(
+                "Run the function again; with build_index, add RunOptions(overwrite=True) if that does not help.",
+                "Run the command again; with isotrope build, add --overwrite if that does not help.",
+            )
         )
     return stored
 
@@ -332,6 +335,6 @@ def _adopted_embeddings(path: Path, record: PartRecord) -> Embeddings:
     except (OSError, ValueError) as error:
         raise StoreError(
             f"{path}: the embeddings sent by another machine do not fit this part ({error}). "
-            "Run isotrope build, which encodes the part under another name."
+            f"Run {spelled('build_index', 'isotrope build')}, which encodes the part under another name."
         ) from error
     return embeddings

@@ -18,16 +18,22 @@ from indexer import errors
 from indexer.errors import IsotropeError, MachineError
 
 _START = "import json, sys; call = json.loads(sys.argv[1]); sys.path[:] = call['path']; "
-_PROGRAM = f"{_START}from indexer.system.child_process import named; named(call['function'])(*call['arguments'])"
+_PROGRAM = f"{_START}from indexer.system.child_process import run_call; run_call(**call)"
 _LAST = 300  # last characters of the output of a failed process
 _FAILED = 70  # its exit code
 
 
 def start_python(function: str, *arguments: Any, **streams: Any) -> "subprocess.Popen[bytes]":
     """Start a process that calls `function` ("package.module:name") with JSON arguments; `streams` are for Popen."""
-    call = json.dumps({"path": sys.path, "function": function, "arguments": arguments})
+    call = json.dumps({"path": sys.path, "function": function, "arguments": arguments, "reader": errors.reader()})
     # -P: files in the current folder are not imported.
     return subprocess.Popen([sys.executable, "-P", "-c", _PROGRAM, call], **streams)
+
+
+def run_call(function: str, arguments: list[Any], reader: errors.Reader, **_: Any) -> None:
+    """Make the call of `start_python`, in its process. Messages are for the reader of the parent's."""
+    with errors.written_for(reader):
+        named(function)(*arguments)
 
 
 def named(function: str) -> Any:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from indexer.errors import ConfigError, ExistsError, StoreError
+from indexer.errors import ConfigError, ExistsError, StoreError, as_argument, spelled
 from indexer.store.files import DurableFile, atomic_write, make_folder
 from indexer.store.layout import is_index_folder
 
@@ -50,7 +50,7 @@ OutputFile = DurableFile
 
 
 @contextmanager
-def open_output(path: Path, option: str = "-o", force: bool = False, stream: bool = True) -> Iterator[OutputFile]:
+def open_output(path: Path, option: str = "", force: bool = False, stream: bool = True) -> Iterator[OutputFile]:
     """Write a user's file atomically, in its folder, created if needed; or a stream, byte by byte.
 
     After the block, `.digest` contains the hashes. Raises as `check_output`, StoreError (also for a pipe without a
@@ -69,7 +69,7 @@ def open_output(path: Path, option: str = "-o", force: bool = False, stream: boo
             _require_free(path, option)  # it may have been created meanwhile
 
 
-def check_output(path: Path, option: str = "-o", force: bool = False, stream: bool = True) -> None:
+def check_output(path: Path, option: str = "", force: bool = False, stream: bool = True) -> None:
     """Raise for an output that cannot be written: now, not after minutes of encoding.
 
     `force` allows an existing regular file, `stream` a pipe or device. Raises ExistsError, and ConfigError for a path
@@ -81,25 +81,25 @@ def check_output(path: Path, option: str = "-o", force: bool = False, stream: bo
         return
     target, mode = behind_links(path, option), mode_of(path)
     if mode and stat.S_ISDIR(mode):
-        raise ConfigError(f"{option} {path} is a folder; expected a file.")
+        raise ConfigError(f"{_named(option, path)} is a folder; expected a file.")
     if mode and not stat.S_ISREG(mode):
-        raise ConfigError(f"{option} {path} is a socket or a block device; expected a file.")
+        raise ConfigError(f"{_named(option, path)} is a socket or a block device; expected a file.")
     if not force:
         _require_free(path, option)
     check_writable(path, target.parent, option)
 
 
-def check_output_folder(path: Path, option: str = "-o", or_empty: bool = False) -> None:
+def check_output_folder(path: Path, option: str = "", or_empty: bool = False) -> None:
     """Raises ExistsError for an existing path, ConfigError for a folder that cannot be created.
 
     `or_empty` allows an empty folder. Folders are never replaced.
     """
     if path == STDOUT:
-        raise ConfigError(f"{option} {path} is standard output; expected a folder.")
+        raise ConfigError(f"{_named(option, path)} is standard output; expected a folder.")
     refuse_inside_index(path, option)
     if os.path.lexists(path) and not (or_empty and is_folder(path) and not any(path.iterdir())):
         expected = "a new or an empty folder" if or_empty else "the name of a new folder"
-        raise ExistsError(f"{option} {path} already exists; expected {expected}.")
+        raise ExistsError(f"{_named(option, path)} already exists; expected {expected}.")
     check_writable(path, path.parent, option)
 
 
@@ -139,6 +139,15 @@ def descriptor_of(path: Path) -> int | None:
     return None
 
 
+def output_name() -> str:
+    """Return the name of the argument that most functions and commands write to."""
+    return spelled("path", "-o")
+
+
+def _named(option: str, path: Path) -> str:
+    return f"{option or output_name()} {path}"
+
+
 def mode_of(path: Path) -> int | None:
     """Return the mode of a path's target; None if it does not exist or may not be read."""
     try:
@@ -158,14 +167,14 @@ def behind_links(path: Path, option: str) -> Path:
     try:
         return (Path("/dev/stdout") if path == STDOUT else path).resolve()
     except (OSError, RuntimeError) as error:  # RuntimeError: circular links
-        raise ConfigError(f"{option} {path} has circular links; expected a file.") from error
+        raise ConfigError(f"{_named(option, path)} has circular links; expected a file.") from error
 
 
 def refuse_inside_index(path: Path, option: str) -> None:
     """Raises ConfigError for a path inside an index, complete or not, which only the index itself may write."""
     for folder in behind_links(path, option).parents:
         if is_index_folder(folder):
-            raise ConfigError(f"{option} {path} is inside the index {folder}; expected a path outside it.")
+            raise ConfigError(f"{_named(option, path)} is inside the index {folder}; expected a path outside it.")
 
 
 def check_writable(path: Path, folder: Path, option: str) -> None:
@@ -174,21 +183,26 @@ def check_writable(path: Path, folder: Path, option: str) -> None:
         folder = folder.parent
     if not is_folder(folder):
         problem = "is a file" if folder == path else f"cannot be created: {folder} is a file"
-        raise ConfigError(f"{option} {path} {problem}; expected a path in a folder that exists or can be created.")
+        raise ConfigError(
+            f"{_named(option, path)} {problem}; expected a path in a folder that exists or can be created."
+        )
     try:
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
-        raise ConfigError(f"{option} {path} cannot be written: {folder}: {error.strerror or error}.") from error
+        raise ConfigError(f"{_named(option, path)} cannot be written: {folder}: {error.strerror or error}.") from error
 
 
 def _require_free(path: Path, option: str) -> None:
     if mode_of(path) is not None:
-        raise ExistsError(f"{option} {path} already exists. Fix: choose another file, or pass --force to overwrite it.")
+        raise ExistsError(
+            f"{_named(option, path)} already exists. "
+            f"Fix: choose another file, or pass {as_argument('force', True)} to overwrite it."
+        )
 
 
 def _check_stream(path: Path, option: str, stream: bool) -> None:
     if not stream:
-        raise ConfigError(f"{option} {path} is a stream (a pipe, a device); expected a file.")
+        raise ConfigError(f"{_named(option, path)} is a stream (a pipe, a device); expected a file.")
     descriptor = descriptor_of(path)
     try:
         if descriptor is None:
@@ -198,7 +212,7 @@ def _check_stream(path: Path, option: str, stream: bool) -> None:
     except (OSError, OverflowError):  # closed, or no such descriptor
         writable = False
     if not writable:
-        raise ConfigError(f"{option} {path} is not open for writing; expected a file.")
+        raise ConfigError(f"{_named(option, path)} is not open for writing; expected a file.")
 
 
 @contextmanager
@@ -212,7 +226,7 @@ def _open_stream(path: Path, option: str) -> Iterator[StreamFile]:
     file = StreamFile(descriptor, path)
     try:
         if open_file is None and stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ConfigError(f"{option} {path} changed from a pipe or a device to a file. Run the command again.")
+            raise ConfigError(f"{_named(option, path)} changed from a pipe or a device to a file. Try again.")
         yield file
         file.finish()
     finally:

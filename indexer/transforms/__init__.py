@@ -15,7 +15,7 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from indexer.arrays import Embeddings, Float64Array, Vectors
-from indexer.errors import ConfigError, CorruptIndexError
+from indexer.errors import ConfigError, CorruptIndexError, spelled
 from indexer.moments import Moments
 from indexer.recipe.config import Role, WhiteningConfig
 from indexer.recipe.paper_methods import TRANSFORMS, load_method, settings_of
@@ -148,5 +148,6 @@ def fit_transform(
 def _no_rows() -> Iterator[Embeddings]:
     raise ConfigError(
         'whitening.kind "flow" is trained on individual embeddings, but only their moments are available here. '
-        "Leave the kind out, or measure it with `isotrope evaluate sts` or `isotrope refit`."
+        "Leave the kind out, or measure it with "
+        f"{spelled('evaluate_sts or refit_index', '`isotrope evaluate sts` or `isotrope refit`')}."
     )

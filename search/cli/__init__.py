@@ -15,7 +15,7 @@ from typing import Any, NoReturn, TextIO
 
 import click
 
-from indexer.errors import IsotropeError, as_shown
+from indexer.errors import IsotropeError, as_shown, written_for
 from indexer.lazy_imports import LOADER
 from search.formatting import escape
 
@@ -108,6 +108,10 @@ class LazyGroup(click.Group):
             if close := get_close_matches(args[0], self.commands_at, n=1):
                 raise click.UsageError(f"{error.message} Did you mean '{close[0]}'?", ctx) from None
             raise
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with written_for("shell"):
+            return super().invoke(ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -60,7 +60,7 @@ def add(index: Path, sources: tuple[str, ...], rejects: Path | None, as_json: bo
     corpus = corpus_of(sources, config, options, rejects)
     check_rejects(rejects, [options["model"], *recipe_reads(config)], options)
     with ProgressBar(options["quiet"]) as progress:
-        report = add_documents(corpus, index, run, progress, options["model"])
+        report = add_documents(corpus, index, run, progress, model=options["model"])
     with stdout_free_for(rejects):
         _print_added(report, corpus.report, as_json)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
+from indexer.errors import written_for
 from search.cli.options import PATH, all_of, encoder_options, given_flags, run_options
 from search.formatting import counted
 
@@ -71,7 +72,10 @@ def listen(index: Path, options: dict[str, Any], serve: "Serve", path: str = "",
     listener = Listener(serve(engine_of(index, options), settings, note), settings)
     port = listener.url.rpartition(":")[2]
     others = f", and to other machines at http://{gethostname()}:{port}{path}" if listener.is_on_all_addresses else ""
-    cut = listener.listen(lambda url: click.echo(f"{settings.name} is served at {url}{path}{others} (Ctrl-C stops)."))
+    with written_for("library"):  # answers name the fields of requests
+        cut = listener.listen(
+            lambda url: click.echo(f"{settings.name} is served at {url}{path}{others} (Ctrl-C stops).")
+        )
     note("stopped; " + (f"{counted(cut, f'open {what}')} cut off" if cut else f"all open {what}s were answered"))
 
 
@@ -212,4 +216,6 @@ def _serve_standard_streams(index: Path, options: dict[str, Any]) -> None:
     log_to_stderr()
     settings = settings_of(index, options)
     note(f"{settings.name} is open for an agent on standard input and output")
-    speak(engine_of(index, options), settings, streams, note)
+    engine = engine_of(index, options)
+    with written_for("library"):  # answers name the arguments of tools
+        speak(engine, settings, streams, note)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from indexer.errors import ConfigError, MachineError, UnknownDocumentError
+from indexer.errors import ConfigError, MachineError, UnknownDocumentError, spelled
 from indexer.system.escaping import shown
 from indexer.system.http import HttpAnswer, redirect_error
 from indexer.typed_json import MAX_DEPTH, decode_json
@@ -153,7 +153,7 @@ def failure_of(url: str, path: str, answer: HttpAnswer) -> Exception:
         return _failure_of_stranger(url, status, headers)
     message = shown(fault.message)
     if status == 401:
-        return ConfigError(f"{url}: the key is missing or wrong. Give --api-key-file FILE (in Python `key`).")
+        return ConfigError(f"{url}: the key is missing or wrong. Fix: give {spelled('key', '--api-key-file FILE')}.")
     if status == 404 and message.startswith(_NO_ROUTE):
         return stranger(url, f"it has no {path.partition('?')[0]}; the path after the host may be wrong")
     if status == 404 and fault.param != "model":

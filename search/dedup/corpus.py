@@ -14,7 +14,7 @@ from typing import Any, TypedDict, Unpack
 from indexer.corpus.corpus import Corpus, read_corpus
 from indexer.corpus.records import Records
 from indexer.corpus.sources import paths_of
-from indexer.errors import ConfigError
+from indexer.errors import ConfigError, as_argument, spelled
 from indexer.pipeline.build import build_index
 from indexer.pipeline.build_inputs import build_inputs, recipe_of
 from indexer.pipeline.train import train_for_index
@@ -210,15 +210,14 @@ def _check(
         raise ConfigError(f"TMPDIR is {folder}, which is not writable; temporary vectors are written there.")
     require_another(build.keep_index, against)
     other = against if isinstance(against, Index) or against is None else Index.open(against)
-    options = {"-o": files.duplicates, "--kept": files.kept, "--save-pairs": files.pairs.write}
+    saved = spelled("pairs.write", "--save-pairs")
+    options = {spelled("duplicates", "-o"): files.duplicates, as_argument("kept"): files.kept, saved: files.pairs.write}
     named = {option: path for option, path in options.items() if path}
     read_from = _files_of(corpus)
     sources = read_from.files if read_from else ()
     read = [path for file in sources for path in (paths_of(file) if file.path else ())]
-    made = {"--keep-index": build.keep_index} if build.keep_index else {}
-    check_outputs(
-        named, [*read, *read_by(other.path if other else None, files.pairs.read)], files.force, made, ["--save-pairs"]
-    )
+    made = {as_argument("keep_index"): build.keep_index} if build.keep_index else {}
+    check_outputs(named, [*read, *read_by(other.path if other else None, files.pairs.read)], files.force, made, [saved])
     if files.duplicates:
         duplicates_format(files.duplicates)
     if files.kept:

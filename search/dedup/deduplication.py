@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from indexer.arrays import RowIds
 from indexer.corpus.corpus import Corpus
-from indexer.errors import ConfigError
+from indexer.errors import ConfigError, as_argument, spelled
 from indexer.progress import NoProgress, Progress
 from indexer.store.files import FileDigest
 from search.dedup.duplicates_file import SCHEMA, Duplicates, write_duplicates, write_list
@@ -28,8 +28,6 @@ from search.dedup.provenance import origin_of, origin_of_other
 from search.dedup.settings import DedupFiles, DedupSettings, JoinOptions, PairFiles, duplicates_format, lowest_score
 from search.index import Index
 from search.result_files import check_outputs, read_by
-
-_SAVED = "--save-pairs"
 
 
 @dataclass(frozen=True)
@@ -98,7 +96,8 @@ def deduplicate_index(
     settings = settings if isinstance(settings, DedupSettings) else DedupSettings(settings)
     check_settings(settings, pairs, against)
     if pairs.write:  # `whole`, because the file is read again
-        check_outputs({_SAVED: pairs.write}, read_by(*map(place_of, (index, against))), pairs.force, whole=[_SAVED])
+        saved = spelled("pairs.write", "--save-pairs")
+        check_outputs({saved: pairs.write}, read_by(*map(place_of, (index, against))), pairs.force, whole=[saved])
     with open_inputs(index, against, progress) as inputs:
         order = priority(inputs.index, settings.prefer)
         source, method = _source(inputs, settings, pairs, options)
@@ -113,7 +112,9 @@ def check_settings(settings: DedupSettings, pairs: PairFiles, against: str | Pat
     """Raise ConfigError for contradicting settings."""
     pairs.check(settings)
     if settings.only_against and not against:
-        raise ConfigError("--only-against needs another index. Fix: name it with --against INDEX.")
+        raise ConfigError(
+            f"{as_argument('only_against')} needs another index. Fix: name it with {as_argument('against', 'INDEX')}."
+        )
 
 
 def _source(

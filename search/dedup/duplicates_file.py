@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from indexer.corpus.document import Document, joined_text
 from indexer.corpus.sources import format_of
-from indexer.errors import ConfigError, CorruptIndexError, EvaluationError
+from indexer.errors import ConfigError, CorruptIndexError, EvaluationError, spelled
 from indexer.store.documents import parquet_options
 from indexer.store.files import FileDigest
 from indexer.system.output_files import open_output
@@ -45,7 +45,11 @@ LISTED = CorpusColumns(
 """The columns of a list as CSV or JSON Lines."""
 ROW_GROUP = 1 << 16  # rows
 _FETCHED = 1024  # documents at once
-MADE_BY = "isotrope dedup INDEX --threshold T -o FILE.parquet"
+
+
+def made_by() -> str:
+    """Return the call that writes such a file."""
+    return spelled("deduplicate(INDEX, T).write(FILE.parquet)", "isotrope dedup INDEX --threshold T -o FILE.parquet")
 
 
 class Facts(TypedDict):
@@ -138,15 +142,15 @@ def read_duplicates(path: Path) -> Duplicates:
     if format_of(path)[0] in ("csv", "jsonl"):
         raise EvaluationError(
             f"{path}: a list as CSV or JSON Lines does not contain the settings and the index for a check; expected a "
-            f"Parquet file. Fix: write one: {MADE_BY}"
+            f"Parquet file. Fix: write one: {made_by()}"
         )
-    with open_parquet(path, SCHEMA, Facts, MADE_BY) as (file, facts):
+    with open_parquet(path, SCHEMA, Facts, made_by()) as (file, facts):
         _check_facts(path, facts)
         table = file.read(use_threads=False)
         table.validate(full=True)  # rejects text that is not UTF-8
     empty = [name for name in SCHEMA.names if table.column(name).null_count]
     if empty:
-        raise CorruptIndexError(f"{path}: {', '.join(empty)} is null in some rows. Fix: write it again: {MADE_BY}")
+        raise CorruptIndexError(f"{path}: {', '.join(empty)} is null in some rows. Fix: write it again: {made_by()}")
     return Duplicates(facts, table.replace_schema_metadata(None))
 
 
@@ -158,7 +162,7 @@ def _check_facts(path: Path, facts: Mapping[str, Any]) -> None:
     except (ConfigError, OverflowError):
         valid = False
     if not valid:
-        raise EvaluationError(f"{path}: its metadata contains invalid values. Fix: write it again: {MADE_BY}")
+        raise EvaluationError(f"{path}: its metadata contains invalid values. Fix: write it again: {made_by()}")
     words = {
         "method": (facts["method"].get("name"), Method),
         "text_duplicates": (facts["text_duplicates"], TextDuplicates),
@@ -167,5 +171,5 @@ def _check_facts(path: Path, facts: Mapping[str, Any]) -> None:
         if word not in get_args(known):
             raise EvaluationError(
                 f'{path}: "{name}" in its metadata is "{word}"; expected {" or ".join(get_args(known))}. '
-                f"Fix: write the file again: {MADE_BY}"
+                f"Fix: write the file again: {made_by()}"
             )

@@ -12,7 +12,7 @@ import numpy as np
 
 from indexer.arrays import RowIds, Scores, Vectors
 from indexer.corpus.document import joined_text
-from indexer.errors import ConfigError
+from indexer.errors import ConfigError, as_argument
 from indexer.progress import NoProgress, Progress
 from indexer.recipe.loading import named_path
 from search.dedup.distinct import CrossDocumentPairs, Distinct, find_distinct, is_one_to_one, number_texts
@@ -154,6 +154,6 @@ def require_another(index: str | Path | Index | None, against: str | Path | Inde
         return
     if same:
         raise ConfigError(
-            f"--against {other} is {path} itself, so no document would be kept. Fix: name another index, or leave out "
-            "--against to find duplicates within one index."
+            f"{as_argument('against')} {other} is {path} itself, so no document would be kept. Fix: name another "
+            f"index, or leave out {as_argument('against')} to find duplicates within one index."
         )

@@ -20,7 +20,7 @@ from indexer.corpus.document import Document
 from indexer.corpus.row import Header, Row
 from indexer.corpus.schema import schema_from_json
 from indexer.corpus.sources import COMPRESSIONS, FORMATS, format_of, paths_of
-from indexer.errors import ConfigError, CorpusError
+from indexer.errors import ConfigError, CorpusError, as_argument
 from indexer.store.files import FileDigest
 from indexer.system.output_files import is_stream, open_output
 from search.dedup.corpus_writing import (
@@ -37,7 +37,6 @@ from search.result_files import check_outputs
 
 MarkedRows = Iterator[tuple[Row, bool]]  # every row of the corpus, and whether it is kept
 _FETCHED = 1024  # documents
-_OPTION = "--kept"
 
 
 class MixedColumns(Exception):  # noqa: N818 - a reason to convert, not an error
@@ -53,23 +52,25 @@ def check_kept(path: Path, index: Index | None = None, corpus: Corpus | None = N
     """
     files = corpus.files if corpus else ()
     if any(file.is_stdin for file in files):
-        raise ConfigError(f"{_OPTION} reads the corpus twice, which stdin does not allow. Fix: save it to a file.")
-    check_outputs({_OPTION: path}, [read for file in files for read in paths_of(file)], force)
+        raise ConfigError(
+            f"{as_argument('kept')} reads the corpus twice, which stdin does not allow. Fix: save it to a file."
+        )
+    check_outputs({as_argument("kept"): path}, [read for file in files for read in paths_of(file)], force)
     file_format = _format(path)
     if _is_of(corpus, file_format):
         return
     if file_format == "text":
         raise ConfigError(
-            f"{_OPTION} {path}: plain text cannot store ids, titles and metadata; it needs a corpus of plain text as "
-            "the source. Fix: name a .jsonl or .parquet file."
+            f"{as_argument('kept')} {path}: plain text cannot store ids, titles and metadata; it needs a corpus of "
+            "plain text as the source. Fix: name a .jsonl or .parquet file."
         )
     if index and _has_vectors(index) and file_format not in ("jsonl", "parquet", "arrow"):
         raise ConfigError(
-            f"{_OPTION} {path}: this format cannot store the embeddings of the corpus. Fix: name a .parquet or .jsonl "
-            "file."
+            f"{as_argument('kept')} {path}: this format cannot store the embeddings of the corpus. Fix: name a "
+            ".parquet or .jsonl file."
         )
     if index:
-        check_types(f"{_OPTION} {path}", file_format, schema_from_json(index.manifest.schema))
+        check_types(f"{as_argument('kept')} {path}", file_format, schema_from_json(index.manifest.schema))
 
 
 def write_kept(path: Path, index: Index, kept: RowIds, corpus: Corpus | None = None, force: bool = False) -> FileDigest:
@@ -83,7 +84,7 @@ def write_kept(path: Path, index: Index, kept: RowIds, corpus: Corpus | None = N
         try:
             return _write(path, lambda sink: _copy_rows(sink, index, kept, corpus, file_format), force)
         except MixedColumns:
-            check_types(f"{_OPTION} {path}", file_format, schema_from_json(index.manifest.schema))
+            check_types(f"{as_argument('kept')} {path}", file_format, schema_from_json(index.manifest.schema))
     columns = _columns(index, corpus)
     return _write(path, lambda sink: write_documents(sink, _documents(index, kept), file_format, columns), force)
 
@@ -95,7 +96,7 @@ def _format(path: Path) -> str:
         return "jsonl"
     if not file_format:
         known = f"{' '.join(FORMATS)} (each also with {' '.join(COMPRESSIONS)})"
-        raise ConfigError(f"{_OPTION} {path}: unknown type of file; expected one of {known}.")
+        raise ConfigError(f"{as_argument('kept')} {path}: unknown type of file; expected one of {known}.")
     return file_format
 
 
@@ -105,7 +106,7 @@ def _is_of(corpus: Corpus | None, file_format: str) -> bool:
 
 def _write(path: Path, fill: Callable[[CompressedWriter], None], force: bool) -> FileDigest:
     _, compression = format_of(path)
-    with open_output(path, _OPTION, force) as file, CompressedWriter(file, compression) as sink:
+    with open_output(path, as_argument("kept"), force) as file, CompressedWriter(file, compression) as sink:
         fill(sink)
     return file.digest
 

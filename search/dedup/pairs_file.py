@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from indexer.arrays import RowIds, Scores
-from indexer.errors import ConfigError, CorruptIndexError, StoreError
+from indexer.errors import ConfigError, CorruptIndexError, StoreError, as_argument, spelled
 from indexer.store.files import FileDigest
 from indexer.system.output_files import open_output
 from search.dedup.distinct import Distinct
@@ -35,10 +35,21 @@ _ROW = np.dtype([("left", "<i8"), ("right", "<i8"), ("score", "<f4"), ("identica
 _RUN = 1 << 21  # pairs sorted and spilled together
 _STRETCH = 1 << 20  # pairs merged together; fixed, because it decides the pages of the file
 _ROW_GROUP = 1 << 18
-_FIX = "Fix: free some disk space, name another folder for temporary files (TMPDIR=/elsewhere isotrope dedup ...)"
-_HIGHER = "or raise --floor to write fewer pairs."
+_FIX = "Fix: free some disk space, name another folder for temporary files (the environment variable TMPDIR)"
 
-MADE_BY = "isotrope dedup INDEX --threshold T --save-pairs FILE --floor F"
+
+def made_by() -> str:
+    """Return the call that writes such a file."""
+    return spelled(
+        "deduplicate(INDEX, T, pairs=PairFiles(write=FILE, floor=F))",
+        "isotrope dedup INDEX --threshold T --save-pairs FILE --floor F",
+    )
+
+
+def _higher() -> str:
+    return f"or raise {as_argument('floor')} to write fewer pairs."
+
+
 _BATCH = 1 << 18  # pairs
 _PAIR_BYTES = 64  # of a pair in memory, with temporary copies
 
@@ -69,7 +80,7 @@ class PairsFile:
         check_threshold(threshold)
         self.path, self.memory = path, memory
         self.lowest = lowest_score(threshold)
-        with open_parquet(path, SCHEMA, Facts, MADE_BY) as (file, facts):
+        with open_parquet(path, SCHEMA, Facts, made_by()) as (file, facts):
             self.facts = facts
             rows = file.metadata.num_rows
         if rows != facts["pairs"] + facts["identical"]:
@@ -77,7 +88,7 @@ class PairsFile:
         if threshold < facts["floor"]:
             raise ConfigError(
                 f"{path}: contains only pairs that score {facts['floor']:g} or more, but the threshold is "
-                f"{threshold:g}. Fix: raise the threshold, or save pairs from a lower floor: {MADE_BY}"
+                f"{threshold:g}. Fix: raise the threshold, or save pairs from a lower floor: {made_by()}"
             )
 
     def check(self, index: Index, other: Index | None = None) -> None:
@@ -159,7 +170,7 @@ class PairsFile:
 
     def _read(self, lowest: int, highest: int) -> Iterator[tuple[Pairs, Pairs]]:
         """Yield pairs and identical pairs of the row groups that overlap with left rows [lowest, highest]."""
-        with open_parquet(self.path, SCHEMA, Facts, MADE_BY) as (file, _):
+        with open_parquet(self.path, SCHEMA, Facts, made_by()) as (file, _):
             for group in range(file.num_row_groups):
                 statistics = file.metadata.row_group(group).column(0).statistics
                 if statistics is None or (statistics.max >= lowest and statistics.min <= highest):
@@ -177,7 +188,7 @@ class PairsFile:
         return every.take((scores >= self.lowest) & ~identical), every.take(identical)
 
     def _damaged(self, what: str) -> CorruptIndexError:
-        return CorruptIndexError(f"{self.path}: {what}. Fix: write it again: {MADE_BY}")
+        return CorruptIndexError(f"{self.path}: {what}. Fix: write it again: {made_by()}")
 
 
 def _numbered(rows: Pairs, distinct: Distinct) -> Pairs:
@@ -225,7 +236,7 @@ class PairsFileWriter:
         schema = with_facts(SCHEMA, {**facts, **counts})
         try:
             with (
-                open_output(path, "--save-pairs", force, stream=False) as file,
+                open_output(path, spelled("pairs.write", "--save-pairs"), force, stream=False) as file,
                 pq.ParquetWriter(pa.PythonFile(file, mode="w"), schema, **_options()) as to,
             ):
                 for rows in self._stretches():
@@ -233,7 +244,7 @@ class PairsFileWriter:
                     to.write_table(pa.table(arrays, schema=schema), row_group_size=_ROW_GROUP)
         except StoreError as error:
             total = self.pairs + self.identical
-            raise StoreError(f"{error} The file needs {total:,} pairs; {_HIGHER}") from error
+            raise StoreError(f"{error} The file needs {total:,} pairs; {_higher()}") from error
         return file.digest
 
     def _spill(self) -> None:
@@ -250,7 +261,7 @@ class PairsFileWriter:
         except OSError as error:
             raise StoreError(
                 f"{self.folder}: temporary pairs cannot be written: {error.strerror}, after "
-                f"{self.pairs + self.identical:,} pairs. {_FIX}, {_HIGHER}"
+                f"{self.pairs + self.identical:,} pairs. {_FIX}, {_higher()}"
             ) from error
         self._runs += 1
 

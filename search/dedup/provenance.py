@@ -9,7 +9,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from indexer.errors import CorruptIndexError, EvaluationError, MismatchError, StoreError
+from indexer.errors import CorruptIndexError, EvaluationError, MismatchError, StoreError, as_argument, spelled
 from indexer.hashing import canonical_json, canonical_sha256
 from indexer.system.regular_files import open_regular
 from indexer.typed_json import convert_json, decode_json
@@ -112,7 +112,8 @@ def check_origin(facts: Mapping[str, Any], index: Index, where: object) -> None:
         if facts[name] != origin[name]:
             raise MismatchError(
                 f"{where}: made from {what} {_in_words(facts[name])}; {index.path} has {_in_words(origin[name])}. Fix: "
-                "name the original index, or find the duplicates of this one: isotrope dedup INDEX --threshold T"
+                "name the original index, or find the duplicates of this one: "
+                + spelled("deduplicate(INDEX, T)", "isotrope dedup INDEX --threshold T")
             )
 
 
@@ -120,11 +121,11 @@ def check_other(facts: Mapping[str, Any], other: Index | None, where: object) ->
     """Raise MismatchError if the facts are about a comparison with another index than `other`; its path may differ."""
     stored, named = _without_place(facts["against"]), _without_place(origin_of_other(other))
     if stored != named:
-        given = f"--against names {other.path}, {_in_words(named)}" if other else "--against is missing"
+        names = f"names {other.path}, {_in_words(named)}" if other else "is missing"
         place = f" ({facts['against']['index']})" if stored else ""
         raise MismatchError(
-            f"{where}: made against {_in_words(stored)}{place}; {given}. "
-            "Fix: name the same index with --against, or find the duplicates again."
+            f"{where}: made against {_in_words(stored)}{place}; {as_argument('against')} {names}. "
+            f"Fix: name the same index with {as_argument('against')}, or find the duplicates again."
         )
 
 

@@ -9,10 +9,10 @@ from typing import Literal
 import numpy as np
 
 from indexer.corpus.sources import COMPRESSIONS, format_of
-from indexer.errors import ConfigError
+from indexer.errors import ConfigError, as_argument, spelled
 from indexer.executors import WorkerPool
 from indexer.recipe.run_options import MOST_THREADS
-from indexer.system.output_files import is_stream
+from indexer.system.output_files import is_stream, output_name
 
 Method = Literal["exact", "ann"]
 TextDuplicates = Literal["keep", "drop"]
@@ -54,7 +54,9 @@ class JoinOptions:
 
     def __post_init__(self) -> None:
         if self.device == "mps":
-            raise ConfigError("device is mps, but near-duplicates need cpu or cuda. Fix: leave out --device.")
+            raise ConfigError(
+                f"device is mps, but near-duplicates need cpu or cuda. Fix: leave out {as_argument('device')}."
+            )
         if not 0 <= self.threads <= MOST_THREADS:
             raise ConfigError(f"threads is {self.threads}; expected 0 (all cores) to {MOST_THREADS:,}.")
         if self.memory < 1 << 26:
@@ -66,7 +68,8 @@ def check_threshold(threshold: float, name: str = "threshold") -> None:
     if not (math.isfinite(threshold) and -1 < threshold <= 1):
         raise ConfigError(
             f"{name} is {threshold}; expected a number above -1 and at most 1: scores are inner products of unit "
-            "vectors. Near-duplicates usually score 0.85 to 0.97; see isotrope dedup INDEX --suggest."
+            "vectors. Near-duplicates usually score 0.85 to 0.97; see "
+            f"{spelled('suggest_thresholds(INDEX)', 'isotrope dedup INDEX --suggest')}."
         )
 
 
@@ -98,9 +101,11 @@ class PairFiles:
     def check(self, settings: DedupSettings) -> None:
         """Raise ConfigError for contradicting options."""
         if self.read and self.write:
-            raise ConfigError("pairs cannot be read and written in one run. Fix: pass --from-pairs or --save-pairs.")
+            either = spelled("read or write", "--from-pairs or --save-pairs")
+            raise ConfigError(f"pairs cannot be read and written in one run. Fix: pass {either}.")
         if self.floor is not None and not self.write:
-            raise ConfigError("--floor applies to saved pairs only. Fix: pass --save-pairs FILE too.")
+            saved = spelled("write", "--save-pairs FILE")
+            raise ConfigError(f"{as_argument('floor')} applies to saved pairs only. Fix: pass {saved} too.")
         if self.floor is not None:
             check_threshold(self.floor, "floor")
             if self.floor > settings.threshold:
@@ -125,7 +130,8 @@ def duplicates_format(path: Path) -> str:
     if file_format in ("csv", "jsonl") or (file_format == "parquet" and not compression):
         return file_format
     raise ConfigError(
-        f"-o {path}: unknown suffix for a list of duplicates; expected .parquet (for --verify and report), .csv or "
+        f"{output_name()} {path}: unknown suffix for a list of duplicates; expected .parquet (for "
+        f"{spelled('verify_duplicates and write_report', '--verify and report')}), .csv or "
         f".jsonl; the last two also with {', '.join(COMPRESSIONS)}. Fix: for example, name "
         f"{path.name.partition('.')[0] or 'duplicates'}.parquet."
     )

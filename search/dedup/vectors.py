@@ -51,5 +51,5 @@ def temporary_file(path: Path) -> Iterator[BinaryIO]:
     except OSError as error:
         raise StoreError(
             f"{path.parent}: temporary vectors cannot be written: {error.strerror or error}. Fix: free some disk "
-            "space, or name another folder for temporary files: TMPDIR=/elsewhere isotrope dedup ..."
+            "space, or name another folder for temporary files with the environment variable TMPDIR."
         ) from error

@@ -16,7 +16,7 @@ from indexer.encoders.fitted_state import load_fitted_state
 from indexer.encoders.load import open_encoder
 from indexer.encoders.precomputed import cannot_encode
 from indexer.encoders.protocol import Encoder, EncodeStats
-from indexer.errors import ConfigError, EvaluationError
+from indexer.errors import ConfigError, EvaluationError, set_to
 from indexer.hashing import canonical_json
 from indexer.models.encoder_spec import EncoderSpec
 from indexer.models.identity import EncoderIdentity, PoolingKey
@@ -162,7 +162,7 @@ def _require_usable(rows: Float32Array) -> None:
     if unusable:
         raise EvaluationError(
             f"{unusable:,} embeddings hold NaN or infinity, or are all zero, and cannot be ranked. The model "
-            "overflows or is damaged. Fix: try --set encoder.precision=float32, or another model."
+            f"overflows or is damaged. Fix: try {set_to('encoder.precision', 'float32')}, or another model."
         )
 
 

@@ -29,7 +29,7 @@ from search.result_files import write_json
 _MEASURING = ("scipy", "ir_measures", "pytrec_eval-terrier", "bm25s", "PyStemmer", "datasets", "matplotlib")
 _MOST_BYTES = 1 << 28
 _UNIT = "fraction"  # correlations, accuracies, nDCG and similar figures are from 0 to 1
-_WANTED = 'expected a result file of isotrope evaluate: a JSON object with "provenance" and "results"'
+_WANTED = 'expected a result file of an evaluation: a JSON object with "provenance" and "results"'
 Kind = Literal[
     "sts", "layers", "methods", "whiteningbert", "retrieval", "recall", "divergence", "rte", "words", "tune", "other"
 ]

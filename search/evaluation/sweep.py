@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, Literal
 
-from indexer.errors import ConfigError
+from indexer.errors import ConfigError, as_argument
 from indexer.models.encoder_spec import EncoderSpec
 from indexer.models.identity import PoolingKey
 from indexer.moments import Moments
@@ -149,7 +149,9 @@ def parse_layers(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(number) for number in text.split(","))
     except ValueError:
-        raise ConfigError(f'--layers "{text}" is not a list of layers; expected for example -1 or 1,-1.') from None
+        raise ConfigError(
+            f'{as_argument("layers")} "{text}" is not a list of layers; expected for example -1 or 1,-1.'
+        ) from None
 
 
 def parse_strength(text: str) -> Strength:
@@ -159,7 +161,7 @@ def parse_strength(text: str) -> Strength:
     try:
         return float(text)
     except ValueError:
-        raise ConfigError(f'--strength "{text}" is not a number; expected 0 to 1, or "none".') from None
+        raise ConfigError(f'{as_argument("strength")} "{text}" is not a number; expected 0 to 1, or "none".') from None
 
 
 def union_of_layers(settings: Iterable[Setting]) -> tuple[int, ...]:

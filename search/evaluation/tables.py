@@ -10,6 +10,7 @@ from itertools import count
 from pkgutil import resolve_name
 from typing import Any, TypeGuard
 
+from indexer.errors import spelled
 from search.evaluation.result import KINDS, Result, Row
 from search.formatting import counted, number
 from search.ranking.bm25 import describe_bm25
@@ -19,7 +20,6 @@ _LARGEST = 1e300  # JSON integers can exceed the range of floats
 WITH_INTERVAL = "[95 %]"
 _AVERAGE = "average"
 _BEST_TUNED = 8  # settings in the table of `tune`, besides the controls
-_OF_HYBRIDS = "this does not apply to hybrid answers; measure them: isotrope evaluate retrieval --hybrid --rerank MODEL"
 _COSTS = ["resamples won", "decided", "ms per query"]
 
 
@@ -294,6 +294,14 @@ def _measured(result: Result) -> Iterator[Table]:
         yield Table(caption, columns, cells, _reranker(mapping_of(result.provenance.get("rerank"))))
 
 
+def _of_hybrids() -> str:
+    measure = spelled(
+        "evaluate_retrieval with RetrievalOptions(hybrid=True, rerank=RerankTask(MODEL))",
+        "isotrope evaluate retrieval --hybrid --rerank MODEL",
+    )
+    return f"this does not apply to hybrid answers; measure them: {measure}"
+
+
 def _advised(advice: Mapping[str, Any]) -> Table:
     """Return a table with a line for each depth, and the advice."""
     name, cells = str(advice.get("measure", "")), []
@@ -302,7 +310,7 @@ def _advised(advice: Mapping[str, Any]) -> Table:
         cells.append([str(row.get("depth") or "none"), interval_text(row), *gain, _choice_mark(row)])
     columns = ["reranked", f"{name} {WITH_INTERVAL}", f"gain {WITH_INTERVAL}", *_COSTS, ""]
     caption = f"Reranking the hits of the vectors: {name} x 100, {number(advice.get('questions'))} questions"
-    remarks = (f"advised: {advice.get('advice')}", *_reranker(mapping_of(advice.get("by"))), _OF_HYBRIDS)
+    remarks = (f"advised: {advice.get('advice')}", *_reranker(mapping_of(advice.get("by"))), _of_hybrids())
     return Table(caption, columns, cells, remarks)
 
 

@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 
 from indexer.encoders.precomputed import cannot_encode
-from indexer.errors import ConfigError
+from indexer.errors import ConfigError, as_argument, spelled
 from indexer.models.encoder_spec import EncoderSpec
 from indexer.models.resolution import resolve_spec
 from indexer.moments import Moments
@@ -59,19 +59,22 @@ class Target:
 
     def settings(self, sweep: Sweep) -> list[Setting]:
         """Return the settings of a sweep around the recipe's own. Raises ConfigError for impossible settings."""
+        swept = spelled("layers and poolings", "--layers and --pooling")
         if not self.spec.traits.encodes_texts and (sweep.layers or sweep.poolings):
-            raise ConfigError(f"{cannot_encode(self.spec)} Fix: leave out --layers and --pooling.")
+            raise ConfigError(f"{cannot_encode(self.spec)} Fix: leave out {swept}.")
         if self.spec.traits.is_remote and (sweep.layers or sweep.poolings):
-            raise ConfigError('encoder.kind is "server": it pools its layers. Fix: leave out --layers and --pooling.')
+            raise ConfigError(f'encoder.kind is "server": it pools its layers. Fix: leave out {swept}.')
         if sweep.layers and not self.spec.traits.has_layers:
-            raise ConfigError('encoder.kind is "static": a table has no layers. Fix: leave out --layers.')
+            raise ConfigError(
+                f'encoder.kind is "static": a table has no layers. Fix: leave out {as_argument("layers")}.'
+            )
         settings = [self._with_paper(setting) for setting in sweep.settings(self.own)]
         for setting in settings:
             special = setting.whitening.kind == "hellinger"
             if special and not gives_probabilities(setting.pooling, self.config.papers):
                 raise ConfigError(
                     f'"{setting.label}": square roots need probabilities, which only pooling "latte-mix" with a '
-                    "categorical latent returns. Fix: leave out --transform hellinger."
+                    f"categorical latent returns. Fix: leave out {spelled('hellinger', '--transform hellinger')}."
                 )
         return settings
 

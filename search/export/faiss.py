@@ -8,11 +8,11 @@ import numpy as np
 from indexer import ann
 from indexer.ann.factory import with_query_transform
 from indexer.arrays import Vectors
-from indexer.errors import ConfigError
+from indexer.errors import ConfigError, spelled
 from indexer.hashing import bottom_k
 from indexer.recipe.loading import named_path
 from indexer.store.manifest import SegmentEntry
-from indexer.system.output_files import open_output
+from indexer.system.output_files import open_output, output_name
 from indexer.transforms import AffineLayer, Transform
 from search.export.parquet import BLOCK_ROWS, write_ids
 from search.export.report import ExportReport
@@ -21,7 +21,6 @@ from search.result_files import check_outputs
 
 KIND = "faiss"
 _AS_STORED = "as stored"
-_IDS = "-o, with the ids in"
 TRAINING_ROWS = 262_144  # more than any common factory string uses
 
 
@@ -36,12 +35,15 @@ def export_faiss(index: str | Path, path: str | Path, force: bool = False) -> Ex
     """
     target = Path(path)
     names = Path(f"{target}.ids.parquet")
-    check_outputs({"-o": target, _IDS: names}, [named_path(index, "the index")], force, whole=["-o", _IDS])
+    of_ids = f"{output_name()}, with the ids in"
+    check_outputs(
+        {output_name(): target, of_ids: names}, [named_path(index, "the index")], force, whole=[output_name(), of_ids]
+    )
     opened = Index.open(index)
     layers = _layers(opened.transform)
     faiss_index, factory, origin = _index(opened)
     portable = with_query_transform(faiss_index, layers)
-    with open_output(target, force=force) as file, open_output(names, _IDS, force) as rows:
+    with open_output(target, force=force) as file, open_output(names, of_ids, force) as rows:
         write_ids(rows, opened)
         ann.save_index(portable, file)  # type: ignore[arg-type]
         if origin == _AS_STORED:
@@ -66,7 +68,8 @@ def _layers(transform: Transform) -> list[AffineLayer]:
     if layers is None:
         raise ConfigError(
             f'whitening.kind is "{transform.kind}", for which FAISS has no layer, so the file could not transform '
-            "embeddings of queries. Fix: export the vectors with --to parquet, or refit with another whitening.kind."
+            f"embeddings of queries. Fix: export the vectors with {spelled('export_parquet', '--to parquet')}, or "
+            "refit with another whitening.kind."
         )
     return layers
 

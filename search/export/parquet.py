@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from indexer.arrays import RowIds
 from indexer.recipe.loading import named_path
-from indexer.system.output_files import OutputFile, open_output
+from indexer.system.output_files import OutputFile, open_output, output_name
 from search.export.report import ExportReport
 from search.index import Index
 from search.result_files import check_outputs
@@ -29,7 +29,7 @@ def export_parquet(index: str | Path, path: str | Path, force: bool = False) -> 
     and StoreError.
     """
     target = Path(path)
-    check_outputs({"-o": target}, [named_path(index, "the index")], force)
+    check_outputs({output_name(): target}, [named_path(index, "the index")], force)
     opened = Index.open(index)
     with open_output(target, force=force) as file:
         write_vectors(file, opened)

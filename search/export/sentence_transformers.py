@@ -13,7 +13,7 @@ from typing import Any, get_args
 import numpy as np
 
 from indexer.encoders.static.tables import load_table
-from indexer.errors import ConfigError, ModelError
+from indexer.errors import ConfigError, ModelError, spelled
 from indexer.models.encoder_spec import EncoderSpec
 from indexer.models.model_files import ModelFiles, is_onnx, own_file
 from indexer.models.model_json import read_json
@@ -85,7 +85,9 @@ def _require_exportable(index: Index) -> None:
     elif transform.affine_layers("document") is None:
         reason = f'whitening.kind is "{transform.kind}", for which sentence-transformers has no module'
     if reason:
-        raise ConfigError(f"{index.path}: {reason}. Fix: export the vectors with --to parquet.")
+        raise ConfigError(
+            f"{index.path}: {reason}. Fix: export the vectors with {spelled('export_parquet', '--to parquet')}."
+        )
 
 
 def _of_transformer(index: Index, spec: EncoderSpec, model_files: ModelFiles) -> list[Module]:

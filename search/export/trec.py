@@ -10,6 +10,7 @@ from indexer.ann.score_order import from_sort_key, sort_key
 from indexer.arrays import Scores, SearchResult
 from indexer.encoders.protocol import EncodeStats
 from indexer.errors import EvaluationError
+from indexer.system.output_files import output_name
 from search.engine import SearchEngine
 from search.export.report import ExportReport
 from search.formatting import counted
@@ -19,7 +20,6 @@ from search.result_files import check_outputs, read_by, write_output
 
 KIND = "trec-run"
 _TAG = "isotrope"
-_OPTION = "--to trec-run"
 
 
 def export_trec_run(
@@ -34,13 +34,15 @@ def export_trec_run(
     """
     target, options = Path(path), SearchOptions(k)
     engine = index if isinstance(index, SearchEngine) else SearchEngine(index)
-    check_outputs({"-o": target}, read_by(engine.index.path, queries, engine.index.config.encoder.model), force)
+    check_outputs(
+        {output_name(): target}, read_by(engine.index.path, queries, engine.index.config.encoder.model), force
+    )
     query_set = read_queries(queries, engine.index.manifest.encoder["dim"])
-    require_plain_ids(query_set.ids, _OPTION)
+    require_plain_ids(query_set.ids)
     log = EncodeStats()
     ids, results = _ranked(engine, query_set, options, log)
-    require_plain_ids(ids, _OPTION)
-    digest = write_output(target, run_lines(_TAG, query_set.ids, ids, results), "-o", force)
+    require_plain_ids(ids)
+    digest = write_output(target, run_lines(_TAG, query_set.ids, ids, results), force=force)
     facts = {"queries": len(query_set), "k": k, "hits": sum(len(rows) for _, rows in results)}
     notes = list(query_set.notes)
     if log.truncated:
@@ -63,13 +65,16 @@ def _ranked(
     return engine.index.documents.ids(documents.tolist()), results
 
 
-def require_plain_ids(ids: Sequence[str], option: str = "--run") -> None:
-    """Raise EvaluationError if an id is empty or contains white space, which separates the columns of a run."""
+def require_plain_ids(ids: Sequence[str], unless: str = "") -> None:
+    """Raise EvaluationError if an id is empty or contains white space, which separates the columns of a run.
+
+    `unless` begins the fix, such as "leave out run, or ".
+    """
     for name in ids:
         if not name or name.split() != [name]:
             raise EvaluationError(
-                f'the id "{name}" is empty or contains white space, which separates the columns of a TREC run. Fix: '
-                f"leave out {option}, or use ids without white space."
+                f'the id "{name}" is empty or contains white space, which separates the columns of a TREC run. '
+                f"Fix: {unless}use ids without white space."
             )
 
 

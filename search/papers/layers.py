@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from indexer.arrays import Float32Array
-from indexer.errors import ConfigError, EvaluationError
+from indexer.errors import ConfigError, EvaluationError, as_argument, spelled
 from indexer.lazy_imports import require_extra
 from indexer.models.identity import PoolingKey
 from indexer.progress import NoProgress, Progress
@@ -159,7 +159,10 @@ def _settings(subject: Target, plan: LayersOptions) -> tuple[list[Setting], list
     if pooling == "max":
         raise ConfigError(
             "pooling max is not linear: the pooled average of layers is not the average of pooled layers. Fix: "
-            "--pooling mean or cls, or `isotrope evaluate sts` with each combination as --layers."
+            + spelled(
+                'pooling="mean" or "cls", or evaluate_sts with each combination as layers.',
+                "--pooling mean or cls, or `isotrope evaluate sts` with each combination as --layers.",
+            )
         )
     blocks, notes = subject.states([subject.own]).blocks, []
     if pooling == "cls":
@@ -167,14 +170,16 @@ def _settings(subject: Target, plan: LayersOptions) -> tuple[list[Setting], list
     layers = range(1 if pooling == "cls" else 0, blocks + 1)
     least = min(2, len(layers))
     if plan.up_to != 0 and not least <= plan.up_to <= len(layers):
-        raise ConfigError(f"--up-to is {plan.up_to}; expected {least} to {len(layers)}, the number of layers.")
+        raise ConfigError(
+            f"{as_argument('up_to')} is {plan.up_to}; expected {least} to {len(layers)}, the number of layers."
+        )
     size = plan.up_to or (len(layers) if blocks <= _FEW_BLOCKS else _UP_TO)
     chosen = [combination for count in range(1, size + 1) for combination in combinations(layers, count)]
     note = f"all {len(chosen):,} combinations of the {size} layers were tried"
     if size < (count := len(layers)):
         note = (
-            f"{len(chosen):,} combinations of up to {size} of the {count} layers were tried; --up-to {count} tries "
-            f"all {2**count - 1:,}"
+            f"{len(chosen):,} combinations of up to {size} of the {count} layers were tried; "
+            f"{as_argument('up_to', count)} tries all {2**count - 1:,}"
         )
     tried = subject.settings(Sweep((pooling,), tuple(chosen), (plan.strength,)))
     return tried[: len(layers)], tried, [*notes, note]

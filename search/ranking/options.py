@@ -11,14 +11,13 @@ from numbers import Integral, Real
 from types import NoneType
 from typing import Annotated, Any, Literal, TypedDict, cast, get_args, get_origin, get_type_hints
 
-from indexer.errors import ConfigError
+from indexer.errors import ConfigError, as_argument, spelled
 from indexer.recipe.ranking import MOST_DEPTH
 from search.filters.conditions import condition_of
 from search.formatting import did_you_mean
 
 Similarity = Literal["cosine", "js"]
 Where = str | Mapping[str, Any]  # a condition in SQL, or a dict (`search.filters.conditions`)
-WEIGHT, DEPTH = "hybrid_weight (--hybrid-weight)", "rerank_depth (--rerank-depth)"  # in messages
 
 
 @dataclass(frozen=True)
@@ -27,13 +26,12 @@ class Option:
 
     Numbers are at least `least`, above `above` and at most `most`; the command line accepts at least `flag_least`, a
     server at least `served_least`, and texts of at most `longest` characters. A prompt may be blank, and the command
-    line reads line breaks in it. Agents get `agents_help` and `agents_most` if set. Errors name the option `called` and
-    state the `expected` value; both have defaults.
+    line reads line breaks in it. Agents get `agents_help` and `agents_most` if set. Errors state the `expected` value,
+    which has a default.
     """
 
     help: str
     expected: str = ""
-    called: str = ""
     metavar: str | None = None
     least: float | None = None
     above: float | None = None
@@ -66,9 +64,10 @@ class Option:
         if value is None and self.is_optional:
             return
         if not self._is_allowed(value):
-            raise ConfigError(f"{self.called or self.name} is {value!r}; expected {self._expected}.")
+            raise ConfigError(f"{spelled(self.name, self.flag)} is {value!r}; expected {self._expected}.")
         if isinstance(value, str) and not value.strip() and not self.is_prompt:
-            raise ConfigError(f"{self.flag} is blank; expected {self._expected}. Is a variable unset? Leave it out.")
+            named = spelled(self.name, self.flag)
+            raise ConfigError(f"{named} is blank; expected {self._expected}. Is a variable unset? Leave it out.")
 
     def _is_allowed(self, value: Any) -> bool:
         if self.choices:
@@ -135,7 +134,7 @@ class SearchOptions:
         'js: rank mixtures by Jensen-Shannon divergence (pooling "latte-mix"); with exact, proved.', for_agents=False
     )] = "cosine"  # fmt: skip
     partial: Annotated[bool, Option(
-        "With --shards: answer without lost processes, and mark the answer.", is_served=False
+        "With shards: answer without lost processes, and mark the answer.", is_served=False
     )] = False  # fmt: skip
     fold: Annotated[float | None, Option(
         "Fold hits under a better hit of at least this similarity (inner product of their vectors).",
@@ -144,11 +143,11 @@ class SearchOptions:
     )] = None  # fmt: skip
     hybrid_weight: Annotated[float | None, Option(
         "With hybrid: weight of the vectors, 0 to 1, instead of the recipe's.",
-        expected="a number, 0 (BM25 alone) to 1 (vectors alone)", called=WEIGHT, metavar="W", least=0, most=1,
+        expected="a number, 0 (BM25 alone) to 1 (vectors alone)", metavar="W", least=0, most=1,
     )] = None  # fmt: skip
     rerank_depth: Annotated[int | None, Option(
         "Number of first hits that a cross-encoder reranks, instead of the recipe's; 0 is --no-rerank.",
-        expected=f"a whole number, 0 (none) to {MOST_DEPTH:,}", called=DEPTH, metavar="N", least=0, most=MOST_DEPTH,
+        expected=f"a whole number, 0 (none) to {MOST_DEPTH:,}", metavar="N", least=0, most=MOST_DEPTH,
         flag_least=1, agents_most=200,
         agents_help="Number of first hits that a cross-encoder reranks, if there is one; 0: none.",
     )] = None  # fmt: skip
@@ -197,9 +196,13 @@ class SearchOptions:
 
     def _require_compatible(self) -> None:
         if self.hybrid and self.min_score is not None:
-            raise ConfigError("min_score cannot be combined with hybrid: hybrid scores are relative to each query.")
+            raise ConfigError(
+                f"{as_argument('min_score')} cannot be combined with {as_argument('hybrid')}: hybrid scores are "
+                "relative to each query."
+            )
         if self.hybrid_weight is not None and not self.hybrid:
-            raise ConfigError(f"{WEIGHT} weighs vectors against BM25; expected hybrid (--hybrid) as well.")
+            weight, hybrid = as_argument("hybrid_weight"), as_argument("hybrid", True)
+            raise ConfigError(f"{weight} weighs vectors against BM25; expected {hybrid} as well.")
         if self.hybrid and self.similarity != "cosine":
             raise ConfigError(f'hybrid cannot be combined with similarity "{self.similarity}".')
 

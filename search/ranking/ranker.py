@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from indexer.arrays import Embeddings, Int64Array, Mask, RowIds, Scores, Vectors
-from indexer.errors import ConfigError
+from indexer.errors import ConfigError, as_argument, spelled
 from indexer.progress import Progress
 from indexer.recipe.ranking import HybridConfig
 from search.abandonment import require_awaited
 from search.hits import Answer
 from search.index import Index
 from search.ranking.documents import Groups, RankedDocument, best_rows, break_ties, group_codes
-from search.ranking.options import WEIGHT, SearchOptions
+from search.ranking.options import SearchOptions
 from search.ranking.similarities import RowRanking, ranking_by
 from search.segments import MissingRows
 
@@ -342,8 +342,9 @@ def fusion_of(config: HybridConfig, options: SearchOptions) -> HybridConfig:
         return config
     if config.fusion != "convex":
         raise ConfigError(
-            f'{WEIGHT} is {options.hybrid_weight:g}, but the recipe fuses by "{config.fusion}", which has no '
-            "weight. Fix: leave it out, or set hybrid.fusion=convex with isotrope refit."
+            f"{as_argument('hybrid_weight')} is {options.hybrid_weight:g}, but the recipe fuses by "
+            f'"{config.fusion}", which has no '
+            f"weight. Fix: leave it out, or set hybrid.fusion=convex with {spelled('refit_index', 'isotrope refit')}."
         )
     return replace(config, weight=options.hybrid_weight)
 

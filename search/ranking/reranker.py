@@ -17,14 +17,13 @@ import numpy as np
 
 from indexer.arrays import Float64Array
 from indexer.corpus.document import joined_text
-from indexer.errors import ConfigError
+from indexer.errors import ConfigError, as_argument, spelled
 from indexer.recipe.ranking import MOST_DEPTH, RerankConfig
 from indexer.recipe.run_options import RunOptions
 from search.abandonment import require_awaited
 from search.hits import Answer
 from search.index import Index
 from search.ranking.documents import IdsOf, RankedDocument
-from search.ranking.options import DEPTH
 
 if TYPE_CHECKING:
     from indexer.encoders.protocol import EncodeStats
@@ -99,9 +98,11 @@ class Reranking:
         """
         on = self._replaced or bool(self._config.model)
         if depth and not on:
+            from indexer.models.cross_encoder_spec import record_reranker
+
             raise ConfigError(
-                f"{DEPTH} is {depth}, but the recipe of the index names no cross-encoder. Fix: name one (--rerank "
-                "MODEL, in Python rerank_by), or record one: isotrope refit INDEX --set rerank.model=MODEL."
+                f"{as_argument('rerank_depth')} is {depth}, but the recipe of the index names no cross-encoder. Fix: "
+                f"name one ({spelled('rerank_by(MODEL)', '--rerank MODEL')}), or record one: {record_reranker()}."
             )
         if depth is None:
             return self._config.depth if on else 0

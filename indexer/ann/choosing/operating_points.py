@@ -16,7 +16,7 @@ from indexer.ann.faiss_index import faiss_threads, single_faiss_thread
 from indexer.ann.parameters import WIDEST_WALK, largest_parameters, search_parameters, set_search_parameters
 from indexer.ann.search import search_index
 from indexer.arrays import Mask, SearchResult
-from indexer.errors import ConfigError
+from indexer.errors import ConfigError, as_argument
 from indexer.system.threads import ordered_map
 
 _ALL = 0.9995  # recall at which the search for better settings ends
@@ -146,7 +146,8 @@ def parameters_for(curve: Sequence[CurvePoint], recall: float) -> dict[str, int]
             return dict(point.search_parameters)
     raise ConfigError(
         f"no search parameters of this index reach a recall@10 of {recall:g}; the highest measured is "
-        f"{curve[-1].recall:.4f}. Use that, search exactly (--exact), or build with a higher index.recall."
+        f"{curve[-1].recall:.4f}. Use that, search exactly ({as_argument('exact', True)}), "
+        "or build with a higher index.recall."
     )
 
 

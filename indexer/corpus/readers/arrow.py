@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from indexer.arrays import Int64Array
 from indexer.corpus.readers.streams import open_seekable, unreadable
-from indexer.corpus.row import BadRow, BrokenFile, Header, Row, RowStream
+from indexer.corpus.row import BadRow, BrokenFile, Header, Row, RowStream, read_as
 from indexer.corpus.sources import SourceFile
 from indexer.errors import CorpusError
 
@@ -219,7 +219,7 @@ def _value(name: str, cell: pa.Array, conversion: str, place: int, bad: dict[int
         bad_row = BadRow("encoding", what, "write the column as UTF-8")
     except _CONVERSION_ERRORS as error:
         what = f'column "{name}" ({cell.type}) contains a value that cannot be kept exactly: {error}'
-        bad_row = BadRow("type", what, f"pass --column {name}:string to read it as text")
+        bad_row = BadRow("type", what, f"{read_as(name, 'string')} to read it as text")
     bad.setdefault(place, bad_row)
     return None
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from indexer.arrays import Embeddings
 from indexer.corpus.readers.streams import open_seekable, unreadable
-from indexer.corpus.row import BadRow, BrokenFile, Header, Row, RowStream
+from indexer.corpus.row import BadRow, BrokenFile, Header, Row, RowStream, name_column
 from indexer.corpus.sources import SourceFile
 from indexer.errors import CorpusError
 
@@ -124,7 +124,7 @@ def _require_free(column: str, columns: Any, file: SourceFile, ids: SourceFile) 
     if column in columns:
         raise CorpusError(
             f'{ids.display_name}: has a column "{column}", but the vectors come from {file.display_name}. Fix: '
-            "pass --vector-column with an unused name, or read the list itself."
+            f"{name_column('vector')} an unused name, or read the list itself."
         )
 
 

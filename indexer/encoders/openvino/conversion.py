@@ -15,6 +15,7 @@ import numpy as np
 
 from indexer.encoders.memory import CONVERSION, parameter_count, require_memory
 from indexer.encoders.openvino.graph import OpenVinoGraph, openvino, without_reports, write_graph_info, write_refusal
+from indexer.errors import as_argument
 from indexer.models.encoder_spec import EncoderSpec
 from indexer.models.identity import EncoderIdentity, PoolingKey
 from indexer.models.tokenizer import open_model_tokenizer
@@ -31,7 +32,8 @@ def convert_in_child(spec: EncoderSpec, keys: Sequence[PoolingKey] | None, folde
     Without keys the graph outputs a classifier's logits. Raises ModelError for a model that torch cannot load either,
     MachineError if the memory does not suffice or the process is killed.
     """
-    needed, fix = CONVERSION * parameter_count(spec.files), "free some, or choose --backend torch"
+    needed = CONVERSION * parameter_count(spec.files)
+    fix = f"free some, or choose {as_argument('backend', 'torch', 'RunOptions')}"
     require_memory(f"{spec.folder}: converting the model for OpenVINO", needed, fix)
     model = {"model": spec.model, "folder": spec.folder, "identity": spec.identity.to_dict()}
     arguments = {"model": model, "keys": keys, "folder": str(folder)}

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from indexer.errors import IsotropeError, MachineError, ModelError
+from indexer.errors import IsotropeError, MachineError, ModelError, as_argument
 from indexer.models.encoder_spec import EncoderSpec
 from indexer.system.cache import read_cached
 
@@ -104,7 +104,8 @@ class OpenVinoGraph:
     def unusable(self, reason: str) -> IsotropeError:
         """Return the error for a graph that does not run."""
         return MachineError(
-            f"OpenVINO cannot run {self.path} here: {reason}. Fix: choose --backend torch, or delete the file."
+            f"OpenVINO cannot run {self.path} here: {reason}. "
+            f"Fix: choose {as_argument('backend', 'torch', 'RunOptions')}, or delete the file."
         )
 
 
@@ -123,7 +124,8 @@ def open_stored_graph(folder: Path, spec: EncoderSpec) -> OpenVinoGraph:
     facts = read_cached(folder / _FACTS, _Facts)
     if facts.refused is not None:
         raise ModelError(
-            f"{spec.folder}: OpenVINO cannot run this model ({facts.refused}). Fix: choose --backend torch."
+            f"{spec.folder}: OpenVINO cannot run this model ({facts.refused}). "
+            f"Fix: choose {as_argument('backend', 'torch', 'RunOptions')}."
         )
     return OpenVinoGraph(folder, facts.dim, facts.vocabulary, facts.takes_types)
 

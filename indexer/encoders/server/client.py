@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from indexer.arrays import Float32Array
-from indexer.errors import ConfigError, IsotropeError, MachineError, ModelError
+from indexer.errors import ConfigError, IsotropeError, MachineError, ModelError, as_argument, spelled
 from indexer.system.escaping import shown
 from indexer.system.http import HttpAnswer, HttpConnection, UnreachedError, redirect_error
 from indexer.system.urls import is_loopback, require_server_url
@@ -32,7 +32,6 @@ _AGAIN = (408, 429)  # and all from 500 on
 _TOO_LARGE = (400, 413, 422)  # a server has no common status for too many texts or tokens
 _REDIRECTS = (301, 302, 303, 307, 308)
 _EMPTY_ACCOUNT = "insufficient_quota"  # OpenAI's code of a 429 that no pause ends
-_CONTINUE = "The same command continues later: complete parts are kept"
 _FIXES = {
     400: "Fix: shorten the text (chunk.tokens), or check encoder.model.",
     401: f"Fix: set the environment variable {KEY} to a valid key.",
@@ -40,7 +39,6 @@ _FIXES = {
     404: "Fix: check encoder.url and encoder.model.",
     413: "Fix: shorten the text (chunk.tokens).",
     422: "Fix: shorten the text (chunk.tokens), or check encoder.model.",
-    429: f"Fix: send fewer requests at once (--requests). {_CONTINUE}.",
 }
 
 
@@ -132,17 +130,17 @@ class EmbeddingClient:
         message, code = _message_of(answer.body)
         said = f'{self.url}: status {answer.status}: "{self._without_key(message.rstrip("."))}".'
         if code == _EMPTY_ACCOUNT:
-            raise ConfigError(f"{said} Fix: raise the quota of the account. {_CONTINUE}.")
+            raise ConfigError(f"{said} Fix: raise the quota of the account. {_continue()}.")
         if answer.status in _AGAIN or answer.status >= 500:
             raise MachineError(said)
-        said = f"{said} {_FIXES.get(answer.status, 'Fix: look at the log of the server.')}"
+        said = f"{said} {_fix_of(answer.status) or 'Fix: look at the log of the server.'}"
         if answer.status in _TOO_LARGE:
             whole = "" if len(texts) > 1 else f' The text begins "{shown(texts[0], 60)}".'
             raise TooLargeError(said + whole)
         raise ConfigError(said)
 
     def _given_up(self, error: MachineError, attempt: int, waited: float, pause: float) -> IsotropeError:
-        fix = _FIXES[429] if "status 429" in str(error) else f"Fix: look at the log of the server. {_CONTINUE}."
+        fix = _fix_of(429) if "status 429" in str(error) else f"Fix: look at the log of the server. {_continue()}."
         asked = f"; it asks for a pause of {pause:,.0f} s" if pause > _LONGEST_PAUSE else ""
         return MachineError(f"{error} Given up after {attempt} attempts and {waited:,.0f} s of pauses{asked}. {fix}")
 
@@ -206,6 +204,16 @@ def _key_for(url: str) -> str | None:
             f"{name} if the server needs no key."
         )
     return os.environ[name].strip()
+
+
+def _continue() -> str:
+    return f"The same {spelled('call', 'command')} continues later: complete parts are kept"
+
+
+def _fix_of(status: int) -> str | None:
+    if status == 429:
+        return f"Fix: send fewer requests at once ({as_argument('requests')}). {_continue()}."
+    return _FIXES.get(status)
 
 
 def _pause(attempt: int, headers: Mapping[str, str]) -> float:

@@ -17,7 +17,7 @@ from indexer.encoders.protocol import EncodeStats
 from indexer.encoders.server.client import EmbeddingClient, Patience, TooLargeError
 from indexer.encoders.server.probes import PROBES, read_probes, require_same_model
 from indexer.encoders.server.words import WordTokenizer, texts_of
-from indexer.errors import ConfigError
+from indexer.errors import ConfigError, as_argument, spelled
 from indexer.models.encoder_spec import EncoderSpec, Tokens
 from indexer.models.identity import PoolingKey
 from indexer.recipe.config import Role
@@ -48,7 +48,9 @@ class ServerEncoder:
 
     def __init__(self, spec: EncoderSpec, options: RunOptions) -> None:
         if options.backend != "auto":
-            raise ConfigError(f"the backend {options.backend} runs models, not servers. Fix: leave out --backend.")
+            raise ConfigError(
+                f"the backend {options.backend} runs models, not servers. Fix: leave out {as_argument('backend')}."
+            )
         if options.device not in ("auto", "cpu"):  # the server chooses its own, but FAISS may use the device
             from indexer.encoders.device import choose_device
 
@@ -96,7 +98,7 @@ class ServerEncoder:
         if set(keys) != {own}:
             raise ConfigError(
                 f"{self.spec.folder}: a server gives whole embeddings; its layers and poolings cannot be chosen. Fix: "
-                "leave out --layers and --pooling."
+                f"leave out {spelled('layers and poolings', '--layers and --pooling')}."
             )
         return {own: self.encode(texts, role, log)}
 

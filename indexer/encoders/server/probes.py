@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from indexer.arrays import Float32Array
-from indexer.errors import MismatchError, ModelError
+from indexer.errors import MismatchError, ModelError, as_argument, spelled
 from indexer.models.encoder_spec import EncoderSpec
 from indexer.system.escaping import shown
 from indexer.system.regular_files import read_regular
@@ -53,7 +53,9 @@ def read_probes(folder: Path) -> Float32Array:
     try:
         rows: Float32Array = np.load(io.BytesIO(read_regular(path)), allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        raise ModelError(f"{path}: cannot be read: {error}. Run isotrope verify.") from error
+        raise ModelError(
+            f"{path}: cannot be read: {error}. Run {spelled('verify_index', 'isotrope verify')}."
+        ) from error
     if rows.ndim != 2 or rows.dtype != np.float32 or len(rows) != len(PROBES) or not np.isfinite(rows).all():
         raise ModelError(f"{path}: expected finite float32 ({len(PROBES)}, d), found {rows.dtype} {rows.shape}.")
     return rows
@@ -87,4 +89,5 @@ def require_same_model(spec: EncoderSpec, before: Float32Array, now: Float32Arra
 
 
 def _fix(spec: EncoderSpec) -> str:
-    return "Fix: serve the former model there again, name its server with --model URL, or build at another path."
+    url = as_argument("model", "URL")
+    return f"Fix: serve the former model there again, name its server with {url}, or build at another path."

@@ -19,7 +19,7 @@ from indexer.encoders.pooling import TablePooler, TokenVectors
 from indexer.encoders.protocol import EncodeStats
 from indexer.encoders.static.tables import load_table, table_tokenizer
 from indexer.encoders.static.word_cache import remember_words
-from indexer.errors import ConfigError
+from indexer.errors import ConfigError, as_argument
 from indexer.models.encoder_spec import EncoderSpec, Tokens
 from indexer.models.identity import PoolingKey
 from indexer.recipe.config import PoolingMode, Role
@@ -37,7 +37,9 @@ class StaticEncoder:
 
     def __init__(self, spec: EncoderSpec, options: RunOptions) -> None:
         if options.backend != "auto":
-            raise ConfigError(f"the backend {options.backend} runs models, not tables. Fix: leave out --backend.")
+            raise ConfigError(
+                f"the backend {options.backend} runs models, not tables. Fix: leave out {as_argument('backend')}."
+            )
         if options.device not in ("auto", "cpu"):  # a table runs on the CPU, but FAISS may use the device
             from indexer.encoders.device import choose_device
 

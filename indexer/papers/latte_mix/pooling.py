@@ -11,7 +11,7 @@ import numpy as np
 from indexer.arrays import Float32Array, Int32Array, Int64Array
 from indexer.encoders.pooling import TokenVectors, average_layers, pool
 from indexer.encoders.token_embeddings import OnStep, Texts, TokenEmbeddings, TokenGroup
-from indexer.errors import MismatchError
+from indexer.errors import MismatchError, spelled
 from indexer.models.encoder_spec import EncoderSpec
 from indexer.papers.latte_mix.model import FILES, LatteMix, load_latte_mix, save_latte_mix
 from indexer.papers.latte_mix.settings import LatteMixConfig
@@ -67,7 +67,8 @@ def check_state(spec: EncoderSpec, folder: Path) -> None:
     if other:
         raise MismatchError(
             f"encoder.fitted: {folder} was trained with other settings than papers.latte_mix: {', '.join(other)}. "
-            f"Fix: use its recipe: --config {folder / 'recipe.toml'}"
+            "Fix: use its recipe: "
+            + spelled(f'BuildConfig.load("{folder / "recipe.toml"}")', f"--config {folder / 'recipe.toml'}")
         )
 
 

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from indexer import ann
-from indexer.errors import ConfigError, QualityError
+from indexer.errors import ConfigError, QualityError, as_argument
 from indexer.pipeline.rows import VectorBlocks
 from indexer.pipeline.steps.parallel_segments import ShardedFill
 from indexer.pipeline.steps.recall_queries import Encode, RecallQueries, recall_queries, split_train_queries
@@ -295,7 +295,8 @@ def _note_low(request: IndexRequest, recall: float, factory: str) -> tuple[str, 
     if not request.options.allow_low_recall:
         raise QualityError(
             f'the index was not published, because {low}. Fix: choose another index.type ("auto", "flat"), more '
-            "index.memory or a lower index.recall, or publish it anyway with --allow-low-recall."
+            "index.memory or a lower index.recall, or publish it anyway with "
+            f"{as_argument('allow_low_recall', True, 'RunOptions')}."
         )
     return (low,)
 

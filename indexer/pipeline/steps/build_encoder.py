@@ -15,7 +15,7 @@ import msgspec
 from indexer.encoders.fitted_state import RECIPE, load_fitted_state
 from indexer.encoders.load import open_encoder, size_in_memory, warm_backend
 from indexer.encoders.protocol import Encoder
-from indexer.errors import ConfigError, CorruptIndexError, MismatchError
+from indexer.errors import ConfigError, CorruptIndexError, MismatchError, spelled
 from indexer.hashing import fingerprint
 from indexer.models.encoder_spec import EncoderSpec
 from indexer.models.identity import identity_difference
@@ -92,7 +92,7 @@ def finished_encoder(generation: Generation, spec: EncoderSpec) -> EncoderSpec:
     if stored is None and spec.traits.is_remote and published:  # others would stand for another model
         raise CorruptIndexError(
             f"{index}: the stored embeddings of the probe texts are missing or damaged. Fix: restore the file that "
-            "isotrope verify names, or build at another path."
+            f"{spelled('verify_index', 'isotrope verify')} names, or build at another path."
         )
     if stored is None:
         return spec
@@ -147,8 +147,11 @@ def require_finished(spec: EncoderSpec) -> None:
     setting = 'precision is "int8"' if int8 else f'pooling is "{spec.identity.pooling}"'
     raise ConfigError(
         f"encoder.{setting}, which must be fitted to a corpus before a build, but encoder.fitted names no folder. Fix: "
-        f"isotrope train {'int8' if int8 else spec.identity.pooling} CORPUS -o FOLDER, then build with --config "
-        f"FOLDER/{RECIPE}. (In Python: indexer.train_encoder.)"
+        + spelled(
+            f'train_encoder(corpus, FOLDER, config), then build with BuildConfig.load("FOLDER/{RECIPE}").',
+            f"isotrope train {'int8' if int8 else spec.identity.pooling} CORPUS -o FOLDER, then build with --config "
+            f"FOLDER/{RECIPE}.",
+        )
     )
 
 
@@ -191,13 +194,18 @@ def state_files(index: Path, spec: EncoderSpec) -> dict[str, FileDigest]:
 class LazyEncoder:
     """A recipe and its encoder, which is loaded once, on first use.
 
-    `spec` may be a function that resolves it, for changes that rarely need an encoder. A worker's copy loads its own
-    encoder.
+    `spec` may be a function that resolves it, for changes that rarely need an encoder. `loaded` is this encoder if the
+    caller has loaded it. A worker's copy loads its own encoder.
     """
 
-    def __init__(self, config: BuildConfig, options: RunOptions, spec: EncoderSpec | Callable[[], EncoderSpec]) -> None:
-        self.config, self._options, self._spec = config, options, spec
-        self._encoder: Encoder | None = None
+    def __init__(
+        self,
+        config: BuildConfig,
+        options: RunOptions,
+        spec: EncoderSpec | Callable[[], EncoderSpec],
+        loaded: Encoder | None = None,
+    ) -> None:
+        self.config, self._options, self._spec, self._encoder = config, options, spec, loaded
 
     @property
     def spec(self) -> EncoderSpec:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from indexer.errors import CorpusError, MachineError, StoreError
-from indexer.executors import WorkerPool, run_tasks, threads_per_worker
+from indexer.errors import CorpusError, MachineError, StoreError, spelled
+from indexer.executors import WorkerPool, again, run_tasks, threads_per_worker
 from indexer.pipeline.generation import Generation
 from indexer.pipeline.steps.build_encoder import LazyEncoder, state_files
 from indexer.pipeline.steps.ingest import PendingPart
@@ -79,7 +79,7 @@ def encode_parts(
     if notes and not options.quarantine:
         raise CorpusError(
             f"{notes[0]}. Everything else is encoded and kept. Fix: remove these documents from the corpus, or pass "
-            "--on-error skip to leave such documents out of the index."
+            f"{spelled('RunOptions(quarantine=True)', '--on-error skip')} to leave such documents out of the index."
         )
     for part, record in zip(pending, records, strict=True):
         generation.add_part(part.name, record)
@@ -171,10 +171,7 @@ def _fatal_documents(task: EncodeTask, encode: PartEncoder, pool: WorkerPool, pr
     pool = replace(pool, workers=1, executor="processes" if pool.executor == "auto" else pool.executor)
     trial = replace(encode, threads=threads_per_worker(pool), on_batch=None, discards=True)
     if _crashing([range(0)], task, trial, pool):
-        raise MachineError(
-            "worker processes crash while they load the encoder (out of memory, or killed). Finished parts are kept. "
-            "Fix: run the same command again to continue, with fewer --workers if memory was short."
-        )
+        raise MachineError(f"worker processes crash while they load the encoder (out of memory, or killed). {again()}")
     fatal: list[int] = []
     suspects = [range(task.part.documents)]
     while suspects:

@@ -14,7 +14,7 @@ import numpy as np
 from indexer.arrays import Float64Array, Mask
 from indexer.corpus.document import pseudo_query
 from indexer.corpus.query_file import is_npy, query_file_sha256, read_query_file, read_query_vectors
-from indexer.errors import ConfigError
+from indexer.errors import ConfigError, set_to, spelled
 from indexer.moments import Moments
 from indexer.pipeline.generation import FittedTransform
 from indexer.pipeline.rows import RowView
@@ -87,11 +87,16 @@ def _too_few(count: int, dim: int, config: BuildConfig) -> str:
     if count >= max(needed, 1):
         return ""
     low = whitening.sample != "all" and whitening.sample < needed
-    enlarged = f" --set whitening.sample={needed}" if low else ""
+    command = _refit_command(f"whitening.sample={needed}" if low else "")
     return (
         f"no whitening was fitted: a fit needs {needed:,} rows, and the sample has {count:,}. Vectors are only scaled "
-        f"to unit length. From {needed:,} rows on, fit the recipe's whitening with: isotrope refit INDEX{enlarged}"
+        f"to unit length. From {needed:,} rows on, fit the recipe's whitening with: {command}"
     )
+
+
+def _refit_command(setting: str = "") -> str:
+    library = f'refit_index(index, ["{setting}"])' if setting else "refit_index(index)"
+    return spelled(library, f"isotrope refit INDEX --set {setting}" if setting else "isotrope refit INDEX")
 
 
 def refit_note(manifest: Manifest, config: BuildConfig) -> str:
@@ -105,7 +110,7 @@ def refit_note(manifest: Manifest, config: BuildConfig) -> str:
         sampled = min(sampled, whitening.sample)
     if sampled < needed:
         return ""
-    return "the index now has enough rows for its recipe's whitening. Fit it with: isotrope refit INDEX"
+    return f"the index now has enough rows for its recipe's whitening. Fit it with: {_refit_command()}"
 
 
 def _query_texts(rows: RowView, config: BuildConfig) -> tuple[list[str], dict[str, Any]]:
@@ -119,7 +124,7 @@ def _query_texts(rows: RowView, config: BuildConfig) -> tuple[list[str], dict[st
     if not texts:
         raise ConfigError(
             "no query-like text could be drawn from the corpus (no titles, no sentences). Fix: name a file of queries "
-            'with --set whitening.query_sample=FILE, or --set whitening.centre="common".'
+            f"with {set_to('whitening.query_sample', 'FILE')}, or pass {set_to('whitening.centre', 'common')}."
         )
     return texts, {"source": "corpus", "texts": len(texts), "texts_sha256": _texts_hash(texts)}
 

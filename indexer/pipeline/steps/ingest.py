@@ -20,7 +20,7 @@ from indexer.corpus.document import Document, joined_text, text_bytes
 from indexer.corpus.schema import schema_to_json
 from indexer.encoders.document_windows import ChunkTexts, DocumentChunker
 from indexer.encoders.windows import Windows
-from indexer.errors import CorpusError, ExistsError
+from indexer.errors import CorpusError, ExistsError, as_argument
 from indexer.hashing import hash_id, hash_texts, hash_vectors
 from indexer.pipeline.generation import Generation
 from indexer.pipeline.rows import RowView
@@ -159,7 +159,8 @@ def corpus_differs(generation: Generation, how: str) -> ExistsError:
     """Return the error for a complete index of another corpus."""
     return ExistsError(
         f"{generation.index}: holds a complete index of another corpus: {how}. "
-        "Fix: pass --overwrite to publish this corpus as the next generation, or build at another path."
+        f"Fix: pass {as_argument('overwrite', True, 'RunOptions')} to publish this corpus as the next "
+        "generation, or build at another path."
     )
 
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from indexer.ann import SCORE_TOLERANCE as SCORE_TOLERANCE
 from indexer.arrays import RowIds, SearchResult, Vectors
-from indexer.errors import QualityError
+from indexer.errors import QualityError, as_argument, set_to
 from indexer.moments import Moments
 from indexer.recipe.config import WhiteningConfig
 from indexer.system.threads import ordered_map
@@ -59,7 +59,8 @@ def require_nonzero_finite(not_finite: int, zero: int) -> None:
     if not_finite or zero:
         raise QualityError(
             f"the build was not published, because {not_finite:,} embeddings contain NaN or infinity and {zero:,} are "
-            "all zero. The model overflows or is damaged. Fix: try --set encoder.precision=float32, or another model."
+            "all zero. The model overflows or is damaged. Fix: try "
+            f"{set_to('encoder.precision', 'float32')}, or another model."
         )
 
 
@@ -109,7 +110,7 @@ def recall_gates(recall: float, self_hits: float, target: float, allow_low: bool
     """Return the gates of an approximate index: recall@10 and the share of documents found by their own vector."""
     fix = (
         "Fix: choose another index.type (auto, flat), more index.memory or a lower index.recall, or publish it anyway "
-        "with --allow-low-recall"
+        f"with {as_argument('allow_low_recall', True, 'RunOptions')}"
     )
     return [
         Gate("self_hit", self_hits, target, True, f"documents found by their own vector; {fix}", not allow_low),

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.arrays import Mask, TextHashes
-from indexer.errors import MismatchError, StoreError
+from indexer.errors import MismatchError, StoreError, as_argument
 from indexer.pipeline.generation import Generation
 from indexer.pipeline.published_index import PublishedIndex
 from indexer.store import parts
@@ -164,7 +164,7 @@ class ReuseInOrder:
             raise MismatchError(
                 f"{self._index}: its texts are no longer cut into the stored windows: the version of tokenizers "
                 f"({version_of('tokenizers')} here) or of this program differs. Fix: build the index again with "
-                "--overwrite; embeddings of unchanged windows are reused."
+                f"{as_argument('overwrite', True, 'RunOptions')}; embeddings of unchanged windows are reused."
             )
         return reused
 

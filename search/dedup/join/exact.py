@@ -21,7 +21,7 @@ import torch
 from indexer.ann.inner_products import float32_slack
 from indexer.arrays import RowIds, Vectors
 from indexer.encoders.device import choose_device
-from indexer.errors import MachineError
+from indexer.errors import MachineError, as_argument
 from indexer.progress import NoProgress, Progress
 from indexer.system.threads import available_cores, single_blas_thread
 from search.dedup.join.cell_tasks import CellComparison
@@ -155,7 +155,8 @@ class ExactJoin:
             count = torch.cuda.device_count()
             if not count:
                 raise MachineError(
-                    "a worker has no GPU, but the join started on one. Fix: pass --gpus-per-worker 1 or --device cpu."
+                    "a worker has no GPU, but the join started on one. Fix: pass "
+                    f"{as_argument('gpus_per_worker', 1)} or {as_argument('device', 'cpu')}."
                 )
             device = torch.device("cuda", worker % count)
             join.kernel = replace(self.kernel, device=device)

@@ -123,5 +123,5 @@ def seen_by_all(path: Path) -> Iterator[None]:
     except FileNotFoundError:
         raise MachineError(
             f"{path}: a worker's machine does not see this file of the join. Fix: name a folder for temporary files "
-            "that all machines share: TMPDIR=/shared isotrope dedup ..."
+            "that all machines share with the environment variable TMPDIR."
         ) from None

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from indexer.arrays import Float64Array
-from indexer.errors import ConfigError
+from indexer.errors import ConfigError, as_argument
 from indexer.lazy_imports import require_extra
 from indexer.store.files import make_folder
 from indexer.system.output_files import check_output
@@ -35,8 +35,10 @@ def check_plot(path: Path, force: bool = False) -> None:
     An existing file is overwritten only with `force`. Raises ConfigError, ExistsError, MachineError, StoreError.
     """
     if path.suffix.lower() not in FORMATS:
-        raise ConfigError(f'--plot "{path}": unknown format; expected a file name that ends in {", ".join(FORMATS)}.')
-    check_output(path, "--plot", force)
+        raise ConfigError(
+            f'{as_argument("plot")} "{path}": unknown format; expected a file name that ends in {", ".join(FORMATS)}.'
+        )
+    check_output(path, as_argument("plot"), force)
     require_plots()
     make_folder(path.parent)
 
@@ -44,7 +46,9 @@ def check_plot(path: Path, force: bool = False) -> None:
 def write_plot(path: Path, size: Size, draw: Callable[[Any], None], force: bool = False, **saving: Any) -> None:
     """Write the figure that `draw` fills (see `render_figure`) in the path's format. Raises as `check_plot`."""
     check_plot(path, force)
-    write_output(path, render_figure(size, draw, path.suffix.lower().removeprefix("."), **saving), "--plot", force)
+    write_output(
+        path, render_figure(size, draw, path.suffix.lower().removeprefix("."), **saving), as_argument("plot"), force
+    )
 
 
 def render_figure(

@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from indexer.errors import spelled
 from search.evaluation.bootstrap import Interval
 from search.evaluation.plots.drawing import Size, interval_of, model_name, whiskers, write_plot
 from search.evaluation.retrieval.metrics import measure_names
@@ -207,7 +208,8 @@ def plot_retrieval(result: Mapping[str, Any], path: Path, force: bool = False) -
     """
     panels = panels_of(result)
     if not panels:
-        return f"{path} was not written: no setting has a whitening strength to plot; add --strength"
+        strengths = spelled("strengths", "--strength")
+        return f"{path} was not written: no setting has a whitening strength to plot; add {strengths}"
     frame = frame_of(panels, result)
     write_plot(
         path, frame.size, lambda figure: draw_panels(figure, panels, frame, measure_of(result)),

@@ -8,7 +8,7 @@ import numpy as np
 
 from indexer.arrays import RowIds
 from indexer.corpus.document import Document, pseudo_query
-from indexer.errors import ConfigError, EvaluationError
+from indexer.errors import ConfigError, EvaluationError, spelled
 from search.formatting import counted
 from search.index import LiveRows
 from search.queries import QuerySet, numbered
@@ -49,7 +49,8 @@ def draw_queries(stored: LiveRows, origin: DrawnFrom | None = None, size: int = 
     if not texts:
         raise EvaluationError(
             f"{stored.index.path}: none of its {counted(stored.index.manifest.documents, 'document')} has a query "
-            f"({_NEED[origin]}). Fix: choose another kind with --draw, or a file of queries with --queries."
+            f"({_NEED[origin]}). Fix: choose another kind with {spelled('origin', '--draw')}, or a file "
+            f"of queries with {spelled('file', '--queries')}."
         )
     skipped = seen - len(texts)
     notes = (f"no query from {skipped:,} of {counted(seen, 'sampled document')} ({_NEED[origin]})",) if skipped else ()
@@ -60,7 +61,8 @@ def _documents_themselves(stored: LiveRows, origin: DrawnFrom | None, size: int)
     if origin:
         raise ConfigError(
             f"{stored.index.path}: its embeddings came with the corpus, so no {origin} can be encoded. Fix: leave out "
-            "--draw to query with the documents themselves, or name a .npy file of query embeddings."
+            f"{spelled('origin', '--draw')} to query with the documents themselves, or name a .npy file of query "
+            "embeddings."
         )
     rows = np.sort(np.argsort(stored.id_hashes, kind="stable")[:size])
     return QuerySet(numbered(len(rows)), rows, embeddings=stored.index.embeddings(rows), origin="documents")

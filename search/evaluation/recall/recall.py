@@ -19,7 +19,7 @@ from indexer import ann
 from indexer.ann import SCORE_TOLERANCE, GroundTruthBuilder
 from indexer.arrays import Float64Array, RowIds, Vectors
 from indexer.encoders.protocol import EncodeStats
-from indexer.errors import ConfigError, CorruptIndexError, EvaluationError
+from indexer.errors import ConfigError, CorruptIndexError, EvaluationError, as_argument, spelled
 from indexer.progress import NoProgress, Progress
 from indexer.recipe.config import Role
 from search.engine import SearchEngine
@@ -64,8 +64,9 @@ def measure_recall(
     if exact and shares.min() < 1:
         raise CorruptIndexError(
             f"{index.path}: an exact (Flat) index has recall 1 by construction, but recall@{k} is {shares.mean():.4f}: "
-            "its segment does not hold the transformed embeddings. Fix: run isotrope verify, or build again with "
-            "--overwrite."
+            "its segment does not hold the transformed embeddings. Fix: run "
+            f"{spelled('verify_index', 'isotrope verify')}, or build again "
+            f"with {as_argument('overwrite', True, 'RunOptions')}."
         )
     longer = counted(log.truncated, "query is", "queries are")
     cut = [f"{longer} longer than {index.encoder.max_length} tokens and truncated"] * bool(log.truncated)
@@ -148,7 +149,9 @@ def _useful(queries: QuerySet, excluded: list[RowIds], index: Index) -> tuple[Qu
     if dropped := len(excluded) - len(keep):
         queries = queries.keep(keep, f"{counted(dropped, 'query', 'queries')} left out: from documents that {too_many}")
     if not len(keep):
-        raise EvaluationError(f"all documents {too_many}; none is a useful query. Fix: name a file with --queries.")
+        raise EvaluationError(
+            f"all documents {too_many}; none is a useful query. Fix: name a file with {spelled('file', '--queries')}."
+        )
     return queries, [excluded[number] for number in keep.tolist()]
 
 
@@ -166,7 +169,7 @@ def _require_enough(index: Index, queries: QuerySet, excluded: Sequence[RowIds],
     raise EvaluationError(
         f"recall@{k} compares {counted(k, 'answer')}, but {index.path} holds "
         f"{counted(index.manifest.rows, noun)}{besides}. "
-        + (f"Fix: pass at most -k {others}." if others else "There is nothing to measure.")
+        + (f"Fix: pass at most {spelled(f'k={others}', f'-k {others}')}." if others else "There is nothing to measure.")
     )
 
 

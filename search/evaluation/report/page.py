@@ -12,6 +12,7 @@ from indexer.hashing import canonical_sha256
 from indexer.lazy_imports import require_extra
 from indexer.progress import NoProgress, Progress
 from indexer.store.files import FileDigest
+from indexer.system.output_files import output_name
 from search.describe import describe_index
 from search.engine import SearchEngine
 from search.evaluation.plots.drawing import require_plots
@@ -46,10 +47,11 @@ def write_report(
     """Write the report of an open index to `path`; overwrite a file only with `force`.
 
     Raises ConfigError for a path that cannot be written, ExistsError, MachineError without matplotlib, EvaluationError
-    for an invalid result file and for an index without documents, and what `read_duplicates`, `evaluate_recall` and writing raise.
+    for an invalid result file and for an index without documents, and what `read_duplicates`, `evaluate_recall` and
+    writing raise.
     """
     clock, progress = Clock(), progress or NoProgress()
-    check_outputs({"-o": path}, read_by(engine.index.path, *options.results, options.duplicates), force)
+    check_outputs({output_name(): path}, read_by(engine.index.path, *options.results, options.duplicates), force)
     require_plots()
     if not len(engine):
         raise EvaluationError(f"{engine.index.path}: has no documents to report on. Fix: add documents first.")

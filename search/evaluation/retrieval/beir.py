@@ -15,7 +15,7 @@ from pathlib import Path
 from indexer.corpus.readers.streams import ByteStream, decode_line, numbered_lines
 from indexer.corpus.row import BadRow
 from indexer.corpus.sources import COMPRESSIONS, SourceFile
-from indexer.errors import EvaluationError
+from indexer.errors import EvaluationError, as_argument
 from search.formatting import counted
 from search.queries import QUERIES, find_beir_file, read_beir_queries, read_items
 from search.result_files import file_hash
@@ -85,7 +85,7 @@ def read_judged(folder: str | Path, split: str = "test") -> JudgedQueries:
         raise EvaluationError(
             f"{qrels_file}: no document is judged relevant (a score above 0) for any of "
             f"{counted(len(judged.judgements), 'query', 'queries')}. Fix: check the score column, or choose another "
-            "--split."
+            f"{as_argument('split')}."
         )
     qrels = qrels_file.relative_to(folder).as_posix()
     return JudgedQueries(
@@ -104,7 +104,11 @@ def _qrels_file(folder: Path, split: str) -> Path:
             if (path := qrels / f"{split}{ending}{compression}").is_file():
                 return path
     splits = sorted(path.name.partition(".")[0] for path in qrels.iterdir()) if qrels.is_dir() else []
-    fix = f"the folder has {', '.join(splits)}. Fix: pass --split {splits[0]}" if splits else "the folder has no qrels"
+    fix = (
+        f"the folder has {', '.join(splits)}. Fix: pass {as_argument('split', splits[0])}"
+        if splits
+        else "the folder has no qrels"
+    )
     raise EvaluationError(f"{qrels / split}.tsv: no such file; {fix}.")
 
 

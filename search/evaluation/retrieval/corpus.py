@@ -16,7 +16,7 @@ from indexer.corpus.corpus import OnError, read_corpus
 from indexer.corpus.document import Document, joined_text, pseudo_query
 from indexer.corpus.query_file import is_npy, read_query_file, read_query_vectors
 from indexer.encoders.document_windows import DocumentChunker
-from indexer.errors import ConfigError, EvaluationError
+from indexer.errors import ConfigError, EvaluationError, set_to, spelled
 from indexer.hashing import bottom_k, hash_id
 from indexer.models.identity import PoolingKey
 from indexer.moments import Moments
@@ -136,9 +136,10 @@ class IndexedCorpus:
     def __init__(self, subject: Target, index: Index, source: EmbeddingSource) -> None:
         own = subject.own
         if any(source.fingerprint(key) != subject.spec.fingerprint for key in source.keys):
+            swept = spelled("layers and poolings", "--layers and --pooling")
             raise ConfigError(
                 f"{index.path}: holds only embeddings of layers {','.join(map(str, own.layers))} with {own.pooling} "
-                "pooling. Fix: leave out --layers and --pooling, or measure a recipe instead of an index."
+                f"pooling. Fix: leave out {swept}, or measure a recipe instead of an index."
             )
         self._subject, self._opened, self._source = subject, index, source
         self.ids = list(index.documents.all_ids())
@@ -218,7 +219,8 @@ def _query_texts(
     if not texts:
         raise ConfigError(
             "no query-like text could be drawn from the corpus (no titles, no sentences). Fix: name a file of queries "
-            "with --set whitening.query_sample=FILE, or pass --centre common."
+            f"with {set_to('whitening.query_sample', 'FILE')}, or pass "
+            + spelled('centres=("common",).', "--centre common.")
         )
     return texts
 

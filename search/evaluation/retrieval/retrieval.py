@@ -10,7 +10,7 @@ from indexer.arrays import Float64Array, SearchResult
 from indexer.corpus.corpus import OnError
 from indexer.corpus.query_file import query_file_sha256
 from indexer.encoders.precomputed import cannot_encode
-from indexer.errors import ConfigError
+from indexer.errors import ConfigError, as_argument, spelled
 from indexer.lazy_imports import require_extra
 from indexer.progress import NoProgress, Progress
 from indexer.recipe.ranking import HybridConfig
@@ -78,9 +78,12 @@ class RetrievalOptions:
 
     def __post_init__(self) -> None:
         if not self.cutoffs or min(self.cutoffs) < 1:
-            raise ConfigError(f"-k is {min(self.cutoffs, default='empty')}; expected whole numbers above 0.")
+            raise ConfigError(
+                f"{spelled('cutoffs', '-k')} is {min(self.cutoffs, default='empty')}; expected whole numbers above 0."
+            )
         if self.hybrid_weights and not self.hybrid:
-            raise ConfigError("--hybrid-weight applies to hybrids only. Fix: pass --hybrid as well.")
+            weights = spelled("hybrid_weights", "--hybrid-weight")
+            raise ConfigError(f"{weights} applies to hybrids only. Fix: pass {as_argument('hybrid', True)} as well.")
 
     def fusions(self, config: HybridConfig) -> list[HybridConfig]:
         """Return the fusions to measure. Raises ConfigError for an invalid weight."""
@@ -97,9 +100,10 @@ def other_labels(task: RetrievalOptions, labels: Sequence[str], config: HybridCo
 
 def require_places(task: RetrievalOptions, subject: Target, runs: Mapping[str, Path]) -> None:
     """Check all outputs before hours of encoding."""
-    written = {f"--run ({label})" if len(runs) > 1 else "--run": path for label, path in runs.items()}
+    run = as_argument("run")
+    written = {f"{run} ({label})" if len(runs) > 1 else run: path for label, path in runs.items()}
     if task.per_query is not None:
-        written["--per-query"] = task.per_query
+        written[as_argument("per_query")] = task.per_query
     whitening, index = subject.config.whitening, subject.index.path if subject.index else None
     reads = read_by(task.folder, task.query_vectors, whitening.query_sample, subject.spec.folder, index)
     check_outputs({**written, **task.also}, reads, task.force)
@@ -128,7 +132,8 @@ def evaluate_retrieval(
     require_queries(task.query_vectors, subject)
     if task.on_error == "skip" and subject.index:
         raise ConfigError(
-            f"--on-error skip applies to a corpus, but {subject.index.path} is an index. Fix: leave it out."
+            f"{as_argument('on_error', 'skip')} applies to a corpus, but {subject.index.path} is an index. Fix: "
+            "leave it out."
         )
     settings = subject.settings(sweep)
     check_dimensions(settings, subject.spec)
@@ -211,7 +216,7 @@ class _Evaluation:
     def measured(self, settings: Sequence[Setting], files: dict[str, Path]) -> Iterator[MeasuredRun]:
         """Yield each setting with its hybrids, then BM25. `files` of runs are written on the way, to save memory."""
         if files:
-            require_plain_ids([*self._judged.queries, *self._names])
+            require_plain_ids([*self._judged.queries, *self._names], f"leave out {as_argument('run')}, or ")
         words = self._words() if self._needs_bm25 else None  # before hours of encoding
         baseline = self._bm25(words, files) if words and self._task.bm25 else None
         for run in self._runs(settings, words):
@@ -317,7 +322,7 @@ class _Evaluation:
         queries = list(self._judged.queries)
         if label in files:
             lines = run_lines(run_tag(label), queries, self._names, hits)
-            write_output(files[label], lines, "--run", self._task.force)
+            write_output(files[label], lines, as_argument("run"), self._task.force)
         values = measure(self._judged.judgements, ranked_ids(queries, hits, self._names), self._task.cutoffs)
         return MeasuredRun(label, setting, values, {"queries": len(queries), "depth": self._depth, **facts})
 
@@ -343,7 +348,7 @@ def _index_notes(subject: Target, as_it_is: bool) -> Iterator[str]:
     elif approximate:
         yield (
             f"every vector was compared; the recipe's index ({approximate[0]}) is approximate and may find less. "
-            "Measure it with --index and no settings"
+            f"Measure it with {spelled('the index', '--index')} and no settings"
         )
 
 
@@ -352,7 +357,10 @@ def _rerank_notes(task: RetrievalOptions, subject: Target) -> Iterator[str]:
     if rerank.model and task.rerank is None:
         yield (
             f"measured without the reranking of the recipe, the first {rerank.depth:,} hits by {rerank.model}: pass "
-            f"--rerank {rerank.model} --rerank-depth {rerank.depth}"
+            + spelled(
+                f'rerank=RerankTask("{rerank.model}", {rerank.depth})',
+                f"--rerank {rerank.model} --rerank-depth {rerank.depth}",
+            )
         )
 
 
@@ -360,11 +368,12 @@ def require_queries(path: Path | None, subject: Target) -> None:
     """Raise ConfigError for query texts without an encoder, and for query embeddings without an index."""
     if path is None and not subject.spec.traits.encodes_texts:
         raise ConfigError(
-            f"{cannot_encode(subject.spec)} Fix: name the embeddings of the queries: --query-vectors FILE.npy, with "
-            "their ids in FILE.ids.txt."
+            f"{cannot_encode(subject.spec)} Fix: name the embeddings of the queries: "
+            f"{spelled('query_vectors=FILE.npy', '--query-vectors FILE.npy')}, with their ids in FILE.ids.txt."
         )
     if subject.index is None and (path or not subject.spec.traits.encodes_texts):
-        raise ConfigError("given embeddings can only be measured on an index. Fix: build it and name it with --index.")
+        fix = spelled("build it and measure it", "build it and name it with --index")
+        raise ConfigError(f"given embeddings can only be measured on an index. Fix: {fix}.")
 
 
 def ask(

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from indexer import ann
 from indexer.arrays import Float64Array, RowIds, SearchResult, Vectors
-from indexer.errors import ConfigError
+from indexer.errors import ConfigError, as_argument
 from indexer.models.identity import PoolingKey
 from indexer.recipe.ranking import HybridConfig
 from indexer.system.output_files import is_stream
@@ -50,7 +50,7 @@ def run_files(target: Path, settings: Sequence[str], baselines: Sequence[str]) -
     if len(settings) == 1 and not target.is_dir():
         return {settings[0]: target}
     if is_stream(target) or target.is_file():
-        raise ConfigError(f"--run {target}: expected a folder for {len(settings)} settings, not a file.")
+        raise ConfigError(f"{as_argument('run')} {target}: expected a folder for {len(settings)} settings, not a file.")
     return {label: target / f"{run_tag(label)}{_ENDING}" for label in (*settings, *baselines)}
 
 
@@ -71,7 +71,7 @@ def write_per_query(
     for number, (query, relevances) in enumerate(judgements.items()):
         relevant = sum(value > 0 for value in relevances.values())
         lines.append("\t".join([query, str(relevant), *(f"{values[number]:.6f}" for values in columns.values())]))
-    write_output(path, ("\n".join(lines) + "\n").encode(), "--per-query", force)
+    write_output(path, ("\n".join(lines) + "\n").encode(), as_argument("per_query"), force)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import Any
 from indexer.arrays import Float32Array
 from indexer.corpus.corpus import read_corpus
 from indexer.corpus.sources import find_sources
-from indexer.errors import ConfigError, as_shown
+from indexer.errors import ConfigError, as_argument, as_shown, spelled
 from indexer.models.identity import PoolingKey
 from indexer.moments import Moments, tree_sum
 from indexer.pipeline.train import sampled_texts
@@ -62,7 +62,7 @@ def choose_fit(name: str, subject: Target, source: EmbeddingSource) -> Fit:
         return _index_fit(subject, source, fitted_settings)
     if name.startswith(_CORPUS) and name != _CORPUS:
         return _corpus_fit(name, subject, source, fitted_settings)
-    raise ConfigError(f'--fit "{name}" is unknown; expected task, index or corpus:PATH.')
+    raise ConfigError(f'{as_argument("fit")} "{name}" is unknown; expected task, index or corpus:PATH.')
 
 
 def task_texts(task: Task) -> list[str]:
@@ -83,14 +83,16 @@ def _fitted_on_task(task: Task, states: TextEmbeddings) -> Fitted:
 def _index_fit(subject: Target, source: EmbeddingSource, settings: Sequence[Setting]) -> Fit:
     index = subject.index
     if index is None:
-        raise ConfigError("--fit index needs an index. Fix: pass --index INDEX.")
+        fix = spelled("measure an index", "pass --index INDEX")
+        raise ConfigError(f"{as_argument('fit', 'index')} needs an index. Fix: {fix}.")
     for setting in settings:
         if source.fingerprint(setting.key) != subject.spec.fingerprint:
             own = subject.own
             raise ConfigError(
-                f'--fit index: "{setting.label}" has another pooling or other layers than {index.path}, which holds '
-                f"embeddings of {own.pooling} {','.join(map(str, own.layers))} only. Fix: leave out --pooling and "
-                "--layers, or pass --fit task."
+                f'{as_argument("fit", "index")}: "{setting.label}" has another pooling or other layers than '
+                f"{index.path}, which holds "
+                f"embeddings of {own.pooling} {','.join(map(str, own.layers))} only. Fix: leave out "
+                f"{spelled('poolings and layers', '--pooling and --layers')}, or pass {as_argument('fit', 'task')}."
             )
     own_whitening = subject.config.whitening
     fitted = {
@@ -103,9 +105,12 @@ def _index_fit(subject: Target, source: EmbeddingSource, settings: Sequence[Sett
 def _corpus_fit(name: str, subject: Target, source: EmbeddingSource, settings: Sequence[Setting]) -> Fit:
     path = name.removeprefix(_CORPUS)
     if path == "-":
-        raise ConfigError("--fit corpus:- : standard input cannot be hashed. Fix: write it to a file and name that.")
+        raise ConfigError(
+            f"{as_argument('fit', name)} : standard input cannot be hashed. Fix: write it to a file and name that."
+        )
     if published_at(path):
-        raise ConfigError(f"--fit {name}: {path} is an index. Fix: pass --index {path} --fit index.")
+        fix = spelled('measure this index with fit="index"', f"pass --index {path} --fit index")
+        raise ConfigError(f"{as_argument('fit', name)}: {path} is an index. Fix: {fix}.")
     files, ignored = find_sources([path])
     hashes = source_hashes(files)
     config, texts = subject.config, list[str]()

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.arrays import Float64Array
-from indexer.errors import EvaluationError
+from indexer.errors import EvaluationError, set_to
 from indexer.lazy_imports import require_extra
 from indexer.transforms import Normalisation, Transform, Whitening
 from search.evaluation.bootstrap import (
@@ -75,7 +75,7 @@ def spearman(predicted: Float64Array, human: Float64Array, where: str) -> float:
     if not np.isfinite(predicted).all():
         raise EvaluationError(
             f"{where}: {np.count_nonzero(~np.isfinite(predicted)):,} of {len(predicted):,} scores are NaN or infinite. "
-            "The model overflows or is damaged. Fix: try --set encoder.precision=float32, or another model."
+            f"The model overflows or is damaged. Fix: try {set_to('encoder.precision', 'float32')}, or another model."
         )
     if reason := all_alike(predicted):
         raise EvaluationError(f"{where}: {reason}. Fix: leave out this setting or the set.")

@@ -16,7 +16,7 @@ from indexer.corpus.document import Document
 from indexer.corpus.query_file import query_file_sha256
 from indexer.corpus.sources import find_sources
 from indexer.encoders.precomputed import cannot_encode
-from indexer.errors import ConfigError, MachineError
+from indexer.errors import ConfigError, MachineError, as_argument, spelled
 from indexer.progress import NoProgress, Progress
 from indexer.recipe.config import BuildConfig
 from search.evaluation.bootstrap import LEVEL, RESAMPLES, mean_interval
@@ -147,8 +147,8 @@ def full_sweep(sweep: Sweep) -> Sweep:
     """
     if set(sweep.kinds) - {"whitening"}:
         raise ConfigError(
-            "tune chooses settings of whitening only. Fix: leave out --transform, or compare transforms with isotrope "
-            "evaluate."
+            f"tune chooses settings of whitening only. Fix: leave out {spelled('kinds', '--transform')}, or "
+            f"compare transforms with {spelled('evaluate_retrieval', 'isotrope evaluate')}."
         )
     strengths = sweep.strengths or DEFAULT_STRENGTHS
     controls: tuple[Strength, ...] = tuple(control for control in DEFAULT_STRENGTHS[:2] if control not in strengths)
@@ -164,7 +164,9 @@ def full_sweep(sweep: Sweep) -> Sweep:
 
 def _dims(sweep: Sweep, dim: int, max_bytes: int) -> list[int]:
     if unusable := [value for value in sweep.dims if not 0 <= value <= dim]:
-        raise ConfigError(f"--dim is {unusable[0]}; expected 0 (all) to {dim}, the dimensions of the vectors.")
+        raise ConfigError(
+            f"{spelled('dims', '--dim')} is {unusable[0]}; expected 0 (all) to {dim}, the dimensions of the vectors."
+        )
     dims = sweep.dims or tuple(round(share * dim / 8) * 8 for share in _KEPT_SHARES)
     if max_bytes:
         dims = (*dims, max_bytes // 4)
@@ -180,7 +182,7 @@ def _within(choice: Choice, measured: Sequence[MeasuredSetting], max_bytes: int)
         return choice
     fitting = [entry for entry in measured if entry.bytes <= max_bytes]
     if not fitting:
-        raise ConfigError(f"--max-bytes {max_bytes} leaves no dimension; a dimension takes 4 bytes.")
+        raise ConfigError(f"{as_argument('max_bytes', max_bytes)} leaves no dimension; a dimension takes 4 bytes.")
     reason = f"it scored highest within {max_bytes:,} bytes per vector (raw embeddings: {choice.raw.bytes:,})"
     return choice.instead(max(fitting, key=lambda entry: entry.score), reason)
 
@@ -202,13 +204,14 @@ class TuneOptions:
 
     def __post_init__(self) -> None:
         if self.sample < LEAST_PAIRS:
-            raise ConfigError(f"--sample is {self.sample}; expected at least {LEAST_PAIRS} documents.")
+            raise ConfigError(f"{as_argument('sample')} is {self.sample}; expected at least {LEAST_PAIRS} documents.")
         if self.max_bytes < 0:
-            raise ConfigError(f"--max-bytes is {self.max_bytes}; expected 0 (no limit) or more.")
+            raise ConfigError(f"{as_argument('max_bytes')} is {self.max_bytes}; expected 0 (no limit) or more.")
+        sts = as_argument("objective", "sts")
         if self.beir and self.objective == "sts":
-            raise ConfigError("--beir measures retrieval. Fix: leave out --objective sts.")
+            raise ConfigError(f"{as_argument('beir')} measures retrieval. Fix: leave out {sts}.")
         if self.rerank is not None and self.objective == "sts":
-            raise ConfigError("--rerank reranks answers to questions. Fix: leave out --objective sts.")
+            raise ConfigError(f"{as_argument('rerank')} reranks answers to questions. Fix: leave out {sts}.")
 
 
 def run_tune(
@@ -226,8 +229,13 @@ def run_tune(
     if not subject.spec.traits.encodes_texts:
         raise ConfigError(
             f"{cannot_encode(subject.spec)} Tuning must encode questions. Fix: compare settings with embeddings of "
-            "judged queries: isotrope evaluate retrieval BEIR_FOLDER --index INDEX --query-vectors FILE.npy "
-            "--strength none --strength 0.25"
+            "judged queries: "
+            + spelled(
+                "evaluate_retrieval(INDEX, RetrievalOptions(BEIR_FOLDER, query_vectors=FILE.npy), "
+                'Sweep(strengths=("none", 0.25)))',
+                "isotrope evaluate retrieval BEIR_FOLDER --index INDEX --query-vectors FILE.npy --strength none "
+                "--strength 0.25",
+            )
         )
     _require_one_corpus(task, subject)
     data = _data(task, subject)
@@ -332,8 +340,8 @@ def _data(task: TuneOptions, subject: Target) -> dict[str, str]:
 def _require_one_corpus(task: TuneOptions, subject: Target) -> None:
     if task.beir and not subject.index and [Path(source).resolve() for source in task.sources] != [task.beir.resolve()]:
         raise ConfigError(
-            f"--beir {task.beir} holds judgements of that folder's own corpus. Fix: name the folder itself, or an "
-            f"index of it, instead of {', '.join(task.sources)}."
+            f"{as_argument('beir')} {task.beir} holds judgements of that folder's own corpus. Fix: name the folder "
+            f"itself, or an index of it, instead of {', '.join(task.sources)}."
         )
 
 
@@ -345,7 +353,7 @@ def _centre_notes(tuned: Tuned, margin: float) -> list[str]:
     return [
         f"{best.setting.label} scored highest ({100 * best.score:.2f}), but its centre is not the recipe's. Drawn "
         f"questions favour some centres, so another centre is chosen only if its gain is above {100 * margin:g} with "
-        "95 % confidence. To decide, judge some queries and pass them with --beir."
+        f"95 % confidence. To decide, judge some queries and pass them with {as_argument('beir')}."
     ]
 
 

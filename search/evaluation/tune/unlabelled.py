@@ -29,7 +29,7 @@ import numpy.typing as npt
 from indexer.arrays import Float32Array, Float64Array, RowIds, Scores, SearchResult, Vectors
 from indexer.corpus.document import Document, joined_text
 from indexer.encoders.document_windows import DocumentChunker
-from indexer.errors import EvaluationError
+from indexer.errors import EvaluationError, as_argument
 from indexer.hashing import hash_id
 from indexer.models.identity import PoolingKey
 from indexer.moments import Moments
@@ -105,7 +105,7 @@ def draw_pairs(
         raise EvaluationError(
             f"only {len(pairs):,} of {read:,} documents can be split into a question and its answer (at least "
             f"{_LEAST_WORDS} words, or characters of a script without spaces{repeated}), too few to tune on; expected "
-            f"{LEAST_PAIRS}. Fix: keep the default recipe, or tune with your own judgements (--beir)."
+            f"{LEAST_PAIRS}. Fix: keep the default recipe, or tune with your own judgements ({as_argument('beir')})."
         )
     return pairs
 

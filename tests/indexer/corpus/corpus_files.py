@@ -60,7 +60,7 @@ def check(
     whose = f' (id "{document_id}")' if document_id is not None else ""
     assert message.startswith(f"{path}:{line}: "), message
     assert what + whose + ". Fix: " + way_out in message, message
-    assert message.endswith(", or pass --on-error skip to skip and list such rows."), message
+    assert message.endswith(', or pass on_error="skip" to skip such rows.'), message
     ids, reasons, entries = without_bad_rows(path, **options)
     assert ids == (["a", "c"] if kept is None else kept)
     assert reasons == {reason: 1}

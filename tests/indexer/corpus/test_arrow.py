@@ -127,7 +127,12 @@ def test_flipped_bits_are_rejected_and_never_followed(
 def test_nanoseconds_that_do_not_fit_are_never_rounded(tmp_path: Path) -> None:
     stamps = pa.array([0, 1, 1000], pa.timestamp("ns"))
     pq.write_table(pa.table({"id": ["a", "b", "c"], "text": ["x"] * 3, "t": stamps}), tmp_path / "docs.parquet")
-    check(tmp_path / "docs.parquet", "type", "would lose data: 1", way_out="pass --column t:string to read it as text")
+    check(
+        tmp_path / "docs.parquet",
+        "type",
+        "would lose data: 1",
+        way_out='set corpus.columns = {"t": "string"} to read it as text',
+    )
 
 
 def test_rows_of_parquet_are_named_by_their_number(tmp_path: Path) -> None:

@@ -26,9 +26,9 @@ from tests.indexer.corpus.test_streams import PACK
     ("row", "what", "way_out"),
     [
         ('{"_id": "b", "text": null}', '"text" is null', "correct the row"),
-        ('{"_id": "b", "text": 5}', '"text" is a number, not text', "pass --column text:string"),
-        ('{"_id": "b", "text": ["x"]}', '"text" is a list, not text', "pass --column text:string"),
-        ('{"_id": "b", "body": "x"}', 'columns found: "_id", "body"', "pass --text-column"),
+        ('{"_id": "b", "text": 5}', '"text" is a number, not text', 'set corpus.columns = {"text": "string"}'),
+        ('{"_id": "b", "text": ["x"]}', '"text" is a list, not text', 'set corpus.columns = {"text": "string"}'),
+        ('{"_id": "b", "body": "x"}', 'columns found: "_id", "body"', "set corpus.text_column to"),
     ],
 )
 def test_text_that_is_not_text(tmp_path: Path, row: str, what: str, way_out: str) -> None:
@@ -38,8 +38,7 @@ def test_text_that_is_not_text(tmp_path: Path, row: str, what: str, way_out: str
 def test_a_refused_row_reads_as_one_sentence_and_the_way_out(tmp_path: Path) -> None:
     path = jsonl(tmp_path, '{"_id": "a17", "text": null}')
     assert refusal(path) == (
-        f'{path}:2: "text" is null (id "a17"). '
-        "Fix: correct the row, or pass --on-error skip to skip and list such rows."
+        f'{path}:2: "text" is null (id "a17"). Fix: correct the row, or pass on_error="skip" to skip such rows.'
     )
 
 
@@ -55,7 +54,7 @@ def test_a_title_that_is_not_text(tmp_path: Path) -> None:
         "title",
         '"title" is a number, not text',
         document_id="b",
-        way_out="pass --column title:string",
+        way_out='set corpus.columns = {"title": "string"}',
     )
     assert [d.title for d in read_corpus(jsonl(tmp_path, row), config=CorpusConfig(columns={"title": "string"}))][
         1
@@ -83,7 +82,7 @@ def test_a_row_without_the_id_its_first_row_has(tmp_path: Path) -> None:
 def test_a_row_without_the_id_column_that_was_named(tmp_path: Path) -> None:
     path = write(tmp_path, "docs.jsonl", '{"text": "x", "keys": 1}')
     what = 'the id column "key" is missing (did you mean "keys"?); columns found: "text", "keys"'
-    check(path, "no-id", what, line=1, way_out="pass --id-column", kept=[], config=CorpusConfig(id_column="key"))
+    check(path, "no-id", what, line=1, way_out="set corpus.id_column to", kept=[], config=CorpusConfig(id_column="key"))
 
 
 def test_a_skipped_row_changes_no_made_id_of_another(tmp_path: Path) -> None:
@@ -118,7 +117,7 @@ def test_metadata_columns_with_a_stored_name_clash(tmp_path: Path) -> None:
         "id",
         'column "id" cannot be metadata: the id comes from "_id"',
         document_id="b",
-        way_out="pass --id-column id, or --drop-column id",
+        way_out='set corpus.id_column = "id", or corpus.drop = ["id"]',
     )
 
 
@@ -131,7 +130,7 @@ def test_types_that_conflict_name_both_places(tmp_path: Path) -> None:
     message = refusal(other, path)
     assert message.startswith(
         f'{path}:2: metadata column "year" contains text at {path}:2, but whole numbers at {other}:1 (id "b"). '
-        "Fix: pass --column year:string"
+        'Fix: set corpus.columns = {"year": "string"}'
     )
     kept, reasons, _ = without_bad_rows(other, path)
     assert (kept, reasons) == (["o", "a", "c"], {"type": 1})
@@ -204,9 +203,9 @@ def test_a_cell_of_json_with_a_key_twice(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rules", "what"),
     [
-        (CorpusConfig(title_column="text"), 'no text column: "text" is the title (--title-column)'),
-        (CorpusConfig(id_column="text"), 'no text column: "text" is the id (--id-column)'),
-        (CorpusConfig(drop=("text",), text=("title",)), 'no text column: "text" is dropped (--drop-column)'),
+        (CorpusConfig(title_column="text"), 'no text column: "text" is the title (corpus.title_column)'),
+        (CorpusConfig(id_column="text"), 'no text column: "text" is the id (corpus.id_column)'),
+        (CorpusConfig(drop=("text",), text=("title",)), 'no text column: "text" is dropped (corpus.drop)'),
     ],
 )
 def test_a_text_column_that_is_there_but_used_otherwise_is_said_to_be(
@@ -262,7 +261,7 @@ def test_the_folder_of_the_rejects_file_is_made(tmp_path: Path) -> None:
 
 def test_a_rejects_file_that_cannot_be_written_is_an_error_before_anything_is_read(tmp_path: Path) -> None:
     path = jsonl(tmp_path, "nope")
-    with pytest.raises(ConfigError, match=r"--rejects .* cannot be created: .*docs.jsonl is a file"):
+    with pytest.raises(ConfigError, match=r"rejects .* cannot be created: .*docs.jsonl is a file"):
         read_corpus(path, on_error="skip", rejects=path / "rejects.jsonl")
 
 

@@ -161,13 +161,13 @@ def test_types_that_merge_without_loss(values: list[Any], expected: pa.DataType)
 def test_conflicts_name_both_places_and_the_way_out(first: Any, second: Any, said: str) -> None:
     message = conflict(first, second)
     assert said in message
-    assert "Fix: pass --column v:string" in message
+    assert 'Fix: set corpus.columns = {"v": "string"}' in message
 
 
 def test_conflicts_inside_nested_values_name_the_field_and_the_column() -> None:
     message = conflict({"a": {"b": 1}}, {"a": {"b": "x"}})
     assert message.startswith('metadata column "v.a.b" contains text at f:2, but whole numbers at f:1. ')
-    assert "--column v:string" in message
+    assert 'corpus.columns = {"v": "string"}' in message
     assert "text at f:1, but whole numbers at f:1" in conflict([1, "x"])
 
 
@@ -177,7 +177,7 @@ def test_a_wide_number_is_remembered_through_other_whole_numbers() -> None:
 
 @pytest.mark.parametrize("value", [2**63, -(2**63) - 1, Decimal("1e40"), Decimal("NaN"), object(), {"a": (1, 2)}])
 def test_values_without_a_type_are_refused(value: Any) -> None:
-    assert "Fix: pass --column v:string" in conflict(value)
+    assert 'Fix: set corpus.columns = {"v": "string"}' in conflict(value)
 
 
 def test_a_refused_document_leaves_no_trace() -> None:

@@ -76,7 +76,7 @@ def test_a_bomb_ends_its_file_and_the_next_is_read(tmp_path: Path, suffix: str, 
     after = write(tmp_path, "docs.jsonl", GOOD[0])
     message = refusal(bomb)
     assert re.search(r"bomb\.txt\.\w+:\d+: the \w+ stream expands to [\d]+ times its size; the limit is 250", message)
-    assert message.endswith("or pass --on-error skip to skip the rest of such files.")
+    assert message.endswith('or pass on_error="skip" to skip the rest of such files.')
     corpus = read_corpus(bomb, after, on_error="skip")
     count = sum(1 for _ in corpus)
     assert corpus.report.rejected == {"bomb": 1}

@@ -13,12 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from indexer import BuildConfig, add_documents, build_index
 from indexer.corpus.corpus import read_corpus
 from indexer.corpus.document import Document
 from indexer.corpus.query_file import read_query_vectors
 from indexer.corpus.records import documents_of
 from indexer.errors import ConfigError, CorpusError
-from indexer.recipe.config import CorpusConfig
+from indexer.recipe.config import CorpusConfig, EncoderConfig
 from search.dedup.kept_documents import check_kept
 from tests.indexer.corpus.corpus_files import check, jsonl, refusal, without_bad_rows, write
 
@@ -118,7 +119,7 @@ def test_json_lines_hold_vectors_as_lists(tmp_path: Path) -> None:
 
 def test_csv_holds_vectors_as_json(tmp_path: Path) -> None:
     path = write(tmp_path, "docs.csv", 'id,vector\na,"[1, 0.5, -2]"\nb,"[0, 3, 0.25]"\n')
-    assert 'is text; expected a list of numbers (id "a"). Fix: pass --column vector:json' in refusal(
+    assert 'is text; expected a list of numbers (id "a"). Fix: set corpus.columns = {"vector": "json"}' in refusal(
         path, config=WITH_VECTORS
     )
     config = CorpusConfig(vector_column="vector", columns={"vector": "json"})
@@ -204,7 +205,9 @@ def test_a_folder_with_arrays_is_read_as_before_where_no_vectors_are_wanted(tmp_
 
 
 def test_an_array_is_refused_where_no_vectors_are_wanted(tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match=r"X\.npy: an array of embeddings\. Fix: pass --set encoder\.kind=vectors"):
+    with pytest.raises(
+        CorpusError, match=r"X\.npy: an array of embeddings\. Fix: use them with config\.encoder\.kind = .vectors"
+    ):
         read_corpus(array(tmp_path, GOOD))
 
 
@@ -231,13 +234,35 @@ def test_a_bad_row_of_the_list_takes_its_vector_with_it(tmp_path: Path) -> None:
     assert vectors(read(path, on_error="skip")).tolist() == [[1, 1], [3, 3]]
 
 
-def test_a_list_is_needed_and_only_one(tmp_path: Path) -> None:
+def test_several_lists_are_refused(tmp_path: Path) -> None:
     path = array(tmp_path, GOOD)
     write(tmp_path, "X.ids.jsonl", "")
     assert "several lists of ids (X.ids.jsonl and X.ids.txt); expected one" in refusal(path, config=WITH_VECTORS)
-    (tmp_path / "X.ids.jsonl").unlink()
-    (tmp_path / "X.ids.txt").unlink()
-    assert "no list of ids in its folder. Fix: write X.ids.txt with an id a line" in refusal(path, config=WITH_VECTORS)
+
+
+@pytest.mark.parametrize("id_column", ["", "name"])
+def test_rows_without_a_list_are_numbered_from_0_across_arrays(tmp_path: Path, id_column: str) -> None:
+    np.save(tmp_path / "X.npy", np.array(GOOD, np.float32))
+    np.save(tmp_path / "Y.npy", np.array([*GOOD, [0, 0, 0], *GOOD], np.float32))
+    config = CorpusConfig(vector_column="vector", id_column=id_column)
+    corpus = read_corpus(tmp_path, config=config, on_error="skip")
+    for _ in range(2):
+        found = list(corpus)
+        assert [document.id for document in found] == ["0", "1", "2", "3", "5", "6"]
+        assert vectors(found).tolist() == 3 * GOOD
+        assert (corpus.report.numbered, corpus.report.made_ids, corpus.report.rejected) == (7, 0, {"vector": 1})
+
+
+def test_numbered_rows_are_added_only_to_an_empty_index(tmp_path: Path) -> None:
+    np.save(tmp_path / "X.npy", np.array(GOOD, np.float32))
+    recipe = BuildConfig(encoder=EncoderConfig(kind="vectors"))
+    corpus = read_corpus(tmp_path / "X.npy", config=recipe.corpus)
+    build_index([], tmp_path / "index", recipe)
+    assert add_documents(corpus, tmp_path / "index").added == 2
+    with pytest.raises(
+        CorpusError, match=r"would replace documents of .*index with the same ids\. Fix: write X\.ids\.txt"
+    ):
+        add_documents(corpus, tmp_path / "index")
 
 
 def test_a_list_with_vectors_of_its_own_is_refused(tmp_path: Path) -> None:
@@ -291,7 +316,7 @@ def test_a_pickled_array_is_never_loaded(tmp_path: Path) -> None:
 
 def test_a_list_of_ids_is_part_of_the_corpus_and_never_written_over(tmp_path: Path) -> None:
     path = array(tmp_path, GOOD)
-    with pytest.raises(ConfigError, match="is part of the corpus; --rejects needs another file"):
+    with pytest.raises(ConfigError, match="is part of the corpus; rejects needs another file"):
         read_corpus(path, config=WITH_VECTORS, on_error="skip", rejects=tmp_path / "X.ids.txt")
     with pytest.raises(ConfigError, match="is an input of this run; name another file"):
         check_kept(tmp_path / "X.ids.txt", corpus=read_corpus(path, config=WITH_VECTORS))
@@ -333,7 +358,7 @@ def test_a_row_without_the_column_is_refused(tmp_path: Path) -> None:
     )
     table = parquet(tmp_path, pa.array(GOOD))
     message = refusal(table, config=CorpusConfig(vector_column="emb"))
-    assert message.endswith("Fix: pass --vector-column with the name of the embedding column.")
+    assert message.endswith("Fix: set corpus.vector_column to the name of the embedding column.")
 
 
 ARROW_ROWS: list[tuple[list[float | None] | None, str]] = [

@@ -224,7 +224,7 @@ def test_a_worker_without_memory_for_its_task_counts_as_killed() -> None:
 
 
 def test_a_killed_worker_is_an_error_that_names_the_way_out() -> None:
-    with pytest.raises(MachineError, match=r"processes died on the same task.*the same command again.*fewer --workers"):
+    with pytest.raises(MachineError, match=r"processes died on the same task.*the function again.*fewer workers"):
         list(run_tasks(dying, [1, 2, 3], WorkerPool(2)))
 
 

@@ -52,7 +52,7 @@ def answers(actor: Any, calls: list[tuple[int, int]], flushes: list[int]) -> dic
 @pytest.mark.parametrize("seed", range(10))
 def test_calls_may_overtake_each_other(work: Any, seed: int) -> None:
     draw = random.Random(seed)
-    actor = ray_actors._Actor(work, 0)
+    actor = ray_actors._Actor(work, 0, "library")
     assert actor.ready() == (READY, None)
     numbers = list(range(1, 8))
     draw.shuffle(numbers)
@@ -62,7 +62,7 @@ def test_calls_may_overtake_each_other(work: Any, seed: int) -> None:
 
 def test_a_flush_gives_what_waits_for_more() -> None:
     """The next task then begins another stream."""
-    actor = ray_actors._Actor(reading_ahead, 0)
+    actor = ray_actors._Actor(reading_ahead, 0, "library")
     for number in (1, 2, 3):
         assert answers_one(actor, number) == (2 * number, None)
 
@@ -75,10 +75,10 @@ def answers_one(actor: Any, number: int) -> Any:
 
 
 def test_what_the_work_raises_is_every_waiting_calls_answer() -> None:
-    actor = ray_actors._Actor(failing, 0)
+    actor = ray_actors._Actor(failing, 0, "library")
     found = answers(actor, [(1, 7), (2, 8), (3, 9)], [])
     assert {type(failure[0]) for _, failure in found.values()} == {CorpusError}
-    _, failure = ray_actors._Actor(unprepared, 0).ready()
+    _, failure = ray_actors._Actor(unprepared, 0, "library").ready()
     assert failure
     assert failure[0].args == ("no such model",)
 

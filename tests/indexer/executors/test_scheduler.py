@@ -85,7 +85,7 @@ def test_what_may_have_killed_a_worker_is_tried_alone() -> None:
 
 
 def test_without_a_list_for_it_a_lost_task_is_an_error() -> None:
-    with pytest.raises(MachineError, match=r"3 worker processes died on the same task.*run the same command again"):
+    with pytest.raises(MachineError, match=r"3 worker processes died on the same task.*call the function again"):
         run(LocalFleet(partial(squaring, {1})), range(3), 2)
 
 

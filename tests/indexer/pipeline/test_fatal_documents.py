@@ -99,7 +99,7 @@ def test_without_leave_they_are_an_error_that_names_them_and_all_else_is_kept(
     tiny_config: BuildConfig, tmp_path: Path
 ) -> None:
     with pytest.raises(
-        CorpusError, match=rf'"{DOCUMENTS[5].id}" crashed the encoder.*Everything else is encoded.*--on-error skip'
+        CorpusError, match=rf'"{DOCUMENTS[5].id}" crashed the encoder.*Everything else is encoded.*quarantine=True'
     ):
         build_index(poisoned(5), tmp_path / "index", tiny_config, replace(SKIP, quarantine=False))
     report = build_index(poisoned(5), tmp_path / "index", tiny_config, SKIP)

@@ -168,7 +168,7 @@ def test_a_budget_nothing_fits_into_is_refused(fill: Fill, measured: None) -> No
 
 
 def test_a_missed_recall_is_an_error_and_writes_nothing(fill: Fill, tmp_path: Path, measured: None) -> None:
-    with pytest.raises(QualityError, match=r"recall_at_10 is 0\..*below index\.recall 0\.99.*--allow-low-recall"):
+    with pytest.raises(QualityError, match=r"recall_at_10 is 0\..*below index\.recall 0\.99.*allow_low_recall=True"):
         fill(recall=0.99, type="PCA2,Flat")
     assert list(tmp_path.iterdir()) == []
 

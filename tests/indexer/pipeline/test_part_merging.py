@@ -1,6 +1,7 @@
 """Many small additions: few parts and segments, and the index equals one build of its documents."""
 
 import dataclasses
+import os
 import shutil
 from math import log2
 from pathlib import Path
@@ -17,11 +18,12 @@ from indexer.recipe.loading import named_path
 from indexer.store import parts
 from indexer.store.files import FileDigest
 from indexer.store.local_store import LocalStore
-from indexer.store.manifest import list_generations, load_manifest
+from indexer.store.manifest import Manifest, list_generations, load_generation, load_manifest
 from search import SearchEngine, verify_index
 from tests.documents import DOCUMENTS
 from tests.indexer.pipeline.test_life import Counting
 from tests.indexer.pipeline.test_life import counting as counting  # a fixture
+from tests.indexer.pipeline.test_life import index as index  # a fixture
 from tests.indexer.pipeline.test_vectors import GIVEN, random_documents
 from tests.life import QUERIES, assert_equals_fresh_build
 from tests.object_storage import Fault, Storage, use_cache
@@ -32,6 +34,10 @@ ADDS = 48
 
 def single(number: int) -> Document:
     return Document(f"x{number}", f"{number} whales of {number * 31 % 17} seas", metadata={"year": number})
+
+
+def quartet(first: int) -> list[Document]:
+    return [single(number) for number in range(first, first + 4)]
 
 
 @pytest.fixture
@@ -131,6 +137,55 @@ def test_what_an_interrupted_addition_left_goes_and_what_an_earlier_generation_n
     (index / "parts/00008").mkdir()
     add_documents([single(3)], index)
     assert sorted(path.name for path in (index / "parts").iterdir()) == [f"{number:05d}" for number in range(5)]
+
+
+def test_a_change_reads_no_manifest_of_an_earlier_generation(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = list[int]()
+
+    def load(at: Path, number: int) -> Manifest:
+        read.append(number)
+        return load_generation(at, number)
+
+    monkeypatch.setattr("indexer.pipeline.generation.load_generation", load)
+    delete_documents(index, ["d1"])
+    for number in range(6):
+        add_documents([single(number)], index)
+    assert read == []
+    assert len(list_generations(index)) == 8
+    for number in range(1, 5):
+        os.utime(index / f"manifests/{number:08d}.json", (0, 0))
+    compact_index(index)
+    assert list_generations(index) == [4, 5, 6, 7, 8, 9]  # younger ones name files of those removed
+    leftovers = [index / "encoder" / ("5" * 16) / "state.json", index / "segments/0001-07.faiss"]
+    for path in leftovers:  # of an earlier encoder and an interrupted compaction
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"{}")
+        os.utime(path, (0, 0))
+    read.clear()
+    delete_documents(index, ["d2"])
+    for number in range(6, 9):
+        add_documents([single(number)], index)
+    assert read == []
+    compact_index(index, keep=1, grace=0)
+    assert not any(path.exists() for path in leftovers)
+    assert verify_index(index).passed
+
+
+def test_a_change_advises_to_compact_an_index_of_many_segments_or_generations(
+    index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("indexer.pipeline.generation.MOST_SEGMENTS", 3)
+    for first in range(0, 12, 4):
+        report = add_documents(quartet(first), index)
+        assert report.notes == ()
+    advice = f"a compaction is advised: isotrope compact {index}"
+    assert add_documents(quartet(12), index).notes == (f"the index has 5 segments that every query searches; {advice}",)
+    monkeypatch.setattr("indexer.pipeline.generation.MOST_GENERATIONS", 5)
+    assert delete_documents(index, ["d1"]).notes == (
+        f"the index has 5 segments that every query searches and 6 generations on disk; {advice}",
+    )
+    compact_index(index, keep=1, grace=0)
+    assert add_documents(quartet(16), index).notes == ()
 
 
 @pytest.mark.parametrize("kind", ["vectors", "windows"])

@@ -34,7 +34,7 @@ from tests.documents import DOCUMENTS
 Rows = npt.NDArray[np.floating]
 GIVEN = BuildConfig(
     encoder=EncoderConfig(kind="vectors"),
-    whitening=WhiteningConfig(centre="common"),
+    whitening=WhiteningConfig(strength=0.25, centre="common"),
     store=StoreConfig(part_documents=4),
 )
 QUESTIONS = ["who sings in the sea", "how is bread made", "what do bees tell"]
@@ -95,10 +95,10 @@ def test_embeddings_of_real_queries_give_the_mean_that_their_texts_give(
     tiny_config: BuildConfig, tmp_path: Path
 ) -> None:
     (tmp_path / "queries.txt").write_text("\n".join(QUESTIONS))
-    whitening = WhiteningConfig(query_sample=str(tmp_path / "queries.txt"))
+    whitening = WhiteningConfig(strength=0.25, query_sample=str(tmp_path / "queries.txt"))
     build_index(DOCUMENTS, tmp_path / "encoded", dataclasses.replace(tiny_config, whitening=whitening))
     np.save(tmp_path / "queries.npy", load_encoder(tiny_config.encoder).encode(QUESTIONS, "query"))
-    whitening = WhiteningConfig(query_sample=str(tmp_path / "queries.npy"))
+    whitening = WhiteningConfig(strength=0.25, query_sample=str(tmp_path / "queries.npy"))
     given = dataclasses.replace(GIVEN, whitening=whitening)
     build_index(with_vectors(stored(tmp_path / "encoded")), tmp_path / "given", given)
     one, other = (tmp_path / name / "transforms/0001.safetensors" for name in ("encoded", "given"))
@@ -110,7 +110,7 @@ def test_embeddings_of_real_queries_give_the_mean_that_their_texts_give(
 
 
 def test_without_embeddings_of_queries_there_is_one_mean_and_a_note(tmp_path: Path) -> None:
-    config = dataclasses.replace(GIVEN, whitening=WhiteningConfig())
+    config = dataclasses.replace(GIVEN, whitening=WhiteningConfig(strength=0.25))
     report = build_index(random_documents(60), tmp_path / "index", config)
     build_index(random_documents(60), tmp_path / "common", GIVEN)
     assert "queries are centred by the mean of the documents" in report.notes[0]
@@ -119,12 +119,18 @@ def test_without_embeddings_of_queries_there_is_one_mean_and_a_note(tmp_path: Pa
         assert hits(one.search_vectors(query)[0]) == hits(other.search_vectors(query)[0])
 
 
-def test_a_note_says_that_given_vectors_are_whitened_and_how_to_index_them_unchanged(tmp_path: Path) -> None:
-    documents, recipe = random_documents(60), dataclasses.replace(GIVEN, whitening=WhiteningConfig())
-    notes = build_index(documents, tmp_path / "index", recipe).notes
-    assert any("whitening.strength=0.25" in note and "--set whitening.strength=none" in note for note in notes)
-    unchanged = build_index(documents, tmp_path / "as-given", recipe.with_overrides(["whitening.strength=none"]))
-    assert not any("whitened" in note for note in unchanged.notes)
+def test_given_vectors_are_whitened_only_if_the_recipe_says_so_and_a_note_names_the_ways(tmp_path: Path) -> None:
+    documents, recipe = random_documents(60), BuildConfig(encoder=GIVEN.encoder)
+    (note,) = build_index(documents, tmp_path / "as-given", recipe).notes
+    assert "indexed as they are" in note
+    assert "evaluate_retrieval(index, RetrievalOptions(beir, query_vectors=file), " in note
+    assert 'refit_index(index, ["whitening.strength=0.25"])' in note
+    whitened = recipe.with_overrides(["whitening.strength=0.25"])
+    assert not any("as they are" in note for note in build_index(documents, tmp_path / "whitened", whitened).notes)
+    refit_index(tmp_path / "as-given", ["whitening.strength=0.25"])
+    first, second = (tmp_path / name / "transforms" for name in ("as-given", "whitened"))
+    assert (first / "0002.safetensors").read_bytes() == (second / "0001.safetensors").read_bytes()
+    refit_index(tmp_path / "as-given", ["whitening.strength=none"])
     with SearchEngine(tmp_path / "as-given") as engine:
         one, other = documents[0].vector, documents[1].vector
         assert one is not None
@@ -138,7 +144,7 @@ def test_texts_cannot_be_asked(tmp_path: Path) -> None:
     build_index(random_documents(), tmp_path / "index", named)
     with pytest.raises(ConfigError, match='computed by "our model, version 3" and came with the corpus, so no text'):
         SearchEngine(tmp_path / "index").search("whales")
-    with pytest.raises(ConfigError, match=r"there is no model to name\. Fix: leave out --model"):
+    with pytest.raises(ConfigError, match=r"there is no model to name\. Fix: leave out model"):
         SearchEngine(tmp_path / "index", model=tmp_path).search("whales")
     with pytest.raises(ConfigError, match=r"expected \(n, 6\)"):
         SearchEngine(tmp_path / "index").search_vectors(np.ones((1, 5)))

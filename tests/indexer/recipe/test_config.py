@@ -267,7 +267,7 @@ def test_later_overrides_win_and_the_rest_of_the_recipe_stays() -> None:
 def test_an_override_without_section_key_or_value_is_refused(assignment: str) -> None:
     with pytest.raises(ConfigError) as caught:
         BuildConfig().with_overrides([assignment])
-    assert str(caught.value) == f'--set "{assignment}" is not of the form section.key=value.'
+    assert str(caught.value) == f'assignment "{assignment}" is not of the form section.key=value.'
 
 
 @pytest.mark.parametrize(
@@ -301,7 +301,7 @@ def test_column_rules_are_added_to_those_of_the_recipe() -> None:
 
 @pytest.mark.parametrize("entry", ["year", "year:", ":int", ""])
 def test_a_column_type_that_is_not_name_and_type_is_refused(entry: str) -> None:
-    with pytest.raises(ConfigError, match=f'--column "{entry}" is not of the form name:type'):
+    with pytest.raises(ConfigError, match=f'types "{entry}" is not of the form name:type'):
         BuildConfig().with_columns({}, [entry])
 
 
@@ -323,7 +323,7 @@ def test_a_number_of_gpus_that_there_cannot_be_is_refused(count: float) -> None:
 def test_settings_of_rays_workers_are_refused_without_ray(setting: dict[str, Any], executor: Any) -> None:
     """They would be ignored, and as many processes would start on this machine."""
     for options in (RunOptions, WorkerPool):
-        with pytest.raises(ConfigError, match=rf'{next(iter(setting))} is .* executor is "{executor}".*--executor ray'):
+        with pytest.raises(ConfigError, match=rf'{next(iter(setting))} is .* executor is "{executor}".*executor="ray"'):
             options(workers=16, executor=executor, **setting)
         assert options(workers=16, executor="ray", **setting).workers == 16
 

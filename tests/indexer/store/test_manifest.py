@@ -216,7 +216,9 @@ def test_a_manifest_that_is_a_link_or_lies_behind_one_is_refused_by_name(publish
 
 def test_a_damaged_manifest_says_how_to_get_the_index_back(published: Path, tmp_path: Path) -> None:
     published.write_bytes(b"")
-    with pytest.raises(CorruptIndexError, match="Restore it from a copy, or build again with --overwrite"):
+    with pytest.raises(
+        CorruptIndexError, match=r"Restore it from a copy, or build again with RunOptions\(overwrite=True\)"
+    ):
         load_manifest(tmp_path)
     publish(tmp_path, numbered(3))
     (tmp_path / layout.manifest_name(3)).write_bytes(b"")
@@ -246,10 +248,10 @@ def test_a_path_without_an_index_is_told_apart(tmp_path: Path) -> None:
     (unfinished / layout.PARTS / "00000").mkdir(parents=True)
     file.write_text("text")
     for path, message in [
-        (tmp_path / "absent", "no such index. Build one with: isotrope build SOURCE"),
+        (tmp_path / "absent", "no such index. Build one with: build_index"),
         (empty, "not an index"),
         (file, "not an index"),
-        (unfinished, "an unfinished build.*Run the same build command again"),
+        (unfinished, "an unfinished build.*Call build_index again"),
     ]:
         with pytest.raises(NotAnIndexError, match=f"{path}: {message}"):
             load_manifest(path)
