@@ -344,8 +344,8 @@ class Generation:
         segments, generations = len(self.segments), len(list_generations(self.index))
         many = [f"{segments:,} segments that every query searches"] if segments - len(cut) > MOST_SEGMENTS else []
         many += [f"{generations:,} generations on disk"] if generations > MOST_GENERATIONS else []
-        advice = f"; a compaction is advised: isotrope compact {self.index}"
-        return f"the index has {' and '.join(many)}{advice}" if many else ""
+        advice = spelled(f'compact_index("{self.index}")', f"isotrope compact {self.index}")
+        return f"the index has {' and '.join(many)}; a compaction is advised: {advice}" if many else ""
 
     def _unnamed_new(self, names: Collection[str]) -> set[str]:
         """Return the files of `names`, except settled ones, that no manifest names.

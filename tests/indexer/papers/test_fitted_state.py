@@ -161,7 +161,7 @@ def test_a_transform_is_not_taken_from_an_index_of_another_state(
 def test_a_failed_take_over_leaves_no_state_behind(sif: BuildConfig, tmp_path: Path) -> None:
     fit_and_build(OTHERS, tmp_path / "donor", sif)
     with pytest.raises(CorpusError):
-        fit_and_build([], tmp_path / "index", sif, transform_from=tmp_path / "donor")
+        fit_and_build(DOCUMENTS[:1] * 2, tmp_path / "index", sif, transform_from=tmp_path / "donor")
     fit_and_build(DOCUMENTS, tmp_path / "index", sif)
     fit_and_build(DOCUMENTS, tmp_path / "clean", sif)
     assert load_manifest(tmp_path / "index").fingerprint == load_manifest(tmp_path / "clean").fingerprint

@@ -73,7 +73,7 @@ def test_too_few_vectors_stay_as_they_are_and_a_refit_is_named(count: int, tmp_p
     report = build_index(documents, tmp_path / "index", WHITENED)
     build_index(documents, tmp_path / "plain", AS_GIVEN)
     assert f"a fit needs {LIMIT * DIM} rows, and the sample has {count}" in report.notes[0]
-    assert "isotrope refit INDEX" in report.notes[0]
+    assert "refit_index(index)" in report.notes[0]
     assert ask(tmp_path / "index") == ask(tmp_path / "plain")
     assert load_manifest(tmp_path / "index").config["whitening"]["strength"] == 0.25
     assert report.dim == DIM
@@ -97,7 +97,7 @@ def test_fewer_directions_need_fewer_rows(tmp_path: Path) -> None:
 def test_a_sample_that_is_too_small_is_named_in_the_refit(tmp_path: Path) -> None:
     small = dataclasses.replace(WHITENED, whitening=dataclasses.replace(SOFT, sample=5))
     (note, *_) = build_index(vectors(50), tmp_path / "index", small).notes
-    assert note.endswith(f"isotrope refit INDEX --set whitening.sample={LIMIT * DIM}")
+    assert note.endswith(f'refit_index(index, ["whitening.sample={LIMIT * DIM}"])')
     refit_index(tmp_path / "index", [f"whitening.sample={LIMIT * DIM}"])
     assert load_manifest(tmp_path / "index").transform["kind"] == "whitening"
 
@@ -109,7 +109,7 @@ def test_an_addition_that_brings_enough_rows_says_so_and_changes_no_vector(tmp_p
     assert add_documents(documents[3:-1], index).notes == ()
     (note,) = add_documents(documents[-1:], index).notes
     assert "enough rows" in note
-    assert "isotrope refit INDEX" in note
+    assert "refit_index(index)" in note
     after = dict(ask(index))
     assert {name: after[name] for name in before} == before
     assert not any("no whitening" in note for note in refit_index(index).notes)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import shutil
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -137,6 +138,28 @@ def test_given_vectors_are_whitened_only_if_the_recipe_says_so_and_a_note_names_
         assert other is not None
         (hit,) = (hit for hit in engine.search_vectors(one[None], 60)[0] if hit.id == "d1")
         assert hit.score == pytest.approx(one @ other / np.linalg.norm(one) / np.linalg.norm(other), abs=1e-6)
+
+
+@pytest.mark.parametrize("stated", [False, True])
+def test_only_a_stated_strength_whitens_given_vectors(stated: bool) -> None:
+    kind = EncoderConfig(kind="vectors")
+    strength: float | str = 0.25 if stated else "none"
+    section: dict[str, Any] = {"whitening": {"strength": 0.25}} if stated else {"whitening": {"centre": "common"}}
+    settings = ["whitening.strength=0.25"] if stated else []
+    whitening = WhiteningConfig(strength=0.25) if stated else WhiteningConfig()
+    recipes = [
+        BuildConfig(encoder=kind, whitening=whitening),
+        BuildConfig.from_dict({"encoder": {"kind": "vectors"}, **section}),
+        BuildConfig().with_overrides([*settings, "encoder.kind=vectors"]),
+        BuildConfig().with_overrides(["index.type=flat"]).with_overrides(["encoder.kind=vectors", *settings]),
+        BuildConfig(whitening=whitening).with_columns({"vector_column": "v"}),
+    ]
+    for recipe in recipes:
+        assert recipe.whitening.strength == strength
+        assert BuildConfig.from_dict(recipe.to_dict()) == recipe  # as manifests store it
+        assert BuildConfig.from_dict(tomllib.loads(recipe.to_toml())) == recipe
+    with pytest.raises(ConfigError, match=r"Fix: leave them out, or give a strength"):
+        BuildConfig().with_overrides(["encoder.kind=vectors", "whitening.dim=4"])
 
 
 def test_texts_cannot_be_asked(tmp_path: Path) -> None:
