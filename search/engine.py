@@ -53,7 +53,8 @@ class SearchEngine:
     `SearchOptions.partial` is set.
 
     Safe to share between threads: every method, including `close`, may be called from any thread at any time, with the
-    same answers. Searches run concurrently; reading documents, evaluating a filter and torch run one at a time.
+    same answers. Searches run concurrently; reading documents, evaluating a filter, torch and writes run one at a
+    time.
     """
 
     built: "BuildReport | None" = None
@@ -72,7 +73,7 @@ class SearchEngine:
         hosts = ShardOptions() if shards == "ray" else shards
         self._open = OpenIndex(index, Opening(model, options or RunOptions(), recall, hosts), ahead)
         self.follows = True
-        self._following = threading.Lock()
+        self._following, self._writing = threading.Lock(), threading.RLock()
 
     @classmethod
     def from_texts(
@@ -294,7 +295,8 @@ class SearchEngine:
         The two share an encoder if their fingerprints agree. Raises the errors of opening an index.
         """
         newest = object.__new__(SearchEngine)
-        newest._open, newest.follows, newest._following = self._open.newest(), self.follows, threading.Lock()
+        newest._open, newest.follows = self._open.newest(), self.follows
+        newest._following, newest._writing = threading.Lock(), threading.RLock()
         newest.built, newest._folder = self.built, self._folder
         return newest
 
@@ -306,12 +308,13 @@ class SearchEngine:
         """
         from indexer.pipeline.add import add_documents
 
-        opened = self._open
-        model, encoder = opened.opening.model, opened.loaded_encoder
-        report = add_documents(
-            documents, opened.index.path, opened.opening.options, model=model, vectors=vectors, encoder=encoder
-        )
-        self._take_over()
+        with self._writing:
+            opened = self._open
+            model, encoder = opened.opening.model, opened.loaded_encoder
+            report = add_documents(
+                documents, opened.index.path, opened.opening.options, model=model, vectors=vectors, encoder=encoder
+            )
+            self._take_over()
         return report
 
     def update(self, changes: Iterable[Mapping[str, Any]]) -> "AddReport":
@@ -322,14 +325,16 @@ class SearchEngine:
         """
         from search.updates import updated_documents
 
-        return self.add(self._with(lambda open_: list(updated_documents(open_.index, changes))))
+        with self._writing:
+            return self.add(self._with(lambda open_: list(updated_documents(open_.index, changes))))
 
     def delete(self, ids: Sequence[str], ignore_missing: bool = False) -> "DeleteReport":
         """Delete documents by id, and answer from the changed index. Raises as `indexer.delete_documents`."""
         from indexer.pipeline.delete import delete_documents
 
-        report = delete_documents(self.index.path, ids, ignore_missing)
-        self._take_over()
+        with self._writing:
+            report = delete_documents(self.index.path, ids, ignore_missing)
+            self._take_over()
         return report
 
     def _take_over(self) -> None:

@@ -126,8 +126,8 @@ class IsotropeVectorStore(VectorStore):
     SQL condition, or a dict of `search.filters.conditions` with names of metadata, and with "$gt" for ">" and so on.
     Each call of `add_texts`, `add_documents` and `delete` writes one generation of the index.
 
-    Raises ConfigError for embeddings that the index does not need, or lacks; MismatchError if its vectors are of another
-    class of embeddings or of another model; and the errors of the engine.
+    Raises ConfigError for embeddings that the index does not need, or lacks; MismatchError if its vectors come from
+    another class of embeddings or another model; and the errors of the engine.
     """
 
     def __init__(self, index: SearchEngine | str | Path | None = None, embedding: Embeddings | None = None) -> None:
@@ -149,8 +149,8 @@ class IsotropeVectorStore(VectorStore):
     ) -> "IsotropeVectorStore":
         """Return a store with the texts, in the index of a path or an engine, or in a temporary folder.
 
-        Without `embedding`, a new index is built by its own model; `inputs` are those of `SearchEngine.from_texts`, such
-        as `model="BAAI/bge-small-en-v1.5"`. Raises ExistsError if the path contains an index already.
+        Without `embedding`, a new index is built by its own model, and `inputs` are those of `SearchEngine.from_texts`,
+        such as `model="BAAI/bge-small-en-v1.5"`. Raises ExistsError if the path contains an index already.
         """
         if embedding is None and not isinstance(index, SearchEngine):
             index = SearchEngine.from_texts([], index, **inputs)
@@ -186,7 +186,7 @@ class IsotropeVectorStore(VectorStore):
             return []
         vectors = None if self._encodes else np.asarray(self.embeddings.embed_documents(texts))
         columns = [_to_columns(metadata) for metadata in metadatas or [{}] * len(texts)]
-        drafts = (Document(f"{number}", text, *columns[number]) for number, text in enumerate(texts))
+        drafts = (Document(f"text {number}", text, *columns[number - 1]) for number, text in enumerate(texts, start=1))
         documents = list(documents_of(drafts, self.engine.index.config.corpus, vectors))
         known = ids or [None] * len(texts)
         names = [name or content_id(replace(doc, vector=None)) for name, doc in zip(known, documents, strict=True)]
@@ -205,21 +205,13 @@ class IsotropeVectorStore(VectorStore):
         return [_to_langchain(document) for document in self.engine.documents(ids)]
 
     def similarity_search(
-        self,
-        query: str,
-        k: int = 4,
-        filter: Where | None = None,
-        **options: Any,  # noqa: A002 - LangChain's name
+        self, query: str, k: int = 4, filter: Where | None = None, **options: Any
     ) -> list[LangChainDocument]:
         """Return the documents closest to a query, best first."""
         return [document for document, _ in self.similarity_search_with_score(query, k, filter, **options)]
 
     def similarity_search_with_score(
-        self,
-        query: str,
-        k: int = 4,
-        filter: Where | None = None,
-        **options: Any,  # noqa: A002
+        self, query: str, k: int = 4, filter: Where | None = None, **options: Any
     ) -> list[tuple[LangChainDocument, float]]:
         """Return (document, score), best first."""
         options = dict(k=k, where=_to_where(filter), **options)
@@ -231,11 +223,7 @@ class IsotropeVectorStore(VectorStore):
         return [(_to_langchain(hit), hit.score) for hit in hits]
 
     def similarity_search_by_vector(
-        self,
-        embedding: list[float],
-        k: int = 4,
-        filter: Where | None = None,
-        **options: Any,  # noqa: A002
+        self, embedding: list[float], k: int = 4, filter: Where | None = None, **options: Any
     ) -> list[LangChainDocument]:
         """Return the documents closest to a vector that `embeddings.embed_query` returned."""
         (hits,) = self.engine.search_vectors(self._query_row(embedding), k=k, where=_to_where(filter), **options)
@@ -254,7 +242,7 @@ class IsotropeVectorStore(VectorStore):
         k: int = 4,
         fetch_k: int = 20,
         lambda_mult: float = 0.5,
-        filter: Where | None = None,  # noqa: A002
+        filter: Where | None = None,
         **options: Any,
     ) -> list[LangChainDocument]:
         """Return documents as `max_marginal_relevance_search` does, by the vectors of the index."""
@@ -284,14 +272,16 @@ def _opened(index: SearchEngine | str | Path) -> SearchEngine:
 
 def _opened_or_new(index: SearchEngine | str | Path | None, embedding: Embeddings | None) -> SearchEngine:
     """Return the engine of an index, or with an embedding or without a path, of a new index without documents."""
-    if index is not None:
+    if isinstance(index, SearchEngine):
+        return index
+    if index:
         try:
-            return _opened(index)
+            return SearchEngine(index)
         except NotAnIndexError:
             if embedding is None:
                 raise
     encoder = EncoderConfig() if embedding is None else EncoderConfig(kind="vectors", model=_names(embedding)[0])
-    return SearchEngine.from_texts([], Path(index) if index else None, BuildConfig(encoder=encoder))
+    return SearchEngine.from_texts([], index, BuildConfig(encoder=encoder))
 
 
 def _names(embedding: Embeddings) -> tuple[str, str]:
@@ -310,8 +300,8 @@ def _require_same(engine: SearchEngine, embedding: Embeddings | None) -> None:
         if embedding is None or (isinstance(embedding, IsotropeEmbeddings) and embedding.model_name == own):
             return
         raise ConfigError(
-            f"{path}: encodes texts by its own model, {encoder.model}; expected no embedding, not {_names(embedding)[0]}. "
-            "Fix: leave embedding out, or use another index for these embeddings."
+            f"{path}: encodes texts by its own model, {encoder.model}; expected no embedding, not "
+            f"{_names(embedding)[0]}. Fix: leave embedding out, or use another index for these embeddings."
         )
     if embedding is None:
         of = f' of "{encoder.model}"' if encoder.model else ""
