@@ -54,7 +54,8 @@ class SearchEngine:
     `SearchOptions.partial` is set.
 
     Safe to share between threads: every method, including `close`, may be called from any thread at any time, with the
-    same answers. Searches run concurrently; reading documents, evaluating a filter and torch run one at a time.
+    same answers. Searches run concurrently; reading documents, evaluating a filter, torch and writes run one at a
+    time.
     """
 
     built: "BuildReport | None" = None
@@ -74,7 +75,7 @@ class SearchEngine:
         hosts = ShardOptions() if shards == "ray" else shards
         self._open = OpenIndex(index, Opening(model, options or RunOptions(), recall, hosts), ahead)
         self.follows = True
-        self._following = threading.Lock()
+        self._following, self._writing = threading.Lock(), threading.RLock()
 
     @classmethod
     @checked
@@ -312,7 +313,8 @@ class SearchEngine:
         The two share an encoder if their fingerprints agree. Raises the errors of opening an index.
         """
         newest = object.__new__(SearchEngine)
-        newest._open, newest.follows, newest._following = self._open.newest(), self.follows, threading.Lock()
+        newest._open, newest.follows = self._open.newest(), self.follows
+        newest._following, newest._writing = threading.Lock(), threading.RLock()
         newest.built, newest._folder = self.built, self._folder
         return newest
 
@@ -325,12 +327,13 @@ class SearchEngine:
         """
         from indexer.pipeline.add import add_documents
 
-        opened = self._open
-        model, encoder = opened.opening.model, opened.loaded_encoder
-        report = add_documents(
-            documents, opened.index.path, opened.opening.options, model=model, vectors=vectors, encoder=encoder
-        )
-        self._take_over()
+        with self._writing:
+            opened = self._open
+            model, encoder = opened.opening.model, opened.loaded_encoder
+            report = add_documents(
+                documents, opened.index.path, opened.opening.options, model=model, vectors=vectors, encoder=encoder
+            )
+            self._take_over()
         return report
 
     @checked
@@ -342,15 +345,17 @@ class SearchEngine:
         """
         from search.updates import updated_documents
 
-        return self.add(self._with(lambda open_: list(updated_documents(open_.index, changes))))
+        with self._writing:
+            return self.add(self._with(lambda open_: list(updated_documents(open_.index, changes))))
 
     @checked
     def delete(self, ids: Sequence[str], ignore_missing: bool = False) -> "DeleteReport":
         """Delete documents by id, and answer from the changed index. Raises as `indexer.delete_documents`."""
         from indexer.pipeline.delete import delete_documents
 
-        report = delete_documents(self.index.path, ids, ignore_missing)
-        self._take_over()
+        with self._writing:
+            report = delete_documents(self.index.path, ids, ignore_missing)
+            self._take_over()
         return report
 
     def _take_over(self) -> None:

@@ -115,6 +115,17 @@ def test_the_examples_of_the_python_page_run(part: str, playground: Path, capsys
 
 
 @pytest.mark.check
+@pytest.mark.parametrize("page", ["langchain"])
+def test_the_examples_of_a_framework_run(page: str, playground: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert len(blocks) > 2
+    assert isotrope("build", "demo/stdlib.jsonl", "demo/index").returncode == 0
+    for code in blocks:
+        exec(code, {"__name__": "__main__"})  # noqa: S102
+        assert capsys.readouterr().out
+
+
+@pytest.mark.check
 def test_what_the_readme_sends_to_a_server_is_answered(playground: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert isotrope("build", "demo/stdlib.jsonl", "demo/index").returncode == 0
     with server_process("demo/index", cwd=playground) as server:

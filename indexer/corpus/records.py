@@ -127,8 +127,7 @@ class _Reading:
                 raise
         column = self._config.vector_column
         if isinstance(item, Mapping):
-            if odd := next((name for name in item if not isinstance(name, str)), None):
-                raise BadRow("column", f"it has the key {odd!r}; expected names of columns as text")
+            _require_names(item)
             values = {name: value if name == column else _plain(value) for name, value in item.items()}
             item = Row(number, values)
         if not isinstance(item, Row):
@@ -181,12 +180,18 @@ def _checked(document: Document, config: CorpusConfig) -> Document:
     if not document.id:
         raise BadRow("id", "its id is empty")
     metadata = {name: _plain(value) for name, value in document.metadata.items()}
+    _require_names(metadata)
     for name, value in metadata.items():
         if name in STORED_NAMES:
             raise BadRow(name, f'its metadata has a column "{name}", a reserved name', "rename the column")
         check_string(name, name)
         check_value(value, name)
     return replace(document, metadata=drop_nulls(metadata), vector=_vector(document, config))
+
+
+def _require_names(columns: Mapping[Any, Any]) -> None:
+    if odd := [name for name in columns if not isinstance(name, str)]:
+        raise BadRow("column", f"it has the key {odd[0]!r}; expected names of columns as text")
 
 
 def _vector(document: Document, config: CorpusConfig) -> "npt.NDArray[np.float32] | None":
