@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,7 @@ from indexer.errors import ConfigError, IsotropeError, ShardLostError, StoreErro
 from indexer.executors.ray_actors import connect
 from indexer.store.manifest import SegmentEntry, load_generation, published_at
 from indexer.store.stores import store_at
-from indexer.typed_arguments import checked, describe_type
+from indexer.typed_arguments import checked
 from search.index import Index
 from search.segments import Finish, Segment
 
@@ -46,8 +46,6 @@ class ShardOptions:
     timeout: float = 300.0
 
     def __post_init__(self) -> None:
-        if self.host not in get_args(Host):
-            raise ConfigError(f'the host of shards is "{self.host}"; expected {describe_type(Host)}.')
         if not 0 < self.timeout < math.inf:
             raise ConfigError(f"the timeout of shards is {self.timeout}; expected more than 0 seconds.")
 

@@ -120,8 +120,6 @@ def read_corpus(
     of an earlier run is kept under another name, and any other file is overwritten only with `force`. Raises
     ConfigError for settings, CorpusError for sources that cannot be found, and ExistsError.
     """
-    if on_error not in ("fail", "skip"):
-        raise ConfigError(f'on_error is "{on_error}"; expected "fail" or "skip".')
     if rejects is not None and on_error == "fail":
         raise ConfigError('rejects is a file for skipped rows, but on_error is "fail"; expected "skip".')
     RowMapper(config)  # raises for wrong settings

@@ -10,7 +10,7 @@ import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, Protocol, TypeVar, get_args
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from indexer.errors import ConfigError, CorruptIndexError, MachineError, StoreError, as_argument, spelled
 from indexer.typed_arguments import checked
@@ -45,9 +45,6 @@ class WorkerPool:
 
     def __post_init__(self) -> None:
         """Raises ConfigError, also for Ray settings without Ray, which would be ignored."""
-        if self.executor not in get_args(Executor):
-            known = " or ".join(f'"{name}"' for name in get_args(Executor))
-            raise ConfigError(f'executor is "{self.executor}"; expected {known}.')
         if not 0 <= self.gpus_per_worker < math.inf:
             raise ConfigError(f"gpus_per_worker is {self.gpus_per_worker}; expected 0 or more.")
         if self.executor == "ray":

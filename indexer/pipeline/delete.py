@@ -35,8 +35,6 @@ def delete_documents(index: str | Path, ids: Sequence[str], ignore_missing: bool
 
     Raises ConfigError for unknown ids and for one string in place of a list, LockedError and StoreError.
     """
-    if isinstance(ids, str):
-        raise ConfigError(f'ids is one string; expected a list of strings, such as ["{ids}"].')
     with open_generation(named_path(index, "the index")) as generation:
         wanted = list(dict.fromkeys(ids))
         numbers = generation.previous.documents.find_ids(wanted)

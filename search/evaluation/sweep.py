@@ -20,7 +20,6 @@ Centre = Literal["role", "common", "none"]
 Kind = Literal["whitening", "flow", "hellinger"]
 
 
-@checked
 @dataclass(frozen=True)
 class Setting:
     """A setting of a comparison. `layers` are as the user wrote them: (1, -1) is the paper's average.

@@ -227,9 +227,9 @@ def test_the_command_line_gives_segments_out_and_marks_partial_answers(
 
 
 def test_invalid_options_are_refused(flat: Path) -> None:
-    with pytest.raises(ConfigError, match='shards is "spark"; expected "ray"'):
+    with pytest.raises(ConfigError, match='shards is "spark"; expected ShardOptions or "ray"'):
         SearchEngine(flat, shards="spark")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match='the host of shards is "spark"; expected "ray"'):
+    with pytest.raises(ConfigError, match='host is "spark"; expected "ray"'):
         ShardOptions("spark")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="timeout of shards is 0"):
         ShardOptions(timeout=0)

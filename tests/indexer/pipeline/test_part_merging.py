@@ -178,7 +178,7 @@ def test_a_change_advises_to_compact_an_index_of_many_segments_or_generations(
     for first in range(0, 12, 4):
         report = add_documents(quartet(first), index)
         assert report.notes == ()
-    advice = f"a compaction is advised: isotrope compact {index}"
+    advice = f'a compaction is advised: compact_index("{index}")'
     assert add_documents(quartet(12), index).notes == (f"the index has 5 segments that every query searches; {advice}",)
     monkeypatch.setattr("indexer.pipeline.generation.MOST_GENERATIONS", 5)
     assert delete_documents(index, ["d1"]).notes == (

@@ -159,7 +159,7 @@ def test_a_key_is_sent_from_its_file_and_never_shown(index: Path, tmp_path: Path
         url = server.url
         refused = isotrope("query", "--url", url, "thing 3")
         assert (refused.returncode, refused.stdout) == (1, "")
-        assert "the key is missing or wrong. Give --api-key-file" in refused.stderr
+        assert "the key is missing or wrong. Fix: give --api-key-file FILE" in refused.stderr
         assert isotrope("query", "--url", url, "x", "--api-key-file", tmp_path / "wrong").returncode == 1
         done = isotrope("query", "--url", url, "thing 3", "--api-key-file", tmp_path / "keys")
         assert (done.returncode, done.stderr) == (0, "")

@@ -59,7 +59,7 @@ def wrong(tmp_path: Path, source: Path) -> dict[str, tuple[DedupFiles, str]]:
         "over the corpus": (DedupFiles(kept=source, force=True), "docs.jsonl"),
         "no format": (DedupFiles(kept=tmp_path / "kept.xyz"), "unknown type of file"),
         "two to one": (DedupFiles(tmp_path / "same.jsonl", tmp_path / "same.jsonl"), "same"),
-        "a floor alone": (DedupFiles(pairs=PairFiles(floor=0.5)), "--save-pairs"),
+        "a floor alone": (DedupFiles(pairs=PairFiles(floor=0.5)), "pass write too"),
         "a folder": (DedupFiles(duplicates=tmp_path), "expected a file"),
     }
 

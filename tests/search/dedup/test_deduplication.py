@@ -250,7 +250,7 @@ def test_an_index_of_another_encoder_is_refused(built: Built, tiny_model: Callab
 
 
 def test_only_against_nothing_is_refused(built: Built) -> None:
-    with pytest.raises(ConfigError, match="--against"):
+    with pytest.raises(ConfigError, match="against=INDEX"):
         deduplicate_index(built(), DedupSettings(0.9, only_against=True))
 
 
@@ -301,7 +301,7 @@ def test_stored_pairs_of_another_index_are_refused(built: Built, tmp_path: Path)
     ("files", "message"),
     [
         (PairFiles(read=Path("a"), write=Path("b")), "cannot be read and written in one run"),
-        (PairFiles(floor=0.5), "--save-pairs"),
+        (PairFiles(floor=0.5), "pass write too"),
         (PairFiles(write=Path("b"), floor=0.99), "above the threshold"),
         (PairFiles(write=Path("b"), floor=-2), "above -1"),
     ],

@@ -165,7 +165,7 @@ def test_a_worker_that_does_not_see_the_files_says_so(tmp_path: Path) -> None:
     sent = pickle.dumps(distributed.TileWorker(join, np.arange(100), None, tmp_path / "tiles", 1))
     for name in ("quantised", "vectors.npy"):
         (tmp_path / name).rename(tmp_path / "elsewhere")
-        with pytest.raises(MachineError, match=rf"{name}: a worker's machine does not see.*TMPDIR=/shared"):
+        with pytest.raises(MachineError, match=rf"{name}: a worker's machine does not see.*TMPDIR"):
             copy_of(sent)
         (tmp_path / "elsewhere").rename(tmp_path / name)
     copy_of(sent)

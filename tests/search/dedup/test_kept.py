@@ -336,7 +336,7 @@ def test_files_that_cannot_be_meant_are_refused(config: BuildConfig, tmp_path: P
     ]
     before = sorted(tmp_path.rglob("*"))
     for path, read, message in cases:
-        with pytest.raises(ConfigError, match=f"^--kept .*{message}"):
+        with pytest.raises(ConfigError, match=f"^kept .*{message}"):
             check_kept(path, index, read, force=True)
         with pytest.raises(ConfigError, match=message):
             write_kept(path, index, kept(0), read, force=True)

@@ -387,10 +387,10 @@ def test_a_result_of_another_index_is_refused(right: Duplicates, right_against: 
     with pytest.raises(MismatchError, match=r"made from another index or generation: generation 2"):
         proof_of(Duplicates({**right.facts, "index": {"generation": 2, "manifest": "0"}}, right.table), folder)
     write_duplicates(path, right, force=True)
-    with pytest.raises(MismatchError, match=r"made against no other index; --against names .*other"):
+    with pytest.raises(MismatchError, match=r"made against no other index; against names .*other"):
         verify_duplicates(path, folder / "index", against=folder / "other")
     write_duplicates(path, right_against, force=True)
-    with pytest.raises(MismatchError, match=r"name the same index with --against"):
+    with pytest.raises(MismatchError, match=r"name the same index with against"):
         verify_duplicates(path, folder / "index", against=folder / "index")
 
 

@@ -397,11 +397,11 @@ def test_places_that_can_be_written_are_left_as_they_are(tmp_path: Path) -> None
 def test_places_that_cannot_be_written_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "file"
     file.touch()
-    with pytest.raises(ConfigError, match=rf"-o {tmp_path} is a folder; expected a file"):
+    with pytest.raises(ConfigError, match=rf"path {tmp_path} is a folder; expected a file"):
         check_output(tmp_path)
-    with pytest.raises(ConfigError, match=rf"-o {file}/deep/r.json cannot be created: {file} is a file"):
+    with pytest.raises(ConfigError, match=rf"path {file}/deep/r.json cannot be created: {file} is a file"):
         check_output(file / "deep" / "r.json")
-    with pytest.raises(ConfigError, match=rf"--cache {file} is a file"):
+    with pytest.raises(ConfigError, match=rf"cache {file} is a file"):
         check_cache(file)
 
     def refuse(*_: object, **__: object) -> None:

@@ -127,6 +127,6 @@ def test_k_below_one_is_an_error(index: Path, folder: Path, tmp_path: Path) -> N
 
 def test_ids_with_white_space_are_refused(tiny_config: BuildConfig, folder: Path, tmp_path: Path) -> None:
     build_index([*DOCUMENTS, Document("a b", "Some text.")], tmp_path / "index", tiny_config, TORCH)
-    with pytest.raises(EvaluationError, match="--to trec-run"):
+    with pytest.raises(EvaluationError, match="Fix: use ids without white space"):
         export_trec_run(SearchEngine(tmp_path / "index", options=TORCH), tmp_path / "out.run", folder)
     assert not (tmp_path / "out.run").exists()

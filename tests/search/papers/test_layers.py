@@ -136,7 +136,7 @@ def test_max_pooling_is_refused(tiny_config: BuildConfig, tasks: list[Task]) -> 
 
 @pytest.mark.parametrize("up_to", [-1, 1, 4])
 def test_more_layers_than_there_are_or_no_pair_is_refused(up_to: int, subject: Target, tasks: list[Task]) -> None:
-    with pytest.raises(ConfigError, match=f"--up-to is {up_to}; expected 2 to 3"):
+    with pytest.raises(ConfigError, match=f"up_to is {up_to}; expected 2 to 3"):
         evaluate_layers(subject, tasks, LayersOptions(up_to=up_to))
 
 
@@ -148,7 +148,7 @@ def test_large_models_are_tried_in_small_combinations_and_that_is_said(
     monkeypatch.setattr(layers_module, "_UP_TO", 2)
     fewer = evaluate_layers(subject, tasks, LayersOptions())
     assert [tuple(row["layers"]) for row in fewer["results"]] == ALL[:6]
-    assert "6 combinations of up to 2 of the 3 layers were tried; --up-to 3 tries all 7" in fewer["notes"]
+    assert "6 combinations of up to 2 of the 3 layers were tried; up_to=3 tries all 7" in fewer["notes"]
 
 
 def test_batches_change_nothing(

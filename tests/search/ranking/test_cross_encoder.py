@@ -232,7 +232,7 @@ def test_the_hash_is_of_all_that_decides_scores(model: Path, tmp_path: Path) -> 
     settings = json.loads((copy / "tokenizer_config.json").read_text())
     (copy / "tokenizer_config.json").write_text(json.dumps(settings | {"truncation_side": "left"}))
     changed = RerankConfig(model=str(copy), sha256=known)
-    with pytest.raises(MismatchError, match=r"differs from the one in the recipe: .*isotrope refit INDEX --set"):
+    with pytest.raises(MismatchError, match=r"differs from the one in the recipe: .*refit_index"):
         resolve_cross_encoder(changed)
 
 

@@ -352,5 +352,5 @@ def test_the_command_line_folds(index: Path, engine: SearchEngine) -> None:
     refused = isotrope("query", index, QUERY, "--fold", "1.5")
     assert (refused.returncode, refused.stderr) == (
         1,
-        "error: fold is 1.5; expected a number, more than 0 and at most 1.\n",
+        "error: --fold is 1.5; expected a number, more than 0 and at most 1.\n",
     )

@@ -152,7 +152,7 @@ def test_an_empty_task_is_refused(lines: str, what: str, tmp_path: Path) -> None
 
 
 def test_a_missing_split_names_those_that_are_there(tmp_path: Path) -> None:
-    assert "the folder has dev. Fix: pass --split dev" in refusal(folder(tmp_path, "q1\td1\t1\n", split="dev"))
+    assert 'the folder has dev. Fix: pass split="dev"' in refusal(folder(tmp_path, "q1\td1\t1\n", split="dev"))
 
 
 def test_a_folder_that_is_none_or_not_beirs_is_refused(tmp_path: Path) -> None:

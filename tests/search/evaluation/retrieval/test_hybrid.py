@@ -152,7 +152,7 @@ def test_weights_are_measured_side_by_side(folder: Path, index: Path, config: Bu
     assert measured[labels[0]] == measured["BM25"]
     with pytest.raises(ConfigError, match=r"hybrid\.weight is 1\.5; expected 0 \(BM25 alone\) to 1"):
         evaluated(folder, index, hybrid_weights=(1.5,))
-    with pytest.raises(ConfigError, match=r"Fix: pass --hybrid as well"):
+    with pytest.raises(ConfigError, match=r"Fix: pass hybrid=True as well"):
         evaluated(folder, index, hybrid=False, hybrid_weights=(0.5,))
 
 

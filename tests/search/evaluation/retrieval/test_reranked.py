@@ -145,7 +145,7 @@ def test_a_recipe_that_reranks_is_noted_where_that_is_not_measured(
 ) -> None:
     recipe = dataclasses.replace(config, rerank=RerankConfig(model=str(model), depth=7))
     (note,) = [note for note in evaluated(folder, recipe, bm25=False)["notes"] if "reranking" in note]
-    assert note.endswith(f"pass --rerank {model} --rerank-depth 7")
+    assert note.endswith(f'pass rerank=RerankTask("{model}", 7)')
     measured = evaluated(folder, recipe, bm25=False, rerank=RerankTask(SharedWords(), 7))
     assert not any("reranking" in note for note in measured["notes"])
 

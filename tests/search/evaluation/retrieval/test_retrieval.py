@@ -327,7 +327,7 @@ def test_blank_documents_are_refused_or_left_out_and_counted(cli: Cli, folder: P
 
 
 def test_rows_of_an_index_cannot_be_skipped(folder: Path, index: Path) -> None:
-    with pytest.raises(ConfigError, match="--on-error skip applies to a corpus"):
+    with pytest.raises(ConfigError, match=r"on_error=.skip. applies to a corpus"):
         evaluated(folder, index, on_error="skip")
 
 

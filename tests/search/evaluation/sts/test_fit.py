@@ -127,7 +127,7 @@ def test_an_index_can_be_measured_with_another_fit(index: Target) -> None:
 def test_an_index_has_only_its_own_pooling_and_layers(index: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     passed = count_passes(monkeypatch)
     for sweep in (Sweep(layers=((1,),)), Sweep(poolings=("cls",))):
-        with pytest.raises(ConfigError, match=r'--fit index: "(mean 1|cls -1) strength.*holds embeddings of mean -1'):
+        with pytest.raises(ConfigError, match=r'fit="index": "(mean 1|cls -1) strength.*holds embeddings of mean -1'):
             evaluate_sts(index, TWO, StsOptions(index.settings(sweep)))
     assert passed == []
     same = index.settings(Sweep(layers=((2,),)))  # the last of two blocks
@@ -137,7 +137,7 @@ def test_an_index_has_only_its_own_pooling_and_layers(index: Target, monkeypatch
 @pytest.mark.parametrize(
     ("fit", "error", "message"),
     [
-        ("index", ConfigError, "--fit index needs an index. Fix: pass --index INDEX"),
+        ("index", ConfigError, 'fit="index" needs an index. Fix: measure an index'),
         ("tasks", ConfigError, r'"tasks" is unknown; expected task, index or corpus:PATH'),
         ("corpus:", ConfigError, "is unknown; expected task"),
         ("corpus:-", ConfigError, "write it to a file"),
@@ -163,5 +163,5 @@ def test_an_index_is_no_corpus_to_fit_on(index: Target) -> None:
     assert index.index is not None
     path = index.index.path
     plan = StsOptions(index.settings(Sweep(strengths=(1.0,))), fit=f"corpus:{path}")
-    with pytest.raises(ConfigError, match=rf"{path} is an index. Fix: pass --index {path} --fit index"):
+    with pytest.raises(ConfigError, match=rf"{path} is an index. Fix: measure this index with fit=.index."):
         evaluate_sts(index, [STSB], plan)

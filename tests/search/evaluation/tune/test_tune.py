@@ -157,7 +157,7 @@ def test_dimensions_that_are_asked_for_are_chosen_from(config: BuildConfig, tmp_
     asked = {row["dimensions"]: row["value"] for row in result["results"] if row["dim"]}
     assert asked.keys() == {6, 12}
     assert result["recipe"]["whitening"]["dim"] == max(asked, key=lambda dim: asked[dim])
-    with pytest.raises(ConfigError, match=r"--dim is 5000; expected 0 \(all\) to"):
+    with pytest.raises(ConfigError, match=r"dims is 5000; expected 0 \(all\) to"):
         run_tune(subject, TuneOptions((str(source),)), Sweep(strengths=(0.5,), dims=(5000,)), tmp_path)
 
 
@@ -384,9 +384,9 @@ def test_an_index_has_one_pooling_and_average_of_layers(config: BuildConfig, tmp
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"sample": 49}, "--sample is 49; expected at least 50"),
-        ({"max_bytes": -4}, "--max-bytes is -4"),
-        ({"objective": "sts", "beir": Path("x")}, "--beir measures retrieval"),
+        ({"sample": 49}, "sample is 49; expected at least 50"),
+        ({"max_bytes": -4}, "max_bytes is -4"),
+        ({"objective": "sts", "beir": Path("x")}, "beir measures retrieval"),
     ],
 )
 def test_tasks_that_make_no_sense_are_refused(arguments: dict[str, Any], message: str) -> None:
@@ -396,7 +396,7 @@ def test_tasks_that_make_no_sense_are_refused(arguments: dict[str, Any], message
 
 def test_a_budget_below_a_dimension_is_refused(config: BuildConfig, tmp_path: Path) -> None:
     source = written(corpus(60), tmp_path / "docs.jsonl")
-    with pytest.raises(ConfigError, match="--max-bytes 3 leaves no dimension"):
+    with pytest.raises(ConfigError, match="max_bytes=3 leaves no dimension"):
         run_tune(Target.of_recipe(config), TuneOptions((str(source),), max_bytes=3), SMALL, tmp_path)
 
 

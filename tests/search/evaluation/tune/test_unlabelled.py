@@ -112,7 +112,7 @@ def test_copies_are_two_picks_of_one_word_in_four() -> None:
 
 def test_too_few_questions_are_an_error_with_the_way_out() -> None:
     documents = [*corpus(30), *(Document(f"s{n}", "too short") for n in range(100))]
-    with pytest.raises(EvaluationError, match=r"(?s)only 30 of 130 documents .* expected 50.* \(--beir\)"):
+    with pytest.raises(EvaluationError, match=r"(?s)only 30 of 130 documents .* expected 50.* \(beir\)"):
         draw_pairs(documents, COLUMNS, 1500)
 
 
