@@ -191,3 +191,16 @@ def test_processes_write_for_the_reader_of_their_parent() -> None:
 
 def refuse() -> None:
     raise IsotropeError(f"leave out {as_argument('model')}")
+
+
+def test_a_server_names_the_fields_of_requests(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    readers = []
+
+    def listen(listener: Any, _: object) -> int:
+        readers.append(reader())
+        listener._socket.close()
+        return 0
+
+    monkeypatch.setattr("search.server.http.listener.Listener.listen", listen)
+    done = CliRunner().invoke(cli, ["serve", str(index), "--port", "0"])
+    assert (done.exception, readers) == (None, ["library"])
