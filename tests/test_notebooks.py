@@ -15,7 +15,7 @@ from nbclient import NotebookClient
 NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
 QUICKSTART, WHITENING = "quickstart.ipynb", "whitening_and_layers.ipynb"
 DEDUPLICATION = "deduplication.ipynb"
-PUBLIC = {"indexer", "search"}
+PUBLIC = {"indexer", "search", "search.dedup", "search.evaluation", "search.export"}
 PRINTED = {
     QUICKSTART: ("csv.", "threading.Thread.join", "random.Random.choice", "up to date: True", "Whales"),
     WHITENING: (
