@@ -48,9 +48,9 @@ from indexer.recipe.config import BuildConfig as BuildConfig
 from indexer.recipe.config import ChunkConfig as ChunkConfig
 from indexer.recipe.config import CorpusConfig as CorpusConfig
 from indexer.recipe.config import EncoderConfig as EncoderConfig
-from indexer.recipe.config import IndexConfig as IndexConfig
-from indexer.recipe.config import StoreConfig as StoreConfig
 from indexer.recipe.config import WhiteningConfig as WhiteningConfig
+from indexer.recipe.index_config import IndexConfig as IndexConfig
+from indexer.recipe.index_config import StoreConfig as StoreConfig
 from indexer.recipe.ranking import HybridConfig as HybridConfig
 from indexer.recipe.ranking import RerankConfig as RerankConfig
 from indexer.recipe.run_options import RunOptions as RunOptions

@@ -13,7 +13,8 @@ from mcp import Client
 from mcp_types import CallToolResult, TextContent
 
 from indexer import BuildConfig, Document, build_index
-from indexer.recipe.config import EncoderConfig, StoreConfig
+from indexer.recipe.config import EncoderConfig
+from indexer.recipe.index_config import StoreConfig
 from search.server.mcp.tools import NOTE
 from search.server.service import SearchService
 from tests.search.cli.test_cli import ISOTROPE

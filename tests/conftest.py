@@ -38,7 +38,8 @@ from hypothesis import settings
 from indexer.encoders import hf_model, transformer
 from indexer.encoders.hf_model import LoadedModel
 from indexer.models.model_files import ModelFiles
-from indexer.recipe.config import BuildConfig, EncoderConfig, StoreConfig
+from indexer.recipe.config import BuildConfig, EncoderConfig
+from indexer.recipe.index_config import StoreConfig
 from indexer.transforms import whitening
 from tests.hubs import hub as hub
 from tests.object_storage import _server as _server

@@ -11,7 +11,8 @@ import psutil
 import pytest
 
 from indexer import BuildConfig, Document, build_index
-from indexer.recipe.config import EncoderConfig, StoreConfig
+from indexer.recipe.config import EncoderConfig
+from indexer.recipe.index_config import StoreConfig
 from search.verify import verify_index
 from tests.directories import snapshot
 from tests.waiting import PATIENCE

@@ -13,7 +13,8 @@ from pathlib import Path
 os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a forked child lacks its threads
 
 from indexer import BuildConfig, Document, add_documents, build_index, compact_index, delete_documents, refit_index
-from indexer.recipe.config import EncoderConfig, StoreConfig
+from indexer.recipe.config import EncoderConfig
+from indexer.recipe.index_config import StoreConfig
 
 DOCUMENTS = [
     Document(f"d{number}", f"Sentence number {number} is about {word}.", metadata={"length": len(word)})

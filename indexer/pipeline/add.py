@@ -35,7 +35,7 @@ from indexer.pipeline.steps.fit import refit_note
 from indexer.pipeline.steps.index_segment import COUNTS, WrittenSegments, write_segments
 from indexer.pipeline.steps.ingest import PendingPart, cut_into_parts, ingest, require_no_sources
 from indexer.progress import NoProgress, Progress
-from indexer.recipe.config import StoreConfig
+from indexer.recipe.index_config import StoreConfig
 from indexer.recipe.loading import named_path
 from indexer.recipe.run_options import RunOptions
 from indexer.store.documents import loses_precision, read_column

@@ -23,7 +23,7 @@ from indexer.pipeline.steps.index_segment import write_segments
 from indexer.pipeline.steps.ingest import ingest
 from indexer.pipeline.steps.reuse import ReuseInOrder
 from indexer.progress import NoProgress, Progress
-from indexer.recipe.config import PART_BYTES
+from indexer.recipe.index_config import PART_BYTES
 from indexer.recipe.loading import named_path
 from indexer.recipe.run_options import RunOptions
 from indexer.store import layout

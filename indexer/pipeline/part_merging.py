@@ -14,7 +14,7 @@ from indexer.corpus.document import Document, text_bytes
 from indexer.pipeline.drift import AddedSince
 from indexer.pipeline.published_index import PublishedIndex
 from indexer.pipeline.steps.index_segment import COUNTS, SMALL_ROWS
-from indexer.recipe.config import PART_BYTES
+from indexer.recipe.index_config import PART_BYTES
 from indexer.store import parts
 from indexer.store.parts import PartRecord
 

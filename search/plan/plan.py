@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from indexer.errors import ConfigError
-from indexer.recipe.config import MOST_IN_A_PART
+from indexer.recipe.index_config import MOST_IN_A_PART
 from indexer.store.manifest import MOST_BYTES
 from search.plan.formulas import Planner, Segments
 from search.plan.ledger import Ledger, constants, number, show_bytes

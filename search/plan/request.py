@@ -5,7 +5,8 @@ import re
 from dataclasses import dataclass, field
 
 from indexer.errors import ConfigError
-from indexer.recipe.config import PART_BYTES, BuildConfig
+from indexer.recipe.config import BuildConfig
+from indexer.recipe.index_config import PART_BYTES
 from indexer.recipe.loading import did_you_mean, require_above_zero, require_at_least
 from search.plan.ledger import constants
 

@@ -11,7 +11,8 @@ import pytest
 from indexer import BuildConfig, Document, add_documents, build_index, compact_index, delete_documents
 from indexer.encoders.protocol import EncodeStats
 from indexer.errors import ConfigError, NotAnIndexError, StoreError
-from indexer.recipe.config import EncoderConfig, StoreConfig
+from indexer.recipe.config import EncoderConfig
+from indexer.recipe.index_config import StoreConfig
 from search import SearchEngine
 from search.ranking.options import SearchOptions
 from tests.documents import DOCUMENTS

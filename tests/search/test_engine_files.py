@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from indexer import BuildConfig, Document, RunOptions, ann, build_index, compact_index, delete_documents
-from indexer.recipe.config import EncoderConfig, IndexConfig, StoreConfig, WhiteningConfig
+from indexer.recipe.config import EncoderConfig, WhiteningConfig
+from indexer.recipe.index_config import IndexConfig, StoreConfig
 from indexer.store import integrity
 from search import SearchEngine
 from search import segments as segments_module

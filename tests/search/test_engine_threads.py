@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from indexer import Document, RunOptions, add_documents, build_index, delete_documents, refit_index
-from indexer.recipe.config import BuildConfig, EncoderConfig, StoreConfig
+from indexer.recipe.config import BuildConfig, EncoderConfig
+from indexer.recipe.index_config import StoreConfig
 from indexer.recipe.run_options import Backend
 from indexer.store import documents as documents_module
 from indexer.store import embeddings as embeddings_module

@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from indexer import BuildConfig
-from indexer.recipe.config import EncoderConfig, StoreConfig
+from indexer.recipe.config import EncoderConfig
+from indexer.recipe.index_config import StoreConfig
 from search import verify_index
 from tests.indexer.store.test_hostile_indexes import reseal, with_history
 

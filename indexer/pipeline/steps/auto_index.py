@@ -18,7 +18,7 @@ from indexer.errors import ConfigError, QualityError, as_argument
 from indexer.pipeline.rows import VectorBlocks
 from indexer.pipeline.steps.parallel_segments import ShardedFill
 from indexer.pipeline.steps.recall_queries import Encode, RecallQueries, recall_queries, split_train_queries
-from indexer.recipe.config import IndexConfig
+from indexer.recipe.index_config import IndexConfig
 from indexer.system.threads import single_blas_thread
 
 _ALIKE = 1.05  # a kind with the same scan within this factor of predicted work counts as equal

@@ -26,7 +26,7 @@ from indexer.pipeline.generation import Generation
 from indexer.pipeline.rows import RowView
 from indexer.pipeline.steps.reuse import ReuseByText, ReusedRows, ReuseInOrder
 from indexer.progress import Progress
-from indexer.recipe.config import PART_BYTES, StoreConfig
+from indexer.recipe.index_config import PART_BYTES, StoreConfig
 from indexer.store import layout, parts
 from indexer.store.documents import write_documents
 from indexer.store.files import make_folder

@@ -20,7 +20,7 @@ from indexer.arrays import RowIds, Vectors
 from indexer.corpus.query_file import is_npy, read_query_file, read_query_vectors
 from indexer.errors import ConfigError
 from indexer.pipeline.rows import RowView
-from indexer.recipe.config import IndexConfig
+from indexer.recipe.index_config import IndexConfig
 from indexer.store.embeddings import open_embeddings
 from indexer.system.threads import single_blas_thread
 from indexer.transforms import Transform

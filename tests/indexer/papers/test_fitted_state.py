@@ -14,7 +14,8 @@ from indexer.papers.sif import SifConfig
 from indexer.pipeline import build as build_module
 from indexer.pipeline.add import add_documents
 from indexer.pipeline.train import train_encoder, train_for_index
-from indexer.recipe.config import EncoderConfig, StoreConfig, WhiteningConfig
+from indexer.recipe.config import EncoderConfig, WhiteningConfig
+from indexer.recipe.index_config import StoreConfig
 from indexer.store.manifest import load_manifest
 from search import SearchEngine, verify_index
 from tests.directories import snapshot

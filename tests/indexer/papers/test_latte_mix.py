@@ -22,7 +22,8 @@ from indexer.papers.latte_mix.settings import LatteMixConfig
 from indexer.pipeline.add import add_documents
 from indexer.pipeline.refit import refit_index
 from indexer.pipeline.train import train_encoder
-from indexer.recipe.config import EncoderConfig, IndexConfig, StoreConfig, WhiteningConfig
+from indexer.recipe.config import EncoderConfig, WhiteningConfig
+from indexer.recipe.index_config import IndexConfig, StoreConfig
 from indexer.recipe.run_options import RunOptions
 from indexer.store.manifest import load_manifest
 from search import SearchEngine, verify_index

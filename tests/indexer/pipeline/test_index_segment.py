@@ -26,7 +26,8 @@ from indexer.pipeline.steps.auto_index import IndexRequest
 from indexer.pipeline.steps.index_segment import COUNTS, Segment, fill_segment, judge_segment
 from indexer.pipeline.steps.recall_queries import QUERIES, perturbed, recall_queries, split_train_queries
 from indexer.progress import NoProgress
-from indexer.recipe.config import BuildConfig, IndexConfig
+from indexer.recipe.config import BuildConfig
+from indexer.recipe.index_config import IndexConfig
 from indexer.recipe.run_options import RunOptions
 from indexer.store import parts
 from indexer.store.embeddings import open_embeddings

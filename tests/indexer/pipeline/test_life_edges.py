@@ -16,7 +16,8 @@ from indexer.errors import ConfigError, CorpusError, CorruptIndexError, ExistsEr
 from indexer.models.encoder_spec import EncoderSpec
 from indexer.pipeline import compact
 from indexer.pipeline.steps import build_encoder, encode, index_segment, ingest
-from indexer.recipe.config import BuildConfig, IndexConfig
+from indexer.recipe.config import BuildConfig
+from indexer.recipe.index_config import IndexConfig
 from indexer.store import documents, embeddings, local_store
 from indexer.store.manifest import list_generations, load_manifest
 from search import SearchEngine, verify_index

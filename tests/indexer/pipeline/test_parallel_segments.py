@@ -21,7 +21,7 @@ from indexer.pipeline.steps import parallel_segments as shards
 from indexer.pipeline.steps.auto_index import IndexRequest
 from indexer.pipeline.steps.index_segment import Segment, fill_segment
 from indexer.progress import NoProgress
-from indexer.recipe.config import IndexConfig
+from indexer.recipe.index_config import IndexConfig
 from indexer.recipe.run_options import RunOptions
 from indexer.store.integrity import CheckedFile
 from indexer.transforms import Normalisation

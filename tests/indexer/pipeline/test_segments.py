@@ -12,7 +12,7 @@ from indexer.pipeline.add import add_documents
 from indexer.pipeline.compact import compact_index
 from indexer.pipeline.delete import delete_documents
 from indexer.pipeline.refit import refit_index
-from indexer.recipe.config import IndexConfig, StoreConfig
+from indexer.recipe.index_config import IndexConfig, StoreConfig
 from indexer.store.manifest import load_manifest
 from search import SearchEngine, verify_index
 from tests.directories import snapshot

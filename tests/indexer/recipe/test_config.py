@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from indexer.corpus.query_file import query_file_sha256, read_query_vectors
 from indexer.errors import ConfigError
 from indexer.executors import WorkerPool
-from indexer.recipe.config import BuildConfig, CorpusConfig, EncoderConfig, IndexConfig, StoreConfig, WhiteningConfig
+from indexer.recipe.config import BuildConfig, CorpusConfig, EncoderConfig, WhiteningConfig
+from indexer.recipe.index_config import IndexConfig, StoreConfig
 from indexer.recipe.run_options import RunOptions
 
 RECIPES = sorted((Path(__file__).parents[3] / "configs").glob("*.toml"))

@@ -18,7 +18,8 @@ SEARCHED = ("documents.parquet", ".faiss", ".safetensors", "manifests/00000001.j
 
 @pytest.fixture(scope="module")
 def pristine(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
-    from indexer.recipe.config import EncoderConfig, StoreConfig
+    from indexer.recipe.config import EncoderConfig
+    from indexer.recipe.index_config import StoreConfig
 
     model = request.getfixturevalue("tiny_model")("bert")
     index = tmp_path_factory.mktemp("pristine") / "index"

@@ -32,7 +32,8 @@ from indexer import (
 )
 from indexer.errors import CorruptIndexError, IsotropeError, StoreError
 from indexer.hashing import canonical_sha256
-from indexer.recipe.config import ChunkConfig, IndexConfig
+from indexer.recipe.config import ChunkConfig
+from indexer.recipe.index_config import IndexConfig
 from indexer.store.files import digest_file
 from indexer.store.manifest import load_manifest
 from search import SearchEngine, verify_index
@@ -51,7 +52,8 @@ VERBS: dict[str, Callable[[Path, BuildConfig], object]] = {
 
 @pytest.fixture(scope="module")
 def config(tiny_model: Callable[[str], Path]) -> BuildConfig:
-    from indexer.recipe.config import EncoderConfig, StoreConfig
+    from indexer.recipe.config import EncoderConfig
+    from indexer.recipe.index_config import StoreConfig
 
     encoder = EncoderConfig(model=str(tiny_model("bert")), max_length=32, precision="float32")
     return BuildConfig(encoder=encoder, store=StoreConfig(part_documents=4))

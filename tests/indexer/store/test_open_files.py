@@ -171,7 +171,8 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
 os.fsync = lambda descriptor: None
 import numpy as np
 from indexer import BuildConfig, Document, RunOptions, add_documents, build_index, refit_index
-from indexer.recipe.config import EncoderConfig, IndexConfig, StoreConfig, WhiteningConfig
+from indexer.recipe.config import EncoderConfig, WhiteningConfig
+from indexer.recipe.index_config import IndexConfig, StoreConfig
 from search import SearchEngine, verify_index
 
 index, options = sys.argv[1], RunOptions(allow_low_recall=True)

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from indexer import BuildConfig, build_index
-from indexer.recipe.config import EncoderConfig, StoreConfig
+from indexer.recipe.config import EncoderConfig
+from indexer.recipe.index_config import StoreConfig
 from tests.documents import DOCUMENTS
 
 RESULT = {"provenance": {"command": "x"}, "results": [{"spearman": 1.0}]}

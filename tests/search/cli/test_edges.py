@@ -14,7 +14,8 @@ import pytest
 from indexer import add_documents, build_index, read_corpus
 from indexer.corpus.query_file import read_id_file
 from indexer.errors import ConfigError, ExistsError
-from indexer.recipe.config import BuildConfig, EncoderConfig, StoreConfig
+from indexer.recipe.config import BuildConfig, EncoderConfig
+from indexer.recipe.index_config import StoreConfig
 from indexer.store.manifest import load_manifest
 from search import SearchEngine, verify_index
 from tests.documents import DOCUMENTS

@@ -19,7 +19,8 @@ import pytest
 from indexer import BuildConfig, Document, ann, build_index
 from indexer.corpus.document import joined_text
 from indexer.errors import ConfigError, EvaluationError, MismatchError, NotAnIndexError, StoreError
-from indexer.recipe.config import EncoderConfig, StoreConfig
+from indexer.recipe.config import EncoderConfig
+from indexer.recipe.index_config import StoreConfig
 from search.dedup import inputs as inputs_module
 from search.dedup.deduplication import Deduplication, deduplicate_index
 from search.dedup.distinct import normalised_text

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from indexer import BuildConfig, Document, build_index
 from indexer.arrays import RowIds, Vectors
 from indexer.errors import ConfigError
-from indexer.recipe.config import EncoderConfig, StoreConfig, WhiteningConfig
+from indexer.recipe.config import EncoderConfig, WhiteningConfig
+from indexer.recipe.index_config import StoreConfig
 from search.dedup.deduplication import deduplicate_index
 from search.dedup.distinct import Distinct, find_distinct
 from search.dedup.pairs import PairSource, tile_scores

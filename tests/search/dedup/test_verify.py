@@ -11,7 +11,8 @@ import pytest
 
 from indexer import BuildConfig, Document, build_index
 from indexer.errors import ConfigError, MismatchError
-from indexer.recipe.config import EncoderConfig, StoreConfig
+from indexer.recipe.config import EncoderConfig
+from indexer.recipe.index_config import StoreConfig
 from search.dedup import brute_force
 from search.dedup.duplicates_file import Duplicates, read_duplicates, write_duplicates
 from search.dedup.findings import DedupVerifyReport

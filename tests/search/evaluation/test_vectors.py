@@ -17,7 +17,8 @@ import pytest
 
 from indexer import BuildConfig, Document, build_index, read_corpus
 from indexer.errors import ConfigError, EvaluationError
-from indexer.recipe.config import EncoderConfig, StoreConfig, WhiteningConfig
+from indexer.recipe.config import EncoderConfig, WhiteningConfig
+from indexer.recipe.index_config import StoreConfig
 from search import SearchEngine
 from search.dedup import deduplicate_index, write_kept
 from search.evaluation.recall.recall import evaluate_recall

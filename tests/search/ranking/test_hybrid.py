@@ -11,7 +11,8 @@ import pytest
 
 from indexer import BuildConfig, Document, build_index, delete_documents, refit_index
 from indexer.errors import ConfigError
-from indexer.recipe.config import EncoderConfig, StoreConfig
+from indexer.recipe.config import EncoderConfig
+from indexer.recipe.index_config import StoreConfig
 from indexer.recipe.ranking import HybridConfig
 from search import SearchEngine
 from search.hits import Hit

@@ -31,7 +31,7 @@ QUERY = "text about whales"
 @pytest.fixture(scope="module")
 def index(tmp_path_factory: pytest.TempPathFactory, tiny_model: Callable[[str], Path]) -> Path:
     """An index with a history, so that live numbers differ from stored numbers."""
-    from indexer.recipe.config import StoreConfig
+    from indexer.recipe.index_config import StoreConfig
 
     folder = tmp_path_factory.mktemp("finding") / "index"
     encoder = EncoderConfig(model=str(tiny_model("bert")), max_length=32, precision="float32")

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from indexer import BuildConfig, build_index
-from indexer.recipe.config import EncoderConfig, StoreConfig
+from indexer.recipe.config import EncoderConfig
+from indexer.recipe.index_config import StoreConfig
 from search.server.settings import ServerSettings
 from tests.agents import build_library
 from tests.documents import DOCUMENTS

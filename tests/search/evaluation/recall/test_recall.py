@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from indexer import BuildConfig, Document, build_index
 from indexer.errors import ConfigError, CorruptIndexError, EvaluationError
 from indexer.hashing import canonical_sha256, hash_id
-from indexer.recipe.config import EncoderConfig, StoreConfig
+from indexer.recipe.config import EncoderConfig
+from indexer.recipe.index_config import StoreConfig
 from indexer.store.manifest import load_manifest
 from search import SearchEngine
 from search.evaluation.recall.drawn_queries import draw_queries

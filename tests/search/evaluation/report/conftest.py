@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from indexer import BuildConfig, Document, build_index
-from indexer.recipe.config import EncoderConfig, StoreConfig
+from indexer.recipe.config import EncoderConfig
+from indexer.recipe.index_config import StoreConfig
 from tests.documents import DOCUMENTS
 from tests.search.evaluation.report.pages import Built
 

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from indexer import BuildConfig, Document, build_index
 from indexer.errors import EvaluationError
-from indexer.recipe.config import EncoderConfig, StoreConfig
+from indexer.recipe.config import EncoderConfig
+from indexer.recipe.index_config import StoreConfig
 from search import SearchEngine
 from search.dedup.deduplication import deduplicate_index
 from search.dedup.duplicates_file import SCHEMA, Duplicates, read_duplicates, write_duplicates

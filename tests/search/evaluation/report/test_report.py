@@ -12,7 +12,8 @@ import pytest
 
 from indexer import BuildConfig, Document, build_index, read_corpus
 from indexer.errors import ConfigError, MachineError
-from indexer.recipe.config import EncoderConfig, StoreConfig
+from indexer.recipe.config import EncoderConfig
+from indexer.recipe.index_config import StoreConfig
 from indexer.store.quality import Quality
 from search import SearchEngine
 from search.evaluation.report.page import render, write_report

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from indexer import BuildConfig
-from indexer.recipe.config import EncoderConfig, StoreConfig
+from indexer.recipe.config import EncoderConfig
+from indexer.recipe.index_config import StoreConfig
 from tests.search.evaluation.retrieval.tiny_collection import WORDS, Cli, built, write_lines
 
 

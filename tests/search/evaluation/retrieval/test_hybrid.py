@@ -12,7 +12,8 @@ import pytest
 
 from indexer import BuildConfig, build_index, delete_documents, read_corpus, refit_index
 from indexer.errors import ConfigError, MachineError
-from indexer.recipe.config import EncoderConfig, StoreConfig, WhiteningConfig
+from indexer.recipe.config import EncoderConfig, WhiteningConfig
+from indexer.recipe.index_config import StoreConfig
 from indexer.recipe.ranking import HybridConfig
 from search import SearchEngine
 from search.evaluation.plots.retrieval import panels_of

@@ -16,7 +16,8 @@ from indexer.corpus.document import Document
 from indexer.encoders.load import load_encoder
 from indexer.errors import ConfigError, CorpusError, CorruptIndexError, EvaluationError
 from indexer.pipeline.build import build_index
-from indexer.recipe.config import BuildConfig, EncoderConfig, StoreConfig, WhiteningConfig
+from indexer.recipe.config import BuildConfig, EncoderConfig, WhiteningConfig
+from indexer.recipe.index_config import StoreConfig
 from indexer.store.manifest import load_manifest
 from search.evaluation.result import Result
 from search.evaluation.sweep import Setting, Sweep

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from indexer.encoders.load import load_encoder
 from indexer.pipeline.build import build_index
-from indexer.recipe.config import BuildConfig, EncoderConfig, StoreConfig
+from indexer.recipe.config import BuildConfig, EncoderConfig
+from indexer.recipe.index_config import StoreConfig
 from indexer.recipe.ranking import HybridConfig
 from search.evaluation.bootstrap import draw_counts
 from search.evaluation.retrieval.retrieval import RetrievalOptions, evaluate_retrieval

@@ -1,0 +1,54 @@
+"""Settings of the FAISS index and of the index directory."""
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from indexer.errors import ConfigError
+from indexer.typed_arguments import checked
+
+MOST_IN_A_PART = 1_000_000  # documents: memory holds whole parts
+
+
+@checked
+@dataclass(frozen=True)
+class IndexConfig:
+    """The FAISS index: "auto" measures and chooses, "flat" is exact, anything else is a FAISS factory string."""
+
+    type: str = "auto"
+    recall: float = 0.95  # recall@10 that an approximate index must reach
+    memory: str = "0"  # most bytes of vectors and links in memory when serving, such as "8G"; 0: no limit
+    queries: str = ""  # a file of real queries, one a line, to measure recall with; empty: shifted documents
+    segment_rows: int = 0  # approximate rows of a segment, in whole parts; 0: one segment
+
+    def __post_init__(self) -> None:
+        if not self.type.strip():
+            raise ConfigError('index.type is empty; expected "auto", "flat" or a FAISS factory string.')
+        if not 0.0 < self.recall <= 1.0:
+            raise ConfigError(f"index.recall is {self.recall}; expected more than 0 and at most 1.")
+        if not re.fullmatch(r"\d+(\.\d+)?[KMGT]?", self.memory):
+            raise ConfigError(f'index.memory is "{self.memory}"; expected a size such as "512M" or "8G", or "0".')
+        if self.segment_rows < 0:
+            raise ConfigError(f"index.segment_rows is {self.segment_rows}; expected 1 or more, or 0 for one segment.")
+
+    @property
+    def memory_bytes(self) -> int:
+        """`memory` in bytes; K, M, G and T are powers of 1024. 0: no limit."""
+        number = self.memory.rstrip("KMGT")
+        return int(float(number) * 1024 ** " KMGT".index(self.memory[len(number) :] or " "))
+
+
+PART_BYTES = 64 << 20  # of text in a part of several documents; fixed, because indexes store where parts end
+
+
+@checked
+@dataclass(frozen=True)
+class StoreConfig:
+    """The index directory."""
+
+    part_documents: int = 8192  # in a part, at most; a part of several documents has at most `PART_BYTES` of text
+    embeddings: Literal["float32", "float16"] = "float32"
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.part_documents <= MOST_IN_A_PART:
+            raise ConfigError(f"store.part_documents is {self.part_documents}; expected 1 to {MOST_IN_A_PART:,}.")
