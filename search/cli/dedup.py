@@ -162,8 +162,8 @@ def _deduplicate_index(index: Path, options: dict[str, Any], progress: "Progress
     from search.dedup.corpus import deduplicate_opened
     from search.index import Index
 
-    opened, other = Index.open(index), Index.open(options["against"]) if options["against"] else None
     files, join = _files(options), _join_options(options)
+    opened, other = Index.open(index), Index.open(options["against"]) if options["against"] else None
     findings = deduplicate_opened(opened, _settings(options), files, other, join, progress)
     _show(findings.facts, findings.written, options)
     return True

@@ -34,7 +34,6 @@ from search.dedup.settings import (
     Method,
     PairFiles,
     TextDuplicates,
-    duplicates_format,
 )
 from search.index import Index
 from search.result_files import check_outputs, read_by
@@ -160,8 +159,6 @@ def deduplicate_opened(
     progress: Progress | None = None,
 ) -> Deduplication:
     """Deduplicate an open index as `deduplicate_index` does, and write `files`, which are checked first."""
-    if files.duplicates:
-        duplicates_format(files.duplicates)
     if files.kept:
         check_kept(files.kept, index, force=files.force)
     result = deduplicate_index(index, settings, other, files.pairs, options, progress)
@@ -221,8 +218,6 @@ def _check(
     read = [path for file in sources for path in (paths_of(file) if file.path else ())]
     made = {as_argument("keep_index"): build.keep_index} if build.keep_index else {}
     check_outputs(named, [*read, *read_by(other.path if other else None, files.pairs.read)], files.force, made, [saved])
-    if files.duplicates:
-        duplicates_format(files.duplicates)
     if files.kept:
         check_kept(files.kept, other, read_from, files.force)
     return other

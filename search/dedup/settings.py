@@ -126,6 +126,10 @@ class DedupFiles:
     pairs: PairFiles = PairFiles()
     force: bool = False  # overwrite existing files
 
+    def __post_init__(self) -> None:
+        if self.duplicates:
+            duplicates_format(self.duplicates)
+
 
 def duplicates_format(path: Path) -> str:
     """Return "parquet", "csv" or "jsonl" by the suffix, parquet for a stream. Raises ConfigError for other suffixes."""

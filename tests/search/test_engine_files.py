@@ -27,7 +27,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     corpus = [Document(f"d{number}", f"text {number}", vector=row) for number, row in enumerate(ROWS)]
     config = BuildConfig(
         encoder=EncoderConfig(kind="vectors"),
-        whitening=WhiteningConfig(centre="common"),
+        whitening=WhiteningConfig(strength=0.25, centre="common"),
         store=StoreConfig(part_documents=10),
         index=IndexConfig(type="IVF2,SQ8"),
     )

@@ -122,7 +122,9 @@ def test_vectors_that_do_not_fit_on_the_device_are_an_error_with_a_way_out(monke
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB")
 
     monkeypatch.setattr(torch, "from_numpy", too_much)
-    with pytest.raises(MachineError, match=r'do not fit on the device "cpu" \(CUDA out of memory.*--device cpu'):
+    with pytest.raises(
+        MachineError, match=r'do not fit on the device "cpu" \(CUDA out of memory.*RunOptions\(device="cpu"\)'
+    ):
         TorchFlatIndex(served(unit_vectors(3, DIM)), "cpu")
 
 
@@ -304,7 +306,9 @@ def test_a_kind_that_faiss_refuses_stays_and_one_that_does_not_fit_is_an_error(f
     faiss_gpu.refusal = "This index type is not implemented on GPU."
     assert ann.to_gpu(index, "cuda") is index
     faiss_gpu.refusal = "StandardGpuResources: alloc fail (cudaMalloc error out of memory [2])"
-    with pytest.raises(MachineError, match=r"does not fit on cuda: .*out of memory.*Use --device cpu"):
+    with pytest.raises(
+        MachineError, match=r'does not fit on cuda: .*out of memory.*Fix: search with RunOptions\(device="cpu"\)'
+    ):
         ann.to_gpu(index, "cuda")
 
 

@@ -259,7 +259,7 @@ def test_the_least_parameters_with_a_recall_are_looked_up(recall: float, nprobe:
 
 
 def test_a_recall_out_of_reach_names_the_highest_there_is() -> None:
-    with pytest.raises(ConfigError, match=r"recall@10 of 0\.99; the highest measured is 0\.9700.*--exact"):
+    with pytest.raises(ConfigError, match=r"recall@10 of 0\.99; the highest measured is 0\.9700.*exact=True"):
         ann.parameters_for(stored_curve(), 0.99)
 
 

@@ -53,7 +53,9 @@ def cosines(rows: Any, others: Any) -> Any:
 @pytest.mark.parametrize("architecture", architecture_cases("bert"))
 def test_openvino_gives_what_torch_gives_or_says_that_it_cannot(architecture: str, tiny_model: Models) -> None:
     if architecture in CANNOT:
-        with pytest.raises(ModelError, match=r"OpenVINO cannot run this model .* Fix: choose --backend torch"):
+        with pytest.raises(
+            ModelError, match=r"OpenVINO cannot run this model .* Fix: choose RunOptions.backend=.torch"
+        ):
             load(tiny_model(architecture), "openvino")
         return
     want = load(tiny_model(architecture), "torch").encode(TEXTS, "document")
@@ -335,7 +337,7 @@ def test_auto_takes_torch_for_a_model_that_openvino_cannot_run(
     monkeypatch.setattr(openvino_conversion, "call_in_child", here)
     monkeypatch.setattr(openvino_conversion, "_difference", off)
     assert chosen(tiny_model) is TransformerEncoder
-    with pytest.raises(ModelError, match=r"it is off by 3\.0e-01; .* Fix: choose --backend torch"):
+    with pytest.raises(ModelError, match=r"it is off by 3\.0e-01; .* Fix: choose RunOptions.backend=.torch"):
         chosen(tiny_model, backend="openvino")
     assert len(proved) == 2 * len(openvino_conversion._SHAPES)  # the second time with other masks
 

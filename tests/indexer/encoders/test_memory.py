@@ -75,7 +75,7 @@ def test_a_model_larger_than_the_free_memory_is_refused_before_it_is_loaded(
     message = rf"copy: the model of {count:,} parameters in {kind} needs 0\.\d GB of memory, but .* free on cpu"
     with pytest.raises(MachineError, match=message) as caught:
         load(folder, precision, **options)
-    assert ("--half bfloat16 needs half of it" in str(caught.value)) == (precision == "float32")
+    assert ('RunOptions(half="bfloat16") needs half of it' in str(caught.value)) == (precision == "float32")
 
 
 def test_layers_that_are_cut_off_need_no_memory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +140,9 @@ def test_a_conversion_without_the_free_memory_is_refused(
     monkeypatch.setattr("indexer.encoders.openvino.conversion.call_in_child", None)
     machine(monkeypatch, free=100)
     for backend in ("auto", "openvino"):
-        with pytest.raises(MachineError, match=r"converting the model for OpenVINO needs .* choose --backend torch"):
+        with pytest.raises(
+            MachineError, match=r"converting the model for OpenVINO needs .* choose RunOptions.backend=.torch"
+        ):
             load(folder, backend=backend, device="cpu")
 
 

@@ -67,7 +67,7 @@ def test_a_path_that_is_no_folder_is_refused_without_asking_the_hub(name: str) -
 
 
 def test_an_unknown_id_without_a_network_names_the_ways_out(offline: None) -> None:
-    with pytest.raises(ModelError, match=r"HF_HUB_OFFLINE is set.*encoder.model=FOLDER") as caught:
+    with pytest.raises(ModelError, match=r"HF_HUB_OFFLINE is set.*config.encoder.model to build") as caught:
         resolve_spec(config("nobody/no-such-model"))
     assert "\n" not in str(caught.value)
     assert "isotrope[demo]" not in str(caught.value)

@@ -171,7 +171,7 @@ def test_a_prompt_can_be_one_of_the_models_by_name(folder: Path) -> None:
     assert (spec.identity.query_prefix, spec.identity.document_prefix) == ("same: ", "same: ")
     assert spec.with_query_prompt("query").identity.query_prefix == "q: "
     assert spec.with_query_prompt("Instruct: find\nQuery: ").identity.query_prefix == "Instruct: find\nQuery: "
-    with pytest.raises(ConfigError, match=r'--prompt\) is "sts", but the model has no prompt of this name; .*STS'):
+    with pytest.raises(ConfigError, match=r'prompt is "sts", but the model has no prompt of this name; .*STS'):
         spec.with_query_prompt("sts")
     with pytest.raises(ConfigError, match=r'encoder.query_prompt is "sts", but the model has no prompt of this name'):
         resolve_spec(named(folder, query_prompt="sts"))

@@ -26,7 +26,7 @@ from indexer.models.cross_encoder_spec import resolve_cross_encoder
 from indexer.models.hub import locate_model, quiet_transformers
 from indexer.models.model_files import find_model_files
 from indexer.models.resolution import resolve_spec
-from indexer.recipe.config import BasicPooling, BuildConfig, EncoderConfig, Role
+from indexer.recipe.config import BasicPooling, BuildConfig, EncoderConfig, Role, WhiteningConfig
 from indexer.recipe.ranking import RerankConfig
 from indexer.recipe.run_options import RunOptions
 from search import SearchEngine
@@ -157,13 +157,13 @@ def test_the_number_of_threads_changes_no_bit(onnx_bert: Path) -> None:
 def test_a_build_and_a_query_give_the_hits_of_torch_without_torch(
     tiny_model: Folder, onnx_bert: Path, tmp_path: Path
 ) -> None:
-    build_index(
-        DOCUMENTS, tmp_path / "torch", BuildConfig(encoder=config(tiny_model("bert"))), RunOptions(backend="torch")
-    )
+    recipe = BuildConfig(encoder=config(tiny_model("bert")), whitening=WhiteningConfig(strength="none"))
+    build_index(DOCUMENTS, tmp_path / "torch", recipe, RunOptions(backend="torch"))
     expected = SearchEngine(tmp_path / "torch", options=RunOptions(backend="torch")).search("songs of whales", k=5)
     lines = [json.dumps({"id": each.id, "title": each.title, "text": each.text}) for each in DOCUMENTS]
     (tmp_path / "corpus.jsonl").write_text("\n".join(lines), encoding="utf-8")
-    settings = (f"encoder.model={onnx_bert}", "encoder.precision=float32", "encoder.query_prompt='find: '")
+    settings = (f"encoder.model={onnx_bert}", "encoder.precision=float32", "encoder.query_prompt='find: '",
+                "whitening.strength=none")  # fmt: skip
     overrides = [word for setting in settings for word in ("--set", setting)]
     without_torch("build", str(tmp_path / "corpus.jsonl"), str(tmp_path / "index"), *overrides)
     hits = json.loads(without_torch("query", str(tmp_path / "index"), "songs of whales", "-k", "5", "--json"))["hits"]
@@ -292,7 +292,7 @@ def test_other_commands_say_what_they_need(onnx_bert: Path, tiny_model: Folder, 
     with pytest.raises(ModelError, match=r"has only onnx/model.onnx; expected a cross-encoder with model.safetensors"):
         resolve_cross_encoder(RerankConfig(model=str(onnx_bert)))
     build_index(DOCUMENTS, tmp_path / "index", BuildConfig(encoder=config(onnx_bert)), RunOptions(backend="openvino"))
-    with pytest.raises(ConfigError, match=r"weights are an ONNX file.*Fix: export the vectors with --to parquet"):
+    with pytest.raises(ConfigError, match=r"weights are an ONNX file.*Fix: export the vectors with export_parquet"):
         export_sentence_transformers(tmp_path / "index", tmp_path / "folder")
     assert not (tmp_path / "folder").exists()
 

@@ -118,7 +118,7 @@ def test_the_state_that_the_command_line_fits_is_that_of_training(sif: BuildConf
 
 
 def test_a_build_takes_finished_encoders_only(sif: BuildConfig, table: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r'pooling is "sif".*Fix: isotrope train sif CORPUS -o FOLDER'):
+    with pytest.raises(ConfigError, match=r'pooling is "sif".*Fix: train_encoder\(corpus, FOLDER, config\)'):
         build_index(DOCUMENTS, tmp_path / "index", sif)
     with pytest.raises(ConfigError, match="a stream can be read only once"):
         train_for_index(iter(DOCUMENTS), tmp_path / "index", sif)

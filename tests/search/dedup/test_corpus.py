@@ -55,12 +55,13 @@ def test_an_index_that_is_not_kept_goes(
 
 
 def wrong(tmp_path: Path, source: Path) -> dict[str, tuple[DedupFiles, str]]:
+    (tmp_path / "folder.csv").mkdir()
     return {
         "over the corpus": (DedupFiles(kept=source, force=True), "docs.jsonl"),
         "no format": (DedupFiles(kept=tmp_path / "kept.xyz"), "unknown type of file"),
         "two to one": (DedupFiles(tmp_path / "same.jsonl", tmp_path / "same.jsonl"), "same"),
         "a floor alone": (DedupFiles(pairs=PairFiles(floor=0.5)), "pass write too"),
-        "a folder": (DedupFiles(duplicates=tmp_path), "expected a file"),
+        "a folder": (DedupFiles(duplicates=tmp_path / "folder.csv"), "expected a file"),
     }
 
 

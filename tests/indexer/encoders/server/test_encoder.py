@@ -176,7 +176,7 @@ def test_layers_and_poolings_cannot_be_chosen(stub: StubServer) -> None:
 
 
 def test_a_backend_is_refused(stub: StubServer) -> None:
-    with pytest.raises(ConfigError, match="leave out --backend"):
+    with pytest.raises(ConfigError, match="leave out backend"):
         encoder_of(stub, RunOptions(backend="torch"))
 
 
