@@ -5,7 +5,7 @@
 TABLE is a model2vec folder. The first 1,000 documents of CORPUS are built into an index, and each further document is
 added separately, in three ways: with `add_documents` alone; with a compaction half-way, which removes the older half of
 the generations, as if these were more than an hour old; and with an encoder that was loaded once. Each `add_documents`
-is timed in CPU seconds, which do not depend on other programs, and in wall-clock seconds. The table compares the median
+is timed in CPU seconds, which depend little on other programs, and in wall-clock seconds. The table compares the median
 of additions 5 to 15 with the median of the last ten.
 """
 
