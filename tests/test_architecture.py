@@ -68,6 +68,7 @@ LEVELS: list[set[str]] = [
         "search.evaluation.bootstrap",
         "search.evaluation.result",
         "search.evaluation.sweep",
+        "search.integrations",
         "search.mteb",
     },
     {"search.evaluation.embeddings"},
