@@ -4,20 +4,18 @@ The fields of a Haystack document are a column of JSON, so that it comes back as
 columns of their own for filters (`search.integrations.metadata`). `meta["title"]` is the title of a document.
 """
 
-import asyncio
 import json
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import wraps
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 from indexer.corpus.document import Document as StoredDocument
 from indexer.errors import ConfigError
 from indexer.lazy_imports import require_extra
 from search.hits import Hit
 from search.integrations.metadata import ALL, NONE, Columns, as_moment
-from search.integrations.stores import open_or_create, search_by_words
+from search.integrations.stores import in_thread, open_or_create, search_by_words
 
 require_extra("haystack", "haystack")
 
@@ -30,18 +28,6 @@ _FIELDS, _NO_VECTOR = "haystack", "haystack_no_embedding"  # columns: a document
 _ORDERS = (">", ">=", "<", "<=")
 _OPERATORS = ("==", "!=", *_ORDERS, "in", "not in")
 _TYPES = {bool: "boolean", int: "int", float: "float"}
-Arguments = ParamSpec("Arguments")
-Result = TypeVar("Result")
-
-
-def in_thread(method: Callable[Arguments, Result]) -> Callable[Arguments, Coroutine[Any, Any, Result]]:
-    """Return the asynchronous variant of a method, which runs in a thread."""
-
-    @wraps(method)
-    async def call(*arguments: Arguments.args, **options: Arguments.kwargs) -> Result:
-        return await asyncio.to_thread(method, *arguments, **options)
-
-    return call
 
 
 class IsotropeDocumentStore:

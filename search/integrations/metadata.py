@@ -62,7 +62,8 @@ class Columns:
         if value is None:
             return NONE
         kind = _kind_of(value)
-        names = [self._find(key, kind), *([self._find(key, f"{kind}s")] if sign == "contains" else [])]
+        kinds = [f"{kind}s", *(["text"] if kind == "text" else [])] if sign == "contains" else [kind]
+        names = [self._find(key, each) for each in kinds]
         return {"or": [{name: {sign: value}} for name in names if name]}
 
     def empty(self, key: str) -> Mapping[str, Any]:
