@@ -14,7 +14,7 @@ from indexer.corpus.document import Document as StoredDocument
 from indexer.errors import ConfigError
 from indexer.lazy_imports import require_extra
 from search.hits import Hit
-from search.integrations.metadata import ALL, NONE, Columns, as_moment
+from search.integrations.metadata import NONE, Columns, all_of, as_moment
 from search.integrations.stores import in_thread, open_or_create, search_by_words
 
 require_extra("haystack", "haystack")
@@ -176,7 +176,9 @@ class IsotropeDocumentStore:
             hits = search_by_words(self.engine, query or "", where=where, **options)
             scored = [(hit, hit.parts.bm25 if hit.parts else hit.score) for hit in hits]
         else:
-            where, texts = {"and": [where, self._embedded]}, None if query is None else [query]
+            where, texts = all_of(where, self._embedded), None if query is None else [query]
+            if not self.engine.count(where):
+                return []
             if query_embedding is None:
                 hits = self.engine.search(query or "", where=where, **options)
             else:
@@ -191,7 +193,7 @@ class IsotropeDocumentStore:
     def _where(self, filters: Mapping[str, Any] | None) -> Mapping[str, Any]:
         """Return Haystack filters as a condition of the index. Raises FilterError."""
         try:
-            where = _condition(filters, self._columns()) if filters else ALL
+            where = _condition(filters, self._columns()) if filters else {}
             self.engine.check(where=where)
         except ConfigError as error:
             raise FilterError(str(error)) from error
@@ -200,7 +202,7 @@ class IsotropeDocumentStore:
     @property
     def _embedded(self) -> Mapping[str, Any]:
         """The condition that a document has an embedding."""
-        return {_NO_VECTOR: None} if _NO_VECTOR in self.engine.index.documents.schema.names else ALL
+        return {_NO_VECTOR: None} if _NO_VECTOR in self.engine.index.documents.schema.names else {}
 
     def _columns(self) -> Columns:
         return Columns(self.engine.index.documents.schema, (_FIELDS, _NO_VECTOR))
@@ -213,20 +215,26 @@ class IsotropeDocumentStore:
         columns = self._columns()
         stored = self.engine.index.manifest.encoder["dim"] if len(self.engine) else 0
         first = next((len(each.embedding) for each in documents if each.embedding is not None), 0)
+        if first and stored not in (0, first) and not self.engine.count(self._embedded):
+            raise ConfigError(
+                f"an embedding has {first:,} numbers, but {stored:,} were reserved for the stored documents, none of "
+                f"which has one. Fix: delete_all_documents(), then write with embedding_dim={first}."
+            )
         placeholder = [1.0] + [0.0] * ((stored or first or self.embedding_dim or 1) - 1)
         for document in documents:
             fields = document.to_dict(flatten=False)
             vector = fields.pop("embedding") or placeholder
             del fields["id"]
             text = fields.pop("content") if document.content else ""
-            meta = columns.of(document.meta)
-            if document.embedding is None:
-                meta[_NO_VECTOR] = True
             try:
-                meta[_FIELDS] = json.dumps(fields)
+                own: dict[str, Any] = {_FIELDS: json.dumps(fields)}
             except TypeError as error:
                 raise ValueError(f'document "{document.id}": its meta is no JSON: {error}.') from error
-            yield StoredDocument(document.id, text, meta.pop("title", None), meta, None if self.encodes else vector)
+            if document.embedding is None:
+                own[_NO_VECTOR] = True
+            meta = columns.of(document.meta)
+            title, meta = meta.pop("title", None), meta | own
+            yield StoredDocument(document.id, text, title, meta, None if self.encodes else vector)
 
 
 class _Retriever:
@@ -254,7 +262,9 @@ class _Retriever:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Any:
         """Return the retriever that `to_dict` described."""
-        return default_from_dict(cls, data)
+        settings = data["init_parameters"]
+        store = IsotropeDocumentStore.from_dict(settings["document_store"])
+        return default_from_dict(cls, data | {"init_parameters": settings | {"document_store": store}})
 
     def _found(
         self,
@@ -314,7 +324,8 @@ class IsotropeHybridRetriever(_Retriever):
         filter_policy: FilterPolicy | str = FilterPolicy.REPLACE,
         weight: float | None = None,
     ) -> None:
-        super().__init__(document_store, filters, top_k, return_embedding, filter_policy)
+        # `component` makes another class of this one, for which super() fails.
+        _Retriever.__init__(self, document_store, filters, top_k, return_embedding, filter_policy)
         self.weight = weight
 
     @component.output_types(documents=list[Document])

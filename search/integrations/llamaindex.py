@@ -12,7 +12,7 @@ from indexer.errors import ConfigError
 from indexer.lazy_imports import require_extra
 from search.engine import SearchEngine
 from search.hits import Hit
-from search.integrations.metadata import ALL, Columns
+from search.integrations.metadata import Columns, all_of
 from search.integrations.stores import in_thread, open_or_create, search_by_words
 
 require_extra("llama_index.core", "llamaindex")
@@ -93,7 +93,7 @@ class IsotropeVectorStore(BasePydanticVectorStore):
 
     def clear(self) -> None:
         """Delete all nodes. The next embeddings may have another length."""
-        self._delete(ALL)
+        self._delete({})
 
     def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
         """Return the best nodes, with scores of which higher is better: cosines, of SPARSE BM25.
@@ -144,12 +144,11 @@ class IsotropeVectorStore(BasePydanticVectorStore):
         self, filters: MetadataFilters | None, ids: list[str] | None = None, documents: list[str] | None = None
     ) -> Mapping[str, Any]:
         columns = self._columns()
-        wanted = [] if filters is None else [_condition(filters, columns)]
-        if ids is not None:
-            wanted.append({"id": ids})
-        if documents is not None:
-            wanted.append(columns.where("ref_doc_id", "in", documents))
-        return {"and": wanted}
+        return all_of(
+            {} if filters is None else _condition(filters, columns),
+            {} if ids is None else {"id": ids},
+            {} if documents is None else columns.where("ref_doc_id", "in", documents),
+        )
 
     def _columns(self) -> Columns:
         return Columns(self._engine.index.documents.schema, _NODE)

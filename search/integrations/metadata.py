@@ -23,8 +23,7 @@ from indexer.errors import ConfigError
 _KINDS = {str: "text", bool: "bool", int: "number", float: "number", datetime: "time"}
 _TAGS = {*_KINDS.values(), *(f"{kind}s" for kind in _KINDS.values()), "json"}
 _ISO_DATE = re.compile(r"\d{4}-\d\d-\d\d([T ].+)?", re.ASCII)
-ALL: Mapping[str, Any] = {"and": []}
-NONE: Mapping[str, Any] = {"or": []}
+NONE: Mapping[str, Any] = {"or": []}  # the condition that no document meets; {} is that of all
 
 
 class Columns:
@@ -112,6 +111,12 @@ class Columns:
                     yield inner, kind
         else:
             yield name, _kind_of_type(type_)
+
+
+def all_of(*conditions: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the condition that all of these hold. No condition is {}, for which nothing is evaluated."""
+    given = [condition for condition in conditions if condition]
+    return {"and": given} if given else {}
 
 
 def as_moment(text: str) -> datetime | None:
