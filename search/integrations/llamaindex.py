@@ -100,15 +100,16 @@ class IsotropeVectorStore(BasePydanticVectorStore):
 
         MMR takes `mmr_threshold`, of the query or by name, and chooses among 4 times k nodes, or `mmr_prefetch_k`.
         """
-        where = self._where(query.filters, query.node_ids, query.doc_ids)
+        where = self._where(query.filters, query.node_ids or None, query.doc_ids)  # retrievers pass [] for all nodes
         k, mode, text = query.similarity_top_k, query.mode, query.query_str
         if mode in _WORDS:
             hits = search_by_words(self._engine, text or "", k=query.sparse_top_k or k, where=where)
             return _result([(hit, hit.parts.bm25 if hit.parts else hit.score) for hit in hits])
         if mode not in _BY_VECTOR:
-            raise ValueError(f"the query mode {mode} is unknown; expected {', '.join((*_BY_VECTOR, *_WORDS))}.")
+            known = ", ".join(each.value for each in (*_BY_VECTOR, *_WORDS))
+            raise ValueError(f"the query mode {mode.value} is unknown; expected {known}.")
         if query.query_embedding is None:
-            raise ConfigError(f"the query has no query_embedding, which the mode {mode} needs.")
+            raise ConfigError(f"the query has no query_embedding, which the mode {mode.value} needs.")
         options: dict[str, Any] = {"k": k, "where": where}
         if mode == VectorStoreQueryMode.HYBRID:
             options |= {"k": query.hybrid_top_k or k, "hybrid": True, "hybrid_weight": query.alpha}

@@ -99,7 +99,8 @@ class Columns:
         return None if found is None else self._paths.get(found, found)
 
     def _new(self, key: str, kind: str) -> str:
-        name = key if self._kinds.setdefault(key, kind) == kind else f"{key}:{kind}"
+        is_first = kind != "json" and self._kinds.setdefault(key, kind) == kind
+        name = key if is_first else f"{key}:{kind}"
         self._kinds[name] = kind
         return name
 
@@ -110,7 +111,7 @@ class Columns:
                     self._paths[inner] = inner.replace("/", ".")
                     yield inner, kind
         else:
-            yield name, _kind_of_type(type_)
+            yield name, "json" if name.endswith(":json") else _kind_of_type(type_)
 
 
 def all_of(*conditions: Mapping[str, Any]) -> Mapping[str, Any]:
