@@ -294,10 +294,27 @@ class SearchEngine:
         return self._with(lambda index: index.document(identity))
 
     @checked
-    def documents(self, ids: Sequence[str]) -> list[Document]:
-        """Return the stored documents of some ids, in their order. Ids that the index does not contain are left out."""
+    def documents(self, ids: Sequence[str], vectors: bool = False) -> list[Document]:
+        """Return the stored documents of some ids, in their order. Ids that the index does not contain are left out.
+
+        With `vectors` each has its stored embedding as `vector`. Raises ConfigError for `vectors` of an index with
+        windows, whose documents have several.
+        """
         names = require_texts(ids, "ids", "For a single document call document.")
-        return self._with(lambda index: index.documents(names))
+        return self._with(lambda index: index.documents(names, vectors))
+
+    @checked
+    def find(self, where: Where | None = None, limit: int | None = None, vectors: bool = False) -> list[Document]:
+        """Return the stored documents that meet a condition, all or the first `limit`, in the order of the index.
+
+        `vectors` is that of `documents`. Raises ConfigError for an invalid condition.
+        """
+        return self._with(lambda index: index.fetch(index.numbers(where)[:limit], vectors))
+
+    @checked
+    def count(self, where: Where | None = None) -> int:
+        """Return the number of documents that meet a condition. Raises ConfigError for an invalid one."""
+        return self._with(lambda index: len(index.numbers(where)))
 
     @checked
     def embed(self, texts: Sequence[str], role: Role = "query", log: EncodeStats | None = None) -> UnitVectors:

@@ -22,7 +22,7 @@ from search.hits import Answer
 from search.index import Index
 from search.leases import Leases
 from search.ranking.documents import RankedDocument
-from search.ranking.options import SearchOptions, require_queries, require_texts
+from search.ranking.options import SearchOptions, Where, require_queries, require_texts
 from search.ranking.ranker import DocumentRanker, EncodedQueries
 from search.ranking.reranker import Reranking
 from search.shards import ShardOptions, close_hosts, hosted
@@ -142,12 +142,29 @@ class OpenIndex:
         (document,) = self.index.documents.fetch([self._number_of(identity)])
         return document
 
-    def documents(self, ids: Sequence[str]) -> list[Document]:
-        """Return the stored documents of some ids, in their order, without unknown ids."""
+    def documents(self, ids: Sequence[str], vectors: bool = False) -> list[Document]:
+        """Return the stored documents of some ids, in their order, without unknown ids; see `fetch`."""
         self.load()
         numbers = self.index.ids.find(ids)
-        known = [numbers[identity] for identity in ids if identity in numbers]
-        return self.index.documents.fetch(known)
+        return self.fetch([numbers[identity] for identity in ids if identity in numbers], vectors)
+
+    def numbers(self, where: Where | None) -> Sequence[int]:
+        """Return the ascending numbers of the documents that meet a condition."""
+        allowed = self.allowed(SearchOptions(where=where))
+        if allowed is None:
+            return range(self.index.manifest.documents)
+        numbers: list[int] = np.flatnonzero(allowed).tolist()
+        return numbers
+
+    def fetch(self, numbers: Sequence[int], vectors: bool = False) -> list[Document]:
+        """Return the documents of some numbers, in their order, with `vectors` with their stored embeddings."""
+        found = self.index.documents.fetch(numbers) if numbers else []
+        if not vectors or not found:
+            return found
+        if not self.index.numbering.one_to_one:
+            raise ConfigError(f"{self.index.path}: documents have windows, each with a vector. Fix: leave out vectors.")
+        embeddings = self.index.embeddings(np.array(numbers, np.int64))
+        return [replace(document, vector=row) for document, row in zip(found, embeddings, strict=True)]
 
     def embed(self, texts: Sequence[str], role: Role, log: EncodeStats | None) -> UnitVectors:
         """Return marked unit vectors (n, k) of texts by the index's encoder and transform."""

@@ -119,6 +119,7 @@ _OPERATORS: dict[Any, Callable[[str, str, Any], str]] = {
     "in": _is_one_of(True),
     "not in": _is_one_of(False),
     "contains": lambda key, name, value: f"contains({name}, {_literal(key, value)})",
+    "icontains": lambda key, name, value: f"contains(lower({name}), lower({_literal(key, value)}))",
 }
 
 

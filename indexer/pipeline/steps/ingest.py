@@ -234,11 +234,11 @@ class _Placing:
 
     def __call__(self, documents: Sequence[Document], position: int) -> PendingPart:
         encodes = self._generation.spec.traits.encodes_texts
+        self._require_size(documents)
         given = None if encodes else given_embeddings(documents, self._config.store)
         if given is None:
             texts = CutTexts.of(self._chunker([joined_text(each, self._config.corpus.text) for each in documents]))
         else:
-            self._require_size(documents, given)
             texts = CutTexts(hash_vectors(given), None)
         embeddings = parts.embedding_key(self._generation.spec.base_fingerprint, texts.hashes)
         key = parts.document_key(embeddings, documents, self._rules)
@@ -270,14 +270,16 @@ class _Placing:
             return None
         return scratch
 
-    def _require_size(self, documents: Sequence[Document], given: Embeddings) -> None:
-        if self._size not in (0, given.shape[1]):
-            reuses = self._generation.transform_source is not None
-            owner = "the index whose transform is reused" if reuses else str(self._index)
-            raise CorpusError(
-                f'document "{documents[0].id}": its vector has {given.shape[1]:,} numbers, those of {owner} have '
-                f"{self._size:,}. Fix: give embeddings of the same model."
-            )
+    def _require_size(self, documents: Sequence[Document]) -> None:
+        for document in documents:
+            size = self._size if document.vector is None else len(document.vector)
+            if self._size not in (0, size):
+                reuses = self._generation.transform_source is not None
+                owner = "the index whose transform is reused" if reuses else str(self._index)
+                raise CorpusError(
+                    f'document "{document.id}": its vector has {size:,} numbers, those of {owner} have '
+                    f"{self._size:,}. Fix: give embeddings of the same model."
+                )
 
     def _complete_given(
         self, name: str, written: PartDocuments, hashes: TextHashes, embeddings: Embeddings

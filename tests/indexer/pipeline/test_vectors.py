@@ -308,10 +308,12 @@ def test_added_documents_replace_those_with_another_vector(tmp_path: Path) -> No
 
 def test_added_vectors_must_be_as_long_as_the_others(tmp_path: Path) -> None:
     build_index(random_documents(), tmp_path / "index", GIVEN)
+    add_documents([dataclasses.replace(random_documents()[1], id="small")], tmp_path / "index")
     before = snapshot(tmp_path / "index")
-    with pytest.raises(CorpusError, match=r"its vector has 7 numbers, those of .* have 6"):
-        add_documents(random_documents(dim=7), tmp_path / "index")
-    assert load_manifest(tmp_path / "index").generation == 1
+    for wrong in (random_documents(dim=7), random_documents(dim=7)[:1]):  # alone, it is merged with "small"
+        with pytest.raises(CorpusError, match=r'^document "d0": its vector has 7 numbers, those of .* have 6'):
+            add_documents(wrong, tmp_path / "index")
+    assert load_manifest(tmp_path / "index").generation == 2
     assert before.keys() <= snapshot(tmp_path / "index").keys()
 
 

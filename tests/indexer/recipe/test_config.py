@@ -390,7 +390,7 @@ def test_files_of_queries_that_a_recipe_names_are_regular_ones(tmp_path: Path) -
 
 @pytest.mark.parametrize("setting", ["dim=8", "shrinkage=0.1"])
 def test_settings_without_effect_are_refused(setting: str) -> None:
-    with pytest.raises(ConfigError, match="uses no whitening|does not use whitening"):
+    with pytest.raises(ConfigError, match=r"uses no whitening|does not use whitening"):
         BuildConfig().with_overrides(["whitening.strength=none", f"whitening.{setting}"])
 
 
