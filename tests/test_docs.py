@@ -108,6 +108,23 @@ def test_the_examples_of_the_python_page_run(part: str, playground: Path, capsys
 
 
 @pytest.mark.check
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # in PyTerrier's own code
+@pytest.mark.parametrize(
+    ("page", "module", "printed"),
+    [("haystack", "haystack", "0.979 Bees dance"), ("llamaindex", "llama_index.core", "Bees dance"),
+     ("pyterrier", "pyterrier", "whitened")],
+)  # fmt: skip
+def test_the_examples_of_the_integrations_run(
+    page: str, module: str, printed: str, playground: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip(module, reason=f"needs the extra isotrope[{page}]")
+    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        exec(code, {"__name__": "__main__"})  # noqa: S102
+        assert printed in capsys.readouterr().out
+
+
+@pytest.mark.check
 def test_what_the_readme_sends_to_a_server_is_answered(playground: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert isotrope("build", "demo/stdlib.jsonl", "demo/index").returncode == 0
     with server_process("demo/index", cwd=playground) as server:

@@ -10,6 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from indexer.corpus.document import Document as StoredDocument
 from indexer.errors import ConfigError
 from indexer.lazy_imports import require_extra
@@ -223,7 +225,7 @@ class IsotropeDocumentStore:
         placeholder = [1.0] + [0.0] * ((stored or first or self.embedding_dim or 1) - 1)
         for document in documents:
             fields = document.to_dict(flatten=False)
-            vector = fields.pop("embedding") or placeholder
+            vector = np.asarray(fields.pop("embedding") or placeholder, np.float32)
             del fields["id"]
             text = fields.pop("content") if document.content else ""
             try:

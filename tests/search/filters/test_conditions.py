@@ -109,6 +109,7 @@ def test_lists_fields_and_patterns(engine: SearchEngine) -> None:
     [
         ({"year": 2019, "section": ["math", "science"]}, """("year" = 2019 AND "section" IN ('math', 'science'))"""),
         ({"day": date(2020, 1, 2)}, """"day" = DATE '2020-01-02'"""),
+        ({"a": {"icontains": "It's"}}, """contains(lower("a"), lower('It''s'))"""),
         ({"at": {">": datetime(2020, 1, 2, 3, tzinfo=UTC)}}, """"at" > TIMESTAMP '2020-01-02 03:00:00'"""),
         ({"price": Decimal("1.50")}, '"price" = 1.50'),
         ({"n": np.int64(3), "x": np.float32(0.5)}, '("n" = 3 AND "x" = 0.5e0)'),
