@@ -101,6 +101,7 @@ def test_lists_fields_and_patterns(engine: SearchEngine) -> None:
     assert selected(engine, {"author.name": "3"}) == {3}
     assert selected(engine, {"lang": {"like": "it%"}}) == {number for number in range(16) if number % 4 == 3}
     assert selected(engine, {"lang": {"contains": "'"}}) == {number for number in range(16) if number % 4 == 3}
+    assert selected(engine, {"lang": {"icontains": "T'S"}}) == {number for number in range(16) if number % 4 == 3}
     assert selected(engine, {}) == set(range(16))
 
 
