@@ -18,7 +18,7 @@ require_extra("pyterrier", "pyterrier")
 import pyterrier as pt
 
 
-class IsotropeRetriever(pt.Transformer):  # type: ignore[misc]
+class IsotropeRetriever(pt.Transformer):
     """Returns the documents that an index finds for each query: `docno`, `score`, `rank` and `text`.
 
     `index` is a path or an engine with an encoder. The other arguments are those of `SearchEngine.search`, such as

@@ -91,14 +91,16 @@ def test_documents_are_found_and_counted_by_a_condition(engine: SearchEngine) ->
 def test_documents_have_their_stored_embeddings_if_asked(engine: SearchEngine, tiny_config: BuildConfig) -> None:
     names = ["tuna", "whale", "shark"]
     expected = engine.encoder.encode([f"{name} swims in the sea" for name in names], "document")
-    assert np.allclose([document.vector for document in engine.documents(names, vectors=True)], expected, atol=1e-6)
+    found: Any = [document.vector for document in engine.documents(names, vectors=True)]
+    assert np.allclose(found, expected, atol=1e-6)
     assert all(document.vector is None for document in engine.documents(names))
     vectors = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
     given = SearchEngine.from_texts(ROWS, vectors=vectors)
     given.delete(["whale"])
-    found = given.find("year >= 2003", vectors=True)
-    assert np.array_equal([document.vector for document in found], vectors[3:])
-    assert given.add(found).unchanged == 3
+    last = given.find("year >= 2003", vectors=True)
+    found = [document.vector for document in last]
+    assert np.array_equal(found, vectors[3:])
+    assert given.add(last).unchanged == 3
     windows = dataclasses.replace(tiny_config, chunk=ChunkConfig(tokens=8, overlap=0))
     with pytest.raises(ConfigError, match="documents have windows"):
         SearchEngine.from_texts(["one two three four " * 9], config=windows).find(vectors=True)

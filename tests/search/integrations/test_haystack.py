@@ -312,7 +312,8 @@ def test_an_index_with_an_encoder_embeds_documents_and_queries(
     assert store.filter_documents(LATE)[0] == Document(
         id="2", content="birds sing at dawn", meta={"title": "title", "page": 2}
     )
-    store.write_documents([Document(id="new", content="deep sea", meta={"page": 9}, embedding=[1.0])])
+    new = [Document(id="new", content="deep sea", meta={"page": 9}, embedding=[1.0])]
+    store.write_documents([*new, Document(id="bare", content="whales", meta={"page": 9})])
     found = IsotropeHybridRetriever(store, weight=1.0, top_k=3).run(query="whales", filters=LATE)["documents"]
     hits = engine.newest().search("whales", k=3, where="page >= 2", hybrid=True, hybrid_weight=1.0)
     assert [(each.id, each.score) for each in found] == [(hit.id, hit.score) for hit in hits]
