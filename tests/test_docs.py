@@ -115,14 +115,23 @@ def test_the_examples_of_the_python_page_run(part: str, playground: Path, capsys
 
 
 @pytest.mark.check
-@pytest.mark.parametrize("page", ["langchain"])
-def test_the_examples_of_a_framework_run(page: str, playground: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8"), re.DOTALL)
-    assert len(blocks) > 2
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # in PyTerrier's own code
+@pytest.mark.parametrize(
+    ("page", "module", "printed"),
+    [("langchain", "langchain_core", ""), ("haystack", "haystack", "0.965 Bees dance"),
+     ("llamaindex", "llama_index.core", "Bees dance"), ("pyterrier", "pyterrier", "whitened")],
+)  # fmt: skip
+def test_the_examples_of_the_integrations_run(
+    page: str, module: str, printed: str, playground: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip(module, reason=f"needs the extra isotrope[{page}]")
     assert isotrope("build", "demo/stdlib.jsonl", "demo/index").returncode == 0
-    for code in blocks:
+    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
         exec(code, {"__name__": "__main__"})  # noqa: S102
-        assert capsys.readouterr().out
+        shown = capsys.readouterr().out
+        assert shown
+        assert printed in shown
 
 
 @pytest.mark.check

@@ -10,6 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from indexer.corpus.document import Document as StoredDocument
 from indexer.errors import ConfigError
 from indexer.lazy_imports import require_extra
@@ -75,7 +77,7 @@ class IsotropeDocumentStore:
         wanted: dict[str, Document] = {}
         known = {each.id for each in self.engine.documents([each.id for each in documents])}
         for document in documents:
-            if policy == DuplicatePolicy.OVERWRITE or document.id not in known | wanted.keys():
+            if policy == DuplicatePolicy.OVERWRITE or not (document.id in known or document.id in wanted):
                 wanted[document.id] = document
             elif policy != DuplicatePolicy.SKIP:
                 raise DuplicateDocumentError(f'the store contains a document with id "{document.id}" already.')
@@ -214,8 +216,8 @@ class IsotropeDocumentStore:
         """Yield documents of the index; those without an embedding have a placeholder of the right length."""
         columns = self._columns()
         stored = self.engine.index.manifest.encoder["dim"] if len(self.engine) else 0
-        first = next((len(each.embedding) for each in documents if each.embedding is not None), 0)
-        if first and stored not in (0, first) and not self.engine.count(self._embedded):
+        first = next((len(each.embedding) for each in documents if each.embedding), 0)
+        if not self.encodes and first and stored not in (0, first) and not self.engine.count(self._embedded):
             raise ConfigError(
                 f"an embedding has {first:,} numbers, but {stored:,} were reserved for the stored documents, none of "
                 f"which has one. Fix: delete_all_documents(), then write with embedding_dim={first}."
@@ -223,14 +225,14 @@ class IsotropeDocumentStore:
         placeholder = [1.0] + [0.0] * ((stored or first or self.embedding_dim or 1) - 1)
         for document in documents:
             fields = document.to_dict(flatten=False)
-            vector = fields.pop("embedding") or placeholder
+            vector = np.asarray(fields.pop("embedding") or placeholder, np.float32)
             del fields["id"]
             text = fields.pop("content") if document.content else ""
             try:
                 own: dict[str, Any] = {_FIELDS: json.dumps(fields)}
             except TypeError as error:
                 raise ValueError(f'document "{document.id}": its meta is no JSON: {error}.') from error
-            if document.embedding is None:
+            if not (document.embedding or self.encodes):
                 own[_NO_VECTOR] = True
             meta = columns.of(document.meta)
             title, meta = meta.pop("title", None), meta | own

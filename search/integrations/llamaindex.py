@@ -7,6 +7,8 @@ Nodes come back as they were added; their metadata are also columns for filters 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from indexer.corpus.document import Document
 from indexer.errors import ConfigError
 from indexer.lazy_imports import require_extra
@@ -56,7 +58,7 @@ class IsotropeVectorStore(BasePydanticVectorStore):
     _engine: SearchEngine = PrivateAttr()
 
     def __init__(self, index: str | None = None, **fields: Any) -> None:
-        super().__init__(index=index, **fields)
+        super().__init__(**(fields | {"index": index}))
         self._engine = open_or_create(index)
 
     @classmethod
@@ -121,8 +123,9 @@ class IsotropeVectorStore(BasePydanticVectorStore):
         threshold = kwargs.get("mmr_threshold", query.mmr_threshold)
         return _result(self._diverse(query.query_embedding, hits, k, threshold))
 
-    async_add, adelete, adelete_nodes = in_thread(add), in_thread(delete), in_thread(delete_nodes)
-    aget_nodes, aclear, aquery = in_thread(get_nodes), in_thread(clear), in_thread(query)
+    # mypy takes the self of the base class.
+    async_add, adelete, adelete_nodes = in_thread(add), in_thread(delete), in_thread(delete_nodes)  # type: ignore[arg-type]
+    aget_nodes, aclear, aquery = in_thread(get_nodes), in_thread(clear), in_thread(query)  # type: ignore[arg-type]
 
     def _diverse(
         self, embedding: list[float], hits: Sequence[Hit], k: int, threshold: float | None
@@ -179,7 +182,7 @@ def _to_document(node: BaseNode, columns: Columns) -> Document:
     metadata = node_to_metadata_dict(node, remove_text=True)
     own = {name: metadata.pop(name) for name in _NODE}
     fields = columns.of(metadata)
-    text, vector = node.get_content(metadata_mode=MetadataMode.NONE), node.get_embedding()
+    text, vector = node.get_content(metadata_mode=MetadataMode.NONE), np.asarray(node.get_embedding(), np.float32)
     return Document(node.node_id, text, fields.pop("title", None), fields | own, vector)
 
 

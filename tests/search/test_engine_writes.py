@@ -1,5 +1,6 @@
 """Programs that both write and ask: `SearchEngine.from_texts`, `add`, `update` and `delete`."""
 
+import dataclasses
 import gc
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,7 @@ import pytest
 
 from indexer import BuildConfig, Document, build_index
 from indexer.errors import ConfigError, CorpusError, ExistsError, UnknownDocumentError
+from indexer.recipe.config import ChunkConfig
 from search import SearchEngine
 
 ROWS: list[dict[str, Any]] = [
@@ -71,6 +73,38 @@ def test_a_table_of_token_vectors_is_named_as_any_model(tmp_path: Path) -> None:
     (tmp_path / "table.txt").write_text("red 0 0 1\nfish 1 1 1\nblue 2 2 1\nbird 3 0 1\n")
     engine = SearchEngine.from_texts(["a red fish", "a blue bird"] * 3, model=tmp_path / "table.txt")
     assert engine.index.config.encoder.kind == "static"
+
+
+def test_documents_are_found_and_counted_by_a_condition(engine: SearchEngine) -> None:
+    assert [document.id for document in engine.find()] == [row["id"] for row in ROWS]
+    assert engine.find({"year": {">": 2003}}) == engine.documents(["cod", "herring"])
+    assert engine.find("year > 2000", limit=2) == engine.documents(["dolphin", "shark"])
+    assert (engine.count(), engine.count("year > 2003"), engine.count({"year": 1})) == (6, 2, 0)
+    engine.delete(["whale", "cod"])
+    engine.add([{"id": "whale", "title": None, "text": "again", "year": 1}])
+    assert [document.id for document in engine.find("year < 2002")] == ["dolphin", "whale"]
+    with pytest.raises(ConfigError, match='no column "yaer"'):
+        engine.count("yaer > 2000")
+    engine.delete([document.id for document in engine.find()])
+    assert (engine.find(), engine.find("year > 2000"), engine.count("year > 2000")) == ([], [], 0)
+
+
+def test_documents_have_their_stored_embeddings_if_asked(engine: SearchEngine, tiny_config: BuildConfig) -> None:
+    names = ["tuna", "whale", "shark"]
+    expected = engine.encoder.encode([f"{name} swims in the sea" for name in names], "document")
+    found: Any = [document.vector for document in engine.documents(names, vectors=True)]
+    assert np.allclose(found, expected, atol=1e-6)
+    assert all(document.vector is None for document in engine.documents(names))
+    vectors = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
+    given = SearchEngine.from_texts(ROWS, vectors=vectors)
+    given.delete(["whale"])
+    last = given.find("year >= 2003", vectors=True)
+    found = [document.vector for document in last]
+    assert np.array_equal(found, vectors[3:])
+    assert given.add(last).unchanged == 3
+    windows = dataclasses.replace(tiny_config, chunk=ChunkConfig(tokens=8, overlap=0))
+    with pytest.raises(ConfigError, match="documents have windows"):
+        SearchEngine.from_texts(["one two three four " * 9], config=windows).find(vectors=True)
 
 
 @pytest.mark.parametrize(

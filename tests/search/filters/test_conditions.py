@@ -101,6 +101,7 @@ def test_lists_fields_and_patterns(engine: SearchEngine) -> None:
     assert selected(engine, {"author.name": "3"}) == {3}
     assert selected(engine, {"lang": {"like": "it%"}}) == {number for number in range(16) if number % 4 == 3}
     assert selected(engine, {"lang": {"contains": "'"}}) == {number for number in range(16) if number % 4 == 3}
+    assert selected(engine, {"lang": {"icontains": "T'S"}}) == {number for number in range(16) if number % 4 == 3}
     assert selected(engine, {}) == set(range(16))
 
 
@@ -109,6 +110,7 @@ def test_lists_fields_and_patterns(engine: SearchEngine) -> None:
     [
         ({"year": 2019, "section": ["math", "science"]}, """("year" = 2019 AND "section" IN ('math', 'science'))"""),
         ({"day": date(2020, 1, 2)}, """"day" = DATE '2020-01-02'"""),
+        ({"a": {"icontains": "It's"}}, """contains(lower("a"), lower('It''s'))"""),
         ({"at": {">": datetime(2020, 1, 2, 3, tzinfo=UTC)}}, """"at" > TIMESTAMP '2020-01-02 03:00:00'"""),
         ({"price": Decimal("1.50")}, '"price" = 1.50'),
         ({"n": np.int64(3), "x": np.float32(0.5)}, '("n" = 3 AND "x" = 0.5e0)'),

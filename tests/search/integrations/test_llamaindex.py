@@ -48,7 +48,7 @@ RNG = np.random.default_rng(0)
 
 def vector(dim: int = DIM) -> list[float]:
     """Return a random vector, exact in float32."""
-    return [float(value) for value in np.float32(RNG.normal(size=dim))]
+    return [float(value) for value in RNG.normal(size=dim).astype(np.float32)]
 
 
 def node(name: str, source: str, text: str = "", embedding: list[float] | None = None, **metadata: Any) -> TextNode:
@@ -178,6 +178,7 @@ FLAT = st.builds(
 )  # fmt: skip
 
 
+# Each store is an index on disk, so that shrinking would take minutes.
 @settings(max_examples=10, phases=[Phase.explicit, Phase.generate])
 @given(st.lists(METADATA, min_size=1, max_size=8), st.lists(FLAT, min_size=20, max_size=20))
 def test_filters_select_the_nodes_of_llamaindex(metadata: list[dict[str, Any]], filters: list[MetadataFilters]) -> None:
@@ -241,7 +242,8 @@ def test_answers_are_those_of_the_simple_store(
 ) -> None:
     simple = SimpleVectorStore()
     simple.add(NODES)
-    query = VectorStoreQuery(vector(), **{"similarity_top_k": 4, "mode": mode} | limits)
+    options: dict[str, Any] = {"similarity_top_k": 4, "mode": mode} | limits
+    query = VectorStoreQuery(vector(), **options)
     found, expected = filled.query(query), simple.query(query)
     assert found.ids == expected.ids
     assert found.similarities == pytest.approx(expected.similarities, abs=1e-6)
