@@ -16,11 +16,11 @@ import numpy.typing as npt
 from indexer.corpus.document import Document
 from indexer.corpus.ids import content_id
 from indexer.corpus.records import documents_of
-from indexer.errors import ConfigError, MismatchError, NotAnIndexError
+from indexer.errors import ConfigError, MismatchError
 from indexer.lazy_imports import require_extra
-from indexer.recipe.config import BuildConfig, EncoderConfig
 from search.engine import SearchEngine
 from search.hits import Answer, Hit
+from search.integrations.stores import open_or_create
 from search.ranking.options import SEARCH_OPTIONS, Similarity, Where
 from search.unit_vectors import UnitVectors
 
@@ -196,8 +196,8 @@ class IsotropeVectorStore(VectorStore):
 
     def delete(self, ids: list[str] | None = None, **kwargs: Any) -> bool:
         """Delete documents by id, or all if `ids` is None, as one generation. Unknown ids are ignored."""
-        everything = range(len(self.engine))
-        self.engine.delete(self.engine.index.documents.ids(everything) if ids is None else ids, ignore_missing=True)
+        names = [document.id for document in self.engine.find()] if ids is None else ids
+        self.engine.delete(names, ignore_missing=True)
         return True
 
     def get_by_ids(self, ids: Sequence[str], /) -> list[LangChainDocument]:
@@ -274,14 +274,9 @@ def _opened_or_new(index: SearchEngine | str | Path | None, embedding: Embedding
     """Return the engine of an index, or with an embedding or without a path, of a new index without documents."""
     if isinstance(index, SearchEngine):
         return index
-    if index:
-        try:
-            return SearchEngine(index)
-        except NotAnIndexError:
-            if embedding is None:
-                raise
-    encoder = EncoderConfig() if embedding is None else EncoderConfig(kind="vectors", model=_names(embedding)[0])
-    return SearchEngine.from_texts([], index, BuildConfig(encoder=encoder))
+    if embedding is not None:
+        return open_or_create(index, _names(embedding)[0])
+    return SearchEngine(index) if index else SearchEngine.from_texts([])
 
 
 def _names(embedding: Embeddings) -> tuple[str, str]:

@@ -17,17 +17,18 @@ Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 
-def open_or_create(index: str | Path | None) -> SearchEngine:
+def open_or_create(index: str | Path | None, model: str = "") -> SearchEngine:
     """Return an engine of an index. A path without one becomes an index of given vectors, without documents.
 
-    Without a path it lies in a temporary folder. Raises the errors of `SearchEngine`.
+    Without a path it lies in a temporary folder. `model` names the embeddings of a new index. Raises the errors of
+    `SearchEngine`.
     """
     if index is not None:
         try:
             return SearchEngine(index)
         except NotAnIndexError:
             pass
-    return SearchEngine.from_texts([], index, BuildConfig(encoder=EncoderConfig(kind="vectors")))
+    return SearchEngine.from_texts([], index, BuildConfig(encoder=EncoderConfig(kind="vectors", model=model)))
 
 
 def search_by_words(engine: SearchEngine, query: str, **options: Any) -> Answer[Hit]:
