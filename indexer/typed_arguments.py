@@ -185,7 +185,8 @@ def describe_type(hint: Any) -> str:
     if origin is dict:
         return "a table of text" if parts[1:] == (str,) else "a table of sections"
     if isinstance(origin, type) and issubclass(origin, Mapping):
-        return "a mapping"
+        return "a dict"
     if isinstance(origin, type) and issubclass(origin, Iterable) and parts and origin.__module__ != "numpy":
-        return f"a list of {describe_type(parts[0])}"
+        item = describe_type(parts[0])
+        return f"a list of {item[2:]}s" if item.startswith("a ") and " or " not in item else f"a list of {item}"
     return "an array" if getattr(origin, "__name__", "") == "ndarray" else getattr(origin, "__name__", str(origin))

@@ -16,7 +16,7 @@ from indexer.corpus.document import Document
 from indexer.encoders.protocol import Encoder, EncodeStats
 from indexer.errors import ConfigError, StoreError
 from indexer.progress import Progress
-from indexer.recipe.config import BuildConfig, Role
+from indexer.recipe.config import Role
 from indexer.recipe.run_options import RunOptions
 from indexer.typed_arguments import checked
 from search.hits import Answer, Hit
@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # a search needs no module that writes
     from indexer.corpus.records import Records
     from indexer.pipeline.add import AddReport
     from indexer.pipeline.build import BuildReport
-    from indexer.pipeline.build_inputs import BuildInputs
+    from indexer.pipeline.build_inputs import BuildInputs, Recipe
     from indexer.pipeline.delete import DeleteReport
     from search.filters.facets import ColumnFacet
 
@@ -83,7 +83,7 @@ class SearchEngine:
         cls,
         texts: "Records",
         index: str | Path | None = None,
-        config: BuildConfig | None = None,
+        config: "Recipe | None" = None,
         options: RunOptions | None = None,
         **inputs: "Unpack[BuildInputs]",
     ) -> "SearchEngine":

@@ -19,7 +19,7 @@ from indexer.models.encoder_spec import EncoderSpec
 from indexer.models.hub import DEMO_SHA256
 from indexer.models.identity import identity_difference
 from indexer.models.resolution import resolve_spec
-from indexer.pipeline.build_inputs import BuildInputs, build_inputs, recipe_of
+from indexer.pipeline.build_inputs import BuildInputs, Recipe, build_inputs, recipe_of
 from indexer.pipeline.generation import Generation, open_generation
 from indexer.pipeline.published_index import PublishedIndex
 from indexer.pipeline.steps.build_encoder import (
@@ -80,7 +80,7 @@ class BuildReport:
 def build_index(
     corpus: Records,
     index: str | Path,
-    config: BuildConfig | None = None,
+    config: Recipe | None = None,
     options: RunOptions | None = None,
     progress: Progress | None = None,
     **inputs: Unpack[BuildInputs],
@@ -88,8 +88,8 @@ def build_index(
     """Build an index directory, or continue an interrupted build, or report that the index is up to date.
 
     `corpus` is the result of `read_corpus`, the path of a file, an Arrow table, a pandas or polars frame, or an
-    iterable of texts, dicts, `Document`s and such tables. `config` is the recipe; `inputs` are `BuildInputs`, such as
-    `model="BAAI/bge-small-en-v1.5"` or `vectors=array`.
+    iterable of texts, dicts, `Document`s and such tables. `config` is the recipe, its file or its name. `inputs` are
+    `BuildInputs`, such as `model="BAAI/bge-small-en-v1.5"` or `vectors=array`.
 
     `transform_from` names an index whose transform, whitening settings and fitted encoder state are reused; raises
     MismatchError if it was built with another encoder. An encoder that is fitted to a corpus (int8, pooling "sif" or

@@ -16,6 +16,10 @@ from indexer.recipe.loading import did_you_mean
 _STATIC = "static"  # the recipe for tables of token vectors
 
 
+Recipe = BuildConfig | str | Path
+"""A recipe, its file, or the name of a shipped one, such as "static"."""
+
+
 class BuildInputs(TypedDict, total=False):
     """Optional inputs of a build, as keyword arguments.
 
@@ -63,12 +67,9 @@ def _require_known(given: Mapping[str, Any], known: Mapping[str, Any], what: str
         raise ConfigError(did_you_mean(f"argument of {what}", unknown[0], known))
 
 
-def recipe_of(config: BuildConfig | None, inputs: BuildInputs) -> BuildConfig:
+def recipe_of(config: Recipe | None, inputs: BuildInputs) -> BuildConfig:
     """Return the recipe with the model and the columns of the inputs. Raises ConfigError."""
-    if config is not None and not isinstance(config, BuildConfig):
-        raise ConfigError(
-            f"the recipe is of type {type(config).__name__}; expected a BuildConfig. Fix: BuildConfig.load(NAME)."
-        )
+    config = BuildConfig.load(config) if isinstance(config, str | Path) else config
     recipe = _with_encoder(config, inputs)
     columns = {name: value for name, value in inputs.items() if name.endswith("_column") and value}
     return recipe.with_columns(cast(dict[str, str], columns)) if columns else recipe

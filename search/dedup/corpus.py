@@ -16,7 +16,7 @@ from indexer.corpus.records import Records
 from indexer.corpus.sources import paths_of
 from indexer.errors import ConfigError, as_argument, spelled
 from indexer.pipeline.build import build_index
-from indexer.pipeline.build_inputs import build_inputs, recipe_of
+from indexer.pipeline.build_inputs import Recipe, build_inputs, recipe_of
 from indexer.pipeline.train import train_for_index
 from indexer.progress import NoProgress, Progress
 from indexer.recipe.config import BuildConfig
@@ -102,7 +102,7 @@ class DedupFields(TypedDict, total=False):
     pairs: PairFiles
     force: bool
     memory: int
-    config: BuildConfig | None
+    config: Recipe | None
     options: RunOptions | None
     progress: Progress | None
     keep_index: str | Path | None
@@ -117,6 +117,7 @@ _OF_CORPORA = ("config", "keep_index", *_INPUTS)
 _SETTINGS = ("threshold", "prefer", "method", "text_duplicates", "only_against")
 
 
+@checked
 def deduplicate(
     source: Records | Index, settings: DedupSettings | float | None = None, **fields: Unpack[DedupFields]
 ) -> Deduplication:

@@ -159,7 +159,7 @@ def test_only_a_stated_strength_whitens_given_vectors(stated: bool) -> None:
         assert recipe.whitening.strength == strength
         assert BuildConfig.from_dict(recipe.to_dict()) == recipe  # as manifests store it
         assert BuildConfig.from_dict(tomllib.loads(recipe.to_toml())) == recipe
-    with pytest.raises(ConfigError, match=r"Fix: leave them out, or give a strength"):
+    with pytest.raises(ConfigError, match=r"Fix: config.whitening.strength = 0.25"):
         BuildConfig().with_overrides(["encoder.kind=vectors", "whitening.dim=4"])
 
 

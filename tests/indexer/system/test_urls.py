@@ -57,7 +57,7 @@ def test_other_schemes_are_refused_with_those_there_are(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["hf://user/name", "hf:/user/name", "HF://user/name/"])
 def test_an_index_on_a_hub_is_to_be_pulled(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"Fix: isotrope pull hf://user/name FOLDER, and use the folder\."):
+    with pytest.raises(ConfigError, match=r'Fix: pull_index\("hf://user/name", folder\), and use the folder\.'):
         named_path(text, "the index")
 
 

@@ -196,7 +196,7 @@ def test_an_over_long_query_is_said(index: Path) -> None:
         (["build", "{corpus}", "{tmp}/i", "--workers", "16", "--ray-address", "auto"], 2, "add --executor ray"),
         (["build", "{corpus}", "{tmp}/i", "--gpus-per-worker", "1"], 2, "--gpus-per-worker is for workers of Ray"),
         (["build", "{corpus}", "{tmp}/i", "--executor", "ray", "--gpus-per-worker=-3"], 1, "gpus_per_worker is -3"),
-        (["dedup", "{index}", "-o", "{tmp}/d", "--threshold", "1", "--ray-address", "x"], 2, "add --executor ray"),
+        (["dedup", "{index}", "-o", "{tmp}/d.csv", "--threshold", "1", "--ray-address", "x"], 2, "add --executor ray"),
         (["build", "-", "{tmp}/i"], 1, "--format"),
         (["build", "{corpus}"], 2, "Missing argument SOURCE"),
         (["inspect", "{tmp}"], 1, "not an index"),

@@ -111,7 +111,7 @@ def test_another_or_a_newer_index_is_replaced_only_by_force(
     push_index(index, URL)
     before = published(hub)
     build_index(DOCUMENTS[:5], tmp_path / "other", tiny_config)
-    with pytest.raises(ExistsError, match=r"contains another index \(parts/.* differs\).*--force"):
+    with pytest.raises(ExistsError, match=r"contains another index \(parts/.* differs\).*force=True"):
         push_index(tmp_path / "other", URL)
     with pytest.raises(ExistsError, match=r"contains generation 4, and .* has generation 3; nothing was changed"):
         push_index(tmp_path / "older", URL)
@@ -174,12 +174,12 @@ def test_the_rest_of_a_card_belongs_to_its_owner(index: Path, hub: FakeHub) -> N
     compact_index(index)
     report = push_index(index, URL)
     assert published(hub)["README.md"] == b"all mine \xff"
-    assert report.notes[0] == "README.md of the repository stays as it is, because it has no section of isotrope push."
+    assert report.notes[0] == "README.md of the repository stays as it is, because it has no section for an index."
 
 
 def test_notes_tell_what_others_see_and_need(index: Path, hub: FakeHub) -> None:
     deleted, encoder = push_index(index, URL).notes
-    assert deleted == "the files still contain 2 deleted documents; isotrope compact removes them before a push."
+    assert deleted == "the files still contain 2 deleted documents; compact_index removes them before a push."
     assert encoder.startswith("the encoder is a folder of this machine")
     compact_index(index)
     assert push_index(index, URL).notes == (encoder,)
