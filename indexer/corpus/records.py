@@ -36,7 +36,7 @@ class ArrowStream(Protocol):
 
 Record: TypeAlias = str | Mapping[str, Any] | Document | ArrowStream
 Records: TypeAlias = Corpus | ArrowStream | Iterable[Record] | str | Path
-"""What `build_index` and `add_documents` accept; a string or Path names a file, as in `read_corpus`."""
+"""The corpora that `build_index` and `add_documents` accept; a string or Path names a file, as in `read_corpus`."""
 
 
 def documents_of(

@@ -1,4 +1,4 @@
-"""What a program gives a build or an addition besides documents: a model, vectors, the names of columns."""
+"""Inputs of a build or an addition besides documents: the recipe, a model, vectors, the names of columns."""
 
 from collections.abc import Mapping
 from dataclasses import replace

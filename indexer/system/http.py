@@ -31,7 +31,7 @@ class HttpAnswer(NamedTuple):
 
 
 class _Connection:
-    """What both kinds of connections share: the URL, the settings of httpx2's client, and the errors."""
+    """The shared part of both kinds of connections: the URL, the settings of httpx2's client, and the errors."""
 
     def __init__(self, url: str, program: str, key: str | None, seconds: float) -> None:
         parts = require_server_url(url)

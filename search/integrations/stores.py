@@ -1,4 +1,4 @@
-"""What the stores of frameworks have in common: an index of given vectors, search by words, asynchronous methods."""
+"""The shared part of stores of frameworks: an index of given vectors, search by words, asynchronous methods."""
 
 import asyncio
 from collections.abc import Callable, Coroutine

@@ -1,4 +1,4 @@
-"""What only the asynchronous client promises: bounded concurrency, cancellation, and closed connections."""
+"""Promises of the asynchronous client alone: bounded concurrency, cancellation, and closed connections."""
 
 import asyncio
 import contextlib
