@@ -363,6 +363,8 @@ class SearchEngine:
         from search.updates import updated_documents
 
         with self._writing:
+            if self.index.is_followed:
+                self._take_over()  # columns that another program has changed must not go back
             return self.add(self._with(lambda open_: list(updated_documents(open_.index, changes))))
 
     @checked

@@ -148,6 +148,13 @@ def test_an_update_changes_the_named_columns_only(engine: SearchEngine) -> None:
     assert ids(engine, where={"kind": "fish"}) == {"cod"}
 
 
+def test_an_update_keeps_what_another_program_has_changed(engine: SearchEngine) -> None:
+    other = SearchEngine(engine.index.path)
+    other.update([{"id": "whale", "year": 1851}])
+    engine.update([{"id": "whale", "kind": "mammal"}])
+    assert engine.document("whale").metadata == {"year": 1851, "kind": "mammal"}
+
+
 def test_an_update_keeps_given_vectors() -> None:
     vectors = np.eye(4, dtype=np.float32)
     engine = SearchEngine.from_texts([{"id": str(number), "n": number} for number in range(4)], vectors=vectors)
