@@ -25,6 +25,8 @@ from search.integrations.langchain import IsotropeEmbeddings, IsotropeRetriever,
 from search.ranking.options import SEARCH_OPTIONS
 from tests.documents import DOCUMENTS
 
+pytestmark = pytest.mark.check
+
 FAKE = DeterministicFakeEmbedding(size=16)
 
 
@@ -60,7 +62,6 @@ def store(tmp_path: Path) -> IsotropeVectorStore:
 
 
 @pytest.mark.anyio
-@pytest.mark.check
 class TestStoreOfGivenVectors(VectorStoreIntegrationTests):
     @pytest.fixture
     def vectorstore(self) -> VectorStore:
@@ -68,7 +69,6 @@ class TestStoreOfGivenVectors(VectorStoreIntegrationTests):
 
 
 @pytest.mark.anyio
-@pytest.mark.check
 class TestStoreWithItsOwnEncoder(VectorStoreIntegrationTests):
     @pytest.fixture
     def vectorstore(self, tiny_config: BuildConfig) -> VectorStore:
@@ -76,7 +76,6 @@ class TestStoreWithItsOwnEncoder(VectorStoreIntegrationTests):
 
 
 @pytest.mark.anyio
-@pytest.mark.check
 class TestRetriever(RetrieversIntegrationTests):
     @pytest.fixture(autouse=True)
     def _opened(self, engine: SearchEngine) -> None:
@@ -114,12 +113,10 @@ class OfAnIndex:
 
 
 @pytest.mark.anyio
-@pytest.mark.check
 class TestEmbeddings(OfAnIndex, EmbeddingsIntegrationTests):
     pass
 
 
-@pytest.mark.check
 class TestEmbeddingsUnit(OfAnIndex, EmbeddingsUnitTests):
     pass
 
