@@ -212,7 +212,7 @@ def _check(
     require_another(build.keep_index, against)
     other = against if isinstance(against, Index) or against is None else Index.open(against)
     saved = spelled("pairs.write", "--save-pairs")
-    options = {spelled("duplicates", "-o"): files.duplicates, as_argument("kept"): files.kept, saved: files.pairs.write}
+    options = {spelled("dropped", "-o"): files.dropped, as_argument("kept"): files.kept, saved: files.pairs.write}
     named = {option: path for option, path in options.items() if path}
     read_from = _files_of(corpus)
     sources = read_from.files if read_from else ()

@@ -68,8 +68,8 @@ class Deduplication(Duplicates):
     ) -> dict[str, int]:
         """Write `files`, except pairs, which exist by now; return the bytes of each file, pairs included."""
         written = {}
-        if files.duplicates:
-            written[str(files.duplicates)] = self.write(files.duplicates, files.force).bytes
+        if files.dropped:
+            written[str(files.dropped)] = self.write(files.dropped, files.force).bytes
         if files.kept:
             (progress or NoProgress()).phase("writing kept documents", None)
             written[str(files.kept)] = self.write_kept(files.kept, corpus, files.force).bytes

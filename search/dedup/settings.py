@@ -119,16 +119,16 @@ class PairFiles:
 @checked
 @dataclass(frozen=True)
 class DedupFiles:
-    """Output files: `duplicates`, the `kept` documents, and `pairs`."""
+    """Output files: the list of `dropped` documents, the `kept` documents, and `pairs`."""
 
-    duplicates: Path | None = None
+    dropped: Path | None = None
     kept: Path | None = None
     pairs: PairFiles = PairFiles()
     force: bool = False  # overwrite existing files
 
     def __post_init__(self) -> None:
-        if self.duplicates:
-            duplicates_format(self.duplicates)
+        if self.dropped:
+            duplicates_format(self.dropped)
 
 
 def duplicates_format(path: Path) -> str:

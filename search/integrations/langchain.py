@@ -160,6 +160,17 @@ class IsotropeVectorStore(VectorStore):
         store.add_texts(texts, metadatas, ids=ids)
         return store
 
+    @classmethod
+    def from_documents(
+        cls, documents: list[LangChainDocument], embedding: Embeddings | None = None, **kwargs: Any
+    ) -> "IsotropeVectorStore":
+        """Return a store with the documents; the other arguments are those of `from_texts`."""
+        texts, metadatas = [each.page_content for each in documents], [each.metadata for each in documents]
+        ids = [each.id for each in documents]
+        store = cls.from_texts([], embedding, **kwargs)
+        store.add_texts(texts, metadatas, ids=ids)
+        return store
+
     @property
     def embeddings(self) -> Embeddings:
         """The embeddings of texts and queries."""

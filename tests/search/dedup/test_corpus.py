@@ -39,7 +39,7 @@ def test_a_corpus_gives_what_its_index_gives(source: Path, config: BuildConfig, 
     lines = source.read_bytes().splitlines()
     kept = (tmp_path / "kept.jsonl").read_bytes().splitlines()
     assert kept == [lines[number] for number in again.kept]  # byte for byte
-    named = (files.duplicates, files.kept, files.pairs.write)
+    named = (files.dropped, files.kept, files.pairs.write)
     assert found.written == {str(path): path.stat().st_size for path in named
                              if path}  # fmt: skip
 
@@ -61,7 +61,7 @@ def wrong(tmp_path: Path, source: Path) -> dict[str, tuple[DedupFiles, str]]:
         "no format": (DedupFiles(kept=tmp_path / "kept.xyz"), "unknown type of file"),
         "two to one": (DedupFiles(tmp_path / "same.jsonl", tmp_path / "same.jsonl"), "same"),
         "a floor alone": (DedupFiles(pairs=PairFiles(floor=0.5)), "pass write too"),
-        "a folder": (DedupFiles(duplicates=tmp_path / "folder.csv"), "expected a file"),
+        "a folder": (DedupFiles(dropped=tmp_path / "folder.csv"), "expected a file"),
     }
 
 

@@ -280,6 +280,13 @@ def test_langchains_index_keeps_a_store_in_step_with_its_sources(store: Isotrope
     assert sorted(contents(store.similarity_search("whales", k=9))) == sorted(TEXTS[:7])
 
 
+def test_documents_need_no_embedding(tmp_path: Path) -> None:
+    documents = [Document("Whales sing.", id="w", metadata={"year": 1970}), Document("Bees dance.")]
+    store = IsotropeVectorStore.from_documents(documents, index=tmp_path / "index")
+    assert [found.page_content for found in store.similarity_search("song of whales", k=1)] == ["Whales sing."]
+    assert store.get_by_ids(["w"]) == documents[:1]
+
+
 def test_from_texts_builds_an_index_with_an_encoder_or_of_given_vectors(
     tiny_config: BuildConfig, tmp_path: Path
 ) -> None:
