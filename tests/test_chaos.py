@@ -19,7 +19,7 @@ from tests.waiting import PATIENCE
 
 ROUNDS = int(os.environ.get("ISOTROPE_CHAOS", "2"))
 WORDS = ["whale", "bridge", "bread", "star", "river", "clock", "bee", "glass", "map", "salt"]
-AGAIN = ("run the same command again to continue", "Try again when the machine is less busy")
+AGAIN = ("call the function again to continue", "Try again when the machine is less busy")
 DRIVER_KILLS, WORKER_KILLS = 2, 12  # at most, in a round, so that it ends
 ROOT = Path(__file__).parents[1]
 

@@ -17,7 +17,7 @@ QUICKSTART, WHITENING = "quickstart.ipynb", "whitening_and_layers.ipynb"
 DEDUPLICATION = "deduplication.ipynb"
 PUBLIC = {"indexer", "search", "search.dedup", "search.evaluation", "search.export"}
 PRINTED = {
-    QUICKSTART: ("csv.", "threading.Thread.join", "random.Random.choice", "up to date: True", "Whales"),
+    QUICKSTART: ("csv.", "threading.Event.wait", "random.Random.choice", "up to date: True", "Whales"),
     WHITENING: (
         "layers 0 to 6 | shape of each:",
         "even in all directions",

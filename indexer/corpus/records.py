@@ -206,7 +206,8 @@ def _vector(document: Document, config: CorpusConfig) -> "npt.NDArray[np.float32
 
 
 def _is_table(item: Any) -> bool:
-    return hasattr(item, "__arrow_c_stream__") or isinstance(item, pa.RecordBatch)
+    is_series = hasattr(item, "to_frame")  # one column of pandas or polars: its values are texts
+    return (hasattr(item, "__arrow_c_stream__") and not is_series) or isinstance(item, pa.RecordBatch)
 
 
 def _matrix(vectors: npt.ArrayLike) -> npt.NDArray[Any]:

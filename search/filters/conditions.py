@@ -62,6 +62,8 @@ def _part(key: Any, value: Any, level: int) -> str | None:
             raise ConfigError(f'where["not"] is {value!r:.60}; expected a dict.')
         return f"(NOT coalesce({condition_of(value, level + 1) or 'TRUE'}, FALSE))"
     name = quote_path(key.split("."))
+    if getattr(value, "ndim", 0) == 1:  # an array of numpy, or a column of pandas
+        value = value.tolist()
     if not isinstance(value, Mapping):
         return _equals(key, name, value)
     if not value:

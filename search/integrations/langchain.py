@@ -33,7 +33,7 @@ from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import run_in_executor
 from langchain_core.vectorstores import VectorStore
 from langchain_core.vectorstores.utils import maximal_marginal_relevance
-from pydantic import PrivateAttr
+from pydantic import ConfigDict, PrivateAttr
 
 _PREFIX = "metadata_"
 _RENAMED = re.compile(rf"({_PREFIX})*(id|text)")  # any number of prefixes, so that every name can be restored
@@ -76,6 +76,8 @@ class IsotropeRetriever(BaseRetriever):
     `IsotropeVectorStore(index, embedding).as_retriever()`. With `windows` a document of an index with windows has the
     text of the window that matched. `invoke` and `ainvoke` take other options by name. Raises ConfigError.
     """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
     index: SearchEngine | str | Path
     windows: bool = False
@@ -225,7 +227,7 @@ class IsotropeVectorStore(VectorStore):
         self, query: str, k: int = 4, filter: Where | None = None, **options: Any
     ) -> list[tuple[LangChainDocument, float]]:
         """Return (document, score), best first."""
-        options = dict(k=k, where=_to_where(filter), **options)
+        options = {"k": k, "where": _to_where(filter)} | options
         if self._encodes:
             hits = self.engine.search(query, **options)
         else:

@@ -52,6 +52,8 @@ def test_texts_have_the_ids_of_the_lines_of_a_file(tmp_path: Path) -> None:
     (tmp_path / "lines.txt").write_text("\n".join(texts))
     documents = list(documents_of(texts, RULES))
     assert documents == list(read_corpus(tmp_path / "lines.txt"))
+    for series in (pd.Series(texts), pl.Series(texts)):
+        assert list(documents_of(series, RULES)) == documents
     assert documents[2].id == f"{documents[0].id}-2"
 
 

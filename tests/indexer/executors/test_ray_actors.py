@@ -272,4 +272,4 @@ def test_a_lost_node_of_this_machine_is_an_error_that_says_how_to_continue(tmp_p
         if TOO_BUSY not in errors[0]:
             break
     assert "Ray's processes on this machine were killed" in errors[0]
-    assert "run the same command again to continue" in errors[0]
+    assert "call the function again to continue" in errors[0]

@@ -238,7 +238,7 @@ def test_what_was_prepared_stays_until_it_is_given_up(
     machine("b")
     encode_pending(url, slice(0, 1))
     machine("c")
-    with pytest.raises(ExistsError, match=rf"^{url}: a build was prepared here.*encode-parts {url} --cancel$"):
+    with pytest.raises(ExistsError, match=rf'^{url}: a build was prepared here.*cancel_pending\("{url}"\)\.$'):
         delete_documents(url, [DOCUMENTS[0].id])
     assert cancel_pending(url) == 1
     assert names(url) == before

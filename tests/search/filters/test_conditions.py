@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -114,6 +115,7 @@ def test_lists_fields_and_patterns(engine: SearchEngine) -> None:
         ({"at": {">": datetime(2020, 1, 2, 3, tzinfo=UTC)}}, """"at" > TIMESTAMP '2020-01-02 03:00:00'"""),
         ({"price": Decimal("1.50")}, '"price" = 1.50'),
         ({"n": np.int64(3), "x": np.float32(0.5)}, '("n" = 3 AND "x" = 0.5e0)'),
+        ({"n": np.array([1, 2]), "lang": pd.Series(["en"])}, """("n" IN (1, 2) AND "lang" IN ('en'))"""),
         ({'a"b.c': True}, '"a""b"."c" = TRUE'),
     ],
 )

@@ -280,6 +280,12 @@ def test_langchains_index_keeps_a_store_in_step_with_its_sources(store: Isotrope
     assert sorted(contents(store.similarity_search("whales", k=9))) == sorted(TEXTS[:7])
 
 
+def test_an_unknown_field_of_a_retriever_is_refused(tmp_path: Path) -> None:
+    SearchEngine.from_texts(TEXTS, tmp_path / "index")
+    with pytest.raises(ValueError, match="filter"):
+        IsotropeRetriever(index=tmp_path / "index", filter={"year": 1970})  # type: ignore[call-arg]
+
+
 def test_documents_need_no_embedding(tmp_path: Path) -> None:
     documents = [Document("Whales sing.", id="w", metadata={"year": 1970}), Document("Bees dance.")]
     store = IsotropeVectorStore.from_documents(documents, index=tmp_path / "index")
