@@ -45,10 +45,10 @@ from indexer.pipeline.train import TrainReport as TrainReport
 from indexer.pipeline.train import train_encoder as train_encoder
 from indexer.progress import Progress as Progress
 from indexer.recipe.config import BuildConfig as BuildConfig
-from indexer.recipe.config import ChunkConfig as ChunkConfig
-from indexer.recipe.config import CorpusConfig as CorpusConfig
 from indexer.recipe.config import EncoderConfig as EncoderConfig
 from indexer.recipe.config import WhiteningConfig as WhiteningConfig
+from indexer.recipe.corpus_config import ChunkConfig as ChunkConfig
+from indexer.recipe.corpus_config import CorpusConfig as CorpusConfig
 from indexer.recipe.index_config import IndexConfig as IndexConfig
 from indexer.recipe.index_config import StoreConfig as StoreConfig
 from indexer.recipe.ranking import HybridConfig as HybridConfig

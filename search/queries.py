@@ -22,7 +22,8 @@ from indexer.corpus.readers.text import read_jsonl
 from indexer.corpus.row import BadRow, Row
 from indexer.corpus.sources import COMPRESSIONS, SourceFile
 from indexer.errors import EvaluationError
-from indexer.recipe.config import VECTOR_COLUMN, CorpusConfig
+from indexer.recipe.config import VECTOR_COLUMN
+from indexer.recipe.corpus_config import CorpusConfig
 from search.formatting import counted
 from search.result_files import file_hash
 

@@ -35,7 +35,7 @@ from indexer.corpus.row import BadRow, Row, column_of, excerpt, name_column, rea
 from indexer.corpus.schema import EXACT_INTEGER, conversions_to, drop_nulls
 from indexer.corpus.validation import Vector, check_string, check_value, to_vector, type_in_words
 from indexer.errors import ConfigError, CorpusError, spelled
-from indexer.recipe.config import CorpusConfig
+from indexer.recipe.corpus_config import CorpusConfig
 
 ID_COLUMNS = ("_id", "id", "docid")
 TITLE_COLUMNS = ("title",)

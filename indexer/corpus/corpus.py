@@ -24,7 +24,7 @@ from indexer.corpus.schema import SchemaBuilder
 from indexer.corpus.sources import SourceFile, find_sources, id_list_beside, paths_of
 from indexer.corpus.validation import DimensionCheck
 from indexer.errors import ConfigError, CorpusError, as_argument
-from indexer.recipe.config import CorpusConfig
+from indexer.recipe.corpus_config import CorpusConfig
 from indexer.typed_arguments import checked
 
 OnError = Literal["fail", "skip"]

@@ -22,7 +22,7 @@ from indexer.corpus.row import BadRow, Header, Row
 from indexer.corpus.schema import SchemaBuilder, drop_nulls
 from indexer.corpus.validation import DimensionCheck, check_string, check_value, to_vector
 from indexer.errors import ConfigError, CorpusError
-from indexer.recipe.config import CorpusConfig
+from indexer.recipe.corpus_config import CorpusConfig
 
 _PLAIN = {str, int, float, bool, type(None)}
 

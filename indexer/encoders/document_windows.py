@@ -12,7 +12,7 @@ from indexer.encoders.load import open_tokenizer
 from indexer.encoders.windows import Chunker, Windows
 from indexer.errors import ConfigError
 from indexer.models.encoder_spec import EncoderSpec
-from indexer.recipe.config import ChunkConfig
+from indexer.recipe.corpus_config import ChunkConfig
 
 
 def open_chunker(spec: EncoderSpec, config: ChunkConfig) -> Chunker:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from indexer.arrays import Int32Array
-from indexer.recipe.config import ChunkConfig
+from indexer.recipe.corpus_config import ChunkConfig
 
 _GROUP_CHARACTERS = 4 << 20  # tokenised together; the tokenizer needs much memory for each token
 _SEARCHED = 8  # the last eighth of a step is searched for a better place to cut

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from indexer.errors import ConfigError, set_to, spelled
+from indexer.recipe.corpus_config import ChunkConfig, CorpusConfig
 from indexer.recipe.earlier_names import current_name, with_current_names
 from indexer.recipe.index_config import IndexConfig, StoreConfig
 from indexer.recipe.loading import (
@@ -45,7 +46,6 @@ Pooling = Literal["auto", PoolingMode]
 AUTO = "auto"  # a prompt that is the model's own
 VECTOR_COLUMN = "vector"  # the default of corpus.vector_column with encoder.kind = "vectors"
 _FEWEST_LAYERS = 2  # for SBERT-WK, which compares layers
-_FEWEST_TOKENS = 8  # in a window
 
 
 @dataclass(frozen=True)
@@ -65,47 +65,6 @@ KIND_TRAITS: dict[EncoderKind, KindTraits] = {
     "server": KindTraits(is_remote=True),
 }
 _OF_SERVERS = ("kind", "model", "url", "query_prompt", "document_prompt", "truncate_dim")
-
-
-@checked
-@dataclass(frozen=True)
-class CorpusConfig:
-    """Column rules. Empty names mean the usual columns (see the README)."""
-
-    text: tuple[str, ...] = ("title", "text")  # columns joined for encoding
-    id_column: str = ""
-    title_column: str = ""
-    text_column: str = ""
-    vector_column: str = ""  # embeddings, with encoder.kind = "vectors"
-    columns: dict[str, str] = field(default_factory=dict)  # metadata column -> its type
-    drop: tuple[str, ...] = ()  # ignored columns
-
-    def __post_init__(self) -> None:
-        if not self.text:
-            raise ConfigError('corpus.text is empty; expected the columns to encode, such as ["title", "text"].')
-        named = (self.id_column, self.title_column, self.text_column, *self.drop)
-        if self.vector_column and self.vector_column in named:
-            raise ConfigError(
-                f'corpus.vector_column is "{self.vector_column}", which is also the id, title or text column, or '
-                "dropped; expected another column."
-            )
-
-
-@checked
-@dataclass(frozen=True)
-class ChunkConfig:
-    """Windows of long documents: overlapping, each with a vector; see `indexer.encoders.windows`."""
-
-    tokens: int = 0  # at most in a window, without special tokens and prefix; 0: one vector a document
-    overlap: int = 32  # tokens that a window shares with the previous one, at least
-
-    def __post_init__(self) -> None:
-        if self.tokens != 0 and self.tokens < _FEWEST_TOKENS:
-            raise ConfigError(f"chunk.tokens is {self.tokens}; expected 0 (no windows), or at least {_FEWEST_TOKENS}.")
-        if self.overlap < 0:
-            raise ConfigError(f"chunk.overlap is {self.overlap}; expected 0 or more.")
-        if 0 < self.tokens <= self.overlap:
-            raise ConfigError(f"chunk.overlap is {self.overlap}; expected less than chunk.tokens, {self.tokens}.")
 
 
 @checked

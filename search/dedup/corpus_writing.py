@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from indexer.corpus.columns import ColumnRoles, RowMapper
 from indexer.corpus.document import Document
 from indexer.errors import ConfigError
-from indexer.recipe.config import CorpusConfig
+from indexer.recipe.corpus_config import CorpusConfig
 from indexer.system.output_files import OutputFile
 
 Documents = Iterator[Document]

@@ -13,7 +13,7 @@ import pytest
 
 from indexer import BuildConfig, Document, build_index
 from indexer.errors import ConfigError, CorpusError, ExistsError, UnknownDocumentError
-from indexer.recipe.config import ChunkConfig
+from indexer.recipe.corpus_config import ChunkConfig
 from search import SearchEngine
 
 ROWS: list[dict[str, Any]] = [

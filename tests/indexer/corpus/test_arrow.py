@@ -19,7 +19,7 @@ from indexer.corpus.document import Document
 from indexer.corpus.readers import arrow
 from indexer.corpus.sources import find_sources
 from indexer.errors import CorpusError
-from indexer.recipe.config import CorpusConfig
+from indexer.recipe.corpus_config import CorpusConfig
 from tests.indexer.corpus.corpus_files import GOOD, check, refusal, without_bad_rows, write
 
 # --- damage

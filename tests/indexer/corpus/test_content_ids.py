@@ -24,7 +24,8 @@ from indexer.corpus.document import Document
 from indexer.corpus.ids import content_id
 from indexer.errors import CorpusError
 from indexer.pipeline.add import AddReport
-from indexer.recipe.config import BuildConfig, CorpusConfig
+from indexer.recipe.config import BuildConfig
+from indexer.recipe.corpus_config import CorpusConfig
 from search.index import Index
 
 TAGGED = {"year": 2020, "lang": "fr", "tags": ["a", None, 1.5], "deep": {"b": True, "a": 2.0}}

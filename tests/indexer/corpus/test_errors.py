@@ -15,7 +15,7 @@ from indexer.corpus.corpus import read_corpus
 from indexer.corpus.document import Document
 from indexer.corpus.records import documents_of
 from indexer.errors import ConfigError, CorpusError
-from indexer.recipe.config import CorpusConfig
+from indexer.recipe.corpus_config import CorpusConfig
 from tests.indexer.corpus.corpus_files import GOOD, check, jsonl, refusal, without_bad_rows, write
 from tests.indexer.corpus.test_streams import PACK
 

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from indexer.corpus.corpus import read_corpus
 from indexer.corpus.document import Document, joined_text
 from indexer.errors import ConfigError, CorpusError
-from indexer.recipe.config import CorpusConfig
+from indexer.recipe.corpus_config import CorpusConfig
 from tests.indexer.corpus.corpus_files import write
 from tests.indexer.corpus.test_streams import zstd
 

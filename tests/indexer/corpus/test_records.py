@@ -16,7 +16,7 @@ from indexer import Document, IsotropeError
 from indexer.corpus.corpus import read_corpus
 from indexer.corpus.records import Record, documents_of
 from indexer.errors import ConfigError, CorpusError
-from indexer.recipe.config import CorpusConfig
+from indexer.recipe.corpus_config import CorpusConfig
 
 ROWS: list[dict[str, Any]] = [
     {"id": "a", "title": "One", "text": "the first", "year": 2019, "tags": ["x"], "author": {"name": "Ann"}},

@@ -12,7 +12,7 @@ import pytest
 
 from indexer.corpus.corpus import read_corpus
 from indexer.errors import ConfigError, CorpusError
-from indexer.recipe.config import CorpusConfig
+from indexer.recipe.corpus_config import CorpusConfig
 from tests.indexer.corpus.corpus_files import write
 from tests.indexer.corpus.test_readers import FRUIT, WRITERS, csv_bytes, ids
 

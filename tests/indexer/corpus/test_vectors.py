@@ -19,7 +19,8 @@ from indexer.corpus.document import Document
 from indexer.corpus.query_file import read_query_vectors
 from indexer.corpus.records import documents_of
 from indexer.errors import ConfigError, CorpusError
-from indexer.recipe.config import CorpusConfig, EncoderConfig
+from indexer.recipe.config import EncoderConfig
+from indexer.recipe.corpus_config import CorpusConfig
 from search.dedup.kept_documents import check_kept
 from tests.indexer.corpus.corpus_files import check, jsonl, refusal, without_bad_rows, write
 

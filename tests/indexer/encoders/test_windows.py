@@ -16,7 +16,8 @@ from indexer.encoders.windows import Chunker, TokenOffsets, split_text
 from indexer.errors import ConfigError, CorpusError
 from indexer.models.resolution import resolve_spec
 from indexer.models.tokenizer import TextTokenizer, open_model_tokenizer
-from indexer.recipe.config import BuildConfig, ChunkConfig, EncoderConfig
+from indexer.recipe.config import BuildConfig, EncoderConfig
+from indexer.recipe.corpus_config import ChunkConfig
 
 regex: Any = pytest.importorskip("regex")  # comes with transformers
 KINDS = ("bert", "bert-cased", "roberta", "gpt2", "albert")

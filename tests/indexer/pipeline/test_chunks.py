@@ -24,7 +24,8 @@ from indexer.encoders.windows import Chunker, Windows
 from indexer.errors import ConfigError, ExistsError, MismatchError
 from indexer.models.resolution import resolve_spec
 from indexer.pipeline.steps import ingest
-from indexer.recipe.config import ChunkConfig, EncoderConfig
+from indexer.recipe.config import EncoderConfig
+from indexer.recipe.corpus_config import ChunkConfig
 from indexer.recipe.index_config import StoreConfig
 from indexer.recipe.run_options import RunOptions
 from indexer.store import layout, parts

@@ -17,7 +17,7 @@ from indexer.executors.scheduler import Scheduler
 from indexer.pipeline.steps import encode
 from indexer.pipeline.steps.build_encoder import LazyEncoder
 from indexer.pipeline.steps.part_encoder import EncodedPart, EncodeTask, PartEncoder
-from indexer.recipe.config import ChunkConfig
+from indexer.recipe.corpus_config import ChunkConfig
 from indexer.store.documents import read_texts
 from indexer.store.manifest import load_manifest
 from indexer.transforms import Whitening

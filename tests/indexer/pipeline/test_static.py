@@ -23,7 +23,8 @@ from indexer.pipeline.add import add_documents
 from indexer.pipeline.compact import compact_index
 from indexer.pipeline.refit import refit_index
 from indexer.pipeline.steps.index_segment import COUNTS
-from indexer.recipe.config import ChunkConfig, EncoderConfig, WhiteningConfig
+from indexer.recipe.config import EncoderConfig, WhiteningConfig
+from indexer.recipe.corpus_config import ChunkConfig
 from indexer.recipe.index_config import StoreConfig
 from indexer.recipe.run_options import RunOptions
 from indexer.store.manifest import load_manifest

@@ -25,7 +25,8 @@ from indexer.pipeline.published_index import PublishedIndex
 from indexer.pipeline.refit import refit_index
 from indexer.pipeline.steps.ingest import ingest
 from indexer.progress import NoProgress
-from indexer.recipe.config import CorpusConfig, EncoderConfig, WhiteningConfig
+from indexer.recipe.config import EncoderConfig, WhiteningConfig
+from indexer.recipe.corpus_config import CorpusConfig
 from indexer.recipe.index_config import IndexConfig, StoreConfig
 from indexer.store.manifest import load_manifest
 from search import SearchEngine, verify_index

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from indexer.corpus.query_file import query_file_sha256, read_query_vectors
 from indexer.errors import ConfigError
 from indexer.executors import WorkerPool
-from indexer.recipe.config import BuildConfig, CorpusConfig, EncoderConfig, WhiteningConfig
+from indexer.recipe.config import BuildConfig, EncoderConfig, WhiteningConfig
+from indexer.recipe.corpus_config import CorpusConfig
 from indexer.recipe.index_config import IndexConfig, StoreConfig
 from indexer.recipe.run_options import RunOptions
 

@@ -32,7 +32,7 @@ from indexer import (
 )
 from indexer.errors import CorruptIndexError, IsotropeError, StoreError
 from indexer.hashing import canonical_sha256
-from indexer.recipe.config import ChunkConfig
+from indexer.recipe.corpus_config import ChunkConfig
 from indexer.recipe.index_config import IndexConfig
 from indexer.store.files import digest_file
 from indexer.store.manifest import load_manifest

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from indexer import BuildConfig, Document, build_index
 from indexer.arrays import RowIds, Vectors
-from indexer.recipe.config import ChunkConfig, EncoderConfig
+from indexer.recipe.config import EncoderConfig
+from indexer.recipe.corpus_config import ChunkConfig
 from indexer.recipe.index_config import StoreConfig
 from search.dedup.deduplication import deduplicate_index
 from search.dedup.distinct import CrossDocumentPairs, VectorCopies, find_distinct

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from indexer import Document, read_corpus
 from indexer.corpus.schema import drop_nulls, infer_schema
 from indexer.errors import ConfigError
-from indexer.recipe.config import CorpusConfig
+from indexer.recipe.corpus_config import CorpusConfig
 from indexer.store.files import atomic_write
 from search.dedup import corpus_writing as writing
 from search.dedup.corpus_writing import check_types, choose_columns, write_documents

@@ -22,7 +22,7 @@ import pytest
 from indexer import BuildConfig, Document, build_index, read_corpus
 from indexer.corpus.corpus import Corpus
 from indexer.errors import ConfigError, CorpusError, StoreError
-from indexer.recipe.config import CorpusConfig
+from indexer.recipe.corpus_config import CorpusConfig
 from search.dedup import corpus_writing as writing
 from search.dedup.kept_documents import check_kept, write_kept
 from search.index import Index

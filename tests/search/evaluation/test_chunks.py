@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from indexer import BuildConfig, build_index, read_corpus
 from indexer.arrays import Vectors
-from indexer.recipe.config import ChunkConfig, EncoderConfig
+from indexer.recipe.config import EncoderConfig
+from indexer.recipe.corpus_config import ChunkConfig
 from indexer.recipe.index_config import StoreConfig
 from search import SearchEngine
 from search.evaluation.recall.recall import duplicates_of, evaluate_recall

@@ -21,7 +21,8 @@ from indexer.errors import ConfigError, CorruptIndexError, StoreError
 from indexer.moments import Moments
 from indexer.pipeline.add import add_documents
 from indexer.pipeline.delete import delete_documents
-from indexer.recipe.config import ChunkConfig, EncoderConfig, WhiteningConfig
+from indexer.recipe.config import EncoderConfig, WhiteningConfig
+from indexer.recipe.corpus_config import ChunkConfig
 from indexer.recipe.index_config import IndexConfig
 from indexer.recipe.run_options import RunOptions
 from indexer.transforms import Whitening, fit_whitening

@@ -15,7 +15,7 @@ import pytest
 from indexer import BuildConfig, Document, build_index
 from indexer.errors import ConfigError, CorruptIndexError
 from indexer.pipeline.delete import delete_documents
-from indexer.recipe.config import ChunkConfig
+from indexer.recipe.corpus_config import ChunkConfig
 from indexer.recipe.run_options import RunOptions
 from search.export import export_parquet, parquet
 from search.index import Index

@@ -12,7 +12,7 @@ import pytest
 from indexer import BuildConfig, Document, build_index
 from indexer.errors import ConfigError, EvaluationError
 from indexer.pipeline.delete import delete_documents
-from indexer.recipe.config import ChunkConfig
+from indexer.recipe.corpus_config import ChunkConfig
 from indexer.recipe.index_config import IndexConfig
 from indexer.recipe.run_options import RunOptions
 from search import Hit, SearchEngine

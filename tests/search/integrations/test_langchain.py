@@ -19,7 +19,7 @@ from langchain_tests.integration_tests import (
 from langchain_tests.unit_tests import EmbeddingsUnitTests
 
 from indexer import BuildConfig, ConfigError, CorpusError, ExistsError, MismatchError, NotAnIndexError
-from indexer.recipe.config import ChunkConfig
+from indexer.recipe.corpus_config import ChunkConfig
 from search import SearchEngine
 from search.integrations.langchain import IsotropeEmbeddings, IsotropeRetriever, IsotropeVectorStore
 from search.ranking.options import SEARCH_OPTIONS

@@ -14,7 +14,8 @@ from indexer.errors import ConfigError, EvaluationError
 from indexer.papers.flow import FlowConfig
 from indexer.papers.latte_mix.divergence import js_similarities
 from indexer.papers.latte_mix.settings import LatteMixConfig
-from indexer.recipe.config import ChunkConfig, EncoderConfig, WhiteningConfig
+from indexer.recipe.config import EncoderConfig, WhiteningConfig
+from indexer.recipe.corpus_config import ChunkConfig
 from indexer.recipe.index_config import IndexConfig, StoreConfig
 from indexer.store.manifest import load_manifest
 from search import SearchEngine

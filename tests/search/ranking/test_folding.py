@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from indexer import BuildConfig, Document, add_documents, build_index, delete_documents
 from indexer.arrays import Vectors
 from indexer.papers.latte_mix.settings import LatteMixConfig
-from indexer.recipe.config import ChunkConfig, EncoderConfig, WhiteningConfig
+from indexer.recipe.config import EncoderConfig, WhiteningConfig
+from indexer.recipe.corpus_config import ChunkConfig
 from indexer.recipe.index_config import IndexConfig, StoreConfig
 from search import SearchEngine
 from search.index import Index

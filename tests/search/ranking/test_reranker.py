@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from indexer import BuildConfig, RunOptions, add_documents, build_index, refit_index
 from indexer.corpus.document import joined_text
 from indexer.errors import ConfigError, MismatchError, ModelError
-from indexer.recipe.config import ChunkConfig, EncoderConfig
+from indexer.recipe.config import EncoderConfig
+from indexer.recipe.corpus_config import ChunkConfig
 from indexer.recipe.index_config import StoreConfig
 from indexer.recipe.ranking import RerankConfig
 from search import SearchEngine

@@ -15,7 +15,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
 from indexer import BuildConfig, Document, add_documents, build_index
-from indexer.recipe.config import ChunkConfig
+from indexer.recipe.corpus_config import ChunkConfig
 from search import SearchEngine
 from search.filters.facets import ColumnFacet
 from search.server.generations import prepare

@@ -13,7 +13,7 @@ from openai import AsyncOpenAI, OpenAI
 from pydantic import BaseModel, ValidationError
 
 from indexer import BuildConfig, Document, add_documents, build_index, refit_index
-from indexer.recipe.config import ChunkConfig
+from indexer.recipe.corpus_config import ChunkConfig
 from search import SearchEngine
 from search.ranking.options import SearchOptions
 from search.server.byte_limit import RoomShare

@@ -11,7 +11,7 @@ import pytest
 
 from indexer import BuildConfig, Document
 from indexer.errors import ConfigError
-from indexer.recipe.config import ChunkConfig
+from indexer.recipe.corpus_config import ChunkConfig
 from indexer.recipe.ranking import RerankConfig
 from search import SearchEngine
 from search.evaluation.result import read_result, write_result

@@ -15,7 +15,8 @@ from indexer.arrays import Float64Array
 from indexer.encoders.protocol import EncodeStats
 from indexer.errors import ConfigError
 from indexer.models.cross_encoder_spec import resolve_cross_encoder
-from indexer.recipe.config import ChunkConfig, EncoderConfig
+from indexer.recipe.config import EncoderConfig
+from indexer.recipe.corpus_config import ChunkConfig
 from indexer.recipe.index_config import StoreConfig
 from indexer.recipe.ranking import RerankConfig
 from indexer.store.manifest import load_manifest

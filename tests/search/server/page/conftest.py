@@ -14,7 +14,8 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
 
 from indexer import BuildConfig, Document, build_index
-from indexer.recipe.config import ChunkConfig, EncoderConfig, WhiteningConfig
+from indexer.recipe.config import EncoderConfig, WhiteningConfig
+from indexer.recipe.corpus_config import ChunkConfig
 from tests.playground import documents
 from tests.servers import LiveServer, live_server
 
