@@ -36,6 +36,18 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """The place of a hit in its file: the lines of the matching window, its page, and the headings above it.
+
+    `lines` are the first and the last line, from 1; None for files whose text is extracted, such as HTML and PDF.
+    """
+
+    lines: tuple[int, int] | None = None
+    page: int | None = None  # from 1; of PDF, and the slide of PPTX
+    section: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class FoldedHit:
     """A near-duplicate folded under a better hit; `similarity` is the inner product of their vectors."""
 
@@ -60,7 +72,8 @@ class Hit:
     With `hybrid`, `score` fuses `parts` as the recipe's `[hybrid]` says: a convex combination of both, each scaled for
     the query (at most 1 by "minmax"), or a sum of reciprocal ranks. With `similarity="js"`, it is 1 - JS / ln 2.
     `window` is set if documents are chunked. With `fold`, `folded` are the near-duplicates under this hit, best first:
-    the first 100 of `folded_count`. Reranked hits are ordered by `rerank_score`, the cross-encoder's score.
+    the first 100 of `folded_count`. Reranked hits are ordered by `rerank_score`, the cross-encoder's score. `place` is
+    set for documents that are files, and for windows by structure.
     """
 
     id: str
@@ -73,6 +86,7 @@ class Hit:
     folded_count: int = 0
     parts: HybridScores | None = None
     rerank_score: float | None = None
+    place: Place | None = None
 
     @property
     def matched(self) -> str:
@@ -89,6 +103,8 @@ class Hit:
             plain["parts"] = asdict(self.parts)
         if self.window:
             plain["window"] = asdict(self.window)
+        if self.place:
+            plain["place"] = asdict(self.place)
         if self.folded:
             plain |= {"folded": [asdict(hit) for hit in self.folded], "folded_count": self.folded_count}
         return plain

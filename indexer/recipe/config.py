@@ -271,6 +271,8 @@ class BuildConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "papers", checked_sections(self.papers))
+        if self.encoder.traits.encodes_texts:
+            object.__setattr__(self, "chunk", self.chunk.resolved(self.corpus.documents))
         if self.encoder.kind == "vectors":
             self._require_no_texts()
             corpus = dataclasses.replace(self.corpus, vector_column=self.corpus.vector_column or VECTOR_COLUMN)

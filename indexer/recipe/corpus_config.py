@@ -1,20 +1,26 @@
 """Settings of the corpus: which columns or files become documents, and how long documents are cut into windows."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from indexer.errors import ConfigError
 from indexer.typed_arguments import checked
 
 DocumentSource = Literal["rows", "files"]
+ChunkBy = Literal["auto", "tokens", "structure"]
+STRUCTURE_TOKENS = 160  # the default of chunk.tokens with chunk.by = "structure"
 _FEWEST_TOKENS = 8  # in a window
 
 
 @checked
 @dataclass(frozen=True)
 class CorpusConfig:
-    """Column rules. Empty names mean the usual columns (see the README)."""
+    """What a document is, and column rules. Empty names mean the usual columns (see the README).
 
+    With `documents = "files"` each file of a folder is a document: its text is extracted, and its path is its id.
+    """
+
+    documents: DocumentSource = "rows"  # of tables; a line of plain text is a row
     text: tuple[str, ...] = ("title", "text")  # columns joined for encoding
     id_column: str = ""
     title_column: str = ""
@@ -37,10 +43,16 @@ class CorpusConfig:
 @checked
 @dataclass(frozen=True)
 class ChunkConfig:
-    """Windows of long documents: overlapping, each with a vector; see `indexer.encoders.windows`."""
+    """Windows of long documents, each with a vector; see `indexer.encoders.windows`.
+
+    `by = "structure"` ends windows at headings, paragraphs, list items and functions. "auto" is "structure" for files
+    and "tokens" for rows of tables.
+    """
 
     tokens: int = 0  # at most in a window, without special tokens and prefix; 0: one vector a document
-    overlap: int = 32  # tokens that a window shares with the previous one, at least
+    overlap: int = 32  # tokens that a window shares with the previous one, at least; by "tokens"
+    by: ChunkBy = "auto"
+    headings: bool = True  # put the title and the headings above a window in front of it; by "structure"
 
     def __post_init__(self) -> None:
         if self.tokens != 0 and self.tokens < _FEWEST_TOKENS:
@@ -49,3 +61,9 @@ class ChunkConfig:
             raise ConfigError(f"chunk.overlap is {self.overlap}; expected 0 or more.")
         if 0 < self.tokens <= self.overlap:
             raise ConfigError(f"chunk.overlap is {self.overlap}; expected less than chunk.tokens, {self.tokens}.")
+
+    def resolved(self, documents: DocumentSource) -> "ChunkConfig":
+        """Return the settings without "auto", for documents of this source."""
+        by = self.by if self.by != "auto" else "structure" if documents == "files" else "tokens"
+        tokens = self.tokens or STRUCTURE_TOKENS if by == "structure" else self.tokens
+        return replace(self, by=by, tokens=tokens)

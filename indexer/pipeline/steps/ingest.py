@@ -231,6 +231,11 @@ class _Placing:
         del self._rules["vector_column"]  # the vectors themselves are hashed
         if self._config.chunk.tokens:
             self._rules["chunk"] = asdict(self._config.chunk)
+        if self._config.chunk.by == "tokens":  # the settings that only files and structure have do not affect the part
+            for name in ("by", "headings"):
+                self._rules.get("chunk", {}).pop(name, None)
+        if self._config.corpus.documents == "rows":
+            del self._rules["documents"]
 
     def __call__(self, documents: Sequence[Document], position: int) -> PendingPart:
         encodes = self._generation.spec.traits.encodes_texts

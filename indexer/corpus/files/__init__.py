@@ -1,0 +1,1 @@
+"""Files as documents: their text, title and structure."""
