@@ -16,7 +16,20 @@ _SHARES = {".md": 22, ".txt": 15, ".html": 14, ".pdf": 9, ".rst": 6, ".docx": 4,
 _FOLDERS = ("", "work", "work/plans", "work/plans/2026", "home", "home/recipes", "papers", "src", "src/lib",
             "größe/深い")  # fmt: skip
 _FIRST = 1_767_225_600  # seconds: 2026-01-01
-_OTHERS = ("picture.png", "archive.zip", "program.exe", "data.bin", "no-suffix")
+_UNREAD = (".hidden.md", ".git/notes.md", "home/.cache/x.html", "page.tmp.md", "work/page.tmp.md", "generated/kept.md",
+           "generated/api/page.html", "drafts/idea.md", "home/drafts/idea.md", "work/secret-key.txt",
+           "work/secret-plan.md")  # fmt: skip
+_OTHERS = ("home/picture.png", "home/archive.zip", "home/program.exe", "home/data.bin", "home/no-suffix")
+_LEFT_OUT = {
+    **dict.fromkeys((".gitignore", ".isotropeignore", "work/.gitignore"), "hidden"),
+    **dict.fromkeys((".hidden.md", ".git", "home/.cache"), "hidden"),
+    **dict.fromkeys(("page.tmp.md", "work/page.tmp.md", "generated", "work/secret-key.txt"), "ignored by .gitignore"),
+    **dict.fromkeys(("drafts", "home/drafts"), "ignored by .isotropeignore"),
+    **dict.fromkeys(("home/loop", "home/link.md", "home/nowhere.md"), "links"),
+    **dict.fromkeys(_OTHERS[:-1], "of unknown type"),
+    "home/empty.md": "empty",
+    "home/no-suffix": "binary",
+}
 
 
 @dataclass(frozen=True)
@@ -48,10 +61,10 @@ class Outcome:
 
 @dataclass
 class Listing:
-    """The files of a folder by id: the outcome of those that are read, and the reason why others are left out."""
+    """The outcome of each file that is read, by id, and the entries that are left out, with the reason."""
 
     read: dict[str, Outcome] = field(default_factory=dict)
-    left_out: dict[str, str] = field(default_factory=dict)  # path -> "hidden", "ignored", "link" or "type"
+    left_out: dict[str, str] = field(default_factory=dict)  # files, and whole folders
 
     @property
     def documents(self) -> dict[str, Outcome]:
@@ -94,10 +107,10 @@ def write_note(folder: Path, name: str, number: int, seed: int = 0) -> Outcome:
 
 
 def _broken(suffix: str, made: Written) -> tuple[Written, Outcome]:
-    """Return a truncated container, and an empty file for every other format."""
+    """Return a truncated container, and blank lines for every other format."""
     if suffix in (".pdf", ".docx", ".pptx", ".epub"):
         return Written(made.data[: len(made.data) // 2], ()), Outcome(reasons=("broken",))
-    return Written(b"", ()), Outcome(reasons=("blank",))
+    return Written(b" \n\n", ()), Outcome(reasons=("blank",))
 
 
 def _write_hostile(folder: Path, seed: int, extremes: Extremes, listing: Listing) -> None:
@@ -176,8 +189,7 @@ _HOSTILE: dict[str, tuple[Callable[[Path, Extremes], None], Outcome]] = {
     "encrypted.pdf": (_always(_encrypted()), Outcome(reasons=("encrypted",))),
     "no-zip.docx": (_always(b"This is no ZIP archive. " * 20), Outcome(reasons=("broken",))),
     "no-zip.pptx": (_always(_BINARY), Outcome(reasons=("broken",))),
-    "no-zip.epub": (_always(b""), Outcome(reasons=("blank", "broken"))),
-    "empty.md": (_always(b""), Outcome(reasons=("blank",))),
+    "no-zip.epub": (_always(_BINARY), Outcome(reasons=("broken",))),
     "blank.txt": (_always(b" \n\t\n\n"), Outcome(reasons=("blank",))),
     "empty.html": (_always(b"<html><head><title></title></head><body></body></html>"), Outcome(reasons=("blank",))),
     "binary.txt": (_always(b"\0\1\2\3" + _BINARY), Outcome(reasons=("binary",))),
@@ -188,25 +200,21 @@ _HOSTILE: dict[str, tuple[Callable[[Path, Extremes], None], Outcome]] = {
 
 
 def _write_left_out(folder: Path, seed: int, listing: Listing) -> None:
-    """Write files that no build reads: hidden and ignored files, other types, and links."""
-    text = markdown(story(5, seed)).encode()
+    """Write files that no build reads: hidden, ignored and empty files, other types, and links."""
+    told = story(5, seed)
     write(folder / ".gitignore", b"# patterns\n*.tmp.md\n/generated/\n!generated/kept.md\n")
     write(folder / ".isotropeignore", b"drafts/\n")
     write(folder / "work/.gitignore", b"secret-*\n!secret-plan.md\n")
-    hidden = [".gitignore", ".isotropeignore", "work/.gitignore", ".hidden.md", ".git/notes.md", "home/.cache/x.html"]
-    ignored = ["page.tmp.md", "work/page.tmp.md", "generated/kept.md", "generated/api/page.html", "drafts/idea.md",
-               "home/drafts/idea.md", "work/secret-key.txt"]  # fmt: skip
-    for name in [*hidden[3:], *ignored, "work/secret-plan.md"]:
-        write(folder / name, text)
+    for name in _UNREAD:
+        write(folder / name, markdown(told).encode())
     for name in _OTHERS:
-        write(folder / "home" / name, _BINARY)
+        write(folder / name, _BINARY)
+    write(folder / "home/empty.md", b"")
     (folder / "home/loop").symlink_to("..", target_is_directory=True)
     (folder / "home/link.md").symlink_to("../work/secret-plan.md")
     (folder / "home/nowhere.md").symlink_to("missing.md")
-    listing.read["work/secret-plan.md"] = Outcome((story(5, seed).marker,))
-    listing.left_out |= dict.fromkeys(hidden, "hidden") | dict.fromkeys(ignored, "ignored")
-    listing.left_out |= dict.fromkeys([f"home/{name}" for name in _OTHERS], "type")
-    listing.left_out |= dict.fromkeys(["home/loop", "home/link.md", "home/nowhere.md"], "link")
+    listing.read["work/secret-plan.md"] = Outcome((told.marker,))
+    listing.left_out |= _LEFT_OUT
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from tests.sts_tasks import write_tasks
+from tests.written_files import pdf, write
 
 FIRST = [
     {"id": "doc1", "title": "Whales", "text": "Whales sing for hours.", "year": 1970, "lang": "en", "source": "sea"},
@@ -38,6 +39,31 @@ _STDLIB = {
     "shutil.copyfile": "Copy data from src to dst in the most efficient way possible.",
     "shutil.move": "Recursively move a file or directory to another location.",
 }
+
+
+_NOTES = {
+    "home/ferry.md": "# Ferry to the island\n\nThe boat takes ninety people and six cars.\n\n## Summer\n\n"
+    "A boat leaves every hour, and every half hour on market days.\n\n## Winter\n\n"
+    "The last boat leaves the island at half past six. From November on it leaves an hour earlier.\n",
+    "home/bread.txt": "Rye bread\n\nMix the starter with water and rye flour the evening before, and bake it for an hour.\n",
+    "work/budget.md": "# Budget of the harbour\n\nThe crane costs more than the new pier.\n\n## Open questions\n\n"
+    "- who pays for the crane\n- when the pier is built\n",
+    "work/minutes.html": "<html><head><title>Minutes of May</title></head><body><nav>Home</nav><h1>Minutes of May</h1>"
+    "<p>The council voted for the new pier.</p></body></html>",
+    "src/tides.py": '"""Tables of tides."""\n\n\ndef next_high_tide(hour: float) -> float:\n'
+    '    """Return the hour of the next high tide."""\n    return hour + 12.42\n',
+}
+_LIGHTHOUSE = [
+    ["The lighthouse of Bergen", "", "The keeper lit the lamp an hour before sunset."],
+    ["Tide tables", "", "High water comes fifty minutes later every day."],
+]
+
+
+def write_notes(folder: Path) -> None:
+    """Write a folder of notes."""
+    for name, text in _NOTES.items():
+        write(folder / name, text.encode())
+    write(folder / "papers/lighthouse.pdf", pdf(_LIGHTHOUSE, "The lighthouse of Bergen"))
 
 
 def demo_documents(size: int = 120) -> list[dict[str, object]]:
@@ -79,6 +105,7 @@ def lay_out(folder: Path) -> None:
     _write_words(folder)
     _write_beir(folder / "scifact")
     _write_rte(folder)
+    write_notes(folder / "notes")
 
 
 def write_rows(path: Path, rows: list[dict[str, object]]) -> None:

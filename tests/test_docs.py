@@ -208,6 +208,24 @@ def test_the_examples_of_the_hub_page_run(playground: Path, hub: FakeHub, capsys
     assert [repository.private for repository in hub.repositories.values()] == [False, True]
 
 
+@pytest.mark.parametrize("part", ["the first commands", pytest.param("all", marks=pytest.mark.check)])
+def test_the_examples_of_the_page_about_files_run(
+    part: str, playground: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (ROOT / "docs/files.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```console\n(.*?)```", page, re.DOTALL)
+    for text in blocks[: None if part == "all" else 1]:
+        for call in examples(text):
+            done = isotrope(*call)
+            assert (done.returncode, bool(done.stdout)) == (0, True), (call, done.stderr)
+    (answer,) = re.findall(r"\n```\n(when does .*?)\n```", page, re.DOTALL)
+    printed = isotrope(*examples(blocks[0])[1]).stdout.splitlines()
+    assert printed[: len(answer.splitlines())] == answer.splitlines()
+    if part == "all":
+        exec(block("python", page=page), {"__name__": "__main__"})  # noqa: S102
+        assert "home/ferry.md" in capsys.readouterr().out
+
+
 @pytest.mark.check
 def test_a_local_task_of_mteb_scores_as_the_readme_says(shared: Path, capsys: pytest.CaptureFixture[str]) -> None:
     exec(block("python", "AbsTaskRetrieval").replace("../shared", str(shared)), {"__name__": "__main__"})  # noqa: S102

@@ -6,6 +6,7 @@ import random
 import subprocess
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -86,7 +87,8 @@ def test_every_file_of_a_mixed_folder_has_its_outcome(settings: list[str], tmp_p
     done = isotrope("build", folder, index, *settings, *rejects_option(index))
     assert done.returncode == 0, done.stderr
     assert_outcomes(listing, folder, index)
-    assert f"{len(listing.left_out)} files" in done.stderr, done.stderr
+    for reason, count in Counter(listing.left_out.values()).items():
+        assert f"{count:,} {reason}" in done.stderr, done.stderr
 
 
 @dataclass
@@ -169,6 +171,7 @@ def test_the_generator_writes_the_same_bytes_again(tmp_path: Path) -> None:
             assert path.read_bytes() == twin.read_bytes(), path
     outcomes = listings[0]
     assert len(outcomes.read) + len(outcomes.left_out) == 60
+    assert not outcomes.documents.keys() & outcomes.rejected.keys()
     assert SMALL.text_bytes < (tmp_path / "one/hostile/large.txt").stat().st_size
 
 
@@ -206,7 +209,14 @@ def kill_with_changes(changing: ChangingFolder, index: Path, settings: list[str]
 
 
 def have_ended(processes: list[psutil.Process]) -> bool:
-    return not any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in processes)
+    return all(map(has_ended, processes))
+
+
+def has_ended(process: psutil.Process) -> bool:
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def assert_equals_a_fresh_build(changing: ChangingFolder, index: Path, settings: list[str]) -> None:
