@@ -45,7 +45,7 @@ _NOTES = {
     "home/ferry.md": "# Ferry to the island\n\nThe boat takes ninety people and six cars.\n\n## Summer\n\n"
     "A boat leaves every hour, and every half hour on market days.\n\n## Winter\n\n"
     "The last boat leaves the island at half past six. From November on it leaves an hour earlier.\n",
-    "home/bread.txt": "Rye bread\n\nMix the starter with water and rye flour the evening before, and bake it for an hour.\n",
+    "home/bread.txt": "Rye bread\n\nMix the starter with rye flour the evening before, and bake it for an hour.\n",
     "work/budget.md": "# Budget of the harbour\n\nThe crane costs more than the new pier.\n\n## Open questions\n\n"
     "- who pays for the crane\n- when the pier is built\n",
     "work/minutes.html": "<html><head><title>Minutes of May</title></head><body><nav>Home</nav><h1>Minutes of May</h1>"
