@@ -211,7 +211,7 @@ def _write_left_out(folder: Path, seed: int, listing: Listing) -> None:
         write(folder / name, _BINARY)
     write(folder / "home/empty.md", b"")
     (folder / "home/loop").symlink_to("..", target_is_directory=True)
-    (folder / "home/link.md").symlink_to("../work/secret-plan.md")
+    (folder / "home/link.md").symlink_to("../.hidden.md")
     (folder / "home/nowhere.md").symlink_to("missing.md")
     listing.read["work/secret-plan.md"] = Outcome((told.marker,))
     listing.left_out |= _LEFT_OUT
