@@ -72,7 +72,7 @@ def assert_outcomes(listing: Listing, folder: Path, index: Path) -> None:
         assert [part for part in outcome.contains if part not in text] == [], name
         assert document.metadata.get("pages") == outcome.pages, name
         assert document.metadata["path"] == name
-        assert document.metadata["folder"] == name.rpartition("/")[0]
+        assert document.metadata["folder"] == (name.rpartition("/")[0] or ".")
         if name.endswith(".html"):
             assert NAVIGATION not in text
             assert SCRIPT not in text
