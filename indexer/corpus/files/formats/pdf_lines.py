@@ -1,0 +1,55 @@
+"""The lines of a PDF's page, with the position and size of their type."""
+
+from ctypes import byref, c_int, create_string_buffer
+from dataclasses import dataclass
+from typing import Any
+
+_FIXED_PITCH = 1  # a flag of fonts
+_NAME = 64  # bytes read of a font's name
+_FIXED_NAMES = ("mono", "courier", "cmtt", "consol", "typewriter", "code")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of text; positions in points, from the page's lower left corner."""
+
+    text: str
+    left: float
+    right: float
+    bottom: float
+    size: float  # height of the type
+    is_fixed: bool  # typewriter type, as of code
+
+
+def lines_of(raw: Any, page: Any) -> list[Line]:
+    """Return the lines of a text page of pypdfium2, in its order."""
+    lines = []
+    position = 0  # in UTF-16, which PDFium counts in
+    for text in page.get_text_range().split("\n"):
+        stripped = text.rstrip()
+        start = position + len(text) - len(text.lstrip())
+        last = position + _units(stripped) - 1
+        if text.strip():
+            lines.append(_line(raw, page, text.strip(), start, last))
+        position += _units(text) + 1
+    return lines
+
+
+def _units(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+def _line(raw: Any, page: Any, text: str, start: int, last: int) -> Line:
+    first = raw.FPDFText_GetCharIndexFromTextIndex(page, start)
+    end = raw.FPDFText_GetCharIndexFromTextIndex(page, last)
+    left, bottom, _, top = page.get_charbox(max(first, 0), loose=True)
+    right = page.get_charbox(max(end, 0), loose=True)[2]
+    return Line(text, left, right, bottom, top - bottom, _is_fixed(raw, page, max(first, 0)))
+
+
+def _is_fixed(raw: Any, page: Any, index: int) -> bool:
+    name, flags = create_string_buffer(_NAME), c_int()
+    raw.FPDFText_GetFontInfo(page, index, name, _NAME, byref(flags))
+    return bool(flags.value & _FIXED_PITCH) or any(
+        part in name.value.decode("latin-1").lower() for part in _FIXED_NAMES
+    )
