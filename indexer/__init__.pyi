@@ -28,6 +28,7 @@ from indexer.pipeline.build import BuildReport as BuildReport
 from indexer.pipeline.build import build_index as build_index
 from indexer.pipeline.build_inputs import AddInputs as AddInputs
 from indexer.pipeline.build_inputs import BuildInputs as BuildInputs
+from indexer.pipeline.build_inputs import SyncInputs as SyncInputs
 from indexer.pipeline.compact import CompactReport as CompactReport
 from indexer.pipeline.compact import compact_index as compact_index
 from indexer.pipeline.delete import DeleteReport as DeleteReport

@@ -20,7 +20,7 @@ from indexer.errors import ConfigError, CorpusError, ExistsError, as_argument, s
 from indexer.models.cross_encoder_spec import with_recorded_hash
 from indexer.pipeline.add import AddReport, Upserts, known_schema, publish_upserts
 from indexer.pipeline.build import build_index, check_recipe, recipe_differences
-from indexer.pipeline.build_inputs import AddInputs, Recipe, add_inputs, recipe_of
+from indexer.pipeline.build_inputs import Recipe, SyncInputs, recipe_of, sync_inputs
 from indexer.pipeline.generation import Generation, open_generation
 from indexer.pipeline.published_index import PublishedIndex
 from indexer.pipeline.steps.build_encoder import finished_encoder
@@ -68,13 +68,12 @@ def sync_index(
     config: Recipe | None = None,
     options: RunOptions | None = None,
     progress: Progress | None = None,
-    force: bool = False,
-    **inputs: Unpack[AddInputs],
+    **inputs: Unpack[SyncInputs],
 ) -> SyncReport:
     """Make the documents of an index equal to a corpus: add, replace and delete in one generation.
 
     `corpus` is as in `build_index`. An index that does not exist yet is built by the recipe `config`; an existing index
-    has its recipe, and raises ExistsError for another. `inputs` are `AddInputs`. Nothing is published if nothing
+    has its recipe, and raises ExistsError for another. `inputs` are `SyncInputs`. Nothing is published if nothing
     changed. Embeddings are reused by text.
 
     With a corpus of files, only new and changed files are read. A file that cannot be read is skipped if the corpus
@@ -83,8 +82,8 @@ def sync_index(
     The same call continues an interrupted one. Raises ConfigError, without `force`, if more than half of the documents
     would be deleted; otherwise as `build_index` and `add_documents`.
     """
-    options, progress, given = options or RunOptions(), progress or NoProgress(), add_inputs(inputs)
-    index = named_path(index, "the index")
+    options, progress, given = options or RunOptions(), progress or NoProgress(), sync_inputs(inputs)
+    index, force = named_path(index, "the index"), given.get("force", False)
     if not list_generations(index):
         return _build(corpus, index, _recipe(corpus, config), options, progress, given)
     with open_generation(index) as generation:
@@ -135,7 +134,7 @@ def _recipe(corpus: Records, config: Recipe | None) -> BuildConfig:
 
 
 def _build(
-    corpus: Records, index: Path, config: BuildConfig, options: RunOptions, progress: Progress, given: AddInputs
+    corpus: Records, index: Path, config: BuildConfig, options: RunOptions, progress: Progress, given: SyncInputs
 ) -> SyncReport:
     """Build an index that does not exist yet."""
     if given.get("model") is not None:

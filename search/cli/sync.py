@@ -129,7 +129,7 @@ def _run(sources: tuple[str, ...], index: Path, as_json: bool, options: dict[str
     check_rejects(rejects, [options["model"], options["recipe"], *recipe_reads(config)], options, {"INDEX": index})
     with ProgressBar(options["quiet"]) as progress:
         note = train_for_index(corpus, index, config, run, progress) if named else ""
-        report = sync_index(corpus, index, named, run, progress, options["force"], model=options["model"])
+        report = sync_index(corpus, index, named, run, progress, force=options["force"], model=options["model"])
     if note:
         print_note(note)
     with stdout_free_for(rejects):
@@ -138,9 +138,9 @@ def _run(sources: tuple[str, ...], index: Path, as_json: bool, options: dict[str
 
 def _watch(sources: tuple[str, ...], index: Path, options: dict[str, Any], run: Callable[[], None]) -> None:
     """Run now and after each change. An error of a run is printed; the next change runs again."""
-    from indexer.corpus.watching import watch_sources
     from indexer.errors import IsotropeError
     from search.cli import print_error
+    from search.cli.watching import watch_sources
 
     rejects = options["rejects"] or beside(index, ".sync.rejects.jsonl")
     for _ in watch_sources(sources, [index, rejects]):
