@@ -1,8 +1,8 @@
 """`sync_index`: make the documents of an index equal to a corpus, in one generation.
 
 New documents are added, changed ones replaced, vanished ones deleted. Files whose bytes are unchanged are not read: the
-digest of a file is a metadata column of its document. A digest is computed before the file is read, so a file that
-changes meanwhile differs from its document at the next run.
+digest of a file is a metadata column of its document. It is computed before the text is read, so a file that changes
+meanwhile differs from its document at the next run.
 """
 
 from collections.abc import Iterator
@@ -15,8 +15,9 @@ import numpy.typing as npt
 from indexer.corpus.corpus import Corpus
 from indexer.corpus.document import Document
 from indexer.corpus.records import Records, documents_of, opened_corpus, require_same_rules
+from indexer.corpus.row import BadRow
 from indexer.corpus.sources import SourceFile
-from indexer.errors import ConfigError, CorpusError, ExistsError, as_argument, spelled
+from indexer.errors import ConfigError, ExistsError, as_argument, spelled
 from indexer.models.cross_encoder_spec import with_recorded_hash
 from indexer.pipeline.add import AddReport, Upserts, known_schema, publish_upserts
 from indexer.pipeline.build import build_index, check_recipe, recipe_differences
@@ -181,8 +182,8 @@ def _plan(corpus: Records, published: PublishedIndex) -> SyncPlan:
     files, ids = _files_of(corpus, published), (list[str](), list[str]())
     upserts = _upserts(corpus, published, files)
     if files:
-        known = published.documents.find_ids(files.digests)
-        for identity in files.digests:
+        known = published.documents.find_ids(files.changed)
+        for identity in files.changed:
             ids[identity in known].append(identity)
     else:
         for document, number in upserts.changes():
@@ -230,21 +231,24 @@ class _FileChanges:
         self._changed: list[SourceFile] = []
         self._read: set[str] = set()
         self.labels = [file.label for file in corpus.files]
-        self.digests: dict[str, str] = {}  # of new and changed files, before they are read; "" if unreadable
         for file in corpus.files:
             digest = _digest(file)
             if not digest or known.get(file.label) != digest:
                 self._changed.append(file)
-                self.digests[file.label] = digest
 
     @property
     def unchanged(self) -> int:
         return len(self.labels) - len(self._changed)
 
     @property
+    def changed(self) -> list[str]:
+        """The ids of new and changed files."""
+        return [file.label for file in self._changed]
+
+    @property
     def unread(self) -> list[str]:
-        """The new and changed files that gave no document."""
-        return [name for name in self.digests if name not in self._read]
+        """The ids of new and changed files that gave no document."""
+        return [name for name in self.changed if name not in self._read]
 
     def __iter__(self) -> Iterator[Document]:
         if not self._changed:
@@ -254,8 +258,7 @@ class _FileChanges:
         self._corpus.report = limited.report
         for document in documents:
             self._read.add(document.id)
-            given = {name: self.digests[document.id] for name in _DIGESTS if name in document.metadata}
-            yield replace(document, metadata=document.metadata | given)
+            yield document
 
 
 def _digest(file: SourceFile) -> str:
@@ -264,7 +267,7 @@ def _digest(file: SourceFile) -> str:
 
     try:
         return file_digest(file)
-    except (OSError, CorpusError):
+    except (OSError, BadRow):
         return ""
 
 
@@ -273,7 +276,9 @@ def _known_digests(published: PublishedIndex) -> dict[str, str]:
     documents, known = published.documents, dict[str, str]()
     names = [name for name in _DIGESTS if name in documents.schema.names]
     for part in range(len(published.manifest.parts)):
-        ids, *columns = (column.to_pylist() for column in documents.columns(part, [("id",), *((each,) for each in names)]))
+        ids, *columns = (
+            column.to_pylist() for column in documents.columns(part, [("id",), *((each,) for each in names)])
+        )
         for column in columns:
             known |= {name: digest for name, digest in zip(ids, column, strict=True) if digest}
     return known

@@ -175,7 +175,9 @@ def _unexpected(error: BaseException) -> int:
 
         click.echo(traceback.format_exc(), err=True)
     message = escape(" ".join(f"{type(error).__name__}: {error}".split()).rstrip("."))
-    return print_error(f"unexpected ({message}). This is a bug in isotrope; report it with the output of {_TRACEBACK}=1.")
+    return print_error(
+        f"unexpected ({message}). This is a bug in isotrope; report it with the output of {_TRACEBACK}=1."
+    )
 
 
 def _show_warning(

@@ -72,7 +72,7 @@ def sync(sources: tuple[str, ...], index: Path, as_json: bool, **options: Any) -
 
 
 def _config(index: Path, options: dict[str, Any]) -> "tuple[BuildConfig, BuildConfig | None]":
-    """Return the recipe that the corpus is read by, and the recipe that the options name, None for that of the index."""
+    """Return the recipe that the corpus is read by, and the one that the options name, None for that of the index."""
     from indexer.recipe.config import BuildConfig
     from indexer.store.manifest import list_generations, load_manifest
 

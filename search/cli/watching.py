@@ -9,6 +9,7 @@ from indexer.errors import ConfigError, MachineError
 from indexer.lazy_imports import install_line
 from indexer.system.urls import local_path, url_of
 
+IGNORE_FILES = (".gitignore", ".isotropeignore")
 _QUIET = 1000  # ms without a change after which changes are reported
 _LONGEST = 30_000  # ms after which they are reported in any case
 
@@ -29,7 +30,8 @@ def watch_sources(sources: Sequence[str], ignored: Sequence[Path]) -> Iterator[N
 
     def is_source(_: object, changed: str) -> bool:
         at = Path(changed)
-        return any(map(at.is_relative_to, paths)) and not any(map(at.is_relative_to, skipped))
+        below = (at.relative_to(path) for path in paths if at.is_relative_to(path))
+        return not any(map(at.is_relative_to, skipped)) and not all(map(_is_hidden, below))
 
     folders = {path if path.is_dir() else path.parent for path in paths}
     changes = watch(
@@ -46,6 +48,11 @@ def watch_sources(sources: Sequence[str], ignored: Sequence[Path]) -> Iterator[N
         if found or not started:
             started = True
             yield
+
+
+def _is_hidden(path: Path) -> bool:
+    """Whether a path below a source is left out of a corpus. Lists of ignored files are hidden, too, but matter."""
+    return path.name not in IGNORE_FILES and any(part.startswith(".") for part in path.parts)
 
 
 def _watched(source: str) -> Path:

@@ -1,25 +1,17 @@
 """`sync_index`: an index becomes equal to its source in one generation, and nothing is lost by mistake."""
 
-import hashlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from indexer import BuildConfig, Corpus, CorpusConfig, Document, SyncReport, plan_sync, read_corpus, sync_index
-from indexer import build_index, delete_documents
-from indexer.corpus.sources import SourceFile
+from indexer import BuildConfig, Document, SyncReport, plan_sync, read_corpus, sync_index
 from indexer.errors import ConfigError, CorpusError, ExistsError
-from indexer.pipeline import sync
 from indexer.pipeline.published_index import PublishedIndex
 from indexer.store.files import writer_lock
 from indexer.store.manifest import list_generations, load_manifest
-from search import SearchEngine, verify_index
+from search import verify_index
 from tests.directories import snapshot
 from tests.documents import DOCUMENTS
 from tests.indexer.pipeline.test_life import Counting
@@ -130,7 +122,7 @@ def test_rows_without_ids_are_known_by_their_content(
 
 def test_a_bad_row_stops_it_before_anything_is_published(index: Path, tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text('{"id": "a", "text": "whale"}\n{"id": "b", "text": 5}\n')
-    with pytest.raises(CorpusError, match=r'rows.jsonl:2'):
+    with pytest.raises(CorpusError, match=r"rows.jsonl:2"):
         sync_index(str(tmp_path / "rows.jsonl"), index, force=True)
     assert list_generations(index) == [1]
 

@@ -1,6 +1,7 @@
 """`sync_index` of a folder of files: only new and changed files are read, and an unreadable one keeps its document."""
 
 import hashlib
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -37,7 +38,7 @@ class Folder(Corpus):
     def documents(self, known: pa.Schema | None = None) -> Iterator[Document]:
         for file in self.files:
             assert file.path is not None
-            text, digest = file.path.read_text(), sync._digest(file)
+            digest, text = sync._digest(file), file.path.read_text()
             self.read.append(file.label)
             if text == BROKEN:
                 self.report.rejected["broken"] += 1
@@ -105,18 +106,18 @@ def test_a_file_that_changes_while_it_is_read_is_read_again_by_the_next_run(
     folder: Path, index: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder / "a").write_text("first")
-    digest = sync._digest
+    digest, versions = sync._digest, itertools.count(2)
 
     def changing(file: SourceFile) -> str:
         found = digest(file)
         if file.label == "a" and file.path:
-            file.path.write_text("second")
+            file.path.write_text(f"version {next(versions)}")
         return found
 
     with monkeypatch.context() as patched:
         patched.setattr(sync, "_digest", changing)
         synced(folder, index, ["a"])
-    assert documents_in(index)["a"].text == "second"
+    assert documents_in(index)["a"].text == "version 3"  # with the digest of version 2
     assert counts(synced(folder, index, ["a"])) == (0, 1, 0, 3)
     assert synced(folder, index, []).generation == 3
 
