@@ -235,6 +235,7 @@ class _FileChanges:
             digest = _digest(file)
             if not digest or known.get(file.label) != digest:
                 self._changed.append(file)
+        corpus.report.documents = len(self.labels)
 
     @property
     def unchanged(self) -> int:
@@ -255,6 +256,7 @@ class _FileChanges:
             return
         limited = self._corpus.limited_to(self._changed)
         documents = limited.documents(self._schema)
+        limited.report.documents += self.unchanged
         self._corpus.report = limited.report
         for document in documents:
             self._read.add(document.id)

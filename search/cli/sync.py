@@ -172,7 +172,7 @@ def _print(report: "SyncReport", read: "CorpusReport", as_json: bool) -> None:
     from search.formatting import counted
 
     named = f"{', '.join(report.kept[:_SHOWN])}{', ...' if len(report.kept) > _SHOWN else ''}"
-    kept = [f"{counted(len(report.kept), 'file')} could not be read; their documents stay: {named}"]
+    kept = [f"the index keeps the documents of {counted(len(report.kept), 'file')} that could not be read: {named}"]
     cut = [f"{report.truncated:,} texts were longer than encoder.max_length and cut there"]
     remarks = [*(kept if report.kept else ()), *(cut if report.truncated else ())]
     drift = report.drift.to_dict() if report.drift else None

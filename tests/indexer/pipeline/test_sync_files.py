@@ -43,6 +43,7 @@ class Folder(Corpus):
             if text == BROKEN:
                 self.report.rejected["broken"] += 1
             else:
+                self.report.documents += 1
                 yield Document(file.label, text, metadata={"sha256": digest, "modified": file.path.stat().st_mtime_ns})
 
 
@@ -67,6 +68,7 @@ def synced(folder: Path, index: Path, reads: list[str]) -> SyncReport:
     corpus = Folder(folder)
     report = sync_index(corpus, index)
     assert corpus.read == reads
+    assert corpus.report.documents + corpus.report.rejected["broken"] == len(list(folder.iterdir()))
     return report
 
 
