@@ -21,7 +21,7 @@ from indexer.errors import ConfigError, ExistsError, as_argument, spelled
 from indexer.models.cross_encoder_spec import with_recorded_hash
 from indexer.pipeline.add import AddReport, Upserts, known_schema, publish_upserts
 from indexer.pipeline.build import build_index, check_recipe, recipe_differences
-from indexer.pipeline.build_inputs import Recipe, SyncInputs, recipe_of, sync_inputs
+from indexer.pipeline.build_inputs import BuildInputs, Recipe, SyncInputs, recipe_of, sync_inputs
 from indexer.pipeline.generation import Generation, open_generation
 from indexer.pipeline.published_index import PublishedIndex
 from indexer.pipeline.steps.build_encoder import finished_encoder
@@ -109,8 +109,8 @@ def sync_index(
 def plan_sync(corpus: Records, index: str | Path, config: Recipe | None = None) -> SyncPlan:
     """Return the changes that `sync_index` would make, without a lock. Nothing is encoded or written.
 
-    Files are compared by their digests and not read. Raises CorpusError for bad rows, and ConfigError, StoreError and
-    ExistsError as `sync_index` does.
+    Files are compared by their digests and not read. `config` is the recipe of an index that does not exist yet. Raises
+    CorpusError for bad rows, ConfigError for a corpus with other rules than the index, CorruptIndexError and StoreError.
     """
     index = named_path(index, "the index")
     if not list_generations(index):
@@ -143,7 +143,8 @@ def _build(
             f"{index}: there is no index yet, so its model cannot have moved. Fix: name the model in the recipe "
             f"({spelled('config.encoder.model', '--set encoder.model=MODEL')})."
         )
-    inputs = {} if given.get("vectors") is None else {"vectors": given["vectors"]}
+    vectors = given.get("vectors")
+    inputs = BuildInputs() if vectors is None else BuildInputs(vectors=vectors)
     built = vars(build_index(corpus, index, config, options, progress, **inputs))
     shared = {name: built[name] for name in SyncReport.__dataclass_fields__ if name in built}
     return SyncReport(**shared, added=built["documents"])
@@ -179,20 +180,19 @@ def _is_too_much(gone: int, documents: int) -> bool:
 
 
 def _plan(corpus: Records, published: PublishedIndex) -> SyncPlan:
-    files, ids = _files_of(corpus, published), (list[str](), list[str]())
+    files, added, replaced = _files_of(corpus, published), list[str](), list[str]()
     upserts = _upserts(corpus, published, files)
     if files:
         known = published.documents.find_ids(files.changed)
         for identity in files.changed:
-            ids[identity in known].append(identity)
+            (replaced if identity in known else added).append(identity)
     else:
         for document, number in upserts.changes():
-            ids[number is not None].append(document.id)
+            (added if number is None else replaced).append(document.id)
     manifest, deleted = published.manifest, published.documents.ids(upserts.vanished.tolist())
     unchanged = files.unchanged if files else upserts.unchanged
-    return SyncPlan(
-        published.index, manifest.generation, manifest.documents, unchanged, *map(tuple, ids), tuple(deleted)
-    )
+    ids = tuple(added), tuple(replaced), tuple(deleted)
+    return SyncPlan(published.index, manifest.generation, manifest.documents, unchanged, *ids)
 
 
 def _has_files(corpus: Records, config: BuildConfig) -> bool:
