@@ -110,7 +110,7 @@ def plan_sync(corpus: Records, index: str | Path, config: Recipe | None = None) 
     """Return the changes that `sync_index` would make, without a lock. Nothing is encoded or written.
 
     Files are compared by their digests and not read. `config` is the recipe of an index that does not exist yet. Raises
-    CorpusError for bad rows, ConfigError for a corpus with other rules than the index, CorruptIndexError and StoreError.
+    CorpusError for bad rows, ConfigError for a corpus with other rules than the index's, and errors of damaged indexes.
     """
     index = named_path(index, "the index")
     if not list_generations(index):
