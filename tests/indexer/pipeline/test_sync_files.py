@@ -9,7 +9,17 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from indexer import BuildConfig, Corpus, CorpusConfig, Document, SyncReport, build_index, plan_sync, sync_index
+from indexer import (
+    BuildConfig,
+    ChunkConfig,
+    Corpus,
+    CorpusConfig,
+    Document,
+    SyncReport,
+    build_index,
+    plan_sync,
+    sync_index,
+)
 from indexer.corpus.sources import SourceFile
 from indexer.errors import ConfigError
 from indexer.pipeline import sync
@@ -19,6 +29,7 @@ from tests.indexer.pipeline.test_sync import counts, documents_in
 
 BROKEN = "broken"
 FILES = CorpusConfig(documents="files")
+CHUNK = ChunkConfig(tokens=16, overlap=4, by="tokens")  # fits the tiny encoder
 
 
 class Folder(Corpus):
@@ -59,7 +70,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def index(tiny_config: BuildConfig, counting: Counting, folder: Path, tmp_path: Path) -> Path:
-    build_index(Folder(folder), tmp_path / "index", replace(tiny_config, corpus=FILES))
+    build_index(Folder(folder), tmp_path / "index", replace(tiny_config, corpus=FILES, chunk=CHUNK))
     return tmp_path / "index"
 
 
