@@ -28,6 +28,7 @@ from indexer.pipeline.build import BuildReport as BuildReport
 from indexer.pipeline.build import build_index as build_index
 from indexer.pipeline.build_inputs import AddInputs as AddInputs
 from indexer.pipeline.build_inputs import BuildInputs as BuildInputs
+from indexer.pipeline.build_inputs import SyncInputs as SyncInputs
 from indexer.pipeline.compact import CompactReport as CompactReport
 from indexer.pipeline.compact import compact_index as compact_index
 from indexer.pipeline.delete import DeleteReport as DeleteReport
@@ -41,6 +42,10 @@ from indexer.pipeline.pull import PullReport as PullReport
 from indexer.pipeline.pull import pull_index as pull_index
 from indexer.pipeline.refit import RefitReport as RefitReport
 from indexer.pipeline.refit import refit_index as refit_index
+from indexer.pipeline.sync import SyncPlan as SyncPlan
+from indexer.pipeline.sync import SyncReport as SyncReport
+from indexer.pipeline.sync import plan_sync as plan_sync
+from indexer.pipeline.sync import sync_index as sync_index
 from indexer.pipeline.train import TrainReport as TrainReport
 from indexer.pipeline.train import train_encoder as train_encoder
 from indexer.progress import Progress as Progress

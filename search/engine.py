@@ -35,6 +35,7 @@ if TYPE_CHECKING:  # a search needs no module that writes
     from indexer.pipeline.build import BuildReport
     from indexer.pipeline.build_inputs import BuildInputs, Recipe
     from indexer.pipeline.delete import DeleteReport
+    from indexer.pipeline.sync import SyncReport
     from search.filters.facets import ColumnFacet
 
 Result = TypeVar("Result")
@@ -374,6 +375,23 @@ class SearchEngine:
 
         with self._writing:
             report = delete_documents(self.index.path, ids, ignore_missing)
+            self._take_over()
+        return report
+
+    @checked
+    def sync(self, documents: "Records", force: bool = False) -> "SyncReport":
+        """Make the index equal to these documents, and answer from it: add, replace and delete in one generation.
+
+        The arguments and errors are those of `indexer.sync_index`.
+        """
+        from indexer.pipeline.sync import sync_index
+
+        with self._writing:
+            opened = self._open
+            path, options, model = opened.index.path, opened.opening.options, opened.opening.model
+            report = sync_index(
+                documents, path, options=options, force=force, model=model, encoder=opened.loaded_encoder
+            )
             self._take_over()
         return report
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from indexer import Document, add_documents, build_index, compact_index, delete_documents, refit_index
+from indexer import Document, add_documents, build_index, compact_index, delete_documents, refit_index, sync_index
 from indexer.recipe.config import BuildConfig
 from search import SearchEngine
 from tests.documents import DOCUMENTS
@@ -46,6 +46,7 @@ def assert_equals_fresh_build(
 VERBS: dict[str, Callable[[Path], object]] = {
     "add": lambda index: add_documents(NEW, index),
     "delete": lambda index: delete_documents(index, ["d1", "d7"], ignore_missing=True),
+    "sync": lambda index: sync_index(expected_after_add(DOCUMENTS[3:], NEW), index),
     "refit": lambda index: refit_index(index, ["whitening.strength=1"]),
     "compact": lambda index: compact_index(index, keep=1, grace=0),
 }

@@ -27,7 +27,7 @@ VALUES = {name for module in PACKAGES for name in module.__all__
 VALUES |= {"Answer", "ColumnFacet", "Corpus", "Deduplication", "Document", "Drift", "EmbeddingSource", "EncodeStats",
            "EncodedPending", "Encoder", "EncoderSpec", "FoldedHit", "Hit", "HybridScores", "Index", "JudgedQueries",
            "PreparedParts", "Progress", "RankedDocument", "Records", "Reranker", "Result", "ServedResult", "Subject",
-           "Suggestion", "Target", "Task", "UnitVectors", "Window", "WorkerPool"}  # fmt: skip
+           "Suggestion", "SyncPlan", "Target", "Task", "UnitVectors", "Window", "WorkerPool"}  # fmt: skip
 """Errors, classes of results, and values that are checked where they are used."""
 TWINS = {"AsyncSearchClient"}  # `SearchClient` runs the same calls
 WITHOUT_ARGUMENTS = {"stdlib_documents"}
@@ -86,6 +86,8 @@ def calls(place: Place, engine: SearchEngine) -> dict[str, Call]:
         "build_index": {"corpus": [], **at, "config": place.config},
         "compact_index": at,
         "delete_documents": {**at, "ids": ["d9"], "ignore_missing": True},
+        "plan_sync": {"corpus": [], **at},
+        "sync_index": {"corpus": [], **at, "config": place.config, "force": True},
         "cancel_pending": at,
         "encode_pending": at,
         "prepare_parts": {"corpus": [], **at},
@@ -139,7 +141,8 @@ def calls(place: Place, engine: SearchEngine) -> dict[str, Call]:
                   "rank_neighbours": {"identity": "d0"}, "document": {"identity": "d0"}, "embed": {"texts": ["a"]},
                   "documents": {"ids": ["d0"]}, "find": {}, "count": {},
                   "add": {"documents": []}, "update": {"changes": []},
-                  "delete": {"ids": []}, "from_texts": {"texts": [], "config": place.config}}),
+                  "delete": {"ids": []}, "sync": {"documents": [], "force": True},
+                  "from_texts": {"texts": [], "config": place.config}}),
         (client, {"search": query, "search_many": queries, "results": queries, "neighbours": {"identity": "d0"},
                   "document": {"identity": "d0"}, "documents": {"ids": ["d0"]}, "embed": {"texts": ["whale"]}}),
         (index, {"open": {"path": place.index}, "unchecked": {"path": place.index}, "encoder_spec": {},

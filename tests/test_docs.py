@@ -77,7 +77,7 @@ def playground(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
 @pytest.mark.parametrize("part", ["an index's life", pytest.param("all", marks=pytest.mark.check)])
 def test_the_commands_of_the_readme_run(part: str, playground: Path) -> None:
     calls = examples(block("console"))
-    changing = {"add", "delete", "refit", "compact"}
+    changing = {"add", "delete", "sync", "refit", "compact"}
     reading = {"query", "inspect", "verify", "dedup", "evaluate", "tune", "report", "doctor"}
     assert {call[0] for call in calls} == {"build", "encode-parts"} | reading | changing
     for call in calls:
@@ -265,7 +265,7 @@ def test_the_examples_of_the_helps_run(
         if name.startswith(("evaluate", "tune", "report", "train")) != (part == "measuring"):
             continue
         for call in examples(command.help or ""):
-            if call[0] == "serve" or "--http" in call:
+            if call[0] == "serve" or "--http" in call or "--watch" in call:
                 continue  # it answers until it is stopped: tests/search/server
             with answering(call) as arguments:
                 done: Done = isotrope(*arguments, stdin="one line\nand another\n")

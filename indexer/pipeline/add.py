@@ -5,13 +5,14 @@ lists the replaced documents as deleted. Small parts at the end are rewritten in
 Unchanged documents are skipped, so running the same command again changes nothing.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any, Unpack
 
 import numpy as np
+import pyarrow as pa
 
 from indexer.arrays import RowIds
 from indexer.corpus.columns import way_out_of
@@ -22,9 +23,11 @@ from indexer.corpus.records import Records, documents_of, opened_corpus
 from indexer.corpus.row import BadRow
 from indexer.corpus.schema import merge_schemas, schema_from_json
 from indexer.corpus.sources import require_id_lists
+from indexer.encoders.protocol import Encoder
 from indexer.errors import CorpusError
 from indexer.pipeline.build import encode_and_publish
 from indexer.pipeline.build_inputs import AddInputs, add_inputs
+from indexer.pipeline.delete import publish_deletions
 from indexer.pipeline.drift import AddedSince, drift_since
 from indexer.pipeline.generation import Generation, open_generation
 from indexer.pipeline.part_merging import Arriving, Tail, tail_to_fold
@@ -91,77 +94,121 @@ def add_documents(
         corpus = opened_corpus(corpus, published.config.corpus)
         if isinstance(corpus, Corpus) and published.manifest.documents:
             require_id_lists(corpus.files, generation.index)
-        known = schema_from_json(published.manifest.schema) if published.manifest.documents else None
-        upserts = Upserts(published, documents_of(corpus, published.config.corpus, given.get("vectors"), known))
-        encoder = given.get("encoder")
-        if encoder is not None and encoder.spec.identity.fingerprint == published.manifest.fingerprint:
-            generation.spec = encoder.spec  # its files were compared with the index's when it was loaded
-        else:
-            encoder = None
-        lazy = LazyEncoder(generation.config, options, generation.spec, encoder)
-        arriving = Arriving(upserts, generation.config.store.part_documents)
-        if not arriving.held and not upserts.unchanged:
+        documents = documents_of(corpus, published.config.corpus, given.get("vectors"), known_schema(published))
+        upserts = Upserts(published, documents)
+        report = publish_upserts(generation, upserts, given.get("encoder"), options, progress)
+        if not (upserts.changed or upserts.unchanged):
             require_no_sources(corpus)
-        if not arriving.held:
-            newest = published.manifest
-            counts = newest.documents, newest.rows
-            return AddReport(generation.index, newest.generation, *counts, unchanged=upserts.unchanged)
-        if not published.manifest.documents:
-            return _build(generation, upserts, arriving, options, progress)
-        tail = tail_to_fold(published, arriving)
-        ingested = ingest(chain(tail.documents, arriving), generation, progress, adding=True)
-        require_same_types(published, ingested.parts)
-        generation.keep_everything(tail.parts, tail.segments)
-        generation.delete(upserts.replaced_documents)
-        encoded = encode_parts(ingested.parts, generation, lazy, options, progress)
-        rows = ingested.rows(generation.index, generation.live_of_last(ingested.documents))
-        written = write_segments(generation, rows, encoded.records, lazy, options, progress)
-        since = AddedSince.of(published.manifest)
-        drift = drift_since(since, generation.transform, generation.index, generation.parts, generation.files)
-        figures = since.figures() | ({"drift": drift.to_dict()} if drift else {})
-        manifest = generation.publish(_quality(published.manifest, tail, written) | figures)
-        enough = refit_note(manifest, generation.config)
-        notes = (*encoded.notes, *unknown_note(written.figures), *written.notes, enough, generation.sweep())
-        return _report(manifest, upserts, tail, encoded, drift, (*notes, generation.compaction_note()))
+        return report
+
+
+def known_schema(published: PublishedIndex) -> pa.Schema | None:
+    """Return the metadata schema that new documents must fit; None for an index without documents."""
+    return schema_from_json(published.manifest.schema) if published.manifest.documents else None
+
+
+def publish_upserts(
+    generation: Generation, upserts: "Upserts", encoder: Encoder | None, options: RunOptions, progress: Progress
+) -> AddReport:
+    """Publish a generation with the new and changed documents and without the replaced and vanished ones.
+
+    Publishes nothing if nothing changed. `encoder` is used if it is the index's.
+    """
+    published = upserts.published
+    arriving = Arriving(upserts, generation.config.store.part_documents)
+    if not arriving.held:
+        upserts.check()
+        deletion = publish_deletions(generation, upserts.vanished)
+        counts = deletion.documents, deletion.rows
+        index, number = generation.index, deletion.generation
+        return AddReport(index, number, *counts, unchanged=upserts.unchanged, notes=deletion.notes)
+    if arriving.is_whole:
+        upserts.check()  # before documents are written
+    if not published.manifest.documents:
+        return _build(generation, upserts, arriving, options, progress)
+    if encoder is not None and encoder.spec.identity.fingerprint == published.manifest.fingerprint:
+        generation.spec = encoder.spec  # its files were compared with the index's when it was loaded
+    else:
+        encoder = None
+    lazy = LazyEncoder(generation.config, options, generation.spec, encoder)
+    tail = tail_to_fold(published, arriving)
+    ingested = ingest(chain(tail.documents, arriving), generation, progress, adding=True)
+    require_same_types(published, ingested.parts)
+    upserts.check()
+    generation.keep_everything(tail.parts, tail.segments)
+    generation.delete(published.stored(upserts.replaced))
+    generation.delete(published.stored(upserts.vanished))
+    encoded = encode_parts(ingested.parts, generation, lazy, options, progress)
+    rows = ingested.rows(generation.index, generation.live_of_last(ingested.documents))
+    written = write_segments(generation, rows, encoded.records, lazy, options, progress)
+    since = AddedSince.of(published.manifest)
+    drift = drift_since(since, generation.transform, generation.index, generation.parts, generation.files)
+    figures = since.figures() | ({"drift": drift.to_dict()} if drift else {})
+    manifest = generation.publish(_quality(published.manifest, tail, written) | figures)
+    enough = refit_note(manifest, generation.config)
+    notes = (*encoded.notes, *unknown_note(written.figures), *written.notes, enough, generation.sweep())
+    return _report(manifest, upserts, tail, encoded, drift, (*notes, generation.compaction_note()))
 
 
 class Upserts:
-    """The new and changed documents of a corpus; counts the unchanged ones on the way."""
+    """The new and changed documents of a corpus; counts the unchanged ones on the way.
 
-    def __init__(self, published: PublishedIndex, documents: Iterable[Document]) -> None:
-        self.published, self._documents = published, documents
+    With `whole` the corpus is to be all documents of the index: those that it lacks have `vanished`. `check` is called
+    once the corpus has been read, and may raise.
+    """
+
+    def __init__(self, published: PublishedIndex, documents: Iterable[Document], whole: bool = False) -> None:
+        self.published, self._documents, self._whole = published, documents, whole
+        self._seen = np.zeros(published.manifest.documents, bool)
         self._replaced: list[int] = []
         self.new = self.unchanged = 0
+        self.check: Callable[[], None] = lambda: None
 
     @property
-    def replaced(self) -> int:
-        """Known ids with a changed document."""
-        return len(self._replaced)
+    def changed(self) -> int:
+        """New documents, and known ids with a changed document."""
+        return self.new + len(self._replaced)
 
     @property
-    def replaced_documents(self) -> RowIds:
-        """The stored numbers of replaced documents, complete once the corpus has been read."""
-        return self.published.stored(np.array(self._replaced, np.int64))
+    def replaced(self) -> RowIds:
+        """The numbers of replaced documents, complete once the corpus has been read."""
+        return np.array(self._replaced, np.int64)
+
+    @property
+    def vanished(self) -> RowIds:
+        """The numbers of documents that a whole corpus lacks, complete once it has been read."""
+        return np.flatnonzero(~self._seen if self._whole else self._seen[:0])
+
+    def keep(self, ids: Sequence[str]) -> None:
+        """Keep the documents of some ids even if the corpus lacks them."""
+        self._seen[list(self.published.documents.find_ids(ids).values())] = True
 
     def __iter__(self) -> Iterator[Document]:
+        return (document for document, _ in self.changes())
+
+    def changes(self) -> Iterator[tuple[Document, int | None]]:
+        """Yield the new and changed documents, each with the number of the document that it replaces."""
         store = self.published.config.store
         for documents in cut_into_parts(self._documents, store.part_documents):
             known = self.published.find([document.id for document in documents])
             for document in documents:
-                if document.id not in known:
+                number, stored = known.get(document.id, (None, None))
+                if number is None or stored is None:
                     self.new += 1
-                elif _is_same(document, known[document.id][1], store):
+                    yield document, None
+                    continue
+                self._seen[number] = True
+                if _is_same(document, stored, store):
                     self.unchanged += 1
                     continue
-                elif has_content_id(document):  # a content id never replaces other content
+                if not self._whole and has_content_id(document):  # a content id never replaces other content
                     raise CorpusError(
                         f'document "{document.id}" came without an id; the id made of its content is in the index, but '
                         "that document was replaced and has other content. Fix: give the new document an id, or delete "
                         "the document in the index."
                     )
-                else:
-                    self._replaced.append(known[document.id][0])
-                yield document
+                self._replaced.append(number)
+                yield document, number
 
 
 def _build(
@@ -217,7 +264,7 @@ def _report(
         documents=manifest.documents,
         rows=manifest.rows,
         added=upserts.new,
-        replaced=upserts.replaced,
+        replaced=len(upserts.replaced),
         unchanged=upserts.unchanged,
         **work,
         drift=drift,

@@ -258,7 +258,7 @@ def is_up_to_date(generation: Generation, ingested: Ingested) -> bool:
 def require_same_recipe(generation: Generation) -> None:
     """Raise ExistsError with every difference if the published recipe is another, or documents were deleted."""
     published = generation.previous.manifest
-    differences = list(_recipe_differences(generation))
+    differences = list(recipe_differences(generation))
     if differences:
         raise ExistsError(
             f"{generation.index}: holds a complete index of another recipe: {'; '.join(differences)}. "
@@ -277,7 +277,7 @@ def count_quarantined(published: PublishedIndex) -> int:
     return sum(len(record.quarantined) for record in published.records())
 
 
-def _recipe_differences(generation: Generation) -> Iterator[str]:
+def recipe_differences(generation: Generation) -> Iterator[str]:
     """Yield every difference in settings, encoder or inputs between the published index and this build."""
     wanted, published = generation.config.to_dict(), generation.previous
     there, here = (config.transform_settings() for config in (published.config, generation.config))

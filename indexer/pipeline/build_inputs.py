@@ -50,6 +50,12 @@ class AddInputs(TypedDict, total=False):
     encoder: Encoder | None
 
 
+class SyncInputs(AddInputs, total=False):
+    """Optional inputs of a synchronisation, as keyword arguments: those of an addition, and `force`."""
+
+    force: bool
+
+
 def build_inputs(given: Mapping[str, Any]) -> BuildInputs:
     """Return keyword arguments as inputs. Raises ConfigError for an unknown name."""
     _require_known(given, BuildInputs.__annotations__, "a build")
@@ -60,6 +66,12 @@ def add_inputs(given: Mapping[str, Any]) -> AddInputs:
     """Return keyword arguments as inputs. Raises ConfigError for an unknown name."""
     _require_known(given, AddInputs.__annotations__, "an addition")
     return cast(AddInputs, given)
+
+
+def sync_inputs(given: Mapping[str, Any]) -> SyncInputs:
+    """Return keyword arguments as inputs. Raises ConfigError for an unknown name."""
+    _require_known(given, SyncInputs.__annotations__ | AddInputs.__annotations__, "a synchronisation")
+    return cast(SyncInputs, given)
 
 
 def _require_known(given: Mapping[str, Any], known: Mapping[str, Any], what: str) -> None:

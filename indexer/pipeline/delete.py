@@ -41,7 +41,7 @@ def delete_documents(index: str | Path, ids: Sequence[str], ignore_missing: bool
         missing = tuple(identity for identity in wanted if identity not in numbers)
         if missing and not ignore_missing:
             raise ConfigError(_unknown(generation.previous, missing))
-        return _delete(generation, np.array(sorted(numbers.values()), np.int64), missing)
+        return publish_deletions(generation, np.array(sorted(numbers.values()), np.int64), missing)
 
 
 def delete_numbers(index: str | Path, numbers: RowIds, generation: int) -> DeleteReport:
@@ -53,10 +53,11 @@ def delete_numbers(index: str | Path, numbers: RowIds, generation: int) -> Delet
                 f"{index}: generation {newest} was published while documents of generation {generation} were chosen. "
                 "Nothing was deleted; run the command again."
             )
-        return _delete(draft, numbers, ())
+        return publish_deletions(draft, numbers)
 
 
-def _delete(generation: Generation, numbers: RowIds, missing: tuple[str, ...]) -> DeleteReport:
+def publish_deletions(generation: Generation, numbers: RowIds, missing: tuple[str, ...] = ()) -> DeleteReport:
+    """Publish a generation without some documents; publish nothing if there are none."""
     index, published = generation.index, generation.previous.manifest
     if not len(numbers):
         return DeleteReport(index, published.generation, 0, published.documents, published.rows, missing)

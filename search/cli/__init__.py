@@ -26,6 +26,7 @@ _COMMANDS = {
     "serve": ("search.cli.serve:serve", "Serve an index over HTTP, with a search page."),
     "mcp": ("search.cli.serve:mcp", "Serve an index to agents over the Model Context Protocol."),
     "add": ("search.cli.change:add", "Add documents to an index, or replace them by id."),
+    "sync": ("search.cli.sync:sync", "Make an index equal to its sources: add, replace and delete documents."),
     "delete": ("search.cli.change:delete", "Delete documents from an index."),
     "refit": ("search.cli.change:refit", "Refit the whitening, or choose the index type again."),
     "compact": (
@@ -138,16 +139,16 @@ def main() -> None:
         error.show()
         sys.exit(error.exit_code)
     except IsotropeError as error:
-        sys.exit(_failure(str(error)))
+        sys.exit(print_error(str(error)))
     except (KeyboardInterrupt, click.Abort):
         _exit_interrupted()
     except BrokenPipeError:
         sys.stderr.close()  # the reader of the output closed the pipe
         sys.exit(1)
     except OSError as error:
-        sys.exit(_failure(f"{error.filename or 'output'}: {error.strerror or error}."))
+        sys.exit(print_error(f"{error.filename or 'output'}: {error.strerror or error}."))
     except MemoryError:
-        sys.exit(_failure("out of memory; finished parts are kept. Fix: lower store.part_documents or --workers."))
+        sys.exit(print_error("out of memory; finished parts are kept. Fix: lower store.part_documents or --workers."))
     except SystemExit:
         raise
     except BaseException as error:  # noqa: BLE001  # the last resort; a panic in Rust is not an Exception
@@ -174,7 +175,9 @@ def _unexpected(error: BaseException) -> int:
 
         click.echo(traceback.format_exc(), err=True)
     message = escape(" ".join(f"{type(error).__name__}: {error}".split()).rstrip("."))
-    return _failure(f"unexpected ({message}). This is a bug in isotrope; report it with the output of {_TRACEBACK}=1.")
+    return print_error(
+        f"unexpected ({message}). This is a bug in isotrope; report it with the output of {_TRACEBACK}=1."
+    )
 
 
 def _show_warning(
@@ -189,6 +192,7 @@ def _show_warning(
     click.echo(f"note: {escape(as_shown(' '.join(str(message).split())))}", err=True)
 
 
-def _failure(message: str) -> int:
+def print_error(message: str) -> int:
+    """Print an error on stderr, and return the exit code for it."""
     click.echo(f"{click.style('error:', fg='red', bold=True)} {message}", err=True)
     return 1
