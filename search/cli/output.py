@@ -212,8 +212,8 @@ def print_hits(query: str, hits: Sequence["Hit"], group_by: str | None = None) -
     """Print a query and its hits: score, id, title and the first lines of the text, after the value of `group_by`.
 
     The id of a hit with a place ends in its line (`notes.md:12`) or page (`paper.pdf#page=3`), and its headings follow
-    the title. On a terminal, ids longer than a third of the width are shortened in the middle. In a pipe, where a program may read
-    them, ids are complete and lines as long as needed. Scores are always complete.
+    the title. On a terminal, ids longer than a third of the width are shortened in the middle. In a pipe, where a
+    program may read them, ids are complete and lines as long as needed. Scores are always complete.
     """
     console = Console()
     console.print(Text(escape(query, newlines=True), style="bold"))
