@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 
 _EXCERPT = 160  # characters
+_HEADING = 60  # characters of one heading
+_BELOW = " > "  # between a title and the headings below it
 _FOLDED = 3  # near-duplicates named under a hit
 _WIDEST = 100_000  # characters of a table
 _NARROWEST = 40  # columns of the layout of hits; narrower terminals break the lines
@@ -209,8 +211,9 @@ def remarks_on(read: "CorpusReport") -> list[str]:
 def print_hits(query: str, hits: Sequence["Hit"], group_by: str | None = None) -> None:
     """Print a query and its hits: score, id, title and the first lines of the text, after the value of `group_by`.
 
-    On a terminal, ids longer than a third of the width are shortened in the middle. In a pipe, where a program may read
-    them, ids are complete and lines as long as needed. Scores are always complete.
+    The id of a hit with a place ends in its line (`notes.md:12`) or page (`paper.pdf#page=3`), and its headings follow
+    the title. On a terminal, ids longer than a third of the width are shortened in the middle. In a pipe, where a
+    program may read them, ids are complete and lines as long as needed. Scores are always complete.
     """
     console = Console()
     console.print(Text(escape(query, newlines=True), style="bold"))
@@ -219,7 +222,7 @@ def print_hits(query: str, hits: Sequence["Hit"], group_by: str | None = None) -
         return
     if legend := _legend(hits):
         console.print(Text(legend, style="dim"))
-    scores, ids = list(map(_score, hits)), [escape(hit.id) for hit in hits]
+    scores, ids = list(map(_score, hits)), list(map(_name, hits))
     width = max(console.width, _NARROWEST)
     if console.is_terminal:
         ids = [_shortened(name, width // 3) for name in ids]
@@ -259,6 +262,14 @@ def _score(hit: "Hit") -> str:
     return f"{reranked}{hit.score:.3f}{parts}"
 
 
+def _name(hit: "Hit") -> str:
+    """Return the id of a hit with the line or the page of its place, in forms that editors and browsers open."""
+    name, place = escape(hit.id), hit.place
+    if place and place.lines:
+        return f"{name}:{place.lines[0]}"
+    return f"{name}#page={place.page}" if place and place.page else name
+
+
 def _shortened(text: str, width: int) -> str:
     """Return a text in at most `width` columns, shortened in the middle, because ids differ at their ends."""
     if cell_len(text) <= width:
@@ -284,6 +295,10 @@ def _folded(hit: "Hit") -> str:
 
 
 def _excerpt(hit: "Hit") -> Text:
-    text = excerpt(hit.matched, _EXCERPT)
-    title = [(escape(hit.title, newlines=True), "bold"), (": " if text else "")] if hit.title else []
-    return Text.assemble(*title, text)
+    """Return the title, the headings above the window, dim, and the first lines of the window."""
+    text, section = excerpt(hit.matched, _EXCERPT), hit.place.section if hit.place else ()
+    headings = [excerpt(heading, _HEADING) for heading in (section[1:] if section[:1] == (hit.title,) else section)]
+    parts = [(escape(hit.title, newlines=True), "bold")] if hit.title else []
+    parts += [(heading, "dim") for heading in headings]
+    separated = [part for place, shown in enumerate(parts) for part in ([(_BELOW, "dim"), shown] if place else [shown])]
+    return Text.assemble(*separated, ": " if parts and text else "", text)

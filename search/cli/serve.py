@@ -33,9 +33,11 @@ server_options = all_of(
     click.option("--max-pending", type=int, default=256, show_default=True, help="Most requests at once; others get "
                  "429."),
     click.option("--deadline", type=float, default=30.0, show_default=True, help="Seconds that a request may take."),
+    click.option("--link", metavar="TEMPLATE", help="Address of a file for hits, such as "
+                 '"https://host/{path}#L{line}"; also {folder}, {id} and {page}.'),
     encoder_options,
 )  # fmt: skip
-"""--api-key-file, --name, --recall, --max-pending, --deadline and `encoder_options`"""
+"""--api-key-file, --name, --recall, --max-pending, --deadline, --link and `encoder_options`"""
 
 
 @click.command("serve")
@@ -56,6 +58,7 @@ def serve(index: Path, **options: Any) -> None:
     Examples, on the index of `make demo`:
       isotrope serve demo/index
       isotrope serve demo/index --host 0.0.0.0 --port 80 --api-key-file keys.txt
+      isotrope serve notes-index --link "https://git.example.org/notes/blob/main/{path}#L{line}"
     """
     require_server()
     from search.server.app import serve_engine
@@ -132,6 +135,7 @@ def require_server() -> None:
 def settings_of(index: Path, options: dict[str, Any]) -> "ServerSettings":
     """Return the settings of the server. Raises ConfigError."""
     from indexer.errors import as_shown
+    from search.server.links import LinkTemplate
     from search.server.settings import Keys, ServerLimits, ServerSettings, is_readable_by_others, open_connections
 
     keys = {}
@@ -153,7 +157,8 @@ def settings_of(index: Path, options: dict[str, Any]) -> "ServerSettings":
         name = as_shown(str(index.resolve())).rstrip("/").rpartition("/")[2]
     listed = options.get("access_log", False)
     api, admin = keys["api_key_file"], keys["admin_key_file"]
-    return ServerSettings(name, options["host"], options["port"], api, admin, limits, listed)
+    link = None if options["link"] is None else LinkTemplate(options["link"])
+    return ServerSettings(name, options["host"], options["port"], api, admin, limits, listed, link)
 
 
 def engine_of(index: Path, options: dict[str, Any]) -> "SearchEngine":

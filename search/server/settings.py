@@ -11,6 +11,7 @@ from indexer.errors import ConfigError
 from indexer.system.output_files import mode_of
 from indexer.system.regular_files import open_regular
 from indexer.system.urls import is_loopback
+from search.server.links import LinkTemplate
 
 _SHORTEST_KEY = 16
 _LARGEST_FILE = 1 << 20
@@ -125,7 +126,8 @@ def open_connections(most: int) -> int:
 @dataclass(frozen=True)
 class ServerSettings:
     """Settings of a server. `name` is the index's name for clients. `read_keys` are for all routes except the admin
-    routes, which need `admin_keys`. With `access_log`, the logger "uvicorn.access" gets a line per request.
+    routes, which need `admin_keys`. With `access_log`, the logger "uvicorn.access" gets a line per request. `link`
+    makes the addresses of documents.
 
     Raises ConfigError for a public address without keys, and for an invalid name or port.
     """
@@ -137,6 +139,7 @@ class ServerSettings:
     admin_keys: Keys = Keys()
     limits: ServerLimits = field(default_factory=ServerLimits)
     access_log: bool = False
+    link: LinkTemplate | None = None
 
     def __post_init__(self) -> None:
         if not self.name.strip() or "/" in self.name or not self.name.isprintable():

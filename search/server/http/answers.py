@@ -10,6 +10,7 @@ from starlette.responses import Response
 from search.result_files import to_json
 from search.server.byte_limit import Room, RoomShare
 from search.server.http.messages import notes_of
+from search.server.links import LinkTemplate, linked
 from search.server.service import SearchReply
 
 _SHORT = 100_000  # bytes of documents; longer answers would delay other requests
@@ -43,13 +44,14 @@ def _body(pieces: Iterable[str], share: RoomShare) -> bytes:
     return b"".join(encoded)
 
 
-def search_pieces(reply: SearchReply, names: list[str]) -> Iterator[str]:
-    """Yield the JSON of an answer hit by hit, in the format of `isotrope query`; `names` are shown as the queries."""
+def search_pieces(reply: SearchReply, names: list[str], link: LinkTemplate | None) -> Iterator[str]:
+    """Yield the JSON of an answer hit by hit, in the format of `isotrope query` with links; `names` are shown as the
+    queries."""
     yield '{"results": ['
     for place, (name, answer) in enumerate(zip(names, reply.answers, strict=True)):
         head = to_json({"query": name, **notes_of(reply, place)})
         yield f'{", " if place else ""}{head[:-1]}, "hits": ['
         for rank, hit in enumerate(answer, start=1):
-            yield f"{', ' if rank > 1 else ''}{to_json(hit.to_dict(rank))}"
+            yield f"{', ' if rank > 1 else ''}{to_json(linked(link, hit, rank))}"
         yield "]}"
     yield f'], "index": {to_json(vars(reply.stamp))}}}'

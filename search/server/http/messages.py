@@ -127,9 +127,10 @@ class FacetsRequest(Request):
 
 @dataclass(frozen=True, kw_only=True)
 class Hit(hits.Hit):
-    """A hit and its rank in the answer, from 1."""
+    """A hit, its rank in the answer, from 1, and its address if the server has a template of links."""
 
     rank: int
+    link: str | None = None
 
 
 class Result(BaseModel):
@@ -162,6 +163,7 @@ class DocumentResponse(BaseModel):
     title: str | None
     text: str
     metadata: dict[str, Any]
+    link: str | None = None
     index: Stamp
 
 

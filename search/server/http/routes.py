@@ -52,7 +52,7 @@ NOT_FOUND: dict[int | str, dict[str, Any]] = {
 def search_routes(service: SearchService) -> APIRouter:
     """Return POST /v1/search and /v1/facets, GET /v1/documents/{id} and /v1/info."""
     router, limits = APIRouter(prefix="/v1", responses=ERRORS, tags=["search"]), service.settings.limits
-    shares = share_of(service.room)
+    shares, link = share_of(service.room), service.settings.link
 
     @router.post("/search", response_model=SearchResponse, response_model_exclude_none=True, responses=NOT_FOUND)
     async def search(request: SearchRequest, share: RoomShare = shares) -> Response:
@@ -61,10 +61,10 @@ def search_routes(service: SearchService) -> APIRouter:
         require_within(limits, request.queries, options.k)
         if request.like is not None:
             reply = await service.neighbours(request.like, options, share)
-            return await written(search_pieces(reply, [f"like {request.like}"]), share)
+            return await written(search_pieces(reply, [f"like {request.like}"], link), share)
         require_rerankable(service, request.queries, options.rerank_depth)
         reply = await service.search(request.queries, options, share)
-        return await written(search_pieces(reply, request.queries), share)
+        return await written(search_pieces(reply, request.queries, link), share)
 
     @router.post("/facets", response_model=FacetsResponse)
     async def facets(request: FacetsRequest) -> Response:
@@ -95,6 +95,8 @@ def search_routes(service: SearchService) -> APIRouter:
         stored, stamp = await service.document(id)
         fields = {"id": stored.id, "title": stored.title, "text": stored.text, "metadata": stored.metadata}
         share.reach(bytes_of(fields))
+        if link and (address := link.address(stored.id, stored.metadata)):
+            fields["link"] = address
         return await written(map(to_json, [fields | {"index": vars(stamp)}]), share)
 
     @router.get("/info", response_model=InfoResponse)

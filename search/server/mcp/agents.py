@@ -7,7 +7,7 @@ import contextlib
 import json
 import logging
 import re
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from importlib.metadata import version
 from types import SimpleNamespace
 from typing import Any
@@ -51,8 +51,10 @@ from starlette.types import Message, Receive, Scope, Send
 from indexer.errors import IsotropeError
 from search.filters.expressions import shortened
 from search.formatting import counted
+from search.hits import Place
 from search.result_files import to_json
 from search.server.http.failures import RequestError, status_and_message
+from search.server.links import address_of
 from search.server.mcp.standard_streams import ProtocolStreams
 from search.server.mcp.tools import INFO, NOTE, TOOLS, Link, columns_in_words, fault_of
 from search.server.service import BusyError, DeadlineError, SearchService
@@ -225,9 +227,13 @@ class Agents:
 
     def _link(self, context: Context) -> Link:
         base = str(context.request.base_url) if self._page and isinstance(context.request, Request) else ""
-        if _BASE.fullmatch(base):
-            return lambda identity: f"{base}?doc={quote(identity, safe='', errors='replace')}"
-        return lambda identity: f"isotrope:///{quote(identity, safe='', errors='replace')}"
+        start, template = f"{base}?doc=" if _BASE.fullmatch(base) else "isotrope:///", self._service.settings.link
+
+        def link(identity: str, metadata: Mapping[str, Any], place: Place | None) -> str:
+            own = address_of(template, identity, metadata, place)
+            return own or f"{start}{quote(identity, safe='', errors='replace')}"
+
+        return link
 
     # --- resources
 

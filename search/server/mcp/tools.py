@@ -5,7 +5,7 @@ options. Text in a corpus can contain prompt injections, so every answer states 
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from decimal import Decimal
 from typing import Annotated, Any, Generic, TypeVar
 
@@ -16,6 +16,7 @@ from search.filters.conditions import quote
 from search.filters.expressions import shortened
 from search.filters.facets import ColumnFacet
 from search.formatting import escape
+from search.hits import Hit, Place
 from search.ranking.options import SearchOptions
 from search.result_files import to_json
 from search.server.http.messages import Name, Text, notes_of, text_of
@@ -33,12 +34,11 @@ _ROOM = 20_000  # characters of all texts of an answer, and of all metadata valu
 _TEXT, _VALUE = (200, 1500), (40, 300)  # fewest and most characters of one text or value
 _TITLE = 300  # characters
 _FOLDED = 5  # near-duplicates listed per hit
-_URLS = ("url", "link", "href")  # metadata columns with a document's own address
 _MOST_COLUMNS, _MOST_SHOWN = 40, 12  # columns in a description, and values per column
 _LONGEST_SHOWN = 40  # characters of a value or name
 INFO = "isotrope://index"
-Link = Callable[[str], str]
-"""Returns the address of a document without one, by its id."""
+Link = Callable[[str, Mapping[str, Any], Place | None], str]
+"""Returns the address of a document by its id and metadata, or of a place in it."""
 
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Absent = SkipJsonSchema[None]
@@ -89,6 +89,8 @@ class SearchResult(BaseModel):
     title: str
     url: str
     text: str = Field(description="The beginning of the text that matched.")
+    path: str | None = Field(None, description="Of a file, below its folder.")
+    place: Place | None = Field(None, description="The first and last line, the page, and the headings above.")
 
 
 class SearchResults(BaseModel):
@@ -119,6 +121,8 @@ class FoundDocument(BaseModel):
     text: str = Field(description="The window that matched, or the beginning; truncated if it ends in [...].")
     characters: int = Field(description="Length of the whole text, which fetch returns.")
     metadata: dict[str, Any]
+    path: str | None = Field(None, description="Of a file, below its folder.")
+    place: Place | None = Field(None, description="The first and last line, the page, and the headings above.")
 
 
 class FoundDocuments(BaseModel):
@@ -168,8 +172,9 @@ async def search(service: SearchService, given: SearchArguments, link: Link) -> 
         {
             "id": hit.id,
             "title": _cut(hit.title or hit.id, _TITLE),
-            "url": _address(hit.id, hit.metadata, link),
-            "text": _cut(hit.window.text if hit.window else hit.text, _SNIPPET),
+            "url": link(hit.id, hit.metadata, hit.place),
+            "text": _cut(hit.matched, _SNIPPET),
+            **_place_of(hit),
         }
         for hit in reply.answers[0]
     ]
@@ -186,7 +191,7 @@ async def fetch(service: SearchService, given: FetchArguments, link: Link) -> di
         "id": document.id,
         "title": document.title or document.id,
         "text": document.text[:limit],
-        "url": _address(document.id, document.metadata, link),
+        "url": link(document.id, document.metadata, None),
         "metadata": document.metadata | {"isotrope_note": note},
     }
 
@@ -200,7 +205,7 @@ async def search_documents(service: SearchService, given: DocumentArguments, lin
         reply, name = await service.neighbours(identity, given.options), f"like {identity}"
     (answer,) = reply.answers
     rooms = _share(len(answer), _TEXT), _share(sum(len(hit.metadata) for hit in answer), _VALUE)
-    hits = [_shown(hit.to_dict(rank), rooms, link) for rank, hit in enumerate(answer, start=1)]
+    hits = [_shown(hit, rank, rooms, link) for rank, hit in enumerate(answer, start=1)]
     notes = {"query": _cut(name, _TITLE), **notes_of(reply, 0)}
     return {"note": NOTE, **notes, "hits": hits, "index": vars(reply.stamp)}
 
@@ -210,20 +215,29 @@ def _share(count: int, bounds: tuple[int, int]) -> int:
     return min(max(_ROOM // max(count, 1), bounds[0]), bounds[1])
 
 
-def _shown(hit: dict[str, Any], rooms: tuple[int, int], link: Link) -> dict[str, Any]:
+def _place_of(hit: Hit) -> dict[str, Any]:
+    """Return the path and the place of a hit that has a place."""
+    if not hit.place:
+        return {}
+    place = asdict(hit.place) | {"section": [_cut(heading, _TITLE) for heading in hit.place.section]}
+    path = hit.metadata.get("path")
+    return ({"path": path} if isinstance(path, str) else {}) | {"place": place}
+
+
+def _shown(hit: Hit, rank: int, rooms: tuple[int, int], link: Link) -> dict[str, Any]:
     """Return a hit with its window or the beginning of its text, and its metadata values, within `rooms` characters."""
-    window, text = hit.pop("window", None), hit["text"]
-    shown = hit | {
-        "title": _cut(hit["title"] or hit["id"], _TITLE),
-        "url": _address(hit["id"], hit["metadata"], link),
-        "text": _cut(window["text"] if window else text, rooms[0]),
-        "characters": len(text),
-        "metadata": {name: _short_value(value, rooms[1]) for name, value in hit["metadata"].items()},
+    shown = hit.to_dict(rank) | {
+        "title": _cut(hit.title or hit.id, _TITLE),
+        "url": link(hit.id, hit.metadata, hit.place),
+        "text": _cut(hit.matched, rooms[0]),
+        "characters": len(hit.text),
+        "metadata": {name: _short_value(value, rooms[1]) for name, value in hit.metadata.items()},
+        **_place_of(hit),
     }
-    if window:
-        shown["window"] = {"start": window["start"], "end": window["end"]}
-    if "folded" in hit:  # folded_count is their number
-        shown["folded"] = hit["folded"][:_FOLDED]
+    if hit.window:
+        shown["window"] = {"start": hit.window.start, "end": hit.window.end}
+    if hit.folded:  # folded_count is their number
+        shown["folded"] = shown["folded"][:_FOLDED]
     return shown
 
 
@@ -237,15 +251,6 @@ def _short_value(value: Any, most: int) -> Any:
 def _cut(text: str, most: int) -> str:
     """Return at most `most` characters of a text, with [...] if it is truncated."""
     return text if len(text) <= most else f"{text[:most].rstrip()} [...]"
-
-
-def _address(identity: str, metadata: Mapping[str, Any], link: Link) -> str:
-    """Return the document's address from its metadata if a browser can open it, else `link`."""
-    for name in _URLS:
-        value = metadata.get(name)
-        if isinstance(value, str) and value.startswith(("http://", "https://")) and not set(value) & set(" \t\r\n"):
-            return value
-    return link(identity)
 
 
 TOOLS: tuple[Tool[Any], ...] = (

@@ -1,6 +1,8 @@
 // From choices to a condition in SQL. Values that do not fit the type of their column are dropped, because anybody can
 // write an address, and the server would refuse the whole condition.
 
+import { isTree } from "./folders.js";
+
 const NUMBER = /^-?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i;
 const DATE = /^\d{4,6}-\d\d-\d\d$/;
 const TIME = /^\d\d:\d\d(:\d\d(\.\d+)?)?$/;
@@ -12,7 +14,7 @@ export function choiceOf(column) {
   if (column.kind === "numbers" && (!values || column.distinct > FEW)) return isSpread(column) ? "range" : null;
   if (["dates", "dates with a time of day", "times of day"].includes(column.kind)) return isSpread(column) ? "range" : null;
   if (!values || (column.distinct === 1 && column.values[0].count === column.documents && column.kind !== "lists")) return null;
-  const isUseful = values <= FEW || column.values[0].count > 1; // not if every document has its own value
+  const isUseful = values <= FEW || column.values[0].count > 1 || isTree(column); // not if every document has its own value
   return isUseful ? "values" : null;
 }
 
@@ -47,6 +49,8 @@ function pickedOf(pick, column) {
   const values = pick.values.map((value) => literalOf(value, column.elements ?? column.kind)).filter(Boolean);
   if (values.length && column.kind === "lists") {
     parts.push(anyOf(values.map((value) => `list_contains(${column.sql}, ${value})`)));
+  } else if (values.length && isTree(column)) {
+    parts.push(anyOf(pick.values.map((value) => `(${column.sql} = ${literalOf(value, "text")} OR starts_with(${column.sql}, ${literalOf(`${value}/`, "text")}))`)));
   } else if (values.length) {
     parts.push(values.length > 1 ? `${column.sql} IN (${values.join(", ")})` : `${column.sql} = ${values[0]}`);
   }

@@ -2,6 +2,7 @@
 
 import { choiceOf, groupable } from "./conditions.js";
 import { button, cross, element, number } from "./dom.js";
+import { choicesOf, covers, isTree } from "./folders.js";
 import { isFiltered, unfiltered, withPick, withoutPick } from "./question.js";
 
 const FIRST = 6; // values shown before the rest is unfolded
@@ -78,7 +79,7 @@ export class FilterPanel {
 
   #values(column) {
     const chosen = this.#pick(column.name).values;
-    const listed = column.values.map(({ value }) => String(value));
+    const listed = choicesOf(column);
     const all = [...chosen.filter((value) => !listed.includes(value)), ...listed];
     const few = all.length <= FIRST + 2 || this.unfolded.has(column.name);
     const rows = all.map((value, place) => {
@@ -160,11 +161,12 @@ export class FilterPanel {
   }
 }
 
-/** The count of a value; "" if unknown, because only the most frequent values are listed. */
+/** The count of a value; "" if unknown, because only the most frequent values are listed. "+": a folder may hold more. */
 function countOf(facet, value) {
-  const listed = facet?.values.find((entry) => String(entry.value) === value);
-  if (listed) return number(listed.count);
-  return facet && facet.distinct === facet.values.length ? "0" : "";
+  const counts = (facet?.values ?? []).filter((entry) => covers(facet, value, String(entry.value))).map(({ count }) => count);
+  const total = number(counts.reduce((sum, count) => sum + count, 0));
+  if (facet && facet.distinct === facet.values.length) return total;
+  return counts.length ? `${total}${isTree(facet) ? "+" : ""}` : "";
 }
 
 /** The range of a column. */

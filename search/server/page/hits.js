@@ -2,6 +2,7 @@
 
 import { button, counted, element, number, plainly } from "./dom.js";
 import { marksOf, passageOf, unitsUpTo } from "./marks.js";
+import { beside, outward, placeLine } from "./place.js";
 import { breakable, chips, marked } from "./text.js";
 
 const PASSAGE = 280; // characters shown of a text
@@ -19,9 +20,9 @@ function item(hit, view) {
     "article",
     { class: "hit", "data-id": hit.id },
     element("div", { class: "head" }, heading(hit, view), score(hit, view.best)),
-    hit.title ? element("p", { class: "id" }, element("bdi", {}, ...breakable(hit.id))) : null,
+    placeLine(hit),
     element("div", { class: "passage" }),
-    chips(hit.metadata, view.constant),
+    chips(hit.place ? beside(hit.metadata) : hit.metadata, view.constant),
     element("div", { class: "actions" }, ...actions(hit, view)),
   );
   layPassage(article, hit, view);
@@ -31,7 +32,8 @@ function item(hit, view) {
 function heading(hit, view) {
   const text = (hit.title || hit.id).slice(0, LONGEST_TITLE);
   const link = element("a", { class: "open", href: view.links.document(hit.id) }, ...marked(text, marksOf(text, view.terms)));
-  link.addEventListener("click", plainly(() => view.open(hit)));
+  if (hit.link) for (const [name, value] of Object.entries(outward(hit.link))) link.setAttribute(name, value);
+  else link.addEventListener("click", plainly(() => view.open(hit)));
   return element("h2", { dir: "auto" }, link);
 }
 
@@ -94,7 +96,14 @@ function cutOut(text, marks, start, end) {
 function actions(hit, view) {
   const like = element("a", { class: "action", href: view.links.like(hit.id) }, "More like this");
   like.addEventListener("click", plainly(() => view.like(hit.id)));
-  return [like, folded(hit, view)].filter(Boolean);
+  return [hit.link && preview(hit, view), like, folded(hit, view)].filter(Boolean);
+}
+
+/** The document on this page, of a hit whose title leads elsewhere. */
+function preview(hit, view) {
+  const link = element("a", { class: "action", href: view.links.document(hit.id) }, "Preview");
+  link.addEventListener("click", plainly(() => view.open(hit)));
+  return link;
 }
 
 /** The near-duplicates folded under a hit. */

@@ -4,7 +4,8 @@ import { getDocument } from "./api.js";
 import { button, byId, cross, element } from "./dom.js";
 import { windowOf } from "./hits.js";
 import { marksOf } from "./marks.js";
-import { breakable, factList, marked } from "./text.js";
+import { outward, placeLine } from "./place.js";
+import { factList, marked } from "./text.js";
 
 let asked = null; // the AbortController of the pending document
 
@@ -19,7 +20,8 @@ export async function showDocument(id, view) {
   try {
     const stored = await getDocument(id, mine.signal);
     if (mine !== asked || !sheet.open) return;
-    lay(sheet, view.hit?.text === stored.text ? { ...stored, window: view.hit.window } : stored, view);
+    const { window, place, link } = view.hit?.text === stored.text ? view.hit : stored;
+    lay(sheet, { ...stored, window, place, link }, view);
   } catch (error) {
     if (error.name === "AbortError" || mine !== asked) return;
     if (!view.hit) body(sheet).replaceChildren(element("p", { class: "notice bad", role: "alert" }, view.failed(error)));
@@ -50,11 +52,11 @@ function lay(sheet, found, view) {
   const tools = element(
     "div",
     { class: "actions" },
-    found.title ? element("span", { class: "id" }, element("bdi", {}, ...breakable(found.id))) : null,
+    found.link ? element("a", { class: "action", ...outward(found.link) }, "Open file") : null,
     button("More like this", () => view.like(found.id), { class: "action" }),
     navigator.clipboard ? copyButton(new URL(view.link, location.href).href) : null,
   );
-  const content = element("div", { class: "sheet-body", tabindex: "0", role: "region", "aria-labelledby": "document-title" }, tools, factList(found.metadata), text(found, view));
+  const content = element("div", { class: "sheet-body", tabindex: "0", role: "region", "aria-labelledby": "document-title" }, placeLine(found), tools, factList(found.metadata), text(found, view));
   const kept = body(sheet)?.scrollTop ?? 0;
   sheet.replaceChildren(head, content);
   if (!sheet.open) content.setAttribute("autofocus", "");

@@ -6,7 +6,7 @@ import pytest
 from rich.cells import cell_len
 
 from search.cli.output import print_hits, print_table
-from search.hits import FoldedHit, Hit
+from search.hits import FoldedHit, Hit, Place, Window
 
 LATIN = "archive/2024/" + "long-folder/" * 15 + "notes.txt:1834"
 WIDE = "鯨の歌" * 66 + "終わり"
@@ -99,3 +99,26 @@ def test_the_value_that_hits_are_grouped_by_is_printed(capsys: pytest.CaptureFix
 def test_an_id_has_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     print_hits("q", [Hit("one\ntwo\x1b[2J", 0.5, None, "text", {})])
     assert capsys.readouterr().out.splitlines()[1].rstrip() == "0.500  one\\ntwo\\x1b[2J  text"
+
+
+@pytest.mark.parametrize(
+    ("place", "line"),
+    [
+        (Place((12, 20), None, ("Guide", "Install")), "0.500  notes/a.md:12  Guide > Install: text"),
+        (Place(None, 3, ("Method",)), "0.500  notes/a.md#page=3  Guide > Method: text"),
+        (Place((7, 7), 2), "0.500  notes/a.md:7  Guide: text"),
+        (Place(None, None, ("a\nb\x1b[2J",)), "0.500  notes/a.md  Guide > a b\\x1b[2J: text"),
+        (None, "0.500  notes/a.md  Guide: text"),
+    ],
+)
+def test_a_hit_with_a_place_names_its_line_or_page_and_its_headings(
+    place: Place | None, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    print_hits("q", [Hit("notes/a.md", 0.5, "Guide", "text", {"path": "notes/a.md"}, place=place)])
+    assert capsys.readouterr().out.splitlines()[1].rstrip() == line
+
+
+def test_headings_without_a_title_stand_before_the_matching_window(capsys: pytest.CaptureFixture[str]) -> None:
+    window, place = Window(6, 11, "inner", {"text": (6, 11)}), Place((2, 2), None, ("A", "B"))
+    print_hits("q", [Hit("a.md", 0.5, None, "outer inner", {}, window, place=place)])
+    assert capsys.readouterr().out.splitlines()[1].rstrip() == "0.500  a.md:2  A > B: inner"
