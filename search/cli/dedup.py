@@ -21,6 +21,7 @@ from search.cli.options import (
     recipe_of,
     recipe_reads,
     run_options,
+    skips_bad_rows,
     worker_options,
 )
 
@@ -191,8 +192,9 @@ def _build(options: dict[str, Any]) -> "CorpusBuild":
 
     if options["device"] == "mps":
         print_note("--device mps runs only the encoder; near-duplicates are found on the CPU")
-    run = run_options(options, quarantine=options["on_error"] == "skip")
-    return CorpusBuild(recipe_of(options), run, options["keep_index"], parse_memory(options["memory"]))
+    config = recipe_of(options)
+    run = run_options(options, quarantine=skips_bad_rows(config, options))
+    return CorpusBuild(config, run, options["keep_index"], parse_memory(options["memory"]))
 
 
 def _show(facts: dict[str, Any], written: "Mapping[str, int]", options: dict[str, Any]) -> None:
