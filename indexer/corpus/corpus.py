@@ -130,9 +130,9 @@ def read_corpus(
     and files, also in object storage, and `Corpus.report` counts what is left out. `on_error` is "skip" then, else
     "fail", unless it is given.
 
-    A row or file that cannot become a document raises CorpusError while iterating, with file, line, id and the fix. With
-    on_error="skip" it is skipped, counted in `Corpus.report`, and listed in the file `rejects` (JSON Lines). The list
-    of an earlier run is kept under another name, and any other file is overwritten only with `force`. Raises
+    A row or file that cannot become a document raises CorpusError while iterating, with file, line, id and the fix.
+    With on_error="skip" it is skipped, counted in `Corpus.report`, and listed in the file `rejects` (JSON Lines). The
+    list of an earlier run is kept under another name, and any other file is overwritten only with `force`. Raises
     ConfigError for settings, CorpusError for sources that cannot be found, and ExistsError.
     """
     on_error = on_error or config.usual_on_error

@@ -146,14 +146,8 @@ class RejectsFile:
     def write(self, path: str, bad: BadRow) -> None:
         """Append a row. Raises StoreError if the file cannot be written."""
         row_id = None if bad.id is None else escape_surrogates(bad.id)
-        entry = {
-            "file": escape_surrogates(path),
-            "line": bad.line,
-            "id": row_id,
-            "reason": bad.reason,
-            "message": bad.what,
-        }
-        line = (json.dumps(entry | {"raw": excerpt(bad.raw)}, ensure_ascii=False) + "\n").encode()
+        entry = {"file": escape_surrogates(path), "line": bad.line, "id": row_id, "reason": bad.reason}
+        line = (json.dumps(entry | {"message": bad.what, "raw": excerpt(bad.raw)}, ensure_ascii=False) + "\n").encode()
         if self._file is None:
             self._older, self._stamper, self._size = self._older_list(), DigestBuilder(), 0
             self._writing = ExitStack()

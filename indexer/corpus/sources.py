@@ -200,7 +200,7 @@ def _explicit(path: Path, file_format: str, arrays: bool) -> SourceFile:
 def _unknown_type(shown: str) -> CorpusError:
     return CorpusError(
         f"{shown}: unknown file type; expected one of {' '.join(FORMATS)} (each also with {' '.join(COMPRESSIONS)}). "
-        f"Fix: pass {as_argument('format')}, one of {', '.join(_FORMAT_NAMES)}.{_as_documents([shown], 'Or pass')}"
+        f"Fix: pass {as_argument('format')}, one of {', '.join(_FORMAT_NAMES)}.{_as_documents([shown], 'Or build')}"
     )
 
 
@@ -214,8 +214,8 @@ def can_be_documents(paths: Iterable[str]) -> bool:
     return any(suffix_of(path) in FILE_KINDS for path in paths)
 
 
-def _as_documents(ignored: Iterable[str], start: str = "Fix: pass") -> str:
-    return f" {start} {as_documents()} to make each file a document." * can_be_documents(ignored)
+def _as_documents(ignored: Iterable[str], start: str = "Fix: build") -> str:
+    return f" {start} with {as_documents()}, to make each file a document." * can_be_documents(ignored)
 
 
 def suffix_of(path: str) -> str:
@@ -243,7 +243,7 @@ def _matches(pattern: str, file_format: str, arrays: bool) -> tuple[list[SourceF
     files, ignored = _sorted_out(places, file_format, arrays)
     if not files:
         result = f"matches only files of unknown type ({ignored[0]}, ...)" if ignored else "matches no file"
-        fix = f"Fix: check the path, or pass {as_argument('format')}.{_as_documents(ignored, 'Or pass')}"
+        fix = f"Fix: check the path, or pass {as_argument('format')}.{_as_documents(ignored, 'Or build')}"
         raise CorpusError(f"{pattern}: this pattern {result}. {fix}")
     return files, ignored
 

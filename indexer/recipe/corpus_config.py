@@ -37,7 +37,7 @@ class CorpusConfig:
 
     @property
     def usual_on_error(self) -> Literal["fail", "skip"]:
-        """What happens to a bad row unless the user decides: files of a folder are of many hands, and skipped."""
+        """How a bad row is treated by default: a folder usually has some files without a readable text."""
         return "skip" if self.documents == "files" else "fail"
 
     def __post_init__(self) -> None:

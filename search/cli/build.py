@@ -58,9 +58,9 @@ def build(
 
     SOURCE is a file, a quoted glob, a folder, a BEIR folder, or - for standard input (with --format). With --documents
     files, each file of SOURCE is a document, except hidden files and those that .gitignore or .isotropeignore
-    name. INDEX is the folder to write. Both may be URLs in object storage (s3://, gs:// or az://), and SOURCE a dataset on the Hugging
-    Face hub (hf://datasets/user/name/data/*.parquet). The same command again continues an interrupted build and leaves
-    a finished index unchanged.
+    name. INDEX is the folder to write. Both may be URLs in object storage (s3://, gs:// or az://), and SOURCE a dataset
+    on the Hugging Face hub (hf://datasets/user/name/data/*.parquet). The same command again continues an interrupted
+    build and leaves a finished index unchanged.
 
     \b
     Examples:

@@ -164,8 +164,8 @@ corpus_options = all_of(
 )  # fmt: skip
 """Options for reading and building a corpus"""
 CORPUS_NAMES = (
-    "recipe", "assignments", "documents", "format_", "id_column", "title_column", "text_column", "vector_column", "columns", "drop",
-    "on_error",
+    "recipe", "assignments", "documents", "format_", "id_column", "title_column", "text_column", "vector_column",
+    "columns", "drop", "on_error",
 )  # fmt: skip
 """The names of `corpus_options` in a command's arguments."""
 

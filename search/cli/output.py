@@ -205,7 +205,7 @@ def remarks_on(read: "CorpusReport") -> list[str]:
         remarks.append(f"the list of rows that an earlier run skipped was moved to {read.older_rejects_file}")
     if read.ignored_files:
         shown = ", ".join(read.ignored_files[:5])
-        documents = f". {as_documents()} would make each file a document" * can_be_documents(read.ignored_files)
+        documents = f". With {as_documents()}, each file would be a document" * can_be_documents(read.ignored_files)
         count = f"{len(read.ignored_files):,}"
         remarks.append(f"{count} files or folders that are not corpora were skipped: {shown}{documents}")
     if read.unused_columns:

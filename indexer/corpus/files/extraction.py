@@ -22,7 +22,7 @@ class ExtractionLimits:
 def extract_files(
     files: Iterable[SourceFile],
     workers: int = 0,
-    limits: ExtractionLimits = ExtractionLimits(),  # noqa: B008 - frozen
+    limits: ExtractionLimits = ExtractionLimits(),
 ) -> Iterator[tuple[SourceFile, ExtractedText | BadRow]]:
     """Yield the text of each file, or the reason why it has none, in order."""
     for file in files:

@@ -21,6 +21,7 @@ from indexer.errors import ConfigError, CorpusError
 from indexer.system.urls import local_path, url_of
 
 Place = tuple[Tree, str]  # a file by its path below the tree
+_EXAMPLES = ".md .rst .txt .html .pdf .docx .py"
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,18 @@ def file_digest(file: SourceFile) -> str:
         raise unreadable_file(error) from error
 
 
+def joint_digest(files: Iterable[SourceFile]) -> str:
+    """Return a hash of the ids and digests of files; those that cannot be read count by their id."""
+    joint = hashlib.sha256()
+    for file in files:
+        try:
+            digest = file_digest(file)
+        except BadRow:
+            digest = ""
+        joint.update(f"{digest} {file.label}\0".encode())
+    return joint.hexdigest()
+
+
 def unreadable_file(error: OSError) -> BadRow:
     """Return an OSError as the reason to reject a file."""
     return BadRow("unreadable", f"cannot be read: {error.strerror or error}", "change its permissions, or remove it")
@@ -92,7 +105,7 @@ def _find(source: str, left_out: Counter[str]) -> _Found:
         counted = described(left_out - before)
         raise CorpusError(
             f"{readable(source)}: no files that can be documents{f'; left out: {counted}' if counted else ''}. "
-            f"Expected files such as {' '.join([*FILE_KINDS][:12])}."
+            f"Expected files such as {_EXAMPLES}."
         )
     return found
 
@@ -149,9 +162,10 @@ def _matching(tree: Tree, paths: Iterable[str], left_out: Counter[str]) -> Itera
     rules = IgnoreRules(tree)
     for path in paths:
         parts = path.split("/")
-        places = ("/".join(parts[: count + 1]) for count in range(len(parts)))  # the folders above it, and the file
-        reasons = (_left_out(tree, rules, Entry(place, tree.kind_of(place)), hidden=False) for place in places)
-        if reason := next(filter(None, reasons), ""):
+        folders = ["/".join(parts[:count]) for count in range(1, len(parts))]
+        entries = [Entry(folder, "link" if tree.kind_of(folder) == "link" else "folder") for folder in folders]
+        entries.append(Entry(path, tree.kind_of(path)))
+        if reason := next(filter(None, (_left_out(tree, rules, entry, hidden=False) for entry in entries)), ""):
             left_out[reason] += 1
         else:
             yield tree, path

@@ -37,7 +37,10 @@ class Tree(Protocol):
     name: str  # its last part
 
     def entries(self, folder: str) -> list[Entry]:
-        """Return the entries of a folder in order of names. Raises CorpusError for one that cannot be listed."""
+        """Return the entries of a folder in order of names; none if it is gone.
+
+        Raises CorpusError for one that cannot be listed.
+        """
 
     def kind_of(self, path: str) -> EntryKind:
         """Return the kind of an entry; a missing one counts as a file, which is rejected when it is read."""
@@ -70,6 +73,8 @@ class LocalTree:
             with os.scandir(self._folder / folder) as found:
                 entries = [Entry(f"{folder}/{each.name}" if folder else each.name, _kind(each)) for each in found]
         except OSError as error:
+            if folder and isinstance(error, FileNotFoundError | NotADirectoryError):
+                return []  # removed meanwhile
             shown = readable(os.fsdecode(error.filename or self._folder / folder))
             raise CorpusError(
                 f"{shown}: cannot be listed: {error.strerror or error}. Fix: change its permissions, or name it in "
@@ -125,7 +130,7 @@ class ObjectTree:
         self.shown, self._objects = url, objects
         self.name = url.rpartition("/")[2]
         self._indexes = {prefix.rstrip("/") for prefix in index_prefixes(objects)}
-        self._below: dict[str, dict[str, EntryKind]] = defaultdict(dict)
+        self._below: dict[str, set[tuple[str, EntryKind]]] = defaultdict(set)
         for path in objects:
             if not path.endswith("/"):  # an empty object that stands for a folder
                 self._add(path)
@@ -134,16 +139,16 @@ class ObjectTree:
         kind: EntryKind = "file"
         while True:
             folder, _, name = path.rpartition("/")
-            if name in self._below[folder] and kind == "folder":
+            if (name, kind) in self._below[folder]:
                 return
-            self._below[folder].setdefault(name, kind)
+            self._below[folder].add((name, kind))
             if not folder:
                 return
             path, kind = folder, "folder"
 
     def entries(self, folder: str) -> list[Entry]:
-        names = self._below.get(folder, {})
-        return [Entry(f"{folder}/{name}" if folder else name, names[name]) for name in sorted(names)]
+        found = sorted(self._below.get(folder, ()))
+        return [Entry(f"{folder}/{name}" if folder else name, kind) for name, kind in found]
 
     def kind_of(self, path: str) -> EntryKind:
         return "file" if path in self._objects else "folder"

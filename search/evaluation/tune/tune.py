@@ -13,6 +13,7 @@ import numpy as np
 
 from indexer.corpus.corpus import OnError, read_corpus
 from indexer.corpus.document import Document
+from indexer.corpus.files.folder import joint_digest
 from indexer.corpus.query_file import query_file_sha256
 from indexer.encoders.precomputed import cannot_encode
 from indexer.errors import ConfigError, EvaluationError, MachineError, as_argument, spelled
@@ -342,6 +343,8 @@ def _data(task: TuneOptions, subject: Target) -> dict[str, str]:
     if subject.index or task.beir:
         return hashes
     corpus = read_corpus(*task.sources, config=subject.config.corpus, format=task.format)
+    if corpus.config.documents == "files":
+        return hashes | {"files": joint_digest(corpus.files)}
     return hashes | source_hashes(corpus.files)
 
 
