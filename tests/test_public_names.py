@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("indexer", "search", "search.dedup", "search.evaluation", "search.export")
 ALIASES = {  # of plain types: literals, numbers, arrays, unions
-    "Count", "DrawnFrom", "Embeddings", "Executor", "Float64Array", "Hash", "MOST_DEPTH", "Mask", "Method",
+    "Count", "DocumentSource", "DrawnFrom", "Embeddings", "Executor", "Float64Array", "Hash", "MOST_DEPTH", "Mask", "Method",
     "Objective", "OnError", "PoolingKey", "PoolingMode", "Protocol", "Queries", "Recipe", "RerankerChoice", "Role",
     "RowIds", "SearchResult", "Strength",
     "TextDuplicates", "Vectors", "VectorsOf", "Where",
