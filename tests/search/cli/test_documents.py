@@ -61,11 +61,11 @@ def test_duplicates_and_settings_are_found_for_files_too(notes: Path) -> None:
     kept = [json.loads(line) for line in Path("kept.jsonl").read_text().splitlines()]
     assert {"bread.txt", "sub/stars.rst"} <= {document["id"] for document in kept}
     assert all("sha256" in document for document in kept)
-    for number in range(30):
+    for number in range(80):
         words = " ".join(f"word{number * place % 97}" for place in range(1, 40))
         (notes / f"{number}.md").write_text(f"First sentence {number} of the note. {words}. Second part {words}.\n")
     tuned = isotrope(
-        "tune", "notes", "--documents", "files", "--sample", "20", "-o", "tuned.toml", "--cache", "cache", *RECIPE
+        "tune", "notes", "--documents", "files", "--sample", "50", "-o", "tuned.toml", "--cache", "cache", *RECIPE
     )
     assert tuned.returncode == 0, tuned.stderr
     assert 'documents = "files"' in Path("tuned.toml").read_text()
@@ -89,4 +89,4 @@ def test_a_folder_with_tables_is_read_as_tables_and_a_note_names_the_option(note
     done = isotrope("build", "notes", "new", *RECIPE)
     assert done.returncode == 0, done.stderr
     assert "With --documents files, each file would be a document" in done.stderr
-    assert "documents   4" in done.stdout.replace("\u00a0", " ")  # a line of bread.txt each, and the row
+    assert "documents   3 " in done.stdout  # the lines of bread.txt, and the row
