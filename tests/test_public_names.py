@@ -10,8 +10,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("indexer", "search", "search.dedup", "search.evaluation", "search.export")
 ALIASES = {  # of plain types: literals, numbers, arrays, unions
-    "Count", "DocumentSource", "DrawnFrom", "Embeddings", "Executor", "Float64Array", "Hash", "MOST_DEPTH", "Mask", "Method",
-    "Objective", "OnError", "PoolingKey", "PoolingMode", "Protocol", "Queries", "Recipe", "RerankerChoice", "Role",
+    "Count", "DocumentSource", "DrawnFrom", "Embeddings", "Executor", "Float64Array", "Hash", "MOST_DEPTH", "Mask",
+    "Method", "Objective", "OnError", "PoolingKey", "PoolingMode", "Protocol", "Queries", "Recipe", "RerankerChoice", "Role",
     "RowIds", "SearchResult", "Strength",
     "TextDuplicates", "Vectors", "VectorsOf", "Where",
 }  # fmt: skip
