@@ -11,6 +11,7 @@ from search.cli.options import (
     check_rejects,
     corpus_of,
     corpus_options,
+    documents_option,
     encoder_options,
     force_option,
     hardware_options,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 @click.command("build")
 @click.argument("sources", nargs=-1, metavar="SOURCE...")
 @click.argument("index", type=PATH)
+@documents_option
 @corpus_options
 @click.option("--rejects", type=PATH, help="File for skipped rows. Default: INDEX.rejects.jsonl.")
 @force_option

@@ -14,6 +14,7 @@ from search.cli.options import (
     check_written,
     corpus_of,
     corpus_options,
+    documents_option,
     force_option,
     given_flags,
     hardware_options,
@@ -61,6 +62,7 @@ _FOREIGN = {  # mode -> options that have no meaning with it
 @click.option("--floor", type=float, help="Lowest score of the pairs that --save-pairs saves (default: the threshold) "
               "or --suggest counts (default: chosen from the scores).")  # fmt: skip
 @click.option("--from-pairs", type=PATH, metavar="FILE", help="Read the pairs of --save-pairs instead of joining.")
+@documents_option
 @corpus_options
 @click.option("--keep-index", type=PATH, metavar="DIR", help="Keep the index of a CORPUS here. Default: a "
               "temporary folder.")  # fmt: skip

@@ -144,12 +144,11 @@ format_option = click.option("--format", "format_", default="", metavar="NAME", 
                              "csv, tsv, parquet, arrow or text. Default: by file name.")  # fmt: skip
 on_error_option = click.option("--on-error", type=click.Choice(["fail", "skip"]), help="What to do with a bad row of "
                                "the corpus. Default: fail; for files that are documents, skip.")  # fmt: skip
-documents_option = click.option("--documents", type=click.Choice(["rows", "files"]), help="What a document is: a row "
-                                "of a table or line of a text, or a whole file of a folder (Markdown, PDF, code, "
-                                "...). Default: the recipe's, rows.")  # fmt: skip
+documents_option = click.option("--documents", "document_source", type=click.Choice(["rows", "files"]), help="What a "
+                                "document is: a row of a table or line of a text, or a whole file of a folder "
+                                "(Markdown, PDF, code, ...). Default: the recipe's, rows.")  # fmt: skip
 corpus_options = all_of(
     recipe_options,
-    documents_option,
     format_option,
     click.option("--id-column", default="", metavar="NAME", help="Column with ids. Default: _id, id or docid."),
     click.option("--title-column", default="", metavar="NAME", help="Column with titles. Default: title."),
@@ -164,10 +163,10 @@ corpus_options = all_of(
 )  # fmt: skip
 """Options for reading and building a corpus"""
 CORPUS_NAMES = (
-    "recipe", "assignments", "documents", "format_", "id_column", "title_column", "text_column", "vector_column",
+    "recipe", "assignments", "document_source", "format_", "id_column", "title_column", "text_column", "vector_column",
     "columns", "drop", "on_error",
 )  # fmt: skip
-"""The names of `corpus_options` in a command's arguments."""
+"""The names of `documents_option` and `corpus_options` in a command's arguments."""
 
 
 def recipe_of(options: Mapping[str, Any]) -> "BuildConfig":
@@ -175,8 +174,10 @@ def recipe_of(options: Mapping[str, Any]) -> "BuildConfig":
     from indexer.recipe.config import BuildConfig
 
     config = BuildConfig.load(options["recipe"]) if options["recipe"] else BuildConfig()
-    rules = ("documents", "id_column", "title_column", "text_column", "vector_column")
-    names = {name: options[name] for name in rules if options.get(name)}
+    roles = ("id_column", "title_column", "text_column", "vector_column")
+    names = {name: options[name] for name in roles if options.get(name)}
+    if source := options.get("document_source"):
+        names["documents"] = source
     config = config.with_columns(names, options.get("columns", ()), options.get("drop", ()))
     return config.with_overrides(options["assignments"])
 
@@ -271,7 +272,7 @@ def target_of(options: Mapping[str, Any]) -> "Target":
 
     run = run_options(options)
     if options["index"]:
-        if options["recipe"] or options["assignments"] or options.get("documents"):
+        if options["recipe"] or options["assignments"] or options.get("document_source"):
             raise ConfigError("--index uses the recipe of the index; leave out --config, --set and --documents.")
         return Target.of_index(options["index"], options["model"], run)
     if options["model"]:

@@ -106,6 +106,6 @@ def _target(sources: tuple[str, ...], options: dict[str, Any]) -> Any:
         return target_of(options)
     if len(sources) > 1:
         raise ConfigError(f"{indexes[0]} is an index; it is tuned alone. Leave out the other sources.")
-    if given := given_flags(["format_", "documents"]):
+    if given := given_flags(["format_", "document_source"]):
         raise ConfigError(f"{given[0]} is for a corpus, not for an index. Leave it out.")
     return target_of(options | {"index": indexes[0]})

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from indexer.corpus.files import trees
 from indexer.corpus.files.folder import file_digest, find_documents
 from indexer.corpus.row import BadRow
 from indexer.errors import ConfigError, CorpusError
@@ -126,16 +125,16 @@ def test_a_folder_that_cannot_be_listed_is_an_error_and_one_that_vanishes_is_non
 ) -> None:
     write(tmp_path, "a.md", "x")
     write(tmp_path, "gone/b.md", "x")
-    original, failure = os.scandir, FileNotFoundError(2, "No such file or directory")
+    original, failure = os.scandir, OSError(2, "No such file or directory")  # FileNotFoundError
 
     def scandir(path: Any) -> Any:  # tests may run as root, which can list everything
         if Path(path).name == "gone":
             raise failure
         return original(path)
 
-    monkeypatch.setattr(trees.os, "scandir", scandir)
+    monkeypatch.setattr(os, "scandir", scandir)
     assert ids(tmp_path) == ["a.md"]
-    failure = PermissionError(13, "Permission denied")  # its documents must not look deleted
+    failure = OSError(13, "Permission denied")  # its documents must not look deleted
     with pytest.raises(CorpusError, match=r"gone: cannot be listed: Permission denied. Fix: .* name it in .isotropei"):
         ids(tmp_path)
 

@@ -13,6 +13,7 @@ import pytest
 from indexer import Document, build_index, read_corpus
 from indexer.corpus.corpus import Corpus
 from indexer.corpus.files import rows
+from indexer.corpus.files.extraction import extract_files
 from indexer.corpus.schema import infer_schema
 from indexer.errors import ConfigError, CorpusError
 from indexer.recipe.config import BuildConfig
@@ -52,7 +53,13 @@ def test_a_file_is_a_document_with_its_path_as_id(tmp_path: Path) -> None:
 
 
 def test_files_that_fail_are_rejected_and_the_others_stay(tmp_path: Path) -> None:
-    for name, content in {"a.md": "text", "b.txt": b"\xff\xfe\xfa", "c.md": " \n", "d.md": "a\0b", "e.md": "x"}.items():
+    for name, content in (
+        ("a.md", b"text"),
+        ("b.txt", b"\xff\xfe\xfa"),
+        ("c.md", b" \n"),
+        ("d.md", b"a\0b"),
+        ("e.md", b"x"),
+    ):
         write(tmp_path, f"in/{name}", content)
     corpus = files_of(tmp_path / "in", rejects=tmp_path / "rejects.jsonl")
     (tmp_path / "in/e.md").unlink()
@@ -78,14 +85,13 @@ def test_a_file_that_changes_while_it_is_read_has_the_digest_of_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = write(tmp_path, "a.md", "old")
-    original = rows.extract_files
 
     def before(files: Any) -> Any:
         for file in files:
             place.write_text("new")
             yield file
 
-    monkeypatch.setattr(rows, "extract_files", lambda files, **options: original(before(files), **options))
+    monkeypatch.setattr(rows, "extract_files", lambda files, **options: extract_files(before(files), **options))
     (document,) = files_of(tmp_path)
     assert document.text == "new"
     assert document.metadata["sha256"] == hashlib.sha256(b"old").hexdigest()  # a sync reads the file again
@@ -121,7 +127,7 @@ def test_objects_have_their_etag_instead_of_a_hash(storage: Storage) -> None:
 @pytest.mark.parametrize("role", ["id", "title", "text", "vector"])
 def test_files_have_no_columns_to_choose(role: str) -> None:
     with pytest.raises(ConfigError, match=rf'corpus.{role}_column is "x", but corpus.documents is "files"'):
-        CorpusConfig(documents="files", **{f"{role}_column": "x"})
+        BuildConfig().with_columns({"documents": "files", f"{role}_column": "x"})
 
 
 def test_a_format_is_for_tables(tmp_path: Path) -> None:
