@@ -10,9 +10,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("indexer", "search", "search.dedup", "search.evaluation", "search.export")
 ALIASES = {  # of plain types: literals, numbers, arrays, unions
-    "Count", "DrawnFrom", "Embeddings", "Executor", "Float64Array", "Hash", "MOST_DEPTH", "Mask", "Method",
-    "Objective", "OnError", "PoolingKey", "PoolingMode", "Protocol", "Queries", "Recipe", "RerankerChoice", "Role",
-    "RowIds", "SearchResult", "Strength",
+    "Count", "DocumentSource", "DrawnFrom", "Embeddings", "Executor", "Float64Array", "Hash", "MOST_DEPTH", "Mask",
+    "Method", "Objective", "OnError", "PoolingKey", "PoolingMode", "Protocol", "Queries", "Recipe", "RerankerChoice",
+    "Role", "RowIds", "SearchResult", "Strength",
     "TextDuplicates", "Vectors", "VectorsOf", "Where",
 }  # fmt: skip
 FILES_OF_AN_INDEX = {  # behind `engine.index`, `engine.encoder` and `Target`, for the evaluations

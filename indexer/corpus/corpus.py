@@ -5,21 +5,24 @@
 
 import json
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal
 
 import pyarrow as pa
 
 from indexer.corpus.columns import ID_COLUMNS, RowMapper, require_id
 from indexer.corpus.document import Document
+from indexer.corpus.files.folder import find_documents
+from indexer.corpus.files.rows import file_rows
 from indexer.corpus.ids import Position, UniqueIds
 from indexer.corpus.readers.arrow import read_arrow
 from indexer.corpus.readers.npy import read_npy, read_numbered
 from indexer.corpus.readers.text import read_csv, read_jsonl, read_text, read_tsv
-from indexer.corpus.row import BadRow, BlankLine, BrokenFile, Header, RejectsFile, Row, RowStream
+from indexer.corpus.row import BadRow, BlankLine, BrokenFile, Header, RejectsFile, Row, RowStream, place_in
 from indexer.corpus.schema import SchemaBuilder
 from indexer.corpus.sources import SourceFile, find_sources, id_list_beside, paths_of
 from indexer.corpus.validation import DimensionCheck
@@ -41,7 +44,9 @@ class CorpusReport:
     repeated: int = 0  # documents among them with the content of an earlier one
     numbered: int = 0  # rows of arrays without a list of ids: their ids are their numbers from 0
     rejected: Counter[str] = field(default_factory=Counter)  # reason -> rows
-    ignored_files: list[str] = field(default_factory=list)  # of unknown type, in folders and globs
+    files: int = 0  # that are documents, with corpus.documents = "files"
+    left_out: Counter[str] = field(default_factory=Counter)  # reason -> files and folders, of documents that are files
+    ignored_files: list[str] = field(default_factory=list)  # of unknown type, in folders and globs with tables
     rejects_file: str | None = None  # lists the rejected rows
     older_rejects_file: str | None = None  # new name of the list of an earlier run
     unused_columns: list[str] = field(default_factory=list)  # in the settings, but in no row
@@ -61,10 +66,11 @@ class Corpus:
         config: CorpusConfig,
         on_error: OnError,
         rejects: RejectsFile | None,
+        left_out: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         self.config, self.on_error = config, on_error
         self.files = tuple(files)  # in reading order
-        self._ignored_files, self._rejects = ignored_files, rejects
+        self._ignored_files, self._rejects, self._left_out = ignored_files, rejects, left_out
         self._stdin_spent = False
         self.report = self._new_report()
 
@@ -95,7 +101,12 @@ class Corpus:
         self._stdin_spent = any(file.is_stdin for file in self.files)
 
     def _new_report(self) -> CorpusReport:
-        return CorpusReport(ignored_files=list(self._ignored_files))
+        files = len(self.files) if self.config.documents == "files" else 0
+        return CorpusReport(files=files, left_out=Counter(self._left_out), ignored_files=list(self._ignored_files))
+
+    def limited_to(self, files: Sequence[SourceFile]) -> "Corpus":
+        """Return the same corpus with fewer files."""
+        return Corpus(list(files), self._ignored_files, self.config, self.on_error, self._rejects, self._left_out)
 
 
 @checked
@@ -103,7 +114,7 @@ def read_corpus(
     *sources: str | Path,
     config: CorpusConfig = CorpusConfig(),  # noqa: B008 - frozen
     format: str = "",  # noqa: A002 - the word the user knows
-    on_error: OnError = "fail",
+    on_error: OnError | None = None,
     rejects: str | Path | None = None,
     force: bool = False,
 ) -> Corpus:
@@ -115,20 +126,30 @@ def read_corpus(
     `config.vector_column` documents bring embeddings, text is optional, and X.npy is read as well, with or without a
     list of ids (see `indexer.corpus.readers.npy`).
 
-    A row that cannot become a document raises CorpusError while iterating, with file, line, id and the fix. With
-    on_error="skip" it is skipped, counted in `Corpus.report`, and listed in the file `rejects` (JSON Lines). The list
-    of an earlier run is kept under another name, and any other file is overwritten only with `force`. Raises
+    With `config.documents = "files"` each file is a document (see `indexer.corpus.files`): sources are folders, globs
+    and files, also in object storage, and `Corpus.report` counts what is left out. `on_error` is "skip" then, else
+    "fail", unless it is given.
+
+    A row or file that cannot become a document raises CorpusError while iterating, with file, line, id and the fix.
+    With on_error="skip" it is skipped, counted in `Corpus.report`, and listed in the file `rejects` (JSON Lines). The
+    list of an earlier run is kept under another name, and any other file is overwritten only with `force`. Raises
     ConfigError for settings, CorpusError for sources that cannot be found, and ExistsError.
     """
+    on_error = on_error or config.usual_on_error
     if rejects is not None and on_error == "fail":
         raise ConfigError('rejects is a file for skipped rows, but on_error is "fail"; expected "skip".')
     RowMapper(config)  # raises for wrong settings
-    files, ignored = find_sources(sources, format, bool(config.vector_column))
-    if rejects is None:
-        return Corpus(files, ignored, config, on_error, None)
-    if any(_is_same(Path(rejects), path) for file in files for path in paths_of(file)):
+    ignored, left_out = list[str](), Counter[str]()
+    if config.documents == "files":
+        if format:
+            raise ConfigError(f"{as_argument('format')} is for tables, but each file is a document. Fix: leave it out.")
+        files, left_out = find_documents(sources)
+    else:
+        files, ignored = find_sources(sources, format, bool(config.vector_column))
+    if rejects is not None and any(_is_same(Path(rejects), path) for file in files for path in paths_of(file)):
         raise ConfigError(f"{rejects}: is part of the corpus; {as_argument('rejects')} needs another file.")
-    return Corpus(files, ignored, config, on_error, RejectsFile(Path(rejects), force))
+    listed = None if rejects is None else RejectsFile(Path(rejects), force)
+    return Corpus(files, ignored, config, on_error, listed, left_out)
 
 
 def _is_same(first: Path, second: Path) -> bool:
@@ -156,13 +177,16 @@ class _Pass:
         self._needs_id: bool | None = None  # whether the first row of the current file has an id
 
     def _place(self, position: Position) -> str:
-        return f"{self._files[position.file].display_name}:{position.line}"
+        return place_in(self._files[position.file].display_name, position.line)
 
     def rows(self) -> Generator[LocatedDocument]:
         complete = False
         try:
-            for number in range(len(self._files)):
-                yield from self._file_rows(number)
+            if self._config.documents == "files":
+                yield from self._rows_of_files()
+            else:
+                for number in range(len(self._files)):
+                    yield from self._file_rows(number)
             self._mapper.check_title_met()
             self._report.unused_columns = self._mapper.unused_columns()
             complete = True
@@ -173,6 +197,17 @@ class _Pass:
                     self._report.rejects_file = str(rejects.path)
                 if rejects.moved_to:
                     self._report.older_rejects_file = str(rejects.moved_to)
+
+    def _rows_of_files(self) -> Iterator[LocatedDocument]:
+        with closing(file_rows(self._files)) as items:
+            for number, item in enumerate(items):
+                try:
+                    located = self._take(item, number)
+                except BadRow as bad:
+                    self._reject(self._files[number], bad)
+                else:
+                    if located is not None:
+                        yield located
 
     def _file_rows(self, number: int) -> Iterator[LocatedDocument]:
         file = self._files[number]

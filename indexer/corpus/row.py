@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -35,6 +35,16 @@ def column_of(role: str) -> str:
 def name_column(role: str) -> str:
     """Return the beginning of a fix that names this column."""
     return spelled(f"set {column_of(role)} to", f"pass {column_of(role)} with")
+
+
+def described(counts: Mapping[str, int]) -> str:
+    """Return counts by reason as words: "40 hidden, 12 ignored by .gitignore"."""
+    return ", ".join(f"{count:,} {reason}" for reason, count in sorted(counts.items()))
+
+
+def place_in(path: str, line: int) -> str:
+    """Return the place of a row in messages; line 0 is a whole file."""
+    return f"{path}:{line}" if line else path
 
 
 def _by_skipping(what: str) -> str:
@@ -94,7 +104,10 @@ class BadRow(CorpusError):  # noqa: N818 - yielded as a value as often as raised
         self.id: str | None = None
 
     def message(self, path: str) -> str:
-        """Return the error as one line: place, finding and fixes."""
+        """Return the error as one line: place, finding and fixes. Without a line it is about a whole file."""
+        if not self.line:
+            hint = _by_skipping(spelled("skip such files", "skip and list such files"))
+            return f"{path}: {self.what}. Fix: {self.way_out}, or {hint}."
         whose = f' (id "{escape_surrogates(self.id)}")' if self.id is not None else ""
         return f"{path}:{self.line}: {self.what}{whose}. Fix: {self.way_out}, or {self.skip_hint}."
 
@@ -133,8 +146,8 @@ class RejectsFile:
     def write(self, path: str, bad: BadRow) -> None:
         """Append a row. Raises StoreError if the file cannot be written."""
         row_id = None if bad.id is None else escape_surrogates(bad.id)
-        entry = {"file": path, "line": bad.line, "id": row_id, "reason": bad.reason, "message": bad.what}
-        line = (json.dumps(entry | {"raw": excerpt(bad.raw)}, ensure_ascii=False) + "\n").encode()
+        entry = {"file": escape_surrogates(path), "line": bad.line, "id": row_id, "reason": bad.reason}
+        line = (json.dumps(entry | {"message": bad.what, "raw": excerpt(bad.raw)}, ensure_ascii=False) + "\n").encode()
         if self._file is None:
             self._older, self._stamper, self._size = self._older_list(), DigestBuilder(), 0
             self._writing = ExitStack()

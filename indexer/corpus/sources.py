@@ -7,12 +7,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import NoReturn
+from typing import Literal, NoReturn
 
+from indexer.corpus.files.markup import FILE_KINDS
 from indexer.corpus.readers.hub import download_dataset, is_on_hub
 from indexer.corpus.readers.remote import find_objects
 from indexer.corpus.row import ENDING
-from indexer.errors import ConfigError, CorpusError, as_argument, set_to
+from indexer.errors import ConfigError, CorpusError, as_argument, set_to, spelled
+from indexer.store.bucket import StoredObject
 from indexer.system.urls import local_path, url_of
 
 FORMATS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet",
@@ -34,9 +36,15 @@ class SourceFile:
     path: Path | None
     display_name: str
     label: str
-    format: str  # a value of FORMATS, or "npy"
+    format: str  # a value of FORMATS, "npy", or "file": the file is a document
     compression: str = ""  # a value of COMPRESSIONS, or "" for none
     url: str = ""  # in object storage
+    stored: StoredObject | None = None  # the listing of an object that is a document
+
+    @property
+    def etag(self) -> str:
+        """The ETag of an object that is a document, when it was found; empty for other files."""
+        return self.stored.version if self.stored else ""
 
     @property
     def is_stdin(self) -> bool:
@@ -133,20 +141,30 @@ def _expand(source: str, file_format: str, arrays: bool) -> tuple[list[SourceFil
         return _objects(url, file_format)
     path = local_path(source)
     source = str(path)
-    if _is_index(path):
+    kind = kind_of_source(path)
+    if kind == "folder":
+        return _folder(path, file_format, arrays)
+    if kind == "file":
+        return [_explicit(path, file_format, arrays)], []
+    return _matches(source, file_format, arrays)
+
+
+def kind_of_source(path: Path) -> Literal["file", "folder", "glob"]:
+    """Return what a source names. Raises CorpusError for an index, a pipe, socket or device, and a missing path."""
+    if is_index(path):
         raise CorpusError(f"{path}: is an index, not a corpus. Fix: pass the files that it was built from.")
     if path.is_dir():
-        return _folder(path, file_format, arrays)
+        return "folder"
     if path.exists():
-        if not path.is_file():
-            raise CorpusError(
-                f"{path}: is a pipe, socket or device; expected a regular file. Fix: pipe its content in, with - as "
-                f"the source and {as_argument('format')}."
-            )
-        return [_explicit(path, file_format, arrays)], []
-    if glob.has_magic(source):
-        return _matches(source, file_format, arrays)
-    raise CorpusError(f"{source}: no such file or folder{_nearest_sibling(path)}")
+        if path.is_file():
+            return "file"
+        raise CorpusError(
+            f"{path}: is a pipe, socket or device; expected a regular file. Fix: pipe its content in, with - as "
+            f"the source and {as_argument('format')}."
+        )
+    if glob.has_magic(str(path)):
+        return "glob"
+    raise CorpusError(f"{path}: no such file or folder{_nearest_sibling(path)}")
 
 
 def _objects(url: str, file_format: str) -> tuple[list[SourceFile], list[str]]:
@@ -164,7 +182,9 @@ def _objects(url: str, file_format: str) -> tuple[list[SourceFile], list[str]]:
         else:
             files.append(replace(file, path=None, url=f"{folder}/{name}", display_name=f"{folder}/{name}"))
     if not files:
-        raise CorpusError(f"{url}: no files to read; expected files such as {' '.join(FORMATS)}.")
+        raise CorpusError(
+            f"{url}: no files to read; expected files such as {' '.join(FORMATS)}.{_as_documents(ignored)}"
+        )
     return files, ignored
 
 
@@ -180,8 +200,28 @@ def _explicit(path: Path, file_format: str, arrays: bool) -> SourceFile:
 def _unknown_type(shown: str) -> CorpusError:
     return CorpusError(
         f"{shown}: unknown file type; expected one of {' '.join(FORMATS)} (each also with {' '.join(COMPRESSIONS)}). "
-        f"Fix: pass {as_argument('format')}, one of {', '.join(_FORMAT_NAMES)}."
+        f"Fix: pass {as_argument('format')}, one of {', '.join(_FORMAT_NAMES)}.{_as_documents([shown], 'Or build')}"
     )
+
+
+def as_documents() -> str:
+    """Return the argument with which each file is a document."""
+    return spelled('CorpusConfig(documents="files")', "--documents files")
+
+
+def can_be_documents(paths: Iterable[str]) -> bool:
+    """Return whether some of the files that are no tables have a text of their own."""
+    return any(suffix_of(path) in FILE_KINDS for path in paths)
+
+
+def _as_documents(ignored: Iterable[str], start: str = "Fix: build") -> str:
+    return f" {start} with {as_documents()}, to make each file a document." * can_be_documents(ignored)
+
+
+def suffix_of(path: str) -> str:
+    """Return the lower-case suffix of a file's name, such as ".md"; "" for README and for hidden names."""
+    suffix = PurePosixPath(path).suffix.lower()
+    return suffix if len(suffix) > 1 else ""
 
 
 def _folder(folder: Path, file_format: str, arrays: bool) -> tuple[list[SourceFile], list[str]]:
@@ -190,21 +230,30 @@ def _folder(folder: Path, file_format: str, arrays: bool) -> tuple[list[SourceFi
     paths = beir[:1] or sorted(_files_below(folder, indexes), key=lambda path: path.relative_to(folder).parts)
     files, unknown = _sorted_out([(path, path.relative_to(folder).as_posix()) for path in paths], file_format, arrays)
     if not files:
-        raise CorpusError(f"{folder}: no files to read in this folder; expected files such as {' '.join(FORMATS)}.")
+        raise CorpusError(
+            f"{folder}: no files to read in this folder; expected files such as {' '.join(FORMATS)}."
+            f"{_as_documents(unknown)}"
+        )
     return files, [*indexes, *unknown, *map(str, beir[1:])]
 
 
 def _matches(pattern: str, file_format: str, arrays: bool) -> tuple[list[SourceFile], list[str]]:
-    matches = map(Path, sorted(glob.glob(pattern, recursive=True)))  # noqa: PTH207 - absolute patterns too
-    paths = [path for path in matches if not path.is_dir() and not any(map(_is_index, path.parents))]
-    head = pattern[: min(pattern.find(sign) for sign in "*?[" if sign in pattern)]
-    fixed = Path(f"{head}x").parent  # the folder before the first wildcard
-    places = [(path, os.path.relpath(path, fixed)) for path in paths]
+    _, matches = matches_of(pattern)
+    places = [(path, label) for path, label in matches if not any(map(is_index, path.parents))]
     files, ignored = _sorted_out(places, file_format, arrays)
     if not files:
         result = f"matches only files of unknown type ({ignored[0]}, ...)" if ignored else "matches no file"
-        raise CorpusError(f"{pattern}: this pattern {result}. Fix: check the path, or pass {as_argument('format')}.")
+        fix = f"Fix: check the path, or pass {as_argument('format')}.{_as_documents(ignored, 'Or build')}"
+        raise CorpusError(f"{pattern}: this pattern {result}. {fix}")
     return files, ignored
+
+
+def matches_of(pattern: str) -> tuple[Path, list[tuple[Path, str]]]:
+    """Return the folder before the first wildcard, and the matches without folders, with their paths below it."""
+    matches = map(Path, sorted(glob.glob(pattern, recursive=True)))  # noqa: PTH207 - absolute patterns too
+    head = pattern[: min(pattern.find(sign) for sign in "*?[" if sign in pattern)]
+    fixed = Path(f"{head}x").parent
+    return fixed, [(path, os.path.relpath(path, fixed)) for path in matches if not path.is_dir()]
 
 
 def _sorted_out(
@@ -240,9 +289,12 @@ def _typed(path: Path, label: str, file_format: str, arrays: bool = False) -> So
         kind = "npy"
     if not (kind := file_format or kind):
         return None
-    # file names need not be UTF-8, but labels are stored
-    label = os.fsencode(label).decode("utf-8", "backslashreplace")
-    return SourceFile(path, str(path), label, kind, compression)
+    return SourceFile(path, str(path), readable(label), kind, compression)
+
+
+def readable(name: str) -> str:
+    """Return the name of a file as text that can be stored: names need not be UTF-8."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 def _files_below(folder: Path, ignored: list[str]) -> Iterator[Path]:
@@ -251,7 +303,7 @@ def _files_below(folder: Path, ignored: list[str]) -> Iterator[Path]:
     Folders of indexes are skipped, too, and added to `ignored`: people build indexes inside their corpus.
     """
     for root, folders, names in os.walk(folder, onerror=_raise):
-        indexes = [name for name in folders if _is_index(Path(root, name))]
+        indexes = [name for name in folders if is_index(Path(root, name))]
         ignored += [str(Path(root, name)) for name in sorted(indexes)]
         folders[:] = [name for name in folders if not name.startswith((".", "_")) and name not in indexes]
         for name in names:
@@ -259,7 +311,8 @@ def _files_below(folder: Path, ignored: list[str]) -> Iterator[Path]:
                 yield Path(root, name)
 
 
-def _is_index(folder: Path) -> bool:
+def is_index(folder: Path) -> bool:
+    """Return whether a folder is an index, or one that an interrupted build left."""
     return (folder / "manifests").is_dir() or ((folder / "parts").is_dir() and (folder / "lock").is_file())
 
 

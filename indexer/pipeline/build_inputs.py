@@ -11,9 +11,11 @@ from indexer.encoders.protocol import Encoder
 from indexer.errors import ConfigError, ModelError
 from indexer.models.model_files import find_table_files
 from indexer.recipe.config import BuildConfig, EncoderConfig
+from indexer.recipe.corpus_config import DocumentSource
 from indexer.recipe.loading import did_you_mean
 
 _STATIC = "static"  # the recipe for tables of token vectors
+_RULES = ("id_column", "title_column", "text_column", "documents")  # of the corpus
 
 
 Recipe = BuildConfig | str | Path
@@ -25,8 +27,8 @@ class BuildInputs(TypedDict, total=False):
 
     `model` replaces the recipe's encoder: a hub id, a folder, or a file of word vectors. `vectors` (n, d) are the
     embeddings of the documents, in order; no model runs then, and `model` is a name for them. `id_column`,
-    `title_column` and `text_column` name columns of dicts and tables. `transform_from` names an index whose transform
-    is reused.
+    `title_column` and `text_column` name columns of dicts and tables. With `documents="files"`, each file of a folder
+    is a document. `transform_from` names an index whose transform is reused.
     """
 
     model: str | Path
@@ -34,6 +36,7 @@ class BuildInputs(TypedDict, total=False):
     id_column: str
     title_column: str
     text_column: str
+    documents: DocumentSource
     transform_from: str | Path | None
 
 
@@ -83,7 +86,7 @@ def recipe_of(config: Recipe | None, inputs: BuildInputs) -> BuildConfig:
     """Return the recipe with the model and the columns of the inputs. Raises ConfigError."""
     config = BuildConfig.load(config) if isinstance(config, str | Path) else config
     recipe = _with_encoder(config, inputs)
-    columns = {name: value for name, value in inputs.items() if name.endswith("_column") and value}
+    columns = {name: value for name, value in inputs.items() if name in _RULES and value}
     return recipe.with_columns(cast(dict[str, str], columns)) if columns else recipe
 
 

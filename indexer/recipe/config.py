@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from indexer.errors import ConfigError, set_to, spelled
-from indexer.recipe.corpus_config import ChunkConfig, CorpusConfig
+from indexer.recipe.corpus_config import ChunkConfig, CorpusConfig, ResolvedBy
 from indexer.recipe.earlier_names import current_name, with_current_names
 from indexer.recipe.index_config import IndexConfig, StoreConfig
 from indexer.recipe.loading import (
@@ -380,6 +380,8 @@ class BuildConfig:
         data = self.to_dict()
         if isinstance(self.whitening.strength, DefaultStrength):
             del data["whitening"]["strength"]  # still not stated
+        if isinstance(self.chunk.by, ResolvedBy):
+            data["chunk"]["by"] = "auto"
         sections = data.setdefault("papers", {})
         for assignment in assignments:
             path, equals, raw = assignment.partition("=")

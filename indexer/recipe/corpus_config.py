@@ -1,7 +1,7 @@
 """Settings of the corpus: which columns or files become documents, and how long documents are cut into windows."""
 
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, cast
 
 from indexer.errors import ConfigError
 from indexer.typed_arguments import checked
@@ -10,6 +10,12 @@ DocumentSource = Literal["rows", "files"]
 ChunkBy = Literal["auto", "tokens", "structure"]
 STRUCTURE_TOKENS = 160  # the default of chunk.tokens with chunk.by = "structure"
 _FEWEST_TOKENS = 8  # in a window
+
+
+class ResolvedBy(str):
+    """A value of `chunk.by` that "auto" became; it changes with the documents of the recipe."""
+
+    __slots__ = ()
 
 
 @checked
@@ -29,7 +35,14 @@ class CorpusConfig:
     columns: dict[str, str] = field(default_factory=dict)  # metadata column -> its type
     drop: tuple[str, ...] = ()  # ignored columns
 
+    @property
+    def usual_on_error(self) -> Literal["fail", "skip"]:
+        """How a bad row is treated by default: a folder usually has some files without a readable text."""
+        return "skip" if self.documents == "files" else "fail"
+
     def __post_init__(self) -> None:
+        if self.documents == "files":
+            self._require_no_roles()
         if not self.text:
             raise ConfigError('corpus.text is empty; expected the columns to encode, such as ["title", "text"].')
         named = (self.id_column, self.title_column, self.text_column, *self.drop)
@@ -38,6 +51,14 @@ class CorpusConfig:
                 f'corpus.vector_column is "{self.vector_column}", which is also the id, title or text column, or '
                 "dropped; expected another column."
             )
+
+    def _require_no_roles(self) -> None:
+        for role in ("id", "title", "text", "vector"):
+            if column := getattr(self, f"{role}_column"):
+                raise ConfigError(
+                    f'corpus.{role}_column is "{column}", but corpus.documents is "files", and files have no such '
+                    'column. Fix: leave it out, or set corpus.documents = "rows".'
+                )
 
 
 @checked
@@ -64,6 +85,8 @@ class ChunkConfig:
 
     def resolved(self, documents: DocumentSource) -> "ChunkConfig":
         """Return the settings without "auto", for documents of this source."""
-        by = self.by if self.by != "auto" else "structure" if documents == "files" else "tokens"
+        by = self.by
+        if by == "auto" or isinstance(by, ResolvedBy):
+            by = cast(ChunkBy, ResolvedBy("structure" if documents == "files" else "tokens"))
         tokens = self.tokens or STRUCTURE_TOKENS if by == "structure" else self.tokens
         return replace(self, by=by, tokens=tokens)

@@ -11,6 +11,7 @@ from search.cli.options import (
     check_rejects,
     corpus_of,
     corpus_options,
+    documents_option,
     encoder_options,
     force_option,
     hardware_options,
@@ -20,6 +21,7 @@ from search.cli.options import (
     recipe_reads,
     rejects_file,
     run_options,
+    skips_bad_rows,
     worker_options,
 )
 
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 @click.command("build")
 @click.argument("sources", nargs=-1, metavar="SOURCE...")
 @click.argument("index", type=PATH)
+@documents_option
 @corpus_options
 @click.option("--rejects", type=PATH, help="File for skipped rows. Default: INDEX.rejects.jsonl.")
 @force_option
@@ -55,15 +58,17 @@ def build(
 ) -> None:
     """Build an index from a corpus, or continue an interrupted build.
 
-    SOURCE is a file, a quoted glob, a folder, a BEIR folder, or - for standard input (with --format). INDEX is
-    the folder to write. Both may be URLs in object storage (s3://, gs:// or az://), and SOURCE a dataset on the Hugging
-    Face hub (hf://datasets/user/name/data/*.parquet). The same command again continues an interrupted build and leaves
-    a finished index unchanged.
+    SOURCE is a file, a quoted glob, a folder, a BEIR folder, or - for standard input (with --format). With --documents
+    files, each file of SOURCE is a document, except hidden files and those that .gitignore or .isotropeignore
+    name. INDEX is the folder to write. Both may be URLs in object storage (s3://, gs:// or az://), and SOURCE a dataset
+    on the Hugging Face hub (hf://datasets/user/name/data/*.parquet). The same command again continues an interrupted
+    build and leaves a finished index unchanged.
 
     \b
     Examples:
       isotrope build demo/stdlib.jsonl demo/index
       isotrope build demo/stdlib.jsonl glove-index --config static --set encoder.model=glove.6B.300d.txt
+      isotrope build notes/ notes-index --documents files
       isotrope build "dumps/*.parquet" dumps-index --text-column body --set whitening.strength=0.5
       zcat notes.txt.gz | isotrope build - notes-index --format text
       isotrope build demo/stdlib.jsonl workers-index --executor processes --workers 2
@@ -81,11 +86,12 @@ def build(
     config = recipe_of(options)
     if options["queries"]:
         config = replace(config, index=replace(config.index, queries=str(options["queries"])))
-    run = run_options(options, quarantine=options["on_error"] == "skip")
-    rejects = rejects_file(rejects, index, ".rejects.jsonl", options["on_error"])
+    skip = skips_bad_rows(config, options)
+    run = run_options(options, quarantine=skip)
+    rejects = rejects_file(rejects, index, ".rejects.jsonl", skip)
     corpus = corpus_of(sources, config, options, rejects)
     reads = [options["recipe"], options["transform_from"], *recipe_reads(config)]
-    check_rejects(rejects, reads, options, {"INDEX": index})
+    check_rejects(rejects if skip else None, reads, {"INDEX": index})
     if not options["transform_from"]:
         with ProgressBar(quiet) as progress:
             note = train_for_index(corpus, index, config, run, progress)
@@ -101,7 +107,7 @@ def build(
         report = build_index(corpus, index, config, run, progress, transform_from=options["transform_from"])
     chosen = states_setting("whitening.strength", options["recipe"], options["assignments"])
     report = replace(report, untuned=report.untuned and not chosen)
-    if options["on_error"] == "fail" and rejects.exists():
+    if not skip and rejects.exists():
         print_note(f"{rejects} lists rows that an earlier run skipped; this run skipped none")
     with stdout_free_for(rejects):
         _print(report, corpus.report, as_json)

@@ -18,6 +18,7 @@ from search.cli.options import (
     recipe_reads,
     rejects_file,
     run_options,
+    skips_bad_rows,
     worker_options,
 )
 
@@ -55,10 +56,11 @@ def add(index: Path, sources: tuple[str, ...], rejects: Path | None, as_json: bo
     from search.cli.progress import ProgressBar
 
     config = BuildConfig.from_dict(load_manifest(index).config)
-    run = run_options(options, quarantine=options["on_error"] == "skip")
-    rejects = rejects_file(rejects, index, ".add.rejects.jsonl", options["on_error"])
+    skip = skips_bad_rows(config, options)
+    run = run_options(options, quarantine=skip)
+    rejects = rejects_file(rejects, index, ".add.rejects.jsonl", skip)
     corpus = corpus_of(sources, config, options, rejects)
-    check_rejects(rejects, [options["model"], *recipe_reads(config)], options)
+    check_rejects(rejects if skip else None, [options["model"], *recipe_reads(config)])
     with ProgressBar(options["quiet"]) as progress:
         report = add_documents(corpus, index, run, progress, model=options["model"])
     with stdout_free_for(rejects):

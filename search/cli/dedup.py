@@ -14,6 +14,7 @@ from search.cli.options import (
     check_written,
     corpus_of,
     corpus_options,
+    documents_option,
     force_option,
     given_flags,
     hardware_options,
@@ -21,6 +22,7 @@ from search.cli.options import (
     recipe_of,
     recipe_reads,
     run_options,
+    skips_bad_rows,
     worker_options,
 )
 
@@ -60,6 +62,7 @@ _FOREIGN = {  # mode -> options that have no meaning with it
 @click.option("--floor", type=float, help="Lowest score of the pairs that --save-pairs saves (default: the threshold) "
               "or --suggest counts (default: chosen from the scores).")  # fmt: skip
 @click.option("--from-pairs", type=PATH, metavar="FILE", help="Read the pairs of --save-pairs instead of joining.")
+@documents_option
 @corpus_options
 @click.option("--keep-index", type=PATH, metavar="DIR", help="Keep the index of a CORPUS here. Default: a "
               "temporary folder.")  # fmt: skip
@@ -191,8 +194,9 @@ def _build(options: dict[str, Any]) -> "CorpusBuild":
 
     if options["device"] == "mps":
         print_note("--device mps runs only the encoder; near-duplicates are found on the CPU")
-    run = run_options(options, quarantine=options["on_error"] == "skip")
-    return CorpusBuild(recipe_of(options), run, options["keep_index"], parse_memory(options["memory"]))
+    config = recipe_of(options)
+    run = run_options(options, quarantine=skips_bad_rows(config, options))
+    return CorpusBuild(config, run, options["keep_index"], parse_memory(options["memory"]))
 
 
 def _show(facts: dict[str, Any], written: "Mapping[str, int]", options: dict[str, Any]) -> None:

@@ -144,7 +144,7 @@ def retrieval(folder: Path, **options: Any) -> None:
         not options["no_bm25"],
         options["run"],
         options["per_query"],
-        options["on_error"],
+        options["on_error"] or "fail",
         options["hybrid"],
         tuple(dict.fromkeys(options["hybrid_weights"])),
         options["query_vectors"],

@@ -142,8 +142,11 @@ recipe_options = all_of(
 """--config, --set"""
 format_option = click.option("--format", "format_", default="", metavar="NAME", help="Format of the corpus: jsonl, "
                              "csv, tsv, parquet, arrow or text. Default: by file name.")  # fmt: skip
-on_error_option = click.option("--on-error", type=click.Choice(["fail", "skip"]), default="fail", show_default=True,
-                               help="What to do with a bad row of the corpus.")  # fmt: skip
+on_error_option = click.option("--on-error", type=click.Choice(["fail", "skip"]), help="What to do with a bad row of "
+                               "the corpus. Default: fail; for files that are documents, skip.")  # fmt: skip
+documents_option = click.option("--documents", "document_source", type=click.Choice(["rows", "files"]), help="What a "
+                                "document is: a row of a table or line of a text, or a whole file of a folder "
+                                "(Markdown, PDF, code, ...). Default: the recipe's, rows.")  # fmt: skip
 corpus_options = all_of(
     recipe_options,
     format_option,
@@ -160,21 +163,22 @@ corpus_options = all_of(
 )  # fmt: skip
 """Options for reading and building a corpus"""
 CORPUS_NAMES = (
-    "recipe", "assignments", "format_", "id_column", "title_column", "text_column", "vector_column", "columns", "drop",
-    "on_error",
+    "recipe", "assignments", "document_source", "format_", "id_column", "title_column", "text_column", "vector_column",
+    "columns", "drop", "on_error",
 )  # fmt: skip
-"""The names of `corpus_options` in a command's arguments."""
+"""The names of `documents_option` and `corpus_options` in a command's arguments."""
 
 
 def recipe_of(options: Mapping[str, Any]) -> "BuildConfig":
-    """Return the recipe of --config, --set and, if the command has them, the column options."""
+    """Return the recipe of --config, --set and, if the command has them, --documents and the column options."""
     from indexer.recipe.config import BuildConfig
 
     config = BuildConfig.load(options["recipe"]) if options["recipe"] else BuildConfig()
     roles = ("id_column", "title_column", "text_column", "vector_column")
     names = {name: options[name] for name in roles if options.get(name)}
-    if "columns" in options:
-        config = config.with_columns(names, options["columns"], options["drop"])
+    if source := options.get("document_source"):
+        names["documents"] = source
+    config = config.with_columns(names, options.get("columns", ()), options.get("drop", ()))
     return config.with_overrides(options["assignments"])
 
 
@@ -184,7 +188,7 @@ def corpus_of(
     """Return the corpus that the sources name; `rejects` lists skipped rows."""
     from indexer import read_corpus
 
-    skip = options["on_error"] == "skip"
+    skip = skips_bad_rows(config, options)
     return read_corpus(
         *sources,
         config=config.corpus,
@@ -195,6 +199,11 @@ def corpus_of(
     )
 
 
+def skips_bad_rows(config: "BuildConfig", options: Mapping[str, Any]) -> bool:
+    """Return whether bad rows are skipped, by --on-error or by the usual choice for these documents."""
+    return (options["on_error"] or config.corpus.usual_on_error) == "skip"
+
+
 def beside(index: Path, suffix: str) -> Path:
     """Return the path of an index with a suffix; for an index in object storage, in the current folder."""
     if mirrored(index) is not None:
@@ -203,9 +212,9 @@ def beside(index: Path, suffix: str) -> Path:
     return whole.with_name(f"{whole.name}{suffix}")
 
 
-def rejects_file(given: Path | None, index: Path, suffix: str, on_error: str) -> Path:
+def rejects_file(given: Path | None, index: Path, suffix: str, skip: bool) -> Path:
     """Return the file that lists skipped rows: that of --rejects, else a file next to the index."""
-    if given and on_error != "skip":
+    if given and not skip:
         raise click.UsageError("--rejects lists the rows that --on-error skip skips; pass both, or neither.")
     return given or beside(index, suffix)
 
@@ -263,8 +272,8 @@ def target_of(options: Mapping[str, Any]) -> "Target":
 
     run = run_options(options)
     if options["index"]:
-        if options["recipe"] or options["assignments"]:
-            raise ConfigError("--index uses the recipe of the index; leave out --config and --set.")
+        if options["recipe"] or options["assignments"] or options.get("document_source"):
+            raise ConfigError("--index uses the recipe of the index; leave out --config, --set and --documents.")
         return Target.of_index(options["index"], options["model"], run)
     if options["model"]:
         raise ConfigError("--model needs --index. Fix: use --set encoder.model=FOLDER.")
@@ -304,14 +313,10 @@ def check_written(
 
 
 def check_rejects(
-    rejects: Path,
-    reads: Iterable[str | Path | None],
-    options: Mapping[str, Any],
-    made: Mapping[str, Path] | None = None,
+    rejects: Path | None, reads: Iterable[str | Path | None], made: Mapping[str, Path] | None = None
 ) -> None:
     """Check the list of skipped rows likewise. `read_corpus` checks what it replaces, and that it is no source."""
-    written = {"--rejects": rejects} if options["on_error"] == "skip" else {}
-    check_written(written, reads, force=True, made=made)
+    check_written({"--rejects": rejects} if rejects else {}, reads, force=True, made=made)
 
 
 def check_output_options(options: Mapping[str, Any], *reads: str | Path | None) -> None:

@@ -182,6 +182,9 @@ def note_length(query: str, tokens: int, limit: int, hybrid: bool) -> None:
 
 def remarks_on(read: "CorpusReport") -> list[str]:
     """Return notes on a pass over the corpus."""
+    from indexer.corpus.row import described
+    from indexer.corpus.sources import as_documents, can_be_documents
+
     remarks = []
     if read.made_ids:
         repeated = f"; {read.repeated:,} repeat others and end in -2, -3 and so on" if read.repeated else ""
@@ -193,15 +196,20 @@ def remarks_on(read: "CorpusReport") -> list[str]:
         )
     if read.blank_lines:
         remarks.append(f"{read.blank_lines:,} blank lines were skipped")
+    if read.files:
+        left_out = f"; left out: {described(read.left_out)}" if read.left_out else ""
+        remarks.append(f"{read.documents:,} files are documents{left_out}")
     if read.rejected:
-        reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(read.rejected.items()))
         listed = f"; see {read.rejects_file}" if read.rejects_file else ""
-        remarks.append(f"{sum(read.rejected.values()):,} rows were skipped ({reasons}){listed}")
+        rows = "files" if read.files else "rows"
+        remarks.append(f"{read.rejected.total():,} {rows} were skipped ({described(read.rejected)}){listed}")
     if read.older_rejects_file:
         remarks.append(f"the list of rows that an earlier run skipped was moved to {read.older_rejects_file}")
     if read.ignored_files:
         shown = ", ".join(read.ignored_files[:5])
-        remarks.append(f"{len(read.ignored_files):,} files or folders that are not corpora were skipped: {shown}")
+        documents = f". With {as_documents()}, each file would be a document" * can_be_documents(read.ignored_files)
+        count = f"{len(read.ignored_files):,}"
+        remarks.append(f"{count} files or folders that are not corpora were skipped: {shown}{documents}")
     if read.unused_columns:
         names = ", ".join(f'"{name}"' for name in read.unused_columns)
         remarks.append(f"no row has a column {names} from the settings")

@@ -9,8 +9,10 @@ from search.cli.options import (
     PATH,
     centre_option,
     check_output_options,
+    documents_option,
     force_option,
     format_option,
+    given_flags,
     json_option,
     on_error_option,
     output_option,
@@ -38,6 +40,7 @@ from search.cli.options import (
 @target_options
 @sweep_options
 @centre_option
+@documents_option
 @format_option
 @output_option("Write the recipe here, or the whole result if the name ends in .json.")
 @force_option
@@ -103,6 +106,6 @@ def _target(sources: tuple[str, ...], options: dict[str, Any]) -> Any:
         return target_of(options)
     if len(sources) > 1:
         raise ConfigError(f"{indexes[0]} is an index; it is tuned alone. Leave out the other sources.")
-    if options["format_"]:
-        raise ConfigError("--format is for a corpus, not for an index. Leave it out.")
+    if given := given_flags(["format_", "document_source"]):
+        raise ConfigError(f"{given[0]} is for a corpus, not for an index. Leave it out.")
     return target_of(options | {"index": indexes[0]})

@@ -20,6 +20,7 @@ from indexer.pipeline.build_inputs import Recipe, build_inputs, recipe_of
 from indexer.pipeline.train import train_for_index
 from indexer.progress import NoProgress, Progress
 from indexer.recipe.config import BuildConfig
+from indexer.recipe.corpus_config import DocumentSource
 from indexer.recipe.loading import did_you_mean
 from indexer.recipe.run_options import RunOptions
 from indexer.store.manifest import published_at
@@ -110,9 +111,10 @@ class DedupFields(TypedDict, total=False):
     id_column: str
     title_column: str
     text_column: str
+    documents: DocumentSource
 
 
-_INPUTS = ("model", "id_column", "title_column", "text_column")
+_INPUTS = ("model", "id_column", "title_column", "text_column", "documents")
 _OF_CORPORA = ("config", "keep_index", *_INPUTS)
 _SETTINGS = ("threshold", "prefer", "method", "text_duplicates", "only_against")
 

@@ -6,8 +6,9 @@ import glob
 import io
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, Literal
 
 from indexer.errors import CorpusError
 from indexer.store.bucket import Bucket, ConditionError, StoredObject, open_bucket
@@ -71,45 +72,57 @@ def open_object(url: str) -> io.BufferedReader:
     return io.BufferedReader(RemoteFile(url), _AROUND)
 
 
-def find_objects(url: str) -> tuple[str, list[str], bool]:
-    """Return the files of a URL: (the URL that names are relative to, names in order, whether it is one file).
+@dataclass(frozen=True)
+class FoundObjects:
+    """The objects that a URL names: a file, a folder with all below it, or the matches of a glob."""
 
-    A file, else a folder, else a glob. Raises CorpusError for no file, or an index.
-    """
+    folder: str  # the URL that names are relative to
+    objects: dict[str, StoredObject]  # below the folder, by name: more than `names` for a glob
+    names: list[str]
+    kind: Literal["file", "folder", "glob"]
+
+
+def list_objects(url: str) -> FoundObjects:
+    """Return the objects of a URL: a file, else a folder, else a glob. Raises CorpusError for none of them."""
     folder, _, name = url.rpartition("/")
-    if "://" in f"{folder}/" and not folder.endswith("/") and open_bucket(folder).head(name) is not None:
-        return folder, [name], True
+    if "://" in f"{folder}/" and not folder.endswith("/") and (stored := open_bucket(folder).head(name)) is not None:
+        return FoundObjects(folder, {name: stored}, [name], "file")
     if objects := open_bucket(url).list():
-        return url, _corpus_files(url, objects), False
+        if "" in index_prefixes(objects):
+            raise CorpusError(f"{url}: is an index, not a corpus. Fix: pass the files that it was built from.")
+        return FoundObjects(url, objects, list(objects), "folder")
     if glob.has_magic(url.partition("://")[2]):
-        return *_matching(url), False
+        fixed = re.split(r"[*?[]", url, maxsplit=1)[0].rpartition("/")[0]
+        objects = open_bucket(fixed).list()
+        return FoundObjects(fixed, objects, names_matching(url.removeprefix(f"{fixed}/"), objects), "glob")
     raise CorpusError(f"{url}: no such file or folder{_nearest(open_bucket(folder), name)}")
 
 
-def _corpus_files(url: str, objects: dict[str, StoredObject]) -> list[str]:
-    """Return the names below a folder, without hidden ones and those of indexes."""
-    indexes = _indexes(objects)
-    if "" in indexes:
-        raise CorpusError(f"{url}: is an index, not a corpus. Fix: pass the files that it was built from.")
-    names = [name for name in objects if not name.startswith(indexes)]
-    visible = [name for name in names if not any(part.startswith((".", "_")) for part in PurePosixPath(name).parts)]
-    return sorted(visible, key=lambda name: PurePosixPath(name).parts)
+def find_objects(url: str) -> tuple[str, list[str], bool]:
+    """Return the files of a URL: (the URL that names are relative to, names in order, whether it is one file).
+
+    Without hidden ones and those of indexes. Raises CorpusError as `list_objects`, and for a glob without a match.
+    """
+    found = list_objects(url)
+    indexes = index_prefixes(found.objects)
+    names = [name for name in found.names if not name.startswith(indexes)]
+    if found.kind == "glob":
+        if not names:
+            raise no_match(url)
+        return found.folder, sorted(names), False
+    if found.kind == "folder":
+        names = [name for name in names if not any(part.startswith((".", "_")) for part in PurePosixPath(name).parts)]
+    return found.folder, sorted(names, key=lambda name: PurePosixPath(name).parts), found.kind == "file"
 
 
-def _indexes(names: Iterable[str]) -> tuple[str, ...]:
+def no_match(pattern: str) -> CorpusError:
+    """Return the error for a glob of a URL that matches nothing."""
+    return CorpusError(f"{pattern}: this pattern matches no file. Fix: check the URL.")
+
+
+def index_prefixes(names: Iterable[str]) -> tuple[str, ...]:
     """Return the prefix of the names of each index."""
     return tuple(name.rpartition("manifests/")[0] for name in names if re.search(r"(^|/)manifests/\d{8}\.json$", name))
-
-
-def _matching(pattern: str) -> tuple[str, list[str]]:
-    fixed = re.split(r"[*?[]", pattern, maxsplit=1)[0].rpartition("/")[0]
-    objects = open_bucket(fixed).list()
-    indexes = _indexes(objects)
-    matching = names_matching(pattern.removeprefix(f"{fixed}/"), objects)
-    names = sorted(name for name in matching if not name.startswith(indexes))
-    if not names:
-        raise CorpusError(f"{pattern}: this pattern matches no file. Fix: check the URL.")
-    return fixed, names
 
 
 def names_matching(pattern: str, names: Iterable[str]) -> list[str]:

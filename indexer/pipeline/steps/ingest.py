@@ -17,6 +17,7 @@ import numpy.typing as npt
 from indexer.arrays import Embeddings, Mask, TextHashes
 from indexer.corpus.corpus import Corpus
 from indexer.corpus.document import Document, joined_text, text_bytes
+from indexer.corpus.row import described
 from indexer.corpus.schema import schema_to_json
 from indexer.encoders.document_windows import ChunkTexts, DocumentChunker
 from indexer.encoders.windows import Windows
@@ -147,8 +148,9 @@ def require_no_sources(corpus: object) -> None:
         return
     rejected = ""
     if corpus.report.rejected:
-        reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(corpus.report.rejected.items()))
-        rejected = f", because all rows were left out ({reasons}), see {corpus.report.rejects_file}"
+        rows = "files" if corpus.report.files else "rows"
+        listed = f", see {corpus.report.rejects_file}" if corpus.report.rejects_file else ""
+        rejected = f", because all {rows} were left out ({described(corpus.report.rejected)}){listed}"
     raise CorpusError(
         f"the corpus holds no documents{rejected}; there is nothing to index. Fix: check the source. In Python, "
         "build_index([], INDEX) makes an index without documents."

@@ -5,6 +5,7 @@ without an index gives the figures of the index that it would build.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
 
@@ -49,7 +50,7 @@ class BeirCorpus:
         self.file = find_beir_file(folder, "corpus.jsonl")
         self._config, self._source = subject.config, source
         progress.phase("reading", None)
-        corpus = read_corpus(self.file, config=self._config.corpus, on_error=on_error)
+        corpus = read_corpus(self.file, config=replace(self._config.corpus, documents="rows"), on_error=on_error)
         self._documents: list[Document] = list(corpus)
         self.notes = [
             f"{counted(number, 'row')} of {self.file.name} left out: {reason}"

@@ -13,8 +13,8 @@ import numpy as np
 
 from indexer.corpus.corpus import OnError, read_corpus
 from indexer.corpus.document import Document
+from indexer.corpus.files.folder import joint_digest
 from indexer.corpus.query_file import query_file_sha256
-from indexer.corpus.sources import find_sources
 from indexer.encoders.precomputed import cannot_encode
 from indexer.errors import ConfigError, EvaluationError, MachineError, as_argument, spelled
 from indexer.progress import NoProgress, Progress
@@ -200,7 +200,7 @@ class TuneOptions:
     split: str = "test"
     max_bytes: int = 0
     format: str = ""
-    on_error: OnError = "fail"  # "skip": leave out rows of the corpus that cannot be documents
+    on_error: OnError | None = None  # "skip": leave out rows that cannot be documents; None: the corpus's usual choice
     rerank: RerankerChoice | None = None  # reranker to try as well
     recipe_file: Path | None = None  # the recipe's file, for the command that uses it
 
@@ -326,7 +326,7 @@ def _default_cache() -> Path | None:
 
 def _judge(task: TuneOptions, subject: Target, cache: Path | None, progress: Progress) -> Judge:
     if task.beir:
-        return QrelsJudge(subject, task.beir, task.split, cache, progress, task.on_error)
+        return QrelsJudge(subject, task.beir, task.split, cache, progress, task.on_error or "fail")
 
     def documents() -> Iterable[Document]:
         if subject.index:
@@ -342,8 +342,10 @@ def _data(task: TuneOptions, subject: Target) -> dict[str, str]:
     hashes = {subject.config.whitening.query_sample: queries} if queries else {}
     if subject.index or task.beir:
         return hashes
-    files, _ = find_sources(task.sources, task.format)
-    return hashes | source_hashes(files)
+    corpus = read_corpus(*task.sources, config=subject.config.corpus, format=task.format)
+    if corpus.config.documents == "files":
+        return hashes | {"files": joint_digest(corpus.files)}
+    return hashes | source_hashes(corpus.files)
 
 
 def _require_one_corpus(task: TuneOptions, subject: Target) -> None:
