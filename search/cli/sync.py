@@ -15,11 +15,13 @@ from search.cli.options import (
     check_rejects,
     corpus_of,
     corpus_options,
+    documents_option,
     given_flags,
     recipe_of,
     recipe_reads,
     rejects_file,
     run_options,
+    skips_bad_rows,
     worker_options,
 )
 
@@ -35,6 +37,7 @@ _PAUSE = 1.0  # seconds between attempts to lock the index
 @click.command("sync")
 @click.argument("sources", nargs=-1, metavar="SOURCE...")
 @click.argument("index", type=PATH)
+@documents_option
 @corpus_options
 @click.option("--rejects", type=PATH, help="File for skipped rows or files. Default: INDEX.sync.rejects.jsonl.")
 @click.option("--force", is_flag=True, help="Delete more than half of the documents; overwrite --rejects.")
@@ -123,10 +126,12 @@ def _run(sources: tuple[str, ...], index: Path, as_json: bool, options: dict[str
     from search.cli.progress import ProgressBar
 
     config, named = _config(index, options)
-    run = run_options(options, quarantine=options["on_error"] == "skip")
-    rejects = rejects_file(options["rejects"], index, ".sync.rejects.jsonl", options["on_error"])
+    skip = skips_bad_rows(config, options)
+    run = run_options(options, quarantine=skip)
+    rejects = rejects_file(options["rejects"], index, ".sync.rejects.jsonl", skip)
     corpus = corpus_of(sources, config, options, rejects)
-    check_rejects(rejects, [options["model"], options["recipe"], *recipe_reads(config)], options, {"INDEX": index})
+    reads = [options["model"], options["recipe"], *recipe_reads(config)]
+    check_rejects(rejects if skip else None, reads, {"INDEX": index})
     with ProgressBar(options["quiet"]) as progress:
         note = train_for_index(corpus, index, config, run, progress) if named else ""
         report = sync_index(corpus, index, named, run, progress, force=options["force"], model=options["model"])
