@@ -11,7 +11,7 @@ from indexer.corpus.files.formats.pdf_lines import Line
 
 _BULLET = re.compile(r"[•●▪■◦‣·∙*\u2013\u2014\u2043\u25cb\uf0b7-]\s+(?=\S)")
 _NUMBER = re.compile(r"(?:\(?\d{1,3}|\(?[a-z])[.)]\s+\S")
-_HYPHEN = re.compile(r"(\w+)(?:[-\xad\ufffe]|\x02)$")
+_HYPHEN = re.compile(r"(\w+)[-\xad\x02\ufffe]$")
 _WORD = re.compile(r"\w+(?:-\w+)*")
 _LEADER = re.compile(r"(?:\s*\.){4,}\s*")  # of a table of contents
 _END = (".", "!", "?", ":", ";", "”", '"')

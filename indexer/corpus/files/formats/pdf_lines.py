@@ -5,6 +5,8 @@ from ctypes import byref, c_int, create_string_buffer
 from dataclasses import dataclass
 from typing import Any
 
+HYPHEN = "\ufffe"  # which PDFium writes for the hyphen and the line end within a word
+_ENDS = re.compile(f"\n|(?<={HYPHEN})")
 _WORD = re.compile(r"\w")
 _FIXED_PITCH = 1  # a flag of fonts
 _NAME = 64  # bytes read of a font's name
@@ -27,13 +29,13 @@ def lines_of(raw: Any, page: Any) -> list[Line]:
     """Return the lines of a text page of pypdfium2, in its order."""
     lines = []
     position = 0  # in UTF-16, which PDFium counts in
-    for text in page.get_text_range().split("\n"):
+    for text in _ENDS.split(page.get_text_range()):
         stripped = text.rstrip()
         start = position + len(text) - len(text.lstrip())
         last = position + _units(stripped) - 1
         if text.strip():
             lines.append(_line(raw, page, text.strip(), start, last))
-        position += _units(text) + 1
+        position += _units(text) + (not text.endswith(HYPHEN))
     return lines
 
 
