@@ -1,5 +1,6 @@
 """`ExtractedText`, the text of a file as the readers of all formats return it."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 PAGE_BREAK = "\f"  # between the pages of a text
@@ -17,3 +18,8 @@ class ExtractedText:
     text: str
     title: str | None = None  # the first heading, <title> or the title in the properties of the file
     pages: int | None = None  # of PDF, slides of PPTX
+
+
+def between_pages(pages: Iterable[str]) -> str:
+    """Return the text of pages. A page break has its own line, so that each page begins with a line."""
+    return f"\n{PAGE_BREAK}\n".join(pages)

@@ -136,7 +136,7 @@ def _read(request: Request, limits: ExtractionLimits) -> ExtractedText:
         return read(data)
     except (BadRow, MachineError, MemoryError):
         raise
-    except Exception as error:  # noqa: BLE001 - hostile files make libraries raise anything
+    except Exception as error:
         raise BadRow(
             "broken", f"the file is broken ({type(error).__name__})", "replace it with an intact copy"
         ) from error

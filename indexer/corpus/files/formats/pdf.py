@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from indexer.corpus.files.extracted import PAGE_BREAK, ExtractedText
+from indexer.corpus.files.extracted import ExtractedText, between_pages
 from indexer.corpus.files.formats.pdf_layout import markdown_of
 from indexer.corpus.files.formats.pdf_lines import Line, lines_of
 from indexer.corpus.files.formats.titles import usable_title
@@ -23,7 +23,7 @@ def read_pdf(data: bytes) -> ExtractedText:
         raise BadRow("broken", "the file is broken (no pages)", "replace it with an intact copy")
     texts, heading = markdown_of(pages, _bookmarks(pdfium, document))
     title = usable_title(document.get_metadata_value("Title")) or heading
-    return ExtractedText(PAGE_BREAK.join(texts), title, len(pages))
+    return ExtractedText(between_pages(texts), title, len(pages))
 
 
 def _open(pdfium: Any, data: bytes) -> Any:

@@ -9,10 +9,11 @@ from statistics import median
 
 from indexer.corpus.files.formats.pdf_lines import Line
 
-_BULLET = re.compile(r"(?:[•●▪■◦‣⁃·∙*–—-]|\uf0b7|\u25cb)\s+(?=\S)")
+_BULLET = re.compile(r"[•●▪■◦‣·∙*\u2013\u2014\u2043\u25cb\uf0b7-]\s+(?=\S)")
 _NUMBER = re.compile(r"(?:\(?\d{1,3}|\(?[a-z])[.)]\s+\S")
-_HYPHEN = re.compile(r"(\w+)(?:[-\xad\ufffe]|\x02)$")
+_HYPHEN = re.compile(r"(\w+)[-\xad\x02\ufffe]$")
 _WORD = re.compile(r"\w+(?:-\w+)*")
+_LEADER = re.compile(r"(?:\s*\.){4,}\s*")  # of a table of contents
 _END = (".", "!", "?", ":", ";", "”", '"')
 _LARGER = 1.15  # times the size of the text: a heading
 _LONGEST_HEADING = 150
@@ -119,9 +120,11 @@ def _continues(group: list[Line], line: Line, spacing: float, in_heading: bool) 
     gap = (above.bottom - line.bottom) / size
     if line.is_fixed or in_heading:
         return -0.3 < gap < 1.5 * spacing + (0.6 if line.is_fixed else 0)
-    if _BULLET.match(line.text) or _NUMBER.match(line.text):
+    if _BULLET.match(line.text) or _NUMBER.match(line.text) or _LEADER.search(above.text):
         return False
     ended = above.text.endswith(_END)
+    if ended and _BULLET.match(group[0].text) and line.left < group[0].left + 0.3 * size:  # below the list
+        return False
     if gap < -0.3:  # the next column
         return not ended
     right = max(each.right for each in group)
@@ -135,7 +138,7 @@ def _block(group: list[Line], level: int, words: set[str]) -> str:
         return f"{'#' * level} {_joined(group, words)}"
     if all(line.is_fixed for line in group) and len(group) > 1:
         return "\n".join(["```", *_code(group), "```"])
-    text = _joined(group, words)
+    text = _LEADER.sub(" ... ", _joined(group, words))
     bullet = _BULLET.match(text)
     return f"- {text[bullet.end() :]}" if bullet else text
 

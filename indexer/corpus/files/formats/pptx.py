@@ -4,7 +4,7 @@ import io
 from collections.abc import Iterator
 from typing import Any
 
-from indexer.corpus.files.extracted import PAGE_BREAK, ExtractedText
+from indexer.corpus.files.extracted import ExtractedText, between_pages
 from indexer.corpus.files.formats.tables import table_lines
 from indexer.corpus.files.formats.titles import usable_title
 from indexer.lazy_imports import require_extra
@@ -24,7 +24,7 @@ def read_pptx(data: bytes) -> ExtractedText:
             blocks.append(notes.text.replace("\v", "\n").strip())
         pages.append("\n\n".join(filter(None, blocks)))
     title = next(filter(None, titles), None)
-    return ExtractedText(PAGE_BREAK.join(pages), title or usable_title(presentation.core_properties.title), len(pages))
+    return ExtractedText(between_pages(pages), title or usable_title(presentation.core_properties.title), len(pages))
 
 
 def _blocks(shapes: Any) -> Iterator[str]:

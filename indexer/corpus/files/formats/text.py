@@ -16,7 +16,11 @@ _MARKDOWN = re.compile(
     r"^ {0,3}#{1,6}[ \t]+(?P<marked>\S.*?)[ \t]*#*[ \t]*$|^ {0,3}(?P<under>\w[^\n]*)\n {0,3}(?:=+|-{3,})[ \t]*$",
     re.MULTILINE,
 )
-_RST = re.compile(r"^(?P<under>\w[^\n]*)\n([=\-`:'\"~^_*+#<>])\2{2,}[ \t]*$|^([=\-~^*+#])\3{2,}[ \t]*\n[ \t]*(?P<between>\S[^\n]*)\n\3{3,}[ \t]*$", re.MULTILINE)  # fmt: skip
+_RST = re.compile(
+    r"^(?P<under>\w[^\n]*)\n([=\-`:'\"~^_*+#<>])\2{2,}[ \t]*$|"
+    r"^([=\-~^*+#])\3{2,}[ \t]*\n[ \t]*(?P<between>\S[^\n]*)\n\3{3,}[ \t]*$",
+    re.MULTILINE,
+)
 _START = 64 << 10  # characters in which a title is searched
 
 

@@ -3,8 +3,9 @@
 import re
 
 _JUNK = re.compile(
-    r"untitled.*|microsoft (?:word|powerpoint|excel)\b.*|powerpoint presentation|.*\.(?:docx?|pptx?|xlsx?|pdf|tex|dvi|odt|"
-    r"rtf|indd|qxd|html?|txt|p65|fm)|document ?\d*|presentation ?\d*|title|slide 1|word document|\(anonymous\)|[\W\d_]*",
+    r"untitled.*|microsoft (?:word|powerpoint|excel)\b.*|powerpoint presentation|.*\.(?:docx?|pptx?|xlsx?|pdf|tex|dvi|"
+    r"odt|rtf|indd|qxd|html?|txt|p65|fm)|document ?\d*|presentation ?\d*|title|slide 1|word document|"
+    r"\(anonymous\)|[\W\d_]*",
     re.IGNORECASE,
 )
 
