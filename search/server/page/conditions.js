@@ -6,11 +6,12 @@ import { isTree } from "./folders.js";
 const NUMBER = /^-?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i;
 const DATE = /^\d{4,6}-\d\d-\d\d$/;
 const TIME = /^\d\d:\d\d(:\d\d(\.\d+)?)?$/;
+const HASHES = ["sha256", "etag"]; // of files, which say nothing to people
 const FEW = 8; // distinct numbers that are listed as values
 
 /** The control of a column: "values", "range", or null if neither helps. */
 export function choiceOf(column) {
-  const values = column.values?.length ?? 0;
+  const values = HASHES.includes(column.name) ? 0 : (column.values?.length ?? 0);
   if (column.kind === "numbers" && (!values || column.distinct > FEW)) return isSpread(column) ? "range" : null;
   if (["dates", "dates with a time of day", "times of day"].includes(column.kind)) return isSpread(column) ? "range" : null;
   if (!values || (column.distinct === 1 && column.values[0].count === column.documents && column.kind !== "lists")) return null;

@@ -12,12 +12,12 @@ export function placeLine({ id, title, place }) {
   const headings = (place?.section ?? []).filter((heading, level) => level || heading !== title);
   if (!title && !where && !headings.length) return null;
   const name = title ? element("bdi", {}, ...breakable(id)) : null;
-  const section = headings.length ? element("span", { class: "section" }, element("bdi", {}, headings.map((heading) => heading.slice(0, LONGEST_HEADING)).join(" › "))) : null;
-  return element("p", { class: "id" }, name, where && element("span", { class: "where" }, where), section);
+  const section = headings.length ? element("span", { class: "section" }, element("bdi", {}, headings.map((heading) => heading.slice(0, LONGEST_HEADING)).join(" > "))) : null;
+  return element("p", { class: "id" }, name, " ", where && element("span", { class: "where" }, where), " ", section);
 }
 
 function whereOf(place) {
-  if (place?.lines) return place.lines[0] === place.lines[1] ? `line ${place.lines[0]}` : `lines ${place.lines[0]}–${place.lines[1]}`;
+  if (place?.lines) return place.lines[0] === place.lines[1] ? `line ${place.lines[0]}` : `lines ${place.lines[0]}-${place.lines[1]}`;
   return place?.page ? `page ${place.page}` : "";
 }
 

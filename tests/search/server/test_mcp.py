@@ -14,11 +14,14 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
+import search.engine
 from indexer import BuildConfig, Document, add_documents, build_index
 from indexer.recipe.corpus_config import ChunkConfig
 from search import SearchEngine
 from search.filters.facets import ColumnFacet
+from search.hits import Answer, Hit, Place
 from search.server.generations import prepare
+from search.server.links import LinkTemplate
 from search.server.mcp.agents import Agents
 from search.server.mcp.tools import INFO, NOTE, TOOLS, Tool, columns_in_words
 from search.server.service import SearchService
@@ -218,6 +221,32 @@ def test_a_document_has_its_own_address_or_one_of_the_index(library: Path) -> No
             "hostile": "isotrope:///hostile",
             "long": "isotrope:///long",
         }
+
+    with_client(library, use)
+
+
+def test_a_hit_of_a_file_has_its_path_its_place_and_a_link_to_it(
+    library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, about = (
+        Place((12, 20), None, ("Guide", "h" * 1000)),
+        {"path": "notes/a.md", "url": "https://example.org/own"},
+    )
+
+    def fetch_hits(*_: Any) -> list[Answer[Hit]]:
+        return [Answer([Hit("notes/a.md", 0.5, "Guide", "text", about, place=place)])]
+
+    async def use(client: Client, service: SearchService) -> None:
+        service.settings = dataclasses.replace(service.settings, link=LinkTemplate("https://host/{path}#L{line}"))
+        monkeypatch.setattr(search.engine, "fetch_hits", fetch_hits)
+        found = (await call(client, "search", query="bread"))["results"]
+        found += (await call(client, "search_documents", query="bread"))["hits"]
+        for hit in found:
+            assert (hit["url"], hit["path"]) == ("https://host/notes/a.md#L12", "notes/a.md")
+            assert (hit["place"]["lines"], hit["place"]["page"]) == ([12, 20], None)
+            assert hit["place"]["section"][0] == "Guide"
+            assert len(hit["place"]["section"][1]) < 400
+        assert (await call(client, "fetch", id="sea/1 ü"))["url"] == "https://example.org/whales"  # it has no path
 
     with_client(library, use)
 
