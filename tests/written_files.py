@@ -17,8 +17,11 @@ _PEOPLE = ("the keeper", "a visiting engineer", "two students", "the night shift
 _DEEDS = ("repaired", "measured", "described", "painted", "moved", "insured", "photographed", "catalogued")
 _TIMES = ("before the first frost", "during the strike", "after the flood", "in a single week", "without any plan")
 _TOPICS = ("History", "Construction", "Daily use", "Open questions", "Sources", "Repairs", "Costs", "People")
-_ACCENTS = "Das Café der Müllerin schließt um zehn; naïve Gäste hören zu spät davon."
-_JAPANESE = "図書館の本は静かな午後に読まれる。港の灯台は夜になると光る。"
+_ACCENTS = "Das Café der Müllerin schließt um zehn; die Gäste hören zu spät davon."
+_JAPANESE = (
+    "図書館の本は静かな午後に読まれる。港の灯台は夜になると光る。山の上の天文台から、冬の星がよく見える。"
+    "古い橋は去年の洪水で流されたので、町の人々は新しい橋を作っている。水曜日には市場が開かれる。"
+)
 _RUSSIAN = "Старый маяк стоит на берегу, и каждую ночь его свет виден далеко в море."  # noqa: RUF001
 NAVIGATION = "Skip to navigation"  # in HTML, but no part of its text
 SCRIPT = "trackVisitors"
