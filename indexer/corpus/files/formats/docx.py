@@ -72,7 +72,7 @@ def _style(paragraph: Any) -> str:
 def _is_item(paragraph: Any, style: str) -> bool:
     number = paragraph.find(f"{_W}pPr/{_W}numPr/{_W}numId")
     if number is not None:
-        return number.get(f"{_W}val") != "0"
+        return bool(number.get(f"{_W}val") != "0")
     return style.startswith("List") and style != "ListParagraph"
 
 
