@@ -22,7 +22,8 @@ from typing import Any
 from indexer.corpus.files.extracted import ExtractedText
 from indexer.corpus.files.formats.text import decode_utf8, title_of
 from indexer.corpus.files.markup import FILE_KINDS, FileKind
-from indexer.corpus.files.worker import ExtractionLimits, Request, bad, too_large
+from indexer.corpus.files.worker import ExtractionLimits as ExtractionLimits
+from indexer.corpus.files.worker import Request, bad, too_large
 from indexer.corpus.readers.remote import open_object
 from indexer.corpus.row import BadRow
 from indexer.corpus.sources import SourceFile

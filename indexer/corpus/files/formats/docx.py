@@ -3,6 +3,7 @@
 import io
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 from indexer.corpus.files.extracted import ExtractedText
@@ -22,17 +23,19 @@ def read_docx(data: bytes) -> ExtractedText:
     body = document.element.body
     for copy in list(body.iter(_FALLBACK)):  # of a text box
         copy.getparent().remove(copy)
-    levels = _levels(document.styles)
+    styles = {style.styleId: style for style in document.styles.element.style_lst}
+    level_of = cache(lambda name: _level(styles.get(name)))
     blocks, title, in_list = [], None, False
     for element in _blocks(body):
         if element.tag == f"{_W}tbl":
             block, is_item = "\n".join(table_lines(_rows(element))), False
         else:
             text, style = _text(element), _style(element)
-            if text and style in levels:
+            level = level_of(style)
+            if text and level is not None:
                 title = title or " ".join(text.split())
-            is_item = style not in levels and _is_item(element, style)
-            block = _paragraph(text, levels.get(style), _depth(element) if is_item else None)
+            is_item = level is None and _is_item(element, style)
+            block = _paragraph(text, level, _depth(element) if is_item else None)
         if block:
             blocks.append(f"{'' if is_item and in_list else chr(10)}{block}")
             in_list = is_item
@@ -48,21 +51,18 @@ def _blocks(parent: Any) -> Iterator[Any]:
             yield from _blocks(child)
 
 
-def _levels(styles: Any) -> dict[str, int]:
-    """Return the levels of headings by the id of their style; the name of a built-in style is English in every file."""
-    levels = {}
-    for style in styles:
-        base, name = style, ""
-        for _ in range(8):  # styles are based on others
-            name = base.name or ""
-            if name == "Title" or _HEADING.fullmatch(name) or getattr(base, "base_style", None) is None:
-                break
-            base = base.base_style
+def _level(style: Any) -> int | None:
+    """Return the level of the headings with a style; the name of a built-in style is English in every file."""
+    for _ in range(8):  # styles are based on others
+        if style is None:
+            break
+        name = style.name_val or ""
         if match := _HEADING.fullmatch(name):
-            levels[style.style_id] = min(6, max(1, int(match[1])))
-        elif name == "Title":
-            levels[style.style_id] = 1
-    return levels
+            return min(6, max(1, int(match[1])))
+        if name.lower() == "title":
+            return 1
+        style = style.base_style
+    return None
 
 
 def _style(paragraph: Any) -> str:
@@ -72,7 +72,7 @@ def _style(paragraph: Any) -> str:
 def _is_item(paragraph: Any, style: str) -> bool:
     number = paragraph.find(f"{_W}pPr/{_W}numPr/{_W}numId")
     if number is not None:
-        return number.get(f"{_W}val") != "0"
+        return bool(number.get(f"{_W}val") != "0")
     return style.startswith("List") and style != "ListParagraph"
 
 

@@ -12,7 +12,7 @@ from indexer.lazy_imports import require_extra
 
 
 def read_pdf(data: bytes) -> ExtractedText:
-    """Return the text of a PDF; the title is its property, else its first heading.
+    """Return the text of a PDF; the title is its property, else the largest line of the first page.
 
     A page that cannot be read is empty, so that the numbers of the other pages hold.
     """

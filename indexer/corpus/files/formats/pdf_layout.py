@@ -29,14 +29,13 @@ class _Heading:
 
 
 def markdown_of(pages: list[list[Line]], bookmarks: Bookmarks) -> tuple[list[str], str | None]:
-    """Return the Markdown of each page, and the first heading."""
+    """Return the Markdown of each page, and the largest line of the first page if it is larger than the text."""
     pages = _without_running_lines(pages)
     lines = [line for page in pages for line in page]
     words = {word.lower() for line in lines for word in _WORD.findall(line.text)}
     headings = _Headings(lines, bookmarks)
     texts = ["\n\n".join(_blocks(page, headings.levels(number, page), words)) for number, page in enumerate(pages)]
-    first = next((line for text in texts for line in text.splitlines() if line.startswith("#")), None)
-    return texts, first.lstrip("# ") if first else None
+    return texts, headings.largest(pages[0]) if pages else None
 
 
 def _without_running_lines(pages: list[list[Line]]) -> list[list[Line]]:
@@ -65,8 +64,14 @@ class _Headings:
         for line in lines:
             sizes[_rounded(line.size)] += len(line.text)
         body = sizes.most_common(1)[0][0] if sizes else 0
-        larger = sorted((size for size in sizes if size > body * _LARGER), reverse=True)
+        self._least = body * _LARGER
+        larger = sorted((size for size in sizes if size > self._least), reverse=True)
         self._by_size = {} if self._marked else {size: min(rank, 4) for rank, size in enumerate(larger, 1)}
+
+    def largest(self, page: list[Line]) -> str | None:
+        """Return the first line in the largest type of a page; None if the text is as large."""
+        line = max(page, key=lambda line: line.size, default=None)
+        return line.text if line and line.size > self._least and len(line.text) <= _LONGEST_HEADING else None
 
     def levels(self, number: int, page: list[Line]) -> list[int]:
         """Return the level of each line of a page; 0 for text."""

@@ -23,8 +23,8 @@ def read_pptx(data: bytes) -> ExtractedText:
         if slide.has_notes_slide and (notes := slide.notes_slide.notes_text_frame):
             blocks.append(notes.text.replace("\v", "\n").strip())
         pages.append("\n\n".join(filter(None, blocks)))
-    title = next(filter(None, titles), None)
-    return ExtractedText(between_pages(pages), title or usable_title(presentation.core_properties.title), len(pages))
+    first = next(filter(None, titles), None)
+    return ExtractedText(between_pages(pages), first or usable_title(presentation.core_properties.title), len(pages))
 
 
 def _blocks(shapes: Any) -> Iterator[str]:

@@ -68,5 +68,6 @@ def pdf(pages: list[list[tuple[int, int, str]]], title: str = "", encrypt: bool 
     table = "".join(f"{offset:010} 00000 n \n" for offset in offsets)
     trailer = f"<< /Size {len(objects) + 1} /Root 1 0 R /Info {len(objects)} 0 R {extra if encrypt else ''} >>"
     return (
-        f"{data}xref\n0 {len(objects) + 1}\n0000000000 65535 f \n{table}trailer\n{trailer}\nstartxref\n{len(data)}\n%%EOF"
+        f"{data}xref\n0 {len(objects) + 1}\n0000000000 65535 f \n{table}trailer\n{trailer}\n"
+        f"startxref\n{len(data)}\n%%EOF"
     ).encode("latin-1")

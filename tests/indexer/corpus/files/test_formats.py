@@ -29,7 +29,8 @@ def saved(document: Any) -> bytes:
 
 
 def test_html_keeps_the_main_content() -> None:
-    page = """<title>Site</title><body><nav>Menu</nav><script>x()</script><div role="main"><h1>Head<a href="#h">¶</a></h1>
+    page = """<title>Site</title><body><nav>Menu</nav><script>x()</script>
+    <div role="main"><h1>Head<a href="#h">¶</a></h1>
     <p>A <b>bold</b> <a href="/x">link</a>.</p><ul><li>one</li><li>two</li></ul><pre>a\n  b</pre>
     <table><tr><th>k</th><th>v</th></tr><tr><td>1</td><td>2</td></tr></table>
     <dl><dt class="sig" id="f">f(<em>x</em>)</dt><dd><p>Does.</p></dd></dl></div><footer>End</footer></body>"""
