@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-import search.engine
 from indexer import BuildConfig, Document, build_index
 from indexer.recipe.corpus_config import ChunkConfig
 from search.hits import Answer, Hit, Place
+from search.ranking.fetch import fetch_hits
 from search.server.links import LinkTemplate
 from search.server.settings import ServerSettings
 from tests.search.server.page.test_modules import call
@@ -43,11 +43,13 @@ def file_documents() -> list[Document]:
 
 
 def placed(fetch: Any) -> Any:
-    def fetch_hits(*given: Any) -> list[Answer[Hit]]:
+    """Return `fetch_hits` that sets `PLACES`."""
+
+    def fetch_with_places(*given: Any) -> list[Answer[Hit]]:
         answers: Sequence[Answer[Hit]] = fetch(*given)
         return [Answer(replace(hit, place=PLACES[hit.id]) for hit in answer) for answer in answers]
 
-    return fetch_hits
+    return fetch_with_places
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +58,7 @@ def files(page_config: BuildConfig, tmp_path_factory: pytest.TempPathFactory) ->
     folder = tmp_path_factory.mktemp("page") / "files"
     build_index(file_documents(), folder, replace(page_config, chunk=ChunkConfig(tokens=16, overlap=2)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(search.engine, "fetch_hits", placed(search.engine.fetch_hits))
+        patch.setattr("search.engine.fetch_hits", placed(fetch_hits))
         with live_server(folder, ServerSettings("files", port=0, link=LINK)) as server:
             yield server
 
