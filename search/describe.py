@@ -34,7 +34,10 @@ def settings_in_words(facts: dict[str, Any]) -> dict[str, str]:
     """Return the build settings of an index in words, from `describe_index`, for `inspect` and the report."""
     encoder, transform, whitening = facts["encoder"], facts["transform"], facts["config"]["whitening"]
     chunk = facts["config"]["chunk"]
-    windows = {"windows": f"at most {chunk['tokens']} tokens, with an overlap of {chunk['overlap']}"}
+    ends = f"with an overlap of {chunk['overlap']}"
+    if chunk.get("by") == "structure":
+        ends = "by structure, with the headings above" if chunk["headings"] else "by structure"
+    windows = {"windows": f"at most {chunk['tokens']} tokens, {ends}"}
     shaping = [f"{key} {encoder[key]}" for key in _SHAPING if encoder.get(key) and encoder[key] != UNLIMITED]
     sizes = f"{encoder['dim']} -> {transform['dim']} dimensions"
     return {

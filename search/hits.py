@@ -148,7 +148,8 @@ class Answer(list[Found]):
         of these hits, with their types.
 
         Columns of `Hit` that only some searches fill follow the text, if a hit has them: rerank_score, vector_score and
-        bm25_score (`parts`), window_start and window_end, folded_count. A metadata column with one of all these names
+        bm25_score (`parts`), window_start and window_end, place_line, place_page and
+        place_section (`place`: the first line, the headings), folded_count. A metadata column with one of all these names
         is called `metadata.NAME`. Raises ConfigError for ranked documents, whose texts were not read.
         """
         import pyarrow as pa
@@ -202,6 +203,7 @@ class Answer(list[Found]):
             "score": [f"{hit.score:.3f}" for hit in hits],
             "id": [hit.id for hit in hits],
             "title": [excerpt(hit.title, _TEXT) if hit.title else None for hit in hits],
+            "section": [excerpt(section, _TEXT) if (section := section_of(hit.place)) else None for hit in hits],
             "text": [excerpt(hit.matched, _TEXT) for hit in hits],
         }
         header = [name for name, cells in columns.items() if any(cell is not None for cell in cells)]
@@ -231,6 +233,9 @@ _COLUMNS: dict[str, tuple[str, Callable[[int, Hit], Any]]] = {
     "bm25_score": ("float64", lambda _, hit: hit.parts.bm25 if hit.parts else None),
     "window_start": ("int64", lambda _, hit: hit.window.start if hit.window else None),
     "window_end": ("int64", lambda _, hit: hit.window.end if hit.window else None),
+    "place_line": ("int64", lambda _, hit: hit.place.lines[0] if hit.place and hit.place.lines else None),
+    "place_page": ("int64", lambda _, hit: hit.place.page if hit.place else None),
+    "place_section": ("string", lambda _, hit: section_of(hit.place)),
     "folded_count": ("int64", lambda _, hit: hit.folded_count or None),
 }
 _ALWAYS = ("rank", "id", "score", "title", "text")
@@ -244,6 +249,11 @@ def _free_name(name: str, others: Iterable[str]) -> str:
     while name in taken:
         name = f"metadata.{name}"
     return name
+
+
+def section_of(place: Place | None) -> str | None:
+    """Return the headings above a place as one text."""
+    return " > ".join(place.section) if place and place.section else None
 
 
 def _title(hit: Hit) -> str:

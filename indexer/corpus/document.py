@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from indexer.corpus.row import read_as
@@ -43,6 +43,17 @@ def joined_text(document: Document, columns: Iterable[str]) -> str:
     BEIR and sentence-transformers join title and text with a space, too.
     """
     return join_columns([_column(document, name) for name in columns])
+
+
+def encoded_columns(columns: Iterable[str]) -> tuple[str, ...]:
+    """Return the columns that the encoded texts depend on: those that are joined, and the kind of their text."""
+    return tuple(dict.fromkeys((*columns, "suffix")))
+
+
+def only_encoded(document: Document, columns: Iterable[str]) -> Document:
+    """Return the document without metadata that the encoded text does not depend on."""
+    kept = {name: document.metadata[name] for name in encoded_columns(columns) if name in document.metadata}
+    return replace(document, metadata=kept)
 
 
 def text_bytes(document: Document) -> int:

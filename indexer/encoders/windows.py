@@ -1,6 +1,6 @@
 """Splitting of long texts into overlapping windows of tokens, with start and end in characters of the text.
 
-    chunker = Chunker(tokenizer.offsets, ChunkConfig(tokens=128, overlap=32))
+    chunker = Chunker(tokenizer.offsets, tokens=128, overlap=32)
     windows = chunker(texts)            # text number, start and end of every window
     pieces = windows.texts(texts)       # the texts to encode, one row each
 
@@ -17,7 +17,6 @@ from typing import NamedTuple
 import numpy as np
 
 from indexer.arrays import Int32Array
-from indexer.recipe.corpus_config import ChunkConfig
 
 _GROUP_CHARACTERS = 4 << 20  # tokenised together; the tokenizer needs much memory for each token
 _SEARCHED = 8  # the last eighth of a step is searched for a better place to cut
@@ -54,18 +53,28 @@ class Windows:
         return [texts[document][start:end].strip() for document, start, end in spans]
 
 
+Split = Callable[[int, TokenOffsets], list[tuple[int, int]]]
+"""The number of a text and its tokens to (start, end) in characters of each window."""
+
+
 class Chunker:
     """A splitter of texts into `Windows`. `offsets` returns the `TokenOffsets` of each text of a list."""
 
-    def __init__(self, offsets: Callable[[list[str]], list[TokenOffsets]], config: ChunkConfig) -> None:
-        self._offsets, self._tokens, self._overlap = offsets, config.tokens, config.overlap
+    def __init__(self, offsets: Callable[[list[str]], list[TokenOffsets]], tokens: int, overlap: int) -> None:
+        self.offsets, self.tokens, self.overlap = offsets, tokens, overlap
 
-    def __call__(self, texts: Sequence[str]) -> Windows:
-        """Return the windows of each text. Raises CorpusError for a text that is not valid Unicode."""
+    def __call__(self, texts: Sequence[str], split: Split | None = None) -> Windows:
+        """Return the windows of each text, by `split_text` unless another `split` is given.
+
+        Raises CorpusError for a text that is not valid Unicode.
+        """
         document, spans = [], []
         for group in group_texts(texts, _GROUP_CHARACTERS):
-            for number, offsets in zip(group, self._offsets(list(texts[group.start : group.stop])), strict=True):
-                text_spans = split_text(texts[number], offsets, self._tokens, self._overlap)
+            for number, offsets in zip(group, self.offsets(list(texts[group.start : group.stop])), strict=True):
+                if split is None:
+                    text_spans = split_text(texts[number], offsets, self.tokens, self.overlap)
+                else:
+                    text_spans = split(number, offsets)
                 spans += text_spans
                 document += [number] * len(text_spans)
         edges = np.array(spans, np.int32).reshape(-1, 2)
@@ -89,13 +98,13 @@ def split_text(text: str, offsets: TokenOffsets, tokens: int, overlap: int) -> l
     while count - first > tokens:  # the rest is divided evenly again after each cut
         rest = count - first - overlap
         last = places.best(first + overlap + -(-rest // -(-rest // step)))
-        _append(spans, text, places.character(first, -1), places.character(last, 1))
+        add_span(spans, text, places.character(first, -1), places.character(last, 1))
         first = places.best(last - overlap)
-    _append(spans, text, places.character(first, -1), len(text))
+    add_span(spans, text, places.character(first, -1), len(text))
     return spans
 
 
-def _append(spans: list[tuple[int, int]], text: str, start: int, end: int) -> None:
+def add_span(spans: list[tuple[int, int]], text: str, start: int, end: int) -> None:
     """Add a window, or extend the last window if a new one would add nothing or only white space."""
     if not spans or (start > spans[-1][0] and text[spans[-1][1] : end].strip()):
         spans.append((start, end))

@@ -160,7 +160,7 @@ def check_recipe(corpus: Records, config: BuildConfig, reuses_transform: bool = 
     if not reuses_transform:
         query_file_sha256(config.whitening.query_sample, "whitening.query_sample")
     query_file_sha256(config.index.queries, "index.queries")
-    _ = DocumentChunker(spec, config.chunk).chunker
+    _ = DocumentChunker(spec, config.chunk, config.corpus.text).chunker
     return spec
 
 

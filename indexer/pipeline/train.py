@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from indexer.corpus.corpus import Corpus
-from indexer.corpus.document import Document, joined_text
+from indexer.corpus.document import Document, joined_text, only_encoded
 from indexer.corpus.records import Records, documents_of
 from indexer.encoders.document_windows import DocumentChunker
 from indexer.encoders.fitted_state import FITTED, RECIPE, fit_state, fitted_record
@@ -82,8 +82,8 @@ def train_encoder(
     require_calibration(spec)
     progress.phase("reading", None)
     size = documents or (CALIBRATION_TEXTS if spec.identity.precision == "int8" else 0)
-    chosen = sampled_texts(documents_of(corpus, config.corpus), config, size)
-    texts = DocumentChunker(spec, config.chunk)(chosen).texts
+    chosen = _sampled_documents(documents_of(corpus, config.corpus), config, size)
+    texts = DocumentChunker(spec, config.chunk, config.corpus.text)(chosen).texts
     files, facts = _fitted(spec, texts, options, progress)
     make_folder(folder)
     for name, data in files.items():
@@ -166,8 +166,8 @@ def _texts_of_build(corpus: Records, config: BuildConfig, spec: EncoderSpec) -> 
         if isinstance(corpus, Corpus)
         else documents_of(corpus, config.corpus)
     )
-    chosen = sampled_texts(documents, config, 0 if sample == "all" else int(sample))
-    return list(DocumentChunker(spec, config.chunk)(chosen).texts)
+    chosen = _sampled_documents(documents, config, 0 if sample == "all" else int(sample))
+    return DocumentChunker(spec, config.chunk, config.corpus.text)(chosen).texts
 
 
 def sampled_texts(corpus: Iterable[Document], config: BuildConfig, size: int) -> list[str]:
@@ -175,11 +175,16 @@ def sampled_texts(corpus: Iterable[Document], config: BuildConfig, size: int) ->
 
     Raises CorpusError for an empty corpus.
     """
+    return [joined_text(document, config.corpus.text) for document in _sampled_documents(corpus, config, size)]
+
+
+def _sampled_documents(corpus: Iterable[Document], config: BuildConfig, size: int) -> list[Document]:
+    """Return the documents of `sampled_texts`, with only the columns that are encoded."""
     rows = (
-        (hash_id(document.id), number, joined_text(document, config.corpus.text))
+        (hash_id(document.id), number, only_encoded(document, config.corpus.text))
         for number, document in enumerate(corpus)
     )
     chosen = heapq.nsmallest(size, rows) if size else list(rows)
     if not chosen:
         raise CorpusError("the corpus has no documents to train on; expected at least one.")
-    return [text for _, _, text in sorted(chosen, key=lambda row: row[1])]
+    return [document for _, _, document in sorted(chosen, key=lambda row: row[1])]

@@ -9,7 +9,7 @@ from indexer.typed_arguments import checked
 DocumentSource = Literal["rows", "files"]
 ChunkBy = Literal["auto", "tokens", "structure"]
 STRUCTURE_TOKENS = 160  # the default of chunk.tokens with chunk.by = "structure"
-_FEWEST_TOKENS = 8  # in a window
+FEWEST_TOKENS = 8  # in a window
 
 
 class ResolvedBy(str):
@@ -76,8 +76,8 @@ class ChunkConfig:
     headings: bool = True  # put the title and the headings above a window in front of it; by "structure"
 
     def __post_init__(self) -> None:
-        if self.tokens != 0 and self.tokens < _FEWEST_TOKENS:
-            raise ConfigError(f"chunk.tokens is {self.tokens}; expected 0 (no windows), or at least {_FEWEST_TOKENS}.")
+        if self.tokens != 0 and self.tokens < FEWEST_TOKENS:
+            raise ConfigError(f"chunk.tokens is {self.tokens}; expected 0 (no windows), or at least {FEWEST_TOKENS}.")
         if self.overlap < 0:
             raise ConfigError(f"chunk.overlap is {self.overlap}; expected 0 or more.")
         if 0 < self.tokens <= self.overlap:

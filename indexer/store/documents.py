@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from indexer.arrays import RowIds
-from indexer.corpus.document import Document, join_columns
+from indexer.corpus.document import Document, encoded_columns
 from indexer.corpus.schema import EXACT_INTEGER, drop_nulls, infer_schema
 from indexer.errors import CorruptIndexError
 from indexer.store import layout
@@ -77,14 +77,20 @@ def write_documents(folder: Path, documents: Sequence[Document]) -> tuple[FileDi
     return file.digest, metadata
 
 
-def read_texts(folder: Path, columns: Sequence[str]) -> list[str]:
-    """Return the texts of a part as encoded (`joined_text`), in row order, reading only some columns."""
+def read_encoded(folder: Path, columns: Sequence[str]) -> list[Document]:
+    """Return the documents of a part in row order, without ids, with only the columns that are encoded."""
+    wanted = encoded_columns(columns)
     with _opened(folder) as file:
-        present = [name for name in columns if name in file.schema_arrow.names]
+        present = [name for name in wanted if name in file.schema_arrow.names]
         table = file.read(columns=present, use_threads=False)
         count = file.metadata.num_rows
-    read = [table.column(name).to_pylist() for name in present]
-    return [join_columns(values) for values in zip(*read, strict=True)] if read else [""] * count
+    read = {name: table.column(name).to_pylist() for name in present}
+    texts, titles = read.pop("text", [""] * count), read.pop("title", [None] * count)
+    rows = zip(*read.values(), strict=True) if read else [()] * count
+    return [
+        Document("", text or "", title, dict(zip(read, values, strict=True)))
+        for text, title, values in zip(texts, titles, rows, strict=True)
+    ]
 
 
 def read_column(folder: Path, name: str) -> pa.ChunkedArray | None:

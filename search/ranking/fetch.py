@@ -7,6 +7,7 @@ import numpy as np
 from indexer.corpus.document import Document, column_spans, joined_text
 from search.hits import Answer, FoldedHit, Hit, Window, bytes_of
 from search.index import Index
+from search.ranking.place import place_of
 from search.ranking.documents import RankedDocument
 
 _READ_AT_ONCE = 16  # documents, if their size is limited
@@ -49,5 +50,6 @@ def _hit(index: Index, document: Document, ranked: RankedDocument, names: dict[i
     for duplicate in ranked.folded:
         name, title = names[duplicate.document]
         folded.append(FoldedHit(name, duplicate.score, duplicate.similarity, title))
-    about = (window, tuple(folded), ranked.folded_count, ranked.parts, ranked.rerank_score)
+    place = place_of(document, index.config, window)
+    about = (window, tuple(folded), ranked.folded_count, ranked.parts, ranked.rerank_score, place)
     return Hit(document.id, ranked.score, document.title, document.text, document.metadata, *about)

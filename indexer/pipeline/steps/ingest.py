@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from indexer.arrays import Embeddings, Mask, TextHashes
 from indexer.corpus.corpus import Corpus
-from indexer.corpus.document import Document, joined_text, text_bytes
+from indexer.corpus.document import Document, text_bytes
 from indexer.corpus.row import described
 from indexer.corpus.schema import schema_to_json
 from indexer.encoders.document_windows import ChunkTexts, DocumentChunker
@@ -217,7 +217,7 @@ class _Placing:
 
     def __init__(self, generation: Generation, known: ReuseByText | ReuseInOrder | None, adding: bool) -> None:
         self._generation, self._known = generation, known
-        self._chunker = DocumentChunker(generation.spec, generation.config.chunk)
+        self._chunker = DocumentChunker(generation.spec, generation.config.chunk, generation.config.corpus.text)
         self._index, self._config = generation.index, generation.config
         self._entries = generation.previous.manifest.parts if generation.continues else None  # that must be reproduced
         numbers = generation.store.part_numbers()
@@ -244,7 +244,7 @@ class _Placing:
         self._require_size(documents)
         given = None if encodes else given_embeddings(documents, self._config.store)
         if given is None:
-            texts = CutTexts.of(self._chunker([joined_text(each, self._config.corpus.text) for each in documents]))
+            texts = CutTexts.of(self._chunker(documents))
         else:
             texts = CutTexts(hash_vectors(given), None)
         embeddings = parts.embedding_key(self._generation.spec.base_fingerprint, texts.hashes)

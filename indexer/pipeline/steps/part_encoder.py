@@ -19,7 +19,7 @@ from indexer.pipeline.steps.build_encoder import LazyEncoder
 from indexer.pipeline.steps.ingest import CutTexts, PendingPart
 from indexer.recipe.loading import named_path
 from indexer.store import layout, parts
-from indexer.store.documents import read_texts
+from indexer.store.documents import read_encoded
 from indexer.store.embeddings import open_embeddings
 from indexer.store.files import make_folder
 from indexer.store.parts import PartRecord, PartRows, write_part
@@ -104,14 +104,19 @@ class PartEncoder:
 
     @cached_property
     def _chunker(self) -> DocumentChunker:
-        return DocumentChunker(self.encoder.spec, self.encoder.config.chunk)
+        config = self.encoder.config
+        return DocumentChunker(self.encoder.spec, config.chunk, config.corpus.text)
 
     def read(self, task: EncodeTask) -> _ReadPart:
         part = task.part
         store_at(task.index).know({f"{part.name}/{layout.DOCUMENTS}": part.written.digest})
-        joined = read_texts(task.folder, self.encoder.config.corpus.text)
-        cut = _handed_over(part) or CutTexts.of(self._chunker(joined))
-        texts = joined if cut.windows is None else cut.windows.texts(joined)
+        documents = read_encoded(task.folder, self.encoder.config.corpus.text)
+        cut, texts = _handed_over(part), list[str]()
+        if cut is None:
+            rows = self._chunker(documents)
+            cut, texts = CutTexts.of(rows), rows.texts
+        else:
+            texts = self._chunker.texts(documents, cut.windows)
         missing = np.setdiff1d(np.arange(len(texts)), _rows_of(task.quarantined, cut))
         if part.known:
             missing = np.setdiff1d(missing, part.known.rows)

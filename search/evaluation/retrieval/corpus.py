@@ -62,7 +62,7 @@ class BeirCorpus:
         self.ids = [document.id for document in self._documents]
         self.truncated = 0
         self.document_of: RowIds | None = None
-        self._cutter = DocumentChunker(subject.spec, self._config.chunk)
+        self._cutter = DocumentChunker(subject.spec, self._config.chunk, self._config.corpus.text)
         self._material: dict[PoolingKey, FitData] = {}
 
     def texts(self) -> list[str]:
@@ -71,15 +71,14 @@ class BeirCorpus:
 
     def bm25_texts(self, unit: Bm25Unit) -> tuple[list[str], RowIds | None]:
         """Return the texts for BM25: of each document, or of each window and the start of each document's, (n,)."""
-        texts = self.texts()
-        cut = self._cutter(texts) if unit == "window" else None
+        cut = self._cutter(self._documents) if unit == "window" else None
         if cut is None or cut.windows is None:
-            return texts, None
-        return cut.texts, np.searchsorted(cut.windows.document, np.arange(len(texts)))
+            return self.texts(), None
+        return cut.windows.texts(self.texts()), np.searchsorted(cut.windows.document, np.arange(len(texts)))
 
     def prepare(self, query_like: bool) -> None:
         """Encode the texts for the other methods, optionally with query-like texts."""
-        cut = self._cutter(self.texts())
+        cut = self._cutter(self._documents)
         self.document_of = None if cut.windows is None else cut.windows.document.astype(np.int64)
         states, lengths = encode_with_lengths(self._source, cut.texts, "document")
         self.truncated = count_cut(self._source, lengths)

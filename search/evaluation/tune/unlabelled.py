@@ -342,7 +342,8 @@ class UnlabelledJudge:
 
     def _rows(self, texts: list[str]) -> tuple[list[str], npt.NDArray[np.int64]]:
         """Return the texts or their windows, as a build encodes them, and the start of each text's rows."""
-        cut = DocumentChunker(self.subject.spec, self.subject.config.chunk)(texts)
+        config = self.subject.config
+        cut = DocumentChunker(self.subject.spec, config.chunk, ("text",))([Document("", text) for text in texts])
         if cut.windows is None:
             return cut.texts, np.arange(len(texts))
         return cut.texts, np.searchsorted(cut.windows.document, np.arange(len(texts)))

@@ -58,7 +58,7 @@ def tokenizer_of(folder: Path) -> TextTokenizer:
 
 
 def windows_of(tokenizer: TextTokenizer, texts: list[str], tokens: int, overlap: int) -> chunking.Windows:
-    return Chunker(tokenizer.offsets, ChunkConfig(tokens, overlap))(texts)
+    return Chunker(tokenizer.offsets, tokens, overlap)(texts)
 
 
 def held(marks: TokenOffsets, start: int, end: int) -> set[int]:

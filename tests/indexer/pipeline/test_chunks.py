@@ -20,7 +20,7 @@ from indexer.corpus.document import column_spans, joined_text
 from indexer.encoders import windows as chunking
 from indexer.encoders.document_windows import DocumentChunker, open_chunker
 from indexer.encoders.load import load_encoder
-from indexer.encoders.windows import Chunker, Windows
+from indexer.encoders.windows import Chunker, Split, Windows
 from indexer.errors import ConfigError, ExistsError, MismatchError
 from indexer.models.resolution import resolve_spec
 from indexer.pipeline.steps import ingest
@@ -73,9 +73,9 @@ def test_a_text_is_cut_once_also_where_what_was_cut_does_not_fit_in_memory(
     cut: list[str] = []
     once = Chunker.__call__
 
-    def counted(self: Chunker, texts: Sequence[str]) -> Windows:
+    def counted(self: Chunker, texts: Sequence[str], split: Split | None = None) -> Windows:
         cut.extend(texts)
-        return once(self, texts)
+        return once(self, texts, split)
 
     monkeypatch.setattr(Chunker, "__call__", counted)
     build_index(corpus(), tmp_path / "index", config)
@@ -194,10 +194,9 @@ def test_a_cut_the_encoder_cannot_take_is_refused_before_anything_is_written(
 
 
 def test_a_cutter_cuts_the_same_in_another_process(config: BuildConfig) -> None:
-    cutter = DocumentChunker(resolve_spec(config.encoder), config.chunk)
-    texts = [joined_text(document, COLUMNS) for document in corpus()]
-    cut = cutter(texts)
-    again = pickle.loads(pickle.dumps(cutter))(texts)  # noqa: S301 - our own
+    cutter = DocumentChunker(resolve_spec(config.encoder), config.chunk, COLUMNS)
+    cut = cutter(corpus())
+    again = pickle.loads(pickle.dumps(cutter))(corpus())  # noqa: S301 - our own
     assert again.texts == cut.texts
     assert cut.windows is not None
     np.testing.assert_array_equal(again.windows.document, cut.windows.document)

@@ -18,7 +18,7 @@ from indexer.pipeline.steps import encode
 from indexer.pipeline.steps.build_encoder import LazyEncoder
 from indexer.pipeline.steps.part_encoder import EncodedPart, EncodeTask, PartEncoder
 from indexer.recipe.corpus_config import ChunkConfig
-from indexer.store.documents import read_texts
+from indexer.store.documents import read_encoded
 from indexer.store.manifest import load_manifest
 from indexer.transforms import Whitening
 from search import SearchEngine
@@ -39,8 +39,8 @@ class DeadlySetup(PartEncoder):
 
         def work(tasks: Iterator[EncodeTask]) -> Iterator[EncodedPart | None]:
             for task in tasks:
-                texts = enumerate(read_texts(task.folder, ("title", "text")))
-                if any(POISON in text for document, text in texts if document not in task.quarantined):
+                documents = enumerate(read_encoded(task.folder, ("title", "text")))
+                if any(POISON in f"{each.title} {each.text}" for at, each in documents if at not in task.quarantined):
                     self.die()
                 yield from encode(iter([task]))
 

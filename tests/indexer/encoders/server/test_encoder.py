@@ -239,7 +239,7 @@ def test_pieces_are_words_marks_and_ideographs(text: str, pieces: list[str]) -> 
 
 def test_windows_have_at_most_the_pieces_of_the_recipe() -> None:
     text = " ".join(f"word{number}." for number in range(300))
-    windows = Chunker(WordTokenizer().offsets, ChunkConfig(tokens=50, overlap=10))([text])
+    windows = Chunker(WordTokenizer().offsets, tokens=50, overlap=10)([text])
     pieces = windows.texts([text])
     assert max(map(count_pieces, pieces)) <= 50
     assert {word for piece in pieces for word in piece.split()} == set(text.split())
