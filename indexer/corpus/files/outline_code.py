@@ -238,7 +238,10 @@ def _next_line(starts: list[int], at: int, end: int) -> int:
 
 
 def _ranked_lines(text: str, starts: list[int], has_definitions: bool) -> Iterator[tuple[int, int]]:
-    """Yield the start and the rank of each line with text. Without definitions unindented lines after blank ones begin them."""
+    """Yield the start and the rank of each line with text.
+
+    Without definitions, an unindented line after a blank one is taken for the start of a definition.
+    """
     after_blank = False
     for start, end in pairwise([*starts, len(text)]):
         if text[start:end].isspace() or start == end:
