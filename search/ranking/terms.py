@@ -1,9 +1,9 @@
 """The terms of a text for BM25: words without stop words, stemmed by the settings of `[hybrid]`.
 
 Words are runs of letters and digits with their combining marks (vowel signs, accents), composed (NFC) and lower-cased.
-With `terms = "words"` (and "auto", before a build) they have at least two characters. With "code" words of one character count too, and so do the
-parts of `snake_case`, `camelCase` and `HTTPServer` in addition to the whole. Scripts without spaces are not cut into
-words: a run of them is one term.
+With `terms = "words"` (and "auto", before a build) they have at least two characters. With "code" words of one
+character count too, and so do the parts of `snake_case`, `camelCase` and `HTTPServer` in addition to the whole. Scripts
+without spaces are not cut into words: a run of them is one term.
 """
 
 import logging

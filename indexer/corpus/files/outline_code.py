@@ -53,6 +53,7 @@ _VARIABLE = "variable_declarator"
 _FUNCTION_VALUES = ("arrow_function", "function_expression", "class")  # of `const name = ...`
 _LEADS = ("attribute_item", "block_comment", "comment", "decorator", "line_comment")
 _MOST_BYTES = 4 << 20  # of a text that is parsed
+_LONGEST_LINE = 5000  # characters; a parser takes quadratic memory for an unfinished statement, as in minified code
 _STEPS = 2000  # of the parser, and one more for each _BYTES_A_STEP
 _BYTES_A_STEP = 16
 _SHORTEST = 8  # bytes of a node that can hold a definition
@@ -98,7 +99,7 @@ def definitions_of(text: str, language: str) -> list[Definition]:
     """Return the definitions of source code, in order; none without a grammar or for a text that cannot be parsed."""
     grammar = _grammar(language)
     data = text.encode("utf-8", "replace")
-    if grammar is None or not data or len(data) > _MOST_BYTES:
+    if grammar is None or len(data) > _MOST_BYTES or max(map(len, text.split("\n"))) > _LONGEST_LINE:
         return []
     spans = list(_spans(data, grammar.nodes(data)))
     at = _characters(text, data, (place for start, end, _ in spans for place in (start, end)))
