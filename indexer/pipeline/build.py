@@ -4,11 +4,12 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Unpack
 
 from indexer import ann
 from indexer.corpus.corpus import Corpus
+from indexer.corpus.files.markup import kind_of
 from indexer.corpus.query_file import query_file_sha256
 from indexer.corpus.records import Records, documents_of, require_same_rules
 from indexer.encoders.document_windows import DocumentChunker
@@ -38,6 +39,7 @@ from indexer.pipeline.steps.ingest import Ingested, corpus_differs, ingest
 from indexer.progress import NoProgress, Progress
 from indexer.recipe.config import BuildConfig, WhiteningConfig
 from indexer.recipe.loading import named_path
+from indexer.recipe.ranking import Terms
 from indexer.recipe.run_options import RunOptions
 from indexer.store.integrity import damaged_files
 from indexer.store.manifest import Manifest, load_manifest
@@ -130,7 +132,7 @@ def ingested_corpus(
     inputs = inputs or BuildInputs()
     transform_from = inputs.get("transform_from")
     spec = check_recipe(corpus, config, reuses_transform=transform_from is not None)
-    config = with_recorded_hash(config)
+    config = with_recorded_hash(config.with_terms(terms_of(corpus)))
     if transform_from is not None:
         folder = named_path(transform_from, "the index whose transform is reused")
         source = PublishedIndex(folder, load_manifest(folder))
@@ -183,10 +185,25 @@ def encode_and_publish(
         manifest.transform["note"],
         _as_given_note(manifest, generation),
         *encoded.notes,
+        _code_terms_note(generation.config),
         *unknown_note(manifest.quality),
     )
     notes = (*about, *notes, *written.notes, generation.sweep())
     return manifest, encoded, tuple(filter(None, notes))
+
+
+def terms_of(corpus: Records) -> Terms:
+    """Return the terms that hybrid.terms = "auto" stands for: "code" if most of the documents are source code files."""
+    if not isinstance(corpus, Corpus) or corpus.config.documents != "files":
+        return "words"
+    of_code = sum(bool(kind_of({"suffix": PurePosixPath(file.label).suffix}).language) for file in corpus.files)
+    return "code" if 2 * of_code > len(corpus.files) else "words"
+
+
+def _code_terms_note(config: BuildConfig) -> str:
+    if config.corpus.documents != "files" or config.hybrid.terms != "code":
+        return ""
+    return 'hybrid search of this index also finds the parts of names such as read_file (hybrid.terms = "code")'
 
 
 def is_untuned(config: BuildConfig, spec: EncoderSpec) -> bool:

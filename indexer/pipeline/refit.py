@@ -68,6 +68,7 @@ def refit_index(
     options, progress = options or RunOptions(), progress or NoProgress()
     with open_generation(named_path(index, "the index")) as generation:
         published, generation.model = generation.previous, model
+        recipe = recipe and recipe.with_terms(published.config.hybrid.terms)
         config = generation.config = changed_recipe(published.config, assignments, recipe)
         if recipe and not model and recipe.encoder.location != published.config.encoder.location:
             generation.model = recipe.encoder.location
@@ -157,9 +158,10 @@ def changed_recipe(config: BuildConfig, assignments: Sequence[str], recipe: Buil
         config = _with_sections_of(config, recipe)
     named = {assignment.partition("=")[0].strip() for assignment in assignments}
     if named.isdisjoint(_HASHED):
-        changed = config.with_overrides(assignments)
+        changed = config.with_overrides(assignments).with_terms(config.hybrid.terms)
         return changed if is_same_reranker else with_recorded_hash(changed)
-    return with_recorded_hash(config.with_overrides(['rerank.sha256=""', *assignments]))
+    changed = config.with_overrides(['rerank.sha256=""', *assignments]).with_terms(config.hybrid.terms)
+    return with_recorded_hash(changed)
 
 
 def _known_query_mean(published: PublishedIndex) -> dict[str, Float64Array]:

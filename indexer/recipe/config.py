@@ -33,7 +33,7 @@ from indexer.recipe.paper_methods import (
     settings_class,
     settings_of,
 )
-from indexer.recipe.ranking import HybridConfig, RerankConfig
+from indexer.recipe.ranking import HybridConfig, RerankConfig, Terms
 from indexer.system.urls import require_server_url
 from indexer.typed_arguments import checked
 
@@ -300,6 +300,10 @@ class BuildConfig:
         method = TRANSFORMS.get(self.whitening.kind)
         return self.papers.get(method.section, {}) if method else {}
 
+    def with_terms(self, terms: Terms) -> "BuildConfig":
+        """Return the recipe with these terms in the place of hybrid.terms = "auto"."""
+        return dataclasses.replace(self, hybrid=self.hybrid.with_terms(terms))
+
     @checked
     def paper(self, section: str) -> Any:
         """Return the settings of a section of [papers], as the dataclass of its paper."""
@@ -355,6 +359,8 @@ class BuildConfig:
         usual = BuildConfig().to_dict()
         if not self.encoder.traits.encodes_texts:
             usual["whitening"]["strength"] = "none"
+        if self.corpus.documents == "rows" and self.hybrid.terms == "words":
+            usual["hybrid"]["terms"] = "words"
         changed = {
             section: {
                 key: value

@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from indexer.errors import ConfigError
@@ -10,7 +10,7 @@ from indexer.typed_arguments import checked
 
 Fusion = Literal["convex", "rrf"]
 Scaling = Literal["minmax", "zscore"]
-Terms = Literal["words", "code"]
+Terms = Literal["auto", "words", "code"]
 Bm25Unit = Literal["document", "window"]
 LANGUAGES = (
     "arabic", "armenian", "basque", "catalan", "czech", "danish", "dutch", "english", "esperanto", "estonian",
@@ -35,7 +35,7 @@ class HybridConfig:
     weight: float = 0.3  # of the vectors' score; BM25 gets the rest
     scaling: Scaling = "minmax"
     language: str = "english"
-    terms: Terms = "words"  # "code": also the parts of snake_case and camelCase, and one-letter words
+    terms: Terms = "auto"  # a build takes "code" if most of its files are source code, else "words"
     unit: Bm25Unit = "document"  # what BM25 ranks: whole documents, or documents by their best window
 
     def __post_init__(self) -> None:
@@ -47,6 +47,10 @@ class HybridConfig:
                 f"hybrid.language is {json.dumps(self.language)}; expected {', '.join(LANGUAGES)}, or "
                 f'"{NO_LANGUAGE}" for words as they are.'
             )
+
+    def with_terms(self, terms: Terms) -> "HybridConfig":
+        """Return the settings with these terms in the place of "auto"."""
+        return replace(self, terms=terms) if self.terms == "auto" else self
 
 
 @checked

@@ -1,9 +1,9 @@
 """The terms of a text for BM25: words without stop words, stemmed by the settings of `[hybrid]`.
 
 Words are runs of letters and digits with their combining marks (vowel signs, accents), composed (NFC) and lower-cased.
-With `terms = "words"` they have at least two characters. With "code" words of one character count too, and so do the
-parts of `snake_case`, `camelCase` and `HTTPServer` in addition to the whole. Scripts without spaces are not cut into
-words: a run of them is one term.
+With `terms = "words"` (and "auto", before a build) they have at least two characters. With "code" words of one
+character count too, and so do the parts of `snake_case`, `camelCase` and `HTTPServer` in addition to the whole. Scripts
+without spaces are not cut into words: a run of them is one term.
 """
 
 import logging
@@ -75,7 +75,7 @@ def _blocks(texts: Iterable[str]) -> Iterator[list[str]]:
 def terms_parameters(config: HybridConfig) -> dict[str, str]:
     """Return the rules that make terms, for output and results."""
     stemmer = "none" if config.language == NO_LANGUAGE else f"{config.language} (Snowball)"
-    return {"stemmer": stemmer, "stopwords": _stop_words(config) or "none", "terms": config.terms}
+    return {"stemmer": stemmer, "stopwords": _stop_words(config) or "none", "terms": config.with_terms("words").terms}
 
 
 def terms_key(config: HybridConfig) -> dict[str, Any]:
