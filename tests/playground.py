@@ -43,7 +43,8 @@ _STDLIB = {
 
 _NOTES = {
     "home/ferry.md": "# Ferry to the island\n\n"
-    "The boat takes ninety people and six cars. Tickets are sold on board, in cash, and at the\nkiosk beside the mill. Bicycles travel free; a trailer counts as half a car.\n\n## Summer\n\n"
+    "The boat takes ninety people and six cars. Tickets are sold on board, in cash, and at the\n"
+    "kiosk beside the mill. Bicycles travel free; a trailer counts as half a car.\n\n## Summer\n\n"
     "A boat leaves every hour from seven to nine, and every half hour on market days. The crossing\n"
     "takes twenty minutes. In August the queue of cars is long: be there an hour early, or leave the\n"
     "car in the field behind the church. Dogs stay on the upper deck.\n\n## Winter\n\n"

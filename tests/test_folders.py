@@ -145,7 +145,7 @@ def build_measured(folder: Path, index: Path, settings: list[str]) -> Peaks:
         measured(psutil.Process(running.pid)) as peaks,
     ):
         _, said = running.communicate()
-    assert running.returncode == 0, said
+    assert running.returncode == 0, (running.returncode, said)
     return peaks
 
 
@@ -184,7 +184,7 @@ def sync(folder: Path, index: Path, settings: list[str]) -> "subprocess.Popen[st
 
 def finish(running: "subprocess.Popen[str]") -> None:
     _, said = running.communicate(timeout=PATIENCE)
-    assert running.returncode == 0, said
+    assert running.returncode == 0, (running.returncode, said)
 
 
 def kill_with_changes(changing: ChangingFolder, index: Path, settings: list[str], kills: int) -> None:
