@@ -62,6 +62,7 @@ if sys.version_info < (3, 11, 9):
 
     ast.parse = _parse_undisturbed
 
+gc.disable()  # until the tests are collected: what imports leave stays, and is not worth looking through
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 _SMALL_MODEL = 1 << 22  # bytes
 _skipped_although_there: list[str] = []
@@ -151,6 +152,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "shared" in getattr(item, "fixturenames", ()):
             item.user_properties.append(("shared", True))
+
+
+def pytest_collection_finish() -> None:
+    """Leave modules and tests out of later collections of garbage, each of which would take half a second."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -232,11 +232,15 @@ def test_ids_that_name_nobody_or_somebody_twice_are_told(right: Duplicates, fold
     assert itself.violations["not kept"] == 1
 
 
-@pytest.mark.parametrize("reason", ["similar", "text", "against", "against-text", "because", ""])
+REASONS = ["similar", "text", "against", "against-text", "because", ""]
+
+
+@pytest.mark.parametrize("reason", REASONS)
 @pytest.mark.parametrize("result", ["right", "right_against"])
 def test_every_reason_is_checked(reason: str, result: str, folder: Path, request: pytest.FixtureRequest) -> None:
+    """Each row gets two of the reasons."""
     found: Duplicates = request.getfixturevalue(result)
-    for row in range(found.table.num_rows):
+    for row in range(REASONS.index(reason) % 3, found.table.num_rows, 3):
         changed = with_column(found, "reason", at(row, reason))
         assert proof_of(changed, folder).passed == changed.table.equals(found.table)
 
