@@ -82,7 +82,9 @@ def test_a_place_travels_as_json_and_in_tables(index: Path) -> None:
 
 
 @pytest.mark.parametrize("chunk", [ChunkConfig(), ChunkConfig(20, 4)])
-def test_rows_of_tables_without_structure_have_no_place(chunk: ChunkConfig, config: BuildConfig, tmp_path: Path) -> None:
+def test_rows_of_tables_without_structure_have_no_place(
+    chunk: ChunkConfig, config: BuildConfig, tmp_path: Path
+) -> None:
     documents = [Document(f"d{number}", "# Sea\n\nwhale song for data", "Sea") for number in range(3)]
     build_index(documents, tmp_path / "index", replace(config, chunk=chunk))
     assert [hit.place for hit in SearchEngine(tmp_path / "index").search("whale", 3)] == [None] * 3

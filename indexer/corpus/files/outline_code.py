@@ -140,6 +140,8 @@ class _Grammar:
         cursor = tree.walk()  # a query takes quadratic time over broken text
         while True:
             node = cursor.node
+            if node is None:
+                return
             if node.kind_id in self._kinds:
                 yield node
             if node.end_byte - node.start_byte >= _SHORTEST and cursor.goto_first_child():

@@ -112,7 +112,7 @@ def test_agents_get_reranked_hits_too(index: Path) -> None:
     async def run() -> list[Any]:
         try:
             asked = [{"query": QUERIES[0], "k": 3, **more} for more in ({}, {"rerank_depth": 0})]
-            return [json.loads(await tool.answer(service, given, lambda _: "")) for given in asked]
+            return [json.loads(await tool.answer(service, given, lambda *_: "")) for given in asked]
         finally:
             await service.stop()
 
