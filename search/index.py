@@ -129,7 +129,7 @@ class Index:
     @cached_property
     def config(self) -> BuildConfig:
         """The recipe of the index."""
-        return BuildConfig.from_dict(self.manifest.config).with_terms("words")  # of indexes without this setting
+        return BuildConfig.from_dict(self.manifest.config).resolved()  # of indexes without these settings
 
     @checked
     def encoder_spec(self, model: str | Path | None = None) -> "EncoderSpec":

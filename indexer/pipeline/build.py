@@ -1,7 +1,7 @@
 """`build_index`: ingest -> encode -> fit -> index -> publish. Each step leaves only complete files behind."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
@@ -39,7 +39,7 @@ from indexer.pipeline.steps.ingest import Ingested, corpus_differs, ingest
 from indexer.progress import NoProgress, Progress
 from indexer.recipe.config import BuildConfig, WhiteningConfig
 from indexer.recipe.loading import named_path
-from indexer.recipe.ranking import Terms
+from indexer.recipe.ranking import OF_CODE, OF_ROWS
 from indexer.recipe.run_options import RunOptions
 from indexer.store.integrity import damaged_files
 from indexer.store.manifest import Manifest, load_manifest
@@ -132,7 +132,7 @@ def ingested_corpus(
     inputs = inputs or BuildInputs()
     transform_from = inputs.get("transform_from")
     spec = check_recipe(corpus, config, reuses_transform=transform_from is not None)
-    config = with_recorded_hash(config.with_terms(terms_of(corpus)))
+    config = with_recorded_hash(config.resolved(usual_hybrid(corpus)))
     if transform_from is not None:
         folder = named_path(transform_from, "the index whose transform is reused")
         source = PublishedIndex(folder, load_manifest(folder))
@@ -192,18 +192,21 @@ def encode_and_publish(
     return manifest, encoded, tuple(filter(None, notes))
 
 
-def terms_of(corpus: Records) -> Terms:
-    """Return the terms that hybrid.terms = "auto" stands for: "code" if most of the documents are source code files."""
+def usual_hybrid(corpus: Records) -> Mapping[str, Any]:
+    """Return the settings that "auto" stands for in [hybrid]: by whether most documents are files of source code."""
     if not isinstance(corpus, Corpus) or corpus.config.documents != "files":
-        return "words"
+        return OF_ROWS
     of_code = sum(bool(kind_of({"suffix": PurePosixPath(file.label).suffix}).language) for file in corpus.files)
-    return "code" if 2 * of_code > len(corpus.files) else "words"
+    return OF_CODE if 2 * of_code > len(corpus.files) else OF_ROWS
 
 
 def _code_terms_note(config: BuildConfig) -> str:
     if config.corpus.documents != "files" or config.hybrid.terms != "code":
         return ""
-    return 'hybrid search of this index also finds the parts of names such as read_file (hybrid.terms = "code")'
+    return (
+        "most files are source code: hybrid search finds definitions by name, and parts of names such as read_file "
+        f'(hybrid.terms = "code", hybrid.unit = "{config.hybrid.unit}")'
+    )
 
 
 def is_untuned(config: BuildConfig, spec: EncoderSpec) -> bool:

@@ -42,7 +42,7 @@ class PublishedIndex:
 
     @cached_property
     def config(self) -> BuildConfig:
-        return BuildConfig.from_dict(self.manifest.config).with_terms("words")  # of indexes without this setting
+        return BuildConfig.from_dict(self.manifest.config).resolved()  # of indexes without these settings
 
     def spec(self, model: str | Path | None = None) -> EncoderSpec:
         """Resolve the encoder; `model` is its folder if it has moved. Raises ModelError, MismatchError."""

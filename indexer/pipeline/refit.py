@@ -1,7 +1,7 @@
 """`refit_index`: fit a new transform or build another kind of index from the stored embeddings."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +68,7 @@ def refit_index(
     options, progress = options or RunOptions(), progress or NoProgress()
     with open_generation(named_path(index, "the index")) as generation:
         published, generation.model = generation.previous, model
-        recipe = recipe and recipe.with_terms(published.config.hybrid.terms)
+        recipe = recipe and recipe.resolved(asdict(published.config.hybrid))
         config = generation.config = changed_recipe(published.config, assignments, recipe)
         if recipe and not model and recipe.encoder.location != published.config.encoder.location:
             generation.model = recipe.encoder.location
@@ -158,9 +158,9 @@ def changed_recipe(config: BuildConfig, assignments: Sequence[str], recipe: Buil
         config = _with_sections_of(config, recipe)
     named = {assignment.partition("=")[0].strip() for assignment in assignments}
     if named.isdisjoint(_HASHED):
-        changed = config.with_overrides(assignments).with_terms(config.hybrid.terms)
+        changed = config.with_overrides(assignments).resolved(asdict(config.hybrid))
         return changed if is_same_reranker else with_recorded_hash(changed)
-    changed = config.with_overrides(['rerank.sha256=""', *assignments]).with_terms(config.hybrid.terms)
+    changed = config.with_overrides(['rerank.sha256=""', *assignments]).resolved(asdict(config.hybrid))
     return with_recorded_hash(changed)
 
 

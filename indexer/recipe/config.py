@@ -33,7 +33,7 @@ from indexer.recipe.paper_methods import (
     settings_class,
     settings_of,
 )
-from indexer.recipe.ranking import HybridConfig, RerankConfig, Terms
+from indexer.recipe.ranking import OF_ROWS, HybridConfig, RerankConfig
 from indexer.system.urls import require_server_url
 from indexer.typed_arguments import checked
 
@@ -300,9 +300,9 @@ class BuildConfig:
         method = TRANSFORMS.get(self.whitening.kind)
         return self.papers.get(method.section, {}) if method else {}
 
-    def with_terms(self, terms: Terms) -> "BuildConfig":
-        """Return the recipe with these terms in the place of hybrid.terms = "auto"."""
-        return dataclasses.replace(self, hybrid=self.hybrid.with_terms(terms))
+    def resolved(self, usual: Mapping[str, Any] = OF_ROWS) -> "BuildConfig":
+        """Return the recipe without "auto" in [hybrid]; see `HybridConfig.resolved`."""
+        return dataclasses.replace(self, hybrid=self.hybrid.resolved(usual))
 
     @checked
     def paper(self, section: str) -> Any:
@@ -359,8 +359,9 @@ class BuildConfig:
         usual = BuildConfig().to_dict()
         if not self.encoder.traits.encodes_texts:
             usual["whitening"]["strength"] = "none"
-        if self.corpus.documents == "rows" and self.hybrid.terms == "words":
-            usual["hybrid"]["terms"] = "words"
+        if self.corpus.documents == "rows":
+            same = {key: value for key, value in OF_ROWS.items() if getattr(self.hybrid, key) == value}
+            usual["hybrid"].update(same)
         changed = {
             section: {
                 key: value

@@ -2,8 +2,9 @@
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from indexer.errors import ConfigError
 from indexer.typed_arguments import checked
@@ -11,7 +12,7 @@ from indexer.typed_arguments import checked
 Fusion = Literal["convex", "rrf"]
 Scaling = Literal["minmax", "zscore"]
 Terms = Literal["auto", "words", "code"]
-Bm25Unit = Literal["document", "window"]
+Bm25Unit = Literal["auto", "document", "window"]
 LANGUAGES = (
     "arabic", "armenian", "basque", "catalan", "czech", "danish", "dutch", "english", "esperanto", "estonian",
     "finnish", "french", "german", "greek", "hindi", "hungarian", "indonesian", "irish", "italian", "lithuanian",
@@ -23,20 +24,26 @@ RerankPrecision = Literal["float32", "bfloat16"]
 MOST_DEPTH = 1000  # hits that a cross-encoder reads, each with the whole query
 
 
+OF_ROWS: dict[str, Any] = {"terms": "words", "unit": "document"}
+"""The settings that "auto" stands for unless most documents are files of source code."""
+OF_CODE: dict[str, Any] = {"terms": "code", "unit": "window"}
+
+
 @checked
 @dataclass(frozen=True)
 class HybridConfig:
     """Fusion of vectors and BM25; see `search.ranking.fusion` and `search.ranking.bm25`.
 
-    `language` is Snowball's, or "none" to keep all words unstemmed.
+    `language` is Snowball's, or "none" to keep all words unstemmed. A build resolves "auto": to "code" and "window" if
+    most of its documents are files of source code, else to "words" and "document".
     """
 
     fusion: Fusion = "convex"  # or "rrf", reciprocal ranks, without weight and scaling
     weight: float = 0.3  # of the vectors' score; BM25 gets the rest
     scaling: Scaling = "minmax"
     language: str = "english"
-    terms: Terms = "auto"  # a build takes "code" if most of its files are source code, else "words"
-    unit: Bm25Unit = "document"  # what BM25 ranks: whole documents, or documents by their best window
+    terms: Terms = "auto"  # "code": also the parts of snake_case and camelCase, and one-letter words
+    unit: Bm25Unit = "auto"  # what BM25 ranks: whole documents, or documents by their best window
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.weight <= 1.0:
@@ -48,9 +55,9 @@ class HybridConfig:
                 f'"{NO_LANGUAGE}" for words as they are.'
             )
 
-    def with_terms(self, terms: Terms) -> "HybridConfig":
-        """Return the settings with these terms in the place of "auto"."""
-        return replace(self, terms=terms) if self.terms == "auto" else self
+    def resolved(self, usual: Mapping[str, Any] = OF_ROWS) -> "HybridConfig":
+        """Return the settings with the usual ones, `OF_ROWS` or `OF_CODE`, in the place of "auto"."""
+        return replace(self, **{name: value for name, value in usual.items() if getattr(self, name) == "auto"})
 
 
 @checked

@@ -15,15 +15,16 @@ from typing import Any
 import numpy as np
 
 from indexer.arrays import Mask, RowIds, Scores, SearchResult
-from indexer.corpus.document import joined_text
+from indexer.corpus.document import Document, joined_text
 from indexer.lazy_imports import require_extra
 from indexer.progress import NoProgress, Progress
 from indexer.recipe.ranking import HybridConfig
 from indexer.store import layout
 from indexer.system.cache import cached_folder
 from search.index import Index
+from search.ranking.definitions import MOST_SHARE, MOST_TEXTS, Definitions, defining
 from search.ranking.exact import id_order, top_k_above_zero
-from search.ranking.terms import require_packages, terms_key, terms_parameters, tokenize, tokenize_ids
+from search.ranking.terms import identifiers, require_packages, terms_key, terms_parameters, tokenize, tokenize_ids
 
 LABEL = "BM25"
 _SCORING: dict[str, Any] = {"package": "bm25s", "method": "lucene", "k1": 1.5, "b": 0.75}
@@ -31,7 +32,7 @@ _SCORING: dict[str, Any] = {"package": "bm25s", "method": "lucene", "k1": 1.5, "
 
 def bm25_parameters(config: HybridConfig) -> dict[str, Any]:
     """Return everything that determines a score, as JSON types."""
-    unit = {"unit": config.unit} if config.unit != "document" else {}
+    unit = {"unit": config.unit} if config.unit == "window" else {}
     return _SCORING | terms_parameters(config) | unit
 
 
@@ -81,6 +82,17 @@ class BM25:
             return cls(None, texts)
         return cls(bm25s.BM25.load(folder, mmap=True, show_progress=False), texts)
 
+    def knows(self, term: str) -> bool:
+        """Return whether a text has a term."""
+        return term in self._known
+
+    def is_rare(self, term: str) -> bool:
+        """Return whether few texts have a term."""
+        if term not in self._known:
+            return True
+        ends, number = self._index.scores["indptr"], self._index.vocab_dict[term]
+        return int(ends[number + 1] - ends[number]) <= max(MOST_TEXTS, MOST_SHARE * self._texts)
+
     def scores(self, terms: Sequence[str]) -> Scores:
         """Return the score of every text for the terms of a query, (texts,); 0 without a common term.
 
@@ -94,10 +106,14 @@ class BM25:
 
 @dataclass(frozen=True)
 class WordScores:
-    """BM25 scores of every document for a query (documents,), and the numbers of the best documents, best first."""
+    """BM25 scores of every document for a query (documents,), and the numbers of the best documents, best first.
+
+    `windows` are the scores of every window for a query that names a definition: it is answered by that window.
+    """
 
     scores: Scores
     best: RowIds
+    windows: Scores | None = None
 
 
 class BM25Ranking:
@@ -121,9 +137,31 @@ class BM25Ranking:
 
     def scores(self, queries: Sequence[str]) -> Iterator[Scores]:
         """Yield for each query the score of every document, (documents,); 0 without a common term."""
-        for terms in tokenize(queries, self._extra, self._config):
-            scores = self._bm25.scores(terms)
-            yield scores if self._starts is None else np.maximum.reduceat(scores, self._starts)
+        for scores, _ in self._scores(queries):
+            yield scores
+
+    def _scores(self, queries: Sequence[str]) -> Iterator[tuple[Scores, Scores | None]]:
+        """Yield the scores of documents, and those of windows for a query that names a definition."""
+        for query, terms in zip(queries, tokenize(queries, self._extra, self._config), strict=True):
+            names = self._named(query)
+            scores = self._bm25.scores([*terms, *names])
+            if self._starts is None:
+                yield scores, None
+            else:
+                yield np.maximum.reduceat(scores, self._starts), scores if names else None
+
+    def _named(self, query: str) -> list[str]:
+        """Return the terms of the definitions that a query names."""
+        if self._config.terms != "code":
+            return []
+        words = identifiers(query)
+        terms = tokenize([*words, *map(defining, words)], self._extra, self._config)
+        pairs = zip(words, terms, terms[len(words) :], strict=False)
+        known = [(word, plain, name[0]) for word, plain, name in pairs if name and self._bm25.knows(name[0])]
+        return [name for _, plain, name in known if len(words) == 1 or len(plain) > 1 or self._is_rare(plain)]
+
+    def _is_rare(self, terms: Sequence[str]) -> bool:
+        return bool(terms) and self._bm25.is_rare(terms[0])  # not a stop word
 
     def best(self, scores: Scores, k: int, allowed: Mask | None = None) -> SearchResult:
         """Return scores (m,) and document numbers (m,) of the best k above 0, ties in ascending order of id.
@@ -134,8 +172,8 @@ class BM25Ranking:
 
     def scored(self, queries: Sequence[str], k: int, allowed: Mask | None = None) -> Iterator[WordScores]:
         """Yield for each query the scores of all documents, and its `best` k."""
-        for scores in self.scores(queries):
-            yield WordScores(scores, self.best(scores, k, allowed)[1])
+        for scores, windows in self._scores(queries):
+            yield WordScores(scores, self.best(scores, k, allowed)[1], windows)
 
     def search(self, queries: Sequence[str], k: int, allowed: Mask | None = None) -> list[SearchResult]:
         """Return the `best` of each query, often fewer than k. Scores of different queries are not comparable."""
@@ -173,7 +211,13 @@ class BM25Index(BM25Ranking):
         kinds = (layout.DOCUMENTS, layout.WINDOWS) if self._by_window else (layout.DOCUMENTS,)
         names = [f"{part.name}/{kind}" for part in manifest.parts for kind in kinds]
         hashes = [manifest.files[name].sha256 for name in (*names, *filter(None, [manifest.deleted]))]
-        return {"rules": _RULES, "files": hashes, "columns": columns, "terms": terms_key(config)}
+        definitions = {"definitions": 1} if self._has_definitions else {}  # absent from the keys of other indexes
+        return {"rules": _RULES, "files": hashes, "columns": columns, "terms": terms_key(config)} | definitions
+
+    @property
+    def _has_definitions(self) -> bool:
+        config = self._index.config
+        return config.corpus.documents == "files" and config.hybrid.terms == "code"
 
     def _make(self, folder: Path) -> None:
         self._progress.phase(LABEL, self._index.manifest.documents)
@@ -188,9 +232,20 @@ class BM25Index(BM25Ranking):
         stream = self._index.documents.all_documents()
         while documents := list(islice(stream, _BLOCK)):
             whole = [joined_text(document, self._index.config.corpus.text) for document in documents]
-            yield from window_texts(self._index, whole, len(ids)) if self._by_window else whole
+            if self._has_definitions:
+                yield from self._with_definitions(documents, whole, len(ids))
+            else:
+                yield from window_texts(self._index, whole, len(ids)) if self._by_window else whole
             ids += [document.id for document in documents]
             self._progress.advance(len(documents))
+
+    def _with_definitions(self, documents: Sequence[Document], whole: Sequence[str], first: int) -> Iterator[str]:
+        names = [Definitions(document, self._index.config.corpus.text) for document in documents]
+        if not self._by_window:
+            yield from (names[number].of(text, 0) for number, text in enumerate(whole))
+            return
+        for number, start, end in window_spans(self._index, len(whole), first):
+            yield names[number].of(whole[number][start:end], start)
 
 
 def window_starts(index: Index) -> RowIds:
@@ -201,7 +256,13 @@ def window_starts(index: Index) -> RowIds:
 
 def window_texts(index: Index, texts: Sequence[str], first: int) -> Iterator[str]:
     """Yield the text of each window of the documents from number `first` on, given their joined texts."""
-    rows = index.numbering.rows_of(np.arange(first, first + len(texts)))
+    for number, start, end in window_spans(index, len(texts), first):
+        yield texts[number][start:end]
+
+
+def window_spans(index: Index, count: int, first: int) -> Iterator[tuple[int, int, int]]:
+    """Yield document (from 0), start and end of each window of `count` documents from number `first` on."""
+    rows = index.numbering.rows_of(np.arange(first, first + count))
     documents, spans = index.numbering.documents_of(rows), index.numbering.spans(rows)
     for document, (start, end) in zip(documents.tolist(), spans.tolist(), strict=True):
-        yield texts[document - first][start:end]
+        yield document - first, start, end

@@ -28,12 +28,14 @@ class HybridRanking:
         """Return the best `most` documents of two lists (None: all), best first, ties by id.
 
         The lists are `near`, the best for a query's `vector` (k,), and the best of `words`. Each document has its row
-        closest to the vector, and both scores.
+        closest to the vector, and both scores. For a query that names a definition it is the best window by words.
         """
         order = np.fromiter((hit.document for hit in near), np.int64, len(near))
         documents: RowIds = np.union1d(order, words.best)
         vectors, rows = self._closest(vector, near, np.searchsorted(documents, order), documents)
         bm25 = words.scores[documents]
+        if words.windows is not None:
+            rows = np.where(bm25 > 0, self._best_windows(words.windows, documents), rows)
         is_hit = np.ones(len(documents), bool)
         if config.fusion == "rrf":
             ranked = reciprocal_rank_fusion([order.tolist(), words.best.tolist()], len(documents))
@@ -73,6 +75,14 @@ class HybridRanking:
         order = np.lexsort((rows, -scores, owners))
         best = order[np.searchsorted(owners, documents)]  # the first row of each document
         return scores[best], rows[best]
+
+    def _best_windows(self, windows: Scores, documents: RowIds) -> RowIds:
+        """Return the best window of each document by words, (m,)."""
+        rows = self._index.numbering.rows_of(documents)
+        owners = self._index.numbering.documents_of(rows)
+        order = np.lexsort((rows, -windows[rows], owners))
+        best: RowIds = rows[order[np.searchsorted(owners, documents)]]
+        return best
 
     def _spreads(self, vector: Vectors, words: WordScores, config: HybridConfig) -> tuple[Spread, Spread]:
         """Return the spread of the query's scores over random documents, and for BM25 over all if it is needed."""

@@ -19,6 +19,7 @@ from indexer.errors import MachineError
 from indexer.lazy_imports import require_extra
 from indexer.recipe.ranking import NO_LANGUAGE, HybridConfig
 from indexer.system.versions import version_of
+from search.ranking.definitions import is_defining
 
 _STOPPED = (
     "danish", "dutch", "english", "french", "german", "italian", "norwegian", "portuguese", "russian", "spanish",
@@ -75,7 +76,7 @@ def _blocks(texts: Iterable[str]) -> Iterator[list[str]]:
 def terms_parameters(config: HybridConfig) -> dict[str, str]:
     """Return the rules that make terms, for output and results."""
     stemmer = "none" if config.language == NO_LANGUAGE else f"{config.language} (Snowball)"
-    return {"stemmer": stemmer, "stopwords": _stop_words(config) or "none", "terms": config.with_terms("words").terms}
+    return {"stemmer": stemmer, "stopwords": _stop_words(config) or "none", "terms": config.resolved().terms}
 
 
 def terms_key(config: HybridConfig) -> dict[str, Any]:
@@ -129,8 +130,15 @@ def _prepared(text: str, config: HybridConfig) -> str:
     return composed.translate(_TURKISH_CAPITALS) if config.language == "turkish" else composed
 
 
+def identifiers(query: str) -> list[str]:
+    """Return the different words of a query as they are written."""
+    return list(dict.fromkeys(re.findall(_pattern(least=1), unicodedata.normalize("NFC", query))))
+
+
 def _parts(identifier: str) -> list[str]:
     """Return the parts of snake_case and camelCase; none if there is only one."""
+    if is_defining(identifier):
+        return []
     parts = [part for piece in identifier.split("_") for part in _humps(piece)]
     return parts if len(parts) > 1 else []
 

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from typing import Any
 
 from indexer.corpus.files.structure import Break, Heading, Outline
@@ -69,6 +69,7 @@ class Definition:
 
     start: int
     end: int
+    named: int  # the last character of its name
     level: int  # from 1
     title: str  # its first line up to the name: "class Foo", "def bar"
 
@@ -102,13 +103,13 @@ def definitions_of(text: str, language: str) -> list[Definition]:
     if grammar is None or len(data) > _MOST_BYTES or max(map(len, text.split("\n"))) > _LONGEST_LINE:
         return []
     spans = list(_spans(data, grammar.nodes(data)))
-    at = _characters(text, data, (place for start, end, _ in spans for place in (start, end)))
+    at = _characters(text, data, chain.from_iterable(span[:3] for span in spans))
     found, open_ends = list[Definition](), list[int]()
-    for start, end, title in spans:
+    for start, end, named, title in spans:
         while open_ends and open_ends[-1] <= start:
             open_ends.pop()
         open_ends.append(end)
-        found.append(Definition(at[start], at[end], len(open_ends), title))
+        found.append(Definition(at[start], at[end], at[named] - 1, len(open_ends), title))
     return found
 
 
@@ -139,9 +140,7 @@ class _Grammar:
             return
         cursor = tree.walk()  # a query takes quadratic time over broken text
         while True:
-            node = cursor.node
-            if node is None:
-                return
+            node: Any = cursor.node
             if node.kind_id in self._kinds:
                 yield node
             if node.end_byte - node.start_byte >= _SHORTEST and cursor.goto_first_child():
@@ -161,8 +160,8 @@ def _grammar(language: str) -> _Grammar | None:
         return None
 
 
-def _spans(data: bytes, nodes: Iterable[Any]) -> Iterator[tuple[int, int, str]]:
-    """Yield start, end and title of each definition in bytes, outer ones first."""
+def _spans(data: bytes, nodes: Iterable[Any]) -> Iterator[tuple[int, int, int, str]]:
+    """Yield start, end, end of the name and title of each definition in bytes, outer ones first."""
     leads, around = dict[int, Any](), list[Any]()
     for node in nodes:
         if node.type in _LEADS:
@@ -176,7 +175,7 @@ def _spans(data: bytes, nodes: Iterable[Any]) -> Iterator[tuple[int, int, str]]:
         if is_definition or node.type in _WRAPPERS:
             around.append(node)
         if is_definition:
-            yield _begin(data, leads, first), node.end_byte, _title(data, first, node)
+            yield _begin(data, leads, first), node.end_byte, *_title(data, first, node)
 
 
 def _defines(node: Any) -> bool:
@@ -207,8 +206,8 @@ def _line_start(data: bytes, at: int) -> int | None:
     return start if not start or data[start - 1 : start] == b"\n" else None
 
 
-def _title(data: bytes, first: Any, node: Any) -> str:
-    """Return the source of a definition up to its name; up to its body if it has none.
+def _title(data: bytes, first: Any, node: Any) -> tuple[int, str]:
+    """Return the end of a definition's name, or where its body begins if it has none, and the source up to there.
 
     `first` is the node around it, whose words in the same line belong to the title.
     """
@@ -222,7 +221,7 @@ def _title(data: bytes, first: Any, node: Any) -> str:
     body = node.child_by_field_name("body")
     end = name.end_byte if name is not None else body.start_byte if body is not None else node.end_byte
     start = max((first if first.start_point[0] == node.start_point[0] else node).start_byte, end - 4 * _TITLE)
-    return " ".join(data[start:end].decode("utf-8", "replace").split())[-_TITLE:]
+    return end, " ".join(data[start:end].decode("utf-8", "replace").split())[-_TITLE:]
 
 
 def _characters(text: str, data: bytes, places: Iterable[int]) -> dict[int, int]:

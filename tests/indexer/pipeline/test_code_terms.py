@@ -7,11 +7,11 @@ import pytest
 
 from indexer.corpus.corpus import Corpus
 from indexer.corpus.sources import SourceFile
-from indexer.pipeline.build import build_index, terms_of
+from indexer.pipeline.build import build_index, usual_hybrid
 from indexer.pipeline.refit import refit_index
 from indexer.recipe.config import BuildConfig
 from indexer.recipe.corpus_config import CorpusConfig
-from indexer.recipe.ranking import HybridConfig
+from indexer.recipe.ranking import OF_CODE, OF_ROWS, HybridConfig
 from indexer.store.manifest import load_manifest
 from search.ranking.terms import terms_key
 
@@ -24,10 +24,10 @@ def corpus(*names: str, config: CorpusConfig = FILES) -> Corpus:
 
 
 def test_a_folder_that_is_mostly_code_has_terms_of_code() -> None:
-    assert terms_of(corpus("a.py", "src/b.GO", "notes.md")) == "code"
-    assert terms_of(corpus("a.py", "notes.md")) == "words"  # half is not most
-    assert terms_of(corpus("a.csv", "a.py", "b.py", config=CorpusConfig())) == "words"  # rows of tables
-    assert terms_of(["def f(): pass"]) == "words"
+    assert usual_hybrid(corpus("a.py", "src/b.GO", "notes.md")) == OF_CODE
+    assert usual_hybrid(corpus("a.py", "notes.md")) == OF_ROWS  # half is not most
+    assert usual_hybrid(corpus("a.csv", "a.py", "b.py", config=CorpusConfig())) == OF_ROWS  # rows of tables
+    assert usual_hybrid(["def f(): pass"]) == OF_ROWS
 
 
 def test_the_index_stores_the_terms_that_were_chosen(tmp_path: Path, tiny_config: BuildConfig) -> None:
@@ -43,7 +43,7 @@ def test_the_index_stores_the_terms_that_were_chosen(tmp_path: Path, tiny_config
 
 
 def test_explicit_terms_stay_and_auto_without_a_build_means_words() -> None:
-    assert HybridConfig(terms="code").with_terms("words").terms == "code"
+    assert HybridConfig(terms="code").resolved().terms == "code"
     assert terms_key(HybridConfig()) == terms_key(HybridConfig(terms="words"))
 
 

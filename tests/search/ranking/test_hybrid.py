@@ -246,4 +246,4 @@ def test_the_ranker_may_be_told_another_fusion(index: Path) -> None:
     for config in (HybridConfig(fusion="rrf"), HybridConfig(weight=0.9)):
         other = DocumentRanker(opened, config)
         assert other.hybrid() is other.hybrid()
-    assert opened.config.hybrid == HybridConfig(terms="words")
+    assert opened.config.hybrid == HybridConfig().resolved()

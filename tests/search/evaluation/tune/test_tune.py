@@ -354,7 +354,7 @@ def test_the_command_that_uses_it_works_though_the_model_is_elsewhere(
     assert use == f"refit {tmp_path / 'index'} --config {tmp_path / 'tuned.toml'}", done.stderr
     assert isotrope(*shlex.split(use)).returncode == 0
     tuned, stored = (
-        BuildConfig.load(tmp_path / "tuned.toml").with_terms("words"),
+        BuildConfig.load(tmp_path / "tuned.toml").resolved(),
         load_manifest(tmp_path / "index").config,
     )
     assert (stored["whitening"], stored["hybrid"]) == (tuned.to_dict()["whitening"], tuned.to_dict()["hybrid"])
