@@ -42,9 +42,15 @@ _STDLIB = {
 
 
 _NOTES = {
-    "home/ferry.md": "# Ferry to the island\n\nThe boat takes ninety people and six cars.\n\n## Summer\n\n"
-    "A boat leaves every hour, and every half hour on market days.\n\n## Winter\n\n"
-    "The last boat leaves the island at half past six. From November on it leaves an hour earlier.\n",
+    "home/ferry.md": "# Ferry to the island\n\n"
+    "The boat takes ninety people and six cars. Tickets are sold on board, in cash, and at the\n"
+    "kiosk beside the mill. Bicycles travel free; a trailer counts as half a car.\n\n## Summer\n\n"
+    "A boat leaves every hour from seven to nine, and every half hour on market days. The crossing\n"
+    "takes twenty minutes. In August the queue of cars is long: be there an hour early, or leave the\n"
+    "car in the field behind the church. Dogs stay on the upper deck.\n\n## Winter\n\n"
+    "The last boat leaves the island at half past six. From November on it leaves an hour earlier.\n"
+    "In a storm no boat leaves; the harbour office then answers the telephone until midnight. The heated\n"
+    "cabin has room for thirty people, and children go first. The ramp is steep at low water.\n",
     "home/bread.txt": "Rye bread\n\nMix the starter with rye flour the evening before, and bake it for an hour.\n",
     "work/budget.md": "# Budget of the harbour\n\nThe crane costs more than the new pier.\n\n## Open questions\n\n"
     "- who pays for the crane\n- when the pier is built\n",

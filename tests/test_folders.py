@@ -82,9 +82,10 @@ def rejects_option(index: Path) -> list[str]:
     return ["--rejects", f"{index}.rejects.jsonl"]
 
 
-def test_every_file_of_a_mixed_folder_has_its_outcome(settings: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("extremes", [SMALL, pytest.param(Extremes(), marks=pytest.mark.check)], ids=["small", "real"])
+def test_every_file_of_a_mixed_folder_has_its_outcome(extremes: Extremes, settings: list[str], tmp_path: Path) -> None:
     folder, index = tmp_path / "notes", tmp_path / "index"
-    listing = write_mixed_folder(folder, 90)
+    listing = write_mixed_folder(folder, 90, extremes=extremes)
     done = isotrope("build", folder, index, *settings, *rejects_option(index))
     assert done.returncode == 0, done.stderr
     assert_outcomes(listing, folder, index)
@@ -145,17 +146,17 @@ def build_measured(folder: Path, index: Path, settings: list[str]) -> Peaks:
         measured(psutil.Process(running.pid)) as peaks,
     ):
         _, said = running.communicate()
-    assert running.returncode == 0, said
+    assert running.returncode == 0, (running.returncode, said)
     return peaks
 
 
 @pytest.mark.check
 def test_five_thousand_files_are_built_in_the_memory_of_five_hundred(settings: list[str], tmp_path: Path) -> None:
-    """With a text of 500 MB, a bomb of 3 GB and 2,000 pages in both folders."""
+    """With a text of 500 MB, a bomb of 3 GB and 2,000 pages in both folders. The longest document has 1 MB."""
     peaks = []
     for files in (500, 5_000):
         folder, index = tmp_path / f"notes-{files}", tmp_path / f"index-{files}"
-        listing = write_mixed_folder(folder, files, extremes=Extremes())
+        listing = write_mixed_folder(folder, files, extremes=Extremes(line_bytes=1 << 20))
         peaks.append(build_measured(folder, index, settings))
         assert_outcomes(listing, folder, index)
         (folder / "hostile/large.txt").unlink()
@@ -184,7 +185,7 @@ def sync(folder: Path, index: Path, settings: list[str]) -> "subprocess.Popen[st
 
 def finish(running: "subprocess.Popen[str]") -> None:
     _, said = running.communicate(timeout=PATIENCE)
-    assert running.returncode == 0, said
+    assert running.returncode == 0, (running.returncode, said)
 
 
 def kill_with_changes(changing: ChangingFolder, index: Path, settings: list[str], kills: int) -> None:
