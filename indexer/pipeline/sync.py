@@ -154,7 +154,7 @@ def _require_same_recipe(generation: Generation, corpus: Records, config: BuildC
     """Raise ExistsError with every difference between a recipe and that of the index."""
     published = generation.config
     spec = check_recipe(corpus, config)
-    generation.config = with_recorded_hash(config)
+    generation.config = with_recorded_hash(config.with_terms(published.hybrid.terms))
     generation.spec = finished_encoder(generation, spec)
     if differences := list(recipe_differences(generation)):
         raise ExistsError(
