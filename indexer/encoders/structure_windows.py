@@ -4,11 +4,14 @@ A section that fits into a window is one window, together with its neighbours be
 longer section is split at the strongest breaks inside it, and so on. A piece without breaks is split by tokens.
 """
 
-from bisect import bisect_left
+import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 
+from indexer.corpus.files.extracted import PAGE_BREAK
 from indexer.corpus.files.structure import LINE, Break
 from indexer.encoders.windows import TokenOffsets, add_span, split_text
 
@@ -23,12 +26,19 @@ def split_by_structure(
     """Return (start, end) in characters of each window of a text, at most `tokens` tokens each.
 
     Windows follow each other without a gap and overlap only where a piece without breaks was split (`split_text`).
-    Every window has text other than white space, unless the whole text is white space.
+    Every window has text other than white space, unless the whole text is white space. A window is on one page.
     """
-    spans: list[Span] = []
-    for start, end in _Splitter(text, offsets, tokens, overlap).split(0, len(text), breaks):
-        add_span(spans, text, start, end)
+    splitter, spans = _Splitter(text, offsets, tokens, overlap), list[Span]()
+    pages = [0, *(match.end() for match in re.finditer(PAGE_BREAK, text) if match.end() < len(text)), len(text)]
+    for first, last in pairwise(pages):
+        inner = breaks[bisect_right(breaks, first, key=_place) : bisect_left(breaks, last, key=_place)]
+        for start, end in splitter.split(first, last, inner):
+            add_span(spans, text, start, end)
     return spans
+
+
+def _place(each: Break) -> int:
+    return each.at
 
 
 class _Splitter:

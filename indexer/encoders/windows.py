@@ -19,6 +19,7 @@ import numpy as np
 from indexer.arrays import Int32Array
 
 _GROUP_CHARACTERS = 4 << 20  # tokenised together; the tokenizer needs much memory for each token
+_BLOCK_CHARACTERS = 1 << 20  # of a longer text
 _SEARCHED = 8  # the last eighth of a step is searched for a better place to cut
 _LONGEST_GRAPHEME = 32  # characters; Unicode's stream-safe texts have at most 30 marks in a row
 _VIRAMA = 9  # combining class of the sign that joins two consonants of an Indic script
@@ -70,7 +71,7 @@ class Chunker:
         """
         document, spans = [], []
         for group in group_texts(texts, _GROUP_CHARACTERS):
-            for number, offsets in zip(group, self.offsets(list(texts[group.start : group.stop])), strict=True):
+            for number, offsets in zip(group, self._offsets(list(texts[group.start : group.stop])), strict=True):
                 if split is None:
                     text_spans = split_text(texts[number], offsets, self.tokens, self.overlap)
                 else:
@@ -79,6 +80,31 @@ class Chunker:
                 document += [number] * len(text_spans)
         edges = np.array(spans, np.int32).reshape(-1, 2)
         return Windows(np.array(document, np.int32), edges[:, 0].copy(), edges[:, 1].copy())
+
+    def _offsets(self, texts: list[str]) -> list[TokenOffsets]:
+        """Return the offsets of a group; a text that is a group by itself is tokenised in blocks of lines or words."""
+        if len(texts) > 1 or len(texts[0]) <= _GROUP_CHARACTERS:
+            return self.offsets(texts)
+        starts, words, at, word = list[Int32Array](), list[Int32Array](), 0, 0
+        for block in _blocks(texts[0], _BLOCK_CHARACTERS):
+            (found,) = self.offsets([block])
+            starts.append(found.starts + at)
+            words.append(found.words + word)
+            at += len(block)
+            word = int(words[-1].max()) + 1 if len(found.words) else word
+        return [TokenOffsets(np.concatenate(starts), np.concatenate(words))]
+
+
+def _blocks(text: str, most: int) -> Iterator[str]:
+    """Yield a text in blocks that end at a line or, without one, at a space, if there is one in their last half."""
+    start = 0
+    while len(text) - start > most:
+        low, high = start + most // 2, start + most
+        cuts = (text.rfind(sign, low, high) for sign in "\n ")
+        end = next((cut for cut in cuts if cut >= 0), high)
+        yield text[start:end]
+        start = end
+    yield text[start:]
 
 
 def split_text(text: str, offsets: TokenOffsets, tokens: int, overlap: int) -> list[tuple[int, int]]:

@@ -304,9 +304,20 @@ def _folded(hit: "Hit") -> str:
 
 def _excerpt(hit: "Hit") -> Text:
     """Return the title, the headings above the window, dim, and the first lines of the window."""
-    text, section = excerpt(hit.matched, _EXCERPT), hit.place.section if hit.place else ()
+    text, section = excerpt(_passage(hit), _EXCERPT), hit.place.section if hit.place else ()
     headings = [excerpt(heading, _HEADING) for heading in (section[1:] if section[:1] == (hit.title,) else section)]
     parts = [(escape(hit.title, newlines=True), "bold")] if hit.title else []
     parts += [(heading, "dim") for heading in headings]
     separated = [part for place, shown in enumerate(parts) for part in ([(_BELOW, "dim"), shown] if place else [shown])]
     return Text.assemble(*separated, ": " if parts and text else "", text)
+
+
+def _passage(hit: "Hit") -> str:
+    """Return the text of the window without the title, which is printed before it, and without a heading of it."""
+    span = hit.window.columns.get("text") if hit.window else None
+    text = hit.text[slice(*span)] if span else hit.matched
+    if hit.title and hit.place:
+        first, _, rest = text.lstrip().partition("\n")
+        if first.strip("# ") == hit.title and rest.strip():
+            return rest.lstrip("=-\n ")
+    return text

@@ -69,7 +69,7 @@ def _facts(file: SourceFile, most_bytes: int) -> _Facts | BadRow:
 
 def _time_of(nanoseconds: int) -> datetime | None:
     try:
-        return _EPOCH + timedelta(microseconds=nanoseconds // 1000)
+        return _EPOCH + timedelta(seconds=nanoseconds // 10**9)
     except OverflowError:  # some file systems store any number
         return None
 
