@@ -14,9 +14,7 @@ def headings_room(tokens: int) -> int:
     return tokens // _SHARE
 
 
-def heading_paths(
-    windows: Windows, titles: Sequence[str], outlines: Sequence[Outline], chunker: Chunker
-) -> list[str]:
+def heading_paths(windows: Windows, titles: Sequence[str], outlines: Sequence[Outline], chunker: Chunker) -> list[str]:
     """Return the path of each window: the title of its document and the headings above it.
 
     A title or heading inside the window is left out, and a title that equals the first heading is not repeated. A path
@@ -37,7 +35,7 @@ def heading_paths(
 def _shortened(path: tuple[str, ...], offsets: dict[str, TokenOffsets], room: int) -> tuple[str, ...]:
     """Return the headings that fit; each counts one token more, for the separator or the end of the line."""
     while len(path) > 1 and sum(len(offsets[name].starts) + 1 for name in path) > room:
-        path = (path[0], *path[2:]) if len(path) > 2 else path[1:]  # noqa: PLR2004
+        path = (path[0], *path[2:]) if len(path) > 2 else path[1:]
     for name in path:
         starts = offsets[name].starts
         if len(path) == 1 and len(starts) >= room:

@@ -7,8 +7,8 @@ import numpy as np
 from indexer.corpus.document import Document, column_spans, joined_text
 from search.hits import Answer, FoldedHit, Hit, Window, bytes_of
 from search.index import Index
-from search.ranking.place import place_of
 from search.ranking.documents import RankedDocument
+from search.ranking.place import place_of
 
 _READ_AT_ONCE = 16  # documents, if their size is limited
 

@@ -241,10 +241,7 @@ class _Placing:
         encodes = self._generation.spec.traits.encodes_texts
         self._require_size(documents)
         given = None if encodes else given_embeddings(documents, self._config.store)
-        if given is None:
-            texts = CutTexts.of(self._chunker(documents))
-        else:
-            texts = CutTexts(hash_vectors(given), None)
+        texts = CutTexts.of(self._chunker(documents)) if given is None else CutTexts(hash_vectors(given), None)
         embeddings = parts.embedding_key(self._generation.spec.base_fingerprint, texts.hashes)
         key = parts.document_key(embeddings, documents, self._rules)
         complete = self._complete.get(key)

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -23,10 +24,12 @@ from indexer.recipe.corpus_config import ChunkConfig
 
 MARKDOWN = FILE_KINDS[".md"]
 BLOCKS = st.lists(
-    st.tuples(st.sampled_from(["", "", "", "# ", "## ", "- ", "  - "]), st.integers(1, 30), st.sampled_from(["\n", "\n\n"])),
+    st.tuples(
+        st.sampled_from(["", "", "", "# ", "## ", "- ", "  - "]), st.integers(1, 30), st.sampled_from(["\n", "\n\n"])
+    ),
     min_size=1,
     max_size=25,
-)  # fmt: skip
+)
 
 
 def tokens_of(text: str) -> TokenOffsets:
@@ -40,12 +43,14 @@ def written(blocks: list[tuple[str, int, str]]) -> str:
 
 
 @given(blocks=BLOCKS, tokens=st.integers(8, 60), overlap=st.integers(0, 7))
-def test_windows_cover_the_text_and_keep_the_limit(blocks: list[tuple[str, int, str]], tokens: int, overlap: int) -> None:
+def test_windows_cover_the_text_and_keep_the_limit(
+    blocks: list[tuple[str, int, str]], tokens: int, overlap: int
+) -> None:
     text = written(blocks)
     spans = split_by_structure(text, tokens_of(text), outline(text, MARKDOWN).breaks, tokens, overlap)
     assert spans[0][0] == 0
     assert spans[-1][1] == len(text)
-    for (start, end), (following, later) in zip(spans, spans[1:], strict=False):
+    for (start, end), (following, later) in pairwise(spans):
         assert start < following <= end < later
     assert all(len(text[start:end].split()) <= tokens for start, end in spans)
     assert all(text[start:end].strip() for start, end in spans)

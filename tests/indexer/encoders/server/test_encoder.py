@@ -21,7 +21,6 @@ from indexer.encoders.server.words import WordTokenizer, count_pieces, texts_of
 from indexer.encoders.windows import Chunker
 from indexer.errors import ConfigError, CorpusError, MachineError, MismatchError, ModelError
 from indexer.recipe.config import EncoderConfig
-from indexer.recipe.corpus_config import ChunkConfig
 from indexer.recipe.run_options import RunOptions
 from tests.embedding_servers import Model, StubServer, data, status, stub_server, words_model
 
