@@ -94,7 +94,8 @@ def command(sources: tuple[str, ...], **options: Any) -> None:
     print_result(result, options, write=write_recipe if task.recipe_file else None)
     if not options["as_json"]:
         with stdout_free_for(output):
-            click.echo(f"\nuse it: {result['choice']['command']}")
+            command = result["command"] if options["chunks"] else result["choice"]["command"]
+            click.echo(f"\nuse it: {command}")
             if output:
                 click.echo(f"written to {output}")
 

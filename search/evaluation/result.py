@@ -77,7 +77,7 @@ KINDS: dict[Kind, KindFormat] = {
     "words": KindFormat("Word vectors", f"{_PAPERS}:words_tables", schema=_OF_PAPERS),
     "retrieval": KindFormat("Retrieval", f"{_TABLES}:retrieval_tables"),
     "tune": KindFormat("Tuning", f"{_TABLES}:tune_tables", ("frontier", "choice")),
-    "chunks": KindFormat("Windows", f"{_TABLES}:other_tables", ("choice",)),
+    "chunks": KindFormat("Windows", f"{_TABLES}:other_tables", ("command",)),
     "other": KindFormat("Results", f"{_TABLES}:other_tables"),
 }
 

@@ -130,7 +130,7 @@ def measure_chunks(
 def tune_chunks(
     subject: Subject, task: TuneOptions, cache: Path | None = None, progress: Progress | None = None
 ) -> Result:
-    """Measure windows on `task.sample` documents and as many questions; the key "choice" has the recommended recipe.
+    """Measure windows on `task.sample` documents and as many questions; the key "command" builds the best.
 
     Raises as `run_tune`.
     """
@@ -153,7 +153,7 @@ def tune_chunks(
         [_row(each, counts) | {"chosen": "yes" if each is taken else ""} for each in measured],
         [_compared(own, each, counts) for each in measured[1:]],
         [f"{counted(len(drawn.queries), 'question')} for {counted(len(drawn.documents), 'document')}"],
-        {"choice": {"setting": taken.label, "command": _command(taken.chunk)}},
+        {"command": _command(taken.chunk)},
     )
 
 

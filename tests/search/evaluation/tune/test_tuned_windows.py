@@ -50,6 +50,6 @@ def test_windows_are_compared_with_those_of_the_recipe(tiny_model: Callable[[str
     assert result.results[0]["vectors"] == 70
     assert {row["against"] for row in result.comparisons or ()} == {"no windows"}
     assert [row["chosen"] for row in result.results].count("yes") == 1
-    assert result["choice"]["command"].startswith("isotrope build CORPUS INDEX --set chunk.by=")
+    assert result["command"].startswith("isotrope build CORPUS INDEX --set chunk.by=")
     write_result(tmp_path / "result.json", result)
-    assert read_result(tmp_path / "result.json")["choice"] == result["choice"]
+    assert read_result(tmp_path / "result.json")["command"] == result["command"]
