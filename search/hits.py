@@ -148,9 +148,9 @@ class Answer(list[Found]):
         of these hits, with their types.
 
         Columns of `Hit` that only some searches fill follow the text, if a hit has them: rerank_score, vector_score and
-        bm25_score (`parts`), window_start and window_end, place_line, place_page and place_section (`place`: the first
-        line, the headings), folded_count. A metadata column with one of all these names is called `metadata.NAME`.
-        Raises ConfigError for ranked documents, whose texts were not read.
+        bm25_score (`parts`), window_start and window_end, place_line (the first), place_page and place_section
+        (`place`), folded_count. A metadata column with one of all these names is called `metadata.NAME`. Raises
+        ConfigError for ranked documents, whose texts were not read.
         """
         import pyarrow as pa
 

@@ -36,6 +36,8 @@ from search.cli.options import (
               "without --beir.")  # fmt: skip
 @click.option("--rerank", metavar="MODEL", help="Also try reranking by this cross-encoder, a hub id or folder, at "
               "several depths.")  # fmt: skip
+@click.option("--chunks", is_flag=True, help="Compare windows instead: none, by tokens, and by structure without and "
+              "with headings. Encodes the sampled documents once for each.")  # fmt: skip
 @click.option("--max-bytes", type=int, default=0, metavar="N", help="Most bytes of a vector; 0: no limit.")
 @target_options
 @sweep_options
@@ -62,11 +64,13 @@ def command(sources: tuple[str, ...], **options: Any) -> None:
     Examples:
       isotrope tune demo/index -o tuned.toml
       isotrope tune demo/index --rerank ./cross-encoder
+      isotrope tune demo/index --chunks
       isotrope tune demo/stdlib.jsonl --layers -1 --layers 1,-1 --sample 500 -o tuned.toml --force
     """
     from indexer.store.manifest import published_at
     from search.cli.output import print_result, stdout_free_for
     from search.cli.progress import ProgressBar
+    from search.evaluation.tune.chunks import tune_chunks
     from search.evaluation.tune.tune import TuneOptions, run_tune, write_recipe
 
     output: Path | None = options["output"]
@@ -85,13 +89,25 @@ def command(sources: tuple[str, ...], **options: Any) -> None:
     index = options["index"] or next(filter(None, map(published_at, sources)), None)
     check_output_options(options | {"index": index}, *sources, options["beir"])
     with ProgressBar(options["quiet"]) as progress:
-        result = run_tune(_target(sources, options), task, sweep_of(options), options["cache"], progress)
+        if options["chunks"]:
+            _require_no_recipe(task.recipe_file)
+            result = tune_chunks(_target(sources, options), task, options["cache"], progress)
+        else:
+            result = run_tune(_target(sources, options), task, sweep_of(options), options["cache"], progress)
     print_result(result, options, write=write_recipe if task.recipe_file else None)
     if not options["as_json"]:
         with stdout_free_for(output):
-            click.echo(f"\nuse it: {result['choice']['command']}")
+            command = result["command"] if options["chunks"] else result["choice"]["command"]
+            click.echo(f"\nuse it: {command}")
             if output:
                 click.echo(f"written to {output}")
+
+
+def _require_no_recipe(file: Path | None) -> None:
+    if file:
+        from indexer.errors import ConfigError
+
+        raise ConfigError(f"--chunks writes no recipe to {file}. Fix: name a .json file, or leave out --output.")
 
 
 def _target(sources: tuple[str, ...], options: dict[str, Any]) -> Any:

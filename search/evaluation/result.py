@@ -32,7 +32,18 @@ _MOST_BYTES = 1 << 28
 _UNIT = "fraction"  # correlations, accuracies, nDCG and similar figures are from 0 to 1
 _WANTED = 'expected a result file of an evaluation: a JSON object with "provenance" and "results"'
 Kind = Literal[
-    "sts", "layers", "methods", "whiteningbert", "retrieval", "recall", "divergence", "rte", "words", "tune", "other"
+    "sts",
+    "layers",
+    "methods",
+    "whiteningbert",
+    "retrieval",
+    "recall",
+    "divergence",
+    "rte",
+    "words",
+    "tune",
+    "chunks",
+    "other",
 ]
 Row = dict[str, Any]
 T = TypeVar("T")
@@ -66,6 +77,7 @@ KINDS: dict[Kind, KindFormat] = {
     "words": KindFormat("Word vectors", f"{_PAPERS}:words_tables", schema=_OF_PAPERS),
     "retrieval": KindFormat("Retrieval", f"{_TABLES}:retrieval_tables"),
     "tune": KindFormat("Tuning", f"{_TABLES}:tune_tables", ("frontier", "choice")),
+    "chunks": KindFormat("Windows", f"{_TABLES}:other_tables", ("command",)),
     "other": KindFormat("Results", f"{_TABLES}:other_tables"),
 }
 

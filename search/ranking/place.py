@@ -1,11 +1,15 @@
 """The place of a window in the file that its document was read from."""
 
+from functools import lru_cache
+
 from indexer.corpus.document import Document
 from indexer.corpus.files.extracted import PAGE_BREAK
 from indexer.corpus.files.markup import kind_of
 from indexer.corpus.files.outline import outline
 from indexer.recipe.config import BuildConfig
 from search.hits import Place, Window
+
+_outline = lru_cache(256)(outline)  # of the documents that are found most often
 
 
 def place_of(document: Document, config: BuildConfig, window: Window | None) -> Place | None:
@@ -27,5 +31,5 @@ def place_of(document: Document, config: BuildConfig, window: Window | None) -> 
         lines = (first, first + text.count("\n", start, end))
     if document.metadata.get("pages"):
         page = 1 + text.count(PAGE_BREAK, 0, start)
-    place = Place(lines, page, outline(text, kind).path(start))
+    place = Place(lines, page, _outline(text, kind).path(start))
     return None if place == Place() else place

@@ -55,7 +55,9 @@ def test_the_lines_of_a_hit_are_those_of_its_file(index: Path) -> None:
         first, last = hit.place.lines
         lines = (FOLDER / hit.id).read_text().split("\n")[first - 1 : last]
         start, end = hit.window.columns["text"]
-        assert "\n".join(lines).strip() == hit.text[start:end].strip()
+        passage = hit.text[start:end].strip()
+        assert passage in "\n".join(lines)
+        assert (passage.split("\n")[0] in lines[0], passage.split("\n")[-1] in lines[-1]) == (True, True)
         for heading in hit.place.section:
             words = heading.split()
             assert any(line.startswith("#") and words[0] in line for line in hit.text.split("\n"))
@@ -78,13 +80,11 @@ def test_a_place_travels_as_json_and_in_tables(index: Path) -> None:
     rows = hits.to_arrow().to_pylist()
     assert [row["place_line"] for row in rows] == [hit.place and hit.place.lines and hit.place.lines[0] for hit in hits]
     assert {row["place_section"] for row in rows if row["id"] == "book"} <= {"Sea", "Sea > Deep"}
-    assert "<th>section" in (hits[:3]._repr_html_() or "")
+    assert ">section</th>" in (hits[:3]._repr_html_() or "")
 
 
 @pytest.mark.parametrize("chunk", [ChunkConfig(), ChunkConfig(20, 4)])
-def test_rows_of_tables_without_structure_have_no_place(
-    chunk: ChunkConfig, config: BuildConfig, tmp_path: Path
-) -> None:
+def test_rows_without_structure_have_no_place(chunk: ChunkConfig, config: BuildConfig, tmp_path: Path) -> None:
     documents = [Document(f"d{number}", "# Sea\n\nwhale song for data", "Sea") for number in range(3)]
     build_index(documents, tmp_path / "index", replace(config, chunk=chunk))
     assert [hit.place for hit in SearchEngine(tmp_path / "index").search("whale", 3)] == [None] * 3

@@ -74,7 +74,7 @@ class BeirCorpus:
         cut = self._cutter(self._documents) if unit == "window" else None
         if cut is None or cut.windows is None:
             return self.texts(), None
-        return cut.windows.texts(self.texts()), np.searchsorted(cut.windows.document, np.arange(len(self._documents)))
+        return cut.windows.texts(self.texts()), np.searchsorted(cut.windows.document, np.arange(len(self.ids)))
 
     def prepare(self, query_like: bool) -> None:
         """Encode the texts for the other methods, optionally with query-like texts."""

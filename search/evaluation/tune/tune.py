@@ -242,7 +242,7 @@ def run_tune(
         )
     _require_one_corpus(task, subject)
     data = _data(task, subject)
-    judge = _judge(task, subject, cache or _default_cache(), progress or NoProgress())
+    judge = _judge(task, subject, cache or default_cache(), progress or NoProgress())
     reranker = None if task.rerank is None else open_reranker(task.rerank, subject.config.rerank, subject.options)
     tuned = tune(judge, subject, sweep, task.max_bytes)
     limits = {"told": SIGNIFICANT, "resamples": RESAMPLES, "level": LEVEL}
@@ -314,7 +314,7 @@ def write_recipe(path: Path, result: Mapping[str, Any], force: bool = False) -> 
     write_output(path, recipe.encode(), force=force)
 
 
-def _default_cache() -> Path | None:
+def default_cache() -> Path | None:
     """Return the folder that caches embeddings of questions; None if it cannot be written."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "isotrope" / "states"
     try:
@@ -328,12 +328,16 @@ def _judge(task: TuneOptions, subject: Target, cache: Path | None, progress: Pro
     if task.beir:
         return QrelsJudge(subject, task.beir, task.split, cache, progress, task.on_error or "fail")
 
-    def documents() -> Iterable[Document]:
-        if subject.index:
-            return subject.index.documents.all_documents()
-        return read_corpus(*task.sources, config=subject.config.corpus, format=task.format, on_error=task.on_error)
+    return UnlabelledJudge(
+        subject, lambda: tuned_documents(task, subject), task.objective, task.sample, cache, progress
+    )
 
-    return UnlabelledJudge(subject, documents, task.objective, task.sample, cache, progress)
+
+def tuned_documents(task: TuneOptions, subject: Target) -> Iterable[Document]:
+    """Return the documents of the index or the corpus."""
+    if subject.index:
+        return subject.index.documents.all_documents()
+    return read_corpus(*task.sources, config=subject.config.corpus, format=task.format, on_error=task.on_error)
 
 
 def _data(task: TuneOptions, subject: Target) -> dict[str, str]:

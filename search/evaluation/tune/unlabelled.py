@@ -173,9 +173,12 @@ class Questions:
 
 
 def reciprocal_ranks(
-    queries: Float32Array, documents: Float32Array, starts: npt.NDArray[np.int64] | None = None
+    queries: Float32Array,
+    documents: Float32Array,
+    starts: npt.NDArray[np.int64] | None = None,
+    answers: npt.NDArray[np.int64] | None = None,
 ) -> Float64Array:
-    """Return 1 / rank of document i for row i of `queries` (n, k) by the inner product of its best row, (n,).
+    """Return 1 / rank of document i (or `answers[i]`) for row i of `queries` (n, k) by its best row, (n,).
 
     `documents` (rows, k) has one row for each document, or the rows of document i from `starts[i]` on. Documents that
     tie with the answer count half, so duplicates favour no setting.
@@ -185,14 +188,15 @@ def reciprocal_ranks(
         scores = queries[start : start + _BLOCK] @ documents.T
         if starts is not None and len(starts) < len(documents):
             scores = np.maximum.reduceat(scores, starts, axis=1)
-        ranks.append(_answer_ranks(scores, start))
+        right = np.arange(start, start + len(scores)) if answers is None else answers[start : start + _BLOCK]
+        ranks.append(_answer_ranks(scores, right))
     return np.concatenate(ranks)
 
 
-def _answer_ranks(scores: Float32Array | Float64Array, first: int) -> Float64Array:
-    """Return 1 / rank of document first + i in row i of the scores (m, n)."""
+def _answer_ranks(scores: Float32Array | Float64Array, answers: npt.NDArray[np.int64]) -> Float64Array:
+    """Return 1 / rank of document `answers[i]` in row i of the scores (m, n)."""
     wide: Float64Array = np.asarray(scores, np.float64)
-    answer = np.take_along_axis(wide, np.arange(first, first + len(wide))[:, None], axis=1)
+    answer = np.take_along_axis(wide, answers[:, None], axis=1)
     better, equal = (wide > answer).sum(axis=1), (wide == answer).sum(axis=1)
     ranks: Float64Array = 1 / (better + (equal + 1) / 2)
     return ranks
@@ -213,7 +217,7 @@ def fused_ranks(
         bm25 = np.stack([next(words) for _ in rows])
         both = BothScores(near, bm25, Spread.of(rows[:, drawn_rows(len(documents))]), Spread.of(bm25))
         for ranks, fusion in zip(by_fusion, fusions, strict=True):
-            ranks.append(_answer_ranks(both.combined(fusion), start))
+            ranks.append(_answer_ranks(both.combined(fusion), np.arange(start, start + len(rows))))
     return [np.concatenate(ranks) for ranks in by_fusion]
 
 

@@ -29,7 +29,7 @@ BLOCKS = st.lists(
     ),
     min_size=1,
     max_size=25,
-)  # fmt: skip
+)
 
 
 def tokens_of(text: str) -> TokenOffsets:

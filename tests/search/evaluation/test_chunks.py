@@ -171,7 +171,7 @@ def test_tuning_asks_for_windows_so_that_nothing_is_cut(
 ) -> None:
     subject = Target.of_index(index) if of_index else Target.of_recipe(config)
     result = tuned(index if of_index else folder / "corpus.jsonl", subject, tmp_path)
-    assert result["recipe"]["chunk"] == {"tokens": 24, "overlap": 8}
+    assert result["recipe"]["chunk"] == {"tokens": 24, "overlap": 8, "by": "tokens", "headings": True}
     assert not any("were cut" in note for note in result["notes"])
 
 
