@@ -17,7 +17,7 @@ from indexer import ann
 from indexer.arrays import Embeddings, Mask, RowIds, SearchResult, TextHashes, Vectors
 from indexer.errors import ConfigError, StoreError, as_argument, as_shown, spelled
 from indexer.models.identity import EncoderIdentity
-from indexer.recipe.config import BuildConfig
+from indexer.recipe.config import BuildConfig, without_auto
 from indexer.recipe.loading import named_path
 from indexer.store import layout
 from indexer.store.embeddings import EmbeddingReader
@@ -129,7 +129,7 @@ class Index:
     @cached_property
     def config(self) -> BuildConfig:
         """The recipe of the index."""
-        return BuildConfig.from_dict(self.manifest.config).resolved()  # of indexes without these settings
+        return without_auto(BuildConfig.from_dict(self.manifest.config))  # of indexes without these settings
 
     @checked
     def encoder_spec(self, model: str | Path | None = None) -> "EncoderSpec":

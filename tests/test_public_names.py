@@ -22,7 +22,7 @@ FILES_OF_AN_INDEX = {  # behind `engine.index`, `engine.encoder` and `Target`, f
     "SourceFile",
 }  # fmt: skip
 DETAILS = {  # fields of results
-    "FoldedDocument", "Subset", "TextEmbeddings", "ThresholdCandidate", "Truncated",
+    "FoldedDocument", "Place", "Subset", "TextEmbeddings", "ThresholdCandidate", "Truncated",
 }  # fmt: skip
 _EXPORT = re.compile(r"^from ([\w.]+) import (\w+) as \w+$", re.MULTILINE)
 

@@ -37,7 +37,7 @@ from indexer.pipeline.steps.fit import fit
 from indexer.pipeline.steps.index_segment import write_segments
 from indexer.pipeline.steps.ingest import Ingested, corpus_differs, ingest
 from indexer.progress import NoProgress, Progress
-from indexer.recipe.config import BuildConfig, WhiteningConfig
+from indexer.recipe.config import BuildConfig, WhiteningConfig, without_auto
 from indexer.recipe.loading import named_path
 from indexer.recipe.ranking import OF_CODE, OF_ROWS
 from indexer.recipe.run_options import RunOptions
@@ -132,7 +132,7 @@ def ingested_corpus(
     inputs = inputs or BuildInputs()
     transform_from = inputs.get("transform_from")
     spec = check_recipe(corpus, config, reuses_transform=transform_from is not None)
-    config = with_recorded_hash(config.resolved(usual_hybrid(corpus)))
+    config = with_recorded_hash(without_auto(config, usual_hybrid(corpus)))
     if transform_from is not None:
         folder = named_path(transform_from, "the index whose transform is reused")
         source = PublishedIndex(folder, load_manifest(folder))

@@ -16,7 +16,7 @@ from indexer.models.encoder_spec import EncoderSpec
 from indexer.models.identity import EncoderIdentity
 from indexer.models.resolution import spec_of_index
 from indexer.pipeline.rows import RowView
-from indexer.recipe.config import BuildConfig
+from indexer.recipe.config import BuildConfig, without_auto
 from indexer.store import layout, parts
 from indexer.store.documents import DocumentReader
 from indexer.store.embeddings import EmbeddingReader
@@ -42,7 +42,7 @@ class PublishedIndex:
 
     @cached_property
     def config(self) -> BuildConfig:
-        return BuildConfig.from_dict(self.manifest.config).resolved()  # of indexes without these settings
+        return without_auto(BuildConfig.from_dict(self.manifest.config))  # of indexes without these settings
 
     def spec(self, model: str | Path | None = None) -> EncoderSpec:
         """Resolve the encoder; `model` is its folder if it has moved. Raises ModelError, MismatchError."""

@@ -16,7 +16,7 @@ from indexer.pipeline.steps.build_encoder import LazyEncoder
 from indexer.pipeline.steps.fit import fit
 from indexer.pipeline.steps.index_segment import write_segments
 from indexer.progress import NoProgress, Progress
-from indexer.recipe.config import BuildConfig, EncoderConfig, shown
+from indexer.recipe.config import BuildConfig, EncoderConfig, shown, without_auto
 from indexer.recipe.earlier_names import current_name
 from indexer.recipe.loading import named_path
 from indexer.recipe.paper_methods import TRANSFORMS
@@ -68,7 +68,7 @@ def refit_index(
     options, progress = options or RunOptions(), progress or NoProgress()
     with open_generation(named_path(index, "the index")) as generation:
         published, generation.model = generation.previous, model
-        recipe = recipe and recipe.resolved(asdict(published.config.hybrid))
+        recipe = recipe and without_auto(recipe, asdict(published.config.hybrid))
         config = generation.config = changed_recipe(published.config, assignments, recipe)
         if recipe and not model and recipe.encoder.location != published.config.encoder.location:
             generation.model = recipe.encoder.location
@@ -158,9 +158,9 @@ def changed_recipe(config: BuildConfig, assignments: Sequence[str], recipe: Buil
         config = _with_sections_of(config, recipe)
     named = {assignment.partition("=")[0].strip() for assignment in assignments}
     if named.isdisjoint(_HASHED):
-        changed = config.with_overrides(assignments).resolved(asdict(config.hybrid))
+        changed = without_auto(config.with_overrides(assignments), asdict(config.hybrid))
         return changed if is_same_reranker else with_recorded_hash(changed)
-    changed = config.with_overrides(['rerank.sha256=""', *assignments]).resolved(asdict(config.hybrid))
+    changed = without_auto(config.with_overrides(['rerank.sha256=""', *assignments]), asdict(config.hybrid))
     return with_recorded_hash(changed)
 
 

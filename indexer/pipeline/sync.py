@@ -6,7 +6,7 @@ meanwhile differs from its document at the next run.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Unpack
 
@@ -27,7 +27,7 @@ from indexer.pipeline.published_index import PublishedIndex
 from indexer.pipeline.steps.build_encoder import finished_encoder
 from indexer.pipeline.steps.ingest import require_no_sources
 from indexer.progress import NoProgress, Progress
-from indexer.recipe.config import BuildConfig
+from indexer.recipe.config import BuildConfig, without_auto
 from indexer.recipe.loading import named_path
 from indexer.recipe.run_options import RunOptions
 from indexer.store.manifest import list_generations, load_manifest
@@ -154,7 +154,7 @@ def _require_same_recipe(generation: Generation, corpus: Records, config: BuildC
     """Raise ExistsError with every difference between a recipe and that of the index."""
     published = generation.config
     spec = check_recipe(corpus, config)
-    generation.config = with_recorded_hash(config.with_terms(published.hybrid.terms))
+    generation.config = with_recorded_hash(without_auto(config, asdict(published.hybrid)))
     generation.spec = finished_encoder(generation, spec)
     if differences := list(recipe_differences(generation)):
         raise ExistsError(

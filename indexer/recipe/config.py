@@ -271,8 +271,7 @@ class BuildConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "papers", checked_sections(self.papers))
-        if self.encoder.traits.encodes_texts:
-            object.__setattr__(self, "chunk", self.chunk.resolved(self.corpus.documents))
+        object.__setattr__(self, "chunk", self.chunk.resolved(self.corpus.documents))
         if self.encoder.kind == "vectors":
             self._require_no_texts()
             corpus = dataclasses.replace(self.corpus, vector_column=self.corpus.vector_column or VECTOR_COLUMN)
@@ -299,10 +298,6 @@ class BuildConfig:
         """Return the settings of the transform's paper that differ from the defaults."""
         method = TRANSFORMS.get(self.whitening.kind)
         return self.papers.get(method.section, {}) if method else {}
-
-    def resolved(self, usual: Mapping[str, Any] = OF_ROWS) -> "BuildConfig":
-        """Return the recipe without "auto" in [hybrid]; see `HybridConfig.resolved`."""
-        return dataclasses.replace(self, hybrid=self.hybrid.resolved(usual))
 
     @checked
     def paper(self, section: str) -> Any:
@@ -431,6 +426,11 @@ class BuildConfig:
         if names.get("vector_column"):
             encoder = dataclasses.replace(encoder, kind="vectors")
         return dataclasses.replace(self, corpus=corpus, encoder=encoder)
+
+
+def without_auto(config: BuildConfig, usual: Mapping[str, Any] = OF_ROWS) -> BuildConfig:
+    """Return the recipe without "auto" in [hybrid]; see `HybridConfig.resolved`."""
+    return dataclasses.replace(config, hybrid=config.hybrid.resolved(usual))
 
 
 def shown(assignment: str) -> str:

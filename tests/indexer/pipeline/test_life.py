@@ -17,7 +17,7 @@ from indexer.errors import ConfigError, CorpusError, ExistsError, MismatchError
 from indexer.models.encoder_spec import EncoderSpec
 from indexer.pipeline.published_index import PublishedIndex
 from indexer.pipeline.steps import build_encoder
-from indexer.recipe.config import BuildConfig
+from indexer.recipe.config import BuildConfig, without_auto
 from indexer.store import files
 from indexer.store.documents import DocumentReader
 from indexer.store.manifest import DELETED, list_generations, load_manifest
@@ -198,7 +198,7 @@ def test_a_refit_equals_a_build_with_those_settings_and_encodes_no_document(
         SearchEngine(index).search_many(QUERIES), SearchEngine(tmp_path / "fresh").search_many(QUERIES), strict=True
     ):
         assert ours == theirs
-    assert load_manifest(index).config == fresh.resolved().to_dict()
+    assert load_manifest(index).config == without_auto(fresh).to_dict()
 
 
 def test_a_refit_fits_to_the_documents_that_are_there_now(
@@ -243,10 +243,10 @@ def test_a_refit_takes_what_it_may_change_from_a_recipe(
     texts = counting.texts
     report = refit_index(index, ["hybrid.weight=0.6"], recipe=recipe.with_overrides([f"encoder.model={moved}"]))
     assert (report.dim, counting.texts) == (8, texts)
-    assert load_manifest(index).config == recipe.with_overrides(["hybrid.weight=0.6"]).resolved().to_dict()
+    assert load_manifest(index).config == without_auto(recipe.with_overrides(["hybrid.weight=0.6"])).to_dict()
     segments = load_manifest(index).segments
     refit_index(index, recipe=recipe)
-    assert load_manifest(index).config == recipe.resolved().to_dict()
+    assert load_manifest(index).config == without_auto(recipe).to_dict()
     assert load_manifest(index).segments == segments  # only the answering of queries has changed
 
 

@@ -17,7 +17,7 @@ def notes(place: Path) -> Path:
         path = Path("notes", name)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"# {path.stem}\n\nA note about {path.stem}.\n")
-    Path("notes/broken.md").write_bytes(b"\xff\xfe\xfa\xfb")
+    Path("notes/broken.md").write_bytes(b"one\0two")
     Path("notes/.gitignore").write_text("build/\n")
     return Path("notes")
 

@@ -16,7 +16,7 @@ from indexer.corpus.document import Document
 from indexer.encoders.load import load_encoder
 from indexer.errors import ConfigError, CorpusError, CorruptIndexError, EvaluationError
 from indexer.pipeline.build import build_index
-from indexer.recipe.config import BuildConfig, EncoderConfig, WhiteningConfig
+from indexer.recipe.config import BuildConfig, EncoderConfig, WhiteningConfig, without_auto
 from indexer.recipe.index_config import StoreConfig
 from indexer.store.manifest import load_manifest
 from search.evaluation.result import Result
@@ -354,7 +354,7 @@ def test_the_command_that_uses_it_works_though_the_model_is_elsewhere(
     assert use == f"refit {tmp_path / 'index'} --config {tmp_path / 'tuned.toml'}", done.stderr
     assert isotrope(*shlex.split(use)).returncode == 0
     tuned, stored = (
-        BuildConfig.load(tmp_path / "tuned.toml").resolved(),
+        without_auto(BuildConfig.load(tmp_path / "tuned.toml")),
         load_manifest(tmp_path / "index").config,
     )
     assert (stored["whitening"], stored["hybrid"]) == (tuned.to_dict()["whitening"], tuned.to_dict()["hybrid"])
