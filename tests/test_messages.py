@@ -39,6 +39,7 @@ PLACES = {
     "search.client.answers.stranger": "a server is started by a command",
     "search.client.asynchronous.__init__": "a server is started by a command",
     "search.client.blocking.__init__": "a server is started by a command",
+    "search.evaluation.tune.chunks._command": "a result states the command that applies it",
     "search.evaluation.tune.tune._command": "a result states the command that applies it",
     "search.evaluation.tune.tune._options": "a result states the command that applies it",
     "search.ranking.options.SearchOptions": "the help of the command line",
