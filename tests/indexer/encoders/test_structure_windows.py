@@ -42,6 +42,13 @@ def written(blocks: list[tuple[str, int, str]]) -> str:
     return "".join(mark + " ".join(f"w{number}" for number in range(size)) + end for mark, size, end in blocks).strip()
 
 
+@given(blocks=BLOCKS, pages=st.lists(st.integers(1, 90), min_size=1, max_size=6), tokens=st.integers(8, 60))
+def test_a_window_is_on_one_page(blocks: list[tuple[str, int, str]], pages: list[int], tokens: int) -> None:
+    text = "\n\f\n".join([written(blocks), *(" ".join(["word"] * words) for words in pages)])
+    spans = split_by_structure(text, tokens_of(text), outline(text, MARKDOWN).breaks, tokens, 0)
+    assert all("\f" not in text[start:end].strip() for start, end in spans)
+
+
 @given(blocks=BLOCKS, tokens=st.integers(8, 60), overlap=st.integers(0, 7))
 def test_windows_cover_the_text_and_keep_the_limit(
     blocks: list[tuple[str, int, str]], tokens: int, overlap: int

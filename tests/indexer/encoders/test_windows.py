@@ -200,3 +200,20 @@ def test_a_tokenizer_without_offsets_is_refused(tiny_model: Callable[[str], Path
 def test_settings_that_make_no_windows_are_refused(setting: dict[str, int], expected: str) -> None:
     with pytest.raises(ConfigError, match=expected):
         BuildConfig.from_dict({"chunk": setting})
+
+
+@pytest.mark.parametrize("sign", [" ", "\n"])
+def test_blocks_of_a_long_text_have_the_tokens_of_the_whole(sign: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = sign.join(f"{'abc' * (place % 7 + 1)}{place}." for place in range(900))
+    expected = fake_offsets([text])
+    monkeypatch.setattr("indexer.encoders.windows._GROUP_CHARACTERS", 1000)
+    monkeypatch.setattr("indexer.encoders.windows._BLOCK_CHARACTERS", 300)
+    sizes = list[int]()
+
+    def offsets(texts: list[str]) -> list[TokenOffsets]:
+        sizes.extend(map(len, texts))
+        return fake_offsets(texts)
+
+    (window,) = {tuple(Chunker(find, 16, 4)([text]).start.tolist()) for find in (offsets, lambda _: expected)}
+    assert len(window) > 100
+    assert max(sizes) <= 300 < len(text)

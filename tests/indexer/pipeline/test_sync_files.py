@@ -18,14 +18,17 @@ from indexer import (
     SyncReport,
     build_index,
     plan_sync,
+    read_corpus,
     sync_index,
 )
 from indexer.corpus.sources import SourceFile
 from indexer.errors import ConfigError
 from indexer.pipeline import sync
+from indexer.store.bucket import open_bucket
 from tests.indexer.pipeline.test_life import Counting
 from tests.indexer.pipeline.test_life import counting as counting  # a fixture
 from tests.indexer.pipeline.test_sync import counts, documents_in
+from tests.object_storage import Storage
 
 BROKEN = "broken"
 FILES = CorpusConfig(documents="files")
@@ -140,3 +143,23 @@ def test_an_empty_folder_is_refused(folder: Path, index: Path) -> None:
         path.unlink()
     with pytest.raises(ConfigError, match="4 of its 4 documents are not in the source"):
         sync_index(Folder(folder), index)
+
+
+def test_only_objects_with_another_etag_are_downloaded(
+    tiny_config: BuildConfig, storage: Storage, tmp_path: Path
+) -> None:
+    bucket = storage.bucket()
+    store = open_bucket(bucket)
+    for name in ("a.md", "b.md", "c.md"):
+        store.put(f"notes/{name}", f"# {name}\n\nA note.\n".encode())
+    recipe = replace(tiny_config, corpus=FILES, chunk=CHUNK)
+
+    def synced() -> SyncReport:
+        storage.served.clear()
+        return sync_index(read_corpus(f"{bucket}/notes", config=FILES), tmp_path / "index", recipe)
+
+    assert synced().added == 3
+    store.put("notes/b.md", b"# b\n\nAnother note.\n")
+    store.remove(["notes/c.md"])
+    assert counts(synced()) == (0, 1, 1, 1)
+    assert {path.rpartition("/")[2] for path in storage.served if path.endswith(".md")} == {"b.md"}

@@ -162,7 +162,7 @@ def test_an_answer_says_its_queries_its_index_and_what_was_cut(url: str, engine:
 def test_windows_are_the_content_of_chunked_documents(serve: Serve, tiny_config: BuildConfig, tmp_path: Path) -> None:
     long = Document("long", " ".join(document.text for document in DOCUMENTS), metadata={"tags": ["a"], "note": None})
     config = tiny_config.with_overrides(["chunk.tokens=16", "chunk.overlap=4"])
-    assert config.chunk == ChunkConfig(tokens=16, overlap=4)
+    assert config.chunk == ChunkConfig(tokens=16, overlap=4).resolved("rows")
     build_index([long, *DOCUMENTS], tmp_path / "index", config)
     url = serve(tmp_path / "index", "docs") + "/v1"
     (file,) = post(url, filters={"type": "eq", "key": "id", "value": "long"})["data"]
