@@ -68,7 +68,7 @@ def build(
     Examples:
       isotrope build demo/stdlib.jsonl demo/index
       isotrope build demo/stdlib.jsonl glove-index --config static --set encoder.model=glove.6B.300d.txt
-      isotrope build notes/ notes-index --documents files
+      isotrope build notes/ files-index --documents files
       isotrope build "dumps/*.parquet" dumps-index --text-column body --set whitening.strength=0.5
       zcat notes.txt.gz | isotrope build - notes-index --format text
       isotrope build demo/stdlib.jsonl workers-index --executor processes --workers 2

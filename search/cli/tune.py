@@ -64,7 +64,6 @@ def command(sources: tuple[str, ...], **options: Any) -> None:
     Examples:
       isotrope tune demo/index -o tuned.toml
       isotrope tune demo/index --rerank ./cross-encoder
-      isotrope tune demo/index --chunks
       isotrope tune demo/stdlib.jsonl --layers -1 --layers 1,-1 --sample 500 -o tuned.toml --force
     """
     from indexer.store.manifest import published_at
