@@ -11,7 +11,7 @@ _FOLDERS = ("", "work", "work/plans", "home", "src")
 
 
 class ChangingFolder:
-    """A folder of notes below `folder`. The same seed makes the same changes, whoever reads the folder meanwhile."""
+    """A folder of notes below `folder`. The same seed makes the same changes."""
 
     def __init__(self, folder: Path, files: int, seed: int) -> None:
         self.folder = folder
