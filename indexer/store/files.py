@@ -15,6 +15,7 @@ import hashlib
 import os
 import shutil
 import stat
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
@@ -28,6 +29,7 @@ from indexer.system.regular_files import open_regular
 
 BLOCK = 1 << 20  # bytes of a block digest
 _DIGEST = 8  # bytes of a digest
+_PATIENCE = 5  # seconds for the workers of a killed build to end
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 Buffer = bytes | memoryview
@@ -218,15 +220,25 @@ def remove_folder(index: Path, name: str) -> None:
     """Remove a folder of files that no manifest names, its record (.json) first. Raises StoreError, also for links on
     the path, or anything but regular files in the folder."""
     outer, _, last = name.rpartition("/")
+    end = time.monotonic() + _PATIENCE
     with _removing(index / name), _folder(index, outer) as above:
-        with _folder(index, name) as inside:
-            files = sorted(os.listdir(inside), key=lambda file: (not file.endswith(".json"), file))
-            for file in files:
-                if not stat.S_ISREG(os.lstat(file, dir_fd=inside).st_mode):
-                    raise _foreign(index / name / file)
-            for file in files:
-                os.unlink(file, dir_fd=inside)
-        os.rmdir(last, dir_fd=above)
+        while True:
+            _empty_folder(index, name)
+            try:
+                return os.rmdir(last, dir_fd=above)
+            except OSError as error:  # a worker that ends because its build was killed may finish a file
+                if error.errno != errno.ENOTEMPTY or time.monotonic() > end:
+                    raise
+
+
+def _empty_folder(index: Path, name: str) -> None:
+    with _folder(index, name) as inside:
+        files = sorted(os.listdir(inside), key=lambda file: (not file.endswith(".json"), file))
+        for file in files:
+            if not stat.S_ISREG(os.lstat(file, dir_fd=inside).st_mode):
+                raise _foreign(index / name / file)
+        for file in files:
+            os.unlink(file, dir_fd=inside)
 
 
 def move_in(source: Path, path: Path) -> None:

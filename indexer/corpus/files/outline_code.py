@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate, chain, pairwise
+from threading import Lock
 from typing import Any
 
 from indexer.corpus.files.structure import Break, Heading, Outline
@@ -58,6 +59,7 @@ _STEPS = 2000  # of the parser, and one more for each _BYTES_A_STEP
 _BYTES_A_STEP = 16
 _SHORTEST = 8  # bytes of a node that can hold a definition
 _READ = 1 << 16  # bytes given to the parser together
+_BUFFER, _PARSING = memoryview(bytearray(_READ)), Lock()
 _TITLE = 120  # characters
 _DECLARATORS = 20  # around a name in C
 _CODE = re.compile(r"^[^\S\n]*[^\W\d]\w*[^\w\n][^\n]*", re.MULTILINE)  # no comment, no bracket, no lone `end`
@@ -113,6 +115,12 @@ def definitions_of(text: str, language: str) -> list[Definition]:
     return found
 
 
+@cache
+def _read_part(size: int) -> memoryview:
+    """Return the first bytes of the buffer, always as the same object: tree-sitter 0.26 never frees what it reads."""
+    return _BUFFER[:size]
+
+
 class _Grammar:
     """A parser of a language, and the kinds of its nodes that count."""
 
@@ -133,11 +141,17 @@ class _Grammar:
             left -= 1
             return left < 0
 
-        try:
-            tree = self._parser.parse(lambda at, _: data[at : at + _READ], progress_callback=is_too_long)
-        except ValueError:  # it was stopped
-            self._parser.reset()
-            return
+        def read(at: int, _: object) -> memoryview | None:
+            chunk = data[at : at + _READ]
+            _BUFFER[: len(chunk)] = chunk
+            return _read_part(len(chunk)) if chunk else None
+
+        with _PARSING:  # a parser is not for two threads, and they do change within its calls
+            try:
+                tree = self._parser.parse(read, progress_callback=is_too_long)
+            except ValueError:  # it was stopped
+                self._parser.reset()
+                return
         cursor = tree.walk()  # a query takes quadratic time over broken text
         while True:
             node: Any = cursor.node

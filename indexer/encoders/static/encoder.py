@@ -92,7 +92,9 @@ class StaticEncoder:
         """Return which tokens have a vector that is not all zero, (tokens,)."""
         known = self._known_rows[ids]
         if not known.all():
-            distinct = np.unique(ids[known == 0])
+            present = np.zeros(len(self._known_rows), np.bool_)
+            present[ids] = True
+            distinct = np.flatnonzero(present & (self._known_rows == 0))
             self._known_rows[distinct] = np.where(self.table.vectors[distinct].any(axis=1), 1, -1)
             known = self._known_rows[ids]
         return known > 0

@@ -199,6 +199,22 @@ def test_a_folder_loses_its_mark_of_completeness_first(tmp_path: Path, monkeypat
     assert names(tmp_path / "parts") == []
 
 
+def test_a_folder_is_removed_although_a_worker_that_ends_finishes_a_file_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Racing(FaultyOs):
+        def rmdir(self, name: str, **named: Any) -> None:
+            if late:
+                (tmp_path / "parts" / "00000" / late.pop()).write_bytes(b"x")
+            os.rmdir(name, **named)
+
+    late = [layout.PART, layout.EMBEDDINGS]
+    make_folder(tmp_path / "parts" / "00000")
+    monkeypatch.setattr(files, "os", Racing())
+    remove_folder(tmp_path, "parts/00000")
+    assert names(tmp_path / "parts") == late == []
+
+
 def test_what_lies_under_the_temporary_name_is_never_written_into(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

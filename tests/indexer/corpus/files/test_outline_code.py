@@ -2,9 +2,11 @@
 
 import sys
 import typing
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -164,6 +166,30 @@ def test_any_text_has_an_outline(language: str, text: str) -> None:
 def test_the_work_for_hostile_code_is_limited(language: str, pattern: str) -> None:
     for text in (pattern * 50_000, f"{pattern}\n" * 1000):
         assert outline_code(text, language).breaks == outline_code(text, language).breaks
+
+
+def test_threads_parse_at_once() -> None:
+    needs("javascript")
+    texts = [f"function f{n}() {{ return {n} }}\n" * n for n in range(40)]
+    expected = [definitions_of(text, "javascript") for text in texts]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # threads change within the calls of a parser
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            runs = list(threads.map(lambda _: [definitions_of(text, "javascript") for text in texts], range(8)))
+    finally:
+        sys.setswitchinterval(before)
+    assert runs == [expected] * 8
+
+
+def test_parsed_texts_do_not_stay_in_memory() -> None:
+    needs("python")
+    text, process = f"def long():\n{'    pass' * 4}\n" * 10_000, psutil.Process()
+    definitions_of(text, "python")
+    before = process.memory_info().rss
+    for number in range(20):
+        definitions_of(f"{text}# {number}", "python")
+    assert process.memory_info().rss < before + 10 * len(text)  # 20 without the reused buffer
 
 
 def test_a_module_of_the_standard_library_has_all_its_functions() -> None:
