@@ -302,7 +302,8 @@ def require_consistent(manifest: Manifest) -> None:
         raise ValueError(f"its segments have {row:,} rows, its parts {manifest.stored_rows:,}")
     for name in ("documents", "rows"):
         count, stored = getattr(manifest, name), getattr(manifest, f"stored_{name}")
-        if count > stored or (count == 0) != is_empty:
+        is_whole = manifest.deleted is None
+        if count > stored or (count == 0) != is_empty or (is_whole and count != stored):
             raise ValueError(f"it counts {count:,} {name}, its parts {stored:,}")
 
 

@@ -146,6 +146,11 @@ def read_deleted(index: Path, manifest: Manifest) -> RowIds:
     valid = valid and bool((np.diff(numbers) > 0).all())
     if not valid or (len(numbers) and not 0 <= numbers[0] <= numbers[-1] < manifest.stored_documents):
         raise CorruptIndexError(f"{path}: not a list of ascending document numbers of this index.")
+    if manifest.stored_documents - len(numbers) != manifest.documents:
+        raise CorruptIndexError(
+            f"{path}: lists {len(numbers):,} of {manifest.stored_documents:,} documents as deleted; the manifest "
+            f"counts {manifest.documents:,} live ones."
+        )
     checked: RowIds = numbers
     return checked
 

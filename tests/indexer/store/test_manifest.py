@@ -176,6 +176,7 @@ HOSTILE: dict[str, Callable[[dict[str, Any]], Any]] = {
     "a negative count": lambda plain: plain["files"][NAMES[0]].update(bytes=-1),
     "a count that is text": lambda plain: plain.update(rows="3"),
     "more rows than there are": lambda plain: plain.update(rows=4),
+    "fewer documents without a list of deleted ones": lambda plain: plain.update(documents=2),
     "segments that overlap": lambda plain: plain["segments"].append(plain["segments"][0]),
     "segments of too few rows": lambda plain: plain["segments"][0].update(rows=2),
     "a part twice": lambda plain: plain["parts"].append(plain["parts"][0]),

@@ -92,20 +92,20 @@ def test_other_windows_are_refused(spans: list[tuple[int, int, int]]) -> None:
         _require_spans(np.array(spans, np.int64), 3, Path("windows"))
 
 
-def manifest_of(name: str | None, **files: Any) -> Any:
-    return SimpleNamespace(deleted=name, files=files, stored_documents=9)
+def manifest_of(name: str | None, live: int = 9) -> Any:
+    return SimpleNamespace(deleted=name, files={}, stored_documents=9, documents=live)
 
 
 @pytest.mark.parametrize("numbers", [[], [0], [8], [0, 3, 8], list(range(9))])
 def test_a_list_of_deleted_documents_is_read_as_it_was_written(numbers: list[int], tmp_path: Path) -> None:
     name, digest = write_deleted(tmp_path, 7, np.array(numbers, np.int32))
     assert name == "deleted/0007.npy"
-    manifest = manifest_of(name)
+    manifest = manifest_of(name, 9 - len(numbers))
     manifest.files[name] = digest
     found = read_deleted(tmp_path, manifest)
     assert found.dtype == np.int64
     assert found.tolist() == numbers
-    manifest.features, manifest.documents, manifest.rows = (), 9 - len(numbers), 9 - len(numbers)
+    manifest.features, manifest.rows = (), 9 - len(numbers)
     live = LiveNumbering(tmp_path, manifest).live_documents
     assert (live is None) == (not numbers)
     if live is not None:
@@ -146,4 +146,12 @@ def test_another_list_is_refused_whatever_its_hash(numbers: npt.NDArray[Any], tm
     manifest = manifest_of("list.npy")
     manifest.files["list.npy"] = atomic_write_bytes(tmp_path / "list.npy", file.getvalue())
     with pytest.raises(CorruptIndexError, match=r"list\.npy: not a list of ascending document numbers of this index"):
+        read_deleted(tmp_path, manifest)
+
+
+def test_a_list_that_contradicts_the_count_of_documents_is_refused(tmp_path: Path) -> None:
+    name, digest = write_deleted(tmp_path, 7, np.array([2, 3]))
+    manifest = manifest_of(name, 8)
+    manifest.files[name] = digest
+    with pytest.raises(CorruptIndexError, match=r"lists 2 of 9 documents as deleted; the manifest counts 8 live ones"):
         read_deleted(tmp_path, manifest)

@@ -2,6 +2,7 @@
 
 import codecs
 import re
+from typing import Any
 
 from indexer.corpus.files.extracted import ExtractedText
 from indexer.corpus.files.markup import Markup
@@ -44,10 +45,22 @@ def decode(data: bytes) -> str:
     """Return the text of bytes in any encoding. Raises BadRow for binary content and unknown encodings."""
     if (text := decode_utf8(data)) is not None:
         return text
-    best = require_extra("charset_normalizer", "files").from_bytes(data).best()
+    matches = require_extra("charset_normalizer", "files").from_bytes(data)
+    best = matches.best()
+    if best is not None and best.encoding == "cp1250":
+        best = _western(matches, best)
     if best is None:
         raise BadRow("encoding", "the encoding of the text is unknown; expected UTF-8", "convert the file to UTF-8")
     return _normalised(str(best))
+
+
+def _western(matches: Any, central: Any) -> Any:
+    """Return the reading as Windows-1252 if it is as good as the one as Windows-1250, which most texts are not."""
+    for match in matches:
+        as_good = (match.chaos, match.coherence) == (central.chaos, central.coherence)
+        if match.encoding == "cp1252" and as_good and match.language != "Hungarian":  # only it has letters in both
+            return match
+    return central
 
 
 def title_of(text: str, markup: Markup) -> str | None:

@@ -16,6 +16,7 @@ from indexer.corpus.files.formats.epub import read_epub
 from indexer.corpus.files.formats.html import read_html
 from indexer.corpus.files.formats.pdf import read_pdf
 from indexer.corpus.files.formats.pptx import read_pptx
+from indexer.corpus.files.formats.text import decode
 from indexer.corpus.files.formats.titles import usable_title
 from indexer.corpus.files.formats.zipped import check_archive
 from indexer.corpus.row import BadRow
@@ -46,6 +47,19 @@ def test_html_is_decoded_by_its_declaration(encoding: str) -> None:
     page = f'<meta charset="{encoding}"><title>Größe</title><p>grün'
     read = read_html(page.encode(encoding))
     assert (read.title, read.text) == ("Größe", "grün")
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        ("Vi gick längs stranden och såg på båtarna. Det blåste en stark vind från norr.", "cp1252"),
+        ("Nós caminhamos pela praia e vimos os barcos. Não há razão para ficar em casa.", "cp1252"),
+        ("Végigsétáltunk a parton és néztük a hajókat. Erős szél fújt északról. Őrült űrhajós.", "cp1250"),
+        ("Šli jsme podél pláže a dívali se na lodě. Foukal silný vítr od severu.", "cp1250"),
+    ],
+)
+def test_text_in_an_encoding_of_windows_is_recognised(text: str, encoding: str) -> None:
+    assert decode(text.encode(encoding)) == text
 
 
 def test_pdf_joins_lines_to_paragraphs_and_large_type_is_a_heading() -> None:
