@@ -226,19 +226,22 @@ def remove_folder(index: Path, name: str) -> None:
             _empty_folder(index, name)
             try:
                 return os.rmdir(last, dir_fd=above)
-            except OSError as error:  # a worker that ends because its build was killed may finish a file
+            except OSError as error:  # a worker of a killed build may finish or rename a file until it ends
                 if error.errno != errno.ENOTEMPTY or time.monotonic() > end:
                     raise
 
 
 def _empty_folder(index: Path, name: str) -> None:
+    """Remove the files of a folder; one that vanishes meanwhile is no error."""
     with _folder(index, name) as inside:
         files = sorted(os.listdir(inside), key=lambda file: (not file.endswith(".json"), file))
         for file in files:
-            if not stat.S_ISREG(os.lstat(file, dir_fd=inside).st_mode):
-                raise _foreign(index / name / file)
+            with suppress(FileNotFoundError):
+                if not stat.S_ISREG(os.lstat(file, dir_fd=inside).st_mode):
+                    raise _foreign(index / name / file)
         for file in files:
-            os.unlink(file, dir_fd=inside)
+            with suppress(FileNotFoundError):
+                os.unlink(file, dir_fd=inside)
 
 
 def move_in(source: Path, path: Path) -> None:

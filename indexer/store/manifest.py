@@ -302,8 +302,8 @@ def require_consistent(manifest: Manifest) -> None:
         raise ValueError(f"its segments have {row:,} rows, its parts {manifest.stored_rows:,}")
     for name in ("documents", "rows"):
         count, stored = getattr(manifest, name), getattr(manifest, f"stored_{name}")
-        is_whole = manifest.deleted is None
-        if count > stored or (count == 0) != is_empty or (is_whole and count != stored):
+        fits = count <= stored if manifest.deleted else count == stored
+        if not fits or (count == 0) != is_empty:
             raise ValueError(f"it counts {count:,} {name}, its parts {stored:,}")
 
 

@@ -208,7 +208,12 @@ def test_a_folder_is_removed_although_a_worker_that_ends_finishes_a_file_in_it(
                 (tmp_path / "parts" / "00000" / late.pop()).write_bytes(b"x")
             os.rmdir(name, **named)
 
-    late = [layout.PART, layout.EMBEDDINGS]
+        def lstat(self, name: str, **named: Any) -> os.stat_result:
+            if name.endswith(layout.TEMPORARY):  # renamed after it was listed
+                (tmp_path / "parts" / "00000" / name).rename(tmp_path / "parts" / "00000" / layout.DOCUMENTS)
+            return os.lstat(name, **named)
+
+    late = [layout.PART, f"{layout.DOCUMENTS}{layout.TEMPORARY}"]
     make_folder(tmp_path / "parts" / "00000")
     monkeypatch.setattr(files, "os", Racing())
     remove_folder(tmp_path, "parts/00000")

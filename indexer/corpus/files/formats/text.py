@@ -55,10 +55,13 @@ def decode(data: bytes) -> str:
 
 
 def _western(matches: Any, central: Any) -> Any:
-    """Return the reading as Windows-1252 if it is as good as the one as Windows-1250, which most texts are not."""
+    """Return the match as Windows-1252 if it is as good as the one as Windows-1250, the rarer encoding.
+
+    Hungarian is an exception: its texts match both, and are Windows-1250.
+    """
     for match in matches:
         as_good = (match.chaos, match.coherence) == (central.chaos, central.coherence)
-        if match.encoding == "cp1252" and as_good and match.language != "Hungarian":  # only it has letters in both
+        if match.encoding == "cp1252" and as_good and match.language != "Hungarian":
             return match
     return central
 
