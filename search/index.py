@@ -111,7 +111,10 @@ class Index:
         return self
 
     def close(self) -> None:
-        """Close all files and mapped segments, which the next use opens again. Running searches keep theirs."""
+        """Close all files and mapped segments, which the next use opens again.
+
+        Running searches keep theirs, and the background hash of a large file ends first.
+        """
         opened = vars(self)
         if "documents" in opened:
             self.documents.close()

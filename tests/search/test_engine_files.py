@@ -37,6 +37,9 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def held(index: Path) -> set[str]:
     """Return the names of open or mapped files of an index; removed files end with "(deleted)"."""
+    for thread in threading.enumerate():
+        if thread.name == "hash-file":  # it has a file open until the whole file is hashed
+            thread.join()
     links = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
     paths = [os.readlink(link) for link in links if os.path.lexists(link)]
     paths += [line.split(maxsplit=5)[-1] for line in Path("/proc/self/maps").read_text().splitlines()]
