@@ -53,7 +53,7 @@ def test_the_index_is_the_one_that_build_index_writes(tiny_config: BuildConfig, 
         assert engine.search("sea") == other.search("sea")
         assert engine.index.manifest.fingerprint == other.index.manifest.fingerprint
     assert SearchEngine.from_texts(ROWS, tmp_path / "index", tiny_config).built.up_to_date  # type: ignore[union-attr]
-    with pytest.raises(ExistsError, match="another corpus"):
+    with pytest.raises(ExistsError, match="other documents"):
         SearchEngine.from_texts(ROWS[:2], tmp_path / "index", tiny_config)
 
 

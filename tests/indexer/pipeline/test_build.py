@@ -109,7 +109,7 @@ def test_another_corpus_is_refused_and_with_overwrite_becomes_the_next_generatio
     index = tmp_path / "index"
     build_index(DOCUMENTS, index, tiny_config)
     before = snapshot(index)
-    with pytest.raises(ExistsError, match=r"another corpus.*overwrite=True"):
+    with pytest.raises(ExistsError, match=r"other documents.*overwrite=True"):
         build_index(corpus, index, tiny_config)
     assert snapshot(index) == before
     report = build_index(corpus, index, tiny_config, RunOptions(overwrite=True))

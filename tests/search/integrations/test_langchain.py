@@ -300,7 +300,7 @@ def test_from_texts_builds_an_index_with_an_encoder_or_of_given_vectors(
     store = IsotropeVectorStore.from_texts(TEXTS, metadatas=METADATAS, index=tmp_path / "index", config=tiny_config)
     assert store.engine.index.config == without_auto(tiny_config)
     assert [found.page_content for found in store.similarity_search(TEXTS[4], k=1)] == [TEXTS[4]]
-    with pytest.raises(ExistsError, match="another corpus"):
+    with pytest.raises(ExistsError, match="other documents"):
         IsotropeVectorStore.from_texts(["other"], index=tmp_path / "index", config=tiny_config)
     IsotropeVectorStore.from_texts(["other"], index=store.engine)
     assert len(store.engine) == 10
