@@ -25,7 +25,7 @@ _LEFT_OUT = {
     **dict.fromkeys((".hidden.md", ".git", "home/.cache"), "hidden"),
     **dict.fromkeys(("page.tmp.md", "work/page.tmp.md", "generated", "work/secret-key.txt"), "ignored by .gitignore"),
     **dict.fromkeys(("drafts", "home/drafts"), "ignored by .isotropeignore"),
-    **dict.fromkeys(("home/loop", "home/link.md", "home/nowhere.md"), "links"),
+    **dict.fromkeys(("home/loop", "home/link.md", "home/nowhere.md"), "linked"),
     **dict.fromkeys(_OTHERS[:-1], "of unknown type"),
     "home/empty.md": "empty",
     "home/no-suffix": "binary",

@@ -21,7 +21,7 @@ class ResolvedBy(str):
 @checked
 @dataclass(frozen=True)
 class CorpusConfig:
-    """What a document is, and column rules. Empty names mean the usual columns (see the README).
+    """The kind of document and the columns of a corpus. Empty names mean the usual columns (see the README).
 
     With `documents = "files"` each file of a folder is a document: its text is extracted, and its path is its id.
     """

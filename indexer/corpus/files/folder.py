@@ -178,7 +178,7 @@ def _left_out(tree: Tree, rules: IgnoreRules, entry: Entry, hidden: bool = True)
     if name := rules.ignoring(entry.path, entry.kind == "folder"):
         return f"ignored by {name}"
     if entry.kind == "link":
-        return "links"
+        return "linked"
     if entry.kind == "special":
         return "pipes, sockets or devices"
     if entry.kind == "folder":

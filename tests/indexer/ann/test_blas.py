@@ -53,5 +53,5 @@ def test_faiss_multiplies_with_them() -> None:
         [sys.executable, "-c", _TOLD], env=environment, capture_output=True, text=True, check=True
     ).stdout.split()
     if expected is None or not found:
-        pytest.skip("no OpenBLAS of FAISS's, or a processor whose instructions are not told")
+        pytest.skip("no OpenBLAS of FAISS's, or a processor without a known kernel")
     assert found == [expected]

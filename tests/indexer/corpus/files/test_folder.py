@@ -40,7 +40,7 @@ def test_every_entry_is_a_document_or_counted_once_by_its_reason(tmp_path: Path)
     assert left_out == {
         "hidden": 4,
         "ignored by .gitignore": 1,
-        "links": 2,
+        "linked": 2,
         "pipes, sockets or devices": 2,
         "indexes": 1,
         "of unknown type": 3,
@@ -78,7 +78,7 @@ def test_a_glob_decides_about_hidden_files_and_ignore_files_about_its_matches(tm
     assert ids(f"{tmp_path}/**/*.md") == ["a.md", "sub/e.md"]
     assert ids(f"{tmp_path}/.github/*") == ["c.md"]
     _, left_out = find_documents([f"{tmp_path}/**/*"])
-    assert left_out == {"ignored by .gitignore": 1, "links": 2, "of unknown type": 1}
+    assert left_out == {"ignored by .gitignore": 1, "linked": 2, "of unknown type": 1}
 
 
 def test_with_several_sources_the_folders_name_comes_first(tmp_path: Path) -> None:
