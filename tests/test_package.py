@@ -166,7 +166,7 @@ def test_the_citation_has_what_its_schema_requires() -> None:
 
 def test_the_list_of_licences_names_every_dependency() -> None:
     page = (ROOT / "docs/reference/licences.md").read_text(encoding="utf-8")
-    listed = {name.lower() for name in re.findall(r"^\| ([\w.-]+) \|", page, re.MULTILINE)}
+    listed = {name.lower().replace("_", "-") for name in re.findall(r"^\| ([\w.-]+) \|", page, re.MULTILINE)}
     for extra in ("", "cpu", "demo", "eval", "fast", "files", "hybrid", "mcp", "serve"):
         required = PROJECT["optional-dependencies"][extra] if extra else PROJECT["dependencies"]
         names = {re.split(r"[<>=;\[ ]", line)[0].lower() for line in required} - {"isotrope"}
