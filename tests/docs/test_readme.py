@@ -40,15 +40,6 @@ def test_the_five_lines_of_the_readme_print_what_it_says(
     assert abs(float(score) - float(printed.split()[0])) < 0.01  # bfloat16 and float32 differ
 
 
-def test_the_architecture_page_names_only_files_that_exist() -> None:
-    tops = [ROOT / name for name in ("benchmarks", "indexer", "search", "tests")]
-    paths = [*tops, *(path for top in tops for path in top.rglob("*"))]
-    names_there = [f"{path}/" if path.is_dir() else str(path) for path in paths]
-    names = re.findall(r"`([\w/]+\.py|[\w/]+/)`", page("explanation/architecture"))
-    assert len(names) > 100
-    assert [name for name in names if not any(path.endswith(f"/{name}") for path in names_there)] == []
-
-
 def test_no_machine_path_or_registry_host_is_in_the_repository() -> None:
     tracked = subprocess.run(["git", "ls-files", "-z"], capture_output=True, text=True, cwd=ROOT, check=False)
     files = [name for name in tracked.stdout.split("\0") if (ROOT / name).is_file()]  # and no link to a folder
