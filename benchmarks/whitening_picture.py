@@ -62,7 +62,7 @@ class Row:
 
     def draw(self, cosines: Any, spectrum: Any) -> None:
         """Fill both plots."""
-        bins = np.linspace(-0.3, 1, 66)
+        bins = np.linspace(-0.5, 1, 76)
         for strength, cloud in self.clouds.items():
             look = {"color": _COLOURS[strength], "label": _NAMES[strength]}
             weights = np.full(len(cloud.cosines), 1 / len(cloud.cosines))
