@@ -157,7 +157,7 @@ def test_the_commands_of_the_page_run(name: str, playground: Path, tiny_model: C
     """On small files: `scifact` of the playground for every collection, and word vectors for the static table."""
     small = {
         "BEIR_FOLDER": "scifact",
-        "=FOLDER": f"={tiny_model('bert')}",
+        "MODEL_FOLDER": str(tiny_model("bert")),
         "../shared/data/scifact": "scifact",
         "../shared/data/cacm": "scifact",
         "../shared/models/potion-base-4m-int8": "glove.6B.300d.txt",
