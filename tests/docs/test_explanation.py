@@ -22,7 +22,8 @@ from tests.docs.pages import DOCS, ROOT, page
 from tests.documents import DOCUMENTS
 from tests.search.cli.test_cli import isotrope
 
-MINILM = {"last layer (the default)": "-1", "layers 1,-1": "1,-1", "layer 1": "1"}
+LAYERS = {"last layer": "-1", "layers 1,-1": "1,-1", "layer 1": "1"}
+CENTRES, STRENGTHS = ("role", "common", "none"), ("0", "0.25", "0.5", "1")
 
 
 def tables(text: str) -> list[list[list[str]]]:
@@ -71,15 +72,28 @@ def test_the_page_on_builds_names_only_tests_that_exist() -> None:
 
 
 def test_the_figures_of_two_means_are_those_of_the_results() -> None:
-    table = tables(page("explanation/two-means"))[0]
-    rows = [row for row in table if row[0].startswith("MiniLM")]
+    chosen, _, _, scifact, cacm, paired = tables(page("explanation/two-means"))
+    rows = [row for row in chosen if row[0].startswith("MiniLM")]
     assert len(rows) == 6
     for encoder, collection, *cells in rows:
-        layers = MINILM[encoder.removeprefix("MiniLM, ")]
-        name = f"retrieval-{collection.lower()}"
-        role, common, none = (f"mean {layers} strength 0.25 {centre}" for centre in ("role", "common", "none"))
+        name, layers = (
+            f"retrieval-{collection.lower()}",
+            LAYERS[encoder.split(", ", 1)[1].removesuffix(" (the default)")],
+        )
+        role, common, none = (f"mean {layers} strength 0.25 {centre}" for centre in CENTRES)
         expected = [scores(name)[setting] for setting in (role, common, none)]
         assert cells == [*expected, comparisons(name)[role, common], comparisons(name)[role, none]]
+    for name, table in (("retrieval-scifact", scifact), ("retrieval-cacm", cacm)):
+        measured = scores(name)
+        for label, raw, *cells in table[:3]:
+            own = f"mean {LAYERS[label]}"
+            settings = [[f"{own} strength {strength} {centre}" for centre in CENTRES] for strength in STRENGTHS]
+            assert raw == measured[f"{own} raw"]
+            assert cells == [" / ".join(measured[setting] for setting in of_strength) for of_strength in settings]
+    for label, strength, *cells in paired[:12]:
+        role, *others = (f"mean {LAYERS[label]} strength {strength} {centre}" for centre in CENTRES)
+        expected = [comparisons(f"retrieval-{of}")[role, other] for of in ("scifact", "cacm") for other in others]
+        assert cells == expected, (label, strength)
 
 
 def test_the_figures_of_hybrid_search_are_those_of_the_results() -> None:
