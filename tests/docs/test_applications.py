@@ -12,6 +12,8 @@ import pytest
 from fastapi.testclient import TestClient
 from mcp import Client, StdioServerParameters
 
+from indexer.recipe.config import BuildConfig
+from indexer.transforms import whitening
 from tests.docs.pages import ROOT, SERVED_AT, block, blocks, examples, page
 from tests.docs.walk import agrees, follow
 from tests.embedding_servers import stub_server
@@ -51,8 +53,9 @@ def assert_shown(shown: str, code: str, printed: str) -> None:
      ("pyterrier", "pyterrier")],
 )  # fmt: skip
 def test_the_examples_of_the_integrations_print_what_the_page_shows(
-    name: str, module: str, playground: Path, capsys: pytest.CaptureFixture[str]
+    name: str, module: str, playground: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(whitening, "ROWS_PER_DIRECTION", 2)  # which `conftest` lowers
     pytest.importorskip(module, reason=f"needs the extra isotrope[{name}]")
     assert isotrope("build", "demo/stdlib.jsonl", "demo/index").returncode == 0
     for code, shown in programs(f"how-to/{name}"):
@@ -62,8 +65,9 @@ def test_the_examples_of_the_integrations_print_what_the_page_shows(
 
 @pytest.mark.parametrize("part", ["texts and frames", pytest.param("all", marks=pytest.mark.check)])
 def test_the_examples_of_the_python_page_print_what_it_shows(
-    part: str, playground: Path, capsys: pytest.CaptureFixture[str]
+    part: str, playground: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(whitening, "ROWS_PER_DIRECTION", 2)  # which `conftest` lowers
     found = programs("how-to/python")
     if part == "all":
         assert isotrope("build", "demo/stdlib.jsonl", "demo/index").returncode == 0
@@ -160,15 +164,14 @@ def test_the_commands_of_the_page_about_embedding_servers_run(playground: Path) 
     with stub_server() as stub:
         for console in blocks(page("how-to/embedding-servers"), "sh", "isotrope "):
             for call in examples(console):
-                done = isotrope(*(word.replace("http://127.0.0.1:8000", stub.url) for word in call))
+                done = isotrope(*(word.replace("http://127.0.0.1:8000/v1", stub.url) for word in call))
                 assert (done.returncode, bool(done.stdout)) == (0, True), (call, done.stderr)
 
 
-def test_the_recipe_on_the_page_about_embedding_servers_is_the_shipped_one() -> None:
-    from indexer.recipe.config import BuildConfig
-
-    (Path("server.toml")).write_text(block(page("how-to/embedding-servers"), "toml"))
-    assert BuildConfig.load(Path("server.toml")).encoder == BuildConfig.load("server").encoder
+def test_the_recipe_on_the_page_about_embedding_servers_is_the_shipped_one(tmp_path: Path) -> None:
+    path = tmp_path / "server.toml"
+    path.write_text(block(page("how-to/embedding-servers"), "toml"))
+    assert BuildConfig.load(path) == BuildConfig.load("server")
 
 
 @pytest.mark.check
