@@ -1,39 +1,23 @@
 """The examples of the how-to pages run."""
 
-import asyncio
-import json
 import re
-import shlex
-import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-import click
 import pytest
-from fastapi.testclient import TestClient
-from mcp import Client, StdioServerParameters
 
-from indexer.recipe.config import BuildConfig
-from indexer.transforms import whitening
-from search.cli import LazyGroup
-from tests.docs.pages import COMMANDS, DOCS, ROOT, SERVED_AT, block, blocks, examples, page
+from tests.docs.pages import block, examples, page
+from tests.docs.walk import follow
 from tests.hubs import FakeHub
-from tests.search.cli.test_cli import ISOTROPE, Done, isotrope
-from tests.servers import server_process
-from tests.tiny_models import make_tiny_cross_encoder
+from tests.search.cli.test_cli import isotrope
 
 
-@pytest.mark.parametrize("part", ["texts and frames", pytest.param("all", marks=pytest.mark.check)])
-def test_the_examples_of_the_python_page_run(part: str, playground: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    blocks = [code for code in re.findall(r"```(?:python)?\n(.*?)```", page("how-to/python"), re.DOTALL) if "import" in code]
-    assert len(blocks) > 8
-    if part == "all":
-        assert isotrope("build", "demo/stdlib.jsonl", "demo/index").returncode == 0
-    for code in blocks[: None if part == "all" else 2]:
-        exec(code, {"__name__": "__main__"})  # noqa: S102
-        assert capsys.readouterr().out
+@pytest.mark.check
+@pytest.mark.parametrize(("name", "blocks"), [("clean-csv", 9)])
+def test_a_reader_who_follows_a_page_in_an_empty_folder_sees_what_it_shows(
+    name: str, blocks: int, tmp_path: Path
+) -> None:
+    (tmp_path / "empty").mkdir()
+    assert follow(f"how-to/{name}", tmp_path / "empty") == blocks
 
 
 @pytest.mark.check
