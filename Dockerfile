@@ -21,9 +21,10 @@ WORKDIR /src
 COPY constraints.txt ./
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
     /opt/isotrope/bin/pip install --constraint constraints.txt ${TORCH_INDEX:+--index-url ${TORCH_INDEX}} torch
-COPY pyproject.toml README.md LICENSE isotrope.py ./
+COPY pyproject.toml README.md LICENSE ./
 COPY configs configs
 COPY indexer indexer
+COPY isotrope isotrope
 COPY search search
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
     /opt/isotrope/bin/pip install --constraint constraints.txt ".[${FAISS},fast,hybrid,mcp,serve]"

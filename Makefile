@@ -2,6 +2,10 @@
 # make test    what every change must pass, in a few minutes
 # make check   what is long by nature: every write failing in turn, kills, notebooks, the fuzzer
 #              (KILLS=60 and ISOTROPE_FUZZ_SECONDS=240 say how long the random ones go on)
+# make dist    sdist and wheel of the last commit, built twice with equal bytes, and tried in an empty environment
+#              outside this folder; with licences and a bill of materials (SBOM) of what the wheel installs
+# make trust   known vulnerabilities in the packages that make dist installed; needs the network
+# make licences  docs/reference/licences.md
 #
 # JOBS processes run tests: 3 for two cores, as tests wait for servers and other processes too.
 #
@@ -21,7 +25,7 @@ JOBS ?= 3
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test lint types check clean
+.PHONY: demo test lint types check dist trust licences clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.demo
@@ -47,6 +51,17 @@ types: $(VENV)/.dev
 check: $(VENV)/.dev
 	ISOTROPE_KILLS=$(KILLS) ISOTROPE_FUZZ_SECONDS=$(ISOTROPE_FUZZ_SECONDS) \
 		$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m check
+
+dist:
+	PYTHON=$(PYTHON) TORCH_INDEX=$(TORCH_INDEX) .ci/dist
+
+# Two services, as one may be out of reach.
+AUDIT := build/tools/bin/pip-audit --progress-spinner off --path
+trust:
+	$(AUDIT) build/fresh/lib/python3.*/site-packages || $(AUDIT) build/fresh/lib/python3.*/site-packages -s osv
+
+licences: $(VENV)/.dev
+	$(BIN)/python .ci/licences.py > docs/reference/licences.md
 
 clean:
 	rm -rf $(VENV) $(DEMO) build dist *.egg-info

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from importlib import import_module
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,27 @@ def stub_exports(package: str, file: str) -> tuple[Callable[[str], Any], Callabl
     names = sorted(home)
 
     def get(name: str) -> Any:
-        if name not in home:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(home[name]), name)
+        if name in home:
+            return getattr(import_module(home[name]), name)
+        submodule = name.startswith("_") or PathFinder.find_spec(f"{package}.{name}", [str(Path(file).parent)])
+        if not submodule and (hidden := _hidden_module(package, Path(file))):
+            raise ImportError(
+                f"{name} is not in Isotrope's package {Path(file).parent}, imported by this program as {package}. "
+                f"The package hides {hidden}. Fix: rename {hidden}.",
+                name=package,
+                path=file,
+            )
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     return get, lambda: names, names
+
+
+def _hidden_module(package: str, file: Path) -> Path | None:
+    """Return the user's own module of a package's name, which `import isotrope` hides, if there is one."""
+    spec = PathFinder.find_spec(package) if "." not in package else None
+    if spec is None or spec.origin is None or Path(spec.origin).resolve() == file.resolve():
+        return None
+    return Path(spec.origin).parent if spec.submodule_search_locations else Path(spec.origin)
 
 
 def require_extra(module: str, extra: str) -> Any:

@@ -12,22 +12,25 @@ import sys
 import tempfile
 import threading
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from indexer import errors
 from indexer.errors import IsotropeError, MachineError
 
-_START = "import json, sys; call = json.loads(sys.argv[1]); sys.path[:] = call['path']; "
-_PROGRAM = f"{_START}from indexer.system.child_process import run_call; run_call(**call)"
+# The packages come from the parent's folder, also if a file beside the user's script has the name of one.
+_START = "import json, sys; call = json.loads(sys.argv[1]); sys.path[:0] = [call['home']]; import indexer, search; "
+_PROGRAM = f"{_START}sys.path[:] = call['path']; from indexer.system.child_process import run_call; run_call(**call)"
+_HOME = str(Path(__file__).resolve().parents[2])
 _LAST = 300  # last characters of the output of a failed process
 _FAILED = 70  # its exit code
 
 
 def start_python(function: str, *arguments: Any, **streams: Any) -> "subprocess.Popen[bytes]":
     """Start a process that calls `function` ("package.module:name") with JSON arguments; `streams` are for Popen."""
-    call = json.dumps({"path": sys.path, "function": function, "arguments": arguments, "reader": errors.reader()})
+    call = {"home": _HOME, "path": sys.path, "function": function, "arguments": arguments, "reader": errors.reader()}
     # -P: files in the current folder are not imported.
-    return subprocess.Popen([sys.executable, "-P", "-c", _PROGRAM, call], **streams)
+    return subprocess.Popen([sys.executable, "-P", "-c", _PROGRAM, json.dumps(call)], **streams)
 
 
 def run_call(function: str, arguments: list[Any], reader: errors.Reader, **_: Any) -> None:

@@ -1,0 +1,5 @@
+"""`python -m isotrope` runs the command line."""
+
+from isotrope import main
+
+main()
