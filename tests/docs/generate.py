@@ -50,7 +50,7 @@ def regenerated(path: Path) -> str:
     """Return a page, or the default recipe, with its generated parts written anew."""
     text = path.read_text(encoding="utf-8")
     if path == MINILM:
-        return text.partition("\n[")[0] + "\n" + recipe_settings()
+        return text.partition("\n[")[0].rstrip("\n") + "\n" + recipe_settings()
     page: str = Cog().process_string(text, path.name)
     return page
 
