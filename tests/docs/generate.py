@@ -39,7 +39,7 @@ from search.server.openai.vector_stores import vector_store_routes
 from search.server.settings import ServerLimits, ServerSettings
 from tests.docs.pages import COMMANDS, DOCS
 
-RECIPE_PAGE = "https://isotrope.github.io/isotrope/reference/recipe.html"
+RECIPE_PAGE = "https://isotrope.github.io/isotrope/reference/recipe/"
 MINILM = RECIPES / "minilm.toml"
 PAGES = [path for path in sorted(DOCS.rglob("*.md")) if "[[[cog" in path.read_text(encoding="utf-8")]
 _WIDTH = 110  # of comments in recipes

@@ -39,7 +39,7 @@ NAVIGATION = dict(navigation(SETTINGS["nav"]))
 def page_at(address: str) -> Path:
     """Return the source of a page, or the file, at an address of the site."""
     path = urlsplit(address.removeprefix(SITE)).path
-    return DOCS / (f"{path.removesuffix('.html')}.md" if path.endswith(".html") else path or "index.md")
+    return DOCS / (f"{path[:-1]}.md" if path.endswith("/") else path or "index.md")
 
 
 def test_every_page_is_in_the_navigation_and_begins_with_a_title() -> None:
@@ -55,7 +55,7 @@ def test_llms_txt_lists_every_page_of_the_navigation_and_no_other() -> None:
     assert re.match(r"# Isotrope\n\n> .+\n", text)
     entries = re.findall(rf"^- \[(.+?)\]\({SITE}(\S*)\): \S.*\.$", text, re.MULTILINE)
     assert len(entries) == text.count("\n- ")
-    listed = {title: f"{path.removesuffix('.html') or 'index'}.md" for title, path in entries}
+    listed = {title: str(page_at(path).relative_to(DOCS)) for title, path in entries}
     assert listed == NAVIGATION
 
 
@@ -85,17 +85,18 @@ def test_relative_links_of_files_outside_of_the_site_lead_to_files() -> None:
 
 
 class Links(HTMLParser):
-    """The addresses that a page refers to, and the anchors that it has."""
+    """The addresses that a page refers to, those that it loads, and the anchors that it has."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
-        self.path, self.links, self.anchors = path, set[str](), {""}
+        self.path, self.links, self.loaded, self.anchors = path, set[str](), set[str](), {""}
         self.feed(path.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        is_loaded = tag in ("script", "img") or dict(attrs).get("rel") == "stylesheet"
         for name, value in attrs:
-            if name in ("href", "src") and value and not (tag == "link" and "canonical" in dict(attrs).values()):
-                self.links.add(value)
+            if name in ("href", "src") and value:
+                (self.loaded if is_loaded else self.links).add(value)
             elif name in ("id", "name") and value:
                 self.anchors.add(value)
 
@@ -108,22 +109,23 @@ def test_the_site_builds_without_warnings_and_no_link_is_broken() -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "issues found" not in done.stdout
-    assert {page_at(str(path.relative_to(BUILT))) for path in BUILT.rglob("*.html")} - {DOCS / "404.md"} == {
-        DOCS / path for path in NAVIGATION.values()
-    }
+    built = {str(path.parent.relative_to(BUILT)) for path in BUILT.rglob("index.html")}
+    assert built == {path.removesuffix(".md").replace("index", ".") for path in NAVIGATION.values()}
     assert broken_links() == []
 
 
 def broken_links() -> list[str]:
-    """Return the links of the built site to files or anchors that are not there; none leads to a file's source."""
+    """Return the links of the built site to files or anchors that are not there, and what it loads from other sites."""
     pages = {path.resolve(): Links(path) for path in BUILT.rglob("*.html") if path.name != "404.html"}
     broken = []
     for page in pages.values():
-        for link in sorted(page.links):
+        for link in sorted(page.links | page.loaded):
             parts = urlsplit(link)
             if parts.scheme or parts.netloc:
+                broken += [f"{page.path.relative_to(BUILT)}: {link}"] * (link in page.loaded and parts.scheme != "data")
                 continue
             target = (page.path.parent / unquote(parts.path)).resolve() if parts.path else page.path.resolve()
+            target = target / "index.html" if target.is_dir() else target
             anchors = pages[target].anchors if target in pages else {""}
             if not target.is_file() or (target in pages and unquote(parts.fragment) not in anchors):
                 broken.append(f"{page.path.relative_to(BUILT)}: {link}")
