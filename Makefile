@@ -1,5 +1,6 @@
 # make demo    a first index and three answered questions
 # make test    what every change must pass, in a few minutes
+# make docs    the pages that come from the code, and the site in build/site, without the network
 # make check   what is long by nature: every write failing in turn, kills, notebooks, the fuzzer
 #              (KILLS=60 and ISOTROPE_FUZZ_SECONDS=240 say how long the random ones go on)
 # make dist    sdist and wheel of the last commit, built twice with equal bytes, and tried in an empty environment
@@ -25,7 +26,7 @@ JOBS ?= 3
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test lint types check dist trust licences clean
+.PHONY: demo docs test lint types check dist trust licences clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.demo
@@ -51,6 +52,11 @@ types: $(VENV)/.dev
 check: $(VENV)/.dev
 	ISOTROPE_KILLS=$(KILLS) ISOTROPE_FUZZ_SECONDS=$(ISOTROPE_FUZZ_SECONDS) \
 		$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m check
+
+# What the pages take from the code is written first: `git diff docs configs` shows what has changed.
+docs: $(VENV)/.dev
+	$(BIN)/python -m tests.docs.generate
+	PYTHONPATH=. $(BIN)/zensical build --clean --strict
 
 dist:
 	PYTHON=$(PYTHON) TORCH_INDEX=$(TORCH_INDEX) .ci/dist
