@@ -7,7 +7,7 @@ module runs in an environment without Isotrope. The numbers of found documents a
 import json
 import time
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +32,9 @@ class Isotrope:
     def __init__(self, folder: Path, texts: list[str], parts: list[int], vectors: Rows) -> None:
         from search import SearchEngine
 
-        rows = [{"id": str(n), "text": text, "part": part} for n, (text, part) in enumerate(zip(texts, parts, strict=True))]
+        rows = [
+            {"id": str(n), "text": text, "part": part} for n, (text, part) in enumerate(zip(texts, parts, strict=True))
+        ]
         self._engine = SearchEngine.from_texts(rows, folder / "index", vectors=vectors)
 
     def search(self, vector: Rows, part: int | None) -> list[int]:
@@ -127,7 +129,8 @@ class Txtai:
         """Return the nearest documents."""
         self._known["query"] = vector
         condition = "" if part is None else f" and part = {part}"
-        found = self._database.search(f"select id, text from txtai where similar('query'){condition}", DEPTH)
+        query = f"select id, text from txtai where similar('query'){condition}"  # noqa: S608 - `part` is a number
+        found = self._database.search(query, DEPTH)
         return [int(row["id"]) for row in found]
 
 

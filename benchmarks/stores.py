@@ -3,9 +3,10 @@
     python -m benchmarks.stores INDEX [--rows 20000] [--queries 500] [--peer-python PYTHON] [-o FILE]
 
 All get the same documents of INDEX, each with an id, a text, a number and its vector, and their default settings (see
-`benchmarks.store_peers`). They answer one query at a time: the ten nearest documents with their texts, and the ten nearest
-of a tenth of all documents, by a filter on the number. Each runs in a process, the peers' by a Python with chromadb,
-lancedb, txtai and faiss-cpu. CPU seconds of all threads are compared, because they depend little on other programs.
+`benchmarks.store_peers`). They answer one query at a time: the ten nearest documents with their texts, and the ten
+nearest of a tenth of all documents, by a filter on the number. Each runs in a process, the peers' by a Python with
+chromadb, lancedb, txtai and faiss-cpu. CPU seconds of all threads are compared, because they depend little on other
+programs.
 """
 
 import json
@@ -58,7 +59,8 @@ def write_data(index: Path, data: Path, rows: int, queries: int) -> None:
     chosen = np.random.default_rng(0).permutation(distinct)[: rows + queries]
     vectors = opened.vectors(chosen)
     texts = [document.text for document in opened.documents.all_documents()]
-    np.savez(data, queries=vectors[:queries], vectors=vectors[queries:], parts=np.arange(len(vectors) - queries) // 7 % DEPTH)
+    parts = np.arange(len(vectors) - queries) // 7 % DEPTH
+    np.savez(data, queries=vectors[:queries], vectors=vectors[queries:], parts=parts)
     data.with_suffix(".json").write_text(json.dumps([texts[row] for row in chosen[queries:]]), encoding="utf-8")
 
 
