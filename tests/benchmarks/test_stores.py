@@ -8,12 +8,16 @@ import pytest
 from benchmarks.ann_peers import recall
 from benchmarks.store_peers import STORES
 from benchmarks.stores import nearest, padded
+from search.filters import filters
 
 NEEDS = {"Chroma": "chromadb", "LanceDB": "lancedb", "txtai": "txtai", "FAISS": "faiss", "Isotrope": "search"}
 
 
 @pytest.mark.parametrize("name", STORES)
-def test_a_store_finds_the_nearest_documents_of_all_and_of_a_part(name: str, tmp_path: Path) -> None:
+def test_a_store_finds_the_nearest_documents_of_all_and_of_a_part(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(filters, "SECONDS", 60.0)  # a busy machine may need more than one
     pytest.importorskip(NEEDS[name], reason=f"{name} is a peer, not a dependency")
     chance = np.random.default_rng(0)
     vectors = chance.standard_normal((320, 8)).astype(np.float32)
