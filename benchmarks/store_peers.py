@@ -1,4 +1,4 @@
-"""The stores of `benchmarks.stores`, with their default settings. Each class is opened by `opened` in a process.
+"""The stores of `benchmarks.stores`, with their default settings. `Run` opens one of them in a process.
 
 A store keeps documents of an id, a text, a number `part` and a vector. It imports its library when it is built, so this
 module runs in an environment without Isotrope. The numbers of found documents are their ids.
@@ -117,7 +117,7 @@ class Txtai:
         from txtai import Embeddings
 
         self._known = {f"{row} {text}": vectors[row] for row, text in enumerate(texts)}
-        self._database = Embeddings(method="external", transform=self._vectors, content=True)
+        self._database = Embeddings(method="external", transform=lambda texts: self._vectors(texts), content=True)
         self._database.index((n, {"text": f"{n} {text}", "part": part}, None) for n, (text, part) in
                              enumerate(zip(texts, parts, strict=True)))  # fmt: skip
         self._database.save(str(folder / "index"))

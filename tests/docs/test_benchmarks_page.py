@@ -92,6 +92,30 @@ def _date(file: Path) -> str:
     return str(result["provenance"]["created"][:10] if "provenance" in result else result["machine"]["date"])
 
 
+@pytest.mark.parametrize("name", ["ann-static-200k", "ann-minilm-200k", "ann-minilm-1m"])
+def test_rates_of_approximate_indexes_are_those_of_the_result_files(name: str) -> None:
+    shown = next(text for text in SECTIONS.values() if f"[{name}.json]" in text and "| recall ≥ 0.95 |" in text)
+    for result in json.loads((ROOT / f"benchmarks/results/{name}.json").read_text(encoding="utf-8"))["results"]:
+        for measured in result["compared"].values():
+            for peer, point in measured.items():
+                assert f"{point['queries_per_second']:,.0f}" in shown, peer
+
+
+def test_rates_of_encoders_are_those_of_the_result_file() -> None:
+    rows = re.findall(r"^\| (\S.*?) \| (\d+) \| ([\d.]+) \| \d+% \| (\d+) \|", SECTIONS["Transformers"], re.MULTILINE)
+    shown = {re.sub(r"[*,]", "", name).lower(): figures for name, *figures in rows}
+    stored = json.loads((ROOT / "benchmarks/results/encode.json").read_text(encoding="utf-8"))["results"]
+    for way in stored:
+        documents, sentences = way["mixes"].values()
+        figures = (
+            f"{documents['texts_per_second']:.0f}",
+            f"{documents['ratio']:.2f}",
+            f"{sentences['texts_per_second']:.0f}",
+        )
+        assert shown[way["name"].replace(",", "").lower()] == [*figures]
+    assert len(stored) == len(shown)
+
+
 def test_every_figure_of_the_summary_is_in_its_section() -> None:
     rows = re.findall(r"^\| \[.+?\]\(#(.+?)\) \| (.+?) \| (.+?) \| (.+?) \|", SECTIONS["Summary"], re.MULTILINE)
     texts = {anchor(title): text for title, text in SECTIONS.items()}
