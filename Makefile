@@ -2,6 +2,7 @@
 # make test    what every change must pass, in a few minutes
 # make check   what is long by nature: every write failing in turn, kills, notebooks, the fuzzer
 #              (KILLS=60 and ISOTROPE_FUZZ_SECONDS=240 say how long the random ones go on)
+# make notebooks    execute the notebooks and store their outputs; NOTEBOOK=quickstart for one of them
 #
 # JOBS processes run tests: 3 for two cores, as tests wait for servers and other processes too.
 #
@@ -16,12 +17,13 @@ TORCH_INDEX ?=
 KILLS ?= 60
 ISOTROPE_FUZZ_SECONDS ?= 240
 DEMO ?= demo
+NOTEBOOK ?=
 JOBS ?= 3
 
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test lint types check clean
+.PHONY: demo test lint types check notebooks clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.demo
@@ -47,6 +49,9 @@ types: $(VENV)/.dev
 check: $(VENV)/.dev
 	ISOTROPE_KILLS=$(KILLS) ISOTROPE_FUZZ_SECONDS=$(ISOTROPE_FUZZ_SECONDS) \
 		$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m check
+
+notebooks: $(VENV)/.dev
+	$(BIN)/python -m tests.notebooks $(NOTEBOOK)
 
 clean:
 	rm -rf $(VENV) $(DEMO) build dist *.egg-info
