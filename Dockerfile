@@ -1,4 +1,4 @@
-# Isotrope as a server of one index: docs/serving.md.
+# Isotrope as a server of one index: docs/how-to/search-site.md.
 #
 #   docker build -t isotrope .                                        on CPUs
 #   docker build -t isotrope:cuda --build-arg FAISS=gpu .             on one NVIDIA GPU: run with --gpus all

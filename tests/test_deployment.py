@@ -1,4 +1,4 @@
-"""Deployment files parse, and their statements are true: the Dockerfile, compose.yaml, and docs/serving.md."""
+"""Deployment files parse, and their statements are true: the Dockerfile, compose.yaml, and docs/how-to/search-site.md."""
 
 import configparser
 import json
@@ -24,7 +24,7 @@ from search.server.settings import ServerLimits, ServerSettings
 from tests.test_docs import COMMANDS, examples
 
 ROOT = Path(__file__).resolve().parents[1]
-DOCS = (ROOT / "docs/serving.md").read_text(encoding="utf-8")
+DOCS = (ROOT / "docs/how-to/search-site.md").read_text(encoding="utf-8")
 COMPOSE = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))
 SERVICE = COMPOSE["services"]["isotrope"]
 

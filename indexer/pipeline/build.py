@@ -238,7 +238,7 @@ def _as_given_note(manifest: Manifest, generation: Generation) -> str:
     whiten = spelled(f'refit_index(index, ["{setting}"])', f"isotrope refit INDEX --set {setting}")
     return (
         "the vectors of the corpus are indexed as they are, scaled to unit length. A soft whitening added 0.1 to 3.6 "
-        "nDCG@10 to vectors of two models (docs/retrieval.md). With judged queries and their vectors, compare: "
+        "nDCG@10 to vectors of two models (docs/benchmarks.md). With judged queries and their vectors, compare: "
         f"{compare}. To whiten: {whiten}"
     )
 

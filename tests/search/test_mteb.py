@@ -437,7 +437,7 @@ def test_unsupported_requests_are_refused(model: IsotropeModel, monkeypatch: pyt
 def test_the_examples_of_the_page_on_two_means_run(
     config: BuildConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page = (Path(__file__).parents[2] / "docs/two-means.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs/explanation/two-means.md").read_text(encoding="utf-8")
     through_mteb, of_index = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     build_index(DOCUMENTS, tmp_path / "my-index", config, TORCH)
     evaluate = partial(mteb.evaluate, cache=None, show_progress_bar=False)

@@ -2,7 +2,7 @@
 
 A piece is a punctuation mark, a Chinese, Japanese or Korean character, or at most `PIECE` characters of a word. Texts
 are cut into windows by pieces, and the number of pieces is the estimate of a text's tokens: see
-docs/embedding-servers.md for its error.
+docs/how-to/embedding-servers.md for its error.
 """
 
 import itertools

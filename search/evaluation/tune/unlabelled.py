@@ -57,7 +57,7 @@ _WINDOW_WORDS, _LEAST_WORDS = 10, 8
 _LEFT_SHARE = 0.1  # of a window's words
 _COPIED_SHARE = 0.25
 LEAST_PAIRS = 50
-CENTRE_MARGIN = 0.04  # of mean reciprocal rank; see docs/retrieval.md, "The centre without labels"
+CENTRE_MARGIN = 0.04  # of mean reciprocal rank; see docs/benchmarks.md, "The centre without labels"
 
 
 @dataclass(frozen=True)

@@ -74,13 +74,11 @@ def test_a_folder_that_is_there_is_an_error(index: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.check
-def test_the_example_of_the_readme_runs(
+def test_the_example_of_the_page_runs(
     tiny_config: BuildConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    section = (
-        (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8").partition("\n## Other programs\n")[2]
-    )
-    code = section.partition("```python\n")[2].partition("```")[0]
+    page = (Path(__file__).parents[3] / "docs/how-to/export.md").read_text(encoding="utf-8")
+    code = page.partition("```python\n")[2].partition("```")[0]
     assert EncoderConfig.model in code
     monkeypatch.chdir(tmp_path)
     config = replace(tiny_config, whitening=WhiteningConfig(shrinkage=0.5))

@@ -23,14 +23,14 @@ def test_a_billion_documents_with_the_arithmetic_shown() -> None:
 
 
 def test_the_plan_in_the_documentation_is_the_one_that_is_printed() -> None:
-    page = (ROOT / "docs/scale.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/how-to/many-machines.md").read_text(encoding="utf-8")
     _, console, _, printed = page.split("```")[:4]
     done = isotrope(*shlex.split(console)[1:])
     assert done.stdout.partition("\n\nConstants")[0] == printed.removeprefix("text\n").rstrip()
 
 
 def test_the_excerpts_of_plans_in_the_documentation_are_those_that_are_printed() -> None:
-    page = (ROOT / "docs/scale.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/how-to/many-machines.md").read_text(encoding="utf-8")
     excerpts = re.findall(r"^```\n(isotrope plan [^\n]*)\n```\n\n```text\n(.*?)\n```", page, re.MULTILINE | re.DOTALL)
     assert len(excerpts) == 5
     for console, printed in excerpts:

@@ -291,9 +291,9 @@ def test_the_whole_way_on_the_command_line(tmp_path: Path, monkeypatch: pytest.M
     assert Path("kept.jsonl").read_text() == Path("docs.jsonl").read_text()
 
 
-def test_the_commands_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    readme = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
-    commands = readme.partition("### Embeddings you already have")[2].split("```")[1].strip().splitlines()
+def test_the_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[3] / "docs/how-to/vectors.md").read_text(encoding="utf-8")
+    commands = page.split("```")[1].strip().splitlines()
     lay_out(tmp_path)
     monkeypatch.chdir(tmp_path)
     rows = np.random.default_rng(0).normal(size=(120, 6)).astype(np.float32)
