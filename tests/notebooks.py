@@ -1,7 +1,7 @@
 """Execute the notebooks and store their outputs: `make notebooks`, or `python -m tests.notebooks quickstart`.
 
-The metadata of a notebook record how its outputs came about: the digest of the executed code cells, and the versions of
-Isotrope and Python.
+The metadata of a notebook record how its outputs came about: the digest of the executed code cells, the versions of
+Isotrope and Python, and how the machine ran the encoder.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from typing import Any
 import nbformat
 from nbclient import NotebookClient
 
-from search import __version__
+from search import SearchEngine, __version__
 
 NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
 PICTURE = "image/png"
@@ -42,10 +42,16 @@ def code_cells(notebook: Any) -> list[Any]:
 
 
 def origin(notebook: Any) -> dict[str, str]:
-    """Return what the metadata of a notebook record if it is executed now."""
+    """Return the digest of the code cells of a notebook, and the version of Isotrope."""
     sources = json.dumps([cell.source for cell in code_cells(notebook)])
-    digest = hashlib.sha256(sources.encode()).hexdigest()
-    return {"sources": digest, "isotrope": __version__, "python": platform.python_version()}
+    return {"sources": hashlib.sha256(sources.encode()).hexdigest(), "isotrope": __version__}
+
+
+def machine() -> dict[str, str]:
+    """Return what else decides the outputs: Python, whose library the notebooks read, and the encoder's backend."""
+    with SearchEngine.from_texts(["a", "b"]) as engine:
+        assert engine.built
+        return {"python": platform.python_version(), "encoder": engine.built.backend}
 
 
 def execute(notebook: Any) -> None:
@@ -53,8 +59,11 @@ def execute(notebook: Any) -> None:
     resources = {"metadata": {"path": NOTEBOOKS}}
     client = NotebookClient(notebook, timeout=_SECONDS, kernel_name="python3", resources=resources, record_timing=False)
     client.execute(env=os.environ | {"PYTHONWARNINGS": "ignore:IProgress not found"})  # Jupyter brings ipywidgets
-    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
-    notebook.metadata = {"isotrope": origin(notebook), "kernelspec": kernel, "language_info": {"name": "python"}}
+    notebook.metadata = {
+        "isotrope": origin(notebook) | machine(),
+        "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+        "language_info": {"name": "python"},
+    }
 
 
 def texts(cell: Any) -> Iterator[str]:
