@@ -7,6 +7,7 @@
 #              outside this folder; with licences and a bill of materials (SBOM) of what the wheel installs
 # make trust   known vulnerabilities in the packages that make dist installed; needs the network
 # make licences  docs/reference/licences.md
+# make notebooks    execute the notebooks and store their outputs; NOTEBOOK=quickstart for one of them
 #
 # JOBS processes run tests: 3 for two cores, as tests wait for servers and other processes too.
 #
@@ -21,12 +22,13 @@ TORCH_INDEX ?=
 KILLS ?= 60
 ISOTROPE_FUZZ_SECONDS ?= 240
 DEMO ?= demo
+NOTEBOOK ?=
 JOBS ?= 3
 
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo docs test lint types check dist trust licences clean
+.PHONY: demo docs test lint types check notebooks dist trust licences clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.demo
@@ -68,6 +70,9 @@ trust:
 
 licences: $(VENV)/.dev
 	$(BIN)/python .ci/licences.py > docs/reference/licences.md
+
+notebooks: $(VENV)/.dev
+	$(BIN)/python -m tests.notebooks $(NOTEBOOK)
 
 clean:
 	rm -rf $(VENV) $(DEMO) build dist *.egg-info
