@@ -2,6 +2,8 @@
 # make test    what every change must pass, in a few minutes
 # make check   what is long by nature: every write failing in turn, kills, notebooks, the fuzzer
 #              (KILLS=60 and ISOTROPE_FUZZ_SECONDS=240 say how long the random ones go on)
+# make matrix  the tests of `make test` on each Python of this machine (PYTHONS="3.12 3.13" names others) and with the
+#              lowest dependencies that pyproject.toml allows; make -k matrix continues after a failure
 #
 # JOBS processes run tests: 3 for two cores, as tests wait for servers and other processes too.
 #
@@ -17,11 +19,13 @@ KILLS ?= 60
 ISOTROPE_FUZZ_SECONDS ?= 240
 DEMO ?= demo
 JOBS ?= 3
+PYTHONS ?= $(foreach version,3.11 3.12 3.13 3.14,$(shell python$(version) -c 'print("$(version)")' 2>/dev/null))
 
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
-.PHONY: demo test lint types check clean
+.PHONY: demo test lint types check matrix suite lowest clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.demo
@@ -34,7 +38,7 @@ demo: $(VENV)/.demo
 		"walk a directory tree"
 
 test: lint types
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+	$(PYTEST)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -46,10 +50,28 @@ types: $(VENV)/.dev
 
 check: $(VENV)/.dev
 	ISOTROPE_KILLS=$(KILLS) ISOTROPE_FUZZ_SECONDS=$(ISOTROPE_FUZZ_SECONDS) \
-		$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m check
+		$(PYTEST) -m check
+
+matrix: $(PYTHONS:%=matrix-%) matrix-lowest
+
+matrix-%:
+	$(MAKE) VENV=.venv-$* PYTHON=python$* suite
+
+matrix-lowest:
+	$(MAKE) VENV=.venv-lowest lowest
+	$(MAKE) VENV=.venv-lowest suite
+
+suite: $(VENV)/.dev
+	$(PYTEST)
+
+# uv keeps the torch that is installed, so that no other is downloaded.
+lowest: $(VENV)/.torch
+	$(INSTALL) uv
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --resolution lowest-direct --only-binary :all: --editable ".[all]"
+	@touch $(VENV)/.dev
 
 clean:
-	rm -rf $(VENV) $(DEMO) build dist *.egg-info
+	rm -rf $(VENV) .venv-* $(DEMO) build dist *.egg-info
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
