@@ -23,70 +23,85 @@ _LISTED, _TEXT = 20, 160  # hits in a notebook, and characters of each text
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The window of a document that matched: characters [start, end) of the joined text, and their text.
+    """The window of a document that matched.
 
-    The joined text consists of the stripped columns (`joined_text`). `columns` maps each original column of the window
-    to the window's (start, end) in it.
+    Characters are counted in the joined text, which consists of the stripped columns (`joined_text`).
     """
 
     start: int
+    """Its first character, from 0."""
     end: int
+    """The character after its last one."""
     text: str
+    """Its text."""
     columns: dict[str, tuple[int, int]]
+    """Start and end in each original column of the window."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The place of a hit in its file: the lines of the matching window, its page, and the headings above it.
-
-    `lines` are the first and the last line, from 1; None for files whose text is extracted, such as HTML and PDF.
-    """
+    """The place of a hit in its file."""
 
     lines: tuple[int, int] | None = None
-    page: int | None = None  # from 1; of PDF, and the slide of PPTX
+    """First and last line of the matching window, from 1; None for files whose text is extracted, such as HTML, PDF."""
+    page: int | None = None
+    """Page of a PDF or slide of a PPTX, from 1."""
     section: tuple[str, ...] = ()
+    """Headings above the window, outermost first."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoldedHit:
-    """A near-duplicate folded under a better hit; `similarity` is the inner product of their vectors."""
+    """A near-duplicate folded under a better hit."""
 
     id: str
+    """Id of the document."""
     score: float
+    """Its score for the query."""
     similarity: float
+    """Inner product of its vector and that of the better hit."""
     title: str | None
+    """Its title."""
 
 
 @dataclass(frozen=True, slots=True)
 class HybridScores:
-    """The parts of a hybrid score: the inner product of unit vectors, and BM25, which is 0 without a query word."""
+    """The parts of a hybrid score."""
 
     vector: float
+    """Inner product of the unit vectors."""
     bm25: float
+    """BM25; 0 for a document without a word of the query."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A document of an answer. `score` is the inner product of two unit vectors: higher is closer, at most 1.
-
-    With `hybrid`, `score` fuses `parts` as the recipe's `[hybrid]` says: a convex combination of both, each scaled for
-    the query (at most 1 by "minmax"), or a sum of reciprocal ranks. With `similarity="js"`, it is 1 - JS / ln 2.
-    `window` is set if documents are chunked. With `fold`, `folded` are the near-duplicates under this hit, best first:
-    the first 100 of `folded_count`. Reranked hits are ordered by `rerank_score`, the cross-encoder's score. `place` is
-    set for documents that are files, and for windows by structure.
-    """
+    """A document of an answer."""
 
     id: str
+    """Id of the document."""
     score: float
+    """Inner product of two unit vectors: higher is closer, at most 1. With `hybrid`, `parts` fused as the recipe's
+    `[hybrid]` says: each scaled for the query and weighted, or a sum of reciprocal ranks. With `similarity` "js",
+    1 - JS / ln 2."""
     title: str | None
+    """Title of the document."""
     text: str
+    """Whole text of the document."""
     metadata: dict[str, Any]
+    """Values of the metadata columns."""
     window: Window | None = None
+    """The window that matched, if documents are chunked."""
     folded: tuple[FoldedHit, ...] = ()
+    """With `fold`: near-duplicates under this hit, best first, at most 100."""
     folded_count: int = 0
+    """With `fold`: number of all near-duplicates under this hit."""
     parts: HybridScores | None = None
+    """With `hybrid`: the two scores that `score` fuses."""
     rerank_score: float | None = None
+    """Score of the cross-encoder, by which reranked hits are ordered."""
     place: Place | None = None
+    """Place in the file, for documents that are files and for windows by structure."""
 
     @property
     def matched(self) -> str:
@@ -112,10 +127,12 @@ class Hit:
 
 @dataclass(frozen=True)
 class Truncated:
-    """A text of `tokens` tokens, truncated at the encoder's `limit`."""
+    """A text that was truncated at the encoder's limit."""
 
     tokens: int
+    """Tokens before truncation."""
     limit: int
+    """Tokens that were encoded."""
 
 
 class Answer(list[Found]):

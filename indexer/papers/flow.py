@@ -51,15 +51,22 @@ _FIRST_ROWS = 32  # minimum rows that initialise an actnorm: the published batch
 
 @dataclass(frozen=True)
 class FlowConfig:
-    """[papers.flow] of a recipe: levels, depth, width and learning rate of BERT-flow's code (config_l3_d3_w32)."""
+    """The section [papers.flow] of a recipe. Defaults are those of BERT-flow's code (config_l3_d3_w32)."""
 
     levels: int = 3
-    depth: int = 3  # steps in a level
-    width: int = 32  # of the coupling network
+    """Levels of the network."""
+    depth: int = 3
+    """Steps in a level."""
+    width: int = 32
+    """Width of the coupling network."""
     learning_rate: float = 1e-3
+    """Learning rate, above 0."""
     batch: int = 32
+    """Embeddings in a batch."""
     epochs: int = 1
+    """Passes over the sample."""
     seed: int = 0
+    """Seed of the random numbers."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "learning_rate", float(self.learning_rate))

@@ -39,7 +39,8 @@ Weights = npt.NDArray[np.float32]
 class SifConfig:
     """The section [papers.sif] of a recipe."""
 
-    a: float = 1e-3  # a token of probability p weighs a / (a + p)
+    a: float = 1e-3
+    """A token of probability p weighs a / (a + p)."""
 
     def __post_init__(self) -> None:
         if not 0 < self.a < float("inf"):

@@ -70,35 +70,44 @@ _OF_SERVERS = ("kind", "model", "url", "query_prompt", "document_prompt", "trunc
 @checked
 @dataclass(frozen=True)
 class EncoderConfig:
-    """The encoder. `layers` count as in the paper: 0 the embedding output, 1 the first block, -1 the last.
+    """The encoder, which turns texts into embeddings.
 
-    "auto" and 0 stand for the model's own settings, which a sentence-transformers folder states. A prompt is the name
-    of one of the model's prompts, or the text to put before each text of its role; "" is none.
-
-    Kind "static" looks tokens up in a table: `model` is a word vector file (GloVe, word2vec) or a model2vec folder.
-    Kind "vectors" takes embeddings from the corpus. `model` is then only a name that distinguishes embeddings of
-    different models (by default no name, ""), and no other setting applies.
-
-    Kind "server" asks an OpenAI-compatible server at `url` for embeddings of the model that it calls `model`. Prompts
-    are texts, and `truncate_dim` cuts the answers; no other setting applies.
-
-    Precision "int8" and the poolings "sif" and "latte-mix" are fitted to a corpus before a build, by `isotrope train`,
-    which writes the folder for `fitted`. "sbert-wk" weighs all `layers` instead of averaging them.
+    With kind "vectors" only `model` applies too, with kind "server" only `model`, `url`, the prompts and
+    `truncate_dim`.
     """
 
     kind: EncoderKind = "transformer"
-    model: str = "sentence-transformers/all-MiniLM-L6-v2"  # hub id or folder
+    """Source of embeddings: a model that runs here ("transformer"), a table of token vectors ("static"), the corpus
+    itself ("vectors"), or an OpenAI-compatible server ("server")."""
+    model: str = "sentence-transformers/all-MiniLM-L6-v2"
+    """Hugging Face id or folder; of a table also a GloVe or word2vec file; of a server its name there. With "vectors"
+    any name that distinguishes embeddings of different models, by default none."""
     pooling: Pooling = "auto"
+    """How token states become one vector. "auto": as the model's folder states, else the mean. "sif", "sbert-wk" and
+    "latte-mix" are methods of papers."""
     layers: tuple[int, ...] = (-1,)
-    max_length: int = 0  # tokens; 0: the model's own limit
-    precision: Precision = "bfloat16"  # a class of results, see the README; int8 is calibrated on a corpus
-    batch_tokens: int = 0  # tokens in a batch, padding included; 0: the backend's default
+    """Layers to average: 0 is the embedding output, 1 the first block, -1 the last. Pooling "sbert-wk" weighs them
+    instead."""
+    max_length: int = 0
+    """Most tokens of a text; the rest is cut off and counted. 0: the model's own limit."""
+    precision: Precision = "bfloat16"
+    """Class of results: how close vectors are to those in float32. "int8" is calibrated on a corpus before a build."""
+    batch_tokens: int = 0
+    """Tokens in a batch, padding included. 0: the backend's default."""
     query_prompt: str = AUTO
+    """Text before each query, or the name of one of the model's prompts. "auto": the model's own; "": none."""
     document_prompt: str = AUTO
-    truncate_dim: int = 0  # leading dimensions kept before the transform (Matryoshka); 0: all
-    model_settings: bool = True  # false: of the model's folder only the transformer counts
-    url: str = ""  # of a server, such as http://127.0.0.1:8000/v1
-    fitted: str = ""  # a folder of `isotrope train`; empty: the command line trains on the corpus of the build
+    """The same for documents."""
+    truncate_dim: int = 0
+    """Leading dimensions kept before the transform, for Matryoshka models. 0: all."""
+    model_settings: bool = True
+    """Follow the model's folder in pooling, prompts, maximum length, lower case and modules. false: use the transformer
+    alone."""
+    url: str = ""
+    """Address of a server, such as http://127.0.0.1:8000/v1; without a path, /v1 is added."""
+    fitted: str = ""
+    """Folder of `isotrope train`, for precision "int8" and the poolings "sif" and "latte-mix". Empty: the command line
+    trains on the corpus of the build."""
 
     def __post_init__(self) -> None:
         if self.kind == "vectors":
@@ -199,22 +208,28 @@ class DefaultStrength(float):
 @checked
 @dataclass(frozen=True)
 class WhiteningConfig:
-    """The transform of embeddings to vectors; see `indexer.transforms`.
-
-    Kind "flow" is BERT-flow, an invertible network instead of an affine map, and uses only `sample`, `centre` and
-    `query_sample` of the other settings. Kind "hellinger" takes square roots of embeddings that are probabilities
-    (pooling "latte-mix"); `query --similarity js` searches by their inner product.
-    """
+    """The transform of embeddings to vectors; see `indexer.transforms`."""
 
     kind: Literal["whitening", "flow", "hellinger"] = "whitening"
-    # 1 the paper, 0 centring and rotation, "none" no transform; "none" is the default with encoder.kind = "vectors"
+    """Kind of transform: an affine map ("whitening"); BERT-flow, an invertible network, which uses only `sample`,
+    `centre` and `query_sample` of this section ("flow"); or square roots of probabilities, for pooling "latte-mix"
+    ("hellinger")."""
     strength: float | Literal["none"] = DefaultStrength(0.25)
-    dim: int = 0  # leading directions kept; 0: all above the eigenvalue floor
-    sample: int | Literal["all"] = 100_000  # documents for the fit
+    """0 to 1: 1 is the whitening of the papers, 0 only centres and rotates; "none" is no transform, the default with
+    `encoder.kind = "vectors"`."""
+    dim: int = 0
+    """Leading directions kept. 0: all above the eigenvalue floor."""
+    sample: int | Literal["all"] = 100_000
+    """Documents that the transform is fitted on."""
     shrinkage: float = 0.0
+    """Shrinkage of the covariance towards a multiple of the identity, 0 to 1."""
     centre: Literal["role", "common", "none"] = "role"
-    query_sample: str = ""  # a file of real queries, one a line, or a .npy file of their embeddings
-    remove: int | Literal["auto"] = "auto"  # leading directions to remove first; "auto": 1 after pooling "sif", else 0
+    """What is subtracted: a mean of documents and one of queries ("role"), one mean ("common"), or nothing."""
+    query_sample: str = ""
+    """File of real queries, one a line, or .npy file of their embeddings, for the mean of queries. Empty: titles,
+    sentences and windows of documents."""
+    remove: int | Literal["auto"] = "auto"
+    """Leading directions removed first. "auto": 1 after pooling "sif", else 0."""
 
     def __post_init__(self) -> None:
         if self.strength != "none" and not 0.0 <= self.strength <= 1.0:

@@ -21,19 +21,25 @@ class ResolvedBy(str):
 @checked
 @dataclass(frozen=True)
 class CorpusConfig:
-    """The kind of document and the columns of a corpus. Empty names mean the usual columns (see the README).
+    """What becomes a document, and the columns of a corpus."""
 
-    With `documents = "files"` each file of a folder is a document: its text is extracted, and its path is its id.
-    """
-
-    documents: DocumentSource = "rows"  # of tables; a line of plain text is a row
-    text: tuple[str, ...] = ("title", "text")  # columns joined for encoding
+    documents: DocumentSource = "rows"
+    """What a document is: a row of a table or line of plain text ("rows"), or a whole file, whose text is extracted and
+    whose path is the id ("files")."""
+    text: tuple[str, ...] = ("title", "text")
+    """Columns that are joined by a space and encoded. A row is blank only if all of them are."""
     id_column: str = ""
+    """Column of the ids. Empty: `_id`, `id` or `docid`; in a corpus without them an id is a hash of its row."""
     title_column: str = ""
+    """Column of the titles. Empty: `title`."""
     text_column: str = ""
-    vector_column: str = ""  # embeddings, with encoder.kind = "vectors"
-    columns: dict[str, str] = field(default_factory=dict)  # metadata column -> its type
-    drop: tuple[str, ...] = ()  # ignored columns
+    """Column of the texts. Empty: `text`, `contents` or `document_text`."""
+    vector_column: str = ""
+    """Column of the embeddings, with `encoder.kind = "vectors"`. Empty: `vector`."""
+    columns: dict[str, str] = field(default_factory=dict)
+    """Types of metadata columns by name: string, int, float, bool, timestamp, date or json."""
+    drop: tuple[str, ...] = ()
+    """Metadata columns to leave out."""
 
     @property
     def usual_on_error(self) -> Literal["fail", "skip"]:
@@ -64,16 +70,18 @@ class CorpusConfig:
 @checked
 @dataclass(frozen=True)
 class ChunkConfig:
-    """Windows of long documents, each with a vector; see `indexer.encoders.windows`.
+    """Windows of long documents, each with a vector; see `indexer.encoders.windows`."""
 
-    `by = "structure"` ends windows at headings, paragraphs, list items and functions. "auto" is "structure" for files
-    and "tokens" for rows of tables.
-    """
-
-    tokens: int = 0  # at most in a window, without special tokens and prefix; 0: one vector a document
-    overlap: int = 32  # tokens that a window shares with the previous one, at least; by "tokens"
+    tokens: int = 0
+    """Most tokens of a window, 8 or more, without special tokens and prompt. 0: one vector a document, or windows of
+    160 with `chunk.by = "structure"`."""
+    overlap: int = 32
+    """Least number of tokens that a window shares with the previous one, with `chunk.by = "tokens"`."""
     by: ChunkBy = "auto"
-    headings: bool = True  # put the title and the headings above a window in front of it; by "structure"
+    """Where a window ends: after its tokens ("tokens"), or at a heading, paragraph, list item or function
+    ("structure"). "auto": "structure" for files, "tokens" for rows."""
+    headings: bool = True
+    """Put the title and the headings above a window in front of it, with `chunk.by = "structure"`."""
 
     def __post_init__(self) -> None:
         if self.tokens != 0 and self.tokens < FEWEST_TOKENS:

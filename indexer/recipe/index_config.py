@@ -13,13 +13,20 @@ MOST_IN_A_PART = 1_000_000  # documents: memory holds whole parts
 @checked
 @dataclass(frozen=True)
 class IndexConfig:
-    """The FAISS index: "auto" measures and chooses, "flat" is exact, anything else is a FAISS factory string."""
+    """The FAISS index."""
 
     type: str = "auto"
-    recall: float = 0.95  # recall@10 that an approximate index must reach
-    memory: str = "0"  # most bytes of vectors and links in memory when serving, such as "8G"; 0: no limit
-    queries: str = ""  # a file of real queries, one a line, to measure recall with; empty: shifted documents
-    segment_rows: int = 0  # approximate rows of a segment, in whole parts; 0: one segment
+    """Kind of index: "auto" measures on the corpus and chooses, exact while it is small; "flat" is exact; anything else
+    is a FAISS factory string, such as "IVF4096,SQ8"."""
+    recall: float = 0.95
+    """Recall@10 that an approximate index must reach, above 0 and at most 1."""
+    memory: str = "0"
+    """Most memory of all vectors and links when searching, such as "8G"; K, M, G and T are powers of 1024. "0": no
+    limit."""
+    queries: str = ""
+    """File of real queries, one a line, to measure recall with. Empty: documents, shifted."""
+    segment_rows: int = 0
+    """Approximate number of rows in a segment, in whole parts. 0: one segment."""
 
     def __post_init__(self) -> None:
         if not self.type.strip():
@@ -46,8 +53,10 @@ PART_BYTES = 64 << 20  # of text in a part of several documents; fixed, because 
 class StoreConfig:
     """The index directory."""
 
-    part_documents: int = 8192  # in a part, at most; a part of several documents has at most `PART_BYTES` of text
+    part_documents: int = 8192
+    """Most documents in a part, 1 to 1,000,000. A part of several documents has at most 64 MiB of text."""
     embeddings: Literal["float32", "float16"] = "float32"
+    """Type of the stored embeddings. Vectors are float32 in both cases."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.part_documents <= MOST_IN_A_PART:

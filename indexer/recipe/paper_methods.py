@@ -54,7 +54,7 @@ TRANSFORMS = {
     "flow": PaperTransform(f"{PAPERS}.flow", "flow", centres=True),
     "hellinger": PaperTransform(f"{PAPERS}.latte_mix.hellinger"),
 }
-_SETTINGS = {
+SETTINGS = {
     "sif": (f"{PAPERS}.sif", "SifConfig"),
     "latte_mix": (f"{PAPERS}.latte_mix.settings", "LatteMixConfig"),
     "flow": (f"{PAPERS}.flow", "FlowConfig"),
@@ -75,10 +75,10 @@ def load_method(method: PaperPooling | PaperTransform) -> Any:
 
 def settings_class(section: str) -> Any:
     """Return the dataclass of a section of [papers]. Raises ConfigError for an unknown section."""
-    if section not in _SETTINGS:
-        known = [f"papers.{name}" for name in _SETTINGS]
+    if section not in SETTINGS:
+        known = [f"papers.{name}" for name in SETTINGS]
         raise ConfigError(did_you_mean("section", f"papers.{section}", known))
-    module, name = _SETTINGS[section]
+    module, name = SETTINGS[section]
     return getattr(load_module(module), name)
 
 

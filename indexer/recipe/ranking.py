@@ -34,16 +34,24 @@ OF_CODE: dict[str, Any] = {"terms": "code", "unit": "window"}
 class HybridConfig:
     """Fusion of vectors and BM25; see `search.ranking.fusion` and `search.ranking.bm25`.
 
-    `language` is Snowball's, or "none" to keep all words unstemmed. A build resolves "auto": to "code" and "window" if
-    most of its documents are files of source code, else to "words" and "document".
+    A build resolves "auto" by its documents: are most of them files of source code?
     """
 
-    fusion: Fusion = "convex"  # or "rrf", reciprocal ranks, without weight and scaling
-    weight: float = 0.3  # of the vectors' score; BM25 gets the rest
+    fusion: Fusion = "convex"
+    """A weighted sum of both scores ("convex"), or reciprocal ranks, without weight and scaling ("rrf")."""
+    weight: float = 0.3
+    """Weight of the vectors' score, 0 to 1; BM25 gets the rest."""
     scaling: Scaling = "minmax"
+    """How the scores of a query are brought to one scale before the sum: by minimum and maximum, or by mean and
+    deviation."""
     language: str = "english"
-    terms: Terms = "auto"  # "code": also the parts of snake_case and camelCase, and one-letter words
-    unit: Bm25Unit = "auto"  # what BM25 ranks: whole documents, or documents by their best window
+    """Language of stemming and stop words, one of Snowball's. "none": words as they are."""
+    terms: Terms = "auto"
+    """What BM25 counts: words, or words of source code, which include the parts of snake_case and camelCase and single
+    letters. "auto": "code" for folders of source code, else "words"."""
+    unit: Bm25Unit = "auto"
+    """What BM25 ranks: whole documents, or documents by their best window. "auto": "window" for folders of source code,
+    else "document"."""
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.weight <= 1.0:
@@ -63,17 +71,18 @@ class HybridConfig:
 @checked
 @dataclass(frozen=True)
 class RerankConfig:
-    """Reranking of the first hits by a cross-encoder; see `search.ranking.reranker`.
+    """Reranking of the first hits by a cross-encoder; see `search.ranking.reranker`."""
 
-    `sha256` is the hash of everything that affects its scores. A build or refit records it, and another model is then
-    rejected.
-    """
-
-    model: str = ""  # hub id or folder; empty: no reranking
-    depth: int = 50  # hits that it reads
-    max_length: int = 0  # tokens of query and text together; 0: the model's own limit
-    precision: RerankPrecision = "bfloat16"  # a class of results, like the encoder's
+    model: str = ""
+    """Hugging Face id or folder of a cross-encoder. Empty: no reranking."""
+    depth: int = 50
+    """Number of first hits that it reads, 1 to 1,000."""
+    max_length: int = 0
+    """Most tokens of query and text together. 0: the model's own limit."""
+    precision: RerankPrecision = "bfloat16"
+    """Class of results, like the encoder's."""
     sha256: str = ""
+    """Hash of everything that affects its scores. A build or refit records it, and another model is then rejected."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "model", self.model.strip())

@@ -37,25 +37,27 @@ _COUNTED = (Kind.TEXT, Kind.TRUTH, *_RANGED)
 
 @dataclass(frozen=True)
 class ColumnFacet:
-    """A metadata column or an object's field, for use in filters. Only live documents count.
-
-    `sql` is the name as filters write it, quoted if necessary. `kind` is a `Kind`, and
-    `elements` the `Kind` of the elements of lists. `documents` counts the documents with a value. `distinct` counts the
-    values (of lists, the elements); None if there are too many or they cannot be compared. `values` are the most
-    frequent values with their document counts, ties in ascending order: of text, booleans, whole numbers if all can be
-    listed, and the elements of lists. Texts of more than 1,000 characters are not listed. `least` and `most` are the
-    range of numbers, dates and times (in UTC).
-    """
+    """A metadata column or an object's field, for use in filters. Only live documents count."""
 
     name: str
+    """Name of the column; of a field, the names from the column down, joined by dots."""
     sql: str
+    """The name as filters write it, quoted if necessary."""
     kind: str
+    """Kind of the values, such as "text", "numbers" or "dates"."""
     documents: int
+    """Documents with a value."""
     elements: str | None = None
+    """Kind of the elements of lists."""
     distinct: int | None = None
+    """Different values (of lists, elements); None if there are too many or they cannot be compared."""
     values: tuple[tuple[Value, int], ...] = ()
+    """The most frequent values with their document counts, ties in ascending order: of text, booleans, whole numbers if
+    all can be listed, and the elements of lists. Texts of more than 1,000 characters are not listed."""
     least: Value | None = None
+    """Smallest number, date or time (in UTC)."""
     most: Value | None = None
+    """Largest number, date or time (in UTC)."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON types: dates and times as ISO text, decimals as floats."""

@@ -31,7 +31,9 @@ class Stamp:
     """The generation and index of an answer."""
 
     generation: int
+    """Number of the generation."""
     fingerprint: str
+    """Fingerprint of the encoder."""
 
 
 class OpenGeneration:

@@ -78,31 +78,38 @@ def is_readable_by_others(path: Path) -> bool:
 
 @dataclass(frozen=True)
 class ServerLimits:
-    """Limits of a server. Raises ConfigError for a limit that is not positive and finite.
-
-    At most `pending` requests are answered or wait; the next gets 429. `deadline` is the seconds of a request, `drain`
-    the seconds for open requests when the server stops. `body_bytes` is the longest body, `reading_bytes` the memory
-    of all arriving bodies, `reading_seconds` the time to receive one. `connections` can be open at once. A request has
-    at most `queries` of `characters` each, `k` hits per query and `hits` in total, of which `rerank_depth` per query
-    and `reranked` in total are reranked. `answer_bytes` is the longest answer with documents or vectors,
-    `answering_bytes` the memory of all answers until they are sent.
-    """
+    """Limits of a server. Raises ConfigError for a limit that is not positive and finite."""
 
     pending: int = 256
+    """Requests that are waiting or being answered; the next gets 429. Set by --max-pending."""
     deadline: float = 30.0
+    """Seconds that a request may take. Set by --deadline."""
     drain: float = 30.0
+    """Seconds for open requests when the server stops, never less than the deadline."""
     body_bytes: int = 8 << 20
+    """Bytes of the longest body."""
     reading_bytes: int = 64 << 20
+    """Bytes of all bodies that are arriving."""
     reading_seconds: float = 15.0
+    """Seconds for a body to arrive."""
     connections: int = 1024
+    """Open connections, at most half of the process's limit of open files."""
     queries: int = 256
+    """Texts in one request."""
     characters: int = 100_000
+    """Characters of one text."""
     k: int = 1000
+    """Hits of a query."""
     hits: int = 10_000
+    """Hits of all queries of a request."""
     rerank_depth: int = 200
+    """Hits of a query that a cross-encoder reads."""
     reranked: int = 2000
+    """Hits of all queries of a request that a cross-encoder reads."""
     answer_bytes: int = 64 << 20
+    """Bytes of the longest answer with documents, and of the vectors of one answer."""
     answering_bytes: int = 256 << 20
+    """Bytes of all answers, from the first document read or text encoded until they are sent."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():

@@ -1,33 +1,30 @@
 """Every command and its help: documented, with examples that run."""
 
-import asyncio
-import json
 import re
 import shlex
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import click
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from fastapi.testclient import TestClient
-from mcp import Client, StdioServerParameters
+import torch
+from safetensors.torch import load_file
 
-from indexer.recipe.config import BuildConfig
-from indexer.transforms import whitening
-from search.cli import LazyGroup
-from tests.docs.pages import COMMANDS, DOCS, ROOT, SERVED_AT, block, blocks, examples, page
+from tests.docs.pages import COMMANDS, ROOT, block, examples, page
 from tests.hubs import FakeHub
-from tests.search.cli.test_cli import ISOTROPE, Done, isotrope
+from tests.search.cli.test_cli import Done, isotrope
 from tests.servers import server_process
 from tests.tiny_models import make_tiny_cross_encoder
 
 
 @pytest.mark.parametrize("part", ["an index's life", pytest.param("all", marks=pytest.mark.check)])
 def test_the_commands_of_the_page_run(part: str, playground: Path) -> None:
-    calls = examples(block(page("reference/command-line"), "console"))
+    commands = block(page("reference/command-line"), "console", "cp -r")
+    calls = examples(commands)
     changing = {"add", "delete", "sync", "refit", "compact"}
     reading = {"query", "inspect", "verify", "dedup", "evaluate", "tune", "report", "doctor"}
     assert {call[0] for call in calls} == {"build", "encode-parts"} | reading | changing
@@ -35,17 +32,12 @@ def test_the_commands_of_the_page_run(part: str, playground: Path) -> None:
         if part != "all" and call[0] in ("evaluate", "tune", "report"):
             continue
         if call[0] in changing and not Path("my-index").exists():
-            assert "\n$ cp -r demo/index my-index\n" in block(page("reference/command-line"), "console")
+            assert "\n$ cp -r demo/index my-index\n" in commands
             shutil.copytree("demo/index", "my-index")
         piped = (playground / ("demo/stdlib.jsonl" if call[0] == "build" else "questions.txt")).read_text()
         done = isotrope(*call, stdin=piped)
         assert done.returncode == 0, (call, done.stderr)
         assert done.stdout
-
-
-@pytest.mark.parametrize("name", [name for name in COMMANDS if not isinstance(COMMANDS[name][0], LazyGroup)])
-def test_every_command_is_on_the_page(name: str) -> None:
-    assert f"| `isotrope {name} " in page("reference/command-line")
 
 
 @pytest.mark.parametrize("name", list(COMMANDS))
@@ -94,18 +86,10 @@ def answering(call: list[str]) -> Iterator[list[str]]:
 
 
 def prepare_parquet(path: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     pq.write_table(pa.table({"id": ["a", "b"], "body": ["Some text.", "Other text."]}), path)
 
 
 def prepare_bin_model(source: Path, target: Path) -> None:
-    import shutil
-
-    import torch
-    from safetensors.torch import load_file
-
     shutil.copytree(source, target)
     torch.save(load_file(target / "model.safetensors"), target / "pytorch_model.bin")
     (target / "model.safetensors").unlink()
@@ -118,3 +102,37 @@ def test_every_command_has_an_example_on_the_index_or_the_corpus_of_the_demo() -
         name for name, (command, _) in COMMANDS.items() if not re.search(r"isotrope .* demo/", command.help or "")
     }
     assert without <= none
+
+
+def test_the_examples_of_exit_codes_end_with_them(playground: Path) -> None:
+    assert isotrope("build", "demo/stdlib.jsonl", "demo/index").returncode == 0
+    text = page("reference/exit-codes")
+    codes = set()
+    for line in block(text, "console").splitlines():
+        command, _, comment = line.removeprefix("$ ").partition("  # exit code ")
+        done = isotrope(*shlex.split(command)[1:])
+        assert done.returncode == int(comment or 0), (line, done.stderr)
+        assert bool(done.stdout) == (done.returncode == 0)
+        assert bool(done.stderr) == (done.returncode != 0)
+        assert f"\n| {done.returncode} | " in text
+        codes.add(done.returncode)
+        if command == "isotrope inspect no-index":
+            assert done.stderr == block(text, "text")
+    assert codes == {0, 1, 2}
+
+
+def test_every_environment_variable_is_documented() -> None:
+    sources = [path.read_text(encoding="utf-8") for top in ("indexer", "search") for path in (ROOT / top).rglob("*.py")]
+    named = {name for text in sources for name in re.findall(r"ISOTROPE_[A-Z_]+", text)}
+    assert named == set(re.findall(r"^\| `(ISOTROPE_[A-Z_]+)`", page("reference/command-line"), re.MULTILINE))
+
+
+@pytest.mark.check
+@pytest.mark.parametrize("name", ["recipe", "corpora"])
+def test_the_commands_of_the_reference_run(name: str, playground: Path) -> None:
+    (playground / "own.toml").write_text("[whitening]\nstrength = 0.5\n")
+    for call in examples(block(page(f"reference/{name}"), "console")):
+        if "e5" in call[:5] and "--set" in call:
+            continue  # its weights are on the hub
+        done = isotrope(*call, stdin=(playground / "demo/stdlib.jsonl").read_text())
+        assert (done.returncode, bool(done.stdout)) == (0, True), (call, done.stderr)

@@ -1,59 +1,75 @@
-"""The README, and what no file of the repository may contain."""
+"""The README and the tutorial: short, their samples run, and their figures are those of the benchmarks page."""
 
-import asyncio
-import json
 import re
 import shlex
-import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 import subprocess
 from pathlib import Path
-from typing import Any
 
-import click
 import pytest
-from fastapi.testclient import TestClient
-from mcp import Client, StdioServerParameters
 
-from indexer.recipe.config import BuildConfig
 from indexer.transforms import whitening
-from search.cli import LazyGroup
-from tests.docs.pages import COMMANDS, DOCS, ROOT, SERVED_AT, block, blocks, examples, page
-from tests.hubs import FakeHub
-from tests.search.cli.test_cli import ISOTROPE, Done, isotrope
-from tests.servers import server_process
-from tests.tiny_models import make_tiny_cross_encoder
-
+from tests.docs.pages import ROOT, blocks, page
+from tests.search.cli.test_cli import ISOTROPE
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+SITE = "https://isotrope.github.io/isotrope/"
+HIT = re.compile(r"^ *(-?\d\.\d{3}) (?:\(.*\))? *(\S+)  ", re.MULTILINE)  # score, perhaps its parts, id
 
 
-def test_the_five_lines_of_the_readme_print_what_it_says(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_the_readme_is_short_and_its_links_are_absolute() -> None:
+    assert len(README.splitlines()) <= 150
+    links = re.findall(r"\]\(([^)]+)\)", README)
+    assert len(links) > 20
+    assert [link for link in links if not link.startswith("https://")] == []  # the page of a package has no files
+
+
+@pytest.mark.parametrize("text", [README, page("index")], ids=["readme", "home"])
+def test_the_five_lines_print_what_the_readme_says(
+    text: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(whitening, "ROWS_PER_DIRECTION", 2)  # which `conftest` lowers
-    (code, printed), *_ = re.findall(r"```python\n(.*?)```\n\n```\n(.*?)```", README, re.DOTALL)
-    exec(code, {"__name__": "__main__"})  # noqa: S102 - in this process, which has loaded the libraries
-    score, text = capsys.readouterr().out.split(maxsplit=1)
-    assert text == printed.split(maxsplit=1)[1]
+    (printed,) = re.findall(r"```python\n.*?```\n\n```\n(.*?)```", README, re.DOTALL)
+    exec(blocks(text, "python")[0], {"__name__": "__main__"})  # noqa: S102 - in this process, which has loaded the libraries
+    score, hit = capsys.readouterr().out.split(maxsplit=1)
+    assert hit == printed.split(maxsplit=1)[1]
     assert abs(float(score) - float(printed.split()[0])) < 0.01  # bfloat16 and float32 differ
 
 
-def test_the_architecture_page_names_only_files_that_exist() -> None:
-    tops = [ROOT / name for name in ("benchmarks", "indexer", "search", "tests")]
-    paths = [*tops, *(path for top in tops for path in top.rglob("*"))]
-    names_there = [f"{path}/" if path.is_dir() else str(path) for path in paths]
-    names = re.findall(r"`([\w/]+\.py|[\w/]+/)`", page("explanation/architecture"))
-    assert len(names) > 100
-    assert [name for name in names if not any(path.endswith(f"/{name}") for path in names_there)] == []
+def test_the_results_of_the_readme_are_those_of_the_benchmarks() -> None:
+    measured = page("benchmarks")
+    rows = re.findall(r"^\| (?!---)([^|]+)\| ([^|]+)\| ([^|]+)\| `([^`]+)` \|$", README, re.MULTILINE)
+    assert len(rows) > 3
+    for _, ours, peers, command in rows:
+        assert command.split(" --")[0] in measured.replace("../shared/data/", ""), command
+        for figure in re.findall(r"\d[\d.,]*", f"{ours} {peers}"):
+            assert re.search(rf"(?<![\d.,]){re.escape(figure)}", measured), figure
 
 
-def test_no_machine_path_or_registry_host_is_in_the_repository() -> None:
-    tracked = subprocess.run(["git", "ls-files", "-z"], capture_output=True, text=True, cwd=ROOT, check=False)
-    files = [name for name in tracked.stdout.split("\0") if (ROOT / name).is_file()]  # and no link to a folder
-    names = [name for name in files if not name.startswith("tests/data/")]
-    hosts = re.compile("pypi" + r"\.org|files\.pythonhosted|download\." + r"pytorch\.org|/(work|root)/\w")
-    for name in names:
-        text = (ROOT / name).read_text(encoding="utf-8", errors="replace")  # a picture is no text, and is looked at too
-        assert not hosts.search(text), name
+def commands(text: str) -> list[tuple[str, str]]:
+    """Return each command of the console blocks with what the page prints after it."""
+    parts = re.split(r"^\$ ", "\n".join(blocks(text, "console")), flags=re.MULTILINE)[1:]
+    return [(command, printed) for command, _, printed in (part.partition("\n") for part in parts)]
+
+
+@pytest.mark.check
+def test_the_commands_of_the_readme_and_the_tutorial_print_these_hits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Build the demo's index with the real model; counts depend on the version of Python, the hits shown do not."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ISOTROPE_BACKEND", "auto")
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    checked = 0
+    for command, expected in [*commands(page("tutorial")), *commands(README)]:
+        words = command.replace("isotrope ", f"{shlex.join(ISOTROPE)} ", 1)
+        if "-o duplicates.parquet" in command or "--kept" in command:
+            words += " --force"
+        done = subprocess.run(["sh", "-c", words], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, (command, done.stderr)
+        shown, printed = HIT.findall(expected), HIT.findall(done.stdout)
+        assert [name for _, name in shown] == [name for _, name in printed], command
+        assert [float(score) for score, _ in shown] == pytest.approx([float(score) for score, _ in printed], abs=0.03)
+        checked += len(shown)
+    assert checked > 6
+    exec(blocks(page("tutorial"), "python")[0], {"__name__": "__main__"})  # noqa: S102
+    assert len(capsys.readouterr().out.splitlines()) == 3

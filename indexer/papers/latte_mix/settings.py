@@ -17,21 +17,36 @@ class LatteMixConfig:
     KL threshold 0.3, Adam, 16 sentences a batch, one epoch. "(open)" marks settings that the paper does not specify.
     """
 
-    latent: Literal["categorical", "normal", "none"] = "categorical"  # "none": a plain auto-encoder
+    latent: Literal["categorical", "normal", "none"] = "categorical"
+    """Distribution of the latent variables. "none": a plain auto-encoder."""
     dims: int = 32
-    classes: int = 100  # of each dimension; for a categorical latent only
-    encoder_layers: int = 1  # 1 to 3
+    """Latent dimensions."""
+    classes: int = 100
+    """Classes of each dimension, 2 or more; for a categorical latent only."""
+    encoder_layers: int = 1
+    """Layers of the encoder, 1 to 3."""
     decoder_layers: int = 3
-    hidden: int = 0  # width of hidden layers; 0: the size of the token vectors (open)
-    temperature: float = 0.3  # of the Gumbel-softmax
-    beta: float = 1.0  # final weight of the KL term, which grows linearly from 0
-    threshold: float = 0.3  # no cost for a KL below it
-    threshold_per: Literal["token", "dimension"] = "token"  # (open)
-    learning_rate: float = 1e-3  # peak value (open: training fails with the published value)
-    warmup: float = 0.1  # share of steps with a rising rate, which then falls to 0 (open)
-    batch: int = 16  # texts
-    epochs: int = 1  # 0: the untrained control
+    """Layers of the decoder, 1 or more."""
+    hidden: int = 0
+    """Width of hidden layers. 0: the size of the token vectors (open)."""
+    temperature: float = 0.3
+    """Temperature of the Gumbel-softmax, above 0."""
+    beta: float = 1.0
+    """Final weight of the KL term, which grows linearly from 0."""
+    threshold: float = 0.3
+    """KL below which there is no cost."""
+    threshold_per: Literal["token", "dimension"] = "token"
+    """What the threshold applies to (open)."""
+    learning_rate: float = 1e-3
+    """Peak of the learning rate, above 0 (open: training fails with the published value)."""
+    warmup: float = 0.1
+    """Share of the steps with a rising learning rate, which then falls to 0; 0 to below 1 (open)."""
+    batch: int = 16
+    """Texts in a batch."""
+    epochs: int = 1
+    """Passes over the corpus. 0: the untrained control."""
     seed: int = 0
+    """Seed of the random numbers."""
 
     def __post_init__(self) -> None:
         for setting in ("temperature", "beta", "threshold", "learning_rate", "warmup"):

@@ -130,41 +130,58 @@ class Hit(hits.Hit):
     """A hit, its rank in the answer, from 1, and its address if the server has a template of links."""
 
     rank: int
+    """Rank in the answer, from 1."""
     link: str | None = None
+    """Address by the template of --link."""
 
 
 class Result(BaseModel):
     """The hits of one query, best first."""
 
     query: str
+    """The query."""
     hits: list[Hit]
+    """Its hits, best first."""
     truncated: Truncated | None = None
-    unknown: bool | None = Field(None, description="True if the encoder knows no token of the query.")
+    """Set if the query was longer than the encoder's limit."""
+    unknown: bool | None = None
+    """True if the encoder knows no token of the query."""
 
 
 class SearchResponse(BaseModel):
     """The answers to the queries, in order."""
 
     results: list[Result]
+    """An answer for each query."""
     index: Stamp
+    """What answered: the `generation`, and the `fingerprint` of its encoder."""
 
 
 class FacetsResponse(BaseModel):
     """The columns with their values and counts, minimum and maximum."""
 
     columns: list[dict[str, Any]]
+    """For each column `name`, `sql`, `kind`, `elements`, `documents`, `distinct`, `values`, `least` and `most`, as
+    ColumnFacet has them in Python; `values` are objects with `value` and `count`."""
     index: Stamp
+    """What answered: the `generation`, and the `fingerprint` of its encoder."""
 
 
 class DocumentResponse(BaseModel):
     """A document as it was indexed."""
 
     id: str
+    """Its id."""
     title: str | None
+    """Its title."""
     text: str
+    """Its text."""
     metadata: dict[str, Any]
+    """Values of the metadata columns."""
     link: str | None = None
+    """Address by the template of --link."""
     index: Stamp
+    """What answered: the `generation`, and the `fingerprint` of its encoder."""
 
 
 class InfoResponse(BaseModel):
@@ -172,24 +189,54 @@ class InfoResponse(BaseModel):
 
     model_config = ConfigDict(extra="allow")
     name: str
+    """Name of the index for clients."""
     generation: int
+    """Number of the served generation."""
     fingerprint: str
+    """Fingerprint of the encoder."""
     created: str
+    """Time of publication, ISO 8601 in UTC."""
     documents: int
+    """Live documents."""
     rows: int
+    """Live vectors."""
+    deleted: int
+    """Deleted documents that are still stored."""
     model: str | None
+    """Name of the model."""
+    encoder: dict[str, Any]
+    """Identity of the encoder: pooling, layers, prompts, dimensions."""
+    transform: dict[str, Any]
+    """Kind, dimensions and origin of the transform."""
+    index_type: str | None
+    """FAISS factory string of the index."""
     recall_at_10: float | None
+    """Recall of the index against exact search, if it was measured."""
+    recipe: dict[str, Any]
+    """The whole recipe."""
+    metadata: dict[str, Any]
+    """Types of the metadata columns."""
+    limits: dict[str, float]
+    """Limits of one request: `k`, `queries`, `characters`, `hits`, `rerank_depth`, `reranked`, `body_bytes`."""
+    version: str
+    """Version of Isotrope."""
     columns: list[dict[str, Any]]
+    """Facets of the metadata columns, as `/v1/facets` returns them."""
     examples: list[dict[str, str]]
+    """Queries that fit this index."""
 
 
 class Fault(BaseModel):
     """An error."""
 
     message: str
+    """What is wrong, and what was expected."""
     type: str
+    """Kind of error, in OpenAI's words."""
     param: str | None = None
+    """Name of the field that is wrong."""
     code: str | None = None
+    """Always null."""
 
 
 class ErrorResponse(BaseModel):

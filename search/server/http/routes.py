@@ -1,8 +1,8 @@
 """The routes of Isotrope's API: search, documents, the index, health, reload."""
 
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Path, Query, Response
 
 from indexer.errors import UnknownDocumentError
 from search.hits import bytes_of
@@ -74,8 +74,8 @@ def search_routes(service: SearchService) -> APIRouter:
 
     @router.get("/documents", response_model=DocumentResponse | None, responses=NOT_FOUND)
     async def document_by_query(
-        id: Name,  # noqa: A002
-        optional: bool = False,
+        id: Annotated[Name, Query(description="Id of the document.")],  # noqa: A002
+        optional: Annotated[bool, Query(description="Answer null instead of 404 for an unknown id.")] = False,
         share: RoomShare = shares,
     ) -> Response:
         """Return one document, also by an id that a path cannot contain: "..", or one with a line break.
@@ -90,7 +90,10 @@ def search_routes(service: SearchService) -> APIRouter:
             return JsonResponse(None)
 
     @router.get("/documents/{id:path}", response_model=DocumentResponse, responses=NOT_FOUND)
-    async def document(id: str, share: RoomShare = shares) -> Response:  # noqa: A002
+    async def document(
+        id: Annotated[str, Path(description="Id of the document.")],  # noqa: A002
+        share: RoomShare = shares,
+    ) -> Response:
         """Return one document as it was indexed."""
         stored, stamp = await service.document(id)
         fields = {"id": stored.id, "title": stored.title, "text": stored.text, "metadata": stored.metadata}

@@ -65,10 +65,13 @@ class ComparisonFilter(Request):
     """A comparison of an attribute with a value."""
 
     type: Literal["eq", "ne", "gt", "gte", "lt", "lte", "in", "nin"]
+    """How the attribute is compared; `in` and `nin` compare with a list."""
     key: Name
+    """A metadata column, `id`, `title` or `text`, or a field of a column's objects: author.name."""
     value: Annotated[
         Any, AfterValidator(_checked), WithJsonSchema({"anyOf": [*_ONE["anyOf"], {"type": "array", "items": _ONE}]})
     ]
+    """A text, number, true or false; a date as text; for `in` and `nin` a list of these."""
 
     @model_validator(mode="after")
     def _as_many_as_the_type_takes(self) -> "ComparisonFilter":
@@ -87,7 +90,9 @@ class CompoundFilter(Request):
     """Filters of which all or any must match."""
 
     type: Literal["and", "or"]
+    """Whether all or any of the filters must match."""
     filters: list["AttributeFilter"] = Field(min_length=1)
+    """Filters, nested at most ten deep."""
 
 
 AttributeFilter = Annotated[

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Path, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field, WithJsonSchema
 
@@ -78,7 +78,9 @@ class EmbeddingUsage(BaseModel):
     """Encoded tokens, without truncated ones."""
 
     prompt_tokens: int
+    """Tokens of all texts."""
     total_tokens: int
+    """The same number."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,47 +88,69 @@ class TruncatedText(Truncated):
     """A truncated text, by its place in the input."""
 
     index: int
+    """Place of the text in the input, from 0."""
 
 
 class EmbeddingRow(BaseModel):
     """The unit vector of a text: numbers or base64."""
 
     object: Literal["embedding"]
+    """Kind of object, in OpenAI's words."""
     index: int
+    """Place of the text in the input, from 0."""
     embedding: list[float] | str
+    """The vector: numbers, or with `encoding_format` "base64" their bytes."""
 
 
 class EmbeddingResponse(BaseModel):
     """The vectors of the texts, in order."""
 
     object: Literal["list"]
+    """Kind of object, in OpenAI's words."""
     model: str
-    role: Role = Field(description="The role of the texts.")
+    """The model of the request."""
+    role: Role
+    """The role of the texts."""
     usage: EmbeddingUsage
+    """Encoded tokens."""
     index: Stamp
+    """What answered: the `generation`, and the `fingerprint` of its encoder."""
     truncated: list[TruncatedText] | None = None
-    unknown: list[int] | None = Field(None, description="Texts without a token that the encoder knows.")
+    """Texts that were longer than the encoder's limit."""
+    unknown: list[int] | None = None
+    """Places of texts without a token that the encoder knows."""
     data: list[EmbeddingRow]
+    """A vector for each text, in order."""
 
 
 class ModelResponse(BaseModel):
     """A model name, and its vectors."""
 
     id: str
+    """Name of the model, for the field `model` of a request."""
     object: Literal["model"]
+    """Kind of object, in OpenAI's words."""
     created: int
+    """Time of publication of the index, in seconds since 1970."""
     owned_by: str
+    """Always "isotrope"."""
     role: Role
+    """Role of texts that are encoded with it."""
     dimensions: int
-    max_length: int | None = Field(description="Most tokens of a text that are encoded; null: all.")
+    """Dimensions of the vectors."""
+    max_length: int | None
+    """Most tokens of a text that are encoded; null: all."""
     description: str
+    """What the model is for."""
 
 
 class ModelsResponse(BaseModel):
     """All model names."""
 
     object: Literal["list"]
+    """Kind of object, in OpenAI's words."""
     data: list[ModelResponse]
+    """The model names."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +191,7 @@ def embedding_routes(service: SearchService) -> APIRouter:
         return JsonResponse({"object": "list", "data": data})
 
     @router.get("/models/{id:path}", response_model=ModelResponse)
-    async def model(id: str) -> Response:  # noqa: A002
+    async def model(id: Annotated[str, Path(description="Name of the model.")]) -> Response:  # noqa: A002
         """Describe one model name."""
         with service.generations.lease() as generation:
             require_encoder(generation, service.settings.name)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Path, Query, Response
 from pydantic import BaseModel, Field, WithJsonSchema
 
 from indexer.recipe.ranking import Fusion
@@ -30,6 +30,8 @@ from search.server.openai.attribute_filters import OutlinedFilter, condition_of
 from search.server.openai.embeddings import TEXTS_SCHEMA, TruncatedText, notes_on_texts, require_encoder, texts_of
 from search.server.service import SearchReply, SearchService
 
+IndexName = Annotated[str, Path(description="Name of the index.")]
+Cursor = Annotated[str | None, Query(description="With the name of the index the list is empty.")]
 _RANKER = re.compile(r"none|auto|default-\d{4}-\d{2}-\d{2}")
 _ERRORS = ERRORS | {
     400: {"model": ErrorResponse, "description": "the body is no JSON, or a field asks for what is not done here"},
@@ -40,8 +42,8 @@ _ERRORS = ERRORS | {
 class HybridSearch(Request):
     """The weights of vectors and words; without both, the recipe's."""
 
-    embedding_weight: Finite = Field(1.0, ge=0)
-    text_weight: Finite = Field(1.0, ge=0)
+    embedding_weight: Finite = Field(1.0, ge=0, description="Weight of the vectors.")
+    text_weight: Finite = Field(1.0, ge=0, description="Weight of BM25.")
 
 
 class RankingOptions(Request):
@@ -61,8 +63,8 @@ class StoreSearchRequest(Request):
         description="A text, or a list of texts; a document has its best score over them."
     )
     max_num_results: int | None = Field(None, ge=1, le=50, description="Most documents; default: 10.")
-    filters: OutlinedFilter | None = None
-    ranking_options: RankingOptions | None = None
+    filters: OutlinedFilter | None = Field(None, description="A condition on metadata columns, id, title and text.")
+    ranking_options: RankingOptions | None = Field(None, description="How documents are ranked.")
     rewrite_query: bool | None = Field(None, description="Only false: queries are never rewritten.")
 
     @property
@@ -75,63 +77,96 @@ class FoundText(BaseModel):
     """A text of a file."""
 
     type: Literal["text"]
+    """Kind of object, in OpenAI's words."""
     text: str
+    """The text."""
 
 
 class FoundFile(BaseModel):
-    """A document; `filename` is its title, or its id without a title."""
+    """A document."""
 
     file_id: str
+    """Id of the document."""
     filename: str
+    """Its title, or its id without a title."""
     score: float
+    """Its best score over the queries."""
     attributes: dict[str, str | float | bool]
-    content: list[FoundText] = Field(description="The text, or the window that matched if documents are chunked.")
+    """Values of the metadata columns."""
+    content: list[FoundText]
+    """The text, or the window that matched if documents are chunked."""
 
 
 class StoreSearchResponse(BaseModel):
     """The documents, best first. There are no further pages."""
 
     object: Literal["vector_store.search_results.page"]
+    """Kind of object, in OpenAI's words."""
     search_query: list[str]
+    """The queries."""
     data: list[FoundFile]
+    """The documents, best first."""
     has_more: Literal[False]
+    """Always false."""
     next_page: None
+    """Always null."""
     index: Stamp
+    """What answered: the `generation`, and the `fingerprint` of its encoder."""
     truncated: list[TruncatedText] | None = None
-    unknown: list[int] | None = Field(None, description="Queries without a token that the encoder knows.")
+    """Queries that were longer than the encoder's limit."""
+    unknown: list[int] | None = None
+    """Places of queries without a token that the encoder knows."""
 
 
 class FileCounts(BaseModel):
     """The numbers of documents."""
 
     in_progress: int
+    """Always 0."""
     completed: int
+    """Live documents."""
     failed: int
+    """Always 0."""
     cancelled: int
+    """Always 0."""
     total: int
+    """Live documents."""
 
 
 class StoreResponse(BaseModel):
     """The index as a store."""
 
     id: str
+    """Name of the index."""
     object: Literal["vector_store"]
+    """Kind of object, in OpenAI's words."""
     created_at: int
+    """Time of publication of the index, in seconds since 1970."""
     name: str
+    """Name of the index."""
     status: Literal["completed"]
+    """Always "completed"."""
     usage_bytes: int
+    """Bytes of the files of the index."""
     file_counts: FileCounts
+    """Numbers of documents."""
     metadata: dict[str, str]
+    """Number of the generation, and fingerprint of the encoder."""
 
 
 class StoresResponse(BaseModel):
     """All stores: the index."""
 
     object: Literal["list"]
+    """Kind of object, in OpenAI's words."""
     data: list[StoreResponse]
+    """The index; empty with its name as `after` or `before`."""
     first_id: str | None
+    """Name of the index."""
     last_id: str | None
+    """Name of the index."""
     has_more: Literal[False]
+    """Always false."""
 
 
 def vector_store_routes(service: SearchService) -> APIRouter:
@@ -140,7 +175,7 @@ def vector_store_routes(service: SearchService) -> APIRouter:
     name, shares = service.settings.name, share_of(service.room)
 
     @router.post("/{index:path}/search", response_model=StoreSearchResponse, response_model_exclude_none=True)
-    async def search(index: str, request: StoreSearchRequest, share: RoomShare = shares) -> Response:
+    async def search(index: IndexName, request: StoreSearchRequest, share: RoomShare = shares) -> Response:
         """Find the documents closest to a text, in OpenAI's format."""
         _require_store(index, name)
         limits = service.settings.limits
@@ -151,7 +186,7 @@ def vector_store_routes(service: SearchService) -> APIRouter:
         return await written(_pieces(queries, request.most, await _search(service, queries, request, share)), share)
 
     @router.get("", response_model=StoresResponse)
-    async def stores(after: str | None = None, before: str | None = None) -> Response:
+    async def stores(after: Cursor = None, before: Cursor = None) -> Response:
         """List the stores: the index."""
         with service.generations.lease() as generation:
             data = [] if name in (after, before) else [_facts(generation, name)]
@@ -159,7 +194,7 @@ def vector_store_routes(service: SearchService) -> APIRouter:
         return JsonResponse({"object": "list", "data": data, **ends, "has_more": False})
 
     @router.get("/{index:path}", response_model=StoreResponse)
-    async def store(index: str) -> Response:
+    async def store(index: IndexName) -> Response:
         """Describe the index as a store."""
         _require_store(index, name)
         with service.generations.lease() as generation:
