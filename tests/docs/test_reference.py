@@ -87,7 +87,7 @@ def test_every_route_is_documented_with_the_meaning_of_every_field(tmp_path: Pat
             assert not [row for row in rows if row.endswith("|  |")]
     for status in ERRORS:
         assert f"\n| {status} | " in text
-    documents = [Document(str(number), "text", vector=[number, 1.0]) for number in range(8)]
+    documents = [Document(str(number), "text", vector=np.array([number, 1], np.float32)) for number in range(8)]
     build_index(documents, tmp_path / "index", BuildConfig(encoder=EncoderConfig(kind="vectors")))
     with SearchEngine(tmp_path / "index") as engine:
         assert serve_engine(engine, ServerSettings("index")).api.openapi()["paths"] == served
@@ -164,7 +164,7 @@ def test_the_program_reads_windows_and_leaves_out_deleted_documents(
     assert printed[0] == ("d1", 1.0)
 
 
-def printed_by_the_program(index: Path, capsys: pytest.CaptureFixture[str]) -> list[tuple[str, float]]:
+def printed_by_the_program(index: Path, capsys: pytest.CaptureFixture[str]) -> list[tuple[str, Any]]:
     exec(block(FORMAT, "python").replace('"demo/index"', repr(str(index))), {"__name__": "__main__"})  # noqa: S102
     lines = [line.split(" ", 1) for line in capsys.readouterr().out.splitlines()]
     return [(name, pytest.approx(float(score), abs=2e-3)) for score, name in lines]

@@ -108,6 +108,7 @@ def test_the_site_builds_without_warnings_and_no_link_is_broken() -> None:
     assert "issues found" not in done.stdout
     built = {str(path.parent.relative_to(BUILT)) for path in BUILT.rglob("index.html")}
     assert built == {path.removesuffix(".md") for path in NAVIGATION.values()} - {"index"} | {"."}
+    assert (BUILT / "llms.txt").is_file()
     assert broken_links() == []
 
 
