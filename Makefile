@@ -7,6 +7,9 @@
 #              outside this folder; with licences and a bill of materials (SBOM) of what the wheel installs
 # make trust   known vulnerabilities in the packages that make dist installed; needs the network
 # make licences  docs/reference/licences.md
+# make notebooks    execute the notebooks and store their outputs; NOTEBOOK=quickstart for one of them
+# make matrix  the tests of `make test` on each Python of this machine (PYTHONS="3.12 3.13" names others) and with the
+#              lowest dependencies that pyproject.toml allows; make -k matrix continues after a failure
 #
 # JOBS processes run tests: 3 for two cores, as tests wait for servers and other processes too.
 #
@@ -21,12 +24,15 @@ TORCH_INDEX ?=
 KILLS ?= 60
 ISOTROPE_FUZZ_SECONDS ?= 240
 DEMO ?= demo
+NOTEBOOK ?=
 JOBS ?= 3
+PYTHONS ?= $(foreach version,3.11 3.12 3.13 3.14,$(shell python$(version) -c 'print("$(version)")' 2>/dev/null))
 
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
-.PHONY: demo docs test lint types check dist trust licences clean
+.PHONY: demo docs test lint types check matrix suite lowest notebooks dist trust licences clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.demo
@@ -39,7 +45,7 @@ demo: $(VENV)/.demo
 		"walk a directory tree"
 
 test: lint types
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+	$(PYTEST)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -51,7 +57,25 @@ types: $(VENV)/.dev
 
 check: $(VENV)/.dev
 	ISOTROPE_KILLS=$(KILLS) ISOTROPE_FUZZ_SECONDS=$(ISOTROPE_FUZZ_SECONDS) \
-		$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m check
+		$(PYTEST) -m check
+
+matrix: $(PYTHONS:%=matrix-%) matrix-lowest
+
+matrix-%:
+	$(MAKE) VENV=.venv-$* PYTHON=python$* suite
+
+matrix-lowest:
+	$(MAKE) VENV=.venv-lowest lowest
+	$(MAKE) VENV=.venv-lowest suite
+
+suite: $(VENV)/.dev
+	$(PYTEST)
+
+# uv keeps the torch that is installed, so that no other is downloaded.
+lowest: $(VENV)/.torch
+	$(INSTALL) uv
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --resolution lowest-direct --only-binary :all: --editable ".[all]"
+	@touch $(VENV)/.dev
 
 # What the pages take from the code is written first: `git diff docs configs` shows what has changed.
 docs: $(VENV)/.dev
@@ -61,16 +85,19 @@ docs: $(VENV)/.dev
 dist:
 	PYTHON=$(PYTHON) TORCH_INDEX=$(TORCH_INDEX) .ci/dist
 
-# Two services, as one may be out of reach.
+# OSV knows every package; PyPI's service skips those that it does not know, which --strict reports as a failure.
 AUDIT := build/tools/bin/pip-audit --progress-spinner off --path
 trust:
-	$(AUDIT) build/fresh/lib/python3.*/site-packages || $(AUDIT) build/fresh/lib/python3.*/site-packages -s osv
+	$(AUDIT) build/fresh/lib/python3.*/site-packages -s osv || $(AUDIT) build/fresh/lib/python3.*/site-packages --strict
 
 licences: $(VENV)/.dev
 	$(BIN)/python .ci/licences.py > docs/reference/licences.md
 
+notebooks: $(VENV)/.dev
+	$(BIN)/python -m tests.notebooks $(NOTEBOOK)
+
 clean:
-	rm -rf $(VENV) $(DEMO) build dist *.egg-info
+	rm -rf $(VENV) .venv-* $(DEMO) build dist *.egg-info
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

@@ -1,1 +1,1 @@
-"""Comparisons with peers: each module is a command that prints a table of ratios."""
+"""Comparisons with peers. Most modules are commands that print a table; docs/benchmarks.md shows the tables."""

@@ -33,17 +33,30 @@ def excerpt(text: str, most: int) -> str:
     return escape(words) if len(words) <= most else f"{escape(words[:most].rsplit(' ', 1)[0])} ..."
 
 
-def html_table(caption: str, rows: Iterable[Iterable[object]], header: Sequence[str] = ()) -> str:
-    """Return an HTML table for notebooks. The caption and every cell are escaped."""
-    from html import escape as quoted  # only notebooks need it
+def html_table(
+    caption: str, rows: Iterable[Iterable[object]], header: Sequence[str] = (), remarks: Iterable[str] = ()
+) -> str:
+    """Return an HTML table for notebooks, with `remarks` below it. All texts are escaped."""
 
     def line(cells: Iterable[object], tag: str) -> str:
-        texts = (f'<{tag} style="text-align:left">{quoted(escape(str(cell)))}</{tag}>' for cell in cells)
+        texts = (f'<{tag} style="text-align:left">{_html(cell)}</{tag}>' for cell in cells)
         return f"<tr>{''.join(texts)}</tr>"
 
     head = f"<thead>{line(header, 'th')}</thead>" if header else ""
     body = "".join(line(cells, "td") for cells in rows)
-    return f"<table><caption>{quoted(escape(caption))}</caption>{head}<tbody>{body}</tbody></table>"
+    table = f"<table><caption>{_html(caption)}</caption>{head}<tbody>{body}</tbody></table>"
+    return "".join([table, *map(html_line, remarks)])
+
+
+def html_line(text: str) -> str:
+    """Return a paragraph for notebooks."""
+    return f"<p>{_html(text)}</p>"
+
+
+def _html(value: object) -> str:
+    from html import escape as quoted  # only notebooks need it
+
+    return quoted(escape(str(value)))
 
 
 def percent(value: float | None) -> str:

@@ -1,4 +1,4 @@
-"""Deployment files parse, and their statements are true: the Dockerfile, compose.yaml, and docs/how-to/search-site.md."""
+"""Deployment files parse, and their statements are true: the Dockerfile, compose.yaml and the page about serving."""
 
 import configparser
 import json

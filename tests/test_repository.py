@@ -4,11 +4,15 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
 def test_no_machine_path_or_registry_host_is_in_the_repository() -> None:
-    tracked = subprocess.run(["git", "ls-files", "-z"], capture_output=True, text=True, cwd=ROOT, check=False)
+    if not (ROOT / ".git").exists():
+        pytest.skip("needs git, which lists the files of the repository")
+    tracked = subprocess.run(["git", "ls-files", "-z"], capture_output=True, text=True, cwd=ROOT, check=True)
     files = [name for name in tracked.stdout.split("\0") if (ROOT / name).is_file()]  # and no link to a folder
     names = [name for name in files if not name.startswith("tests/data/")]
     hosts = re.compile("pypi" + r"\.org|files\.pythonhosted|download\." + r"pytorch\.org|/(work|root)/\w")

@@ -147,7 +147,9 @@ class RowMapper:
                 raise _clash(name, roles)
         document = Document(identifier, text, title, drop_nulls(metadata), self._vector(values, roles))
         if not self._config.vector_column and is_blank(document, self._config.text):
-            joined = " and ".join(f'"{name}"' for name in self._config.text)
+            own = {"title": roles.title, "text": roles.text}
+            names = [own.get(name, name) for name in self._config.text]
+            joined = " and ".join(f'"{name}"' for name in names if name)
             raise BadRow("blank", f"no text in {joined}", "add text to the row, or delete it")
         return document
 

@@ -11,6 +11,7 @@ import click
 from search.cli.options import (
     CORPUS_NAMES,
     PATH,
+    beside,
     check_written,
     corpus_of,
     corpus_options,
@@ -177,7 +178,7 @@ def _deduplicate_corpus(sources: tuple[str, ...], options: dict[str, Any], progr
     from search.dedup.corpus import deduplicate_corpus
 
     build = _build(options)
-    corpus = corpus_of(sources, build.config, options, None)
+    corpus = corpus_of(sources, build.config, options, _rejects(options))
     result = deduplicate_corpus(corpus, _settings(options), build, _files(options), options["against"], progress)
     for line in [*result.notes, *remarks_on(corpus.report)]:
         print_note(line)
@@ -185,6 +186,11 @@ def _deduplicate_corpus(sources: tuple[str, ...], options: dict[str, Any], progr
         print_note("--verify needs the index of this corpus, which was temporary; keep it with --keep-index DIR")
     _show(result.facts, result.written, options)
     return True
+
+
+def _rejects(options: dict[str, Any]) -> Path | None:
+    """Return the list of skipped rows: next to the index, as `isotrope build` writes it; None for a temporary index."""
+    return beside(options["keep_index"], ".rejects.jsonl") if options["keep_index"] else None
 
 
 def _build(options: dict[str, Any]) -> "CorpusBuild":
@@ -244,7 +250,7 @@ def _suggest(index: Path | None, sources: tuple[str, ...], options: dict[str, An
         suggestion = suggest_thresholds(index, _join_options(options), progress, options["floor"])
     else:
         build = _build(options)
-        corpus = corpus_of(sources, build.config, options, None)
+        corpus = corpus_of(sources, build.config, options, _rejects(options))
         with built_index(corpus, build, progress) as (opened, notes):
             for line in [*notes, *remarks_on(corpus.report)]:
                 print_note(line)

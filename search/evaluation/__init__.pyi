@@ -1,4 +1,5 @@
 from search.evaluation.embeddings import EmbeddingSource as EmbeddingSource
+from search.evaluation.plots.retrieval import plot_retrieval as plot_retrieval
 from search.evaluation.recall.recall import evaluate_recall as evaluate_recall
 from search.evaluation.report.page import ReportOptions as ReportOptions
 from search.evaluation.report.page import write_report as write_report

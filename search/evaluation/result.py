@@ -24,6 +24,7 @@ from indexer.system.regular_files import read_regular
 from indexer.system.versions import library_versions
 from indexer.typed_arguments import checked
 from indexer.typed_json import convert_json, decode_json
+from search.formatting import counted, html_line, html_table
 from search.index import Index
 from search.result_files import write_json
 
@@ -82,7 +83,7 @@ KINDS: dict[Kind, KindFormat] = {
 }
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Result(Mapping[str, Any]):
     """Rows (in most kinds one for each setting), their paired comparisons, and notes, all JSON types.
 
@@ -119,6 +120,15 @@ class Result(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self.to_dict())
+
+    def __repr__(self) -> str:
+        return f"Result({KINDS[self.kind].heading}: {counted(len(self.results), 'row')})"
+
+    def _repr_html_(self) -> str:
+        """Return the tables that the command prints, and the notes, for notebooks."""
+        tables = resolve_name(f"{_TABLES}:tables_of")(self)
+        shown = [html_table(table.caption, table.rows, table.columns, table.remarks) for table in tables]
+        return "".join([*shown, *map(html_line, self.notes)])
 
     @property
     def encoders(self) -> set[str]:

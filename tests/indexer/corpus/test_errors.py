@@ -42,9 +42,16 @@ def test_a_refused_row_reads_as_one_sentence_and_the_way_out(tmp_path: Path) -> 
     )
 
 
-@pytest.mark.parametrize("row", ['{"_id": "b", "text": ""}', '{"_id": "b", "title": "\\t", "text": " \\u3000"}'])
-def test_blank_documents(tmp_path: Path, row: str) -> None:
-    check(jsonl(tmp_path, row), "blank", 'no text in "title" and "text"', document_id="b")
+@pytest.mark.parametrize(
+    ("row", "columns"),
+    [
+        ('{"_id": "b", "text": ""}', '"text"'),
+        ('{"_id": "b", "title": "\\t", "text": " \\u3000"}', '"title" and "text"'),
+        ('{"_id": "b", "contents": " "}', '"contents"'),
+    ],
+)
+def test_blank_documents(tmp_path: Path, row: str, columns: str) -> None:
+    check(jsonl(tmp_path, row), "blank", f"no text in {columns}", document_id="b")
 
 
 def test_a_title_that_is_not_text(tmp_path: Path) -> None:

@@ -132,6 +132,16 @@ def test_the_index_of_a_corpus_can_be_kept(folder: Path, tmp_path: Path) -> None
     assert json.loads(isotrope("dedup", tmp_path / "index", "--threshold", "0.95", "--json").stdout)["documents"] == 72
 
 
+def test_skipped_rows_are_listed_beside_the_kept_index(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "docs.jsonl").write_text((folder / "docs.jsonl").read_text() + '{"id": "blank", "text": ""}\n')
+    call = ["dedup", tmp_path / "docs.jsonl", "--config", folder / "recipe.toml", "--on-error", "skip", "--suggest"]
+    assert isotrope(*call).stderr.endswith("skipped (1 blank)\n")
+    done = isotrope(*call, "--keep-index", tmp_path / "index")
+    listed = tmp_path / "index.rejects.jsonl"
+    assert done.stderr.endswith(f"(1 blank); see {listed}\n")
+    assert json.loads(listed.read_text())["line"] == 73
+
+
 def test_against_an_index_of_the_same_documents_nothing_is_left(index: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(index, tmp_path / "copy")
     done = isotrope("dedup", index, "--threshold", "0.95", "--against", copy, "--only-against", "--json")

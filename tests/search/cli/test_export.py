@@ -13,6 +13,7 @@ from indexer.models.hub import quiet_transformers
 from indexer.recipe.config import EncoderConfig, WhiteningConfig
 from indexer.recipe.run_options import RunOptions
 from search.cli import cli
+from tests.docs.pages import block, examples, page
 from tests.documents import DOCUMENTS
 
 
@@ -77,15 +78,15 @@ def test_a_folder_that_is_there_is_an_error(index: Path, tmp_path: Path) -> None
 def test_the_example_of_the_page_runs(
     tiny_config: BuildConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page = (Path(__file__).parents[3] / "docs/how-to/export.md").read_text(encoding="utf-8")
-    code = page.partition("```python\n")[2].partition("```")[0]
+    text = page("how-to/export")
+    code, calls = block(text, "python"), examples(block(text, "sh"))
+    assert [call[-1] for call in calls] == ["my-index.faiss", "my-encoder"]
     assert EncoderConfig.model in code
     monkeypatch.chdir(tmp_path)
     config = replace(tiny_config, whitening=WhiteningConfig(shrinkage=0.5))
     build_index(DOCUMENTS, "my-index", config, RunOptions(backend="torch", device="cpu", threads=1))
-    for kind, name in (("faiss", "my-index.faiss"), ("sentence-transformers", "my-encoder")):
-        done = CliRunner().invoke(cli, ["export", "my-index", "--to", kind, "-o", name], catch_exceptions=False)
-        assert done.exit_code == 0
+    for call in calls:
+        assert CliRunner().invoke(cli, call, catch_exceptions=False).exit_code == 0
     capsys.readouterr()
     with quiet_transformers():
         exec(code.replace(EncoderConfig.model, tiny_config.encoder.model), {})  # noqa: S102

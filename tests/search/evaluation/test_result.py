@@ -1,5 +1,6 @@
 """Results: one form and one scale, as strict JSON; other files are rejected."""
 
+import html
 import json
 import math
 from pathlib import Path
@@ -156,3 +157,15 @@ def test_a_file_that_is_no_result_is_refused(tmp_path: Path, content: bytes | No
         (tmp_path / "r.json").write_bytes(content)
     with pytest.raises(EvaluationError, match=rf"r\.json: .*{message}"):
         read_result(tmp_path / "r.json")
+
+
+def test_notebooks_show_the_tables_the_remarks_and_the_notes() -> None:
+    result = read_result(KEPT / "tune-cacm-index.json")
+    page = html.unescape(result._repr_html_())
+    for table in tables_of(result):
+        assert page.count(f"<caption>{table.caption}</caption>") == 1
+        assert all(f">{cell}</td>" in page for row in table.rows for cell in row)
+        assert all(f"<p>{remark}</p>" in page for remark in table.remarks)
+    assert result.notes
+    assert all(f"<p>{note}</p>" in page for note in result.notes)
+    assert repr(result) == f"Result(Tuning: {len(result.results)} rows)"

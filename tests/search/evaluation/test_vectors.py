@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import random
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +27,7 @@ from search.evaluation.sweep import Sweep
 from search.evaluation.target import Target
 from search.evaluation.tune.tune import TuneOptions, run_tune
 from search.index import Index
+from tests.docs.pages import examples, page
 from tests.oracles import held_out_recall
 from tests.playground import lay_out
 from tests.search.cli.test_cli import isotrope
@@ -292,8 +292,7 @@ def test_the_whole_way_on_the_command_line(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_the_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = (Path(__file__).parents[3] / "docs/how-to/vectors.md").read_text(encoding="utf-8")
-    commands = page.split("```")[1].strip().splitlines()
+    calls = examples(page("how-to/vectors").replace("\\\n", " "))
     lay_out(tmp_path)
     monkeypatch.chdir(tmp_path)
     rows = np.random.default_rng(0).normal(size=(120, 6)).astype(np.float32)
@@ -302,10 +301,10 @@ def test_the_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.Monkey
         save_array(name, rows[:count], [json.loads(line)["_id"] for line in lines])
     Path("dumps").mkdir()
     pq.write_table(pa.table({"id": ["a", "b", "c"], "embedding": rows[:3].tolist()}), "dumps/a.parquet")
-    assert len(commands) == 5
-    for command in commands:
-        done = isotrope(*shlex.split(command)[1:])
-        assert done.returncode == 0, (command, done.stderr)
+    assert len(calls) == 6
+    for call in calls:
+        done = isotrope(*call)
+        assert done.returncode == 0, (call, done.stderr)
 
 
 def save_array(name: str, rows: npt.NDArray[np.float32], ids: list[str]) -> None:
