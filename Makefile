@@ -80,7 +80,7 @@ lowest: $(VENV)/.torch
 # What the pages take from the code is written first: `git diff docs configs` shows what has changed.
 docs: $(VENV)/.dev
 	$(BIN)/python -m tests.docs.generate
-	PYTHONPATH=. $(BIN)/zensical build --clean --strict
+	$(BIN)/zensical build --clean --strict
 
 dist:
 	PYTHON=$(PYTHON) TORCH_INDEX=$(TORCH_INDEX) .ci/dist

@@ -1,11 +1,14 @@
 """The reference: every command, option, setting, route and public name is on its page, and the pages tell the truth."""
 
+import json
 import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
+import httpx2
 import numpy as np
 import pytest
 
@@ -18,8 +21,10 @@ from indexer.store.manifest import KNOWN_FEATURES, Manifest, PartEntry, SegmentE
 from indexer.store.parts import PartRecord
 from search import SearchEngine
 from tests.docs.generate import MINILM, PAGES, RECIPE_PAGE, description, meanings, regenerated, section_class, sections
-from tests.docs.pages import COMMANDS, DOCS, ROOT, block, page
+from tests.docs.pages import COMMANDS, DOCS, ROOT, SERVED_AT, block, blocks, page
 from tests.playground import documents
+from tests.search.cli.test_cli import isotrope
+from tests.servers import server_process
 from tests.test_format1 import DATA
 from tests.test_public_names import PACKAGES, exports
 
@@ -82,10 +87,30 @@ def test_every_route_is_documented_with_the_meaning_of_every_field(tmp_path: Pat
             assert not [row for row in rows if row.endswith("|  |")]
     for status in ERRORS:
         assert f"\n| {status} | " in text
-    documents = [Document(str(number), "text", vector=[number, 1.0]) for number in range(8)]
+    documents = [Document(str(number), "text", vector=np.array([number, 1], np.float32)) for number in range(8)]
     build_index(documents, tmp_path / "index", BuildConfig(encoder=EncoderConfig(kind="vectors")))
     with SearchEngine(tmp_path / "index") as engine:
         assert serve_engine(engine, ServerSettings("index")).api.openapi()["paths"] == served
+
+
+@pytest.mark.check
+def test_the_examples_of_http_and_python_answer_as_the_pages_say(
+    playground: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert isotrope("build", "demo/stdlib.jsonl", "demo/index").returncode == 0
+    exec(block(page("reference/python"), "python"), {"__name__": "__main__"})  # noqa: S102
+    assert capsys.readouterr().out.splitlines()[0].split()[1] == "os.walk"
+    text = page("reference/http")
+    program, url, option, body = shlex.split(block(text, "sh"))
+    assert (program, option) == ("curl", "--json")
+    shown, error = (json.loads(each) for each in blocks(text, "json"))
+    with server_process("demo/index", cwd=playground) as server:
+        answer = server.ask(url.removeprefix(SERVED_AT), json.loads(body))
+        refused = httpx2.post(f"{server.url}/v1/search", json={"query": "a", "k": 2000})
+    assert refused.json() == error
+    assert [each.keys() for each in (answer, answer["index"])] == [each.keys() for each in (shown, shown["index"])]
+    for hit, expected in zip(answer["results"][0]["hits"], shown["results"][0]["hits"], strict=True):
+        assert (hit["id"], hit.keys()) == (expected["id"], expected.keys())
 
 
 def test_every_public_name_is_documented_once() -> None:
@@ -139,7 +164,7 @@ def test_the_program_reads_windows_and_leaves_out_deleted_documents(
     assert printed[0] == ("d1", 1.0)
 
 
-def printed_by_the_program(index: Path, capsys: pytest.CaptureFixture[str]) -> list[tuple[str, float]]:
+def printed_by_the_program(index: Path, capsys: pytest.CaptureFixture[str]) -> list[tuple[str, Any]]:
     exec(block(FORMAT, "python").replace('"demo/index"', repr(str(index))), {"__name__": "__main__"})  # noqa: S102
     lines = [line.split(" ", 1) for line in capsys.readouterr().out.splitlines()]
     return [(name, pytest.approx(float(score), abs=2e-3)) for score, name in lines]
