@@ -6,8 +6,9 @@ module runs in an environment without Isotrope. The numbers of found documents a
 
 import json
 import time
+from importlib import import_module
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -47,11 +48,10 @@ class Faiss:
     """A flat index, a file of texts, and an array of parts to select rows by."""
 
     def __init__(self, folder: Path, texts: list[str], parts: list[int], vectors: Rows) -> None:
-        import faiss
-
-        self._faiss, self._index, self._parts = faiss, faiss.IndexFlatIP(vectors.shape[1]), np.array(parts)
+        self._faiss: Any = import_module("faiss")
+        self._index, self._parts = self._faiss.IndexFlatIP(vectors.shape[1]), np.array(parts)
         self._index.add(vectors)
-        faiss.write_index(self._index, str(folder / "vectors.faiss"))
+        self._faiss.write_index(self._index, str(folder / "vectors.faiss"))
         self._texts = texts
         (folder / "texts.json").write_text(json.dumps([texts, parts]), encoding="utf-8")
 
@@ -69,8 +69,7 @@ class Chroma:
     """A persistent collection with Chroma's HNSW index."""
 
     def __init__(self, folder: Path, texts: list[str], parts: list[int], vectors: Rows) -> None:
-        import chromadb
-
+        chromadb: Any = import_module("chromadb")
         client = chromadb.PersistentClient(str(folder), chromadb.Settings(anonymized_telemetry=False))
         self._collection = client.create_collection("texts", configuration={"hnsw": {"space": "ip"}})
         size = client.get_max_batch_size()
@@ -93,9 +92,9 @@ class LanceDB:
     """A table without an index of vectors, as its makers advise below 100,000 rows."""
 
     def __init__(self, folder: Path, texts: list[str], parts: list[int], vectors: Rows) -> None:
-        import lancedb
         import pyarrow as pa
 
+        lancedb: Any = import_module("lancedb")
         flat = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1])
         ids = pa.array(range(len(texts)))
         self._table = lancedb.connect(str(folder)).create_table(
@@ -114,10 +113,10 @@ class Txtai:
     """An embeddings database with content; texts are looked up in a table of vectors in place of a model."""
 
     def __init__(self, folder: Path, texts: list[str], parts: list[int], vectors: Rows) -> None:
-        from txtai import Embeddings
-
         self._known = {f"{row} {text}": vectors[row] for row, text in enumerate(texts)}
-        self._database = Embeddings(method="external", transform=lambda texts: self._vectors(texts), content=True)
+        self._database: Any = import_module("txtai").Embeddings(
+            method="external", transform=lambda texts: self._vectors(texts), content=True
+        )
         self._database.index((n, {"text": f"{n} {text}", "part": part}, None) for n, (text, part) in
                              enumerate(zip(texts, parts, strict=True)))  # fmt: skip
         self._database.save(str(folder / "index"))
