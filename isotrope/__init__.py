@@ -60,7 +60,7 @@ for _name in _PACKAGES:
 sys.meta_path.insert(0, _OwnPackages)
 
 
-def __getattr__(name: str) -> Any:
+def _get(name: str) -> Any:
     if name == "__all__":
         return sorted(exported for package in _EXPORTERS for exported in import_module(package).__all__)
     if name == "__version__":
@@ -72,7 +72,11 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*__getattr__("__all__"), "__version__", "main"]
+    return [*_get("__all__"), "__version__", "main"]
+
+
+if not TYPE_CHECKING:  # a type checker would take every name for one of this module
+    __getattr__ = _get
 
 
 def main() -> None:

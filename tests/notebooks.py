@@ -11,8 +11,6 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Iterator
-from itertools import zip_longest
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -66,12 +64,11 @@ def execute(notebook: Any) -> None:
     }
 
 
-def texts(cell: Any) -> Iterator[str]:
-    """Yield the text of each output of a cell, without tags; a picture has none."""
-    for output in cell.outputs:
-        data = output.get("data", {})
-        if PICTURE not in data:
-            yield output.get("text") or html.unescape(_TAG.sub(" ", data.get("text/html") or data["text/plain"]))
+def text(cell: Any) -> str:
+    """Return the text of the outputs of a cell, without tags. Prints can arrive in any number of pieces."""
+    data = [output.get("data", {"text/plain": output.get("text", "")}) for output in cell.outputs]
+    shown = [each.get("text/html") or each["text/plain"] for each in data if PICTURE not in each]
+    return html.unescape(_TAG.sub(" ", "".join(shown)))
 
 
 def pictures(notebook: Any) -> int:
@@ -80,13 +77,10 @@ def pictures(notebook: Any) -> int:
 
 
 def differences(stored: Any, executed: Any) -> list[str]:
-    """Return the texts of outputs that differ by more than layout and `TOLERANCE`."""
-    found = []
-    for number, (old, new) in enumerate(zip(code_cells(stored), code_cells(executed), strict=True), start=1):
-        for before, after in zip_longest(texts(old), texts(new), fillvalue=""):
-            if not alike(before, after):
-                found.append(f"code cell {number}:\n{before}\nnow:\n{after}")
-    return found
+    """Return the texts of cells that differ by more than layout and `TOLERANCE`."""
+    cells = zip(code_cells(stored), code_cells(executed), strict=True)
+    pairs = [(text(old), text(new)) for old, new in cells]
+    return [f"{before}\nnow:\n{after}" for before, after in pairs if not alike(before, after)]
 
 
 def alike(before: str, after: str) -> bool:

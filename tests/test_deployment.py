@@ -5,8 +5,6 @@ import json
 import re
 import shlex
 import tomllib
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +12,9 @@ import click
 import pytest
 import yaml
 
-from indexer import BuildConfig, build_index
-from indexer.corpus.document import Document
-from indexer.recipe.config import EncoderConfig
-from search import SearchEngine
 from search.cli import LazyGroup, cli
-from search.server.http.routes import ERRORS
-from search.server.settings import ServerLimits, ServerSettings
-from tests.test_docs import COMMANDS, examples
+from search.server.settings import ServerLimits
+from tests.docs.pages import COMMANDS, examples
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = (ROOT / "docs/how-to/search-site.md").read_text(encoding="utf-8")
@@ -154,43 +147,3 @@ def test_the_page_names_every_metric_and_no_other() -> None:
     looked_up = set(re.findall(r'"(isotrope_\w+)"', Path(app.__file__).read_text(encoding="utf-8")))
     expected = {f"{name}_total" if name in totals else name for name in counted} | looked_up
     assert set(re.findall(r"`(isotrope_\w+)`", DOCS)) == expected
-
-
-def test_the_page_names_every_limit_with_its_default_and_every_status() -> None:
-    shown = dict(re.findall(r"^\| `(\w+)`: .*? \| ([\d,]+) \|", DOCS, re.MULTILINE))
-    assert {name: float(value.replace(",", "")) for name, value in shown.items()} == {
-        field.name: float(field.default) for field in fields(ServerLimits) if isinstance(field.default, int | float)
-    }
-    statuses = {int(status) for status in re.findall(r"^\| (\d{3}) \|", DOCS, re.MULTILINE)}
-    assert set(ERRORS) <= statuses
-
-
-def test_the_page_names_every_route_and_no_other(tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
-    for extra in ("fastapi", "mcp"):
-        pytest.importorskip(extra)
-    from search.server.app import serve_engine
-
-    documents = [Document(str(number), f"text {number}") for number in range(8)]
-    encoder = EncoderConfig(model=str(tiny_model("bert")), max_length=32)
-    build_index(documents, tmp_path / "index", BuildConfig(encoder=encoder))
-    with SearchEngine(tmp_path / "index") as engine:
-        api = serve_engine(engine, ServerSettings("tests")).api
-    there = set(routes_of(api.routes))
-    table = DOCS.partition("| route |")[2].partition("\n\n")[0]
-    named = re.findall(r"`(GET|POST) ([^`?]+)(?:\?[^`]*)?`", table)
-    assert len(set(named)) == len(named)
-    assert set(named) == there
-    described = {(method.upper(), path) for path, found in api.openapi()["paths"].items() for method in found}
-    assert there - described == {
-        ("POST", "/mcp"), ("GET", "/"), ("GET", "/assets/{name}"), ("GET", "/openapi.json")
-    }  # fmt: skip
-    assert "`GET /openapi.json` | the description of these routes, except `/mcp`, the page and itself" in table
-
-
-def routes_of(routes: Iterable[Any]) -> Iterator[tuple[str, str]]:
-    """Return (method, path) of each route, including those of included routers."""
-    for route in routes:
-        if (router := getattr(route, "original_router", None)) is not None:
-            yield from routes_of(router.routes)
-        else:
-            yield from ((method, route.path.replace(":path}", "}")) for method in route.methods - {"HEAD"})

@@ -116,6 +116,17 @@ def test_rates_of_encoders_are_those_of_the_result_file() -> None:
     assert len(stored) == len(shown)
 
 
+def test_figures_of_stores_are_those_of_the_result_file() -> None:
+    for store in json.loads((ROOT / "benchmarks/results/stores.json").read_text(encoding="utf-8"))["results"]:
+        asked = [
+            f"{store[kind][key]:{form}}"
+            for kind in ("plain", "filtered")
+            for key, form in (("ms", ".2f"), ("recall", ".4f"))
+        ]
+        figures = " | ".join([f"{store['build']:.1f}", f"{store['bytes'] / 1e6:.1f}", *asked])
+        assert f"| {figures} |" in SECTIONS["Vector stores in one process"], store["store"]
+
+
 def test_every_figure_of_the_summary_is_in_its_section() -> None:
     rows = re.findall(r"^\| \[.+?\]\(#(.+?)\) \| (.+?) \| (.+?) \| (.+?) \|", SECTIONS["Summary"], re.MULTILINE)
     texts = {anchor(title): text for title, text in SECTIONS.items()}
