@@ -38,7 +38,7 @@ def run(code: str, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def assert_shown(shown: str, code: str, printed: str) -> None:
-    """Compare an output with that on the page: its names alone, in any order, if the demo's index is another one here."""
+    """Compare an output with the page's: only its names, in any order, if the index of the demo is another one here."""
     if "demo/index" in code or SERVED_AT in code:
         assert sorted(_NAME.findall(printed)) == sorted(_NAME.findall(shown)), code
     else:
