@@ -158,7 +158,7 @@ class DuplicatesCheck:
 
 @checked
 def verify_duplicates(
-    path: Path,
+    path: str | Path,
     index: str | Path | Index,
     progress: Progress | None = None,
     against: str | Path | Index | None = None,
@@ -172,6 +172,7 @@ def verify_duplicates(
     """
     if options.device not in ("auto", "cpu"):
         raise ConfigError(f"device is {options.device}; verification runs on the CPU only. Fix: leave it at auto.")
+    path = Path(path)
     duplicates, opened, progress = read_duplicates(path), _opened(index), progress or NoProgress()
     facts = duplicates.facts
     check_origin(facts, opened, path)
