@@ -197,6 +197,11 @@ def _disk(folder: Path) -> Disk:
     return Disk(str(folder), shutil.disk_usage(parent).free, reason)
 
 
+def _rate(gflops: float) -> str:
+    """Return a rate with two digits: some processors multiply a type at less than 1 GFLOP/s."""
+    return f"{gflops:,.0f}" if gflops >= 10 else f"{gflops:.2g}"
+
+
 def _rates() -> dict[str, float]:
     """Return the GFLOP/s of each number type that torch can multiply."""
     import torch
@@ -272,7 +277,7 @@ def _encoder(precision: Any, device_name: str, machine: Machine) -> tuple[str, s
 
 
 def _measured(machine: Machine, *kinds: str) -> str:
-    rates = {kind: f"{rate:,.0f} GFLOP/s a thread" for kind, rate in machine.rates.items()}
+    rates = {kind: f"{_rate(rate)} GFLOP/s a thread" for kind, rate in machine.rates.items()}
     return ", ".join(f"{kind} {rates.get(kind, 'not supported')}" for kind in kinds)
 
 
@@ -326,7 +331,7 @@ def problems(machine: Machine) -> list[Problem]:
          "the processor has no AVX2: matrix products take several times as long.",
          "Use a newer processor for more than a few thousand documents."),
         (no_gpu and machine.openvino is not None and int8 < _GAIN * float32,
-         f"int8 products are hardly faster than float32: {int8:,.0f} and {float32:,.0f} GFLOP/s a thread.",
+         f"int8 products are not clearly faster than float32: {_rate(int8)} and {_rate(float32)} GFLOP/s a thread.",
          'encoder.precision = "int8" saves no time: keep "bfloat16".'),
         (memory < _LOW_MEMORY, f"only {size(memory)} of memory; torch and a small model take about 1 GiB.",
          "Add memory, or encode with a static table (configs/static.toml)."),
@@ -381,7 +386,7 @@ def _in_words(machine: Machine) -> list[tuple[str, str]]:
     faiss = machine.faiss.level or machine.faiss.options or "none"
     openvino = "not installed" if machine.openvino is None else ", ".join(machine.openvino)
     gpus = "; ".join(f"{gpu.name}, {size(gpu.bytes)}, capability {gpu.capability}" for gpu in machine.gpus)
-    rates = ", ".join(f"{kind} {rate:,.0f}" for kind, rate in machine.rates.items())
+    rates = ", ".join(f"{kind} {_rate(rate)}" for kind, rate in machine.rates.items())
     limited = "" if cores.limit is None else f", limited to {cores.limit:g}"
     return [
         ("system", machine.system),
