@@ -134,7 +134,15 @@ def test_the_index_of_a_corpus_can_be_kept(folder: Path, tmp_path: Path) -> None
 
 def test_skipped_rows_are_listed_beside_the_kept_index(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "docs.jsonl").write_text((folder / "docs.jsonl").read_text() + '{"id": "blank", "text": ""}\n')
-    call = ["dedup", tmp_path / "docs.jsonl", "--config", folder / "recipe.toml", "--on-error", "skip", "--suggest"]
+    call: list[str | Path] = [
+        "dedup",
+        tmp_path / "docs.jsonl",
+        "--config",
+        folder / "recipe.toml",
+        "--on-error",
+        "skip",
+        "--suggest",
+    ]
     assert isotrope(*call).stderr.endswith("skipped (1 blank)\n")
     done = isotrope(*call, "--keep-index", tmp_path / "index")
     listed = tmp_path / "index.rejects.jsonl"
