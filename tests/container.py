@@ -146,7 +146,7 @@ def serve(image: Stage, work: Path, index: Path, model: Path) -> None:
                 signal=image.words["STOPSIGNAL"][0].removeprefix("SIG"),
                 patience=300,
                 key=KEY,
-                query=json.dumps({"queries": ["walk a directory tree"], "k": 1}),
+                query=json.dumps({"query": "walk a directory tree", "k": 1}),
             ),
         ],
         "--net",

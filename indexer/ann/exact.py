@@ -210,7 +210,7 @@ class TorchFlatIndex:
 @contextmanager
 def _float32_products(torch: Any) -> Iterator[None]:
     """Within the block, torch multiplies float32 matrices in float32, whatever the process has set."""
-    backends = (torch.backends.cuda.matmul, getattr(torch.backends.mkldnn, "matmul", None))
+    backends: list[Any] = [torch.backends.cuda.matmul, getattr(torch.backends.mkldnn, "matmul", None)]
     with ExitStack() as restored:
         if all(hasattr(backend, "fp32_precision") for backend in backends):
             for backend in backends:
