@@ -26,8 +26,8 @@ def test_each_file_of_a_folder_is_a_document_and_the_others_are_counted(notes: P
     done = isotrope("build", "notes", "new", *RECIPE, "--documents", "files")
     assert done.returncode == 0, done.stderr
     left_out = "left out: 2 hidden, 1 ignored by .gitignore, 1 of unknown type"
-    assert f"note: 3 files are documents; {left_out}" in done.stderr
-    assert "1 files were skipped" in done.stderr
+    assert f"note: 3 files are documents; {left_out}; of unknown type: notes/photo.jpg\n" in done.stderr
+    assert "1 file was skipped" in done.stderr
     assert "see new.rejects.jsonl" in done.stderr
     (rejected,) = map(json.loads, Path("new.rejects.jsonl").read_text().splitlines())
     assert (rejected["file"], rejected["line"]) == ("notes/broken.md", 0)
@@ -39,6 +39,7 @@ def test_each_file_of_a_folder_is_a_document_and_the_others_are_counted(notes: P
     report = json.loads(added.stdout)
     assert (report["added"], report["unchanged"], report["corpus"]["files"]) == (1, 3, 5)
     assert report["corpus"]["left_out"] == {"hidden": 2, "ignored by .gitignore": 1, "of unknown type": 1}
+    assert report["corpus"]["ignored_files"] == ["notes/photo.jpg"]
     assert Path("new.add.rejects.jsonl").exists()
     found = isotrope("query", "new", "note", "--where", "folder = 'sub'", "--json")
     assert {hit["id"] for hit in json.loads(found.stdout)["hits"]} == {"sub/new.md", "sub/stars.rst"}
