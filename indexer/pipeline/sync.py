@@ -253,10 +253,9 @@ class _FileChanges:
         return [name for name in self.changed if name not in self._read]
 
     def __iter__(self) -> Iterator[Document]:
-        if not self._changed:
-            return
         limited = self._corpus.limited_to(self._changed)
         documents = limited.documents(self._schema)
+        limited.report.files = len(self.labels)
         limited.report.documents += self.unchanged
         self._corpus.report = limited.report
         for document in documents:

@@ -209,7 +209,7 @@ def remarks_on(read: "CorpusReport") -> list[str]:
         remarks.append(f"{skipped} {verb} skipped ({described(read.rejected)}){listed}")
     if read.older_rejects_file:
         remarks.append(f"the list of rows that an earlier run skipped was moved to {read.older_rejects_file}")
-    elif read.ignored_files:
+    if read.ignored_files and not read.files:
         shown = first_of(read.ignored_files, _IGNORED)
         documents = f". With {as_documents()}, each file would be a document" * can_be_documents(read.ignored_files)
         count = f"{len(read.ignored_files):,}"
