@@ -18,6 +18,12 @@ def counted(number: int, one: str, many: str = "") -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
+def first_of(names: Sequence[str], most: int) -> str:
+    """Return the first names in a list, and how many more there are."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
+
+
 def number(value: Any, digits: int = 4) -> str:
     """Return an integer with separators, a float with `digits` significant digits, and any other value as text."""
     if value is None:

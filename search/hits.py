@@ -102,6 +102,8 @@ class Hit:
     """Score of the cross-encoder, by which reranked hits are ordered."""
     place: Place | None = None
     """Place in the file, for documents that are files and for windows by structure."""
+    link: str | None = None
+    """Address in the answer of a server with a template of links (`isotrope serve --link`)."""
 
     @property
     def matched(self) -> str:
@@ -122,6 +124,8 @@ class Hit:
             plain["place"] = asdict(self.place)
         if self.folded:
             plain |= {"folded": [asdict(hit) for hit in self.folded], "folded_count": self.folded_count}
+        if self.link:
+            plain["link"] = self.link
         return plain
 
 

@@ -90,7 +90,7 @@ def test_every_file_of_a_mixed_folder_has_its_outcome(extremes: Extremes, settin
     assert done.returncode == 0, done.stderr
     assert_outcomes(listing, folder, index)
     left_out = Counter(listing.left_out.values()).items()
-    (noted,) = re.findall(r"left out: (.*)", done.stderr)
+    (noted,) = re.findall(r"left out: (.*?)(?:;|$)", done.stderr, re.MULTILINE)
     assert sorted(noted.split(", ")) == sorted(f"{count} {reason}" for reason, count in left_out)
 
 

@@ -86,9 +86,9 @@ class RowMapper:
         self._roles = lru_cache(_MOST_CACHED)(self._find_roles)  # rows with ever new columns must not fill the memory
 
     def unused_columns(self) -> list[str]:
-        """Return the columns of `drop`, `columns` and `text` that no row had."""
+        """Return the columns of `drop`, `columns` and `text` that no row had; none without rows."""
         named = [*self._config.text, *self._config.columns, *self._config.drop]
-        return [name for name in dict.fromkeys(named) if name not in self._met and name not in STORED_NAMES]
+        return [name for name in dict.fromkeys(named) if self._met and name not in {*self._met, *STORED_NAMES}]
 
     def check_title_met(self) -> None:
         """Raises CorpusError if no row had the configured title column."""

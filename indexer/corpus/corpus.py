@@ -46,7 +46,7 @@ class CorpusReport:
     rejected: Counter[str] = field(default_factory=Counter)  # reason -> rows
     files: int = 0  # that are documents, with corpus.documents = "files"
     left_out: Counter[str] = field(default_factory=Counter)  # reason -> files and folders, of documents that are files
-    ignored_files: list[str] = field(default_factory=list)  # of unknown type, in folders and globs with tables
+    ignored_files: list[str] = field(default_factory=list)  # of unknown type, in folders and globs
     rejects_file: str | None = None  # lists the rejected rows
     older_rejects_file: str | None = None  # new name of the list of an earlier run
     unused_columns: list[str] = field(default_factory=list)  # in the settings, but in no row
@@ -139,17 +139,18 @@ def read_corpus(
     if rejects is not None and on_error == "fail":
         raise ConfigError('rejects is a file for skipped rows, but on_error is "fail"; expected "skip".')
     RowMapper(config)  # raises for wrong settings
-    ignored, left_out = list[str](), Counter[str]()
+    reasons: Mapping[str, int] = {}
     if config.documents == "files":
         if format:
             raise ConfigError(f"{as_argument('format')} is for tables, but each file is a document. Fix: leave it out.")
         files, left_out = find_documents(sources)
+        ignored, reasons = left_out.unknown, left_out.reasons
     else:
         files, ignored = find_sources(sources, format, bool(config.vector_column))
     if rejects is not None and any(_is_same(Path(rejects), path) for file in files for path in paths_of(file)):
         raise ConfigError(f"{rejects}: is part of the corpus; {as_argument('rejects')} needs another file.")
     listed = None if rejects is None else RejectsFile(Path(rejects), force)
-    return Corpus(files, ignored, config, on_error, listed, left_out)
+    return Corpus(files, ignored, config, on_error, listed, reasons)
 
 
 def _is_same(first: Path, second: Path) -> bool:

@@ -23,6 +23,19 @@ FORMATS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 _FORMAT_NAMES = sorted(set(FORMATS.values()))
 _ARRAY, _ID_LIST = ".npy", ".ids"  # X.npy contains embeddings; X.ids.txt, X.ids.parquet and so on their ids
+_TEXTS = (
+    "README",
+    "CHANGELOG",
+    "CHANGES",
+    "NEWS",
+    "LICENSE",
+    "LICENCE",
+    "COPYING",
+    "NOTICE",
+    "AUTHORS",
+    "INSTALL",
+    "TODO",
+)  # fmt: skip - texts with any unknown suffix, such as README.Debian
 _BEIR_CORPUS = [f"corpus.jsonl{suffix}" for suffix in ("", *COMPRESSIONS)]
 
 
@@ -219,9 +232,11 @@ def _as_documents(ignored: Iterable[str], start: str = "Fix: build") -> str:
 
 
 def suffix_of(path: str) -> str:
-    """Return the lower-case suffix of a file's name, such as ".md"; "" for README and for hidden names."""
-    suffix = PurePosixPath(path).suffix.lower()
-    return suffix if len(suffix) > 1 else ""
+    """Return the lower-case suffix of a file's name, such as ".md"; "" for README, README.Debian and hidden names."""
+    name = PurePosixPath(path)
+    suffix = name.suffix.lower()
+    is_text = name.stem in _TEXTS and suffix not in FILE_KINDS
+    return suffix if len(suffix) > 1 and not is_text else ""
 
 
 def _folder(folder: Path, file_format: str, arrays: bool) -> tuple[list[SourceFile], list[str]]:

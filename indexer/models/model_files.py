@@ -79,6 +79,7 @@ def find_model_files(folder: Path) -> ModelFiles:
     """
     root = _root(folder)
     require_plain_files(root)
+    _require_no_table(folder)
     if not (root / "config.json").is_file():
         raise ModelError(f"{folder}: no config.json (found {_listing(root)}); expected a Hugging Face model folder.")
     config = read_config(root / "config.json")
@@ -96,6 +97,12 @@ def find_model_files(folder: Path) -> ModelFiles:
         config=config,
         tokenizer_config=read_tokenizer_config(settings) if settings.is_file() else TokenizerConfig(),
     )
+
+
+def _require_no_table(folder: Path) -> None:
+    if _model_type(folder) == "model2vec" or "StaticEmbedding" in (entry.kind for entry in read_modules(folder)):
+        fix = spelled('BuildConfig.load("static").with_overrides(["encoder.model=FOLDER"])', "--config static")
+        raise ModelError(f"{folder}: is a static table of token vectors, not a transformer. Fix: {fix}.")
 
 
 def find_table_files(path: Path) -> TableFiles:

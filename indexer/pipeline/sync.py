@@ -117,6 +117,7 @@ def plan_sync(corpus: Records, index: str | Path, config: Recipe | None = None) 
         recipe = _recipe(corpus, config)
         corpus = opened_corpus(corpus, recipe.corpus)
         if isinstance(corpus, Corpus) and _has_files(corpus, recipe):
+            corpus.report.documents = len(corpus.files)
             return SyncPlan(index, 0, 0, added=tuple(file.label for file in corpus.files))
         return SyncPlan(index, 0, 0, added=tuple(document.id for document in documents_of(corpus, recipe.corpus)))
     published = PublishedIndex(index, load_manifest(index))
@@ -169,9 +170,9 @@ def _require_most(upserts: Upserts) -> None:
     gone, documents = len(upserts.vanished), upserts.published.manifest.documents
     if _is_too_much(gone, documents):
         raise ConfigError(
-            f"{upserts.published.index}: {gone:,} of its {documents:,} documents are not in the source, more than "
-            "half; nothing was changed. A disk may not be mounted, or the source may be the wrong one. Fix: check the "
-            f"source, or pass {as_argument('force', True)} to delete them."
+            f"{upserts.published.index}: more than half of its documents ({gone:,} of {documents:,}) are not in the "
+            "source; nothing was changed. A disk may not be mounted, or the source may be the wrong one. Fix: check "
+            f"the source, or pass {as_argument('force', True)} to delete them."
         )
 
 
@@ -252,10 +253,9 @@ class _FileChanges:
         return [name for name in self.changed if name not in self._read]
 
     def __iter__(self) -> Iterator[Document]:
-        if not self._changed:
-            return
         limited = self._corpus.limited_to(self._changed)
         documents = limited.documents(self._schema)
+        limited.report.files = len(self.labels)
         limited.report.documents += self.unchanged
         self._corpus.report = limited.report
         for document in documents:

@@ -114,6 +114,7 @@ def delete(
     from indexer.corpus.query_file import read_id_file
     from search.cli.output import print_line, print_report
     from search.filters.filters import delete_where
+    from search.formatting import counted
 
     if (where is not None) == bool(ids or ids_file):
         raise click.UsageError("Expected either ids (or --ids-file) or --where.")
@@ -128,7 +129,7 @@ def delete(
         print_line(f"{report.index}: nothing to delete; {report.documents:,} documents.{missing}")
         return
     print_line(
-        f"{report.index}: {report.deleted:,} deleted, {report.documents:,} documents left, "
+        f"{report.index}: {report.deleted:,} deleted, {counted(report.documents, 'document')} left, "
         f"generation {report.generation}.{missing}"
     )
 

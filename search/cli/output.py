@@ -16,7 +16,7 @@ from rich.text import Text
 
 from indexer.errors import as_shown
 from search.cli.options import written_by
-from search.formatting import escape, excerpt
+from search.formatting import counted, escape, excerpt, first_of
 
 if TYPE_CHECKING:
     from indexer.corpus.corpus import CorpusReport
@@ -30,6 +30,7 @@ _EXCERPT = 160  # characters
 _HEADING = 60  # characters of one heading
 _BELOW = " > "  # between a title and the headings below it
 _FOLDED = 3  # near-duplicates named under a hit
+_UNKNOWN, _IGNORED = 3, 5  # left-out files named in notes on documents that are files, and on tables
 _WIDEST = 100_000  # characters of a table
 _NARROWEST = 40  # columns of the layout of hits; narrower terminals break the lines
 _LEAST_TEXT = 40  # columns for text next to complete ids
@@ -198,15 +199,18 @@ def remarks_on(read: "CorpusReport") -> list[str]:
         remarks.append(f"{read.blank_lines:,} blank lines were skipped")
     if read.files:
         left_out = f"; left out: {described(read.left_out)}" if read.left_out else ""
-        remarks.append(f"{read.documents:,} files are documents{left_out}")
+        unknown = f"; of unknown type: {first_of(read.ignored_files, _UNKNOWN)}" if read.ignored_files else ""
+        verb = "is a document" if read.documents == 1 else "are documents"
+        remarks.append(f"{counted(read.documents, 'file')} {verb}{left_out}{unknown}")
     if read.rejected:
         listed = f"; see {read.rejects_file}" if read.rejects_file else ""
-        rows = "files" if read.files else "rows"
-        remarks.append(f"{read.rejected.total():,} {rows} were skipped ({described(read.rejected)}){listed}")
+        skipped = counted(read.rejected.total(), "file" if read.files else "row")
+        verb = "was" if read.rejected.total() == 1 else "were"
+        remarks.append(f"{skipped} {verb} skipped ({described(read.rejected)}){listed}")
     if read.older_rejects_file:
         remarks.append(f"the list of rows that an earlier run skipped was moved to {read.older_rejects_file}")
-    if read.ignored_files:
-        shown = ", ".join(read.ignored_files[:5])
+    if read.ignored_files and not read.files:
+        shown = first_of(read.ignored_files, _IGNORED)
         documents = f". With {as_documents()}, each file would be a document" * can_be_documents(read.ignored_files)
         count = f"{len(read.ignored_files):,}"
         remarks.append(f"{count} files or folders that are not corpora were skipped: {shown}{documents}")

@@ -89,6 +89,8 @@ def command(words: tuple[str, ...], **options: Any) -> None:
     check_options(options)
     _require_rerankable(options)
     index, texts = _index_and_texts(words, options)
+    if index and not texts and options["like"] is options["queries"] is None:
+        _require_index(index)
     search, few = _search(options), _are_few(texts, options)
     _check_output(index, options)
     answers, answered = _answers_of_index(index, texts, options, few) if index else _served(texts, options, search), 0
@@ -113,6 +115,14 @@ def _index_and_texts(words: tuple[str, ...], options: dict[str, Any]) -> tuple[P
         raise click.UsageError(f"{words[0]} is the address of a server. Fix: --url {words[0]}", context)
     index: Path = argument.type.convert(words[0], argument, context)
     return index, words[1:]
+
+
+def _require_index(index: Path) -> None:
+    """Raise UsageError if the only argument is no index: it may be the query."""
+    from indexer.store.manifest import list_generations
+
+    if not list_generations(index):
+        raise click.UsageError(f"{index}: no such index; expected INDEX first. Usage: isotrope query INDEX TEXT")
 
 
 def _search(options: dict[str, Any]) -> "SearchOptions":

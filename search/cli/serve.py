@@ -220,7 +220,7 @@ def _serve_standard_streams(index: Path, options: dict[str, Any]) -> None:
 
     log_to_stderr()
     settings = settings_of(index, options)
-    note(f"{settings.name} is open for an agent on standard input and output")
     engine = engine_of(index, options)
+    note(f"{settings.name} is open for an agent on standard input and output")
     with written_for("library"):  # answers name the arguments of tools
         speak(engine, settings, streams, note)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote
 
@@ -74,4 +74,4 @@ def address_of(
 def linked(template: LinkTemplate | None, hit: Hit, rank: int) -> dict[str, Any]:
     """Return a hit as JSON types, with its `link` by the template."""
     link = template.address(hit.id, hit.metadata, hit.place) if template else None
-    return hit.to_dict(rank) | ({"link": link} if link else {})
+    return replace(hit, link=link).to_dict(rank)

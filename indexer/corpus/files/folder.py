@@ -6,7 +6,7 @@ Entries that are left out are counted by their reason. The order is that of the 
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from indexer.corpus.files.ignore_rules import IgnoreRules
@@ -16,12 +16,27 @@ from indexer.corpus.readers.hub import download_dataset, is_on_hub
 from indexer.corpus.readers.remote import list_objects, no_match
 from indexer.corpus.readers.streams import open_source
 from indexer.corpus.row import BadRow, described
-from indexer.corpus.sources import SourceFile, kind_of_source, matches_of, readable, suffix_of
+from indexer.corpus.sources import SourceFile, as_documents, kind_of_source, matches_of, readable, suffix_of
 from indexer.errors import ConfigError, CorpusError
 from indexer.system.urls import local_path, url_of
 
 Place = tuple[Tree, str]  # a file by its path below the tree
 _EXAMPLES = ".md .rst .txt .html .pdf .docx .py"
+_UNKNOWN = "of unknown type"
+
+
+@dataclass
+class LeftOut:
+    """The files and folders that are left out, counted by reason, and the paths of the files of unknown type."""
+
+    reasons: Counter[str] = field(default_factory=Counter)
+    unknown: list[str] = field(default_factory=list)
+
+    def add(self, reason: str, tree: Tree, path: str) -> None:
+        """Count a file or folder."""
+        self.reasons[reason] += 1
+        if reason == _UNKNOWN:
+            self.unknown.append(f"{tree.shown}/{readable(path)}")
 
 
 @dataclass(frozen=True)
@@ -33,15 +48,15 @@ class _Found:
     places: list[Place]
 
 
-def find_documents(sources: Iterable[str | Path]) -> tuple[list[SourceFile], Counter[str]]:
-    """Return the files of all sources, each a document, and how many files and folders were left out, by reason.
+def find_documents(sources: Iterable[str | Path]) -> tuple[list[SourceFile], LeftOut]:
+    """Return the files of all sources, each a document, and what was left out.
 
     The id of a file, its label, is its path below the source; with several sources, the name of the folder comes
     first. A file that is named itself is read although it is hidden, ignored or a link. Raises ConfigError for no or
     an empty source, and CorpusError for a missing one, for one without files, for a folder that cannot be listed, and
     for files of two sources with the same id.
     """
-    left_out: Counter[str] = Counter()
+    left_out = LeftOut()
     given = list(map(str, sources))
     if not given:
         raise ConfigError("no source was given; expected files, folders or globs.")
@@ -92,17 +107,17 @@ def unreadable_file(error: OSError) -> BadRow:
     return BadRow("unreadable", f"cannot be read: {error.strerror or error}", "change its permissions, or remove it")
 
 
-def _find(source: str, left_out: Counter[str]) -> _Found:
+def _find(source: str, left_out: LeftOut) -> _Found:
     if not source:
         raise ConfigError("a source is empty; expected a file, a folder such as ., or a glob.")
     if source == "-":
         raise ConfigError("stdin (-) is one stream; expected files, folders or globs for documents that are files.")
     if is_on_hub(source):
         source = download_dataset(source, FILE_KINDS)
-    before = left_out.copy()
+    before = left_out.reasons.copy()
     found = _find_objects(url, left_out) if (url := url_of(source)) else _find_local(source, left_out)
     if not found.places:
-        counted = described(left_out - before)
+        counted = described(left_out.reasons - before)
         raise CorpusError(
             f"{readable(source)}: no files that can be documents{f'; left out: {counted}' if counted else ''}. "
             f"Expected files such as {_EXAMPLES}."
@@ -110,7 +125,7 @@ def _find(source: str, left_out: Counter[str]) -> _Found:
     return found
 
 
-def _find_local(source: str, left_out: Counter[str]) -> _Found:
+def _find_local(source: str, left_out: LeftOut) -> _Found:
     path = local_path(source)
     kind = kind_of_source(path)
     if kind == "file":
@@ -123,7 +138,7 @@ def _find_local(source: str, left_out: Counter[str]) -> _Found:
     return _Found(source, tree.name, list(_walk(tree, left_out)))
 
 
-def _find_objects(url: str, left_out: Counter[str]) -> _Found:
+def _find_objects(url: str, left_out: LeftOut) -> _Found:
     found = list_objects(url)
     tree = ObjectTree(found.folder, found.objects)
     if found.kind == "file":
@@ -137,27 +152,28 @@ def _find_objects(url: str, left_out: Counter[str]) -> _Found:
 
 def _named(tree: Tree, name: str) -> _Found:
     if reason := _unfit(tree, name):
+        fix = f" Fix: give a text file the suffix .txt; build an index of a table without {as_documents()}."
         raise CorpusError(
             f"{tree.shown}/{readable(name)}: cannot be a document: it is {reason}; expected a file such as "
-            f"{' '.join(FILE_KINDS)}."
+            f"{' '.join(FILE_KINDS)}.{fix if reason == _UNKNOWN else ''}"
         )
     return _Found(f"{tree.shown}/{readable(name)}", "", [(tree, name)])
 
 
-def _walk(tree: Tree, left_out: Counter[str]) -> Iterator[Place]:
+def _walk(tree: Tree, left_out: LeftOut) -> Iterator[Place]:
     rules = IgnoreRules(tree)
     waiting = list(reversed(tree.entries("")))  # a stack: a tree can be deeper than Python's own
     while waiting:
         entry = waiting.pop()
         if reason := _left_out(tree, rules, entry):
-            left_out[reason] += 1
+            left_out.add(reason, tree, entry.path)
         elif entry.kind == "folder":
             waiting += reversed(tree.entries(entry.path))
         else:
             yield tree, entry.path
 
 
-def _matching(tree: Tree, paths: Iterable[str], left_out: Counter[str]) -> Iterator[Place]:
+def _matching(tree: Tree, paths: Iterable[str], left_out: LeftOut) -> Iterator[Place]:
     """Yield the matches of a glob that are documents. A pattern decides itself about hidden files."""
     rules = IgnoreRules(tree)
     for path in paths:
@@ -166,7 +182,7 @@ def _matching(tree: Tree, paths: Iterable[str], left_out: Counter[str]) -> Itera
         entries = [Entry(folder, "link" if tree.kind_of(folder) == "link" else "folder") for folder in folders]
         entries.append(Entry(path, tree.kind_of(path)))
         if reason := next(filter(None, (_left_out(tree, rules, entry, hidden=False) for entry in entries)), ""):
-            left_out[reason] += 1
+            left_out.add(reason, tree, path)
         else:
             yield tree, path
 
@@ -190,7 +206,7 @@ def _unfit(tree: Tree, path: str) -> str:
     """Return the reason why a file cannot be a document, or ""."""
     suffix = suffix_of(path)
     if suffix and suffix not in FILE_KINDS:
-        return "of unknown type"
+        return _UNKNOWN
     if tree.is_empty(path):
         return "empty"
     return "binary" if not suffix and tree.looks_binary(path) else ""

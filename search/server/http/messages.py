@@ -127,12 +127,10 @@ class FacetsRequest(Request):
 
 @dataclass(frozen=True, kw_only=True)
 class Hit(hits.Hit):
-    """A hit, its rank in the answer, from 1, and its address if the server has a template of links."""
+    """A hit and its rank in the answer, from 1."""
 
     rank: int
     """Rank in the answer, from 1."""
-    link: str | None = None
-    """Address by the template of --link."""
 
 
 class Result(BaseModel):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from indexer.encoders.load import load_encoder
-from indexer.errors import ConfigError, ModelError
+from indexer.errors import ConfigError, ModelError, written_for
 from indexer.models import resolution as spec_module
 from indexer.models.identity import EncoderIdentity, identity_difference
 from indexer.models.resolution import resolve_spec
@@ -191,6 +191,17 @@ def test_a_config_without_a_number_of_layers_is_refused(folder: Path) -> None:
     (folder / "config.json").write_text('{"model_type": "bert"}', encoding="utf-8")
     with pytest.raises(ModelError, match="has no number of layers"):
         resolve_spec(config(folder))
+
+
+@pytest.mark.parametrize(("name", "content"), [
+    ("config.json", {"model_type": "model2vec"}), ("modules.json", [{"type": "a.StaticEmbedding", "path": ""}]),
+])  # fmt: skip
+def test_a_static_table_is_no_transformer(tmp_path: Path, name: str, content: Any) -> None:
+    (tmp_path / name).write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(ModelError, match=r"is a static table .*\. Fix: BuildConfig.load\(\"static\"\)"):
+        resolve_spec(config(tmp_path))
+    with written_for("shell"), pytest.raises(ModelError, match=r"Fix: --config static\."):
+        resolve_spec(config(tmp_path))
 
 
 def test_xlm_reads_its_vocabulary_also_beside_a_tokenizer_json(

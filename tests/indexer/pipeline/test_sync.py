@@ -68,9 +68,9 @@ def test_vanished_documents_alone_need_no_model_and_no_part(
 def test_a_source_without_most_documents_is_refused(index: Path) -> None:
     before = snapshot(index)
     assert plan_sync(DOCUMENTS[5:], index).needs_force
-    with pytest.raises(ConfigError, match=r"5 of its 9 documents are not in the source, more than half"):
+    with pytest.raises(ConfigError, match=r"more than half of its documents \(5 of 9\) are not in the source"):
         sync_index(DOCUMENTS[5:], index)
-    with pytest.raises(ConfigError, match=r"5 of its 9 documents"):  # larger than a part
+    with pytest.raises(ConfigError, match=r"\(5 of 9\)"):  # larger than a part
         sync_index([*DOCUMENTS[5:], *(Document(f"x{number}", f"text {number}") for number in range(20))], index)
     assert load_manifest(index).generation == 1
     assert before.items() <= snapshot(index).items()
@@ -81,7 +81,7 @@ def test_a_source_without_most_documents_is_refused(index: Path) -> None:
 def test_an_empty_source_empties_an_index_only_by_force(index: Path, tiny_config: BuildConfig, tmp_path: Path) -> None:
     (tmp_path / "empty.jsonl").touch()
     empty = read_corpus(tmp_path / "empty.jsonl")
-    with pytest.raises(ConfigError, match="9 of its 9 documents"):
+    with pytest.raises(ConfigError, match=r"\(9 of 9\)"):
         sync_index(empty, index)
     assert counts(sync_index(empty, index, force=True)) == (0, 0, 9, 0)
     with pytest.raises(CorpusError, match="holds no documents"):

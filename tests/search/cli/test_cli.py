@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -181,6 +182,7 @@ def test_an_over_long_query_is_said(index: Path) -> None:
         (["query", "{tmp}/nothing", "x"], 1, "no such index"),
         (["query", "{index}", "x", "--device", "cuda:9"], 1, "cuda"),
         (["query", "{index}", "x", "--model", "{tmp}"], 1, "config.json"),
+        (["query", "{tmp}/coffee"], 2, "coffee: no such index; expected INDEX first. Usage: isotrope query INDEX TEXT"),
         (["query", "{index}"], 2, "Expected exactly one of TEXT, --like and --queries"),
         (["build", "{tmp}/nothing.jsonl", "{tmp}/i"], 1, "nothing.jsonl"),
         (["build", "{corpus}", "{index}"], 1, "another recipe"),
@@ -232,7 +234,7 @@ def test_bad_rows_stop_the_build_or_are_left_out_and_listed(settings: list[str],
     assert "--on-error skip" in done.stderr
     done = isotrope("build", tmp_path / "docs.jsonl", tmp_path / "i", *settings, "--on-error", "skip", "--json")
     assert (done.returncode, json.loads(done.stdout)["documents"]) == (0, 2)
-    assert "1 rows were skipped (1 text)" in done.stderr
+    assert "1 row was skipped (1 text)" in done.stderr
     assert json.loads((tmp_path / "i.rejects.jsonl").read_text())["id"] == "b"
 
 
@@ -380,6 +382,10 @@ def test_an_index_among_the_sources_is_not_read_as_corpus(corpus: Path, settings
         done = isotrope("build", tmp_path, tmp_path / "index", *settings, "--json")
         assert (done.returncode, json.loads(done.stdout)["documents"]) == (0, 9)
     assert "2 files or folders that are not corpora were skipped" in done.stderr
+    for number in range(5):
+        (tmp_path / f"photo{number}.jpg").touch()
+    done = isotrope("build", tmp_path, tmp_path / "index", *settings)
+    assert re.search(r"7 files or folders .* skipped: .*photo2\.jpg and 2 more", done.stderr)
 
 
 def test_the_rejects_file_may_not_be_the_corpus(corpus: Path, settings: list[str], tmp_path: Path) -> None:

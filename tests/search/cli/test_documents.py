@@ -26,8 +26,8 @@ def test_each_file_of_a_folder_is_a_document_and_the_others_are_counted(notes: P
     done = isotrope("build", "notes", "new", *RECIPE, "--documents", "files")
     assert done.returncode == 0, done.stderr
     left_out = "left out: 2 hidden, 1 ignored by .gitignore, 1 of unknown type"
-    assert f"note: 3 files are documents; {left_out}" in done.stderr
-    assert "1 files were skipped" in done.stderr
+    assert f"note: 3 files are documents; {left_out}; of unknown type: notes/photo.jpg\n" in done.stderr
+    assert "1 file was skipped" in done.stderr
     assert "see new.rejects.jsonl" in done.stderr
     (rejected,) = map(json.loads, Path("new.rejects.jsonl").read_text().splitlines())
     assert (rejected["file"], rejected["line"]) == ("notes/broken.md", 0)
@@ -39,9 +39,30 @@ def test_each_file_of_a_folder_is_a_document_and_the_others_are_counted(notes: P
     report = json.loads(added.stdout)
     assert (report["added"], report["unchanged"], report["corpus"]["files"]) == (1, 3, 5)
     assert report["corpus"]["left_out"] == {"hidden": 2, "ignored by .gitignore": 1, "of unknown type": 1}
+    assert report["corpus"]["ignored_files"] == ["notes/photo.jpg"]
     assert Path("new.add.rejects.jsonl").exists()
     found = isotrope("query", "new", "note", "--where", "folder = 'sub'", "--json")
     assert {hit["id"] for hit in json.loads(found.stdout)["hits"]} == {"sub/new.md", "sub/stars.rst"}
+
+
+def test_a_sync_counts_the_files_of_its_first_plan_and_moves_the_list_of_a_mended_folder(notes: Path) -> None:
+    sync = ("sync", "notes", "new", *RECIPE, "--documents", "files")
+    plan = isotrope(*sync, "--dry-run")
+    assert "note: 4 files are documents; left out" in plan.stderr
+    assert "to add      4: " in plan.stdout
+    assert "see new.sync.rejects.jsonl" in isotrope(*sync).stderr
+    (notes / "broken.md").unlink()
+    done = isotrope(*sync)
+    assert "in step" in done.stdout
+    assert "note: 3 files are documents; left out" in done.stderr
+    assert "not corpora" not in done.stderr
+    assert "skipped was moved to new.sync.1.rejects.jsonl" in done.stderr, done.stderr
+    assert not Path("new.sync.rejects.jsonl").exists()
+    (notes / "whales.md").write_text("No whales.")
+    (notes / "bread.txt").unlink()
+    (notes / "sub/stars.rst").unlink()
+    assert isotrope(*sync).returncode == 1
+    assert "note: 1 file is a document" in isotrope(*sync, "--force").stderr
 
 
 def test_a_file_that_fails_ends_a_build_only_if_the_user_asks_for_it(notes: Path) -> None:

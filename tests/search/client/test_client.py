@@ -11,6 +11,7 @@ from indexer.errors import ConfigError, MachineError, UnknownDocumentError
 from indexer.system import http
 from search import SearchClient, SearchEngine, SearchOptions
 from search.client.requests import pieces_of
+from search.server.links import LinkTemplate
 from search.server.settings import Keys, ServerSettings
 from tests.search.cli.test_cli import isotrope
 from tests.search.client.conftest import Reply
@@ -64,6 +65,14 @@ def test_many_queries_go_in_requests_the_server_takes_and_keep_their_order(
 )
 def test_a_request_holds_as_much_as_a_server_takes(queries: list[str], k: int, sizes: list[int]) -> None:
     assert [len(piece) for piece in pieces_of(queries, k)] == sizes
+
+
+def test_a_hit_has_the_link_of_the_server(connect: Any, engine: SearchEngine) -> None:
+    settings = ServerSettings("index", port=0, link=LinkTemplate("https://host/{id}"))
+    with live_server(engine, settings) as server, connect(server.url) as client:
+        (hit,) = client.neighbours("d4", k=1)
+    assert hit.link == f"https://host/{hit.id}"
+    assert hit.to_dict()["link"] == hit.link
 
 
 def test_info_describes_the_served_index(connect: Any, url: str) -> None:

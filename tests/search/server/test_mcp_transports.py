@@ -282,6 +282,7 @@ def test_a_server_that_cannot_start_prints_an_error(
     done = isotrope("mcp", tmp_path / "nowhere")
     assert (done.returncode, done.stdout) == (1, "")
     assert "nowhere" in done.stderr
+    assert "is open" not in done.stderr
     done = isotrope("mcp", library, "--port", "8081")
     assert done.returncode == 2
     assert "--port is for a server over HTTP. Fix: add --http" in done.stderr

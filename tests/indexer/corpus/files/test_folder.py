@@ -21,13 +21,15 @@ def ids(*sources: object) -> list[str]:
 
 
 def test_every_entry_is_a_document_or_counted_once_by_its_reason(tmp_path: Path) -> None:
-    for name in ("b.PDF", "a/z.md", "a/B.py", "a.md", "README", "a/b/c.Txt"):
+    names = ["README", "README.Debian", "a/B.py", "a/b/c.Txt", "a/z.md", "a.md", "b.PDF"]
+    for name in reversed(names):
         write(tmp_path, name, "text")
     for name in (".git/x/y.md", ".env", "a/.hidden.md", "photo.jpg", "rows.csv", "old.rejects.jsonl", "build/x.md"):
         write(tmp_path, name, "text")
     write(tmp_path, ".gitignore", "build\n")
     write(tmp_path, "a/empty.py", "")
     write(tmp_path, "tool", b"\x7fELF\0\0")
+    write(tmp_path, "README.gz", b"\x1f\x8b\0\0")
     (tmp_path / "link.md").symlink_to("a.md")
     (tmp_path / "loop").symlink_to(tmp_path)
     (tmp_path / "index/manifests").mkdir(parents=True)
@@ -35,18 +37,19 @@ def test_every_entry_is_a_document_or_counted_once_by_its_reason(tmp_path: Path)
     with socket.socket(socket.AF_UNIX) as bound:
         bound.bind(str(tmp_path / "socket"))
         files, left_out = find_documents([tmp_path])
-    assert [file.label for file in files] == ["README", "a/B.py", "a/b/c.Txt", "a/z.md", "a.md", "b.PDF"]
+    assert [file.label for file in files] == names
     assert {file.format for file in files} == {"file"}
-    assert left_out == {
+    assert left_out.reasons == {
         "hidden": 4,
         "ignored by .gitignore": 1,
         "linked": 2,
         "pipes, sockets or devices": 2,
         "indexes": 1,
         "of unknown type": 3,
-        "binary": 1,
+        "binary": 2,
         "empty": 1,
     }
+    assert left_out.unknown == [f"{tmp_path}/{name}" for name in ("old.rejects.jsonl", "photo.jpg", "rows.csv")]
 
 
 def test_the_order_is_that_of_path_parts(tmp_path: Path) -> None:
@@ -70,6 +73,11 @@ def test_a_named_file_that_can_be_no_document_is_an_error(tmp_path: Path, name: 
         ids(write(tmp_path, name, content))
 
 
+def test_the_error_for_a_named_table_says_how_to_read_it(tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match=r"Fix: .* index of a table without CorpusConfig\(documents=\"files\"\)\."):
+        ids(write(tmp_path, "rows.csv", "x"))
+
+
 def test_a_glob_decides_about_hidden_files_and_ignore_files_about_its_matches(tmp_path: Path) -> None:
     for name in ("a.md", "b.txt", ".github/c.md", "build/d.md", "sub/e.md", "sub/f.jpg"):
         write(tmp_path, name, "x")
@@ -78,7 +86,7 @@ def test_a_glob_decides_about_hidden_files_and_ignore_files_about_its_matches(tm
     assert ids(f"{tmp_path}/**/*.md") == ["a.md", "sub/e.md"]
     assert ids(f"{tmp_path}/.github/*") == ["c.md"]
     _, left_out = find_documents([f"{tmp_path}/**/*"])
-    assert left_out == {"ignored by .gitignore": 1, "linked": 2, "of unknown type": 1}
+    assert left_out.reasons == {"ignored by .gitignore": 1, "linked": 2, "of unknown type": 1}
 
 
 def test_with_several_sources_the_folders_name_comes_first(tmp_path: Path) -> None:
@@ -157,7 +165,7 @@ def test_objects_are_found_by_the_same_rules_and_know_their_etag(storage: Storag
     store.put("in/empty.md", b"")
     files, left_out = find_documents([f"{bucket}/in"])
     assert [file.label for file in files] == ["_f.md", "a.md", "sub", "sub/b.PY"]
-    assert left_out == {"hidden": 2, "ignored by .gitignore": 1, "of unknown type": 1, "indexes": 1, "empty": 1}
+    assert left_out.reasons == {"hidden": 2, "ignored by .gitignore": 1, "of unknown type": 1, "indexes": 1, "empty": 1}
     before = {file.label: file_digest(file) for file in files}
     assert len(set(before.values())) == 4
     store.put("in/a.md", b"new")

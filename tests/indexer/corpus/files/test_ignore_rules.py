@@ -81,7 +81,7 @@ def test_isotropeignore_decides_before_gitignore_of_any_level(tmp_path: Path) ->
     files, left_out = find_documents([tmp_path])
     assert [file.label for file in files] == ["build/api.md"]
     ignored = {"ignored by .isotropeignore": 2, "ignored by .gitignore": 1}
-    assert left_out == Counter({"hidden": 3} | ignored)
+    assert left_out.reasons == Counter({"hidden": 3} | ignored)
 
 
 def test_ignore_files_above_the_source_and_behind_links_are_not_read(tmp_path: Path) -> None:
