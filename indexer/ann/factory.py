@@ -44,8 +44,9 @@ def is_exact(factory: str) -> bool:
     return factory == "Flat"
 
 
-def make_index(factory: str, dim: int) -> Any:
-    """Return an empty, untrained inner-product index. Raises ConfigError for a factory string that FAISS rejects."""
+def make_index(factory: str, dim: int, guessed: bool = False) -> Any:
+    """Return an empty, untrained inner-product index. Raises ConfigError for a factory string that FAISS rejects; it
+    names no size if `dim` is `guessed`."""
     faiss = import_faiss()
     if "IDMap" in factory or re.search(r"(?<!\d)0(?!\d)|HNSW1(?!\d)", factory):
         # FAISS accepts these strings, but then rejects vectors without ids of their own or crashes the process.
@@ -56,20 +57,26 @@ def make_index(factory: str, dim: int) -> Any:
     try:
         index = padded_factory(factory, dim)
     except (RuntimeError, MemoryError) as error:
+        size = "" if guessed else f" for {dim} dimensions"
         raise ConfigError(
-            f'index.type "{factory}" is not a FAISS factory string for {dim} dimensions: {faiss_message(error)}. '
-            f"{_fix(factory, dim)}."
+            f'index.type "{factory}" is not a FAISS factory string{size}: {faiss_message(error)}. '
+            f"{_fix(factory, dim, guessed)}."
         ) from error
     if index.metric_type != faiss.METRIC_INNER_PRODUCT:
         raise ConfigError(f'index.type "{factory}" does not rank by inner product; choose another.')
     return index
 
 
-def _fix(factory: str, dim: int) -> str:
+def _fix(factory: str, dim: int, guessed: bool) -> str:
     quantizer = re.search(r"PQ(\d+)", factory)
     if quantizer and int(quantizer[1]) and dim % int(quantizer[1]) and not factory.startswith("Pad"):
         subspaces = int(quantizer[1])
-        return f'Put zeros in front: "Pad{-(-dim // subspaces) * subspaces},{factory}"'
+        width = (
+            f'N,{factory}", N a multiple of {subspaces}'
+            if guessed
+            else f'{-(-dim // subspaces) * subspaces},{factory}"'
+        )
+        return f'Put zeros in front: "Pad{width}'
     return 'Use "flat", or a factory string such as "IVF256,Flat" or "HNSW32"'
 
 
@@ -78,7 +85,7 @@ def check_factory(factory: str, dim: int) -> None:
     errors = []
     for size in (dim,) if dim else _USUAL_DIMENSIONS:
         try:
-            make_index(factory, size)
+            make_index(factory, size, guessed=not dim)
             return
         except ConfigError as error:
             errors.append(error)

@@ -47,6 +47,7 @@ from indexer.transforms import fewest_rows
 from indexer.typed_arguments import checked
 
 _POTION = ("48003d10a1f686321e4e79f5f306fe1fcf1d2b883a90785c939563a506bb89be", "minishlab/potion-base-4M")
+_MEASURED_AT = "https://isotrope.github.io/isotrope/benchmarks/#the-default-strength-with-other-models"
 _MEASURED_ON = {
     WhiteningConfig(): frozenset({DEMO_SHA256["model.safetensors"]}),
     WhiteningConfig(strength=0.5, centre="none"): frozenset(_POTION),  # of `configs/static.toml`, by a table in int8
@@ -238,7 +239,7 @@ def _as_given_note(manifest: Manifest, generation: Generation) -> str:
     whiten = spelled(f'refit_index(index, ["{setting}"])', f"isotrope refit INDEX --set {setting}")
     return (
         "the vectors of the corpus are indexed as they are, scaled to unit length. A soft whitening added 0.1 to 3.6 "
-        "nDCG@10 to vectors of two models (docs/benchmarks.md). With judged queries and their vectors, compare: "
+        f"nDCG@10 to vectors of two models ({_MEASURED_AT}). With judged queries and their vectors, compare: "
         f"{compare}. To whiten: {whiten}"
     )
 

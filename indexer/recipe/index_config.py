@@ -21,8 +21,8 @@ class IndexConfig:
     recall: float = 0.95
     """Recall@10 that an approximate index must reach, above 0 and at most 1."""
     memory: str = "0"
-    """Most memory of all vectors and links when searching, such as "8G"; K, M, G and T are powers of 1024. "0": no
-    limit."""
+    """Most memory of all vectors and links when searching, such as "8G"; K, M, G and T are powers of 1024, and a number
+    alone is bytes. "0": no limit."""
     queries: str = ""
     """File of real queries, one a line, to measure recall with. Empty: documents, shifted."""
     segment_rows: int = 0

@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import click
+import faiss
 import httpx2
 import numpy as np
 import pytest
 
 from indexer import BuildConfig, Document, EncoderConfig, build_index, delete_documents
+from indexer.ann.parameters import search_parameters
 from indexer.recipe.corpus_config import ChunkConfig
-from indexer.recipe.index_config import StoreConfig
+from indexer.recipe.index_config import IndexConfig, StoreConfig
 from indexer.store import layout
 from indexer.store.files import FileDigest
 from indexer.store.manifest import KNOWN_FEATURES, Manifest, PartEntry, SegmentEntry
@@ -162,6 +164,28 @@ def test_the_program_reads_windows_and_leaves_out_deleted_documents(
             best[names[document]] = max(float(score), best.get(names[document], -1.0))
     assert printed == sorted(best.items(), key=lambda item: -item[1])[:5]
     assert printed[0] == ("d1", 1.0)
+
+
+@pytest.mark.parametrize(
+    "kind", ["HNSW32", "IVF8,Flat", "IVF1,PQ16x4fs,Refine(SQ8)", "Pad80,IVF4,PQ16x4fs,Refine(SQfp16)", "IVF4,RaBitQ"]
+)
+def test_the_program_sets_the_parameters_of_every_kind_of_index(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vectors = np.repeat(np.random.default_rng(0).normal(size=(100, 64)), 5, axis=0).astype(np.float32)
+    vectors += np.float32(0.1) * np.random.default_rng(1).normal(size=vectors.shape).astype(np.float32)
+    rows = [Document(str(number), "text", vector=vector) for number, vector in enumerate(vectors)]
+    config = BuildConfig(encoder=EncoderConfig(kind="vectors"), index=IndexConfig(type=kind, recall=0.1))
+    build_index(rows, tmp_path / "index", config)
+    read: list[Any] = []
+    whole = faiss.read_index
+    monkeypatch.setattr(faiss, "read_index", lambda path: read.append(whole(path)) or read[0])
+    printed = printed_by_the_program(tmp_path / "index", capsys)
+    assert {name for name, _ in printed} == {"0", "1", "2", "3", "4"}  # which are close, others are far
+    assert min(float(score.expected) for _, score in printed) > 0.9
+    with SearchEngine(tmp_path / "index") as engine:
+        wanted = engine.index.manifest.segments[0].search_parameters
+    assert search_parameters(read[0]) == wanted
 
 
 def printed_by_the_program(index: Path, capsys: pytest.CaptureFixture[str]) -> list[tuple[str, Any]]:

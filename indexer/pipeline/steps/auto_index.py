@@ -183,13 +183,19 @@ def choose_index(request: IndexRequest) -> BuiltIndex:
 
 def too_large(request: IndexRequest, factory: str, bytes_per_vector: float) -> str:
     """Return the error text for an index beyond the memory budget."""
-    needed = bytes_per_vector * request.wanted.rows / 2**20
+    needed = _readable(bytes_per_vector * request.wanted.rows)
     share = "" if request.share == 1 else f" ({request.share:.1%} of it for these rows)"
     return (
-        f"index.memory is {request.config.memory}{share}, but {factory} needs {needed:,.0f}M for "
+        f"index.memory is {request.config.memory}{share}, but {factory} needs {needed} for "
         f"{request.wanted.rows:,} vectors ({bytes_per_vector:,.0f} bytes each). Fix: increase index.memory, choose "
         "another index.type, or keep fewer dimensions (whitening.dim)."
     )
+
+
+def _readable(count: float) -> str:
+    """Return bytes as `index.memory` takes them, rounded up, such as "468.8K"."""
+    unit = min(4, int(math.log2(max(1.0, count))) // 10)
+    return f"{math.ceil(10 * count / 1024**unit) / 10:.5g}{('', 'K', 'M', 'G', 'T')[unit]}"
 
 
 class _IndexBuilder:

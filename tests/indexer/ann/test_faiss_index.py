@@ -232,6 +232,17 @@ def test_a_factory_string_that_faiss_refuses_is_named(factory: str) -> None:
     assert 'Use "flat", or' in str(caught.value)
 
 
+def test_the_error_names_no_size_while_it_is_unknown() -> None:
+    ann.check_factory("IVF4,Flat", 0)
+    with pytest.raises(ConfigError, match=r"is not a FAISS factory string: .*Use ") as caught:
+        ann.check_factory("HNWS32", 0)
+    assert "dimensions" not in str(caught.value)
+    with pytest.raises(ConfigError, match='Put zeros in front: "PadN,PQ7", N a multiple of 7'):
+        ann.check_factory("PQ7", 0)
+    with pytest.raises(ConfigError, match="for 64 dimensions: "):
+        ann.check_factory("HNWS32", 64)
+
+
 @pytest.mark.parametrize("factory", ["LSH", "ITQ16,LSH"])
 def test_an_index_that_does_not_rank_by_inner_product_is_refused(factory: str) -> None:
     with pytest.raises(ConfigError, match=f'index.type "{factory}"'):

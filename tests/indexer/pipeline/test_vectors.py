@@ -1,6 +1,7 @@
 """Indexes of given embeddings equal indexes whose encoder computed them, through their whole life."""
 
 import dataclasses
+import re
 import shutil
 import tomllib
 from collections.abc import Callable, Iterator
@@ -32,6 +33,7 @@ from indexer.store.manifest import load_manifest
 from search import SearchEngine, verify_index
 from search.dedup import deduplicate_index
 from tests.directories import snapshot
+from tests.docs.pages import page
 from tests.documents import DOCUMENTS
 
 Rows = npt.NDArray[np.floating]
@@ -126,6 +128,8 @@ def test_given_vectors_are_whitened_only_if_the_recipe_says_so_and_a_note_names_
     documents, recipe = random_documents(60), BuildConfig(encoder=GIVEN.encoder)
     (note,) = build_index(documents, tmp_path / "as-given", recipe).notes
     assert "indexed as they are" in note
+    (anchor,) = re.findall(r"https://isotrope\.github\.io/isotrope/benchmarks/#([\w-]+)\)", note)
+    assert f"## {anchor.replace('-', ' ')}\n" in page("benchmarks").lower()
     assert "evaluate_retrieval(index, RetrievalOptions(beir, query_vectors=file), " in note
     assert 'refit_index(index, ["whitening.strength=0.25"])' in note
     whitened = recipe.with_overrides(["whitening.strength=0.25"])

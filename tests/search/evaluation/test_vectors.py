@@ -24,6 +24,7 @@ from search.evaluation.recall.recall import evaluate_recall
 from search.evaluation.report.page import ReportOptions, write_report
 from search.evaluation.retrieval.retrieval import RetrievalOptions, evaluate_retrieval
 from search.evaluation.sweep import Sweep
+from search.evaluation.tables import recall_tables
 from search.evaluation.target import Target
 from search.evaluation.tune.tune import TuneOptions, run_tune
 from search.index import Index
@@ -168,6 +169,13 @@ def test_documents_are_the_queries_of_recall(tmp_path: Path) -> None:
     row = result["results"][0]
     assert (row["recall"], row["queries"], row["origin"], row["excluded_at_most"]) == (1.0, 45, "documents", 2)
     assert set(row["latency_ms"]) == {"search"}
+    assert [line[0].split()[0] for line in next(recall_tables(result)).rows] == [
+        "recall",
+        "queries",
+        "index",
+        "size",
+        "search,",
+    ]
     assert oracle == [1.0] * 45
 
 
