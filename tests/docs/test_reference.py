@@ -178,8 +178,13 @@ def test_the_program_sets_the_parameters_of_every_kind_of_index(
     config = BuildConfig(encoder=EncoderConfig(kind="vectors"), index=IndexConfig(type=kind, recall=0.1))
     build_index(rows, tmp_path / "index", config)
     read: list[Any] = []
-    whole = faiss.read_index
-    monkeypatch.setattr(faiss, "read_index", lambda path: read.append(whole(path)) or read[0])
+    read_index = faiss.read_index
+
+    def kept(path: str) -> Any:
+        read.append(read_index(path))
+        return read[0]
+
+    monkeypatch.setattr(faiss, "read_index", kept)
     printed = printed_by_the_program(tmp_path / "index", capsys)
     assert {name for name, _ in printed} == {"0", "1", "2", "3", "4"}  # which are close, others are far
     assert min(float(score.expected) for _, score in printed) > 0.9
