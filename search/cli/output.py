@@ -199,7 +199,7 @@ def remarks_on(read: "CorpusReport") -> list[str]:
         remarks.append(f"{read.blank_lines:,} blank lines were skipped")
     if read.files:
         left_out = f"; left out: {described(read.left_out)}" if read.left_out else ""
-        unknown = f"; of unknown type: {first_of(read.ignored_files, _UNKNOWN)}" if read.ignored_files else ""
+        unknown = f"; unknown types: {first_of(read.ignored_files, _UNKNOWN)}" if read.ignored_files else ""
         verb = "is a document" if read.documents == 1 else "are documents"
         remarks.append(f"{counted(read.documents, 'file')} {verb}{left_out}{unknown}")
     if read.rejected:

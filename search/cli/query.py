@@ -122,7 +122,8 @@ def _require_index(index: Path) -> None:
     from indexer.store.manifest import list_generations
 
     if not list_generations(index):
-        raise click.UsageError(f"{index}: no such index; expected INDEX first. Usage: isotrope query INDEX TEXT")
+        usage = "Usage: isotrope query INDEX TEXT"
+        raise click.UsageError(f"{index}: is the argument INDEX, but no such index exists. {usage}")
 
 
 def _search(options: dict[str, Any]) -> "SearchOptions":

@@ -182,7 +182,7 @@ def test_an_over_long_query_is_said(index: Path) -> None:
         (["query", "{tmp}/nothing", "x"], 1, "no such index"),
         (["query", "{index}", "x", "--device", "cuda:9"], 1, "cuda"),
         (["query", "{index}", "x", "--model", "{tmp}"], 1, "config.json"),
-        (["query", "{tmp}/coffee"], 2, "coffee: no such index; expected INDEX first. Usage: isotrope query INDEX TEXT"),
+        (["query", "{tmp}/coffee"], 2, "coffee: is the argument INDEX, but no such index exists. Usage: isotrope"),
         (["query", "{index}"], 2, "Expected exactly one of TEXT, --like and --queries"),
         (["build", "{tmp}/nothing.jsonl", "{tmp}/i"], 1, "nothing.jsonl"),
         (["build", "{corpus}", "{index}"], 1, "another recipe"),

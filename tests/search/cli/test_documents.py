@@ -26,7 +26,7 @@ def test_each_file_of_a_folder_is_a_document_and_the_others_are_counted(notes: P
     done = isotrope("build", "notes", "new", *RECIPE, "--documents", "files")
     assert done.returncode == 0, done.stderr
     left_out = "left out: 2 hidden, 1 ignored by .gitignore, 1 of unknown type"
-    assert f"note: 3 files are documents; {left_out}; of unknown type: notes/photo.jpg\n" in done.stderr
+    assert f"note: 3 files are documents; {left_out}; unknown types: notes/photo.jpg\n" in done.stderr
     assert "1 file was skipped" in done.stderr
     assert "see new.rejects.jsonl" in done.stderr
     (rejected,) = map(json.loads, Path("new.rejects.jsonl").read_text().splitlines())
