@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from indexer import BuildConfig, Document, EncoderConfig, build_index, delete_documents
-from indexer.ann.parameters import search_parameters
+from indexer.ann.parameters import search_parameters, set_search_parameters
 from indexer.recipe.corpus_config import ChunkConfig
 from indexer.recipe.index_config import IndexConfig, StoreConfig
 from indexer.store import layout
@@ -178,13 +178,14 @@ def test_the_program_sets_the_parameters_of_every_kind_of_index(
     config = BuildConfig(encoder=EncoderConfig(kind="vectors"), index=IndexConfig(type=kind, recall=0.1))
     build_index(rows, tmp_path / "index", config)
     read: list[Any] = []
-    read_index = faiss.read_index
 
-    def kept(path: str) -> Any:
-        read.append(read_index(path))
+    def read_with_other_parameters(path: str) -> Any:
+        read.append(whole(path))
+        set_search_parameters(read[0], {name: value + 1 for name, value in search_parameters(read[0]).items()})
         return read[0]
 
-    monkeypatch.setattr(faiss, "read_index", kept)
+    whole = faiss.read_index
+    monkeypatch.setattr(faiss, "read_index", read_with_other_parameters)
     printed = printed_by_the_program(tmp_path / "index", capsys)
     assert {name for name, _ in printed} == {"0", "1", "2", "3", "4"}  # which are close, others are far
     assert min(float(score.expected) for _, score in printed) > 0.9

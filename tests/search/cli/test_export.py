@@ -4,13 +4,16 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import faiss
 import pytest
 from click.testing import CliRunner
 
 from indexer import BuildConfig, build_index
+from indexer.ann.parameters import search_parameters
 from indexer.errors import ExistsError
 from indexer.models.hub import quiet_transformers
 from indexer.recipe.config import EncoderConfig, WhiteningConfig
+from indexer.recipe.index_config import IndexConfig
 from indexer.recipe.run_options import RunOptions
 from search.cli import cli
 from tests.docs.pages import block, examples, page
@@ -93,3 +96,14 @@ def test_the_example_of_the_page_runs(
     by_layers, by_folder = capsys.readouterr().out.splitlines()
     assert by_layers == by_folder
     assert len(json.loads(by_layers.replace("'", '"'))) == 3
+
+
+@pytest.mark.parametrize("kind", ["HNSW4", "IVF2,Flat"])
+def test_the_page_names_the_layer_with_the_parameters(kind: str, tiny_config: BuildConfig, tmp_path: Path) -> None:
+    config = replace(tiny_config, index=IndexConfig(type=kind, recall=0.1))
+    build_index(DOCUMENTS, tmp_path / "index", config, RunOptions(backend="torch", device="cpu", threads=1))
+    call = ["export", str(tmp_path / "index"), "--to", "faiss", "-o", str(tmp_path / "exported")]
+    assert CliRunner().invoke(cli, call, catch_exceptions=False).exit_code == 0
+    index = faiss.read_index(str(tmp_path / "exported"))
+    exec(block(page("how-to/export"), "python", "efSearch"), {"index": index})  # noqa: S102
+    assert search_parameters(index) == ({"efSearch": 64} if kind == "HNSW4" else {"nprobe": 16})

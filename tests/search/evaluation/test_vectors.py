@@ -28,7 +28,7 @@ from search.evaluation.tables import recall_tables
 from search.evaluation.target import Target
 from search.evaluation.tune.tune import TuneOptions, run_tune
 from search.index import Index
-from tests.docs.pages import examples, page
+from tests.docs.pages import block, examples, page
 from tests.oracles import held_out_recall
 from tests.playground import lay_out
 from tests.search.cli.test_cli import isotrope
@@ -309,7 +309,8 @@ def test_the_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.Monkey
         save_array(name, rows[:count], [json.loads(line)["_id"] for line in lines])
     Path("dumps").mkdir()
     pq.write_table(pa.table({"id": ["a", "b", "c"], "embedding": rows[:3].tolist()}), "dumps/a.parquet")
-    assert len(calls) == 6
+    exec(block(page("how-to/vectors"), "python", "mine.ids.jsonl"), {})  # noqa: S102
+    assert len(calls) == 8
     for call in calls:
         done = isotrope(*call)
         assert done.returncode == 0, (call, done.stderr)
