@@ -29,6 +29,7 @@ from indexer.recipe.paper_methods import SETTINGS, settings_class
 from indexer.typed_arguments import describe_type
 from search import hits
 from search.cli import LazyGroup
+from search.ranking.options import SEARCH_OPTIONS, SearchOptions
 from search.server import generations
 from search.server.http import messages
 from search.server.http.routes import health_routes, search_routes
@@ -216,6 +217,13 @@ def _toml(field: "dataclasses.Field[Any]") -> str:
     if isinstance(value, list | dict):
         return json.dumps(value)
     return tomli_w.dumps({"": value}).partition(" = ")[2].strip()
+
+
+def search_options() -> str:
+    """Return the table of the fields of SearchOptions."""
+    hints = get_type_hints(SearchOptions)
+    rows = [(f"`{option.name}`", _words(hints[option.name]), prose(option.help)) for option in SEARCH_OPTIONS]
+    return table(("field", "type", "meaning"), rows)
 
 
 def recipe_settings() -> str:
