@@ -110,6 +110,7 @@ def calls(place: Place, engine: SearchEngine) -> dict[str, Call]:
         "read_tasks": {},
         "evaluate_sts": {**subject, "tasks": tasks, "plan": StsOptions(Target.of(place.index).settings(Sweep()))},
         "evaluate_layers": {**subject, "tasks": tasks, "plan": LayersOptions()},
+        "plot_retrieval": {"result": {}, "path": place.folder / "plot.svg"},
         "run_tune": subject,
         "write_recipe": {"path": place.folder / "tuned.toml", "result": {}},
         "export_faiss": {**at, **new},

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from indexer.errors import spelled
+from indexer.typed_arguments import checked
 from search.evaluation.bootstrap import Interval
 from search.evaluation.plots.drawing import Size, interval_of, model_name, whiskers, write_plot
 from search.evaluation.retrieval.metrics import measure_names
@@ -201,6 +202,7 @@ _HYBRID_STYLE = (6.4, 1.6, 1, 1.6)
 _BASELINE_COLOURS = (_BASELINE, "#6a3d9a", "#a6761d", "#1b7837")
 
 
+@checked
 def plot_retrieval(result: Mapping[str, Any], path: Path, force: bool = False) -> str:
     """Plot a result of `evaluate_retrieval` to a file; equal results give equal bytes. Raises as `check_plot`.
 
