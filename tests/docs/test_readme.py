@@ -60,9 +60,10 @@ def test_the_commands_of_the_readme_and_the_tutorial_print_these_hits(
     monkeypatch.setenv("ISOTROPE_BACKEND", "auto")
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     checked = 0
-    for command, expected in [*commands(page("tutorial")), *commands(README)]:
+    corpus = [("isotrope demo-corpus -o stdlib.jsonl", "")]
+    for command, expected in [*corpus, *commands(README), *commands(page("tutorial"))]:
         words = command.replace("isotrope ", f"{shlex.join(ISOTROPE)} ", 1)
-        if "-o duplicates.parquet" in command or "--kept" in command:
+        if any(option in command for option in ("-o stdlib", "-o duplicates", "--kept")):
             words += " --force"
         done = subprocess.run(["sh", "-c", words], capture_output=True, text=True, check=False)
         assert done.returncode == 0, (command, done.stderr)
