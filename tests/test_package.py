@@ -25,7 +25,7 @@ from tests.test_public_names import PACKAGES, exports
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-BUILT = {".git", ".venv", "build", "demo", "dist", "out", "site"}  # folders that the project's commands make
+BUILT = {".cache", ".git", ".venv", "build", "demo", "dist", "out", "site"}  # folders that the project's commands make
 CACHE = re.compile(
     r"\.(mypy|ruff|pytest)_cache|\.hypothesis|\.schemathesis|__pycache__|.*\.egg-info|\.ipynb_checkpoints"
 )
@@ -43,7 +43,11 @@ def repository_files() -> list[str]:
     names = []
     for folder, folders, files in os.walk(ROOT):
         top = Path(folder) == ROOT
-        folders[:] = [name for name in folders if not CACHE.fullmatch(name) and not (top and name in BUILT)]
+        folders[:] = [
+            name
+            for name in folders
+            if not CACHE.fullmatch(name) and not (top and (name in BUILT or name.startswith(".venv-")))
+        ]
         paths = [Path(folder, name) for name in files if name != ".git"]  # a file in a worktree
         names += [path.relative_to(ROOT).as_posix() for path in paths if not path.is_symlink()]
     return names
