@@ -140,6 +140,12 @@ class Result(Mapping[str, Any]):
         return named
 
 
+def check_keys(result: Mapping[str, Any], function: str, *keys: str) -> None:
+    """Raise EvaluationError unless the result has the keys that the results of a public function have."""
+    if missing := [key for key in keys if key not in result]:
+        raise EvaluationError(f"the result has no {', '.join(missing)}; expected a result of `{function}`.")
+
+
 @checked
 def write_result(path: Path, result: Mapping[str, Any], force: bool = False) -> None:
     """Write a result atomically as strict JSON; overwrite a file only with `force`."""

@@ -15,6 +15,7 @@ from indexer.errors import spelled
 from indexer.typed_arguments import checked
 from search.evaluation.bootstrap import Interval
 from search.evaluation.plots.drawing import Size, interval_of, model_name, whiskers, write_plot
+from search.evaluation.result import check_keys
 from search.evaluation.retrieval.metrics import measure_names
 from search.evaluation.sweep import shortest
 from search.formatting import counted, escape
@@ -204,10 +205,12 @@ _BASELINE_COLOURS = (_BASELINE, "#6a3d9a", "#a6761d", "#1b7837")
 
 @checked
 def plot_retrieval(result: Mapping[str, Any], path: Path, force: bool = False) -> str:
-    """Plot a result of `evaluate_retrieval` to a file; equal results give equal bytes. Raises as `check_plot`.
+    """Plot a result of `evaluate_retrieval` to a file; equal results give equal bytes.
 
-    Returns "", or a note if no setting has a strength; then nothing is written.
+    Returns "", or a note if no setting has a strength; then nothing is written. Raises EvaluationError for a result
+    of another function, and the errors of `check_plot`.
     """
+    check_keys(result, "evaluate_retrieval", "provenance", "results")
     panels = panels_of(result)
     if not panels:
         strengths = spelled("strengths", "--strength")

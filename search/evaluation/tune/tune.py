@@ -16,12 +16,12 @@ from indexer.corpus.document import Document
 from indexer.corpus.files.folder import joint_digest
 from indexer.corpus.query_file import query_file_sha256
 from indexer.encoders.precomputed import cannot_encode
-from indexer.errors import ConfigError, EvaluationError, MachineError, as_argument, spelled
+from indexer.errors import ConfigError, MachineError, as_argument, spelled
 from indexer.progress import NoProgress, Progress
 from indexer.recipe.config import BuildConfig
 from indexer.typed_arguments import checked
 from search.evaluation.bootstrap import LEVEL, RESAMPLES, mean_interval
-from search.evaluation.result import Clock, Result, how_built
+from search.evaluation.result import Clock, Result, check_keys, how_built
 from search.evaluation.sweep import Centre, Setting, Strength, Sweep, state_keys
 from search.evaluation.target import Subject, Target
 from search.evaluation.tune.choice import SIGNIFICANT, Choice, MeasuredSetting, choose
@@ -300,8 +300,7 @@ def write_recipe(path: Path, result: Mapping[str, Any], force: bool = False) -> 
 
     Raises EvaluationError for a result of another function than `run_tune`, and the errors of `write_output`.
     """
-    if missing := {"choice", "provenance", "recipe"} - set(result):
-        raise EvaluationError(f"the result has no {', '.join(sorted(missing))}; expected a result of tuning.")
+    check_keys(result, "run_tune", "choice", "provenance", "recipe")
     choice, provenance = result["choice"], result["provenance"]
     protocol = provenance["protocol"]
     remarks = [
