@@ -74,7 +74,8 @@ suite: $(VENV)/.dev
 # uv keeps the torch that is installed, so that no other is downloaded.
 lowest: $(VENV)/.torch
 	$(INSTALL) uv
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --resolution lowest-direct --only-binary :all: --editable ".[all]"
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --resolution lowest-direct --only-binary :all: --no-binary isotrope \
+		--editable ".[all]"
 	@touch $(VENV)/.dev
 
 # What the pages take from the code is written first: `git diff docs configs` shows what has changed.

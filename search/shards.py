@@ -82,8 +82,8 @@ class SegmentProcess:
         path = published_at(self._place)
         if path is None:
             raise StoreError(
-                f"{self._place}: is no index on {platform.node()}, where Ray runs a shard's process; expected a folder "
-                "that every machine of the cluster sees under this path, or an index in object storage."
+                f"{self._place}: is not an index on {platform.node()}, where Ray runs a shard's process; expected a "
+                "folder that every machine of the cluster sees under this path, or an index in object storage."
             )
         return Index(path, load_generation(path, self._generation)).open_segment(self._number)
 

@@ -1,4 +1,4 @@
-"""What no file of the repository may contain."""
+"""Content that no file of the repository may have."""
 
 import re
 import subprocess

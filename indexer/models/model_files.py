@@ -186,7 +186,7 @@ def own_file(folder: Path, name: str) -> Path:
             "the file, if it belongs to the model."
         )
     if not real.is_file():
-        raise ModelError(f"{path}: is no regular file; expected a file that can be copied.")
+        raise ModelError(f"{path}: is not a regular file; expected a file that can be copied.")
     return real
 
 

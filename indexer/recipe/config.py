@@ -224,7 +224,7 @@ class WhiteningConfig:
     shrinkage: float = 0.0
     """Shrinkage of the covariance towards a multiple of the identity, 0 to 1."""
     centre: Literal["role", "common", "none"] = "role"
-    """What is subtracted: a mean of documents and one of queries ("role"), one mean ("common"), or nothing."""
+    """Means that are subtracted: one of documents and one of queries ("role"), one for both ("common"), or none."""
     query_sample: str = ""
     """File of real queries, one a line, or .npy file of their embeddings, for the mean of queries. Empty: titles,
     sentences and windows of documents."""

@@ -21,11 +21,11 @@ class ResolvedBy(str):
 @checked
 @dataclass(frozen=True)
 class CorpusConfig:
-    """What becomes a document, and the columns of a corpus."""
+    """Documents and columns of a corpus."""
 
     documents: DocumentSource = "rows"
-    """What a document is: a row of a table or line of plain text ("rows"), or a whole file, whose text is extracted and
-    whose path is the id ("files")."""
+    """Source of a document: a row of a table or line of plain text ("rows"), or a whole file, whose text is extracted
+    and whose path is the id ("files")."""
     text: tuple[str, ...] = ("title", "text")
     """Columns that are joined by a space and encoded. A row is blank only if all of them are."""
     id_column: str = ""

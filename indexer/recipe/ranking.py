@@ -47,11 +47,11 @@ class HybridConfig:
     language: str = "english"
     """Language of stemming and stop words, one of Snowball's. "none": words as they are."""
     terms: Terms = "auto"
-    """What BM25 counts: words, or words of source code, which include the parts of snake_case and camelCase and single
-    letters. "auto": "code" for folders of source code, else "words"."""
+    """Terms that BM25 counts: words, or words of source code, which include the parts of snake_case and camelCase and
+    single letters. "auto": "code" for folders of source code, else "words"."""
     unit: Bm25Unit = "auto"
-    """What BM25 ranks: whole documents, or documents by their best window. "auto": "window" for folders of source code,
-    else "document"."""
+    """Units that BM25 ranks: whole documents, or documents by their best window. "auto": "window" for folders of source
+    code, else "document"."""
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.weight <= 1.0:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
 @format_option
 @on_error_option
-@click.option("--rejects", type=PATH, help="File for rejected rows. Default: INDEX.add.rejects.jsonl.")
+@click.option("--rejects", type=PATH, help="File for skipped rows. Default: INDEX.add.rejects.jsonl.")
 @force_option
 @worker_options
 @change_options

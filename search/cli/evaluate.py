@@ -117,9 +117,9 @@ def retrieval(folder: Path, **options: Any) -> None:
     """nDCG, MAP, recall and MRR on a BEIR folder, with BM25.
 
     BEIR_FOLDER contains corpus.jsonl, queries.jsonl and qrels/test.tsv. A recipe is measured as the index it would
-    build: the corpus is encoded once for all settings. --index measures that index, or refits its stored embeddings
-    if settings are given. Measures are trec_eval's, with 95 % bootstrap intervals over queries: times 100 in tables,
-    from 0 to 1 in JSON.
+    build: the corpus is encoded once for all settings. --index measures that index and reads no corpus.jsonl; if
+    settings are given, it refits the stored embeddings. Measures are trec_eval's, with 95 % bootstrap intervals over
+    queries: times 100 in tables, from 0 to 1 in JSON.
 
     \b
     Examples:

@@ -142,10 +142,10 @@ recipe_options = all_of(
 """--config, --set"""
 format_option = click.option("--format", "format_", default="", metavar="NAME", help="Format of the corpus: jsonl, "
                              "csv, tsv, parquet, arrow or text. Default: by file name.")  # fmt: skip
-on_error_option = click.option("--on-error", type=click.Choice(["fail", "skip"]), help="What to do with a bad row of "
-                               "the corpus. Default: fail; for files that are documents, skip.")  # fmt: skip
-documents_option = click.option("--documents", "document_source", type=click.Choice(["rows", "files"]), help="What a "
-                                "document is: a row of a table or line of a text, or a whole file of a folder "
+on_error_option = click.option("--on-error", type=click.Choice(["fail", "skip"]), help="Fail at a bad row of the "
+                               "corpus, or skip it. Default: fail; for files that are documents, skip.")  # fmt: skip
+documents_option = click.option("--documents", "document_source", type=click.Choice(["rows", "files"]), help="Make "
+                                "each row of a table or line of a text a document, or each whole file of a folder "
                                 "(Markdown, PDF, code, ...). Default: the recipe's, rows.")  # fmt: skip
 corpus_options = all_of(
     recipe_options,
@@ -223,7 +223,9 @@ def rerank_options(text: str) -> Callable[[F], F]:
     """Return --rerank, passed as `rerank`, and --rerank-depth."""
     return all_of(
         click.option("--rerank", metavar="MODEL", help=text),
-        click.option("--rerank-depth", type=click.IntRange(1, MOST_DEPTH), metavar="N", help="Hits it reads: 50."),
+        click.option(
+            "--rerank-depth", type=click.IntRange(1, MOST_DEPTH), metavar="N", help="Hits that it reads (50)."
+        ),
     )
 
 

@@ -231,7 +231,7 @@ class IsotropeDocumentStore:
             try:
                 own: dict[str, Any] = {_FIELDS: json.dumps(fields)}
             except TypeError as error:
-                raise ValueError(f'document "{document.id}": its meta is no JSON: {error}.') from error
+                raise ValueError(f'document "{document.id}": its meta is not JSON: {error}.') from error
             if not (document.embedding or self.encodes):
                 own[_NO_VECTOR] = True
             meta = columns.of(document.meta)

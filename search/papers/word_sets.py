@@ -208,7 +208,7 @@ def _leading(row: Row, width: int) -> tuple[str, str, str]:
     first, second, score, *raters = require_columns(row, width)
     for rater in raters:
         if score_of(rater) is None:
-            raise EvaluationError(f'{row.where}: "{rater}" is no number; expected word1, word2, scores.')
+            raise EvaluationError(f'{row.where}: "{rater}" is not a number; expected word1, word2, scores.')
     return first, second, score
 
 
@@ -249,7 +249,7 @@ def _question(row: Row) -> Question:
 def _no_numbers(row: Row, cells: list[str]) -> list[str]:
     """Return the cells. Raises EvaluationError for a number, which no analogy contains."""
     if numbers := [cell for cell in cells if score_of(cell) is not None]:
-        raise EvaluationError(f'{row.where}: "{numbers[0]}" is no word of an analogy; expected {_FORMS}.')
+        raise EvaluationError(f'{row.where}: "{numbers[0]}" is not a word of an analogy; expected {_FORMS}.')
     return cells
 
 

@@ -283,6 +283,6 @@ def test_with_ray(ray: Any, flat: Path, coded: Path) -> None:
         found = engine.search_vectors(questions(), partial=True)
     assert plain(found) == expected
     question = Question(np.zeros((1, 16), np.float32), 1, None, False, {})
-    with pytest.raises(StoreError, match=r"missing: is no index on .* every machine of the cluster sees"):
+    with pytest.raises(StoreError, match=r"missing: is not an index on .* every machine of the cluster sees"):
         HostedSegment(ray, lost.entry, (flat.parent / "missing", 1, 0), PATIENCE).ask(question)()
     engine.close()

@@ -248,7 +248,7 @@ def _parsed_one_by_one(path: Path, first: int, split: Sequence[tuple[bytes, byte
         bad = next((field for field in fields if not is_number(field)), None)
         if bad is not None:
             raise ModelError(
-                f'{path}:{line}: "{named(bad)}" is no number; expected {len(fields)} after "{named(word)}".'
+                f'{path}:{line}: "{named(bad)}" is not a number; expected {len(fields)} after "{named(word)}".'
             )
         with np.errstate(over="ignore"):
             rows.append(np.array([float(field) for field in fields]).astype(np.float32))

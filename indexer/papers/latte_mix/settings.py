@@ -36,7 +36,7 @@ class LatteMixConfig:
     threshold: float = 0.3
     """KL below which there is no cost."""
     threshold_per: Literal["token", "dimension"] = "token"
-    """What the threshold applies to (open)."""
+    """The unit that the threshold applies to (open)."""
     learning_rate: float = 1e-3
     """Peak of the learning rate, above 0 (open: training fails with the published value)."""
     warmup: float = 0.1

@@ -152,7 +152,7 @@ class SearchResponse(BaseModel):
     results: list[Result]
     """An answer for each query."""
     index: Stamp
-    """What answered: the `generation`, and the `fingerprint` of its encoder."""
+    """The `generation` that answered, and the `fingerprint` of its encoder."""
 
 
 class FacetsResponse(BaseModel):
@@ -162,7 +162,7 @@ class FacetsResponse(BaseModel):
     """For each column `name`, `sql`, `kind`, `elements`, `documents`, `distinct`, `values`, `least` and `most`, as
     ColumnFacet has them in Python; `values` are objects with `value` and `count`."""
     index: Stamp
-    """What answered: the `generation`, and the `fingerprint` of its encoder."""
+    """The `generation` that answered, and the `fingerprint` of its encoder."""
 
 
 class DocumentResponse(BaseModel):
@@ -179,7 +179,7 @@ class DocumentResponse(BaseModel):
     link: str | None = None
     """Address by the template of --link."""
     index: Stamp
-    """What answered: the `generation`, and the `fingerprint` of its encoder."""
+    """The `generation` that answered, and the `fingerprint` of its encoder."""
 
 
 class InfoResponse(BaseModel):
@@ -228,7 +228,7 @@ class Fault(BaseModel):
     """An error."""
 
     message: str
-    """What is wrong, and what was expected."""
+    """The fault, and the value that was expected."""
     type: str
     """Kind of error, in OpenAI's words."""
     param: str | None = None

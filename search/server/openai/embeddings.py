@@ -51,7 +51,7 @@ TEXTS_SCHEMA: dict[str, Any] = {
     "anyOf": [{"type": "string", "minLength": 1}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]
 }
 _ERRORS = ERRORS | {
-    400: {"model": ErrorResponse, "description": "the body is no JSON, or a field asks for what is not done here"},
+    400: {"model": ErrorResponse, "description": "the body is not JSON, or a field asks for something unsupported"},
     404: {"model": ErrorResponse, "description": "there is no such model"},
 }
 
@@ -114,7 +114,7 @@ class EmbeddingResponse(BaseModel):
     usage: EmbeddingUsage
     """Encoded tokens."""
     index: Stamp
-    """What answered: the `generation`, and the `fingerprint` of its encoder."""
+    """The `generation` that answered, and the `fingerprint` of its encoder."""
     truncated: list[TruncatedText] | None = None
     """Texts that were longer than the encoder's limit."""
     unknown: list[int] | None = None
@@ -141,7 +141,7 @@ class ModelResponse(BaseModel):
     max_length: int | None
     """Most tokens of a text that are encoded; null: all."""
     description: str
-    """What the model is for."""
+    """Purpose of the model."""
 
 
 class ModelsResponse(BaseModel):

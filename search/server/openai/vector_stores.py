@@ -34,7 +34,7 @@ IndexName = Annotated[str, Path(description="Name of the index.")]
 Cursor = Annotated[str | None, Query(description="With the name of the index the list is empty.")]
 _RANKER = re.compile(r"none|auto|default-\d{4}-\d{2}-\d{2}")
 _ERRORS = ERRORS | {
-    400: {"model": ErrorResponse, "description": "the body is no JSON, or a field asks for what is not done here"},
+    400: {"model": ErrorResponse, "description": "the body is not JSON, or a field asks for something unsupported"},
     404: {"model": ErrorResponse, "description": "there is no such store"},
 }
 
@@ -111,7 +111,7 @@ class StoreSearchResponse(BaseModel):
     next_page: None
     """Always null."""
     index: Stamp
-    """What answered: the `generation`, and the `fingerprint` of its encoder."""
+    """The `generation` that answered, and the `fingerprint` of its encoder."""
     truncated: list[TruncatedText] | None = None
     """Queries that were longer than the encoder's limit."""
     unknown: list[int] | None = None

@@ -261,7 +261,7 @@ def test_every_row_that_is_one_word_is_found_in_a_text(
         (b"cat 1 2\ndog 3\n", ":2: has 2 fields; expected 3, a word and 2 numbers"),
         (b"cat 1 2\ndog 3 4 5\nowl 1 2\n", ":2: has 4 fields; expected 3"),
         (b"cat 1 2\n\nowl 1 2\n", ":2: has 0 fields; expected 3"),
-        (b"cat 1 2\ncow 1 x\n", ':2: "x" is no number; expected 2 after "cow"'),
+        (b"cat 1 2\ncow 1 x\n", ':2: "x" is not a number; expected 2 after "cow"'),
         (b"cat 1 2\ncow 1  2\n", ":2: has 4 fields; expected 3"),
         (b"cat 1 2\ncow nan 2\n", ':2: "nan" in the vector of "cow" is not finite'),
         (b"cat 1 2\ncow 1 1e39\n", ':2: "1e39" in the vector of "cow" is not finite in float32'),

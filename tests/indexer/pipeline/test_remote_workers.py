@@ -146,7 +146,7 @@ def test_segments_are_opened_by_url_where_they_are_held(
     build_index(DOCUMENTS, url, replace(tiny_config, index=replace(tiny_config.index, segment_rows=8)))
     assert answers(url, shards="ray") == answers(url)
     question = shards.Question(np.zeros((1, 16), np.float32), 1, None, False, {})
-    with pytest.raises(StoreError, match=r"missing: is no index on .* or an index in object storage"):
+    with pytest.raises(StoreError, match=r"missing: is not an index on .* or an index in object storage"):
         shards.SegmentProcess(f"{url}/missing", 1, 0).search(question)
 
 

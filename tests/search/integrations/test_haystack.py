@@ -176,7 +176,7 @@ def test_every_field_comes_back(document_store: IsotropeDocumentStore, tmp_path:
     document_store.update_by_filter({"field": "id", "operator": "==", "value": "1"}, {"none": [2]})
     (changed,) = document_store.filter_documents({"field": "content", "operator": "==", "value": "text"})
     assert changed == replace(documents[0], meta=documents[0].meta | {"none": [2]})
-    with pytest.raises(ValueError, match="its meta is no JSON"):
+    with pytest.raises(ValueError, match="its meta is not JSON"):
         document_store.write_documents([Document(id="4", meta={"a": {1, 2}})])
 
 

@@ -117,7 +117,7 @@ def test_words_with_classes(tmp_path: Path, name: str, text: str, classes: dict[
         ("a.txt", ": x\na b c d\ne f g\n", r"a.txt:3: 3 columns; expected 4"),
         ("a.txt", ": x\n: y\n", r"a.txt: no question under its titles"),
         ("a.txt", "a b c d\n: x\n", r"a.txt:2: the title of a section; expected 4 columns"),
-        ("a.txt", "take remove V 6.81 SYNONYMS\n", r'a.txt:1: "6.81" is no word of an analogy'),
+        ("a.txt", "take remove V 6.81 SYNONYMS\n", r'a.txt:1: "6.81" is not a word of an analogy'),
         ("a.questions", "a b c\n", r"a.questions: questions without answers; expected them in .*a.answers"),
         ("a.answers", "X d\n", r"a.answers: answers without questions. Fix: name a.questions too"),
         ("a.txt", "a x\nb x\na y\n", r'a.txt:3: "a" is of class y here and of x in .*a.txt:1'),

@@ -32,7 +32,7 @@ def _open(pdfium: Any, data: bytes) -> Any:
     except pdfium.PdfiumError as error:
         if getattr(error, "err_code", None) in (pdfium.raw.FPDF_ERR_PASSWORD, pdfium.raw.FPDF_ERR_SECURITY):
             raise encrypted() from error
-        raise BadRow("broken", "the file is no PDF, or incomplete", "replace it with an intact copy") from error
+        raise BadRow("broken", "the file is not a complete PDF", "replace it with an intact copy") from error
 
 
 def _lines(pdfium: Any, document: Any, number: int) -> list[Line]:

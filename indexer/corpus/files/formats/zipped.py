@@ -21,7 +21,7 @@ def check_archive(data: bytes, most_bytes: int) -> None:
     try:
         entries = zipfile.ZipFile(io.BytesIO(data)).infolist()
     except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
-        raise BadRow("broken", "the file is no ZIP archive, or incomplete", "replace it with an intact copy") from error
+        raise BadRow("broken", "the file is not a complete ZIP archive", "replace it with an intact copy") from error
     unpacked = sum(entry.file_size for entry in entries)
     if unpacked > most_bytes:
         raise BadRow(
