@@ -105,7 +105,7 @@ def test_words_with_classes(tmp_path: Path, name: str, text: str, classes: dict[
         ("a.txt", "a b 1\nc d much\n", r'a.txt:2: the score "much" is not a finite number'),
         ("a.txt", "a b 1\nc d nan\n", r'a.txt:2: the score "nan" is not a finite number'),
         ("a.txt", "a\tb\t1\n\td\t2\n", r"a.txt:2: column 1 is empty"),
-        ("a.txt", "a b 1 2\nc d 3 x\n", r'a.txt:2: "x" is no number'),
+        ("a.txt", "a b 1 2\nc d 3 x\n", r'a.txt:2: "x" is not a number'),
         ("a.txt", "a b 1\n", r"a.txt: one pair; a correlation needs two different scores"),
         ("a.txt", "a b 1\nc d 1\n", r"a.txt: 2 pairs of one score"),
         (
