@@ -87,7 +87,7 @@ def main() -> None:
             copyleft.append(f"{name} ({licence(package)})")
         by = "always" if "always" in extras else ", ".join(extras)
         rows.append(f"| {package.metadata['Name']} | {package.version} | {licence(package)} | {by} |")
-    note = f"\nThey were not installed when the page was written: {', '.join(missing)}.\n" if missing else ""
+    note = f"\nNot installed when the page was written: {', '.join(missing)}.\n" if missing else ""
     text = PAGE.format(
         count=len(rows),
         always=sum(row.endswith("| always |") for row in rows),

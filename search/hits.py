@@ -43,7 +43,7 @@ class Place:
     """The place of a hit in its file."""
 
     lines: tuple[int, int] | None = None
-    """First and last line of the matching window, from 1; None for files whose text is extracted, such as HTML, PDF."""
+    """First and last line of the matching window, from 1; None if the file's text is extracted, as from HTML or PDF."""
     page: int | None = None
     """Page of a PDF or slide of a PPTX, from 1."""
     section: tuple[str, ...] = ()
@@ -59,7 +59,7 @@ class FoldedHit:
     score: float
     """Its score for the query."""
     similarity: float
-    """Inner product of its vector and that of the better hit."""
+    """Inner product of its vector and the better hit's."""
     title: str | None
     """Its title."""
 
@@ -81,8 +81,8 @@ class Hit:
     id: str
     """Id of the document."""
     score: float
-    """Inner product of two unit vectors: higher is closer, at most 1. With `hybrid`, `parts` fused as the recipe's
-    `[hybrid]` says: each scaled for the query and weighted, or a sum of reciprocal ranks. With `similarity` "js",
+    """Inner product of two unit vectors: higher is closer, at most 1. With `hybrid`, `parts` fused by the recipe's
+    `[hybrid]`: a weighted sum of both, scaled for the query, or a sum of reciprocal ranks. With `similarity` "js",
     1 - JS / ln 2."""
     title: str | None
     """Title of the document."""
@@ -103,7 +103,7 @@ class Hit:
     place: Place | None = None
     """Place in the file, for documents that are files and for windows by structure."""
     link: str | None = None
-    """Address in the answer of a server with a template of links (`isotrope serve --link`)."""
+    """Address of the document, in answers of a server with a link template (`isotrope serve --link`)."""
 
     @property
     def matched(self) -> str:

@@ -72,19 +72,19 @@ _OF_SERVERS = ("kind", "model", "url", "query_prompt", "document_prompt", "trunc
 class EncoderConfig:
     """The encoder, which turns texts into embeddings.
 
-    With kind "vectors" only `model` applies too, with kind "server" only `model`, `url`, the prompts and
-    `truncate_dim`.
+    With kind "vectors", the only other setting that applies is `model`; with kind "server", `model`, `url`, the prompts
+    and `truncate_dim` apply.
     """
 
     kind: EncoderKind = "transformer"
     """Source of embeddings: a model that runs here ("transformer"), a table of token vectors ("static"), the corpus
     itself ("vectors"), or an OpenAI-compatible server ("server")."""
     model: str = "sentence-transformers/all-MiniLM-L6-v2"
-    """Hugging Face id or folder; of a table also a GloVe or word2vec file; of a server its name there. With "vectors"
-    any name that distinguishes embeddings of different models, by default none."""
+    """Hugging Face id or folder. With "static" also a GloVe or word2vec file; with "server" the server's name of the
+    model; with "vectors" any name that distinguishes embeddings of different models, by default none."""
     pooling: Pooling = "auto"
-    """How token states become one vector. "auto": as the model's folder states, else the mean. "sif", "sbert-wk" and
-    "latte-mix" are methods of papers."""
+    """How token states become one vector. "auto": as the model's folder states, otherwise the mean. Methods of
+    papers: "sif", "sbert-wk" and "latte-mix"."""
     layers: tuple[int, ...] = (-1,)
     """Layers to average: 0 is the embedding output, 1 the first block, -1 the last. Pooling "sbert-wk" weighs them
     instead."""
@@ -101,8 +101,8 @@ class EncoderConfig:
     truncate_dim: int = 0
     """Leading dimensions kept before the transform, for Matryoshka models. 0: all."""
     model_settings: bool = True
-    """Follow the model's folder in pooling, prompts, maximum length, lower case and modules. false: use the transformer
-    alone."""
+    """Use the pooling, prompts, maximum length, lower case and modules of the model's folder. false: use the
+    transformer alone."""
     url: str = ""
     """Address of a server, such as http://127.0.0.1:8000/v1; without a path, /v1 is added."""
     fitted: str = ""
@@ -226,10 +226,10 @@ class WhiteningConfig:
     centre: Literal["role", "common", "none"] = "role"
     """Means that are subtracted: one of documents and one of queries ("role"), one for both ("common"), or none."""
     query_sample: str = ""
-    """File of real queries, one a line, or .npy file of their embeddings, for the mean of queries. Empty: titles,
+    """File of real queries, one per line, or .npy file of their embeddings, for the mean of queries. Empty: titles,
     sentences and windows of documents."""
     remove: int | Literal["auto"] = "auto"
-    """Leading directions removed first. "auto": 1 after pooling "sif", else 0."""
+    """Leading directions removed first. "auto": 1 after pooling "sif", otherwise 0."""
 
     def __post_init__(self) -> None:
         if self.strength != "none" and not 0.0 <= self.strength <= 1.0:

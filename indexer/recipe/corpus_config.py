@@ -29,7 +29,7 @@ class CorpusConfig:
     text: tuple[str, ...] = ("title", "text")
     """Columns that are joined by a space and encoded. A row is blank only if all of them are."""
     id_column: str = ""
-    """Column of the ids. Empty: `_id`, `id` or `docid`; in a corpus without them an id is a hash of its row."""
+    """Column of the ids. Empty: `_id`, `id` or `docid`; in a corpus without these, an id is a hash of its row."""
     title_column: str = ""
     """Column of the titles. Empty: `title`."""
     text_column: str = ""
@@ -73,7 +73,7 @@ class ChunkConfig:
     """Windows of long documents, each with a vector; see `indexer.encoders.windows`."""
 
     tokens: int = 0
-    """Most tokens of a window, 8 or more, without special tokens and prompt. 0: one vector a document, or windows of
+    """Most tokens of a window, 8 or more, without special tokens and prompt. 0: one vector per document, or windows of
     160 with `chunk.by = "structure"`."""
     overlap: int = 32
     """Least number of tokens that a window shares with the previous one, with `chunk.by = "tokens"`."""

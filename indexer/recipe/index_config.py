@@ -16,15 +16,15 @@ class IndexConfig:
     """The FAISS index."""
 
     type: str = "auto"
-    """Kind of index: "auto" measures on the corpus and chooses, exact while it is small; "flat" is exact; anything else
-    is a FAISS factory string, such as "IVF4096,SQ8"."""
+    """Kind of index: "auto" is exact for a small corpus, and otherwise chosen by measuring on the corpus; "flat" is
+    exact; any other value is a FAISS factory string, such as "IVF4096,SQ8"."""
     recall: float = 0.95
     """Recall@10 that an approximate index must reach, above 0 and at most 1."""
     memory: str = "0"
-    """Most memory of all vectors and links when searching, such as "8G"; K, M, G and T are powers of 1024, and a number
-    alone is bytes. "0": no limit."""
+    """Limit on the memory of all vectors and links when searching, such as "8G"; K, M, G and T are powers of 1024, and
+    a number alone is bytes. "0": no limit."""
     queries: str = ""
-    """File of real queries, one a line, to measure recall with. Empty: documents, shifted."""
+    """File of real queries, one per line, to measure recall with. Empty: documents with added noise."""
     segment_rows: int = 0
     """Approximate number of rows in a segment, in whole parts. 0: one segment."""
 

@@ -42,16 +42,16 @@ class HybridConfig:
     weight: float = 0.3
     """Weight of the vectors' score, 0 to 1; BM25 gets the rest."""
     scaling: Scaling = "minmax"
-    """How the scores of a query are brought to one scale before the sum: by minimum and maximum, or by mean and
-    deviation."""
+    """How the scores of a query are brought to one scale before the sum: from 0 for a chance document to 1 for the best
+    ("minmax"), or by mean and standard deviation ("zscore")."""
     language: str = "english"
-    """Language of stemming and stop words, one of Snowball's. "none": words as they are."""
+    """Language of stemming and stop words, one of Snowball's. "none": words are kept as they are."""
     terms: Terms = "auto"
     """Terms that BM25 counts: words, or words of source code, which include the parts of snake_case and camelCase and
-    single letters. "auto": "code" for folders of source code, else "words"."""
+    single letters. "auto": "code" for folders of source code, otherwise "words"."""
     unit: Bm25Unit = "auto"
     """Units that BM25 ranks: whole documents, or documents by their best window. "auto": "window" for folders of source
-    code, else "document"."""
+    code, otherwise "document"."""
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.weight <= 1.0:
@@ -76,7 +76,7 @@ class RerankConfig:
     model: str = ""
     """Hugging Face id or folder of a cross-encoder. Empty: no reranking."""
     depth: int = 50
-    """Number of first hits that it reads, 1 to 1,000."""
+    """Number of first hits that it reranks, 1 to 1,000."""
     max_length: int = 0
     """Most tokens of query and text together. 0: the model's own limit."""
     precision: RerankPrecision = "bfloat16"

@@ -38,16 +38,16 @@ if TYPE_CHECKING:
 @corpus_options
 @click.option("--rejects", type=PATH, help="File for skipped rows. Default: INDEX.rejects.jsonl.")
 @force_option
-@click.option("--overwrite", is_flag=True, help="Publish over a complete index of another recipe or corpus.")
-@click.option("--queries", type=PATH, help="File of real queries, one a line, to measure recall with. The same as "
-              "index.queries.")  # fmt: skip
+@click.option("--overwrite", is_flag=True, help="Replace a complete index of another recipe or corpus.")
+@click.option("--queries", type=PATH, help="File of real queries, one per line, to measure recall with. The same "
+              "as index.queries.")  # fmt: skip
 @click.option("--transform-from", type=PATH, metavar="INDEX", help="Reuse the transform of this index, of the same "
               "encoder, instead of fitting one.")  # fmt: skip
 @click.option("--allow-low-recall", is_flag=True, help="Publish although the index misses index.recall.")
 @hardware_options
 @click.option("--half", type=click.Choice(["auto", "bfloat16", "float16"]), default="auto", help="16-bit type on CUDA "
               "for precision bfloat16.")  # fmt: skip
-@click.option("--compile", is_flag=True, help="Compile the model with torch first: for long runs on a GPU.")
+@click.option("--compile", is_flag=True, help="Compile the model with torch first, for long runs on a GPU.")
 @worker_options
 @click.option("--prepare", is_flag=True, help="Stop before encoding: write documents, and list the parts for isotrope "
               "encode-parts.")  # fmt: skip
@@ -61,8 +61,8 @@ def build(
     SOURCE is a file, a quoted glob, a folder, a BEIR folder, or - for standard input (with --format). With --documents
     files, each file of SOURCE is a document, except hidden files and those that .gitignore or .isotropeignore
     name. INDEX is the folder to write. Both may be URLs in object storage (s3://, gs:// or az://), and SOURCE a dataset
-    on the Hugging Face hub (hf://datasets/user/name/data/*.parquet). The same command again continues an interrupted
-    build and leaves a finished index unchanged.
+    on the Hugging Face hub (hf://datasets/user/name/data/*.parquet). Running the same command again continues an
+    interrupted build and leaves a finished index unchanged.
 
     \b
     Examples:
@@ -204,12 +204,12 @@ def encode_parts(index: Path, parts: slice, cancel: bool, as_json: bool, quiet: 
     """Encode parts of a prepared build, on any machine.
 
     First, isotrope build --prepare writes the documents of INDEX and lists its parts. Then any number of these
-    commands encode some parts each, for example in a batch queue. They need only the model and INDEX: a shared folder
-    or a URL in object storage (s3://, gs:// or az://). Last, the same isotrope build without --prepare reads the parts,
-    encodes missing ones, and publishes the index. Complete parts are skipped. Until then no other command changes the
-    index; --cancel cancels the prepared build.
+    commands each encode some parts, for example in a batch queue. They need only the model and INDEX: a shared folder
+    or a URL in object storage (s3://, gs:// or az://). Finally, the same isotrope build without --prepare reads the
+    parts, encodes missing ones, and publishes the index. Complete parts are skipped. Until then no other command
+    changes the index; --cancel cancels the prepared build.
 
-    In the script of a SLURM array, --parts "$SLURM_ARRAY_TASK_ID" encodes one part a job.
+    In the script of a SLURM array, --parts "$SLURM_ARRAY_TASK_ID" encodes one part per job.
 
     \b
     Example:

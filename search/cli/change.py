@@ -91,7 +91,7 @@ def _print_added(report: "AddReport", read: "CorpusReport", as_json: bool) -> No
 @click.command("delete")
 @click.argument("index", type=PATH)
 @click.argument("ids", nargs=-1, metavar="[ID]...")
-@click.option("--ids-file", type=PATH, help="File with one id a line; - is standard input.")
+@click.option("--ids-file", type=PATH, help="File with one id per line; - is standard input.")
 @click.option("--where", metavar="SQL", help="Delete the documents whose metadata match this condition.")
 @click.option("--ignore-missing", is_flag=True, help="Ignore ids that the index does not contain.")
 @json_option
@@ -137,7 +137,7 @@ def delete(
 @click.command("refit")
 @click.argument("index", type=PATH)
 @click.option("--config", "recipe", type=RECIPE, metavar="NAME|FILE", help="Use whitening, index, hybrid and rerank "
-              "of this recipe, such as that of tune -o; its other settings must equal the index's.")  # fmt: skip
+              "of this recipe, such as one from tune -o; its other settings must equal the index's.")  # fmt: skip
 @click.option("--set", "assignments", multiple=True, metavar="SECTION.KEY=VALUE", help="Change a setting of whitening, "
               "index, hybrid or rerank; the others stay.")  # fmt: skip
 @change_options

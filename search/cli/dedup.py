@@ -47,7 +47,7 @@ _FOREIGN = {  # mode -> options that have no meaning with it
 @click.option("--threshold", type=float, help="Documents that score at least this are duplicates; above -1, up to 1.")
 @click.option("--suggest", is_flag=True, help="Show the pairs and dropped documents of each threshold, with examples.")
 @click.option("--verify", type=PATH, metavar="FILE", help="Prove a file of duplicates with an independent method.")
-@click.option("-o", "--output", type=PATH, metavar="FILE", help="Write one row a dropped document: .parquet "
+@click.option("-o", "--output", type=PATH, metavar="FILE", help="Write one row per dropped document: .parquet "
               "(which --verify reads), or .csv or .jsonl with the texts of both documents.")  # fmt: skip
 @click.option("--kept", type=PATH, metavar="FILE", help="Write the surviving corpus, with all its columns.")
 @click.option("--prefer", default="first", show_default=True, metavar="WAY", help="Which of two duplicates to keep: "
@@ -55,7 +55,7 @@ _FOREIGN = {  # mode -> options that have no meaning with it
 @click.option("--text-duplicates", type=click.Choice(["keep", "drop"]), default="keep", show_default=True, help="Keep "
               "or drop documents of equal text (Unicode and white space normalised) below the threshold.")  # fmt: skip
 @click.option("--method", type=click.Choice(["exact", "ann"]), default="exact", show_default=True, help="ann compares "
-              "only neighbouring cells, for tens of millions, and measures the share of pairs it finds.")  # fmt: skip
+              "only neighbouring cells, for tens of millions of documents; it measures its recall.")  # fmt: skip
 @click.option("--against", type=PATH, metavar="INDEX", help="Also drop duplicates of this other index of the same "
               "encoder.")  # fmt: skip
 @click.option("--only-against", is_flag=True, help="Compare only with --against, not with each other.")
@@ -76,7 +76,7 @@ _FOREIGN = {  # mode -> options that have no meaning with it
 def command(sources: tuple[str, ...], quiet: bool, **options: Any) -> None:
     """Find near-duplicates, and prove the result.
 
-    In corpus order (or that of --prefer) a document is kept unless a kept document scores at least the threshold
+    In corpus order (or that of --prefer), a document is kept unless a kept document scores at least the threshold
     against it. Every dropped document names the kept document that scores highest against it, and no two kept
     documents reach the threshold. A CORPUS is encoded first.
     INDEX and CORPUS may be URLs in object storage (s3://, gs:// or az://).

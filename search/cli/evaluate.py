@@ -58,15 +58,15 @@ protocols_option = click.option("--protocol", "protocols", multiple=True, type=c
 @protocols_option
 @click.option("--fit", default="", metavar="task|corpus:PATH|index", help="Data that the whitening is fitted on: the "
               "task's own sentences (as in the paper, transductive), another corpus (whitening.sample of its documents)"
-              ", or the embeddings of --index. Default: index with --index, else task.")  # fmt: skip
+              ", or the embeddings of --index. Default: index with --index, otherwise task.")  # fmt: skip
 @result_options
 def sts(sources: tuple[str, ...], protocols: tuple[Any, ...], fit: str, **options: Any) -> None:
     """Spearman's correlation with human similarity scores, seven STS tasks.
 
     SOURCE is a folder of TSV files (score, sentence1, sentence2; such as sts12.MSRpar.tsv, a subset of STS12), a
-    SentEval download, or the id of a Hugging Face data set. Every sentence is encoded once for all settings. Figures
-    are times 100 in tables, from 0 to 1 in JSON, with 95 % bootstrap intervals. Figures of different protocols or fits
-    are not comparable.
+    SentEval download, or the id of a Hugging Face data set. Every sentence is encoded once for all settings. Tables
+    show figures x 100, JSON shows them from 0 to 1, both with 95 % bootstrap intervals. Figures of different protocols
+    or fits are not comparable.
 
     \b
     Examples:
@@ -93,7 +93,7 @@ def sts(sources: tuple[str, ...], protocols: tuple[Any, ...], fit: str, **option
 @centre_option
 @click.option("-k", "cutoffs", multiple=True, type=int, default=(10, 100), show_default=True, metavar="K",
               help="Rank to cut at; repeatable. Intervals in the table and --per-query are of nDCG at the "
-              "first.")  # fmt: skip
+              "first rank.")  # fmt: skip
 @click.option("--split", default="test", show_default=True, help="Judgements to use: qrels/SPLIT.tsv.")
 @click.option("--per-query", type=PATH, metavar="FILE.tsv", help="Write the first nDCG of every query here, one column "
               "per setting.")  # fmt: skip
@@ -119,7 +119,7 @@ def retrieval(folder: Path, **options: Any) -> None:
     BEIR_FOLDER contains corpus.jsonl, queries.jsonl and qrels/test.tsv. A recipe is measured as the index it would
     build: the corpus is encoded once for all settings. --index measures that index and reads no corpus.jsonl; if
     settings are given, it refits the stored embeddings. Measures are trec_eval's, with 95 % bootstrap intervals over
-    queries: times 100 in tables, from 0 to 1 in JSON.
+    queries. Tables show them x 100, JSON shows them from 0 to 1.
 
     \b
     Examples:
@@ -164,12 +164,12 @@ def retrieval(folder: Path, **options: Any) -> None:
 
 @click.command("recall")
 @click.argument("index", type=PATH)
-@k_option("Answers compared a query.")
-@click.option("--queries", type=PATH, metavar="FILE", help="File of queries, one a line, UTF-8, or a BEIR "
-              "queries.jsonl, or a .npy file of their embeddings; all are used.")  # fmt: skip
+@k_option("Answers compared per query.")
+@click.option("--queries", type=PATH, metavar="FILE", help="File of queries: UTF-8 text with one per line, "
+              "a BEIR queries.jsonl, or a .npy file of embeddings; all are used.")  # fmt: skip
 @click.option("--draw", type=click.Choice(["titles", "sentences", "halves"]), help="Draw queries from the documents: "
               "titles, first sentences, or first halves. Default: titles if at least half of the documents have one, "
-              "else sentences.")  # fmt: skip
+              "otherwise sentences.")  # fmt: skip
 @click.option("--sample", type=int, help="Queries to draw from the documents.  [default: 1000]")
 @click.option("--similarity", type=click.Choice(list(_RECALLS)), default="cosine", show_default=True, help="js: "
               'recall of the ranking by Jensen-Shannon divergence, for pooling "latte-mix".')  # fmt: skip
@@ -179,7 +179,7 @@ def recall(index: Path, k: int, queries: Path | None, draw: Any, sample: int | N
     """Recall and latency of an index against exact search.
 
     INDEX is a path or a URL in object storage (s3://, gs:// or az://).
-    A query drawn from a document counts neither that document nor its duplicates. Latencies are of single queries,
+    For a query drawn from a document, neither that document nor its duplicates count. Latencies are of single queries,
     so measure on an idle machine. The index stays unchanged.
 
     \b

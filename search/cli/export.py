@@ -36,9 +36,9 @@ _APPLIES_TO = {  # options that apply only to some kinds
 @click.argument("index", type=PATH)
 @click.option("--to", "kind", type=click.Choice(_KINDS), required=True, help="Format; see above.")
 @output_option("File or folder to write.", metavar="PATH", required=True)
-@click.option("--queries", type=PATH, metavar="FILE|BEIR_FOLDER", help="Queries of trec-run: one a line, "
+@click.option("--queries", type=PATH, metavar="FILE|BEIR_FOLDER", help="Queries of trec-run: one per line, "
               "queries.jsonl, a .npy of embeddings, or a folder with queries.jsonl.")  # fmt: skip
-@k_option("Hits a query in trec-run.", default=100)
+@k_option("Hits per query in trec-run.", default=100)
 @encoder_options
 @force_option
 @json_option

@@ -63,7 +63,7 @@ def verify(index: Path, as_json: bool, quiet: bool) -> None:
     """Check every byte and count of an index.
 
     INDEX is a path or a URL in object storage (s3://, gs:// or az://).
-    Prints each problem on a line, and exits with 1 if there are any.
+    Prints one problem per line, and exits with 1 if there are any.
 
     \b
     Example, on the index of `make demo`:
@@ -104,7 +104,7 @@ def report(index: Path, output: Path, **options: Any) -> None:
     """Write a page about an index: spectrum, scores, gates, measured quality.
 
     INDEX is a path or a URL in object storage (s3://, gs:// or az://).
-    The page is one HTML file that needs no network. More than 50,000 rows are sampled.
+    The page is one HTML file that needs no network. An index of more than 50,000 rows is sampled.
 
     \b
     Example:

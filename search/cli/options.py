@@ -116,8 +116,8 @@ worker_options = all_of(
                  "machine."),
     click.option("--gpus-per-worker", type=float, default=0.0, metavar="N", help="GPUs that Ray reserves for each "
                  "worker."),
-    click.option("--requests", type=int, default=8, show_default=True, help="Requests at once to an embedding server, "
-                 "for each worker."),
+    click.option("--requests", type=int, default=8, show_default=True, help="Concurrent requests to an embedding "
+                 "server, per worker."),
 )  # fmt: skip
 """--workers, --executor, --ray-address, --gpus-per-worker, --requests"""
 _WORKERS = ("workers", "executor", "ray_address", "gpus_per_worker", "requests")
@@ -145,8 +145,8 @@ format_option = click.option("--format", "format_", default="", metavar="NAME", 
 on_error_option = click.option("--on-error", type=click.Choice(["fail", "skip"]), help="Fail at a bad row of the "
                                "corpus, or skip it. Default: fail; for files that are documents, skip.")  # fmt: skip
 documents_option = click.option("--documents", "document_source", type=click.Choice(["rows", "files"]), help="Make "
-                                "each row of a table or line of a text a document, or each whole file of a folder "
-                                "(Markdown, PDF, code, ...). Default: the recipe's, rows.")  # fmt: skip
+                                "a document of each row of a table or line of a text, or of each whole file of a "
+                                "folder (Markdown, PDF, code, ...). Default: the recipe's, rows.")  # fmt: skip
 corpus_options = all_of(
     recipe_options,
     format_option,
@@ -224,7 +224,7 @@ def rerank_options(text: str) -> Callable[[F], F]:
     return all_of(
         click.option("--rerank", metavar="MODEL", help=text),
         click.option(
-            "--rerank-depth", type=click.IntRange(1, MOST_DEPTH), metavar="N", help="Hits that it reads (50)."
+            "--rerank-depth", type=click.IntRange(1, MOST_DEPTH), metavar="N", help="Hits that it reranks. Default: 50."
         ),
     )
 

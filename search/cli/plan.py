@@ -26,7 +26,7 @@ _SECTIONS = {
 @click.option("--documents", required=True, metavar="N", help="Documents of the corpus, such as 63905, 20M or 1e9.")
 @click.option("--tokens", type=float, default=128, show_default=True, help="Mean tokens of a document.")
 @click.option("--text-bytes", type=float, default=0, metavar="B", help="Mean bytes of a document's text; 0: the "
-              "measured bytes a token.")  # fmt: skip
+              "measured bytes per token.")  # fmt: skip
 @click.option("--model", metavar="NAME|FOLDER", help="Encoder: a known name or a folder. Default: the recipe's.")
 @recipe_options
 @click.option("--dim", type=int, help="Leading directions kept, at most the model's dimensions; as whitening.dim.")
@@ -35,15 +35,15 @@ _SECTIONS = {
 @click.option("--gpus", type=int, default=0, show_default=True, help="GPUs that encode; 0: encode on the cores.")
 @click.option("--gpu", default="", metavar="KIND", help="h100 (the default), h200, b200, a100, l40s, l4, a10, v100 or "
               "t4.")  # fmt: skip
-@click.option("--cores", type=int, default=0, show_default=True, help="CPU cores; 0: 8 a GPU, or 8.")
+@click.option("--cores", type=int, default=0, show_default=True, help="CPU cores; 0: 8 per GPU, or 8 without GPUs.")
 @click.option("--amx", is_flag=True, help="The cores have bfloat16 instructions.")
 @click.option("--memory", default="0", show_default=True, metavar="SIZE", help="Memory of a host that serves, such as "
               "256G; 0: no limit.")  # fmt: skip
-@click.option("--gpu-price", type=float, default=0, help="Money for an hour of a GPU.")
-@click.option("--core-price", type=float, default=0, help="Money for an hour of a core.")
-@click.option("--storage-price", type=float, default=0, help="Money for a GB (10^9 bytes) of storage and month.")
-@click.option("--ram-price", type=float, default=0, help="Money for a GB of memory and month.")
-@click.option("--price-per-million-tokens", "tokens_price", type=float, default=0, help="Money for 10^6 tokens of an "
+@click.option("--gpu-price", type=float, default=0, help="Price of a GPU per hour.")
+@click.option("--core-price", type=float, default=0, help="Price of a core per hour.")
+@click.option("--storage-price", type=float, default=0, help="Price of a GB (10^9 bytes) of storage per month.")
+@click.option("--ram-price", type=float, default=0, help="Price of a GB of memory per month.")
+@click.option("--price-per-million-tokens", "tokens_price", type=float, default=0, help="Price of 10^6 tokens of an "
               "embedding server (encoder.kind=server).")  # fmt: skip
 @output_option("Write the plan to this file as JSON.")
 @force_option

@@ -48,10 +48,12 @@ _BLANK = "the query is blank; expected some text"
 @click.command("query")
 @click.argument("words", nargs=-1, metavar="INDEX [TEXT]...")
 @search_options
-@click.option("--rerank", metavar="MODEL", help="Rerank by this cross-encoder, a hub id or folder, not the recipe's.")
+@click.option(
+    "--rerank", metavar="MODEL", help="Rerank by this cross-encoder, a hub id or folder, instead of the recipe's."
+)
 @click.option("--no-rerank", is_flag=True, help="Do not rerank.")
 @click.option("--like", metavar="ID", help="Neighbours of a stored document instead of a text.")
-@click.option("--queries", type=PATH, metavar="FILE|BEIR_FOLDER", help="Queries from a file: one a line, "
+@click.option("--queries", type=PATH, metavar="FILE|BEIR_FOLDER", help="Queries from a file: one per line, "
               "queries.jsonl, or a .npy of their embeddings; - as TEXT reads standard input.")  # fmt: skip
 @click.option("--recall", type=float, help="Target recall@10 of the search, instead of the recipe's.")
 @click.option("--shards", type=click.Choice(["ray"]), help="Search each segment in a separate process, by Ray.")
@@ -66,8 +68,8 @@ def command(words: tuple[str, ...], **options: Any) -> None:
     """Find the documents closest to a text.
 
     INDEX is a path or a URL in object storage (s3://, gs:// or az://). Leave it out if --url names a running server.
-    Each TEXT is one query; - reads one query a line from standard input. Put -- before a query that starts with
-    a dash. Scores are inner products of unit vectors: higher is closer. With --json every query is one line.
+    Each TEXT is one query; - reads one query per line from standard input. Put -- before a query that starts with
+    a dash. Scores are inner products of unit vectors: higher is closer. With --json, every answer is one line.
 
     \b
     Examples, on the index of `make demo`:

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     Serve = Callable[[SearchEngine, ServerSettings, Callable[[str], None]], ServedIndex]
 
 server_options = all_of(
-    click.option("--api-key-file", type=PATH, metavar="FILE", help="Keys that clients must send, one a line. Required "
-                 "for any --host but this machine's."),
+    click.option("--api-key-file", type=PATH, metavar="FILE", help="Keys that clients must send, one per line. "
+                 "Required if other machines can reach --host."),
     click.option("--name", metavar="NAME", help="Name of the index for clients. Default: its folder's name."),
     click.option("--recall", type=float, help="Target recall@10 of the search, instead of the recipe's."),
-    click.option("--max-pending", type=int, default=256, show_default=True, help="Most requests at once; others get "
+    click.option("--max-pending", type=int, default=256, show_default=True, help="Most concurrent requests; others get "
                  "429."),
     click.option("--deadline", type=float, default=30.0, show_default=True, help="Seconds that a request may take."),
     click.option("--link", metavar="TEMPLATE", help="Address of a file for hits, such as "
@@ -44,7 +44,7 @@ server_options = all_of(
 @click.argument("index", type=PATH)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=int, default=8080, show_default=True, help="Port to listen on; 0: any free port.")
-@click.option("--admin-key-file", type=PATH, metavar="FILE", help="Keys for /admin/reload, one a line.")
+@click.option("--admin-key-file", type=PATH, metavar="FILE", help="Keys for /admin/reload, one per line.")
 @click.option("--access-log", is_flag=True, help="Log each request: address, method, path and status.")
 @server_options
 def serve(index: Path, **options: Any) -> None:

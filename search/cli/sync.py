@@ -42,7 +42,7 @@ _PAUSE = 1.0  # seconds between attempts to lock the index
 @click.option("--rejects", type=PATH, help="File for skipped rows or files. Default: INDEX.sync.rejects.jsonl.")
 @click.option("--force", is_flag=True, help="Delete more than half of the documents; overwrite --rejects.")
 @click.option("--dry-run", is_flag=True, help="Print the changes, and write nothing.")
-@click.option("--watch", is_flag=True, help="Stay, and sync after each change of the sources, until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Keep running, and sync after each change of the sources, until Ctrl-C.")
 @worker_options
 @change_options
 def sync(sources: tuple[str, ...], index: Path, as_json: bool, **options: Any) -> None:
@@ -53,7 +53,7 @@ def sync(sources: tuple[str, ...], index: Path, as_json: bool, **options: Any) -
     Unchanged documents stay, and texts that the index knows are not encoded again. With --documents files only new and
     changed files are read, and a file that cannot be read keeps its document.
 
-    The run stops, and changes nothing, if more than half of the documents would be deleted: a disk may not be mounted.
+    The run stops and changes nothing if it would delete more than half of the documents: a disk may not be mounted.
     The same command again continues an interrupted run. A running isotrope serve loads each new generation.
 
     \b

@@ -30,7 +30,7 @@ from search.cli.options import (
               "other.")  # fmt: skip
 @on_error_option
 @click.option("--beir", type=PATH, metavar="BEIR_FOLDER", help="Choose by nDCG@10 on these queries and judgements "
-              "(queries.jsonl, qrels/test.tsv) instead of without labels.")  # fmt: skip
+              "(queries.jsonl, qrels/test.tsv) instead of on drawn queries.")  # fmt: skip
 @click.option("--split", default="test", show_default=True, help="Judgements to use: qrels/SPLIT.tsv.")
 @click.option("--sample", type=int, default=1500, show_default=True, help="Documents that queries are drawn from, "
               "without --beir.")  # fmt: skip
@@ -38,7 +38,7 @@ from search.cli.options import (
               "several depths.")  # fmt: skip
 @click.option("--chunks", is_flag=True, help="Compare windows instead: none, by tokens, and by structure without and "
               "with headings. Encodes the sampled documents once for each.")  # fmt: skip
-@click.option("--max-bytes", type=int, default=0, metavar="N", help="Most bytes of a vector; 0: no limit.")
+@click.option("--max-bytes", type=int, default=0, metavar="N", help="Most bytes per vector; 0: no limit.")
 @target_options
 @sweep_options
 @centre_option
@@ -52,7 +52,7 @@ def command(sources: tuple[str, ...], **options: Any) -> None:
     """Choose settings of whitening and hybrid search, with or without labels.
 
     INDEX and CORPUS may be URLs in object storage (s3://, gs:// or az://).
-    Queries are pieces of documents, and must find the rest of their document. The recipe's own setting stays unless
+    Queries are pieces of documents that must find the rest of their document. The recipe's own setting stays unless
     another is better in 90 % of the resamples; then a setting near the best is chosen. Raw embeddings are chosen if no
     setting is better and they score no less than the recipe's own. Without --beir, another centre than the recipe's
     must be better by a wide margin. A choice is weaker than "decided", for which the 95 % interval of the difference

@@ -39,9 +39,9 @@ _recipe_target_options = all_of(
 def whiteningbert(sources: tuple[str, ...], **options: Any) -> None:
     """Table 1 of WhiteningBERT next to our own figures.
 
-    SOURCE as for `isotrope evaluate sts`. Measures the paper's five settings under its protocol (mean, whitening fitted
-    on each task's own sentences), in float32. Missing models are downloaded if the hub can be reached. The recipe's own
-    model is listed below the paper's.
+    SOURCE is as in `isotrope evaluate sts`. Measures the paper's five settings under its protocol (mean, whitening
+    fitted on each task's own sentences), in float32. Missing models are downloaded if the hub can be reached. The
+    recipe's own model is listed below the paper's.
 
     \b
     Examples:
@@ -75,8 +75,8 @@ def whiteningbert(sources: tuple[str, ...], **options: Any) -> None:
 def methods(sources: tuple[str, ...], methods: tuple[str, ...], **options: Any) -> None:
     """Every method compared with mean pooling, on STS.
 
-    SOURCE as for `isotrope evaluate sts`. Pooling, layers, whitening, SIF, SBERT-WK, BERT-flow, Latte-Mix and its
-    controls in one table, with the published figures. Figures of random methods are means over seeds.
+    SOURCE is as in `isotrope evaluate sts`. One table compares pooling, layers, whitening, SIF, SBERT-WK, BERT-flow,
+    Latte-Mix and its controls, with the published figures. Figures of random methods are means over seeds.
 
     \b
     Examples:
@@ -111,7 +111,7 @@ def methods(sources: tuple[str, ...], methods: tuple[str, ...], **options: Any) 
               "cosine; repeatable. Default: 0, 0.1 to 0.9.")  # fmt: skip
 @click.option("--fit", default="", metavar="task|corpus:PATH|index", help="Data that the whitening is fitted on: the "
               "sentences of FILE and --threshold-from, another corpus, or the embeddings of --index. Default: index "
-              "with --index, else task.")  # fmt: skip
+              "with --index, otherwise task.")  # fmt: skip
 @target_options
 @sweep_options
 @result_options
@@ -120,8 +120,8 @@ def rte(file: Path, threshold_from: Path | None, thresholds: tuple[float, ...], 
 
     FILE is GLUE's RTE as .tsv (index, sentence1, sentence2, label) or SuperGLUE's as .jsonl (premise, hypothesis,
     label): use the development set, because the test set has no labels. A pair counts as entailment if the cosine of
-    its two sentences is at least the threshold. Accuracies are times 100 in tables, from 0 to 1 in JSON, with 95 %
-    bootstrap intervals. Without settings to try: no transform and full whitening, at the recipe's own pooling and
+    its two sentences is at least the threshold. Tables show accuracies x 100, JSON shows them from 0 to 1, both with
+    95 % bootstrap intervals. Without settings to try: no transform and full whitening, at the recipe's own pooling and
     layers.
 
     \b
@@ -144,9 +144,9 @@ def rte(file: Path, threshold_from: Path | None, thresholds: tuple[float, ...], 
 @click.option("--corpus", type=PATH, help="Texts with the words, for a transformer.")
 @click.option("--layers", "layers", multiple=True, metavar="L[,L...]", help="Layers of a transformer to average, such "
               "as 1,-1; repeatable, each is measured. Default: the recipe's.")  # fmt: skip
-@click.option("--occurrences", type=int, help="Occurrences of a word in the corpus that count.  [default: 100]")
+@click.option("--occurrences", type=int, help="Most occurrences of a word that are used.  [default: 100]")
 @click.option("--candidates", type=int, default=0, metavar="N", help="Add the first N rows of a table, its most "
-              "frequent words, to the possible answers of analogies: the words of all FILEs.")  # fmt: skip
+              "frequent words, to the possible answers of analogies, which are the words of all FILEs.")  # fmt: skip
 @target_options
 @result_options
 def words(files: tuple[Path, ...], **options: Any) -> None:
@@ -155,8 +155,8 @@ def words(files: tuple[Path, ...], **options: Any) -> None:
     FILE is a data set as published: SimLex-999, MEN, WordSim-353, RW (similarity: Spearman's correlation), Google's or
     MSR's analogies (accuracy), BLESS, AP, ESSLLI or any list of words with their classes (purity of clusters). The
     vectors are the rows of a static table, or for a transformer each word's first principal component over the texts
-    of --corpus. Items with a word that has no vector are left out and counted. Figures are times 100 in tables, from 0
-    to 1 in JSON, with 95 % bootstrap intervals for correlations and accuracies.
+    of --corpus. Items with a word that has no vector are left out and counted. Tables show figures x 100, JSON shows
+    them from 0 to 1, both with 95 % bootstrap intervals for correlations and accuracies.
 
     \b
     Examples:
@@ -187,16 +187,16 @@ def words(files: tuple[Path, ...], **options: Any) -> None:
 @click.option("--protocol", type=click.Choice(["mean", "wmean", "all"]), default="mean", show_default=True,
               help="Figure for a task of several subsets, as in `isotrope evaluate sts`.")  # fmt: skip
 @click.option("--up-to", type=int, default=0, metavar="N", help="Largest number of layers combined. Default: all for "
-              "models of up to 6 blocks, else 3.")  # fmt: skip
+              "models of up to 6 blocks, otherwise 3.")  # fmt: skip
 @click.option("--plot", type=PATH, metavar="FILE", help="Draw both figures into this file (.png, .svg, .pdf).")
 @target_options
 @result_options
 def layers(sources: tuple[str, ...], **options: Any) -> None:
     """Every combination of layers on STS: a heat map and the best of n.
 
-    SOURCE as for `isotrope evaluate sts`. Layers count from 0, the embedding output; 1 is the first block. Every
-    sentence is encoded once. Figures are Spearman's correlation, averaged over the tasks: times 100 in tables, from 0
-    to 1 in JSON.
+    SOURCE is as in `isotrope evaluate sts`. Layers count from 0, the embedding output; 1 is the first block. Every
+    sentence is encoded once. Figures are Spearman's correlation, averaged over the tasks. Tables show them x 100, JSON
+    shows them from 0 to 1.
 
     \b
     Examples:

@@ -105,9 +105,9 @@ class SearchOptions:
     (`search.ranking.folding`). `rerank_depth` None is the recipe's. A `where` that is a dict becomes SQL.
     """
 
-    k: Annotated[int, Option("Hits a query.", least=1, agents_most=50)] = 10
+    k: Annotated[int, Option("Hits per query.", least=1, agents_most=50)] = 10
     where: Annotated[Where | None, Option(
-        'Only documents that meet this condition on the metadata in SQL, such as "year > 2019".',
+        'Only documents that meet this SQL condition on the metadata, such as "year > 2019".',
         expected='a condition such as "year > 2019"', metavar="SQL", longest=20_000,
         agents_help="A condition in SQL on metadata columns, id, title and text, such as: year > 2019 AND lang = 'en'",
     )] = None  # fmt: skip
@@ -117,7 +117,7 @@ class SearchOptions:
     )] = None  # fmt: skip
     min_score: Annotated[float | None, Option("Only hits that score at least this.")] = None
     prompt: Annotated[str | None, Option(
-        "Put before the query instead of the recipe's prompt: a text, or the name of one of the model's prompts; "
+        "Text before the query, or the name of one of the model's prompts, instead of the recipe's prompt; "
         '"" is none.',
         expected="a text, or the name of one of the model's prompts", metavar="NAME|TEXT", longest=10_000,
         is_prompt=True, for_agents=False,

@@ -34,13 +34,13 @@ class LatteMixConfig:
     beta: float = 1.0
     """Final weight of the KL term, which grows linearly from 0."""
     threshold: float = 0.3
-    """KL below which there is no cost."""
+    """KL divergence below which there is no cost."""
     threshold_per: Literal["token", "dimension"] = "token"
     """The unit that the threshold applies to (open)."""
     learning_rate: float = 1e-3
     """Peak of the learning rate, above 0 (open: training fails with the published value)."""
     warmup: float = 0.1
-    """Share of the steps with a rising learning rate, which then falls to 0; 0 to below 1 (open)."""
+    """Share of the steps in which the learning rate rises, before it falls to 0; from 0 to below 1 (open)."""
     batch: int = 16
     """Texts in a batch."""
     epochs: int = 1

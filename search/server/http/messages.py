@@ -159,8 +159,8 @@ class FacetsResponse(BaseModel):
     """The columns with their values and counts, minimum and maximum."""
 
     columns: list[dict[str, Any]]
-    """For each column `name`, `sql`, `kind`, `elements`, `documents`, `distinct`, `values`, `least` and `most`, as
-    ColumnFacet has them in Python; `values` are objects with `value` and `count`."""
+    """For each column `name`, `sql`, `kind`, `elements`, `documents`, `distinct`, `values`, `least` and `most`, as in
+    ColumnFacet in Python; `values` are objects with `value` and `count`."""
     index: Stamp
     """The `generation` that answered, and the `fingerprint` of its encoder."""
 
@@ -177,7 +177,7 @@ class DocumentResponse(BaseModel):
     metadata: dict[str, Any]
     """Values of the metadata columns."""
     link: str | None = None
-    """Address by the template of --link."""
+    """Address from the template of --link."""
     index: Stamp
     """The `generation` that answered, and the `fingerprint` of its encoder."""
 

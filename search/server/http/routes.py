@@ -78,7 +78,7 @@ def search_routes(service: SearchService) -> APIRouter:
         optional: Annotated[bool, Query(description="Answer null instead of 404 for an unknown id.")] = False,
         share: RoomShare = shares,
     ) -> Response:
-        """Return one document, also by an id that a path cannot contain: "..", or one with a line break.
+        """Return one document, even by an id that a path cannot contain, such as ".." or one with a line break.
 
         With `optional`, the answer is null instead of a 404 if there is no such document.
         """
@@ -122,8 +122,8 @@ def health_routes(service: SearchService, metrics: ServerMetrics) -> APIRouter:
 
     @router.get("/readyz", responses=_READING)
     async def readyz() -> Response:
-        """Return 200 if queries are answered. 503: the server is stopping, the last query could not read the index, or
-        BM25 for hybrid search cannot be built."""
+        """Return 200 if queries are answered; 503 if the server is stopping, the last query could not read the index,
+        or BM25 for hybrid search cannot be built."""
         failed = {"reload": "failed"} if service.generations.failure else {}  # the log has the reason
         states = {
             "stopping": service.draining,
@@ -140,7 +140,7 @@ def health_routes(service: SearchService, metrics: ServerMetrics) -> APIRouter:
 
     @router.post("/admin/reload", responses=_ADMIN)
     async def reload() -> dict[str, Any]:
-        """Serve the newest generation of the index from now on. Needs a key of --admin-key-file."""
+        """Switch to the newest generation of the index. Needs a key of --admin-key-file."""
         changed = await service.generations.reload()
         return {"reloaded": changed, "generation": service.generations.current.stamp.generation}
 

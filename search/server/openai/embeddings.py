@@ -60,13 +60,13 @@ class EmbeddingRequest(Request):
     """Texts, and the model, which sets their role."""
 
     input: Annotated[Any, WithJsonSchema(TEXTS_SCHEMA)] = Field(
-        description="A text, or a list of any number that fits into a body. Tokens are refused."
+        description="A text, or a list of as many texts as fit into a body. Tokens are refused."
     )
     model: Name = Field(description="A model of GET /v1/models: the index's name, optionally with /query or /document.")
     encoding_format: Literal["float", "base64"] | None = Field(
         None, description='"base64": float32, little-endian. Default: "float".'
     )
-    dimensions: int | None = Field(None, description="Only the dimensions of the index.")
+    dimensions: int | None = Field(None, description="If given, the number of dimensions of the index.")
     input_type: Literal["query", "document", "search_query", "search_document", "passage"] | None = Field(
         None, description="The role of the texts, if the model does not set it."
     )
@@ -99,7 +99,7 @@ class EmbeddingRow(BaseModel):
     index: int
     """Place of the text in the input, from 0."""
     embedding: list[float] | str
-    """The vector: numbers, or with `encoding_format` "base64" their bytes."""
+    """The vector: numbers, or their bytes with `encoding_format` "base64"."""
 
 
 class EmbeddingResponse(BaseModel):
@@ -118,13 +118,13 @@ class EmbeddingResponse(BaseModel):
     truncated: list[TruncatedText] | None = None
     """Texts that were longer than the encoder's limit."""
     unknown: list[int] | None = None
-    """Places of texts without a token that the encoder knows."""
+    """Places of texts without known tokens."""
     data: list[EmbeddingRow]
     """A vector for each text, in order."""
 
 
 class ModelResponse(BaseModel):
-    """A model name, and its vectors."""
+    """A model name and its vectors."""
 
     id: str
     """Name of the model, for the field `model` of a request."""
@@ -135,11 +135,11 @@ class ModelResponse(BaseModel):
     owned_by: str
     """Always "isotrope"."""
     role: Role
-    """Role of texts that are encoded with it."""
+    """Role of the texts that it encodes."""
     dimensions: int
     """Dimensions of the vectors."""
     max_length: int | None
-    """Most tokens of a text that are encoded; null: all."""
+    """Most tokens encoded per text; null: all."""
     description: str
     """Purpose of the model."""
 

@@ -31,7 +31,7 @@ from search.server.openai.embeddings import TEXTS_SCHEMA, TruncatedText, notes_o
 from search.server.service import SearchReply, SearchService
 
 IndexName = Annotated[str, Path(description="Name of the index.")]
-Cursor = Annotated[str | None, Query(description="With the name of the index the list is empty.")]
+Cursor = Annotated[str | None, Query(description="The list is empty if this is the name of the index.")]
 _RANKER = re.compile(r"none|auto|default-\d{4}-\d{2}-\d{2}")
 _ERRORS = ERRORS | {
     400: {"model": ErrorResponse, "description": "the body is not JSON, or a field asks for something unsupported"},
@@ -65,7 +65,7 @@ class StoreSearchRequest(Request):
     max_num_results: int | None = Field(None, ge=1, le=50, description="Most documents; default: 10.")
     filters: OutlinedFilter | None = Field(None, description="A condition on metadata columns, id, title and text.")
     ranking_options: RankingOptions | None = Field(None, description="How documents are ranked.")
-    rewrite_query: bool | None = Field(None, description="Only false: queries are never rewritten.")
+    rewrite_query: bool | None = Field(None, description="Must not be true: queries are never rewritten.")
 
     @property
     def most(self) -> int:
@@ -115,7 +115,7 @@ class StoreSearchResponse(BaseModel):
     truncated: list[TruncatedText] | None = None
     """Queries that were longer than the encoder's limit."""
     unknown: list[int] | None = None
-    """Places of queries without a token that the encoder knows."""
+    """Places of queries without known tokens."""
 
 
 class FileCounts(BaseModel):
