@@ -94,7 +94,7 @@ def _fitted(name: str, value: Any, annotation: _Hint) -> Any:
     except _UnfitError as error:
         where, found, expected = error.at and f": {error.at}", _shown(error.value), describe_type(error.hint)
         if isinstance(error.value, str) and expected.startswith("a list"):
-            found, expected = "one string", f"{expected}. Fix: give a list with it"
+            found, expected = "one string", f"{expected}. Fix: pass it in a list"
         raise ConfigError(f"{name}{where} is {found}; expected {expected}.") from None
 
 

@@ -184,7 +184,7 @@ def _search(figures: "IndexFigures | None", timing: dict[str, Any] | None) -> li
     """Return the type of the index with the reason for it, its recall, and its speed on this machine."""
     rows = []
     if figures:
-        by = f", by {figures.queries:,} queries ({figures.query_origin})" if figures.queries else ""
+        by = f", with {figures.queries:,} queries ({figures.query_origin})" if figures.queries else ""
         rows = [("index type", f"{figures.factory}: {figures.why}"), ("recall", _recall(figures, by))]
     if timing:
         latency = ", ".join(f"{name} {value:.2f} ms" for name, value in timing["single_ms"].items())
@@ -197,7 +197,7 @@ def _search(figures: "IndexFigures | None", timing: dict[str, Any] | None) -> li
 
 
 def _recall(figures: "IndexFigures", by: str = "") -> str:
-    return f"recall@10 {figures.recall_at_10:.4f}{by}; {figures.bytes_per_vector:,.0f} bytes a vector"
+    return f"recall@10 {figures.recall_at_10:.4f}{by}; {figures.bytes_per_vector:,.0f} bytes per vector"
 
 
 def _others(segments: list[dict[str, Any]], measured: "Mapping[str, SegmentFigures]") -> list[tuple[str, str]]:
@@ -217,13 +217,13 @@ def _held_out(figures: "HeldOut | None") -> str:
 
 
 def index_type_in_words(quality: Mapping[str, Any]) -> str:
-    """Return the type of an index with its recall and its bytes a vector."""
+    """Return the type of an index with its recall and its bytes per vector."""
     from indexer.store.quality import SegmentFigures
 
     figures = convert_json(quality, SegmentFigures).index
     if figures is None:
         return "not measured"
-    return f"{figures.factory}, recall@10 {figures.recall_at_10:.4f}, {figures.bytes_per_vector:,.0f} bytes a vector"
+    return f"{figures.factory}, recall@10 {figures.recall_at_10:.4f}, {figures.bytes_per_vector:,.0f} bytes per vector"
 
 
 def drift_in_words(drift: "Drift", index: object) -> str:

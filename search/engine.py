@@ -60,7 +60,7 @@ class SearchEngine:
     """
 
     built: "BuildReport | None" = None
-    """The report of the build, of an engine that `from_texts` returned."""
+    """The report of the build, for engines from `from_texts`."""
     _folder: "TemporaryFolder | None" = None
 
     @checked
@@ -91,8 +91,8 @@ class SearchEngine:
         """Build an index of texts, and return an engine of it.
 
         `texts` are strings, dicts, `Document`s, an Arrow table, a pandas or polars frame, or an iterable of these. The
-        other arguments are those of `indexer.build_index`, whose errors are raised. Without `index` the index lies in a
-        temporary folder, which is removed with the last engine of it. `built` has the report of the build.
+        other arguments are those of `indexer.build_index`, whose errors are raised. Without `index` the index is in a
+        temporary folder, which is removed with its last engine. `built` has the report of the build.
         """
         from indexer.pipeline.build import build_index
 
@@ -226,7 +226,7 @@ class SearchEngine:
         """Return ranked documents of the open generation with their texts and metadata.
 
         `on_read` is called every few documents with the bytes read so far, and may raise to stop reading. Document
-        numbers differ between generations: an engine that follows (`follows`) may open another one since `rank`.
+        numbers differ between generations: an engine that follows (`follows`) may have opened another since `rank`.
         """
         opened = self._open
         with opened.leases.lease():
@@ -301,7 +301,7 @@ class SearchEngine:
         With `vectors` each has its stored embedding as `vector`. Raises ConfigError for `vectors` of an index with
         windows, whose documents have several.
         """
-        names = require_texts(ids, "ids", "For a single document call document.")
+        names = require_texts(ids, "ids", "Fix: for a single document, call document.")
         return self._with(lambda index: index.documents(names, vectors))
 
     @checked
@@ -321,7 +321,7 @@ class SearchEngine:
     def embed(self, texts: Sequence[str], role: Role = "query", log: EncodeStats | None = None) -> UnitVectors:
         """Return unit vectors (n, k) of texts by the index's encoder and transform.
 
-        They carry a mark that tells them from raw embeddings (`UnitVectors`), which `encoder.encode` returns.
+        They carry a mark that distinguishes them from raw embeddings (`UnitVectors`), which `encoder.encode` returns.
         """
         return self._with(lambda index: index.embed(texts, role, log))
 
@@ -340,7 +340,7 @@ class SearchEngine:
     def add(self, documents: "Records", vectors: npt.ArrayLike | None = None) -> "AddReport":
         """Add documents, or replace those with a known id, and answer from the changed index.
 
-        The arguments and errors are those of `indexer.add_documents`. Add many documents by one call: each call writes
+        The arguments and errors are those of `indexer.add_documents`. Add many documents in one call: each call writes
         a generation of the index.
         """
         from indexer.pipeline.add import add_documents

@@ -170,7 +170,7 @@ class Answer(list[Found]):
 
         Columns of `Hit` that only some searches fill follow the text, if a hit has them: rerank_score, vector_score and
         bm25_score (`parts`), window_start and window_end, place_line (the first), place_page and place_section
-        (`place`), folded_count. A metadata column with one of all these names is called `metadata.NAME`. Raises
+        (`place`), folded_count. A metadata column with one of these names is called `metadata.NAME`. Raises
         ConfigError for ranked documents, whose texts were not read.
         """
         import pyarrow as pa
@@ -239,7 +239,9 @@ class Answer(list[Found]):
     def _hits(self) -> "list[Hit]":
         hits: list[Hit] = [hit for hit in self if isinstance(hit, Hit)]
         if len(hits) < len(self):
-            raise ConfigError("the answer has ranked documents without texts; expected hits. Fix: SearchEngine.hits.")
+            raise ConfigError(
+                "the answer has ranked documents without texts; expected hits. Fix: call SearchEngine.hits."
+            )
         return hits
 
 

@@ -262,7 +262,7 @@ class Index:
 
     @cached_property
     def stored_vectors(self) -> VectorsOf:
-        """Returns unit vectors (n, k) of some stored rows, which include deleted ones."""
+        """Return unit vectors (n, k) of some stored rows, which include deleted ones."""
         transform, embeddings = self.transform, self.stored_embeddings
         return lambda rows: transform.transform(embeddings.rows(rows), "document")  # refers to no Index, as segments do
 

@@ -301,7 +301,9 @@ def _query_text(row: Mapping[str, Any]) -> str:
 def _require_type(name: str, value: object, kinds: tuple[type, ...], expected: str) -> None:
     """Raise ConfigError for an argument of a wrong type, such as one in the position of another."""
     if not isinstance(value, kinds):
-        raise ConfigError(f"{name} is of type {type(value).__name__}; expected {expected}. Name arguments: {name}=...")
+        raise ConfigError(
+            f"{name} is of type {type(value).__name__}; expected {expected}. Fix: name the arguments, {name}=..."
+        )
 
 
 def _require_float32(encode_kwargs: Mapping[str, Any]) -> None:

@@ -103,7 +103,7 @@ class OpenIndex:
             encoded = replace(self._from_array(queries), texts=texts, lengths=lengths)
             encoded.require_for(options)
             if options.prompt is not None:
-                raise ConfigError("a prompt is put before texts, but the queries are vectors. Leave out the prompt.")
+                raise ConfigError("a prompt is put before texts, but the queries are vectors. Fix: leave it out.")
             return self._reranked(encoded, options, self.allowed(options)), log
         allowed = self.allowed(options)  # raises for an invalid filter before the encoder is loaded
         if not queries:
@@ -119,7 +119,7 @@ class OpenIndex:
             raise ConfigError(
                 f"{len(candidates):,} candidates for {len(texts):,} queries; expected one list per query."
             )
-        candidates = [require_texts(ids, "candidates", "Give a list for each query.") for ids in candidates]
+        candidates = [require_texts(ids, "candidates", "Fix: pass one list per query.") for ids in candidates]
         allowed = self.allowed(options)
         numbers = self.index.ids.find({name for ids in candidates for name in ids})
         encoded, ranked = self._from_texts(texts, EncodeStats(), options.prompt), list[Answer[RankedDocument]]()
@@ -168,7 +168,7 @@ class OpenIndex:
 
     def embed(self, texts: Sequence[str], role: Role, log: EncodeStats | None) -> UnitVectors:
         """Return marked unit vectors (n, k) of texts by the index's encoder and transform."""
-        texts = require_texts(texts, "texts", "For a single text give a list with it.")
+        texts = require_texts(texts, "texts", "Fix: pass a single text in a list.")
         if role not in get_args(Role):
             raise ConfigError(f'role is {role!r}; expected "query" or "document".')
         vectors = np.zeros((0, self.index.transform.dim), np.float32)

@@ -82,7 +82,7 @@ def read_queries(path: str | Path, dim: int) -> QuerySet:
     if path.name.removesuffix(compression).lower().endswith(_JSON_LINES):
         return _of_json_lines(path)
     if compression:
-        raise EvaluationError(f"{path}: is compressed; only {QUERIES}{compression} can be. Unpack it.")
+        raise EvaluationError(f"{path}: is compressed; only {QUERIES}{compression} can be. Fix: unpack it.")
     return _of_lines(path)
 
 
@@ -144,7 +144,7 @@ def _text(values: dict[str, Any], where: str) -> str:
             raise EvaluationError(f'{where}: "{name}" is {fault}; expected text.')
     text = " ".join(stripped for part in parts.values() if (stripped := str(part).strip()))
     if not text:
-        raise EvaluationError(f"{where} is blank; expected text. Fix or remove the line.")
+        raise EvaluationError(f"{where} is blank; expected text. Fix: correct or remove the line.")
     return text
 
 
@@ -179,7 +179,7 @@ def read_query_embeddings(path: Path, ids: Sequence[str], dim: int) -> Float32Ar
     embeddings: Float32Array = np.stack([vector for query in ids if (vector := given[query]) is not None])
     if embeddings.shape[1] != dim:
         raise EvaluationError(
-            f"{path}: the vectors have {embeddings.shape[1]:,} numbers, the embeddings of the index {dim:,}. Give "
-            "queries encoded by the same model."
+            f"{path}: the vectors have {embeddings.shape[1]:,} numbers, the embeddings of the index {dim:,}. "
+            "Fix: encode the queries with the same model."
         )
     return embeddings

@@ -93,16 +93,18 @@ def _refuse_read(option: str, path: Path, sources: Iterable[Path]) -> None:
     parents = behind_links(path, option).parents
     for source in sources:
         if _identity(source) == _identity(path) and not is_folder(path):
-            raise ConfigError(f"{option} {path} is an input of this run; name another file.")
+            raise ConfigError(f"{option} {path} is an input of this run. Fix: name another file.")
         if is_folder(source) and source.resolve() in parents and not is_stream(path):
-            raise ConfigError(f"{option} {path} is part of {source}, which is read; name another file.")
+            raise ConfigError(f"{option} {path} is part of {source}, which is read. Fix: name another file.")
 
 
 def _refuse_made(option: str, path: Path, made: Iterable[Path]) -> None:
     place = behind_links(path, option)
     for folder in made:
         if behind_links(folder, option) in (place, *place.parents):
-            raise ConfigError(f"{option} {path} lies inside {folder}, which this run creates; name a place outside it.")
+            raise ConfigError(
+                f"{option} {path} lies inside {folder}, which this run creates. Fix: name a place outside it."
+            )
 
 
 def _identity(path: Path) -> object:

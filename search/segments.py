@@ -84,7 +84,8 @@ class Segment:
         except RuntimeError as error:  # from FAISS: damage that loading did not detect
             reason = str(error).partition("\n")[0]
             raise CorruptIndexError(
-                f"{self.entry.file}: cannot be searched: {reason}. Run {spelled('verify_index', 'isotrope verify')}."
+                f"{self.entry.file}: cannot be searched: {reason}. Fix: run "
+                f"{spelled('verify_index', 'isotrope verify')}."
             ) from error
         self.require_sound()
         return results
@@ -116,17 +117,17 @@ def open_segment(
         with CheckedFile(path, digest) as file:
             index = ann.load_index(file, str(path), digest.bytes)
     if not index.is_trained:
-        raise CorruptIndexError(f"{path}: contains an untrained index. Build the index again.")
+        raise CorruptIndexError(f"{path}: contains an untrained index. Fix: build the index again.")
     if index.ntotal != entry.rows or index.d != dim:
         raise CorruptIndexError(
             f"{path}: contains {index.ntotal:,} vectors of {index.d} dimensions; the manifest lists {entry.rows:,} of "
-            f"{dim}. Build the index again."
+            f"{dim}. Fix: build the index again."
         )
     try:
         ann.require_parameters(index, ann.search_parameters(index))  # with efSearch 0, FAISS would never return
         ann.set_search_parameters(index, entry.search_parameters)
     except ConfigError as error:
-        raise CorruptIndexError(f"{path}: {error} Build the index again.") from error
+        raise CorruptIndexError(f"{path}: {error} Fix: build the index again.") from error
     return Segment(entry, index, vectors_of, background)
 
 

@@ -230,7 +230,7 @@ def test_values_that_mean_the_same_are_converted() -> None:
 @pytest.mark.parametrize(("given", "message"), [
     ({"path": 3}, "path is 3; expected a path."),
     ({"path": ""}, 'path is ""; expected a path.'),
-    ({"names": "b"}, "names is one string; expected a list of text. Fix: give a list with it."),
+    ({"names": "b"}, "names is one string; expected a list of text. Fix: pass it in a list."),
     ({"names": ["b", 3]}, "names: number 2 is 3; expected text."),
     ({"weight": "some"}, 'weight is "some"; expected a number or "none".'),
     ({"weight": True}, 'weight is True; expected a number or "none".'),

@@ -63,7 +63,7 @@ def make_index(factory: str, dim: int, guessed: bool = False) -> Any:
             f"{_fix(factory, dim, guessed)}."
         ) from error
     if index.metric_type != faiss.METRIC_INNER_PRODUCT:
-        raise ConfigError(f'index.type "{factory}" does not rank by inner product; choose another.')
+        raise ConfigError(f'index.type "{factory}" does not rank by inner product. Fix: choose another type.')
     return index
 
 
@@ -76,8 +76,8 @@ def _fix(factory: str, dim: int, guessed: bool) -> str:
             if guessed
             else f'{-(-dim // subspaces) * subspaces},{factory}"'
         )
-        return f'Put zeros in front: "Pad{width}'
-    return 'Use "flat", or a factory string such as "IVF256,Flat" or "HNSW32"'
+        return f'Fix: put zeros in front: "Pad{width}'
+    return 'Fix: use "flat", or a factory string such as "IVF256,Flat" or "HNSW32"'
 
 
 def check_factory(factory: str, dim: int) -> None:

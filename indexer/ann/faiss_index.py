@@ -230,8 +230,8 @@ def load_index(file: Reader, where: str, size: int = _NO_LIMIT) -> Any:
                 call_in_child("indexer.ann.faiss_index:require_short_arrays", arguments, f"reading {where}")
         except OSError as error:
             raise MachineError(
-                f"{where}: cannot be copied to {tempfile.gettempdir()} for a check ({error.strerror}). Set TMPDIR "
-                f"to a folder with {size:,} free bytes."
+                f"{where}: cannot be copied to {tempfile.gettempdir()} for a check ({error.strerror}). Fix: set "
+                f"TMPDIR to a folder with {size:,} free bytes."
             ) from error
         file.seek(0)
         return _read_index(file, where, range(0))
@@ -317,7 +317,7 @@ def map_index(path: Path) -> Any:
 def _there(index: Any, where: str) -> Any:
     """Return an index. Raises CorruptIndexError for None, which FAISS returns for a file without an index."""
     if index is None:
-        raise CorruptIndexError(f"{where}: contains no index. Build the index again.")
+        raise CorruptIndexError(f"{where}: contains no index. Fix: build the index again.")
     return index
 
 

@@ -58,7 +58,7 @@ class IndexTrainer:
         except RuntimeError as error:
             raise ConfigError(
                 f"the index cannot be trained on {len(self.sample):,} vectors: {faiss_message(error)}. "
-                'Choose a smaller index.type, or "flat".'
+                'Fix: choose a smaller index.type, or "flat".'
             ) from error
 
     def _train_with_lists(self, index: Any) -> None:

@@ -74,7 +74,7 @@ class RowMapper:
         for name, kind in config.columns.items():
             if kind not in _CONVERTERS:
                 known_types = ", ".join(_CONVERTERS)
-                raise ConfigError(f'column "{name}" is to be read as "{kind}"; expected one of {known_types}.')
+                raise ConfigError(f'column "{name}" has the unknown type "{kind}"; expected one of {known_types}.')
         for name in config.text:
             if name in config.drop:
                 raise ConfigError(f'corpus.text names column "{name}", which corpus.drop leaves out.')

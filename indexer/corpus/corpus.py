@@ -55,8 +55,8 @@ class CorpusReport:
 class Corpus:
     """Documents from files, folders or stdin; iterate as often as needed (stdin: once).
 
-    Streams: memory holds one line or one batch of rows, and about 26 bytes a document for the check of ids. Iterating
-    raises CorpusError (see `read_corpus`).
+    Reads as a stream: memory holds one line or one batch of rows, and about 26 bytes per document to check ids.
+    Iterating raises CorpusError (see `read_corpus`).
     """
 
     def __init__(
@@ -127,8 +127,8 @@ def read_corpus(
     list of ids (see `indexer.corpus.readers.npy`).
 
     With `config.documents = "files"` each file is a document (see `indexer.corpus.files`): sources are folders, globs
-    and files, also in object storage, and `Corpus.report` counts what is left out. `on_error` is "skip" then, else
-    "fail", unless it is given.
+    and files, also in object storage, and `Corpus.report` counts what is left out. `on_error` then
+    defaults to "skip", otherwise to "fail".
 
     A row or file that cannot become a document raises CorpusError while iterating, with file, line, id and the fix.
     With on_error="skip" it is skipped, counted in `Corpus.report`, and listed in the file `rejects` (JSON Lines). The

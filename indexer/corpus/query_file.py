@@ -40,7 +40,7 @@ def read_query_file(path: Path, error: type[IsotropeError], where: str = "") -> 
         raise error(f"{where}{path}: cannot be read: {cause.strerror or cause}.") from cause
     texts = list(filter(None, lines))
     if not texts:
-        raise error(f"{where}{path}: no queries; expected one a line.")
+        raise error(f"{where}{path}: no queries; expected one per line.")
     return QueryFile(texts, len(lines) - len(texts))
 
 
@@ -68,7 +68,7 @@ def read_query_vectors(
     except OSError as cause:
         raise error(f"{where}{path}: cannot be read: {cause.strerror or cause}.") from cause
     except NpyFormatError as cause:
-        raise error(f"{where}{path}: {cause}. Write the file with numpy.save.") from cause
+        raise error(f"{where}{path}: {cause}. Fix: write the file with numpy.save.") from cause
     if dim and array.shape[1] != dim:
         raise error(
             f"{where}{path}: vectors of {array.shape[1]:,} numbers; expected {dim:,}, the length of the "
@@ -112,7 +112,7 @@ def read_id_file(path: Path) -> list[str]:
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror or error}.") from error
     if not ids:
-        raise ConfigError(f"{path}: no ids; expected one a line.")
+        raise ConfigError(f"{path}: no ids; expected one per line.")
     return ids
 
 

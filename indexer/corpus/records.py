@@ -75,7 +75,7 @@ def require_same_rules(corpus: Corpus, config: CorpusConfig) -> None:
     """Raise ConfigError for a corpus that was read with other column rules."""
     if corpus.config != config:
         raise ConfigError(
-            "the corpus was read with other column rules than the recipe. Fix: pass "
+            "the corpus was read with other column rules than the recipe's. Fix: pass "
             "read_corpus(..., config=recipe.corpus)."
         )
 
@@ -191,7 +191,7 @@ def _checked(document: Document, config: CorpusConfig) -> Document:
 
 def _require_names(columns: Mapping[Any, Any]) -> None:
     if odd := [name for name in columns if not isinstance(name, str)]:
-        raise BadRow("column", f"it has the key {odd[0]!r}; expected names of columns as text")
+        raise BadRow("column", f"it has the key {odd[0]!r}; expected column names as text")
 
 
 def _vector(document: Document, config: CorpusConfig) -> "npt.NDArray[np.float32] | None":

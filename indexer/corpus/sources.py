@@ -121,9 +121,9 @@ def require_id_lists(files: Iterable[SourceFile], index: Path) -> None:
         if file.format == "npy" and file.path and id_list_beside(file) is None:
             stem = f"{_plain(file.path).stem}{_ID_LIST}"
             raise CorpusError(
-                f"{file.display_name}: no list of ids in its folder. The numbers of its rows would replace documents "
-                f"of {index} with the same ids. Fix: write {stem}.txt with an id a line in the order of the vectors, "
-                f"or {stem}.jsonl, .csv or .parquet with a row for each: an id and any other columns."
+                f"{file.display_name}: no list of ids in its folder. Its row numbers would replace documents of "
+                f"{index} with the same ids. Fix: write {stem}.txt with one id per line, in the order of the vectors, "
+                f"or {stem}.jsonl, .csv or .parquet with one row per vector: an id and any other columns."
             )
 
 

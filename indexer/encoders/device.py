@@ -46,7 +46,9 @@ def compute_dtype(precision: Precision, half: str, device: torch.device, paramet
     """
     if precision == "float32":
         if half != "auto":
-            raise ConfigError(f'half is "{half}", but encoder.precision is "float32"; set it to "bfloat16".')
+            raise ConfigError(
+                f'half is "{half}", but encoder.precision is "float32". Fix: set encoder.precision to "bfloat16".'
+            )
         return torch.float32
     if device.type == "cpu":
         if half == "float16":

@@ -204,7 +204,7 @@ def _counted(files: ModelFiles, build: Callable[[], Any]) -> int:
     tables = sum(buffer.numel() for buffer in model.buffers())
     if wanted > _SLACK * held or tables > _MOST_TABLES:
         raise ModelError(
-            f"{files.root}: config.json states a model of {wanted + tables:,} numbers, but the weights contain "
+            f"{files.root}: config.json describes a model of {wanted + tables:,} numbers, but the weights contain "
             f"{held:,}. Fix: check that they belong together."
         )
     return wanted

@@ -144,9 +144,11 @@ def _require_onnx_options(spec: EncoderSpec, chosen: Backend, options: RunOption
     if chosen not in ("auto", "openvino"):
         raise ConfigError(f"the backend {chosen} reads safetensors, {only}. Fix: choose the backend openvino.")
     if options.half != "auto":
-        raise ConfigError(f'half is "{options.half}", which the backend torch computes, {only}. Fix: leave out half.')
+        raise ConfigError(
+            f'half is "{options.half}", which only the backend torch supports, {only}. Fix: leave out half.'
+        )
     if options.compile:
-        raise ConfigError(f"compile is set, which is for the backend torch, {only}. Fix: leave out compile.")
+        raise ConfigError(f"compile is set, which only the backend torch supports, {only}. Fix: leave out compile.")
 
 
 def _suits_numpy(spec: EncoderSpec, options: RunOptions) -> bool:
@@ -172,7 +174,7 @@ def _open_model(backend: str, spec: EncoderSpec, options: RunOptions) -> "Batche
     if backend == "openvino":
         if importlib.util.find_spec("openvino") is None:
             reason = f"{spec.folder} has only {spec.files.weights[0]}, but " if is_onnx(spec.identity.weights) else ""
-            raise ConfigError(f"{reason}the backend openvino is not installed: {install_line('fast')}.")
+            raise ConfigError(f"{reason}the backend openvino is not installed. Install it: {install_line('fast')}")
         from indexer.encoders.openvino.backend import OpenVinoEncoder
 
         return OpenVinoEncoder(spec, options)

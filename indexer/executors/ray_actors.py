@@ -156,7 +156,7 @@ class RayFleet(Generic[Task, Result]):
             if not pool.ray_address:
                 fewer = f"fewer {as_argument('workers')}, {as_argument('gpus_per_worker', 0)}"
                 raise MachineError(f"{missing}. Fix: pass {fewer}, or a cluster.")
-            warnings.warn(f"{missing}; workers without one wait until the cluster grows", stacklevel=2)
+            warnings.warn(f"{missing}; workers without a GPU wait until the cluster grows", stacklevel=2)
         self._prepare = self._ray.put(prepare)
         self._is_elsewhere = bool(pool.ray_address)
 

@@ -176,7 +176,7 @@ class Scheduler(Generic[Task, Result]):
         self._failed_starts += not post.ready
         if self._failed_starts >= _STARTS * self._workers:
             reason = str(death).strip().partition("\n")[0] or "out of memory, or killed"
-            raise MachineError(f"workers die before they begin ({reason}). {again()}")
+            raise MachineError(f"workers die before they start work ({reason}). {again()}")
         self._suspect(post)
         post.worker.close()
         self._posts[self._posts.index(post)] = _Post(post.number, self._fleet.start(post.number))
@@ -186,7 +186,7 @@ class Scheduler(Generic[Task, Result]):
         """Remove a worker whose machine fails, for example with a full disk; the others continue."""
         if len(self._posts) == 1 or not self._fleet.has_machines:
             raise error
-        warnings.warn(f"worker {post.number} has stopped, and the others do its tasks: {error}", stacklevel=2)
+        warnings.warn(f"worker {post.number} has stopped, and the others take over its tasks: {error}", stacklevel=2)
         self._posts.remove(post)
         post.worker.end()
         post.worker.close()

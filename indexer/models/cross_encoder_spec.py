@@ -98,7 +98,7 @@ def _named_by() -> str:
 def _fixes() -> str:
     return (
         "The recipe records it as its cross-encoder. Fix: put it back, search without reranking "
-        f"({spelled('rerank_depth=0', '--no-rerank')}), or record another, or none with an empty name: "
+        f"({spelled('rerank_depth=0', '--no-rerank')}), or record another one (an empty name for none): "
         f"{record_reranker()}."
     )
 

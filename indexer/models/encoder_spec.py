@@ -98,7 +98,7 @@ def prompt_text(prompt: str, prompts: Mapping[str, str], setting: str, any_word:
     if re.fullmatch(r"[\w-]+", prompt) and (any(prompts.values()) or not any_word):
         names = f"one of {', '.join(prompts)}, or " if prompts else ""
         raise ConfigError(
-            f'{setting} is "{prompt}", but the model has no prompt of this name; expected {names}a text, which ends '
+            f'{setting} is "{prompt}", but the model has no prompt of this name; expected {names}a text that ends '
             "with a space or a colon."
         )
     return prompt

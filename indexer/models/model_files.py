@@ -182,8 +182,8 @@ def own_file(folder: Path, name: str) -> Path:
         raise ModelError(f"{path}: cannot be read: {error}.") from error
     if not any(real.is_relative_to(allowed) for allowed in (home, *_blobs(home))):
         raise ModelError(
-            f"{path}: is a link to {real}, outside the model's folder, and would be copied. Fix: replace the link by "
-            "the file, if it belongs to the model."
+            f"{path}: is a link to {real}, outside the model's folder, and would be copied. Fix: replace the link "
+            "with the file, if it belongs to the model."
         )
     if not real.is_file():
         raise ModelError(f"{path}: is not a regular file; expected a file that can be copied.")
@@ -252,7 +252,7 @@ def _external_data(root: Path, name: str) -> list[str]:
     files = [str(folder / file) for file in external_files(root / name)]
     for file in files:
         if not _has_file(root, file) or PurePosixPath(file).parent != folder:
-            raise ModelError(f'{root / name}: has tensors in "{file}"; expected such a file beside it.')
+            raise ModelError(f'{root / name}: lists tensors in "{file}"; expected this file beside it.')
     return files
 
 
@@ -316,7 +316,7 @@ def _static_module(folder: Path) -> PurePosixPath:
         )
     if kinds not in _TABLE_MODULES:
         raise ModelError(
-            f"{folder}: its modules are {', '.join(kinds)}; expected StaticEmbedding and at most Normalize after it."
+            f"{folder}: its modules are {', '.join(kinds)}; expected StaticEmbedding, optionally followed by Normalize."
         )
     safe_join(folder, entries[0].path)
     return PurePosixPath(entries[0].path)

@@ -72,9 +72,7 @@ class OutputModule:
         if activation not in ACTIVATIONS:
             raise ModelError(f"{path}: activation_function is {activation}; expected one of {', '.join(ACTIVATIONS)}.")
         if {config.module_input_name, config.module_output_name or _EMBEDDING} != {_EMBEDDING}:
-            raise ModelError(
-                f"{path}: reads {config.module_input_name}; expected {_EMBEDDING}, one vector of each text."
-            )
+            raise ModelError(f"{path}: reads {config.module_input_name}; expected {_EMBEDDING}, one vector per text.")
         return OutputLayer(self.kind, activation, config.use_residual, self._tensors())
 
     def _tensors(self) -> "dict[str, Float32Array]":

@@ -79,7 +79,7 @@ def resolve_spec(recipe: BuildConfig | EncoderConfig, folder: str | Path | None 
     if not config.traits.encodes_texts:
         if folder:
             raise ConfigError(
-                f"{folder}: the embeddings came with the corpus and no model is run, so there is no model to name. "
+                f"{folder}: the embeddings came with the corpus and no model runs, so there is no model to name. "
                 f"Fix: leave out {as_argument('model')}."
             )
         identity = EncoderIdentity(config.kind, rules or VECTOR_RULES, model=config.model)
@@ -187,8 +187,8 @@ def _require_onnx_settings(config: EncoderConfig, files: ModelFiles, layers: tup
         fault = 'encoder.precision is "int8"; expected "bfloat16" or "float32"'
     if fault:
         raise ConfigError(
-            f"{fault}, because {files.root} has only the states of the last layer, {files.weights[0]}. Fix: change the "
-            "setting, or name a folder of the model with model.safetensors."
+            f"{fault}, because {files.root} has only {files.weights[0]}, which returns only the last layer. Fix: "
+            "change the setting, or name a folder of the model with model.safetensors."
         )
 
 
@@ -216,7 +216,7 @@ def _notes(
         return
     if stated.pooling is None:
         if config.pooling == AUTO:
-            yield "the model's folder states no pooling, so the mean of all tokens is taken"
+            yield "the model's folder states no pooling, so the mean of all tokens is used"
         return
     own = {"pooling": stated.pooling, "max_length": own_max_length(files, stated),
            "query_prefix": stated.query_prompt, "document_prefix": stated.document_prompt}  # fmt: skip

@@ -279,16 +279,16 @@ def _texts(count: int) -> str:
 def _note(count: int, levels: int, config: FlowConfig, before: float, after: float) -> str:
     notes, steps = [], config.epochs * math.ceil(count / config.batch)
     if levels < config.levels:
-        notes.append(f"{config.levels} levels were asked for, the embeddings have dimensions for {levels}")
+        notes.append(f"{config.levels} levels were requested, but the embeddings have dimensions for only {levels}")
     if steps < _FEW_STEPS:
         notes.append(
-            f"steps of training: {steps}, on {count:,} texts, which does little more than scale each dimension: use "
-            "more texts or more epochs"
+            f"training took only {steps} step{'s' * (steps > 1)}, on {count:,} texts, which does little more than "
+            "scale each dimension: use more texts or more epochs"
         )
     if after < before:
         notes.append(
-            f"training took the log-likelihood of the sample from {before:.1f} to {after:.1f} nats a text: lower "
-            "papers.flow.learning_rate"
+            f"training decreased the log-likelihood of the sample from {before:.1f} to {after:.1f} nats per text: "
+            "lower papers.flow.learning_rate"
         )
     return "; ".join(notes)
 

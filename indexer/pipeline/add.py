@@ -82,8 +82,8 @@ def add_documents(
 ) -> AddReport:
     """Add documents to an index with its own encoder and transform; a document with a known id replaces the old one.
 
-    `corpus` is as in `build_index`; `inputs` are `AddInputs`. An index without documents is built of them by its
-    recipe. An addition never changes the transform of documents that are there.
+    `corpus` is as in `build_index`; `inputs` are `AddInputs`. An index without documents is built from them by
+    its recipe. An addition never changes the transform of the documents already in the index.
 
     The same call continues an interrupted addition. Raises
     CorpusError, ModelError, MismatchError, QualityError, LockedError, StoreError and MachineError as `build_index`.
@@ -203,8 +203,8 @@ class Upserts:
                     continue
                 if not self._whole and has_content_id(document):  # a content id never replaces other content
                     raise CorpusError(
-                        f'document "{document.id}" came without an id; the id made of its content is in the index, but '
-                        "that document was replaced and has other content. Fix: give the new document an id, or delete "
+                        f'document "{document.id}" came without an id, and the id made from its content belongs to a '
+                        "document in the index whose content was replaced. Fix: give the new document an id, or delete "
                         "the document in the index."
                     )
                 self._replaced.append(number)
@@ -294,5 +294,5 @@ def require_same_types(published: PublishedIndex, pending: Sequence[PendingPart]
         if values is not None and loses_precision(values, kind):
             raise CorpusError(
                 f'{_CLASH}together they make column "{column.name}" {kind}, which rounds integers beyond 2**53. '
-                "Fix: give the new documents numbers of the type that the index has."
+                "Fix: use the number type of the index in the new documents."
             )

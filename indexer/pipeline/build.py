@@ -98,7 +98,7 @@ def build_index(
     MismatchError if it was built with another encoder. An encoder that is fitted to a corpus (int8, pooling "sif" or
     "latte-mix") needs `encoder.fitted`, a folder that `train_encoder` wrote; ConfigError otherwise.
 
-    Without documents the index is empty, and the first `add` builds it by its recipe; sources without documents are a
+    Without documents the index is empty, and the first `add` builds it by its recipe; sources without documents raise
     CorpusError (see `read_corpus`).
 
     Raises CorpusError for bad rows, ExistsError if the path holds a complete index of another recipe or corpus (unless

@@ -51,7 +51,7 @@ def delete_numbers(index: str | Path, numbers: RowIds, generation: int) -> Delet
         if newest != generation:
             raise ConfigError(
                 f"{index}: generation {newest} was published while documents of generation {generation} were chosen. "
-                "Nothing was deleted; run the command again."
+                "Nothing was deleted. Fix: run the command again."
             )
         return publish_deletions(draft, numbers)
 

@@ -428,7 +428,7 @@ def require_index_folder(index: Path) -> None:
     if foreign := sorted(name for name in names - layout.TOP_LEVEL if not name.startswith(PROBE)):
         raise StoreError(
             f"{index}: contains files that do not belong to an index ({', '.join(foreign[:3])}); nothing was changed. "
-            "Fix: give an empty or a new folder."
+            "Fix: name an empty or a new folder."
         )
 
 

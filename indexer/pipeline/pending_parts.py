@@ -102,7 +102,7 @@ def encode_pending(
 ) -> EncodedPending:
     """Encode the incomplete parts among the slice `numbers` of the parts that `prepare_parts` listed.
 
-    Any number of calls may run at once, on any machine that sees the folder or reaches the object storage; two that
+    Any number of calls may run at once, on any machine that sees the folder or reaches the object storage; calls that
     encode the same part write the same bytes. `model` is the model's folder if it differs on this machine. Raises
     NotAnIndexError if nothing was prepared, ConfigError for numbers without a part, MismatchError for another encoder
     than the prepared one, ModelError, MachineError, StoreError.
@@ -214,8 +214,8 @@ def _pending_to_json(generation: Generation, pending: Sequence[PendingPart]) -> 
     if len(data) > _MOST_BYTES:
         raise StoreError(
             f"{generation.index / layout.PENDING}: would have {len(data):,} bytes for {len(pending):,} parts; the "
-            f"limit is {_MOST_BYTES:,}. Nothing was listed. Fix: use more documents a part (store.part_documents), or "
-            f"{spelled('call build_index alone', 'build without --prepare')}."
+            f"limit is {_MOST_BYTES:,}. Nothing was listed. Fix: use more documents per part (store.part_documents), "
+            f"or {spelled('call build_index alone', 'build without --prepare')}."
         )
     return data
 
@@ -258,7 +258,7 @@ def _not_prepared(folder: Path) -> NotAnIndexError:
     again = spelled(f'prepare_parts(corpus, "{folder}", options=RunOptions(overwrite=True))', f"{prepare} --overwrite")
     if generations := list_generations(folder):
         return NotAnIndexError(
-            f"{nothing}: the index is published (generation {generations[-1]}), and no build was prepared since. "
+            f"{nothing}: the index is published (generation {generations[-1]}), and no build has been prepared since. "
             f"Fix: use that index, or prepare another build with: {again}"
         )
     if not store_at(folder).has(layout.PARTS):
@@ -266,4 +266,4 @@ def _not_prepared(folder: Path) -> NotAnIndexError:
             f"{nothing}: the index does not exist. Fix: correct the name, or prepare with: {prepare}"
         )
     without = spelled("prepare_parts", "--prepare")
-    return NotAnIndexError(f"{nothing}: a build was begun without {without}. Fix: list its parts with: {prepare}")
+    return NotAnIndexError(f"{nothing}: a build was started without {without}. Fix: list its parts with: {prepare}")

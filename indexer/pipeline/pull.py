@@ -84,7 +84,9 @@ def _has(folder: Path, manifest: Manifest, data: bytes, url: str) -> bool:
     store = store_at(folder)
     if not list_generations(folder):
         if store.has(layout.PARTS) and not store.has(layout.PULLED):
-            raise ExistsError(f"{folder}: an unfinished build; nothing was changed. Fix: pull into another folder.")
+            raise ExistsError(
+                f"{folder}: contains an unfinished build; nothing was changed. Fix: pull into another folder."
+            )
         return False
     local = load_manifest(folder)
     if local.generation == manifest.generation:
@@ -93,13 +95,13 @@ def _has(folder: Path, manifest: Manifest, data: bytes, url: str) -> bool:
             return True
     elif local.generation > manifest.generation and _agree(local, manifest):
         raise ExistsError(
-            f"{folder}: generation {local.generation}, newer than generation {manifest.generation} of {url}; nothing "
-            "was changed. Fix: push it, or pull into another folder."
+            f"{folder}: contains generation {local.generation}, newer than generation {manifest.generation} of {url}; "
+            "nothing was changed. Fix: push it, or pull into another folder."
         )
     if local.generation >= manifest.generation or not _agree(local, manifest):
         raise ExistsError(
-            f"{folder}: another index than {url}, or changed since it was pulled; nothing was changed. Fix: pull into "
-            "another folder."
+            f"{folder}: contains an index other than {url}, or one that was changed since it was pulled; nothing was "
+            "changed. Fix: pull into another folder."
         )
     return False
 

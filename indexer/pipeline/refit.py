@@ -59,8 +59,8 @@ def refit_index(
 
     `recipe` replaces the `CHANGEABLE` sections and must otherwise equal the index's recipe; its `encoder.model` may be
     another location of the same model. `assignments` ("whitening.strength=0.5") then change settings of these sections;
-    ConfigError for any other. If only sections in `RANKING` change, vectors and segments stay and only the recipe is
-    published. The encoder is needed only for query-like texts whose mean the present transform does not hold.
+    any other raises ConfigError. If only sections in `RANKING` change, vectors and segments stay and only the recipe is
+    published. The encoder is needed only for query-like texts whose mean the current transform lacks.
 
     Raises CorruptIndexError for a damaged part, QualityError, ModelError, MismatchError, LockedError, StoreError and
     MachineError as `build_index`.

@@ -74,7 +74,7 @@ def sync_index(
     """Make the documents of an index equal to a corpus: add, replace and delete in one generation.
 
     `corpus` is as in `build_index`. An index that does not exist yet is built by the recipe `config`; an existing index
-    has its recipe, and raises ExistsError for another. `inputs` are `SyncInputs`. Nothing is published if nothing
+    keeps its own, and another raises ExistsError. `inputs` are `SyncInputs`. Nothing is published if nothing
     changed. Embeddings are reused by text.
 
     With a corpus of files, only new and changed files are read. A file that cannot be read is skipped if the corpus

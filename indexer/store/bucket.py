@@ -56,19 +56,19 @@ VARIABLES = {
     "s3": Variables(
         "AWS_",
         ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
-        "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or AWS_SKIP_SIGNATURE=true for a public bucket); files in "
-        "~/.aws are not read.",
+        "Fix: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or AWS_SKIP_SIGNATURE=true for a public bucket); files "
+        "in ~/.aws are not read.",
     ),
     "gs": Variables(
         "GOOGLE_",
         (),
-        "Set GOOGLE_APPLICATION_CREDENTIALS to the file of a service account (or GOOGLE_SKIP_SIGNATURE=true for a "
+        "Fix: set GOOGLE_APPLICATION_CREDENTIALS to the file of a service account (or GOOGLE_SKIP_SIGNATURE=true for a "
         "public bucket).",
     ),
     "az": Variables(
         "AZURE_",
         ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
-        "Set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY (or AZURE_SKIP_SIGNATURE=true for a public "
+        "Fix: set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY (or AZURE_SKIP_SIGNATURE=true for a public "
         "container).",
     ),
 }
@@ -183,8 +183,8 @@ class Bucket:
         """`create` with the bytes of a local file. Raises StoreError for a file too large for one step."""
         if path.stat().st_size > _MOST_CREATED:
             raise StoreError(
-                f"{path}: {path.stat().st_size:,} bytes, and object storage creates at most {_MOST_CREATED:,} in one "
-                "step. Build with parts of fewer documents (store.part_documents)."
+                f"{path}: has {path.stat().st_size:,} bytes, but object storage creates at most {_MOST_CREATED:,} in "
+                "one step. Fix: build with fewer documents per part (store.part_documents)."
             )
         with open_regular(path, follow_links=False) as file:
             return self.create(name, file.read())
@@ -223,8 +223,8 @@ class Bucket:
         if not self._honours_create:
             raise StoreError(
                 f"{self.url}: this store ignores If-None-Match: * and overwrites existing objects, so two writers "
-                "could overwrite each other. Nothing was written. Use a store that honours it, or build on a local "
-                "disk and copy the index there."
+                "could overwrite each other. Nothing was written. Fix: use a store that honours it, or build on a "
+                "local disk and copy the index there."
             )
 
     def _compare(self, name: str, path: Path) -> None:
@@ -253,8 +253,8 @@ class Bucket:
                     raise final from error
                 if attempt == ATTEMPTS - 1:
                     raise StoreError(
-                        f"{self._shown(name)}: object storage does not answer correctly ({_reason(error)}), after "
-                        f"trying {ATTEMPTS} times. Check {self._checked('the connection')}, and run the command again."
+                        f"{self._shown(name)}: object storage did not answer correctly in {ATTEMPTS} attempts "
+                        f"({_reason(error)}). Fix: check {self._checked('the connection')}, and run the command again."
                     ) from error
             time.sleep(PAUSE * 2**attempt)
         raise AssertionError("the last attempt returns or raises")
@@ -264,7 +264,7 @@ class Bucket:
         import obstore.exceptions as failures
 
         if "NoSuchBucket" in str(error):
-            return StoreError(f"{self.url}: there is no such bucket. Create it, or correct the URL.")
+            return StoreError(f"{self.url}: there is no such bucket. Fix: create it, or correct the URL.")
         if isinstance(error, FileNotFoundError):
             return FileNotFoundError(f"{self._shown(name)}: missing")
         if _METADATA.search(str(error)):
@@ -274,12 +274,12 @@ class Bucket:
             )
         if isinstance(error, (failures.PermissionDeniedError, failures.UnauthenticatedError)):
             return StoreError(
-                f"{self._shown(name)}: access is denied ({_reason(error)}). Check the credentials in the environment. "
+                f"{self._shown(name)}: access is denied ({_reason(error)}) with the credentials in the environment. "
                 f"{self._variables.credentials}"
             )
         if _FINAL.search(str(error)):
             return StoreError(
-                f"{self._shown(name)}: object storage refuses the request ({_reason(error)}). Check "
+                f"{self._shown(name)}: object storage refuses the request ({_reason(error)}). Fix: check "
                 f"{self._checked('the URL')}."
             )
         return None
@@ -309,7 +309,7 @@ def _opened(url: str, variables: Variables) -> Any:
         import obstore.exceptions
         from obstore.store import from_url
     except ImportError as error:
-        raise MachineError(f"{url}: object storage needs obstore. Install it with: {install_line('remote')}") from error
+        raise MachineError(f"{url}: object storage needs obstore. Install it: {install_line('remote')}") from error
     for name in variables.endpoints:
         _require_endpoint(url, name)
     quoted = url.translate({ord("?"): "%3F", ord("#"): "%23"})  # obstore would drop everything from ? and # on

@@ -451,10 +451,12 @@ class DocumentReader:
             fields = list(file.schema_arrow)
         if file.metadata.num_rows != documents:
             rows = f"{file.metadata.num_rows:,} rows, the manifest says {documents:,}"
-            raise CorruptIndexError(f"{path}: {rows}. Build the index again.")
+            raise CorruptIndexError(f"{path}: {rows}. Fix: build the index again.")
         metadata = {field.name for field in fields[len(STORED) :]}
         if fields[: len(STORED)] != STORED or not metadata <= {*self._schema.names}:
-            raise CorruptIndexError(f"{path}: its columns differ from those in the manifest. Build the index again.")
+            raise CorruptIndexError(
+                f"{path}: its columns differ from those in the manifest. Fix: build the index again."
+            )
         return PartFile(file)
 
     def _path(self, part: int) -> Path:

@@ -48,7 +48,7 @@ def _array(data: npt.NDArray[np.uint8], path: Path) -> Embeddings:
         if header.end() + shape[0] * shape[1] * kind.itemsize == len(data) and shape[0] and shape[1]:
             embeddings: Embeddings = data[header.end() :].view(kind).reshape(shape)
             return embeddings
-    raise CorruptIndexError(f"{path}: not an array of embeddings in the stored format. Build the index again.")
+    raise CorruptIndexError(f"{path}: not an array of embeddings in the stored format. Fix: build the index again.")
 
 
 class _PartFile(NamedTuple):
@@ -150,6 +150,6 @@ class EmbeddingReader:
         if embeddings.shape != (entry.rows, self.dim):
             raise CorruptIndexError(
                 f"{path}: {embeddings.shape[0]:,} embeddings of {embeddings.shape[1]} dimensions, the manifest "
-                f"says {entry.rows:,} of {self.dim}. Build the index again."
+                f"says {entry.rows:,} of {self.dim}. Fix: build the index again."
             )
         return _PartFile(file, version, embeddings, data.nbytes - embeddings.nbytes)

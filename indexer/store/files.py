@@ -53,7 +53,7 @@ class FileDigest(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=
 def restore() -> str:
     """Return the fix for a damaged file."""
     again = as_argument("overwrite", True, "RunOptions")
-    return f"Restore the file from a copy, or build again with {again}, which encodes only lost rows."
+    return f"Fix: restore the file from a copy, or build again with {again}, which encodes only lost rows."
 
 
 def missing(path: Path) -> CorruptIndexError:
@@ -307,8 +307,8 @@ def _foreign(path: Path) -> StoreError:
     mode = os.lstat(path).st_mode
     what = "a link" if stat.S_ISLNK(mode) else "a folder" if stat.S_ISDIR(mode) else "a pipe, socket or device"
     return StoreError(
-        f"{path}: is {what}; an index has only regular files here. Nothing was changed. Remove it if you know what it "
-        "is, or copy the index again from its source."
+        f"{path}: is {what}; an index has only regular files here. Nothing was changed. Fix: remove it if you know "
+        "what it is, or copy the index again from its source."
     )
 
 
@@ -399,7 +399,7 @@ def _discard(path: Path) -> None:
 
 def _store_error(path: Path, error: OSError) -> StoreError:
     if error.errno == errno.ENOSPC:
-        return StoreError(f"{path}: the disk is full. Free some space and run the same command again to continue.")
+        return StoreError(f"{path}: the disk is full. Fix: free some space and run the same command again to continue.")
     return StoreError(f"{path}: cannot be written: {error.strerror or error}.")
 
 
@@ -419,15 +419,15 @@ def writer_lock(index: Path, shared: bool = False) -> Iterator[None]:
         raise StoreError(f"{index / LOCK}: cannot be opened for writing: {what}.") from error
     with file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise StoreError(f"{index / LOCK}: not a regular file. Remove it, and run the command again.")
+            raise StoreError(f"{index / LOCK}: not a regular file. Fix: remove it, and run the command again.")
         try:
             fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise LockedError(f"{index}: another process is writing to this index. Wait for it to end.") from None
+            raise LockedError(f"{index}: another process is writing to this index. Fix: wait for it to end.") from None
         except OSError as error:
             raise StoreError(
                 f"{index / LOCK}: this file system cannot lock files ({error.strerror}), so two writers could "
-                "overwrite each other. Build on a local disk."
+                "overwrite each other. Fix: build on a local disk."
             ) from error
         require_own_files(index)
         yield

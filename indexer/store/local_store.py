@@ -166,7 +166,8 @@ def check_size(name: str | Path, digest: FileDigest) -> None:
     if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
         what = "a file with other names (hard links)" if stat.S_ISREG(status.st_mode) else "not a regular file"
         raise StoreError(
-            f"{name}: {what}; expected a file that only this index uses. If you trust it, copy the index with: cp -rL"
+            f"{name}: {what}; expected a file that only this index uses. Fix: if you trust it, copy the index with cp "
+            "-rL."
         )
     if status.st_size != digest.bytes:
         raise wrong_size(Path(name), status.st_size, digest)

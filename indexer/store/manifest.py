@@ -258,7 +258,8 @@ def parse_manifest(data: bytes, path: Path | str, number: int, fix: str = "") ->
         version = plain.get("format")
         if isinstance(version, int) and version > layout.FORMAT:
             raise StoreError(
-                f"{path}: written in format {version}; this isotrope reads up to format {layout.FORMAT}. Upgrade it."
+                f"{path}: written in format {version}, but this version reads up to format {layout.FORMAT}. Fix: "
+                "upgrade isotrope."
             )
         plain.pop("checksum", None)
         if _render(plain) != data:  # byte for byte, so that any flipped bit is detected
@@ -266,7 +267,7 @@ def parse_manifest(data: bytes, path: Path | str, number: int, fix: str = "") ->
         features = convert_json(plain.get("features"), list[str])
         if unknown := set(features) - KNOWN_FEATURES:
             raise StoreError(
-                f"{path}: needs {', '.join(sorted(unknown))}, unknown to this version of isotrope. Upgrade it."
+                f"{path}: needs {', '.join(sorted(unknown))}, unknown to this version. Fix: upgrade isotrope."
             )
         convert_json(plain, ManifestFacts)
         manifest = convert_json(plain, Manifest)
@@ -276,7 +277,9 @@ def parse_manifest(data: bytes, path: Path | str, number: int, fix: str = "") ->
         BuildConfig.from_dict(manifest.config)
         return manifest
     except (ValueError, ConfigError) as error:
-        raise CorruptIndexError(f"{path}: damaged ({str(error).rstrip('.')}). Restore it from a copy{fix}.") from error
+        raise CorruptIndexError(
+            f"{path}: damaged ({str(error).rstrip('.')}). Fix: restore it from a copy{fix}."
+        ) from error
 
 
 def require_consistent(manifest: Manifest) -> None:
@@ -311,11 +314,11 @@ def _nothing_here(index: Path) -> str:
     store = store_at(index)
     build = f"Build one with: {spelled('build_index(corpus, index)', f'isotrope build SOURCE {index}')}"
     if store.has(layout.PULLED):
-        again = spelled("Call pull_index again", "Run the same isotrope pull again")
-        return f"{index}: an unfinished pull, not an index yet. {again} to continue it."
+        again = spelled("call pull_index again", "run the same isotrope pull again")
+        return f"{index}: an unfinished pull, not an index yet. Fix: {again} to continue it."
     if store.has(layout.PARTS):
-        again = spelled("Call build_index again", "Run the same build command again")
-        return f"{index}: an unfinished build, not an index yet. {again} to continue it."
+        again = spelled("call build_index again", "run the same build command again")
+        return f"{index}: an unfinished build, not an index yet. Fix: {again} to continue it."
     if not store.has():
         near = difflib.get_close_matches(index.name, [path.name for path in _indexes_in(index.parent)], n=1)
         meant = f'; did you mean "{index.with_name(near[0])}"?' if near else "."

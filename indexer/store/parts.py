@@ -194,7 +194,7 @@ def published_record(index: Path, manifest: Manifest, part: str) -> PartRecord:
     try:
         return parse_record(read_checked(index / name, manifest.files[name]))
     except ValueError as error:
-        raise CorruptIndexError(f"{index / name}: damaged ({error}). Build the index again.") from error
+        raise CorruptIndexError(f"{index / name}: damaged ({error}). Fix: build the index again.") from error
 
 
 def parse_record(data: bytes) -> PartRecord:
@@ -263,7 +263,7 @@ def load_moments(folder: Path) -> Moments:
         with open_stored(path) as file:
             return Moments.from_bytes(file.read())
     except (OSError, ValueError) as error:
-        raise CorruptIndexError(f"{path}: not the moments of a part: {error}. Build the index again.") from error
+        raise CorruptIndexError(f"{path}: not the moments of a part: {error}. Fix: build the index again.") from error
 
 
 def _windows_column(folder: Path, name: str) -> pa.ChunkedArray:

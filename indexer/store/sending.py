@@ -299,8 +299,8 @@ def _create_part(store: ObjectStore, name: str, record: PartRecord) -> PartRecor
         raise StoreError(
             f"{store.url}/{name}: the store contains the record of another part, or files of this part are missing. "
             + spelled(
-                "Run the function again; with build_index, add RunOptions(overwrite=True) if that does not help.",
-                "Run the command again; with isotrope build, add --overwrite if that does not help.",
+                "Fix: run the function again; with build_index, add RunOptions(overwrite=True) if that does not help.",
+                "Fix: run the command again; with isotrope build, add --overwrite if that does not help.",
             )
         )
     return stored
@@ -335,6 +335,6 @@ def _adopted_embeddings(path: Path, record: PartRecord) -> Embeddings:
     except (OSError, ValueError) as error:
         raise StoreError(
             f"{path}: the embeddings sent by another machine do not fit this part ({error}). "
-            f"Run {spelled('build_index', 'isotrope build')}, which encodes the part under another name."
+            f"Fix: run {spelled('build_index', 'isotrope build')}, which encodes the part under another name."
         ) from error
     return embeddings

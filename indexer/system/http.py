@@ -66,7 +66,9 @@ class _Connection:
         try:
             yield
         except httpx2.ConnectTimeout as error:
-            raise UnreachedError(f"{self.url}: no connection within {_CONNECT_SECONDS:g} s. Check the URL.") from error
+            raise UnreachedError(
+                f"{self.url}: no connection within {_CONNECT_SECONDS:g} s. Fix: check the URL."
+            ) from error
         except httpx2.TimeoutException as error:
             raise MachineError(f"{self.url}: the server accepted the request, but did not answer in time.") from error
         except httpx2.ProxyError as error:
@@ -75,7 +77,8 @@ class _Connection:
             raise UnreachedError(f"{self.url}: {self._unreached(error)}") from error
         except httpx2.TransportError as error:
             raise MachineError(
-                f"{self.url}: the connection broke ({shown(error)}). Is the server running, and is it http or https?"
+                f"{self.url}: the connection broke ({shown(error)}). Fix: check that the server is running, and "
+                "whether its URL begins with http or https."
             ) from error
         except (httpx2.RequestError, httpx2.InvalidURL, UnicodeError) as error:
             raise ConfigError(f"{self.url}: the request cannot be sent ({shown(error)}).") from error
@@ -88,9 +91,10 @@ class _Connection:
         if isinstance(cause, ssl.SSLCertVerificationError) or "CERTIFICATE_VERIFY_FAILED" in message:
             return f"its certificate is not trusted ({message}). Fix: set SSL_CERT_FILE to its authority's certificate."
         if isinstance(cause, ssl.SSLError) or "SSL" in message:
-            return f"the server speaks no TLS ({message}). Does its URL begin with http:// instead of https://?"
+            return f"the server does not use TLS ({message}). Fix: check whether its URL begins with http://."
         return (
-            f"the server cannot be reached ({message}). Check the address, and that {self._program} is running there."
+            f"the server cannot be reached ({message}). Fix: check the address, and that {self._program} is running "
+            "there."
         )
 
 
@@ -155,7 +159,7 @@ class _Pieces:
         self._pieces.append(piece)
         self._length += len(piece)
         if self._length > LARGEST_ANSWER:
-            raise MachineError(f"{self._url}: the answer is over {LARGEST_ANSWER:,} bytes long. Ask for less.")
+            raise MachineError(f"{self._url}: the answer exceeds {LARGEST_ANSWER:,} bytes. Fix: request less.")
 
     def joined(self) -> bytes:
         """Return the body."""
@@ -181,7 +185,7 @@ def _origin(error: BaseException) -> BaseException:
 def redirect_error(url: str, headers: Mapping[str, str]) -> ConfigError:
     """Return the error for an answer that redirects."""
     to = shown(headers.get("location", "elsewhere"))
-    return ConfigError(f"{url}: redirects to {to}. Redirects are not followed, to keep the key. Give that URL instead.")
+    return ConfigError(f"{url}: redirects to {to}. Redirects are not followed, to protect the key. Fix: use that URL.")
 
 
 def _trusted(scheme: str, is_here: bool) -> ssl.SSLContext | bool:

@@ -226,7 +226,7 @@ def _open_stream(path: Path, option: str) -> Iterator[StreamFile]:
     file = StreamFile(descriptor, path)
     try:
         if open_file is None and stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ConfigError(f"{_named(option, path)} changed from a pipe or a device to a file. Try again.")
+            raise ConfigError(f"{_named(option, path)} changed from a pipe or a device to a file. Fix: try again.")
         yield file
         file.finish()
     finally:

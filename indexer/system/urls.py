@@ -156,16 +156,16 @@ def require_server_url(url: str, name: str = "") -> SplitResult:
         host, _ = parts.hostname, parts.port
     except ValueError as error:
         raise ConfigError(
-            f'{at}"{escape(url)}" is not a URL ({error}); expected for example http://127.0.0.1:8080.'
+            f'{at}"{escape(url)}" is not a URL ({error}); expected a URL such as http://127.0.0.1:8080.'
         ) from error
     if "@" in parts.netloc:
-        raise ConfigError(f"{at}the URL contains a user or a password, which other users can see. Leave them out.")
+        raise ConfigError(f"{at}the URL contains a user or a password, which other users can see. Fix: leave them out.")
     if parts.scheme not in ("http", "https") or not host or not url.isprintable() or " " in url:
         raise ConfigError(
             f'{at}"{escape(url)}" is not the URL of a server; expected one such as http://127.0.0.1:8080.'
         )
     if parts.query or parts.fragment:
-        raise ConfigError(f'{at}"{url}" contains ? or #; expected the address of a server alone.')
+        raise ConfigError(f'{at}"{url}" contains ? or #; expected only the address of a server.')
     return parts
 
 

@@ -148,6 +148,6 @@ def fit_transform(
 def _no_rows() -> Iterator[Embeddings]:
     raise ConfigError(
         'whitening.kind "flow" is trained on individual embeddings, but only their moments are available here. '
-        "Leave the kind out, or measure it with "
+        "Fix: leave out the kind, or measure it with "
         f"{spelled('evaluate_sts or refit_index', '`isotrope evaluate sts` or `isotrope refit`')}."
     )

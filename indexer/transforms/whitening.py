@@ -163,7 +163,9 @@ def fewest_rows(config: WhiteningConfig, size: int) -> int:
 
 def _require_dim(config: WhiteningConfig, size: int) -> None:
     if config.dim > size:
-        raise ConfigError(f"whitening.dim is {config.dim}; the encoder gives {size} dimensions. Ask for at most that.")
+        raise ConfigError(
+            f"whitening.dim is {config.dim}, but embeddings have {size} dimensions; expected at most {size}."
+        )
 
 
 def fit_whitening(moments: Moments, config: WhiteningConfig, remove: int = 0) -> Whitening | Normalisation:
@@ -177,7 +179,9 @@ def fit_whitening(moments: Moments, config: WhiteningConfig, remove: int = 0) ->
     if config.strength == "none" and not remove:
         return Normalisation(size)
     if remove >= size:
-        raise ConfigError(f"whitening.remove is {remove}; the encoder gives {size} dimensions. Leave at least one.")
+        raise ConfigError(
+            f"whitening.remove is {remove}, but embeddings have {size} dimensions; expected at most {size - 1}."
+        )
     spectrum, directions = _spectrum(moments, remove)
     kept = int(np.count_nonzero(spectrum > EIGENVALUE_FLOOR * spectrum[0])) if spectrum[0] > 0 else 0
     if moments.count < 2 or not kept:
@@ -223,7 +227,7 @@ def _texts(count: int) -> str:
 def _note(count: int, size: int, dim: int, config: WhiteningConfig) -> str:
     notes = []
     if config.dim > dim:
-        notes.append(f"{config.dim} directions were asked for, the sample spans {dim}")
+        notes.append(f"{config.dim} directions were requested, but the sample spans only {dim}")
     if count < 4 * size and config.strength != 0:
         notes.append(
             f"fitted on {count:,} texts for {size} dimensions; below about {4 * size:,} the fit follows "

@@ -140,9 +140,11 @@ def _index_among(sources: tuple[str, ...], mode: str) -> Path | None:
             f"{sources[0]}: --verify needs an index. Fix: find the duplicates with --keep-index DIR, and name DIR here."
         )
     if len(sources) > 1:
-        raise ConfigError(f"{(indexes or sources)[0]}: an index is deduplicated alone. Leave out the other sources.")
+        raise ConfigError(
+            f"{(indexes or sources)[0]}: an index is deduplicated alone. Fix: leave out the other sources."
+        )
     if given := given_flags((*CORPUS_NAMES, "keep_index", "backend")):
-        raise ConfigError(f"{given[0]} is for a corpus, but {sources[0]} is an index. Leave it out.")
+        raise ConfigError(f"{given[0]} is for a corpus, but {sources[0]} is an index. Fix: leave it out.")
     return indexes[0] if indexes else Path(sources[0])
 
 
@@ -153,7 +155,7 @@ def _check_before(sources: tuple[str, ...], options: dict[str, Any]) -> None:
 
     for other_option, name in (("from_pairs", "method"), ("only_against", "prefer")):
         if options[other_option] and (given := given_flags([name])):
-            raise ConfigError(f"{given[0]} has no effect with --{other_option.replace('_', '-')}. Leave it out.")
+            raise ConfigError(f"{given[0]} has no effect with --{other_option.replace('_', '-')}. Fix: leave it out.")
     for index in (*sources, options["keep_index"]):
         require_another(index, options["against"])
     named = (options[name] for name in ("against", "from_pairs", "recipe"))

@@ -277,7 +277,7 @@ def _encoder(precision: Any, device_name: str, machine: Machine) -> tuple[str, s
 
 
 def _measured(machine: Machine, *kinds: str) -> str:
-    rates = {kind: f"{_rate(rate)} GFLOP/s a thread" for kind, rate in machine.rates.items()}
+    rates = {kind: f"{_rate(rate)} GFLOP/s per thread" for kind, rate in machine.rates.items()}
     return ", ".join(f"{kind} {rates.get(kind, 'not supported')}" for kind in kinds)
 
 
@@ -315,7 +315,7 @@ def problems(machine: Machine) -> list[Problem]:
          "OpenVINO, the faster backend on CPUs, is not installed.", install_line("fast")),
         (no_gpu and cuda and driver, f"torch, built for CUDA {cuda}, sees no GPU, but an NVIDIA driver is installed.",
          "Check the driver version (nvidia-smi) and CUDA_VISIBLE_DEVICES."),
-        (no_gpu and cuda and not driver, f"torch is built for CUDA {cuda}, gigabytes of libraries, but has no GPU.",
+        (no_gpu and cuda and not driver, f"torch is built for CUDA {cuda} (gigabytes of libraries), but finds no GPU.",
          'Install its CPU wheel, listed at pytorch.org under "Get started".'),
         (no_gpu and driver and not cuda, "an NVIDIA driver is installed, but torch is built for CPUs.",
          'Install a wheel of torch for CUDA, listed at pytorch.org under "Get started".'),
@@ -331,7 +331,7 @@ def problems(machine: Machine) -> list[Problem]:
          "the processor has no AVX2: matrix products take several times as long.",
          "Use a newer processor for more than a few thousand documents."),
         (no_gpu and machine.openvino is not None and int8 < _GAIN * float32,
-         f"int8 products are not clearly faster than float32: {_rate(int8)} and {_rate(float32)} GFLOP/s a thread.",
+         f"int8 products are not clearly faster than float32: {_rate(int8)} and {_rate(float32)} GFLOP/s per thread.",
          'encoder.precision = "int8" saves no time: keep "bfloat16".'),
         (memory < _LOW_MEMORY, f"only {size(memory)} of memory; torch and a small model take about 1 GiB.",
          "Add memory, or encode with a static table (configs/static.toml)."),
@@ -395,7 +395,7 @@ def _in_words(machine: Machine) -> list[tuple[str, str]]:
         ("cores", f"{cores.used} used: {cores.present} present, {cores.allowed} allowed{limited}"),
         ("memory", size(machine.memory) + ("" if limit is None else f", limited to {size(limit)}")),
         ("GPUs", gpus or "none visible to torch"),
-        ("products", f"{rates} GFLOP/s a thread (torch)"),
+        ("products", f"{rates} GFLOP/s per thread (torch)"),
         ("libraries use", f"torch {machine.torch_level}; FAISS {faiss}; OpenVINO {openvino}"),
         ("temporary files", temporary),
         ("cache", cache),

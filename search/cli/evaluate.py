@@ -193,7 +193,7 @@ def recall(index: Path, k: int, queries: Path | None, draw: Any, sample: int | N
     from search.evaluation.recall.drawn_queries import SAMPLE
 
     if queries and (draw or sample is not None):
-        raise ConfigError("--queries uses all queries of its file; leave out --draw and --sample.")
+        raise ConfigError("--queries uses all queries of its file. Fix: leave out --draw and --sample.")
     check_output_options(options, index, queries, *recipe_reads(None, index))
     engine = SearchEngine(index, options["model"], run_options(options))
     measure = resolve_name(_RECALLS[options["similarity"]])

@@ -37,7 +37,7 @@ def push(index: Path, url: str, private: bool, force: bool, as_json: bool, quiet
         print_json(vars(report) | {"index": str(report.index)})
         return
     sent = f"{counted(report.sent, 'file')} sent, {size(report.bytes_sent)}" if report.sent else "up to date"
-    removed = f"; {counted(report.removed, 'file')} of the index before removed" if report.removed else ""
+    removed = f"; {counted(report.removed, 'file')} of the previous index removed" if report.removed else ""
     print_line(
         f"{report.url} has generation {report.generation}, {counted(report.documents, 'document')}: {sent}{removed}."
     )

@@ -114,7 +114,7 @@ def _index_and_texts(words: tuple[str, ...], options: dict[str, Any]) -> tuple[P
     if not words:
         raise click.MissingParameter(ctx=context, param=argument)
     if words[0].lower().startswith(("http://", "https://")):
-        raise click.UsageError(f"{words[0]} is the address of a server. Fix: --url {words[0]}", context)
+        raise click.UsageError(f"{words[0]} is the address of a server. Fix: pass --url {words[0]}", context)
     index: Path = argument.type.convert(words[0], argument, context)
     return index, words[1:]
 
@@ -249,7 +249,7 @@ def _require_rerankable(options: dict[str, Any]) -> None:
     """Raise UsageError if options of reranking contradict each other, or if there is no text."""
     given = [name for name in ("rerank", "rerank_depth") if options[name] is not None]
     if given and options["no_rerank"]:
-        raise click.UsageError(f"--no-rerank turns reranking off; leave out --{given[0].replace('_', '-')}.")
+        raise click.UsageError(f"--no-rerank turns reranking off. Fix: leave out --{given[0].replace('_', '-')}.")
     if given and options["like"] is not None:
         raise click.UsageError("--rerank needs TEXT: a cross-encoder reads the query text, which --like lacks.")
 

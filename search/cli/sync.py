@@ -65,7 +65,7 @@ def sync(sources: tuple[str, ...], index: Path, as_json: bool, **options: Any) -
     if not sources:
         raise click.UsageError("Missing argument SOURCE. Usage: isotrope sync SOURCE... INDEX")
     if options["dry_run"] and options["watch"]:
-        raise click.UsageError("--dry-run and --watch exclude each other. Fix: leave one out.")
+        raise click.UsageError("--dry-run and --watch cannot be combined. Fix: leave one out.")
     if options["dry_run"]:
         _dry_run(sources, index, as_json, options)
     elif options["watch"]:

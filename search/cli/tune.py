@@ -120,7 +120,7 @@ def _target(sources: tuple[str, ...], options: dict[str, Any]) -> Any:
     if not indexes:
         return target_of(options)
     if len(sources) > 1:
-        raise ConfigError(f"{indexes[0]} is an index; it is tuned alone. Leave out the other sources.")
+        raise ConfigError(f"{indexes[0]}: an index is tuned alone. Fix: leave out the other sources.")
     if given := given_flags(["format_", "document_source"]):
-        raise ConfigError(f"{given[0]} is for a corpus, not for an index. Leave it out.")
+        raise ConfigError(f"{given[0]} is for a corpus, not for an index. Fix: leave it out.")
     return target_of(options | {"index": indexes[0]})

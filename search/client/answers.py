@@ -26,7 +26,7 @@ T = TypeVar("T")
 class ServedResult:
     """The answer to one query.
 
-    `unknown` means that the encoder knows no token of the query: its hits are meaningless, hybrid hits are BM25's.
+    `unknown` means that the encoder knows no token of the query: its hits are meaningless; hybrid hits are BM25's.
     """
 
     query: str
@@ -126,8 +126,8 @@ def vectors_of(url: str, answers: Sequence[ServedVectors], dimensions: int) -> "
     generations = {answer.index.generation for answer in answers}
     if len(generations) > 1:
         raise MachineError(
-            f"{url}: the server changed from generation {min(generations):,} to {max(generations):,} between the "
-            "vectors, which may not be comparable. Fix: embed all texts again."
+            f"{url}: the server changed from generation {min(generations):,} to {max(generations):,} during "
+            "the requests, so the vectors may not be comparable. Fix: embed all texts again."
         )
     try:
         rows = [b64decode(row.embedding, validate=True) for answer in answers for row in answer.data]
@@ -159,7 +159,7 @@ def failure_of(url: str, path: str, answer: HttpAnswer) -> Exception:
     if status == 404 and fault.param != "model":
         return UnknownDocumentError(f"{url}: {message}")
     if status == 429:
-        return MachineError(f"{url}: still busy after {ATTEMPTS} attempts: {message} Ask again later.")
+        return MachineError(f"{url}: still busy after {ATTEMPTS} attempts: {message} Fix: ask again later.")
     if status == 422 and fault.param in ("k", "query"):
         return TooMuchError(f"{url}: {message}")
     if status == 422 and fault.param == "fold":
@@ -173,12 +173,12 @@ def _failure_of_stranger(url: str, status: int, headers: Mapping[str, str]) -> E
     if status in (301, 302, 303, 307, 308):
         return redirect_error(url, headers)
     if status >= 500 or status == 429:
-        return MachineError(f"{url}: answers {status}, but not as Isotrope does: a proxy, whose server may be down.")
+        return MachineError(f"{url}: answers {status}, but not as Isotrope does. Fix: check the proxy and its server.")
     return stranger(url, f"it answers {status}")
 
 
 def stranger(url: str, why: str) -> ConfigError:
     """Return the error for an answer that is not Isotrope's."""
     return ConfigError(
-        f"{url}: this is no Isotrope server ({shown(why)}). Expected the URL that `isotrope serve` prints."
+        f"{url}: this is not an Isotrope server ({shown(why)}). Expected the URL that `isotrope serve` prints."
     )

@@ -24,7 +24,7 @@ class SearchClient:
 
     `url` is the URL that `isotrope serve` prints, or the URL of a proxy in front of it, with its path. `key` is one of
     the server's keys. It is sent in plain text, so use https beyond this machine; `is_private` is True if nobody on the
-    network can read along. `seconds` limits one request. `on_wait` gets the seconds before each retry at a busy server.
+    network can read it. `seconds` limits one request. `on_wait` gets the seconds before each retry at a busy server.
 
     Dates and times in metadata arrive as text, infinite numbers and NaN as None, because JSON has none of them.
     Queries beyond one request may be answered by a later generation of the index. Proxies from the environment are
@@ -93,7 +93,7 @@ class SearchClient:
     def documents(self, ids: Iterable[str]) -> list[Document]:
         """Return stored documents in the order of their ids, without those that the index does not contain.
 
-        Each document is a request, so they may come from several generations.
+        Each document takes one request, so the documents may come from several generations.
         """
         return _result_of(self._calls.documents(ids))
 

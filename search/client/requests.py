@@ -42,12 +42,12 @@ def require_unicode(texts: list[str], what: str = "query") -> list[str]:
 
 def require_ids(ids: Iterable[str]) -> list[str]:
     """Return the ids of documents. Raises ConfigError for items that are not strings, or not UTF-8."""
-    return require_unicode(require_texts(ids, "ids", "For a single document call document."), "the id")
+    return require_unicode(require_texts(ids, "ids", "Fix: for a single document, call document."), "the id")
 
 
 def require_embeddable(texts: Iterable[str]) -> list[str]:
     """Return texts for embeddings. Raises ConfigError for items that are not strings, blank, or not UTF-8."""
-    checked = require_texts(texts, "texts", "For a single text give a list with it.")
+    checked = require_texts(texts, "texts", "Fix: pass a single text in a list.")
     for number, text in enumerate(checked, start=1):
         if not text.strip():
             raise ConfigError(f"text {number} is blank; a server embeds only texts that are not blank.")

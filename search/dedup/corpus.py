@@ -87,9 +87,10 @@ def deduplicate_corpus(
 class DedupFields(TypedDict, total=False):
     """Keyword arguments of `deduplicate`: settings, output files, and how a corpus is read and encoded.
 
-    `dropped` lists the dropped documents with those kept in their place (.csv, .jsonl, .parquet), and `kept` has the
-    kept documents, as rows of the corpus. `force` overwrites these files. `against` is another index: its duplicates
-    are dropped as well. `memory` is in bytes. The others are fields of `DedupSettings`, and arguments of `build_index`.
+    `dropped` lists the dropped documents with the documents kept in their place (.csv, .jsonl, .parquet), and `kept`
+    has the kept documents, as rows of the corpus. `force` overwrites these files. `against` is another index: its
+    duplicates are dropped as well. `memory` is in bytes. The others are fields of `DedupSettings`, and arguments of
+    `build_index`.
     """
 
     threshold: float
@@ -123,7 +124,7 @@ _SETTINGS = ("threshold", "prefer", "method", "text_duplicates", "only_against")
 def deduplicate(
     source: Records | Index, settings: DedupSettings | float | None = None, **fields: Unpack[DedupFields]
 ) -> Deduplication:
-    """Decide which documents of an index or of a corpus to keep, and write files of the kept and the dropped ones.
+    """Decide which documents of an index or of a corpus to keep, and write the kept and the dropped documents to files.
 
         deduplicate("reviews.csv", text_column="review", threshold=0.9, kept="clean.csv", dropped="dropped.csv")
 

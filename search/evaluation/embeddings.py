@@ -161,7 +161,7 @@ def _require_usable(rows: Float32Array) -> None:
     unusable = int(np.count_nonzero(~np.isfinite(rows).all(axis=1) | ~rows.any(axis=1)))
     if unusable:
         raise EvaluationError(
-            f"{unusable:,} embeddings hold NaN or infinity, or are all zero, and cannot be ranked. The model "
+            f"{unusable:,} embeddings contain NaN or infinity, or are all zero, and cannot be ranked. The model "
             f"overflows or is damaged. Fix: try {set_to('encoder.precision', 'float32')}, or another model."
         )
 

@@ -191,7 +191,8 @@ def check_dimensions(settings: Iterable[Setting], spec: EncoderSpec) -> None:
     for setting in settings:
         if size is not None and not setting.raw and setting.whitening.dim > size:
             raise ConfigError(
-                f"whitening.dim is {setting.whitening.dim}; the encoder gives {size} dimensions. Fix: at most {size}."
+                f"whitening.dim is {setting.whitening.dim}, but embeddings have {size} dimensions; "
+                f"expected at most {size}."
             )
 
 

@@ -289,7 +289,7 @@ def _measured(result: Result) -> Iterator[Table]:
             cells.append([str(rerank.get("of", "")), str(rerank.get("depth", "")), *gain])
     if cells:
         columns = ["setting", "reranked", f"gain in {measure} {WITH_INTERVAL}", *_COSTS]
-        caption = "Reranking: gain x 100 over the same setting without it, over the same resamples"
+        caption = "Reranking: gain x 100 over the same setting without reranking, over the same resamples"
         yield Table(caption, columns, cells, _reranker(mapping_of(result.provenance.get("rerank"))))
 
 
@@ -298,7 +298,7 @@ def _of_hybrids() -> str:
         "evaluate_retrieval with RetrievalOptions(hybrid=True, rerank=RerankTask(MODEL))",
         "isotrope evaluate retrieval --hybrid --rerank MODEL",
     )
-    return f"this does not apply to hybrid answers; measure them: {measure}"
+    return f"this does not apply to hybrid search; measure it: {measure}"
 
 
 def _advised(advice: Mapping[str, Any]) -> Table:

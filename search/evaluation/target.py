@@ -68,7 +68,7 @@ class Target:
         if not self.spec.traits.encodes_texts and (sweep.layers or sweep.poolings):
             raise ConfigError(f"{cannot_encode(self.spec)} Fix: leave out {swept}.")
         if self.spec.traits.is_remote and (sweep.layers or sweep.poolings):
-            raise ConfigError(f'encoder.kind is "server": it pools its layers. Fix: leave out {swept}.')
+            raise ConfigError(f'encoder.kind is "server", whose layers and pooling are fixed. Fix: leave out {swept}.')
         if sweep.layers and not self.spec.traits.has_layers:
             raise ConfigError(
                 f'encoder.kind is "static": a table has no layers. Fix: leave out {as_argument("layers")}.'

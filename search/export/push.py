@@ -41,7 +41,7 @@ class PushOptions:
 
 @dataclass(frozen=True)
 class PushReport:
-    """Result of a push. `commit` is the newest one; `sent` is 0 if the repository had everything."""
+    """Result of a push. `commit` is the newest commit; `sent` is 0 if the repository had everything."""
 
     url: str
     index: Path
@@ -107,8 +107,8 @@ class _Push:
             self._require_earlier(manifest)
         if len(self._missing) > MOST_FILES:
             raise ConfigError(
-                f"{self._index.path}: {len(self._missing):,} new files, and the hub takes at most {MOST_FILES:,} at "
-                "once. Fix: build with larger parts (store.part_documents)."
+                f"{self._index.path}: has {len(self._missing):,} new files, but the hub accepts at most "
+                f"{MOST_FILES:,} at once. Fix: build with larger parts (store.part_documents)."
             )
         commit = self._snapshot.commit
         if self._missing or self._stale or texts:
@@ -183,7 +183,7 @@ class _Push:
             notes.append(f"the files still contain {documents}; {compact} removes them before a push.")
         if manifest.encoder["folder"]:
             notes.append(
-                f"the encoder is a folder of this machine; queries elsewhere need {as_argument('model')} with the "
+                f"the encoder is a folder on this machine; queries elsewhere need {as_argument('model')} with the "
                 "folder of a copy."
             )
         return notes

@@ -27,7 +27,7 @@ _TAG = "isotrope"
 def export_trec_run(
     index: str | Path | SearchEngine, path: str | Path, queries: str | Path, k: int = 100, *, force: bool = False
 ) -> ExportReport:
-    """Write the best `k` documents of every query: `query Q0 document rank score isotrope`, one line a hit.
+    """Write the best `k` documents of every query: `query Q0 document rank score isotrope`, one line per hit.
 
     Pass a `SearchEngine` as `index` to choose the model's folder and the run options. `queries` has the formats of
     `search.queries.read_queries`. An existing file is overwritten only with `force`. Raises ConfigError for k below 1
@@ -81,7 +81,7 @@ def require_plain_ids(ids: Sequence[str], unless: str = "") -> None:
 
 
 def run_lines(tag: str, queries: Sequence[str], ids: Sequence[str], answers: Sequence[SearchResult]) -> bytes:
-    """Return `query Q0 document rank score tag`, one line a hit. The rows in `answers` are positions in `ids`."""
+    """Return `query Q0 document rank score tag`, one line per hit. The rows in `answers` are positions in `ids`."""
     lines = []
     for query, (scores, rows) in zip(queries, answers, strict=True):
         pairs = zip(rows.tolist(), strictly_falling(scores).tolist(), strict=True)

@@ -54,7 +54,7 @@ class ColumnNames:
         type_ = type_at(self._schema, path)
         if kind_of(type_) == Kind.OBJECTS:
             fields, shown = _listed([field.name for field in type_]), shortened(".".join(names))
-            raise ValueError(f"{shown} holds objects; name one of their fields, as {shown}.field: {fields}")
+            raise ValueError(f"{shown} contains objects; name one of their fields, as {shown}.field: {fields}")
         if path not in self.paths:
             self.paths.append(path)
         return f"c{self.paths.index(path)}", type_

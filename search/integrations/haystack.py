@@ -80,7 +80,7 @@ class IsotropeDocumentStore:
             if policy == DuplicatePolicy.OVERWRITE or not (document.id in known or document.id in wanted):
                 wanted[document.id] = document
             elif policy != DuplicatePolicy.SKIP:
-                raise DuplicateDocumentError(f'the store contains a document with id "{document.id}" already.')
+                raise DuplicateDocumentError(f'the store already contains a document with id "{document.id}".')
         if wanted:
             self.engine.add(list(self._to_stored(list(wanted.values()))))
         return len(documents) if policy == DuplicatePolicy.OVERWRITE else len(wanted)
@@ -220,7 +220,7 @@ class IsotropeDocumentStore:
         if not self.encodes and first and stored not in (0, first) and not self.engine.count(self._embedded):
             raise ConfigError(
                 f"an embedding has {first:,} numbers, but {stored:,} were reserved for the stored documents, none of "
-                f"which has one. Fix: delete_all_documents(), then write with embedding_dim={first}."
+                f"which has an embedding. Fix: delete_all_documents(), then write with embedding_dim={first}."
             )
         placeholder = [1.0] + [0.0] * ((stored or first or self.embedding_dim or 1) - 1)
         for document in documents:

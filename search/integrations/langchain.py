@@ -157,7 +157,7 @@ class IsotropeVectorStore(VectorStore):
         if embedding is None and not isinstance(index, SearchEngine):
             index = SearchEngine.from_texts([], index, **inputs)
         elif inputs:
-            raise ConfigError(f"{', '.join(inputs)}: only a new index with its own encoder is built with these.")
+            raise ConfigError(f"{', '.join(inputs)}: these apply only to a new index with its own encoder.")
         store = cls(index, embedding)
         store.add_texts(texts, metadatas, ids=ids)
         return store
@@ -308,7 +308,7 @@ def _require_same(engine: SearchEngine, embedding: Embeddings | None) -> None:
         if embedding is None or (isinstance(embedding, IsotropeEmbeddings) and embedding.model_name == own):
             return
         raise ConfigError(
-            f"{path}: encodes texts by its own model, {encoder.model}; expected no embedding, not "
+            f"{path}: encodes texts with its own model, {encoder.model}; expected no embedding, not "
             f"{_names(embedding)[0]}. Fix: leave embedding out, or use another index for these embeddings."
         )
     if embedding is None:

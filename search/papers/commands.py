@@ -95,7 +95,7 @@ def methods(sources: tuple[str, ...], methods: tuple[str, ...], **options: Any) 
     target = Target.of_recipe(recipe_of(options), run_options(options))
     chosen = methods_of(methods, target.spec.traits.has_layers)
     if seeds is not None and not set(chosen) & set(DRAWN):
-        raise ConfigError(f"--seeds: none of {', '.join(chosen)} is random. Leave it out.")
+        raise ConfigError(f"--seeds: none of {', '.join(chosen)} is random. Fix: leave it out.")
     protocols: Any = options["protocols"] or ("mean",)
     seeds = SEEDS if seeds is None else seeds
     plan = MethodsOptions(chosen, protocols, fit, options["corpus"], options["documents"], seeds)
@@ -170,7 +170,7 @@ def words(files: tuple[Path, ...], **options: Any) -> None:
     from search.papers.words import WordsOptions, evaluate_words
 
     if options["cache"]:
-        raise ConfigError("--cache keeps embeddings of texts, which this command does not compute. Leave it out.")
+        raise ConfigError("--cache keeps embeddings of texts, which this command does not compute. Fix: leave it out.")
     check_output_options(options, *files)
     chosen = tuple(parse_layers(text) for text in options["layers"])
     plan = WordsOptions(options["corpus"], chosen, options["occurrences"], options["candidates"])

@@ -45,7 +45,7 @@ _BATCH = 16  # combinations with transforms in memory together
 @checked
 @dataclass(frozen=True)
 class LayersOptions:
-    """The combinations to try: up to `up_to` layers (0: all for small models, else 3), fitted on each task.
+    """The combinations to try: up to `up_to` layers (0: all for small models, otherwise 3), fitted on each task.
 
     `pooling` None is the recipe's.
     """
@@ -169,7 +169,7 @@ def _settings(subject: Target, plan: LayersOptions) -> tuple[list[Setting], list
         )
     blocks, notes = subject.states([subject.own]).blocks, []
     if pooling == "cls":
-        notes.append("layer 0 is left out: there the first token's state is the same for every sentence")
+        notes.append("layer 0 is left out, because its state of the first token is the same for every sentence")
     layers = range(1 if pooling == "cls" else 0, blocks + 1)
     least = min(2, len(layers))
     if plan.up_to != 0 and not least <= plan.up_to <= len(layers):
@@ -213,6 +213,6 @@ def _measured(
 
 
 def _notes(tasks: Sequence[Task], notes: Sequence[str], truncated: int) -> list[str]:
-    flattered = "the best of many combinations is chosen on the pairs it is measured on, which flatters it"
+    flattered = "the figures of the best combinations are optimistic: they were chosen on the measured pairs"
     of_tasks = [note for task in tasks for note in task.notes]
     return list(dict.fromkeys([*of_tasks, *notes, flattered, *cut_notes(truncated)]))

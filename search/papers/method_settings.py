@@ -62,7 +62,7 @@ def methods_of(names: Sequence[str], layered: bool) -> tuple[Method, ...]:
         return offered
     missing = [name for name in names if name not in offered]
     if missing:
-        raise ConfigError(f"--method {', '.join(missing)}: a static table has no layers. Leave it out.")
+        raise ConfigError(f"--method {', '.join(missing)}: a static table has no layers. Fix: leave it out.")
     return tuple(method for method in METHODS if method in names or method == "mean")
 
 

@@ -105,7 +105,9 @@ def _jsonl(path: Path, lines: Sequence[str]) -> Iterator[_Pair]:
         except (ValueError, RecursionError) as error:
             raise EvaluationError(f"{where}: not a JSON object on one line: {error}.") from error
         if not isinstance(row, dict):
-            raise EvaluationError(f"{where}: not a JSON object; expected one a line, with premise, hypothesis, label.")
+            raise EvaluationError(
+                f"{where}: not a JSON object; expected one per line, with premise, hypothesis, label."
+            )
         if "label" not in row:
             raise _unlabelled(where)
         yield where, _value(where, row, _FIRST), _value(where, row, _SECOND), row["label"]
@@ -281,8 +283,8 @@ def _shared(pairs: EntailmentPairs, train: EntailmentPairs) -> int:
     shared = sum(pair in known for pair in zip(pairs.first, pairs.second, strict=True))
     if shared == len(pairs.entailed):
         raise ConfigError(
-            f"--threshold-from {train.path} holds every pair of {pairs.path}, so its threshold flatters. Fix: name a "
-            "file of other pairs, such as RTE's train.tsv, or leave --threshold-from out."
+            f"--threshold-from {train.path} contains every pair of {pairs.path}, so accuracy would be optimistic. Fix: "
+            "name a file of other pairs, such as RTE's train.tsv, or leave --threshold-from out."
         )
     return shared
 
@@ -329,7 +331,9 @@ def _comparison(first: _Measured, second: _Measured, counts: Float64Array) -> di
 def _notes(measured: Sequence[_Measured], trained: bool, shared: int, truncated: int) -> list[str]:
     notes = [result.transform.note for result in measured if result.transform.note]
     if not trained:
-        notes.append("best thresholds were chosen on the measured pairs, which flatters: pass --threshold-from FILE")
+        notes.append(
+            "best thresholds are optimistic: they were chosen on the measured pairs. Fix: pass --threshold-from FILE"
+        )
     if shared:
         notes.append(f"the threshold was also chosen on {counted(shared, 'measured pair', 'measured pairs')}")
     return list(dict.fromkeys([*notes, *cut_notes(truncated)]))

@@ -168,7 +168,7 @@ def layers_tables(result: Result) -> Iterator[Table]:
 def rte_tables(result: Result) -> Iterator[Table]:
     """Yield the accuracies at thresholds chosen on other pairs and on these, then at the given thresholds."""
     rows = result.results
-    chosen = {"train": "threshold chosen on other pairs", "best": "on these pairs (optimistic)"}
+    chosen = {"train": "threshold chosen on other pairs", "best": "threshold chosen on these pairs (optimistic)"}
     shown = [key for key in chosen if any(row.get(key) for row in rows)]
     cells = [[name_of(row), *(_accuracy(row.get(key)) for key in shown)] for row in rows]
     first = rows[0]

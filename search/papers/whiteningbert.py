@@ -219,7 +219,9 @@ def _notes(blocks: Sequence[_Block], known: Sequence[Task], tasks: Sequence[Task
     if left_out:
         notes.append(f"not in the paper's table and left out: {', '.join(left_out)}")
     if len(known) < len(TASKS):
-        notes.append(f"no average of ours: published averages are over {len(TASKS)} tasks, {len(known)} were given")
+        notes.append(
+            f"our average is left out: published averages are over {len(TASKS)} tasks, but {len(known)} were given"
+        )
     notes += [block.remark for block in blocks if block.remark]
     notes_of_runs = [f"{block.model}, {note}" for block in blocks if block.measured for note in block.measured.notes]
     return notes + list(dict.fromkeys(notes_of_runs))

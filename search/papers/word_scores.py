@@ -62,7 +62,9 @@ def score_similarity(pairs: Similarity, vectors: WordVectors) -> Score:
     covered = (first >= 0) & (second >= 0)
     human, count = pairs.scores[covered], int(covered.sum())
     if count < 2:
-        return Score("spearman", WHOLE, len(covered), count, None, f"a correlation needs two pairs, there are {count}")
+        return Score(
+            "spearman", WHOLE, len(covered), count, None, f"a correlation needs two pairs, but there are {count}"
+        )
     both = vectors.vectors[np.concatenate([first[covered], second[covered]])].astype(np.float64)
     predicted = cosines(both, np.arange(count), np.arange(count, 2 * count))
     if why := all_alike(human, "human scores") or all_alike(predicted):
@@ -130,7 +132,7 @@ def score_categories(categories: Categories, vectors: WordVectors) -> Score:
     kinds = np.array(list(categories.classes.values()))[places >= 0]
     names, labels = np.unique(kinds, return_inverse=True)
     if len(names) < 2:
-        why = f"clusters need words of two classes, there are {len(names)}"
+        why = f"clusters need words of two classes, but there are {len(names)}"
         return Score("purity", WHOLE, len(places), len(kinds), None, why)
     clusters = k_means(_units(vectors.vectors[places[places >= 0]]), len(names))
     figure = Interval(purity(clusters, labels), None, None)

@@ -75,7 +75,7 @@ Kind = Literal["similarity", "analogy", "categorisation"]
 Question = tuple[str, str, str, str]
 _ALL = "all"
 _FORMS = (
-    "pairs with a score (word1 word2 score), analogies (four words a line, or three in a .questions file), or words "
+    "pairs with a score (word1 word2 score), analogies (four words per line, or three in a .questions file), or words "
     "with a class (word class)"
 )
 _FIRST, _SECOND = ("word1", "word 1"), ("word2", "word 2")
@@ -216,7 +216,7 @@ def _scored_pairs(name: str, rows: Sequence[tuple[Row, str, str, str]], files: d
     scores = []
     for row, _, _, text in rows:
         if (score := score_of(text)) is None:
-            raise EvaluationError(f'{row.where}: the score "{text}" is not a finite number; expected one a pair.')
+            raise EvaluationError(f'{row.where}: the score "{text}" is not a finite number; expected one per pair.')
         scores.append(score)
     if len(set(scores)) < 2:
         content = "no pair" if not scores else "one pair" if len(scores) == 1 else f"{len(scores):,} pairs of one score"
@@ -276,7 +276,7 @@ def _analogies(name: str, questions: Iterable[tuple[str, Question]], files: dict
     for section, question in questions:
         sections.setdefault(section, []).append(question)
     if not sections:
-        raise EvaluationError(f"{next(iter(files))}: no question under its titles; expected four words a line.")
+        raise EvaluationError(f"{next(iter(files))}: no question under its titles; expected four words per line.")
     return Analogies(name, {section: tuple(of_section) for section, of_section in sections.items()}, files)
 
 
@@ -300,8 +300,8 @@ def _categories(name: str, rows: Iterable[tuple[Row, str, str]], files: dict[str
         known, where = classes.setdefault(word, (kind, row.where))
         if known != kind:
             raise EvaluationError(
-                f'{row.where}: "{word}" is of class {kind} here and of {known} in {where}; expected one class a word. '
-                "Fix: remove one of the lines."
+                f'{row.where}: "{word}" is of class {kind} here and of {known} in {where}; expected one class per '
+                "word. Fix: remove one of the lines."
             )
     kinds = [kind for kind, _ in classes.values()]
     if not 1 < len(set(kinds)) < len(kinds):

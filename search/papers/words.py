@@ -159,15 +159,15 @@ def choose_sources(
         raise ConfigError(f"{cannot_encode(subject.spec)} Word vectors need a static table or a transformer.")
     if subject.spec.traits.is_remote:
         raise ConfigError(
-            'encoder.kind is "server": it gives no word vectors; expected a static table or a transformer.'
+            'encoder.kind is "server", which returns no word vectors; expected a static table or a transformer.'
         )
     if subject.spec.traits.has_table:
         given = {"--corpus": plan.corpus, "--layers": plan.layers, "--occurrences": plan.occurrences}
         if names := [name for name, value in given.items() if value]:
-            raise ConfigError(f"a static table contains word vectors; leave out {', '.join(names)}.")
+            raise ConfigError(f"a static table contains word vectors. Fix: leave out {', '.join(names)}.")
         return [_table_source(subject, plan)], {}
     if plan.candidates:
-        raise ConfigError("--candidates is for a static table, but the encoder is a transformer. Leave it out.")
+        raise ConfigError("--candidates is for a static table, but the encoder is a transformer. Fix: leave it out.")
     if plan.corpus is None:
         raise ConfigError("a transformer needs texts with the words. Fix: add --corpus PATH.")
     if str(plan.corpus) == "-":

@@ -81,8 +81,8 @@ def model_shape(encoder: EncoderConfig) -> ModelShape:
 def _behind_server(encoder: EncoderConfig) -> ModelShape:
     if not encoder.truncate_dim:
         raise ConfigError(
-            f"a plan does not ask the server for the dimensions of {encoder.model}. Fix: state those that the index "
-            "keeps, such as --set encoder.truncate_dim=1024."
+            f"a plan does not ask the server for the dimensions of {encoder.model}. Fix: state the number that the "
+            "index keeps, such as --set encoder.truncate_dim=1024."
         )
     return ModelShape(encoder.model, encoder.truncate_dim, encoder.truncate_dim)
 

@@ -148,7 +148,7 @@ def open_cross_encoder(spec: EncoderSpec, options: RunOptions | None = None) -> 
 
 def _openvino(spec: EncoderSpec, options: RunOptions) -> ModelRunner:
     if importlib.util.find_spec("openvino") is None:
-        raise ConfigError(f"the backend openvino is not installed: {install_line('fast')}.")
+        raise ConfigError(f"the backend openvino is not installed. Install it: {install_line('fast')}")
     from indexer.encoders.openvino.backend import OpenVinoClassifier
 
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # as for encoders

@@ -118,7 +118,7 @@ def group_codes(index: Index, column: str) -> Int64Array:
         raise ConfigError(f'group by "{column}": the index has no such column; {hint}')
     if pa.types.is_nested(schema.field(column).type):
         kind = schema.field(column).type
-        raise ConfigError(f'group by "{column}": the column holds {kind}; expected one plain value a document.')
+        raise ConfigError(f'group by "{column}": the column contains {kind}; expected one plain value per document.')
     parts = (index.documents.columns(part, [(column,)])[0] for part in range(len(index.manifest.parts)))
     values = [chunk for part in parts for chunk in part.chunks]
     encoded = pc.dictionary_encode(pa.chunked_array(values, type=schema.field(column).type))

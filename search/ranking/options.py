@@ -67,7 +67,7 @@ class Option:
             raise ConfigError(f"{spelled(self.name, self.flag)} is {value!r}; expected {self._expected}.")
         if isinstance(value, str) and not value.strip() and not self.is_prompt:
             named = spelled(self.name, self.flag)
-            raise ConfigError(f"{named} is blank; expected {self._expected}. Is a variable unset? Leave it out.")
+            raise ConfigError(f"{named} is blank; expected {self._expected}. Is a variable unset? Fix: leave it out.")
 
     def _is_allowed(self, value: Any) -> bool:
         if self.choices:
@@ -102,7 +102,7 @@ class SearchOptions:
     the recipe's `[hybrid]`. `similarity` "js" ranks the mixtures of an index of pooling "latte-mix" by Jensen-Shannon
     divergence (`search.papers.divergence`); `exact` then means proved. `partial` allows answers without the segments of
     lost processes (`search.shards`), and marks them. `fold` compares stored vectors with any `similarity` and `hybrid`
-    (`search.ranking.folding`). `rerank_depth` None is the recipe's. A `where` that is a dict becomes SQL.
+    (`search.ranking.folding`). `rerank_depth` None means the recipe's. A `where` that is a dict becomes SQL.
     """
 
     k: Annotated[int, Option("Hits per query.", least=1, agents_most=50)] = 10
@@ -190,9 +190,9 @@ class SearchOptions:
         if self.hybrid:
             raise ConfigError("hybrid search needs the text of a query, not a document's id.")
         if self.prompt is not None:
-            raise ConfigError("a prompt is put before the text of a query, not a document's id. Leave it out.")
+            raise ConfigError("a prompt is put before the text of a query, not a document's id. Fix: leave it out.")
         if self.rerank_depth:
-            raise ConfigError("reranking needs the text of a query, not a document's id. Leave out the depth.")
+            raise ConfigError("reranking needs the text of a query, not a document's id. Fix: leave out the depth.")
 
     def _require_compatible(self) -> None:
         if self.hybrid and self.min_score is not None:
@@ -254,7 +254,7 @@ def require_texts(texts: Iterable[str], name: str, fix: str) -> list[str]:
 
 def require_queries(queries: Sequence[str]) -> list[str]:
     """Return the queries as a list. Raises ConfigError for items that are not strings, or blank."""
-    texts = require_texts(queries, "queries", "For a single query call search.")
+    texts = require_texts(queries, "queries", "Fix: for a single query, call search.")
     for number, query in enumerate(texts, start=1):
         if not query.strip():
             raise ConfigError(f"query {number} is blank; expected some text.")

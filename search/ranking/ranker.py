@@ -70,7 +70,9 @@ class EncodedQueries:
     def raw(self) -> Embeddings:
         """The raw embeddings, which other similarities compare. Raises ConfigError without them."""
         if self.embeddings is None:
-            raise ConfigError('similarity "js" compares raw embeddings: give encoder.encode(texts, "query").')
+            raise ConfigError(
+                'similarity "js" compares raw embeddings; expected those of encoder.encode(texts, "query").'
+            )
         return self.embeddings
 
     @property

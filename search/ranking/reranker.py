@@ -38,7 +38,7 @@ class Reranker(Protocol):
     def scores(self, queries: Sequence[str], texts: Sequence[str], log: "EncodeStats | None" = None) -> Float64Array:
         """Return how well each text answers its query, (n,): finite, higher is better.
 
-        A score does not depend on the other pairs. `log` counts pairs and cut pairs.
+        A score does not depend on the other pairs. `log` counts pairs and truncated pairs.
         """
         ...
 

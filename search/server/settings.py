@@ -155,7 +155,7 @@ class ServerSettings:
             raise ConfigError(f"port is {self.port}; expected 0 (any free port) to 65535.")
         if not self.read_keys.are_needed and not is_loopback(self.host):
             raise ConfigError(
-                f'"{self.host}" can be reached from other machines, so a key is required. Give --api-key-file, or '
+                f'"{self.host}" can be reached from other machines, so a key is required. Fix: pass --api-key-file, or '
                 "leave out --host to listen on this machine only (127.0.0.1)."
             )
         both = set(self.read_keys.hashes) & set(self.admin_keys.hashes)

@@ -156,7 +156,7 @@ def test_ranked_documents_have_no_texts_for_a_table(index: Path) -> None:
         (hits,) = engine.hits([ranked])
         assert repr(ranked).startswith("Answer([RankedDocument(")
         assert ranked._repr_html_() is None
-        with pytest.raises(ConfigError, match=r"without texts; expected hits\. Fix: SearchEngine\.hits"):
+        with pytest.raises(ConfigError, match=r"without texts; expected hits\. Fix: call SearchEngine\.hits"):
             ranked.to_arrow()  # type: ignore[misc]
         assert hits.to_arrow()["n"].to_pylist() == [hit.metadata["n"] for hit in hits]
 

@@ -425,7 +425,7 @@ def test_unsupported_requests_are_refused(model: IsotropeModel, monkeypatch: pyt
         ({"run_options": SearchOptions()}, "run_options"),
         ({"recipe": SearchOptions(hybrid=True)}, "recipe"),
     ):
-        with pytest.raises(ConfigError, match=f"^{name} is of type .*; expected .*Name arguments: {name}="):
+        with pytest.raises(ConfigError, match=f"^{name} is of type .*; expected .*Fix: name the arguments, {name}="):
             IsotropeModel(**wrong)
     with pytest.raises(TypeError, match="positional"):  # where the model's folder would be
         IsotropeModel.of_index("index", SearchOptions(hybrid=True))  # type: ignore[call-arg, arg-type]

@@ -65,7 +65,7 @@ def test_embeddings_are_read_unchanged(tmp_path: Path) -> None:
         ("q.jsonl", LINES + LINES[:32], r'q\.jsonl:3: the query id "a" is used twice'),
         ("q.jsonl", b'{"_id": "a"', r"q\.jsonl:1: .*Fix: "),
         ("q.jsonl", b"", "q.jsonl: contains no queries"),
-        ("q.txt.gz", gzip.compress(b"deep sea\n", mtime=0), "q.txt.gz: is compressed.* Unpack it"),
+        ("q.txt.gz", gzip.compress(b"deep sea\n", mtime=0), "q.txt.gz: is compressed.* Fix: unpack it"),
         ("q.txt", b"", "no queries"),
         ("q.txt", b" \n\n", "no queries"),
         ("q.txt", b"good\n\xff\xfe\n", r"q\.txt:2: byte 1 of the line, 0xff, is not UTF-8"),

@@ -146,7 +146,7 @@ def parameters_for(curve: Sequence[CurvePoint], recall: float) -> dict[str, int]
             return dict(point.search_parameters)
     raise ConfigError(
         f"no search parameters of this index reach a recall@10 of {recall:g}; the highest measured is "
-        f"{curve[-1].recall:.4f}. Use that, search exactly ({as_argument('exact', True)}), "
+        f"{curve[-1].recall:.4f}. Fix: use that, search exactly ({as_argument('exact', True)}), "
         "or build with a higher index.recall."
     )
 

@@ -69,7 +69,7 @@ def find_documents(sources: Iterable[str | Path]) -> tuple[list[SourceFile], Lef
             label = readable(f"{prefix}{path}")
             if owners.setdefault(label, number) != number:
                 raise CorpusError(
-                    f'{found[owners[label]].source} and {each.source} have a file with the id "{label}" each. Fix: '
+                    f'{found[owners[label]].source} and {each.source} each contain a file with the id "{label}". Fix: '
                     "pass the folder that contains both, or rename one."
                 )
             files.append(tree.source_file(path, label))

@@ -96,7 +96,7 @@ def check_tensor_rank(shown: str, schema: pa.Schema, name: str) -> None:
     if isinstance(kind, pa.FixedShapeTensorType) and len(kind.shape) != 1:
         raise CorpusError(
             f'{shown}: the column "{name}" contains tensors of shape {tuple(kind.shape)}; expected one axis. Fix: '
-            "write one embedding a document."
+            "write one embedding per document."
         )
 
 

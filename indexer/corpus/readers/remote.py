@@ -27,7 +27,7 @@ class RemoteFile(io.RawIOBase):
         self._store = open_bucket(folder)
         stored = self._store.head(self._file)
         if stored is None:
-            raise CorpusError(f"{url}: no longer exists. Run the command again.")
+            raise CorpusError(f"{url}: no longer exists. Fix: run the command again.")
         self._object = stored
         self._position = self._start = 0
         self._held = b""  # bytes from `_start`
@@ -63,7 +63,7 @@ class RemoteFile(io.RawIOBase):
         try:
             self._held = self._store.read_range(self._file, self._position, end, self._object.version)
         except ConditionError as error:
-            raise CorpusError(f"{self._url}: changed while it was read. Run the command again.") from error
+            raise CorpusError(f"{self._url}: changed while it was read. Fix: run the command again.") from error
         self._start = self._position
 
 

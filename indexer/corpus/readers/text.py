@@ -40,8 +40,8 @@ def read_jsonl(file: SourceFile) -> RowStream:
                 continue
             if first and line.lstrip().startswith(b"["):
                 raise CorpusError(
-                    f"{file.display_name}:{number}: the file is one JSON array; expected JSON Lines, an object a line. "
-                    f"Fix: jq -c '.[]' {file.display_name} > {file.label}l"
+                    f"{file.display_name}:{number}: the file is one JSON array; expected JSON Lines, with one object "
+                    f"per line. Fix: jq -c '.[]' {file.display_name} > {file.label}l"
                 )
             first = False
             yield _json_row(number, line)

@@ -141,8 +141,8 @@ class EmbeddingClient:
 
     def _given_up(self, error: MachineError, attempt: int, waited: float, pause: float) -> IsotropeError:
         fix = _fix_of(429) if "status 429" in str(error) else f"Fix: look at the log of the server. {_continue()}."
-        asked = f"; it asks for a pause of {pause:,.0f} s" if pause > _LONGEST_PAUSE else ""
-        return MachineError(f"{error} Given up after {attempt} attempts and {waited:,.0f} s of pauses{asked}. {fix}")
+        asked = f"; the server asks for a pause of {pause:,.0f} s" if pause > _LONGEST_PAUSE else ""
+        return MachineError(f"{error} Gave up after {attempt} attempts and {waited:,.0f} s of pauses{asked}. {fix}")
 
     def _decoded(self, body: bytes) -> list[_Row]:
         try:
@@ -155,8 +155,8 @@ class EmbeddingClient:
             if isinstance(error, json.JSONDecodeError | UnicodeDecodeError):
                 raise MachineError(f"{self.url}: the answer is not JSON, or was cut off ({shown(reason)}).") from error
             raise ModelError(
-                f"{self.url}: the answer holds no embeddings ({shown(self._without_key(reason))}); expected data with "
-                "index and embedding. Fix: check encoder.url."
+                f"{self.url}: the answer contains no embeddings ({shown(self._without_key(reason))}); expected data "
+                "with index and embedding. Fix: check encoder.url."
             ) from error
 
     def _checked(self, data: Sequence[_Row], texts: Sequence[str]) -> Float32Array:

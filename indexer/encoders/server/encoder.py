@@ -97,8 +97,8 @@ class ServerEncoder:
         own = self.spec.identity.key
         if set(keys) != {own}:
             raise ConfigError(
-                f"{self.spec.folder}: a server gives whole embeddings; its layers and poolings cannot be chosen. Fix: "
-                f"leave out {spelled('layers and poolings', '--layers and --pooling')}."
+                f"{self.spec.folder}: a server returns whole embeddings; its layers and poolings cannot be chosen. "
+                f"Fix: leave out {spelled('layers and poolings', '--layers and --pooling')}."
             )
         return {own: self.encode(texts, role, log)}
 

@@ -54,7 +54,7 @@ def read_probes(folder: Path) -> Float32Array:
         rows: Float32Array = np.load(io.BytesIO(read_regular(path)), allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise ModelError(
-            f"{path}: cannot be read: {error}. Run {spelled('verify_index', 'isotrope verify')}."
+            f"{path}: cannot be read: {error}. Fix: run {spelled('verify_index', 'isotrope verify')}."
         ) from error
     if rows.ndim != 2 or rows.dtype != np.float32 or len(rows) != len(PROBES) or not np.isfinite(rows).all():
         raise ModelError(f"{path}: expected finite float32 ({len(PROBES)}, d), found {rows.dtype} {rows.shape}.")
@@ -84,7 +84,7 @@ def require_same_model(spec: EncoderSpec, before: Float32Array, now: Float32Arra
     raise MismatchError(
         f"{spec.folder}: {spec.model} is no longer the model of the first use: the embedding of the probe text "
         f'"{shown(PROBES[numbers[worst]], 40)}" has cosine {cosine:.4f} with the stored one, and a relative difference '
-        f"of {differences[worst]:.3g}; expected at most {BOUND:g}, which rounding explains. {_fix(spec)}"
+        f"of {differences[worst]:.3g}; expected at most {BOUND:g}, the limit for rounding. {_fix(spec)}"
     )
 
 

@@ -190,7 +190,9 @@ def _make(path: Path, folder: Path) -> None:
         (folder / _TOKENIZER).write_text(tokenizer, encoding="utf-8")
         notes = vocabulary.notes()
         if lowercase and upper:
-            notes.append(f"texts are lower-cased as nearly all words are; {upper:,} with upper case are never found")
+            notes.append(
+                f"texts are lower-cased, like nearly all words; words with upper case ({upper:,}) are never found"
+            )
         facts = _Facts((len(vocabulary.rows), dim), unknown, lowercase, notes)
         (folder / _FACTS).write_text(json.dumps(asdict(facts)), encoding="utf-8")
     except OSError as error:  # faults of the word file are ModelErrors

@@ -160,7 +160,9 @@ def load_latte_mix(folder: Path) -> LatteMix:
     if not 0 < facts.scale < float("inf"):
         raise ModelError(f"{folder / FACTS}: the scale is {facts.scale}; expected a number above 0.")
     if config.decoder_layers > len(tensors):
-        raise ModelError(f"{folder / FACTS}: has {config.decoder_layers:,} layers, {WEIGHTS} {len(tensors)} arrays.")
+        raise ModelError(
+            f"{folder / FACTS}: has {config.decoder_layers:,} layers, but {WEIGHTS} has {len(tensors)} arrays."
+        )
     shapes = {name: array.shape for name, array in tensors.items()}
     expected = layer_shapes(config, facts.size)
     for name in sorted(shapes.keys() | expected.keys()):

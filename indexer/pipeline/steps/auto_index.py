@@ -315,7 +315,7 @@ def _about(request: IndexRequest, considered: Sequence[ann.Candidate], finalists
     filled = len(finalists.figures)
     again = f"{filled} of them compared with all rows" if filled > 1 else ""
     more = "; ".join(filter(None, (again, finalists.missed)))
-    why = f"least work a query of the {good} among {len(considered)} kinds that {reached}" + (
+    why = f"least work per query of the {good} among {len(considered)} kinds that {reached}" + (
         f" ({more})" if more else ""
     )
     return {"why": why, "candidates": [kind.to_dict() for kind in considered], "filled": finalists.figures}

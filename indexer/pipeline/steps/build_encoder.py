@@ -135,7 +135,8 @@ def probed_encoder(generation: Generation) -> EncoderSpec:
 
 def _another_state(index: Path, wanted: str) -> ConfigError:
     return ConfigError(
-        f"{index}: holds embeddings of another fitted encoder; the recipe expects {wanted}. Fix: build at another path."
+        f"{index}: contains embeddings of another fitted encoder; the recipe expects {wanted}. Fix: build at another "
+        "path."
     )
 
 

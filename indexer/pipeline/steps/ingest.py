@@ -152,8 +152,8 @@ def require_no_sources(corpus: object) -> None:
         listed = f", see {corpus.report.rejects_file}" if corpus.report.rejects_file else ""
         rejected = f", because all {rows} were left out ({described(corpus.report.rejected)}){listed}"
     raise CorpusError(
-        f"the corpus holds no documents{rejected}; there is nothing to index. Fix: check the source. In Python, "
-        "build_index([], INDEX) makes an index without documents."
+        f"the corpus contains no documents{rejected}; there is nothing to index. Fix: check the source. In Python, "
+        "build_index([], INDEX) builds an index without documents."
     )
 
 
@@ -283,7 +283,7 @@ class _Placing:
                 owner = "the index whose transform is reused" if reuses else str(self._index)
                 raise CorpusError(
                     f'document "{document.id}": its vector has {size:,} numbers, those of {owner} have '
-                    f"{self._size:,}. Fix: give embeddings of the same model."
+                    f"{self._size:,}. Fix: use embeddings of the same model."
                 )
 
     def _complete_given(

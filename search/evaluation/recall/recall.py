@@ -65,7 +65,7 @@ def measure_recall(
     if exact and shares.min() < 1:
         raise CorruptIndexError(
             f"{index.path}: an exact (Flat) index has recall 1 by construction, but recall@{k} is {shares.mean():.4f}: "
-            "its segment does not hold the transformed embeddings. Fix: run "
+            "its segment does not contain the transformed embeddings. Fix: run "
             f"{spelled('verify_index', 'isotrope verify')}, or build again "
             f"with {as_argument('overwrite', True, 'RunOptions')}."
         )
@@ -169,7 +169,7 @@ def _require_enough(index: Index, queries: QuerySet, excluded: Sequence[RowIds],
         besides = f', {others:,} of them besides "{name}", the source of a query, and its duplicates ({copies:,})'
     noun = "document" if index.numbering.one_to_one else "window"
     raise EvaluationError(
-        f"recall@{k} compares {counted(k, 'answer')}, but {index.path} holds "
+        f"recall@{k} compares {counted(k, 'answer')}, but {index.path} contains "
         f"{counted(index.manifest.rows, noun)}{besides}. "
         + (f"Fix: pass at most {spelled(f'k={others}', f'-k {others}')}." if others else "There is nothing to measure.")
     )

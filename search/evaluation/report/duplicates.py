@@ -133,8 +133,8 @@ def _facts(listing: DuplicateClusters) -> list[tuple[str, str]]:
         ("threshold", "identical up to rounding" if stated["threshold"] >= IDENTICAL else ""),
         ("pairs", _method(stated["method"])),
         ("kept document", _PREFERENCES.get(stated["prefer"], stated["prefer"])),
-        ("equal texts", "dropped at any score" if stated["text_duplicates"] == "drop" else "dropped from the threshold "
-         "on"),
+        ("equal texts", "dropped at any score" if stated["text_duplicates"] == "drop" else "dropped at the threshold "
+         "or above"),
         ("compared with", _other(other) if stated["only_against"] and other is not None else compared),
     ]  # fmt: skip
 
@@ -143,7 +143,7 @@ def _method(method: Mapping[str, Any]) -> str:
     if method.get("name") == "exact":
         return "all found, exactly"
     figures = [f"{key.replace('_', ' ')} {number(value)}" for key, value in method.items() if key != "name"]
-    return ", ".join(["searched for approximately" if method.get("name") == "ann" else "", *figures])
+    return ", ".join(["approximate search" if method.get("name") == "ann" else "", *figures])
 
 
 def _other(other: Mapping[str, Any]) -> str:
@@ -181,7 +181,7 @@ def _samples(index: Index, listing: DuplicateClusters) -> dict[str, Any]:
         which = f"The {LARGEST} largest clusters, then {len(shown) - LARGEST} evenly spaced among the others by size."
     sizes = (int(listing.sizes[cluster]) for cluster in shown)
     return {
-        "lead": f"{which} Each with the documents of the lowest scores, which are the most doubtful.",
+        "lead": f"{which} Each is shown with its lowest-scoring documents, which are the most doubtful.",
         "clusters": [_cluster(size, rows, known) for size, rows in zip(sizes, members, strict=True)],
     }
 
@@ -228,8 +228,8 @@ def _remarks(index: Index, listing: DuplicateClusters) -> list[str]:
         remarks.append(f"{listing.name} was made with another encoder than the index's: {other}.")
     if listing.facts["index"].get("manifest") != canonical_sha256(manifest.to_dict()):
         remarks.append(
-            f"{listing.name} was made from another index, or from another generation of this index. Texts below are "
-            "of this index's documents with the same ids."
+            f"{listing.name} was made from another index, or from another generation of this index. The texts below "
+            "come from this index's documents with the same ids."
         )
     if listing.facts["method"].get("name") == "ann":
         remarks.append(_approximate(listing.facts["method"]))
@@ -237,7 +237,7 @@ def _remarks(index: Index, listing: DuplicateClusters) -> list[str]:
 
 
 def _approximate(method: Mapping[str, Any]) -> str:
-    remark = "Pairs were searched for approximately, so some duplicates may be among the kept documents"
+    remark = "The search for pairs was approximate, so some duplicates may be among the kept documents"
     pairs, sampled = method.get("found_pairs"), method.get("sampled_pairs")
     if not isinstance(pairs, int) or not isinstance(sampled, int) or not 0 <= pairs <= sampled or not sampled:
         return f"{remark}."

@@ -34,7 +34,7 @@ _GATES = {
 _MEASURES: list[tuple[str, Callable[[VectorStatistics], str], str]] = [
     ("mean cosine", lambda cloud: number(cloud.mean_cosine, 3),
      "the mean cosine of random pairs of vectors; 0 when no direction is preferred"),
-    ("its deviation", lambda cloud: number(cloud.cosine_deviation, 3), "the standard deviation of those cosines"),
+    ("cosine deviation", lambda cloud: number(cloud.cosine_deviation, 3), "the standard deviation of these cosines"),
     ("partition ratio", lambda cloud: number(cloud.partition, 3),
      "min Z(c) / max Z(c) with Z(c) the sum of exp(c . v) over unit vectors v, c running over the eigenvectors of "
      "their second moment and both signs (Mu and Viswanath, 2018); 1 when isotropic"),
@@ -170,7 +170,7 @@ def gates(facts: Facts) -> Section:
     recall, index = quality.gates.get("recall_at_10"), quality.index
     text = "The index compares a query with every vector, so its recall is 1 by construction."
     if recall:
-        by = f", by {counted(index.queries, 'query', 'queries')} ({index.query_origin})" if index else ""
+        by = f", with {counted(index.queries, 'query', 'queries')} ({index.query_origin})" if index else ""
         text = f"At build, recall@10 against exact search was {number(recall.value)}{by}."
     blocks: list[Block] = [
         ("text", "An index is published only if it passes all gates."),
@@ -183,7 +183,7 @@ def gates(facts: Facts) -> Section:
 def _held_out(held_out: HeldOut) -> str:
     expected = "is undefined" if held_out.expected is None else f"is {number(held_out.expected)}"
     return (
-        f"With a fit on {held_out.fitted:,} rows, {counted(held_out.held_out, 'unseen row')} have the mean variance "
+        f"After a fit on {held_out.fitted:,} rows, {counted(held_out.held_out, 'unseen row')} have a mean variance of "
         f"{number(held_out.mean_variance)} in the fitted directions, where 1 is perfect; for ideal Gaussian data it "
         f"{expected}."
     )

@@ -80,7 +80,7 @@ def read_judged(folder: str | Path, split: str = "test") -> JudgedQueries:
     queries_file, qrels_file = find_beir_file(folder, QUERIES), _qrels_file(folder, split)
     texts, judged = read_beir_queries(queries_file), _judgements(qrels_file)
     if not judged.judgements:
-        raise EvaluationError(f"{qrels_file}: holds no judgements; expected lines of query-id, corpus-id, score.")
+        raise EvaluationError(f"{qrels_file}: contains no judgements; expected lines of query-id, corpus-id, score.")
     _require_texts(texts, judged, queries_file, qrels_file)
     relevant = {query: scores for query, scores in judged.judgements.items() if max(scores.values()) > 0}
     if not relevant:

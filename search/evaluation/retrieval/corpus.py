@@ -58,7 +58,7 @@ class BeirCorpus:
         ]
         progress.advance(len(self._documents))
         if not self._documents:
-            raise EvaluationError(f"{self.file}: holds no documents; expected at least one to search.")
+            raise EvaluationError(f"{self.file}: contains no documents; expected at least one to search.")
         self.ids = [document.id for document in self._documents]
         self.truncated = 0
         self.document_of: RowIds | None = None
@@ -138,8 +138,8 @@ class IndexedCorpus:
         if any(source.fingerprint(key) != subject.spec.fingerprint for key in source.keys):
             swept = spelled("layers and poolings", "--layers and --pooling")
             raise ConfigError(
-                f"{index.path}: holds only embeddings of layers {','.join(map(str, own.layers))} with {own.pooling} "
-                f"pooling. Fix: leave out {swept}, or measure a recipe instead of an index."
+                f"{index.path}: contains only embeddings of layers {','.join(map(str, own.layers))} with "
+                f"{own.pooling} pooling. Fix: leave out {swept}, or measure a recipe instead of an index."
             )
         self._subject, self._opened, self._source = subject, index, source
         self.ids = list(index.documents.all_ids())

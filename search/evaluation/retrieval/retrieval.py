@@ -149,7 +149,7 @@ def evaluate_retrieval(
     evaluation = _Evaluation(task, subject, sweep, judged, source, progress)
     if missing := [label for label in others if task.run and label not in runs]:
         evaluation.notes.append(
-            f"{task.run} holds the run of the setting only; name a folder to write {' and '.join(missing)}"
+            f"{task.run} contains only the run of the setting; name a folder to also write {' and '.join(missing)}"
         )
     measured = list(evaluation.measured(settings, runs))
     rows, pairs = compare(measured)
@@ -345,8 +345,8 @@ def _index_notes(subject: Target, as_it_is: bool) -> Iterator[str]:
     approximate = [name for name in factories or [ann.factory_of(subject.config.index.type)] if not ann.is_exact(name)]
     if approximate and as_it_is:
         yield (
-            f"the index is approximate ({approximate[0]}): nDCG@k and R@k are of a search for k hits; MAP, MRR, run "
-            "files and reranked rows are of a search for all hits, which may probe more"
+            f"the index is approximate ({approximate[0]}): nDCG@k and R@k are from a search for k hits; MAP, MRR, run "
+            "files and reranked rows are from a search for all hits, which may probe more"
         )
     elif approximate:
         yield (

@@ -90,8 +90,8 @@ def _index_fit(subject: Target, source: EmbeddingSource, settings: Sequence[Sett
             own = subject.own
             raise ConfigError(
                 f'{as_argument("fit", "index")}: "{setting.label}" has another pooling or other layers than '
-                f"{index.path}, which holds "
-                f"embeddings of {own.pooling} {','.join(map(str, own.layers))} only. Fix: leave out "
+                f"{index.path}, which contains only embeddings of {own.pooling} {','.join(map(str, own.layers))}. "
+                "Fix: leave out "
                 f"{spelled('poolings and layers', '--pooling and --layers')}, or pass {as_argument('fit', 'task')}."
             )
     own_whitening = subject.config.whitening

@@ -207,7 +207,7 @@ def read_tsv_folder(folder: Path) -> Source:
         path.name for path in entries if path not in tables
         if path.suffix.lower() != ".md" and path.name.lower().partition(".")[0] not in _NOT_DATA
     ]  # fmt: skip
-    ignored = [("", f"{folder}: skipped, because not .tsv: {', '.join(others)}")] if others else []
+    ignored = [("", f"{folder}: skipped, because they are not .tsv files: {', '.join(others)}")] if others else []
     return Source(str(folder), pairs, notes + ignored)
 
 
@@ -297,7 +297,7 @@ def _read_year(year: str, folder: Path, notes: list[tuple[str, str]]) -> Iterato
     if not inputs:
         raise EvaluationError(f"{folder}: expected files STS.input.*.txt, but there are none.")
     if alone := [path.name for name, path in golds.items() if name not in inputs]:
-        notes.append((year, f"{folder}: skipped, because scores without sentences: {', '.join(alone)}"))
+        notes.append((year, f"{folder}: skipped, because their sentences are missing: {', '.join(alone)}"))
     for name, path in inputs.items():
         if name not in golds:
             raise EvaluationError(f"{path}: no scores for these pairs; expected them in {folder / f'STS.gs.{name}'}.")

@@ -224,7 +224,7 @@ def run_tune(
     cache: Path | None = None,
     progress: Progress | None = None,
 ) -> Result:
-    """Return the result with the keys "frontier", "choice" and "recipe"; `cache` defaults to a folder of the user.
+    """Return the result with the keys "frontier", "choice" and "recipe"; `cache` defaults to the user's cache.
 
     Raises ConfigError, CorpusError, EvaluationError, and what `Target` raises.
     """
@@ -296,7 +296,7 @@ def _weight(
 
 @checked
 def write_recipe(path: Path, result: Mapping[str, Any], force: bool = False) -> None:
-    """Write the chosen recipe with its provenance as remarks; overwrite a file only with `force`.
+    """Write the chosen recipe with its provenance as comments; overwrite a file only with `force`.
 
     Raises EvaluationError for a result of another function than `run_tune`, and the errors of `write_output`.
     """
@@ -354,7 +354,7 @@ def _data(task: TuneOptions, subject: Target) -> dict[str, str]:
 def _require_one_corpus(task: TuneOptions, subject: Target) -> None:
     if task.beir and not subject.index and [Path(source).resolve() for source in task.sources] != [task.beir.resolve()]:
         raise ConfigError(
-            f"{as_argument('beir')} {task.beir} holds judgements of that folder's own corpus. Fix: name the folder "
+            f"{as_argument('beir')} {task.beir} contains judgements of its own corpus. Fix: name the folder "
             f"itself, or an index of it, instead of {', '.join(task.sources)}."
         )
 

@@ -120,6 +120,6 @@ def _bound(settings: ServerSettings) -> socket.socket:
     except OSError as error:
         why = str(error.strerror or error).partition(" (while")[0]
         raise ConfigError(
-            f"{settings.host}:{settings.port}: cannot listen on this address: {why}. Choose another --port (0: any "
-            "free port), or an address of this machine as --host."
+            f"{settings.host}:{settings.port}: cannot listen on this address: {why}. Fix: choose another --port (0: "
+            "any free port), or an address of this machine as --host."
         ) from error

@@ -98,7 +98,7 @@ function showOptions() {
   const patch = (fields) => change({ ...question, ...fields, k: STEP });
   const focused = [...toggles.querySelectorAll("input, select")].indexOf(document.activeElement);
   const parts = [
-    toggle("Match words too", question.like ? "Only for words that are typed" : "Hybrid: fuses the order by meaning with the order by words (BM25)", question.hybrid, (hybrid) => patch({ hybrid }), question.like !== ""),
+    toggle("Match words too", question.like ? "Only for typed words" : "Hybrid: fuses the order by meaning with the order by words (BM25)", question.hybrid, (hybrid) => patch({ hybrid }), question.like !== ""),
     toggle("Fold near-duplicates", "Lists documents that say nearly the same under the best of them", question.fold, (fold) => patch({ fold })),
     groupChoice(question, columns(), (group) => patch({ group })),
   ];

@@ -224,5 +224,5 @@ export function groupChoice(question, columns, change) {
   if (!names.length) return null;
   const options = [["", "none"], ...names.map((name) => [name, name])].map(([value, text]) => element("option", { value, selected: value === question.group }, text));
   const choice = element("select", { on: { change: (event) => change(event.target.value) } }, ...options);
-  return element("label", { class: "group", title: "One hit at most for each value of a column" }, "Group by", choice);
+  return element("label", { class: "group", title: "At most one hit for each value of a column" }, "Group by", choice);
 }

@@ -11,7 +11,7 @@ export function welcome(info, link) {
   const words = info.encoder?.kind !== "vectors"; // else the corpus contained vectors, and there is no model
   const ask = words
     ? "Ask in your own words. Results are ordered by meaning, so they need not contain the words you type."
-    : "This index has no model for text. Find documents like another one by its id: ?like=ID in the address.";
+    : "This index has no model for text. Find documents similar to a stored one: add ?like=ID to the address.";
   const how = info.documents ? ask : "Documents appear here once they are added to the index.";
   return element(
     "div",

@@ -229,15 +229,15 @@ def test_a_factory_string_that_faiss_refuses_is_named(factory: str) -> None:
     with pytest.raises(ConfigError) as caught:
         ann.make_index(factory, DIM)
     assert str(caught.value).startswith(f'index.type "{factory}" is not a FAISS factory string for 16 dimensions: ')
-    assert 'Use "flat", or' in str(caught.value)
+    assert 'Fix: use "flat", or' in str(caught.value)
 
 
 def test_the_error_names_no_size_while_it_is_unknown() -> None:
     ann.check_factory("IVF4,Flat", 0)
-    with pytest.raises(ConfigError, match=r"is not a FAISS factory string: .*Use ") as caught:
+    with pytest.raises(ConfigError, match=r"is not a FAISS factory string: .*Fix: use ") as caught:
         ann.check_factory("HNWS32", 0)
     assert "dimensions" not in str(caught.value)
-    with pytest.raises(ConfigError, match='Put zeros in front: "PadN,PQ7", N a multiple of 7'):
+    with pytest.raises(ConfigError, match='Fix: put zeros in front: "PadN,PQ7", N a multiple of 7'):
         ann.check_factory("PQ7", 0)
     with pytest.raises(ConfigError, match="for 64 dimensions: "):
         ann.check_factory("HNWS32", 64)
@@ -263,7 +263,7 @@ def test_an_index_that_needs_ids_from_outside_is_refused() -> None:
 @pytest.mark.parametrize("factory", ["PQ4x4", "IVF4,Flat", "PCA4,Flat"])
 def test_a_sample_too_small_to_train_on_is_counted(factory: str) -> None:
     index = ann.make_index(factory, DIM)
-    with pytest.raises(ConfigError, match=r'cannot be trained on 0 vectors: .*Choose a smaller index\.type, or "flat"'):
+    with pytest.raises(ConfigError, match=r'cannot be trained on 0 vectors: .*choose a smaller index\.type, or "flat"'):
         ann.IndexTrainer(unit_vectors(0)).train(index)
 
 
@@ -419,7 +419,7 @@ def test_an_inverted_list_longer_than_its_file_is_refused(piece: int, monkeypatc
 def test_a_copy_that_cannot_be_written_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "absent"))
     data = index_bytes("HNSW16", unit_vectors(2))
-    with pytest.raises(MachineError, match=r"graph: cannot be copied to .*absent .*No such file.*Set TMPDIR"):
+    with pytest.raises(MachineError, match=r"graph: cannot be copied to .*absent .*No such file.*set TMPDIR"):
         ann.load_index(io.BytesIO(data), "graph", len(data))
 
 

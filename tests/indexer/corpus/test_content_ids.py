@@ -146,7 +146,7 @@ def test_a_made_id_never_replaces_a_document_that_was_edited(tiny_config: BuildC
     build_index(read_corpus(notes), index, tiny_config)
     edited = {"id": content_id(Document("", "bees dance")), "text": "bees dance in circles"}
     assert added(index, write(tmp_path / "edited.jsonl", [json.dumps(edited)])).replaced == 1
-    with pytest.raises(CorpusError, match="came without an id; the id made of its content is in the index"):
+    with pytest.raises(CorpusError, match="came without an id, and the id made from its content belongs to"):
         added(index, notes)
     assert stored(index) == ["bees dance in circles", "whales sing"]
 

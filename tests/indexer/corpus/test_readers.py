@@ -273,7 +273,7 @@ def test_anything_can_be_read_as_text(tmp_path: Path) -> None:
 
 
 def test_unknown_types_of_columns_are_refused() -> None:
-    with pytest.raises(ConfigError, match='"year" is to be read as "integer"; expected one of string, int'):
+    with pytest.raises(ConfigError, match='"year" has the unknown type "integer"; expected one of string, int'):
         read_corpus(".", config=CorpusConfig(columns={"year": "integer"}))
 
 

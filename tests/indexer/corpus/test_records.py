@@ -112,7 +112,7 @@ def test_wrong_vectors_are_refused(records: Any, vectors: Any, error: type[Isotr
         ([{"id": "a", "text": "x"}, {"text": "y"}], "document 2: the row has no id"),
         ([{"id": "a", "text": "x"}, {"id": "b"}], r'document 2 \(id "b"\): no text column'),
         ([{"id": "a", "text": " "}], r'document 1 \(id "a"\): no text'),
-        ([{3: "x"}], "document 1: it has the key 3; expected names of columns as text"),
+        ([{3: "x"}], "document 1: it has the key 3; expected column names as text"),
         ([Document("a", "x", metadata={3: "x"})], "document 1 .*: it has the key 3"),  # type: ignore[dict-item]
         ([""], "document 1: nothing to encode"),
         (["x", {"text": "y", "n": object()}], "document 2: .*object"),

@@ -319,7 +319,7 @@ def test_a_list_of_ids_is_part_of_the_corpus_and_never_written_over(tmp_path: Pa
     path = array(tmp_path, GOOD)
     with pytest.raises(ConfigError, match="is part of the corpus; rejects needs another file"):
         read_corpus(path, config=WITH_VECTORS, on_error="skip", rejects=tmp_path / "X.ids.txt")
-    with pytest.raises(ConfigError, match="is an input of this run; name another file"):
+    with pytest.raises(ConfigError, match=r"is an input of this run\. Fix: name another file"):
         check_kept(tmp_path / "X.ids.txt", corpus=read_corpus(path, config=WITH_VECTORS))
 
 

@@ -206,7 +206,7 @@ def test_without_the_models_settings_only_the_transformer_counts(folder: Path) -
 def test_a_plain_transformer_gets_the_mean_with_a_note(folder: Path) -> None:
     spec = resolve_spec(named(folder))
     assert (spec.identity.pooling, spec.identity.max_length) == ("mean", 128)
-    assert spec.notes == ("the model's folder states no pooling, so the mean of all tokens is taken",)
+    assert spec.notes == ("the model's folder states no pooling, so the mean of all tokens is used",)
 
 
 @pytest.mark.parametrize(

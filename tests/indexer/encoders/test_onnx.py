@@ -197,7 +197,7 @@ def test_tensors_beside_the_file_are_weights_too(folder: Path, onnx_bert: Path) 
     with pytest.raises(ModelError, match="OpenVINO cannot run this model"):
         encode(folder, "openvino")
     data.unlink()
-    with pytest.raises(ModelError, match=r'has tensors in "onnx/model.onnx_data"; expected such a file beside it'):
+    with pytest.raises(ModelError, match=r'lists tensors in "onnx/model.onnx_data"; expected this file beside it'):
         resolve_spec(config(folder))
 
 
@@ -227,7 +227,7 @@ def test_tensors_elsewhere_are_refused(folder: Path, tmp_path: Path, name: str) 
     for secret in (tmp_path, folder, folder / "onnx/inside"):
         shutil.copy(data, secret / "secret")
     name_tensors(folder / "onnx/model.onnx", name.format(tmp_path))
-    with pytest.raises(ModelError, match=r"outside the model's folder|expected such a file beside it"):
+    with pytest.raises(ModelError, match=r"outside the model's folder|expected this file beside it"):
         resolve_spec(config(folder))
 
 

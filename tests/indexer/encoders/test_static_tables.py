@@ -204,7 +204,7 @@ def test_a_stray_upper_case_word_does_not_make_a_table_cased(load: Callable[[byt
     many = [f"{word}{number}" for number, word in enumerate(many)]
     table = load(as_glove(["Stray", *many], np.zeros((len(many) + 1, 2), np.float32)))
     assert table.lowercase
-    assert table.notes == ("texts are lower-cased as nearly all words are; 1 with upper case are never found",)
+    assert table.notes == ("texts are lower-cased, like nearly all words; words with upper case (1) are never found",)
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ def test_without_a_list_for_it_a_lost_task_is_an_error() -> None:
 
 def test_workers_that_never_begin_are_an_error() -> None:
     fleet = LocalFleet(partial(squaring, set()), kills=lambda worker: True)
-    with pytest.raises(MachineError, match="workers die before they begin"):
+    with pytest.raises(MachineError, match="workers die before they start work"):
         run(fleet, range(10), 2)
     assert len(fleet.started) <= 8
 
@@ -108,7 +108,7 @@ def full_disk(full: set[int], error: Exception, worker: int) -> Work:
 
 def test_a_worker_whose_disk_is_full_leaves_its_tasks_to_the_others() -> None:
     fleet = LocalFleet(partial(full_disk, {1}, StoreError("/scratch: the disk is full.")), random.Random(1).randrange)
-    with pytest.warns(UserWarning, match="worker 1 has stopped, and the others do its tasks: /scratch"):
+    with pytest.warns(UserWarning, match="worker 1 has stopped, and the others take over its tasks: /scratch"):
         assert sorted(run(fleet, range(12), 3)) == list(range(12))
 
 

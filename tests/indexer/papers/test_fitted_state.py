@@ -176,7 +176,7 @@ def test_another_trained_state_is_another_recipe(latte: BuildConfig, tmp_path: P
     fit_and_build(DOCUMENTS, tmp_path / "index", recipes[0])
     assert fit_and_build(DOCUMENTS, tmp_path / "index", recipes[0]).up_to_date
     for other in (recipes[1], latte):
-        with pytest.raises(ConfigError, match="holds embeddings of another fitted encoder"):
+        with pytest.raises(ConfigError, match="contains embeddings of another fitted encoder"):
             fit_and_build(DOCUMENTS, tmp_path / "index", other)
 
 

@@ -263,7 +263,7 @@ def test_an_embedding_unlike_all_of_the_sample_stays_finite() -> None:
 @pytest.mark.parametrize("count", [2, 5, 31])
 def test_a_corpus_smaller_than_a_batch_stays_finite_and_says_so(count: int) -> None:
     flow = fit(anisotropic_rows(count, 6), FlowConfig(levels=2))
-    assert f"steps of training: 1, on {count} texts" in flow.note
+    assert f"training took only 1 step, on {count} texts" in flow.note
     assert np.isfinite(flow.transform(anisotropic_rows(50, 6, seed=1), "query")).all()
 
 
@@ -285,7 +285,7 @@ def test_a_first_batch_of_equal_texts_scales_nothing() -> None:
 def test_levels_that_the_embeddings_have_no_dimensions_for_are_said() -> None:
     flow = fit(anisotropic_rows(200, 6), FlowConfig(levels=3))
     assert flow.levels == 2
-    assert "3 levels were asked for, the embeddings have dimensions for 2" in flow.note
+    assert "3 levels were requested, but the embeddings have dimensions for only 2" in flow.note
 
 
 def test_training_that_makes_the_sample_less_likely_is_said() -> None:

@@ -243,7 +243,7 @@ def test_an_index_with_another_auto_encoder_is_not_mixed(static: BuildConfig, tr
     fit_and_build(DOCUMENTS, tmp_path / "index", config)
     train_encoder(DOCUMENTS, tmp_path / "second", static)
     again = BuildConfig.load(tmp_path / "second/recipe.toml")
-    with pytest.raises(ConfigError, match="holds embeddings of another fitted encoder"):
+    with pytest.raises(ConfigError, match="contains embeddings of another fitted encoder"):
         fit_and_build(DOCUMENTS, tmp_path / "index", again, RunOptions(overwrite=True))
 
 

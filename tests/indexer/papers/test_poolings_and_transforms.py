@@ -78,7 +78,7 @@ def test_whitening_after_removal_is_whitening_of_what_is_left(seed: int, removed
 
 
 def test_no_more_directions_are_removed_than_leave_one() -> None:
-    with pytest.raises(ConfigError, match=r"whitening\.remove is 8; the encoder gives 8 dimensions"):
+    with pytest.raises(ConfigError, match=r"whitening\.remove is 8, but embeddings have 8 dimensions"):
         fit_whitening(Moments.of(rows_of(0)), WhiteningConfig(strength="none"), 8)
 
 

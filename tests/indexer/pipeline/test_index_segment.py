@@ -157,7 +157,7 @@ def test_what_is_chosen_takes_least_work_of_those_that_reach_the_recall(fill: Fi
     good_filled = [one for one in about["filled"] if one["recall"] >= 0.9]
     assert about["factory"] == filled.factory == min(good_filled, key=lambda one: one["cost"])["factory"]
     assert about["recall_at_10"] >= 0.9
-    assert f"least work a query of the {len(good)} among {len(about['candidates'])} kinds" in about["why"]
+    assert f"least work per query of the {len(good)} among {len(about['candidates'])} kinds" in about["why"]
 
 
 @pytest.mark.check

@@ -134,11 +134,11 @@ def test_why_no_parts_wait_is_told(tiny_config: BuildConfig, tmp_path: Path) -> 
     prepare_parts(DOCUMENTS, index, tiny_config)
     (index / layout.PENDING).unlink()
     with pytest.raises(
-        NotAnIndexError, match="has no pending parts to encode: a build was begun without prepare_parts"
+        NotAnIndexError, match="has no pending parts to encode: a build was started without prepare_parts"
     ):
         encode_pending(index)
     build_index(DOCUMENTS, index, tiny_config)
-    with pytest.raises(NotAnIndexError, match=r"published \(generation 1\), and no build was prepared since"):
+    with pytest.raises(NotAnIndexError, match=r"published \(generation 1\), and no build has been prepared since"):
         encode_pending(index)
 
 

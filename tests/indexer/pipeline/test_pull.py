@@ -181,7 +181,10 @@ def test_another_index_and_changes_of_its_own_are_never_overwritten(
     push_index(source, URL)
     add_documents(NEW[2:], source)
     for place, message in (
-        (tmp_path / "other", "another index than hf://user/name, or changed since it was pulled; nothing was changed"),
+        (
+            tmp_path / "other",
+            "contains an index other than hf://user/name, or one that was changed since it was pulled",
+        ),
         (older, "generation 4, newer than generation 3 of hf://user/name; nothing was changed. Fix: push it"),
     ):
         before = snapshot(place)

@@ -177,7 +177,7 @@ def test_a_store_that_fails_in_the_middle_leaves_what_the_next_run_goes_on_from(
     corpus: Path, url: str, tiny_config: BuildConfig, storage: Storage
 ) -> None:
     storage.fault = lambda request: Fault(status=500) if "segments/" in request.path else None
-    with pytest.raises(StoreError, match=r"segments/.* object storage does not answer"):
+    with pytest.raises(StoreError, match=r"segments/.* object storage did not answer"):
         build_index(read_corpus(corpus), url, tiny_config)
     storage.fault = lambda _: None
     report = build_index(read_corpus(corpus), url, tiny_config)

@@ -147,7 +147,7 @@ def test_a_part_without_its_record_is_not_taken_for_complete(
     machine("b")
     for number, last in enumerate((layout.EMBEDDINGS, layout.WINDOWS, layout.PART)):  # as they are sent
         storage.fault = first(1000, Fault(status=500), "PUT", last)
-        with pytest.raises(StoreError, match=f"{last}: object storage does not answer"):
+        with pytest.raises(StoreError, match=f"{last}: object storage did not answer"):
             encode_pending(url, slice(number, number + 1))
     storage.fault = lambda _: None
     assert (len(names(url, layout.EMBEDDINGS)), len(names(url, layout.WINDOWS))) == (2, 1)

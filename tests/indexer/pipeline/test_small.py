@@ -90,7 +90,7 @@ def test_fewer_directions_need_fewer_rows(tmp_path: Path) -> None:
     assert build_index(vectors(2 * LIMIT), tmp_path / "index", narrow).dim == 2
     assert build_index(vectors(2 * LIMIT - 1), tmp_path / "few", narrow).dim == DIM
     wide = dataclasses.replace(WHITENED, whitening=dataclasses.replace(SOFT, dim=DIM + 1))
-    with pytest.raises(ConfigError, match=r"whitening\.dim is 7; the encoder gives 6"):
+    with pytest.raises(ConfigError, match=r"whitening\.dim is 7, but embeddings have 6"):
         build_index(vectors(1), tmp_path / "wide", wide)
 
 
@@ -220,7 +220,7 @@ def test_sources_without_documents_are_refused_with_a_way_out(tiny_config: Build
 def test_a_version_that_knows_no_empty_index_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     build_index([], tmp_path / "index", AS_GIVEN)
     monkeypatch.setattr(manifest, "KNOWN_FEATURES", manifest.KNOWN_FEATURES - {EMPTY})
-    with pytest.raises(StoreError, match=r"needs empty, unknown to this version of isotrope\. Upgrade it"):
+    with pytest.raises(StoreError, match=r"needs empty, unknown to this version\. Fix: upgrade isotrope"):
         load_manifest(tmp_path / "index")
 
 

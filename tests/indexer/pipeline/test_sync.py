@@ -84,7 +84,7 @@ def test_an_empty_source_empties_an_index_only_by_force(index: Path, tiny_config
     with pytest.raises(ConfigError, match=r"\(9 of 9\)"):
         sync_index(empty, index)
     assert counts(sync_index(empty, index, force=True)) == (0, 0, 9, 0)
-    with pytest.raises(CorpusError, match="holds no documents"):
+    with pytest.raises(CorpusError, match="contains no documents"):
         sync_index(empty, index)
     report = sync_index(DOCUMENTS[:4], index)  # builds it by its recipe
     assert (counts(report), report.generation) == ((4, 0, 0, 0), 3)

@@ -86,7 +86,7 @@ def test_a_body_that_stands_still_is_asked_for_again(storage: Storage, monkeypat
 def test_a_server_that_goes_on_failing_is_named(store: Bucket, storage: Storage) -> None:
     storage.fault = lambda _: Fault(status=500)
     with pytest.raises(
-        StoreError, match=r"s3://test-.*/one: object storage does not answer .* 6 times.* run the command"
+        StoreError, match=r"s3://test-.*/one: object storage did not answer .* in 6 attempts.* run the command"
     ):
         store.read("one")
     assert len(storage.requests) == bucket_module.ATTEMPTS
@@ -94,7 +94,7 @@ def test_a_server_that_goes_on_failing_is_named(store: Bucket, storage: Storage)
 
 def test_what_asking_again_does_not_change_is_asked_once(store: Bucket, storage: Storage) -> None:
     storage.fault = lambda _: Fault(status=400)
-    with pytest.raises(StoreError, match=r"object storage refuses the request .*400.*Check the URL, .* AWS_ENDPOINT"):
+    with pytest.raises(StoreError, match=r"object storage refuses the request .*400.*check the URL, .* AWS_ENDPOINT"):
         store.read("one")
 
 
@@ -170,7 +170,7 @@ def test_credentials_that_the_machine_does_not_give_are_missing(
 def test_half_of_the_credentials_is_named_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY", raising=False)
-    with pytest.raises(ConfigError, match=r"s3://bucket/folder: .*Missing SecretAccessKey.*Set AWS_ACCESS_KEY_ID and"):
+    with pytest.raises(ConfigError, match=r"s3://bucket/folder: .*Missing SecretAccessKey.*set AWS_ACCESS_KEY_ID and"):
         Bucket("s3://bucket/folder")
 
 
@@ -198,7 +198,7 @@ def test_a_file_that_arrives_changed_is_sent_again(store: Bucket, storage: Stora
 
 def test_without_obstore_the_way_to_install_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "obstore.store", None)
-    with pytest.raises(MachineError, match=r"needs obstore. Install it with: pip install '.*isotrope\[remote\]"):
+    with pytest.raises(MachineError, match=r"needs obstore. Install it: pip install '.*isotrope\[remote\]"):
         Bucket("s3://bucket/folder")
 
 

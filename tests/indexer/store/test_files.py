@@ -142,7 +142,7 @@ def test_a_file_that_reads_back_differently_is_refused(tmp_path: Path, monkeypat
 
 
 def test_a_full_disk_is_named_with_the_way_out(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match=r"a: the disk is full\. Free some space"), atomic_write(tmp_path / "a"):
+    with pytest.raises(StoreError, match=r"a: the disk is full\. Fix: free some space"), atomic_write(tmp_path / "a"):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     assert names(tmp_path) == []
 

@@ -129,7 +129,7 @@ def test_a_flipped_bit_of_any_byte_is_refused_naming_the_file(
                 load_generation(tmp_path, 1)
             assert str(caught.value).startswith(f"{published}: ")
             if not isinstance(caught.value, CorruptIndexError):  # a flip within the number of the format
-                assert "Upgrade" in str(caught.value)
+                assert "upgrade" in str(caught.value)
                 assert b'"format": 1' not in flipped
     flipped = bytearray(data)
     assert load_generation(tmp_path, 1) == SMALL
@@ -198,7 +198,7 @@ HOSTILE: dict[str, Callable[[dict[str, Any]], Any]] = {
 def test_a_right_checksum_over_hostile_values_is_refused_at_once(name: str, published: Path, tmp_path: Path) -> None:
     """A manifest with a right checksum can contain anything, and its readers rely on its types."""
     rewrite(published, HOSTILE[name])
-    with pytest.raises(CorruptIndexError, match=r"00000001\.json: damaged \(.+\)\. Restore it"):
+    with pytest.raises(CorruptIndexError, match=r"00000001\.json: damaged \(.+\)\. Fix: restore it"):
         load_manifest(tmp_path)
 
 
@@ -218,7 +218,7 @@ def test_a_manifest_that_is_a_link_or_lies_behind_one_is_refused_by_name(publish
 def test_a_damaged_manifest_says_how_to_get_the_index_back(published: Path, tmp_path: Path) -> None:
     published.write_bytes(b"")
     with pytest.raises(
-        CorruptIndexError, match=r"Restore it from a copy, or build again with RunOptions\(overwrite=True\)"
+        CorruptIndexError, match=r"Fix: restore it from a copy, or build again with RunOptions\(overwrite=True\)"
     ):
         load_manifest(tmp_path)
     publish(tmp_path, numbered(3))
@@ -230,7 +230,7 @@ def test_a_damaged_manifest_says_how_to_get_the_index_back(published: Path, tmp_
 def test_a_newer_format_is_refused_with_a_word_about_upgrading(published: Path, tmp_path: Path) -> None:
     rewrite(published, lambda plain: plain.update(format=2, unheard_of=True))
     with pytest.raises(
-        StoreError, match=r"00000001\.json: written in format 2; .* reads up to format 1\. Upgrade it"
+        StoreError, match=r"00000001\.json: written in format 2, .* reads up to format 1\. Fix: upgrade isotrope"
     ) as caught:
         load_manifest(tmp_path)
     assert not isinstance(caught.value, CorruptIndexError)
@@ -238,7 +238,7 @@ def test_a_newer_format_is_refused_with_a_word_about_upgrading(published: Path, 
 
 def test_a_feature_unknown_to_this_version_is_refused_by_name(published: Path, tmp_path: Path) -> None:
     rewrite(published, lambda plain: plain.update(features=["tombstones", "shards"]))
-    with pytest.raises(StoreError, match=r"needs shards, tombstones, unknown to this version.*Upgrade it") as caught:
+    with pytest.raises(StoreError, match=r"needs shards, tombstones, unknown to this version.*upgrade") as caught:
         load_manifest(tmp_path)
     assert not isinstance(caught.value, CorruptIndexError)
 
@@ -252,7 +252,7 @@ def test_a_path_without_an_index_is_told_apart(tmp_path: Path) -> None:
         (tmp_path / "absent", "no such index. Build one with: build_index"),
         (empty, "not an index"),
         (file, "not an index"),
-        (unfinished, "an unfinished build.*Call build_index again"),
+        (unfinished, "an unfinished build.*call build_index again"),
     ]:
         with pytest.raises(NotAnIndexError, match=f"{path}: {message}"):
             load_manifest(path)

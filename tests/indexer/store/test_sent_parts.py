@@ -126,7 +126,7 @@ def test_who_finishes_what_another_machine_left_takes_its_files(
     last: str, one: Machine, other: Machine, url: str, storage: Storage
 ) -> None:
     storage.fault = first(100, Fault(status=500), "PUT", last)
-    with pytest.raises(StoreError, match="object storage does not answer"):
+    with pytest.raises(StoreError, match="object storage did not answer"):
         one.send()
     storage.fault = lambda _: None
     assert other.send() == stored(url)
@@ -227,7 +227,7 @@ def test_embeddings_of_another_shape_are_refused(one: Machine, url: str) -> None
 
 def test_a_file_too_large_for_one_step_is_refused(one: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("indexer.store.bucket._MOST_CREATED", 100)
-    with pytest.raises(StoreError, match=r"bytes, and object storage creates at most 100 .*store\.part_documents"):
+    with pytest.raises(StoreError, match=r"bytes, but object storage creates at most 100 .*store\.part_documents"):
         one.send()
 
 

@@ -139,7 +139,7 @@ def test_another_length_of_the_corpus_is_told_as_that(index: Path) -> None:
 
 def test_a_refit_says_what_the_search_reaches_and_a_compaction_what_stays(index: Path) -> None:
     done = isotrope("refit", str(index), "--quiet")
-    assert "search Flat, recall@10 1.0000, 32 bytes a vector" in " ".join(done.stdout.split())
+    assert "search Flat, recall@10 1.0000, 32 bytes per vector" in " ".join(done.stdout.split())
     isotrope("delete", str(index), "d1")
     done = isotrope("compact", str(index), "--quiet")
     assert "1 segment, rewritten, 1 deleted document removed" in done.stdout
@@ -152,4 +152,4 @@ def test_a_quantizer_that_does_not_divide_the_dimensions_is_told_how_to_be_padde
     dim = load_manifest(index).transform["dim"]
     done = isotrope("refit", str(index), "--set", "index.type=IVF1,PQ16x4fs")
     assert (done.returncode, dim % 16 > 0) == (1, True)
-    assert 'Put zeros in front: "Pad16,IVF1,PQ16x4fs"' in " ".join(done.stderr.split())
+    assert 'Fix: put zeros in front: "Pad16,IVF1,PQ16x4fs"' in " ".join(done.stderr.split())

@@ -147,7 +147,7 @@ def test_a_choice_of_number_types_is_shown_with_the_rates(monkeypatch: pytest.Mo
         machine = but(rates={"float32": 90.0, "bfloat16": 700.0 if faster else 17.0})
         (choice,) = (choice for choice in choices(machine) if choice.task == "encode, bfloat16")
         assert choice.runs == f"torch, {'bfloat16' if faster else 'float32'} on cpu"
-        assert "float32 90 GFLOP/s a thread" in choice.why
+        assert "float32 90 GFLOP/s per thread" in choice.why
         assert f"bfloat16 {700 if faster else 17} GFLOP/s" in choice.why
 
 

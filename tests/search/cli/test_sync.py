@@ -66,7 +66,7 @@ def test_most_of_an_index_is_deleted_only_by_force() -> None:
 
 def test_a_usage_error_says_so() -> None:
     assert "Missing argument SOURCE" in isotrope("sync", "index").stderr
-    assert "exclude each other" in sync("--dry-run", "--watch", code=2)
+    assert "cannot be combined" in sync("--dry-run", "--watch", code=2)
     pytest.importorskip("watchfiles")
     done = isotrope("sync", "-", "index", "--format", "csv", "--watch")
     assert "only local files and folders can be watched" in done.stderr

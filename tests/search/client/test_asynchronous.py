@@ -128,7 +128,7 @@ def test_a_failed_request_ends_the_others_of_its_call_and_keeps_its_error() -> N
             search = asyncio.create_task(client.search_many(TEXTS, k=2))
             await until(lambda: crowd.under_way == _AT_ONCE)
             crowd.open.set()
-            with pytest.raises(ConfigError, match="no Isotrope server") as raised:
+            with pytest.raises(ConfigError, match="not an Isotrope server") as raised:
                 await search
             assert isinstance(raised.value.__cause__, ValueError)
 

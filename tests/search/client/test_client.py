@@ -147,7 +147,7 @@ def test_files_and_standard_input_are_asked_of_a_server_too(index: Path, url: st
         (["--url", "{url}", "--queries", "v.npy"], "takes texts, not embeddings"),
         (["--url", "{url}"], "Expected exactly one of TEXT, --like and --queries"),
         (["--url", "{url}", "--like", "d1", "--hybrid"], "--hybrid needs TEXT"),
-        (["{url}", "x"], "is the address of a server. Fix: --url"),
+        (["{url}", "x"], "is the address of a server. Fix: pass --url"),
         (["index", "x", "--api-key-file", "k"], "--api-key-file is for a server"),
         ([], "Missing argument 'INDEX'"),
         ([""], "Invalid value for 'INDEX': the path is empty"),
@@ -247,11 +247,11 @@ GOOD = json.dumps({"results": [{"query": "x", "hits": []}], "index": {"generatio
 @pytest.mark.parametrize(
     ("reply", "error", "said"),
     [
-        ((200, {}, b"<html>"), ConfigError, "no Isotrope server"),
-        ((200, {}, b'{"results": 3}'), ConfigError, r"no Isotrope server.*\$\.results"),
+        ((200, {}, b"<html>"), ConfigError, "not an Isotrope server"),
+        ((200, {}, b'{"results": 3}'), ConfigError, r"not an Isotrope server.*\$\.results"),
         ((200, {}, b'{"results": []}'), ConfigError, "0 answers to 1 queries"),
         ((200, {}, b"[" * 100_000), ConfigError, "nested"),
-        ((200, {}, b"\xff"), ConfigError, "no Isotrope server"),
+        ((200, {}, b"\xff"), ConfigError, "not an Isotrope server"),
         ((404, {}, b"not here"), ConfigError, "it answers 404"),
         ((404, {}, error_body("Not Found")), ConfigError, "it has no /v1/search"),
         ((404, {}, error_body("There is no such route; see /openapi.json.")), ConfigError, "it has no /v1/search"),
@@ -321,7 +321,7 @@ def test_an_answer_without_end_is_cut(
     monkeypatch.setattr(http, "LARGEST_ANSWER", 1000)
     with (
         connect(stranger((200, {}, b" " * 5000))) as client,
-        pytest.raises(MachineError, match="over 1,000 bytes"),
+        pytest.raises(MachineError, match="exceeds 1,000 bytes"),
     ):
         client.search("x")
 
@@ -339,5 +339,5 @@ def test_a_missing_or_silent_server_raises_an_error(connect: Any, stranger: Call
     ):
         client.search("x")
     https = silent.replace("http:", "https:")
-    with connect(https) as client, pytest.raises(MachineError, match="the server speaks no TLS"):
+    with connect(https) as client, pytest.raises(MachineError, match="the server does not use TLS"):
         client.search("x")

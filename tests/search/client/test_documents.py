@@ -93,7 +93,7 @@ def test_vectors_are_checked(connect: Any, stranger: Callable[..., str]) -> None
         ([models("i/query"), vectors()], ConfigError, "0 vectors for 1 texts"),
         ([models("i/query"), vectors("?")], ConfigError, "not float32 in base64"),
         ([models("i/query"), vectors(ROW[:4])], ConfigError, "not float32 in base64"),
-        ([models("i/query"), vectors([0.6, 0.8])], ConfigError, "no Isotrope server"),
+        ([models("i/query"), vectors([0.6, 0.8])], ConfigError, "not an Isotrope server"),
     ):
         with connect(stranger(*replies)) as client, pytest.raises(error, match=said):
             client.embed(["x"])
@@ -106,7 +106,7 @@ def test_vectors_of_two_generations_are_refused(connect: Any, stranger: Callable
     first, second = (vectors(*[ROW] * count, generation=number) for number, count in ((1, 64), (2, 64)))
     with (
         connect(stranger(models("i/query"), first, second)) as client,
-        pytest.raises(MachineError, match="from generation 1 to 2 between the vectors"),
+        pytest.raises(MachineError, match="from generation 1 to 2 during the requests"),
     ):
         client.embed(["x"] * 128)
 

@@ -456,7 +456,7 @@ def test_more_directions_than_the_encoder_gives_are_refused_unless_nothing_is_fi
     spec = Target.of_recipe(tiny_config).spec
     sweep = Sweep(strengths=(0.5,), dims=(32,))
     check_dimensions([*sweep.settings(OWN), *Sweep(strengths=("none",), dims=(33,)).settings(OWN)], spec)
-    with pytest.raises(ConfigError, match=r"whitening\.dim is 33; the encoder gives 32 dimensions"):
+    with pytest.raises(ConfigError, match=r"whitening\.dim is 33, but embeddings have 32 dimensions"):
         check_dimensions(Sweep(dims=(33,)).settings(OWN), spec)
 
 

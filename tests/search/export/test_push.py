@@ -180,7 +180,7 @@ def test_the_rest_of_a_card_belongs_to_its_owner(index: Path, hub: FakeHub) -> N
 def test_notes_tell_what_others_see_and_need(index: Path, hub: FakeHub) -> None:
     deleted, encoder = push_index(index, URL).notes
     assert deleted == "the files still contain 2 deleted documents; compact_index removes them before a push."
-    assert encoder.startswith("the encoder is a folder of this machine")
+    assert encoder.startswith("the encoder is a folder on this machine")
     compact_index(index)
     assert push_index(index, URL).notes == (encoder,)
 
@@ -227,6 +227,6 @@ def test_errors_name_the_fix(
 
 def test_the_hub_limits_the_files_of_a_commit(index: Path, hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(push, "MOST_FILES", 3)
-    with pytest.raises(ConfigError, match=r"new files, and the hub takes at most 3 at once. Fix: build with larger"):
+    with pytest.raises(ConfigError, match=r"new files, but the hub accepts at most 3 at once. Fix: build with larger"):
         push_index(index, URL)
     assert json.dumps(list(published(hub))) == "[]"

@@ -43,7 +43,7 @@ def test_the_words_that_go_in_quotes_are_those_of_duckdb() -> None:
         (("YEER",), "(did you mean year?)"),
         (("two wrds",), '(did you mean "two words"?)'),
         (("meta", "knid"), 'no field "meta.knid" (did you mean meta.kind?): its fields are kind'),
-        (("meta",), "meta holds objects; name one of their fields, as meta.field: kind"),
+        (("meta",), "meta contains objects; name one of their fields, as meta.field: kind"),
         (("year", "x"), "year is not an object"),
         (("x" * 100_000,), 'no column "xxx'),
     ],

@@ -297,7 +297,7 @@ def test_limits_leave_room(index: MetadataFilter) -> None:
         ("lang = en", "at character 8: no column \"en\"; the columns are id, title, text, year, lang, ok, tags, meta, "
                       "day, names, \"select\"; for text, use single quotes: 'en'."),
         ('lang = "de"', "text needs single quotes: 'de'."),
-        ("ok AND meta = 'x'", "at character 8: meta holds objects; name one of their fields, as meta.field: kind, d"),
+        ("ok AND meta = 'x'", "at character 8: meta contains objects; name one of their fields, as meta.field: kind,"),
         ("meta.size = 1", 'no field "meta.size": its fields are kind, deep.'),
         ("lang.size = 1", 'no field "lang.size": lang is not an object.'),
         ("lang = 5", "lang (text) cannot be compared with 5 (numbers); write lang::double to compare numbers, "

@@ -307,7 +307,7 @@ def test_from_texts_builds_an_index_with_an_encoder_or_of_given_vectors(
     given = IsotropeVectorStore.from_documents([Document("a", id="x"), Document("b")], FAKE, index=tmp_path / "given")
     IsotropeVectorStore.from_texts(["c"], FAKE, index=tmp_path / "given")
     assert len(SearchEngine(given.engine.index.path)) == 3
-    with pytest.raises(ConfigError, match="config: only a new index with its own encoder"):
+    with pytest.raises(ConfigError, match="config: these apply only to a new index with its own encoder"):
         IsotropeVectorStore.from_texts(["c"], FAKE, config=tiny_config)
 
 
@@ -340,7 +340,7 @@ def test_vectors_that_came_from_elsewhere_are_known_by_the_model_alone(name: str
 def test_an_index_with_an_encoder_takes_no_other_embeddings(
     engine: SearchEngine, tiny_config: BuildConfig, tmp_path: Path
 ) -> None:
-    with pytest.raises(ConfigError, match=r"by its own model, .*; expected no embedding, not DeterministicFake"):
+    with pytest.raises(ConfigError, match=r"with its own model, .*; expected no embedding, not DeterministicFake"):
         IsotropeVectorStore(engine, FAKE)
     other = IsotropeEmbeddings(SearchEngine.from_texts(TEXTS[:5], config=tiny_config))  # another transform
     with pytest.raises(ConfigError, match="expected no embedding, not IsotropeEmbeddings"):
@@ -362,7 +362,7 @@ def test_a_wrong_path_is_an_error_and_makes_no_index(tmp_path: Path) -> None:
     [
         (["a", "b"], {"metadatas": [{}]}, ConfigError, "1 metadatas for 2 texts; expected one for each"),
         (["a", "b"], {"ids": ["x"]}, ConfigError, "1 ids for 2 texts; expected one for each"),
-        (["a"], {"metadatas": [{1: "x"}]}, CorpusError, "document 1 .*: it has the key 1; expected names of columns"),
+        (["a"], {"metadatas": [{1: "x"}]}, CorpusError, "document 1 .*: it has the key 1; expected column names"),
         (["a", "b"], {"metadatas": [{"x": 1}, {"x": "y"}]}, CorpusError, 'document 2.*column "x"'),
     ],
 )

@@ -163,7 +163,7 @@ def test_the_result_says_how_it_was_made(result: dict[str, Any], tasks: list[Tas
     assert provenance["data"] == {name: sha256 for task in tasks for name, sha256 in task.files.items()}
     assert (provenance["protocol"], provenance["fit"]) == (["mean"], {"name": "task"})
     assert provenance["recipe"]["encoder"]["max_length"] == 32
-    assert any("chosen on the pairs it is measured on" in note for note in result["notes"])
+    assert any("they were chosen on the measured pairs" in note for note in result["notes"])
     json.dumps(result, allow_nan=False)
 
 

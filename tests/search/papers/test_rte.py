@@ -250,7 +250,7 @@ def test_the_result_says_how_it_was_made_and_is_the_same_again(subject: Target) 
     )  # fmt: skip
     assert {row["fit"] for row in first["results"]} == {"task"}
     assert [row["transform"] is None for row in first["results"]] == [True, False]
-    assert any("which flatters: pass --threshold-from" in note for note in first["notes"])
+    assert any("are optimistic: they were chosen on the measured pairs" in note for note in first["notes"])
     json.dumps(first.to_dict(), allow_nan=False)
 
 
@@ -272,7 +272,7 @@ def test_embeddings_that_are_not_finite_are_refused(subject: Target, monkeypatch
     strengths: list[Strength] = ["none", 1.0]
     for strength in strengths:
         plan = RteOptions(subject.settings(Sweep(strengths=(strength,))))
-        with pytest.raises(EvaluationError, match=r"1 (of .* )?embeddings hold NaN or infinity"):
+        with pytest.raises(EvaluationError, match=r"1 (of .* )?embeddings contain NaN or infinity"):
             evaluate_rte(subject, (pairs_of(made_up(9)), None), plan)
 
 
@@ -293,7 +293,10 @@ def test_the_command_prints_tables_and_writes_the_result(tmp_path: Path, tiny_mo
     result = json.loads(out.read_text())
     lines = done.stdout.splitlines()
     assert lines[0].startswith("RTE accuracy x 100 [95 %], 30 pairs, fit task")
-    assert " ".join(lines[1].split()) == "setting threshold chosen on other pairs on these pairs (optimistic)"
+    assert (
+        " ".join(lines[1].split())
+        == "setting threshold chosen on other pairs threshold chosen on these pairs (optimistic)"
+    )
     raw, whitened = result["results"]
     for line, row in zip(lines[2:4], (raw, whitened), strict=True):
         assert line.startswith(row["setting"])
@@ -313,7 +316,7 @@ def test_the_command_prints_tables_and_writes_the_result(tmp_path: Path, tiny_mo
         (["dev.tsv", "--threshold", "7"], "expected a cosine"),
         (["dev.tsv", "--threshold-from", "missing.tsv"], "missing.tsv: cannot be read"),
         (["dev.tsv", "--layers", "9"], "encoder.layers has 9"),
-        (["dev.tsv", "--dim", "33"], "whitening.dim is 33; the encoder gives 32 dimensions"),
+        (["dev.tsv", "--dim", "33"], "whitening.dim is 33, but embeddings have 32 dimensions"),
     ],
 )
 def test_mistakes_are_one_line(
@@ -333,7 +336,7 @@ def test_a_threshold_is_not_chosen_on_the_pairs_that_are_measured(subject: Targe
     rows, plan = made_up(20), RteOptions(subject.settings(rte_sweep(Sweep())))
     for same in (rows, rows[::-1], rows + made_up(20, seed=1)):
         with pytest.raises(
-            ConfigError, match=r"--threshold-from copy\.tsv holds every pair of dev\.tsv.* leave --threshold-from out"
+            ConfigError, match=r"--threshold-from copy\.tsv contains every pair of dev\.tsv.* --threshold-from out"
         ):
             evaluate_rte(subject, (pairs_of(rows), pairs_of(same, "copy.tsv")), plan)
     some = pairs_of(rows[:1] + made_up(20, seed=1), "train.tsv")

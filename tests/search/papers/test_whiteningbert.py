@@ -102,7 +102,7 @@ def test_the_table_has_our_figures_below_the_published_ones(folder: Path, named_
         assert row["published"]["Avg"] > 0
     assert {(row["protocol"], row["fit"]) for row in result["results"]} == {("mean", "task")}
     assert any("not run" in note and "roberta-base" in note and "encoder.model=" in note for note in result["notes"])
-    assert any("no average of ours" in note for note in result["notes"])
+    assert any("our average is left out" in note for note in result["notes"])
 
 
 def test_our_rows_are_those_of_an_ordinary_run(folder: Path, named_as_published: Path) -> None:

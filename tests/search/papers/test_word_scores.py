@@ -37,8 +37,8 @@ def test_similarity_by_hand() -> None:
 @pytest.mark.parametrize(
     ("known", "why"),
     [
-        ({}, "a correlation needs two pairs, there are 0"),
-        ({"a": (1, 0), "b": (1, 1)}, "a correlation needs two pairs, there are 1"),
+        ({}, "a correlation needs two pairs, but there are 0"),
+        ({"a": (1, 0), "b": (1, 1)}, "a correlation needs two pairs, but there are 1"),
         ({"a": (1, 0), "b": (1, 1), "c": (1, 1)}, "all 2 cosines are 0.707107"),
     ],
 )
@@ -154,7 +154,7 @@ def test_categories_that_lie_apart_are_found_whatever_the_lengths() -> None:
 def test_categories_of_one_class_have_no_purity() -> None:
     found = score_categories(Categories("c", {"man": "x", "king": "x", "lost": "y"}), PLANE)
     assert found.figure is None
-    assert "two classes, there are 1" in found.why
+    assert "two classes, but there are 1" in found.why
 
 
 @pytest.mark.check

@@ -51,7 +51,7 @@ def test_results_name_what_was_measured_and_on_how_much() -> None:
 def test_a_set_without_a_figure_is_noted_and_no_figure_at_all_is_an_error() -> None:
     rows, notes = measure_words([given_source(vectors_of(man=(1, 0), woman=(0, 1), king=(1, 1)))], [SETS[0], SETS[2]])
     assert [row["value"] is None for row in rows] == [True, False]
-    assert "given, pairs: no figure: a correlation needs two pairs, there are 1" in notes
+    assert "given, pairs: no figure: a correlation needs two pairs, but there are 1" in notes
     with pytest.raises(EvaluationError, match=r"no set has a figure. given: 6 of 6 words without a vector"):
         measure_words([given_source(WordVectors(np.empty((0, 0)), {}))], SETS[:1])
 
@@ -205,7 +205,7 @@ def test_numbers_out_of_range_are_refused(numbers: dict[str, int]) -> None:
 def test_what_a_table_has_no_use_for_is_refused(table: Path, files: list[Path]) -> None:
     done = words_command(*files, "--set", "encoder.kind=static", "--set", f"encoder.model={table}", "--layers", "1")
     assert done.returncode == 1
-    assert "a static table contains word vectors; leave out --layers" in done.stderr
+    assert "a static table contains word vectors. Fix: leave out --layers" in done.stderr
     assert "Traceback" not in done.stderr
 
 

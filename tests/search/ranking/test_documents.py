@@ -107,5 +107,5 @@ def test_a_column_that_is_not_there_or_is_no_plain_value_is_refused() -> None:
         group_codes(index_of([], pa.string()), "color")
     with pytest.raises(ConfigError, match="no such column; it has id, colour"):
         group_codes(index_of([], pa.string()), "zzz")
-    with pytest.raises(ConfigError, match=r"holds list<.*expected one plain value a document"):
+    with pytest.raises(ConfigError, match=r"contains list<.*expected one plain value per document"):
         group_codes(index_of([], pa.list_(pa.string())), "colour")

@@ -37,7 +37,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"k": 2.5}, r"k is 2\.5; expected a whole number"),
     ({"k": "3"}, "k is '3'; expected a whole number"),
     ({"k": None}, "k is None; expected a whole number"),
-    ({"where": ""}, "where is blank; expected a condition .* Leave it out"),
+    ({"where": ""}, "where is blank; expected a condition .* leave it out"),
     ({"where": " \t\n"}, "where is blank"),
     ({"where": 5}, "where is 5; expected a condition"),
     ({"where": ["year > 2019"]}, "where is .*; expected a condition"),
@@ -109,7 +109,7 @@ def test_more_is_asked_for_than_any_index_holds(engine: SearchEngine) -> None:
 
 
 def test_one_string_is_no_list_of_questions(engine: SearchEngine) -> None:
-    with pytest.raises(ConfigError, match=r"queries is one string; expected a list of text\. Fix: give a list with it"):
+    with pytest.raises(ConfigError, match=r"queries is one string; expected a list of text\. Fix: pass it in a list"):
         engine.search_many("cat")
     with pytest.raises(ConfigError, match="texts is one string; expected a list of text"):
         engine.embed("cat")

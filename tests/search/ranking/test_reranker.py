@@ -294,7 +294,7 @@ def copied(folder: Path, tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--rerank", "m", "--no-rerank", "x"], "--no-rerank turns reranking off; leave out --rerank."),
+        (["--rerank", "m", "--no-rerank", "x"], "--no-rerank turns reranking off. Fix: leave out --rerank."),
         (["--rerank-depth", "0", "x"], "0 is not in the range 1<=x<=1000"),
         (["--rerank-depth", "5", "--like", "d1"], "--rerank needs TEXT"),
         (["--rerank", " ", "x"], "the name of the cross-encoder is blank"),

@@ -213,7 +213,7 @@ def test_a_port_that_is_taken_is_an_error(served_folder: Path) -> None:
         port = taken.getsockname()[1]
         settings = ServerSettings("tests", port=port)
         with pytest.raises(
-            ConfigError, match=r"cannot listen on this address: Address already in use\. Choose another --port \(0"
+            ConfigError, match=r"cannot listen on this address: Address already in use\. Fix: choose another --port \(0"
         ):
             Listener(serve_engine(SearchEngine(served_folder), settings), settings)
 
@@ -349,7 +349,7 @@ def test_a_server_follows_its_index_and_says_so(served_folder: Path, tmp_path: P
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--host", "0.0.0.0"], "Give --api-key-file"),  # noqa: S104
+        (["--host", "0.0.0.0"], "Fix: pass --api-key-file"),  # noqa: S104
         (["--host", "no such host", "--api-key-file", "keys"], "cannot listen on this address"),
         (["--api-key-file", "missing"], "missing: the keys cannot be read"),
         (["--admin-key-file", "keys", "--api-key-file", "keys"], "expected different keys"),

@@ -64,9 +64,9 @@ def test_this_machine_alone_needs_no_key(host: str) -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "10.0.0.7", "example.org", "localhost.example.org"])  # noqa: S104
 def test_any_other_address_needs_one(host: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="Give --api-key-file"):
+    with pytest.raises(ConfigError, match="Fix: pass --api-key-file"):
         ServerSettings("x", host)
-    with pytest.raises(ConfigError, match="Give --api-key-file"):
+    with pytest.raises(ConfigError, match="Fix: pass --api-key-file"):
         ServerSettings("x", host, admin_keys=keys(ADMIN_KEY, tmp_path))
     assert ServerSettings("x", host, read_keys=keys(READ_KEY, tmp_path)).read_keys.are_needed
 

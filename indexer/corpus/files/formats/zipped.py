@@ -15,7 +15,7 @@ def check_archive(data: bytes, most_bytes: int) -> None:
             raise encrypted()
         raise BadRow(
             "broken",
-            "the file is in an old format of Office",
+            "the file is in an old Office format",
             "open it in an Office program and save it as .docx or .pptx",
         )
     try:

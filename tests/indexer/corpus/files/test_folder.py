@@ -97,7 +97,7 @@ def test_with_several_sources_the_folders_name_comes_first(tmp_path: Path) -> No
     assert ids(one, f"{two}/*.md", tmp_path / "b.md") == ["docs/a.md", "notes/a.md", "b.md"]
     write(tmp_path, "two/docs/a.md", "x")
     with pytest.raises(
-        CorpusError, match=r'one/docs and .*two/docs have a file with the id "docs/a.md" each. Fix: pass'
+        CorpusError, match=r'one/docs and .*two/docs each contain a file with the id "docs/a.md". Fix: pass'
     ):
         ids(one, tmp_path / "two/docs")
 

@@ -89,7 +89,7 @@ def test_attempts_are_bounded_and_the_error_names_them(stub: StubServer, pauses:
     with pytest.raises(MachineError) as failed:
         ask(stub)
     message = str(failed.value)
-    assert re.search(r'status 500: "out of memory\\x1b\[31m x+\.\.\."\. Given up after 8 attempts and \d+ s', message)
+    assert re.search(r'status 500: "out of memory\\x1b\[31m x+\.\.\."\. Gave up after 8 attempts and \d+ s', message)
     assert message.startswith(stub.url)
     assert "complete parts are kept" in message
     assert len(message) < 600
@@ -99,7 +99,7 @@ def test_attempts_are_bounded_and_the_error_names_them(stub: StubServer, pauses:
 
 def test_a_pause_of_hours_is_not_waited_for(stub: StubServer, pauses: list[float]) -> None:
     stub.faults = [status(429, "daily limit", Retry_After="3600")]
-    with pytest.raises(MachineError, match=r"it asks for a pause of 3,600 s.*\(requests\)"):
+    with pytest.raises(MachineError, match=r"the server asks for a pause of 3,600 s.*\(requests\)"):
         ask(stub)
     assert pauses == []
 
@@ -164,10 +164,10 @@ def test_a_text_that_is_too_long_is_named(stub: StubServer) -> None:
         (lambda rows: [{**rows[0], "embedding": [1.0, float("nan")] * 8}, *rows[1:]], "number 2 of .* is nan.*whale"),
         (lambda rows: [*rows[:3], {**rows[3], "embedding": [float("inf")] * 16}], "number 1 of .* is inf.*a data lib"),
         (lambda rows: [{**row, "embedding": [1e300] * 16} for row in rows], r"is 1e\+300; expected finite"),
-        (lambda rows: [{**row, "embedding": ["1"] * 16} for row in rows], "holds no embeddings"),
-        (lambda rows: [{**row, "embedding": [None] * 16} for row in rows], "holds no embeddings"),
-        (lambda rows: [{"embedding": row["embedding"]} for row in rows], "holds no embeddings"),
-        (lambda rows: "rows", "holds no embeddings"),
+        (lambda rows: [{**row, "embedding": ["1"] * 16} for row in rows], "contains no embeddings"),
+        (lambda rows: [{**row, "embedding": [None] * 16} for row in rows], "contains no embeddings"),
+        (lambda rows: [{"embedding": row["embedding"]} for row in rows], "contains no embeddings"),
+        (lambda rows: "rows", "contains no embeddings"),
     ],
 )
 def test_what_is_no_embedding_is_refused_with_the_numbers(
@@ -191,7 +191,7 @@ def test_a_server_that_restarts_is_waited_for(monkeypatch: pytest.MonkeyPatch) -
         client.embed(["a"], Patience())
     waited = list[float]()
     monkeypatch.setattr(client_module, "wait", lambda seconds, _: waited.append(seconds))
-    with pytest.raises(MachineError, match="Given up after 8 attempts"):
+    with pytest.raises(MachineError, match="Gave up after 8 attempts"):
         client.embed(["a"], Patience())
     assert len(waited) == 7
 

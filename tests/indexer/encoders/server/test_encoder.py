@@ -162,7 +162,7 @@ def test_a_question_waits_less_long_for_a_failing_server_than_a_build(
         encoder.encode(TEXTS[:1], "query")
     assert 0 < sum(waited) <= 10
     waited.clear()
-    with pytest.raises(MachineError, match="Given up after 8 attempts"):
+    with pytest.raises(MachineError, match="Gave up after 8 attempts"):
         encoder.embed(encoder.tokenize(TEXTS[:1], "document"))
     assert sum(waited) > 60
 

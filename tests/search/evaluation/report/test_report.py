@@ -90,7 +90,7 @@ def test_recall_at_build_is_shown_for_an_approximate_index(built: Built) -> None
     tuned = Quality.of(Index.open(index).manifest.quality).index
     assert tuned is not None
     assert tuned.query_origin.startswith("documents of the corpus, moved to a score of")
-    assert f"At build, recall@10 against exact search was 1, by 2 queries ({tuned.query_origin})." in text
+    assert f"At build, recall@10 against exact search was 1, with 2 queries ({tuned.query_origin})." in text
     assert f"HNSW4 efSearch {segment.entry.search_parameters['efSearch']}" in text
 
 
@@ -98,7 +98,7 @@ def test_recall_at_build_by_queries_of_a_file_is_not_said_to_be_by_documents(bui
     queries = tmp_path / "queries.txt"
     queries.write_text("the whale\nwhere is the sea\n")
     text = page_of(built("index.type=HNSW4", f"index.queries={queries}")).text
-    assert "by 2 queries (index.queries)." in text
+    assert "with 2 queries (index.queries)." in text
     assert "documents as queries" not in text
 
 

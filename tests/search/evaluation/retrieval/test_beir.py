@@ -145,7 +145,7 @@ def test_judged_queries_without_a_text_are_counted_and_the_first_is_named(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("lines", "what"), [("", "holds no judgements"), (HEADER, "no judgements"), ("q1\td1\t0\n", "judged relevant")]
+    ("lines", "what"), [("", "contains no judgements"), (HEADER, "no judgements"), ("q1\td1\t0\n", "judged relevant")]
 )
 def test_an_empty_task_is_refused(lines: str, what: str, tmp_path: Path) -> None:
     assert what in refusal(folder(tmp_path, lines))

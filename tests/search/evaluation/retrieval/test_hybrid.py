@@ -217,7 +217,7 @@ def test_the_table_and_the_runs_have_the_hybrid(folder: Path, index: Path, tmp_p
         f"{label.replace(' ', '_')}.run" for label in (OWN, HYBRID, RANKS, "BM25")
     }
     done = isotrope(*command, "--run", tmp_path / "one.run")
-    assert f"holds the run of the setting only; name a folder to write {HYBRID} and {RANKS} and BM25" in done.stderr
+    assert f"only the run of the setting; name a folder to also write {HYBRID} and {RANKS} and BM25" in done.stderr
 
 
 @pytest.mark.parametrize("module", ["bm25s", "Stemmer"])

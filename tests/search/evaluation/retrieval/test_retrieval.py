@@ -219,7 +219,7 @@ def test_the_judgements_of_another_collection_are_refused(folder: Path, index: P
 
 @pytest.mark.parametrize("sweep", [Sweep(layers=((1,),)), Sweep(poolings=("cls",)), Sweep(layers=((-1,), (1, -1)))])
 def test_other_layers_than_an_index_holds_are_refused(sweep: Sweep, folder: Path, index: Path) -> None:
-    with pytest.raises(ConfigError, match="holds only embeddings of layers -1 with mean pooling"):
+    with pytest.raises(ConfigError, match="contains only embeddings of layers -1 with mean pooling"):
         evaluated(folder, index, sweep)
 
 
@@ -259,7 +259,7 @@ def test_a_model_that_overflows_is_refused(folder: Path, config: BuildConfig, mo
         return found
 
     monkeypatch.setattr(TransformerEncoder, "states", overflowing)
-    with pytest.raises(EvaluationError, match="1 embeddings hold NaN"):
+    with pytest.raises(EvaluationError, match="1 embeddings contain NaN"):
         evaluated(folder, config)
 
 
@@ -304,7 +304,7 @@ def test_json_and_file_hold_the_same_result(cli: Cli, index: Path, tmp_path: Pat
         (["--layers", "99"], "99"),
         (["--strength", "2"], "expected 0 to 1"),
         (["--set", "encoder.model=nowhere/at-all"], "nowhere/at-all"),
-        (["--dim", "33"], "whitening.dim is 33; the encoder gives 32 dimensions"),
+        (["--dim", "33"], "whitening.dim is 33, but embeddings have 32 dimensions"),
     ],
 )
 def test_a_mistake_is_one_clear_line(arguments: list[str], message: str, cli: Cli) -> None:

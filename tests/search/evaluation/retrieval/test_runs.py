@@ -104,7 +104,7 @@ def test_each_cutoff_of_an_approximate_index_is_what_search_gives(
         deep.setdefault(query, []).append(document)
     of_run = {name: values.mean() for name, values in measure(judged.judgements, deep, (3, 10)).items()}
     assert (found["MAP"], found["MRR"]) == pytest.approx((of_run["MAP"], of_run["MRR"]))
-    assert "MAP, MRR, run files and reranked rows are of a search for all hits" in " ".join(result["notes"])
+    assert "MAP, MRR, run files and reranked rows are from a search for all hits" in " ".join(result["notes"])
 
 
 def test_rankings_stream_into_a_pipe_and_replace_none(folder: Path, index: Path, tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ def test_a_file_that_is_no_table_is_named_and_what_is_plainly_none_is_not(tmp_pa
     for name in ("README", "manifest.json", "NOTES.md", ".hidden", "extra.csv", "LICENSE.txt"):
         (folder / name).write_text("x")
     first, second = read_tasks(folder)
-    assert first.notes == (f"{folder}: skipped, because not .tsv: extra.csv",)
+    assert first.notes == (f"{folder}: skipped, because they are not .tsv files: extra.csv",)
     assert second.notes == ()
 
 
@@ -282,7 +282,7 @@ def test_a_fault_in_a_senteval_file_is_told(senteval: Path, name: str, text: str
 def test_scores_without_sentences_are_said(senteval: Path) -> None:
     (senteval / "downstream" / "STS" / "STS12-en-test" / "STS.gs.SMT.txt").write_text("1\n")
     notes = read_tasks(senteval)[2].notes
-    assert any("skipped, because scores without sentences: STS.gs.SMT.txt" in note for note in notes)
+    assert any("skipped, because their sentences are missing: STS.gs.SMT.txt" in note for note in notes)
 
 
 def test_a_benchmark_of_another_form_is_refused(senteval: Path) -> None:

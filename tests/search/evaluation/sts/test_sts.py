@@ -398,7 +398,7 @@ def test_mistakes_are_told_in_one_line(folder: Path, recipe: list[str], tmp_path
     assert "no such file or folder" in said(folder.parent / "st", *recipe)
     assert "needs an index" in said(folder, *recipe, "--fit", "index")
     assert 'is not a number; expected 0 to 1, or "none"' in said(folder, *recipe, "--strength", "half")
-    assert "whitening.dim is 99; the encoder gives 32 dimensions" in said(folder, *recipe, "--dim", "99")
+    assert "whitening.dim is 99, but embeddings have 32 dimensions" in said(folder, *recipe, "--dim", "99")
     assert "encoder.layers has 9" in said(folder, *recipe, "--layers", "9")
     assert "leave out --config, --set" in said(folder, *recipe, "--index", tmp_path)
     write(folder / "sts12.C.tsv", Subset("C", np.array([1.0, 2.0]), ("the sea", "the sea"), ("the sea", "the sea")))

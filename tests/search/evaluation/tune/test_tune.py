@@ -177,7 +177,7 @@ def test_an_index_is_judged_on_its_own_layers_only(config: BuildConfig, tmp_path
     build_index(documents, tmp_path / "index", config)
     folder = judged(documents, tmp_path / "beir")
     task, subject = TuneOptions((str(tmp_path / "index"),), beir=folder), Target.of_index(tmp_path / "index")
-    with pytest.raises(ConfigError, match="holds only embeddings of layers -1 with mean pooling"):
+    with pytest.raises(ConfigError, match="contains only embeddings of layers -1 with mean pooling"):
         run_tune(subject, task, Sweep(layers=((0,),), strengths=(0.5,)), tmp_path / "cache")
     run_tune(subject, task, SMALL, tmp_path / "cache")
 
@@ -185,7 +185,7 @@ def test_an_index_is_judged_on_its_own_layers_only(config: BuildConfig, tmp_path
 def test_judgements_of_another_corpus_are_refused(config: BuildConfig, tmp_path: Path) -> None:
     folder = judged(corpus(80), tmp_path / "beir")
     other = written(corpus(60), tmp_path / "other.jsonl")
-    with pytest.raises(ConfigError, match="holds judgements of that folder's own corpus"):
+    with pytest.raises(ConfigError, match="contains judgements of its own corpus"):
         run_tune(Target.of_recipe(config), TuneOptions((str(other),), beir=folder), SMALL, tmp_path)
 
 
@@ -214,7 +214,7 @@ def test_a_model_that_gives_nan_is_refused(
 
     monkeypatch.setattr(TransformerEncoder, "states", damaged)
     source = written(corpus(80), tmp_path / "docs.jsonl")
-    with pytest.raises(EvaluationError, match="1 embeddings hold NaN"):
+    with pytest.raises(EvaluationError, match="1 embeddings contain NaN"):
         run_tune(Target.of_recipe(config), TuneOptions((str(source),)), SMALL, tmp_path / "cache")
 
 
@@ -418,7 +418,7 @@ def test_an_index_is_named_as_the_source_alone(config: BuildConfig, tmp_path: Pa
     source = written(corpus(60), tmp_path / "docs.jsonl")
     for arguments, message in (
         ([source, "--index", tmp_path / "index"], "--index does not apply here. Fix: isotrope tune INDEX"),
-        ([tmp_path / "index", source], "is an index; it is tuned alone"),
+        ([tmp_path / "index", source], "an index is tuned alone"),
         ([tmp_path / "index", "--format", "jsonl"], "--format is for a corpus, not for an index"),
     ):
         done = isotrope("tune", *arguments)
