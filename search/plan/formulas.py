@@ -38,7 +38,7 @@ _LARGEST = {"dedup.exact": "join.largest", "dedup.ann": "join.largest", "build.i
 
 @dataclass(frozen=True)
 class IndexKind:
-    """A kind of index: FAISS factory string, bytes a vector, shared bytes, and number of lists."""
+    """A kind of index: FAISS factory string, bytes per vector, shared bytes, and number of lists."""
 
     factory: str
     bytes_per_vector: float

@@ -96,7 +96,7 @@ def _put(results: "queue.Queue[Any]", stop: threading.Event, result: Result | Ba
 class ExactJoin:
     """All pairs of distinct unit vectors (m, d) that score at least `lowest`.
 
-    Quantised vectors and probes are written to `folder`; memory holds a few tiles a thread, 20 bytes a vector, and the
+    Quantised vectors and probes are written to `folder`; memory holds a few tiles a thread, 20 bytes per vector, and the
     distances of centroids. `figures` describe the method, JSON types.
     """
 
