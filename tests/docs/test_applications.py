@@ -4,7 +4,6 @@ import asyncio
 import json
 import re
 import shlex
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from mcp import Client, StdioServerParameters
 from indexer.recipe.config import BuildConfig
 from indexer.transforms import whitening
 from tests.docs.pages import ROOT, SERVED_AT, block, blocks, examples, page
-from tests.docs.walk import agrees, follow
+from tests.docs.walk import agrees
 from tests.embedding_servers import stub_server
 from tests.search.cli.test_cli import ISOTROPE, isotrope
 from tests.servers import server_process
@@ -81,17 +80,6 @@ def test_the_examples_of_the_python_page_print_what_it_shows(
             assert len(line.findall(printed)) == len(line.findall(shown)) == 6
         else:
             assert_shown(shown, code, printed)
-
-
-@pytest.mark.check
-@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the corpus is the documentation of Python 3.11")
-def test_a_reader_of_the_page_about_questions_gets_its_answers(tmp_path: Path) -> None:
-    folder, other = tmp_path / "questions", tmp_path / "security"
-    folder.mkdir()
-    assert follow("how-to/ask", folder) == 11
-    other.mkdir()
-    (other / "demo").symlink_to(folder / "demo")
-    assert follow("explanation/security", other) == 1
 
 
 @pytest.mark.check

@@ -2,13 +2,16 @@
 
 import re
 import shlex
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from indexer.transforms import whitening
 from tests.docs.pages import ROOT, blocks, page
+from tests.docs.walk import follow
 from tests.search.cli.test_cli import ISOTROPE
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -55,7 +58,10 @@ def commands(text: str) -> list[tuple[str, str]]:
 def test_the_commands_of_the_readme_and_the_tutorial_print_these_hits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Build the demo's index with the real model; counts depend on the version of Python, the hits shown do not."""
+    """Build the demo's index with the real model; counts depend on the version of Python, the hits shown do not.
+
+    The pages about questions and security ask the same index, and show answers that only Python 3.11 gives.
+    """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ISOTROPE_BACKEND", "auto")
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
@@ -74,3 +80,15 @@ def test_the_commands_of_the_readme_and_the_tutorial_print_these_hits(
     assert checked > 6
     exec(blocks(page("tutorial"), "python")[0], {"__name__": "__main__"})  # noqa: S102
     assert len(capsys.readouterr().out.splitlines()) == 3
+    if sys.version_info[:2] == (3, 11):
+        follow_with_the_index(tmp_path / "questions", "how-to/ask", 11)
+        follow_with_the_index(tmp_path / "security", "explanation/security", 1)
+
+
+def follow_with_the_index(folder: Path, name: str, programs: int) -> None:
+    """Follow a page in a folder that has the demo's corpus and index; the tutorial has left the index as built."""
+    (folder / "demo").mkdir(parents=True)
+    (folder / "demo/stdlib.jsonl").symlink_to(Path("stdlib.jsonl").absolute())
+    shutil.copytree("my-index", folder / "demo/index")
+    made = ("isotrope demo-corpus -o demo/stdlib.jsonl\n", "isotrope build demo/stdlib.jsonl demo/index\n")
+    assert follow(name, folder, dict.fromkeys(made, "")) == programs
