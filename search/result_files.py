@@ -103,7 +103,7 @@ def _refuse_made(option: str, path: Path, made: Iterable[Path]) -> None:
     for folder in made:
         if behind_links(folder, option) in (place, *place.parents):
             raise ConfigError(
-                f"{option} {path} lies inside {folder}, which this run creates. Fix: name a place outside it."
+                f"{option} {path} is inside {folder}, which this run creates. Fix: name a place outside it."
             )
 
 

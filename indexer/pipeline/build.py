@@ -101,7 +101,7 @@ def build_index(
     Without documents the index is empty, and the first `add` builds it by its recipe; sources without documents raise
     CorpusError (see `read_corpus`).
 
-    Raises CorpusError for bad rows, ExistsError if the path holds a complete index of another recipe or corpus (unless
+    Raises CorpusError for bad rows, ExistsError if the path has a complete index of another recipe or corpus (unless
     `options.overwrite`), QualityError if a gate fails, LockedError, StoreError, ModelError and MachineError.
     Parts completed before an error or a kill are kept for the next run.
     """
@@ -282,7 +282,7 @@ def require_same_recipe(generation: Generation) -> None:
     differences = list(recipe_differences(generation))
     if differences:
         raise ExistsError(
-            f"{generation.index}: holds a complete index of another recipe: {'; '.join(differences)}. "
+            f"{generation.index}: already contains a complete index of another recipe: {'; '.join(differences)}. "
             f"Fix: pass {as_argument('overwrite', True, 'RunOptions')} to publish this recipe as the next "
             "generation, or build at another path."
         )

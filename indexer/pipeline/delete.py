@@ -73,6 +73,6 @@ def _unknown(published: PublishedIndex, missing: tuple[str, ...]) -> str:
     shown = ", ".join(f'"{name}"' + (f' (did you mean "{near}"?)' if near else "") for name, near in close.items())
     more = f" and {len(missing) - _NAMED:,} more" if len(missing) > _NAMED else ""
     return (
-        f"{published.index}: holds no document with id {shown}{more}; nothing was deleted. "
+        f"{published.index}: contains no document with id {shown}{more}; nothing was deleted. "
         f"Fix: correct the ids, or pass {as_argument('ignore_missing', True)}."
     )

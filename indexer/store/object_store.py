@@ -192,9 +192,8 @@ class ObjectStore:
 
     def _published_first(self, generation: int) -> LockedError:
         return LockedError(
-            f"{self.url}: another writer has published generation {generation} meanwhile. It is unchanged, and this "
-            "run published nothing. Run the same command again to continue from that generation; encoded parts are "
-            "kept."
+            f"{self.url}: another writer published generation {generation} during this run, which published "
+            "nothing. Fix: run the same command again to continue from that generation; encoded parts are kept."
         )
 
     def published_time(self, generation: int) -> float:

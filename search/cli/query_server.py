@@ -36,7 +36,7 @@ def check_options(options: dict[str, Any]) -> None:
     if given := given_flags([*_OF_AN_INDEX, *(option.name for option in SEARCH_OPTIONS if not option.is_served)]):
         raise click.UsageError(f"{given[0]} is for an INDEX; the server of --url sets it.")
     if options["queries"] and options["queries"].suffix.lower() == ".npy":
-        raise click.UsageError(f"--queries {options['queries']}: a server takes texts, not embeddings.")
+        raise click.UsageError(f"--queries {options['queries']}: a server accepts texts, not embeddings.")
 
 
 def server_of(options: dict[str, Any]) -> "SearchClient":

@@ -42,7 +42,7 @@ def evaluate_divergence(
     if k < 1:
         raise ConfigError(f"k is {k}; expected at least 1.")
     if index.numbering.rows <= k:
-        raise EvaluationError(f"{index.path}: holds {index.numbering.rows:,} rows; expected more than {k}.")
+        raise EvaluationError(f"{index.path}: has {index.numbering.rows:,} rows; expected more than {k}.")
     dim = index.manifest.encoder["dim"]
     queries = read_queries(file, dim) if file else draw_queries(LiveRows(index), origin, sample)
     mixtures = _mixtures(engine, queries, progress)

@@ -71,7 +71,7 @@ class EncodedQueries:
         """The raw embeddings, which other similarities compare. Raises ConfigError without them."""
         if self.embeddings is None:
             raise ConfigError(
-                'similarity "js" compares raw embeddings; expected those of encoder.encode(texts, "query").'
+                'similarity "js" compares raw embeddings; expected the result of encoder.encode(texts, "query").'
             )
         return self.embeddings
 

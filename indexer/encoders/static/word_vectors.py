@@ -117,7 +117,7 @@ def _without_header(path: Path, head: bytes, start: int) -> WordVectorFormat:
         )
     dim = _agreed_dim(head[start:])
     if not dim:
-        raise ModelError(f"{path}: its lines do not end in numbers; expected a word and its vector on each.")
+        raise ModelError(f"{path}: its lines do not end in numbers; expected a word and its vector on each line.")
     return WordVectorFormat("text", dim, start)
 
 

@@ -159,7 +159,7 @@ def build_named(request: IndexRequest, factory: str) -> BuiltIndex:
     filled = builder.fill(factory, builder.trainer.trained(factory))
     if not request.wanted.fits(filled.bytes_per_vector):
         raise ConfigError(too_large(request, factory, filled.bytes_per_vector))
-    return builder.finish(filled, {"why": "asked for by index.type"})
+    return builder.finish(filled, {"why": "requested by index.type"})
 
 
 def choose_index(request: IndexRequest) -> BuiltIndex:

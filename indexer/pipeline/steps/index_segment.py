@@ -162,7 +162,7 @@ def _build(request: IndexRequest) -> BuiltIndex:
         return build_named(request, factory)
     if not wanted.fits(4 * wanted.dim):
         raise ConfigError(too_large(request, "an exact index", 4 * wanted.dim))
-    return _exact("asked for by index.type")
+    return _exact("requested by index.type")
 
 
 def _exact(why: str) -> BuiltIndex:

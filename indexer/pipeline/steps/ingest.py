@@ -160,7 +160,7 @@ def require_no_sources(corpus: object) -> None:
 def corpus_differs(generation: Generation, how: str) -> ExistsError:
     """Return the error for a complete index of other documents."""
     return ExistsError(
-        f"{generation.index}: holds a complete index of other documents: {how}. "
+        f"{generation.index}: already contains a complete index of other documents: {how}. "
         f"Fix: run {spelled('sync_index', 'isotrope sync')} to add, replace and delete only what differs, pass "
         f"{as_argument('overwrite', True, 'RunOptions')} to publish this corpus as the next generation, or build at "
         "another path."

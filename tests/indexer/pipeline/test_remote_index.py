@@ -161,7 +161,7 @@ def test_of_two_publishers_one_has_lost_and_touched_nothing(
     before = open_bucket(url).list()
     with monkeypatch.context() as patch:
         patch.setattr(Bucket, "create", other_first)
-        with pytest.raises(LockedError, match=f"^{url}: another writer has published generation 2 meanwhile"):
+        with pytest.raises(LockedError, match=f"^{url}: another writer published generation 2 during this run"):
             delete_documents(url, ["doc5"])
     theirs = load_manifest(named_path(url, "the index"))
     assert (theirs.generation, theirs.documents) == (2, 9)
@@ -270,7 +270,7 @@ def test_of_builds_that_race_one_wins(
     statuses = [process.returncode for process in racing]
     assert 0 in statuses
     assert all(
-        not status or "another writer has published" in error for status, error in zip(statuses, errors, strict=True)
+        not status or "another writer published" in error for status, error in zip(statuses, errors, strict=True)
     )
     assert verify_index(url).passed
     again = command(storage, tmp_path / "cache1", *arguments)

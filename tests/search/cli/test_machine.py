@@ -65,7 +65,7 @@ def test_a_machine_in_order_has_no_problems() -> None:
     ("machine", "what", "fix"),
     [
         (but(openvino=None), "OpenVINO, .* is not installed", r"pip install '.*isotrope\[fast\]"),
-        (but(torch_cuda="13.0"), "built for CUDA 13.0, .* has no GPU", "CPU wheel"),
+        (but(torch_cuda="13.0"), "built for CUDA 13.0 .* finds no GPU", "CPU wheel"),
         (but(torch_cuda="13.0", nvidia_driver=True), "sees no GPU, but an NVIDIA driver is installed", "nvidia-smi"),
         (but(nvidia_driver=True), "torch is built for CPUs", "wheel of torch for CUDA"),
         (but(environment={"OMP_NUM_THREADS": "9"}), "OMP_NUM_THREADS is 9, but .* 8 cores", "set it to 8"),

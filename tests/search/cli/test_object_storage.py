@@ -54,7 +54,7 @@ def test_build_query_and_inspect_by_url(
     assert status == 0
     again = run(capsys, monkeypatch, "build", f"{bucket}/docs.jsonl", url, "--config", "recipe.toml", "--quiet")
     assert again[0] == 1
-    assert again[2].startswith(f"error: {url}: holds a complete index of other documents")
+    assert again[2].startswith(f"error: {url}: already contains a complete index of other documents")
 
 
 @pytest.mark.check

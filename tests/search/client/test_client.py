@@ -144,7 +144,7 @@ def test_files_and_standard_input_are_asked_of_a_server_too(index: Path, url: st
         (["--url", "{url}", "x", "--recall", "0.9"], "--recall is for an INDEX"),
         (["--url", "{url}", "x", "--shards", "ray"], "--shards is for an INDEX"),
         (["--url", "{url}", "x", "--partial"], "--partial is for an INDEX"),
-        (["--url", "{url}", "--queries", "v.npy"], "takes texts, not embeddings"),
+        (["--url", "{url}", "--queries", "v.npy"], "accepts texts, not embeddings"),
         (["--url", "{url}"], "Expected exactly one of TEXT, --like and --queries"),
         (["--url", "{url}", "--like", "d1", "--hybrid"], "--hybrid needs TEXT"),
         (["{url}", "x"], "is the address of a server. Fix: pass --url"),
