@@ -185,7 +185,7 @@ def _print(report: "SyncReport", read: "CorpusReport", as_json: bool) -> None:
         return
     changes = f"{report.added:,} added, {report.replaced:,} replaced, {report.deleted:,} deleted"
     if not (report.added or report.replaced or report.deleted):
-        print_line(f"{report.index} is in step: {report.documents:,} documents, generation {report.generation}.")
+        print_line(f"{report.index} is up to date: {report.documents:,} documents, generation {report.generation}.")
         return
     texts = ("texts", f"{report.rows_encoded:,} encoded, {report.rows_reused:,} reused")
     print_facts(

@@ -96,8 +96,8 @@ def _put(results: "queue.Queue[Any]", stop: threading.Event, result: Result | Ba
 class ExactJoin:
     """All pairs of distinct unit vectors (m, d) that score at least `lowest`.
 
-    Quantised vectors and probes are written to `folder`; memory holds a few tiles a thread, 20 bytes per vector, and the
-    distances of centroids. `figures` describe the method, JSON types.
+    Quantised vectors and probes are written to `folder`; memory contains a few tiles per thread, 20 bytes per vector,
+    and the distances of centroids. `figures` describe the method, JSON types.
     """
 
     def __init__(

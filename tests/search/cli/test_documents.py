@@ -53,7 +53,7 @@ def test_a_sync_counts_the_files_of_its_first_plan_and_moves_the_list_of_a_mende
     assert "see new.sync.rejects.jsonl" in isotrope(*sync).stderr
     (notes / "broken.md").unlink()
     done = isotrope(*sync)
-    assert "in step" in done.stdout
+    assert "up to date" in done.stdout
     assert "note: 3 files are documents; left out" in done.stderr
     assert "not corpora" not in done.stderr
     assert "skipped was moved to new.sync.1.rejects.jsonl" in done.stderr, done.stderr

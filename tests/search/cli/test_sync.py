@@ -43,7 +43,7 @@ def test_a_table_is_kept_in_step_by_one_command() -> None:
     assert "not built yet" in sync("--dry-run", *RECIPE)
     assert not Path("index").exists()
     assert "4 added, 0 replaced, 0 deleted, 0 unchanged" in sync(*RECIPE)
-    assert "index is in step: 4 documents, generation 1." in sync(*RECIPE)
+    assert "index is up to date: 4 documents, generation 1." in sync(*RECIPE)
     write("whale sea", "", "steel sea", "whale steel", "steel bridge")
     plan = json.loads(sync("--dry-run", "--json"))
     assert [plan[name] for name in ("added", "replaced", "deleted", "unchanged")] == [["4"], ["2"], ["1"], 2]
