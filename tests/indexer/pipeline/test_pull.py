@@ -99,7 +99,7 @@ def test_a_download_with_other_bytes_is_rejected(source: Path, target: Path, hub
     hub.damaged = {"parts/00000/embeddings.npy"}
     with pytest.raises(CorruptIndexError, match=r"hf://user/name: .* parts/00000/embeddings.npy differ .*nothing was"):
         pull_index(URL, target)
-    with pytest.raises(NotAnIndexError, match=r"an unfinished pull, not an index yet. Call pull_index again"):
+    with pytest.raises(NotAnIndexError, match=r"an unfinished pull, not an index yet. Fix: call pull_index again"):
         load_manifest(target)
     hub.damaged = {"manifests/00000003.json"}
     with pytest.raises(CorruptIndexError, match=r"hf://user/name/manifests/00000003.json: damaged"):

@@ -23,7 +23,7 @@ def test_an_index_goes_to_the_hub_and_back(index: Path, hub: FakeHub) -> None:
     assert pushed.returncode == 0
     assert pushed.stdout.startswith("hf://user/name has generation 1, 9 documents: ")
     assert " files sent, " in pushed.stdout
-    assert "note: the encoder is a folder of this machine" in pushed.stderr
+    assert "note: the encoder is a folder on this machine" in pushed.stderr
     assert hub.repositories["user/name"].private
     again = isotrope("push", index, "hf://user/name")
     assert again.stdout == "hf://user/name has generation 1, 9 documents: up to date.\n"

@@ -232,7 +232,7 @@ def test_too_few_documents_for_k_are_said_with_the_most_that_is_possible(built: 
     index, file = built(documents=documents), tmp_path / "queries.txt"
     file.write_text("whales\n")
     assert measured(index, 10, file)["recall"] == 1.0
-    with pytest.raises(EvaluationError, match=r"holds 10 documents\. Fix: pass at most k=10\."):
+    with pytest.raises(EvaluationError, match=r"contains 10 documents\. Fix: pass at most k=10\."):
         measured(index, 11, file)
     assert measured(index, 8)["recall"] == 1.0
     with pytest.raises(
