@@ -280,7 +280,7 @@ def test_only_openvino_runs_it(onnx_bert: Path, monkeypatch: pytest.MonkeyPatch)
         encoder = load_encoder(config(onnx_bert), RunOptions(texts=texts))
         assert encoder.backend == "openvino, f32"
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(ConfigError, match=r"has only onnx/model.onnx.* not installed. Install it: pip install 'openvino"):
+    with pytest.raises(ConfigError, match=r"has only onnx/model.onnx.* Install it: pip install 'openvino"):
         load_encoder(config(onnx_bert))
 
 
