@@ -9,7 +9,8 @@
 # make licences  docs/reference/licences.md
 # make notebooks    execute the notebooks and store their outputs; NOTEBOOK=quickstart for one of them
 # make matrix  the tests of `make test` on each Python of this machine (PYTHONS="3.12 3.13" names others) and with the
-#              lowest dependencies that pyproject.toml allows; make -k matrix continues after a failure
+#              lowest dependencies that pyproject.toml allows; make -k matrix continues after a failure, and
+#              TESTS=tests/indexer runs a part
 #
 # JOBS processes run tests: 3 for two cores, as tests wait for servers and other processes too.
 #
@@ -26,10 +27,13 @@ ISOTROPE_FUZZ_SECONDS ?= 240
 DEMO ?= demo
 NOTEBOOK ?=
 JOBS ?= 3
+TESTS ?=
 PYTHONS ?= $(foreach version,3.11 3.12 3.13 3.14,$(shell python$(version) -c 'print("$(version)")' 2>/dev/null))
 
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# uv resolves the extra `all` in seconds, pip in minutes. It keeps the torch that is installed.
+UV := $(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 .PHONY: demo docs test lint types check matrix suite lowest notebooks dist trust licences clean
@@ -69,13 +73,11 @@ matrix-lowest:
 	$(MAKE) VENV=.venv-lowest suite
 
 suite: $(VENV)/.dev
-	$(PYTEST)
+	$(PYTEST) $(TESTS)
 
-# uv keeps the torch that is installed, so that no other is downloaded.
 lowest: $(VENV)/.torch
 	$(INSTALL) uv
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --resolution lowest-direct --only-binary :all: --no-binary isotrope \
-		--editable ".[all]"
+	$(UV) --resolution lowest-direct --only-binary :all: --no-binary isotrope --editable ".[all]"
 	@touch $(VENV)/.dev
 
 # What the pages take from the code is written first: `git diff docs configs` shows what has changed.
@@ -113,6 +115,8 @@ $(VENV)/.demo: pyproject.toml $(VENV)/.torch
 	$(INSTALL) --editable ".[cpu,demo,fast]"
 	@touch $@
 
+# uv does not read pip's settings, such as the address of a mirror: then pip installs.
 $(VENV)/.dev: pyproject.toml $(VENV)/.torch
-	$(INSTALL) --editable ".[all]"
+	$(INSTALL) uv
+	$(UV) --editable ".[all]" || $(INSTALL) --editable ".[all]"
 	@touch $@ $(VENV)/.demo
