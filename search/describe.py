@@ -85,6 +85,7 @@ def _fitted(whitening: dict[str, Any], transform: Mapping[str, Any]) -> str:
     if kind == "hellinger":
         return "nothing fitted"
     strength = [f"strength {whitening['strength']}"] if kind == "whitening" else []
+    strength += [f"shrinkage {whitening['shrinkage']}"] * bool(strength and whitening["shrinkage"])
     centred = kind == "flow" or whitening["strength"] != "none"  # without whitening nothing is subtracted
     return ", ".join([*strength, f"centre {whitening['centre'] if centred else 'none'}"])
 

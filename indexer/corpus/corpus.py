@@ -43,6 +43,7 @@ class CorpusReport:
     made_ids: int = 0  # documents whose id is a hash of their content
     repeated: int = 0  # documents among them with the content of an earlier one
     numbered: int = 0  # rows of arrays without a list of ids: their ids are their numbers from 0
+    unlisted: list[str] = field(default_factory=list)  # those arrays
     rejected: Counter[str] = field(default_factory=Counter)  # reason -> rows
     files: int = 0  # that are documents, with corpus.documents = "files"
     left_out: Counter[str] = field(default_factory=Counter)  # reason -> files and folders, of documents that are files
@@ -215,6 +216,7 @@ class _Pass:
         self._needs_id = None
         ids = id_list_beside(file) if file.format == "npy" else None
         is_numbered = file.format == "npy" and ids is None
+        self._report.unlisted += [str(file.path)] * is_numbered
         items = _read(file, self._config, ids, self._report.numbered)
         while True:
             try:

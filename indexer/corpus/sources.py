@@ -1,6 +1,5 @@
 """The files to read, in a fixed order, for the sources of a user: files, globs, folders, "-"."""
 
-import difflib
 import glob
 import os
 from collections import Counter
@@ -14,6 +13,7 @@ from indexer.corpus.readers.hub import download_dataset, is_on_hub
 from indexer.corpus.readers.remote import find_objects
 from indexer.corpus.row import ENDING
 from indexer.errors import ConfigError, CorpusError, as_argument, set_to, spelled
+from indexer.recipe.loading import nearest_sibling
 from indexer.store.bucket import StoredObject
 from indexer.system.urls import local_path, url_of
 
@@ -115,15 +115,22 @@ def id_list_beside(file: SourceFile) -> SourceFile | None:
     return lists[0] if lists else None
 
 
+def id_lists_of(path: Path) -> str:
+    """Return the names of the possible lists of ids of an array, and their contents."""
+    stem = f"{_plain(path).stem}{_ID_LIST}"
+    return (
+        f"{stem}.txt with one id per line, in the order of the vectors, or {stem}.jsonl, .csv or .parquet with one row "
+        "per vector: an id and any other columns, such as title and text"
+    )
+
+
 def require_id_lists(files: Iterable[SourceFile], index: Path) -> None:
     """Raise CorpusError for an array without a list of ids, whose numbered rows would replace documents of an index."""
     for file in files:
         if file.format == "npy" and file.path and id_list_beside(file) is None:
-            stem = f"{_plain(file.path).stem}{_ID_LIST}"
             raise CorpusError(
                 f"{file.display_name}: no list of ids in its folder. Its row numbers would replace documents of "
-                f"{index} with the same ids. Fix: write {stem}.txt with one id per line, in the order of the vectors, "
-                f"or {stem}.jsonl, .csv or .parquet with one row per vector: an id and any other columns."
+                f"{index} with the same ids. Fix: write {id_lists_of(file.path)}."
             )
 
 
@@ -177,7 +184,7 @@ def kind_of_source(path: Path) -> Literal["file", "folder", "glob"]:
         )
     if glob.has_magic(str(path)):
         return "glob"
-    raise CorpusError(f"{path}: no such file or folder{_nearest_sibling(path)}")
+    raise CorpusError(f"{path}: no such file or folder{nearest_sibling(path)}")
 
 
 def _objects(url: str, file_format: str) -> tuple[list[SourceFile], list[str]]:
@@ -333,10 +340,3 @@ def is_index(folder: Path) -> bool:
 
 def _raise(error: OSError) -> NoReturn:
     raise error
-
-
-def _nearest_sibling(path: Path) -> str:
-    if not path.parent.is_dir():
-        return f"; the folder {path.parent} does not exist either."
-    close = difflib.get_close_matches(path.name, [entry.name for entry in path.parent.iterdir()], n=1)
-    return f'; did you mean "{path.parent / close[0]}"?' if close else "."

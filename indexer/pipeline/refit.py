@@ -44,6 +44,7 @@ class RefitReport:
     dim: int
     notes: tuple[str, ...] = ()
     quality: dict[str, Any] = field(default_factory=dict)
+    changed: tuple[str, ...] = ()  # settings, such as "whitening.strength 0.25 -> 0.5"
 
 
 @checked
@@ -101,6 +102,18 @@ def _report(generation: Generation, manifest: Manifest, *notes: str) -> RefitRep
         dim=manifest.transform["dim"],
         notes=tuple(filter(None, (*notes, generation.sweep()))),
         quality=manifest.quality,
+        changed=_changes(generation.previous.config, generation.config),
+    )
+
+
+def _changes(before: BuildConfig, after: BuildConfig) -> tuple[str, ...]:
+    """Return the changed settings in words, without the hash of a reranker's weights."""
+    old, new = before.to_dict(), after.to_dict()
+    return tuple(
+        f"{section}.{key} {old[section].get(key)} -> {value}"
+        for section in CHANGEABLE
+        for key, value in new[section].items()
+        if value != old[section].get(key) and key != "sha256"
     )
 
 

@@ -68,6 +68,18 @@ def did_you_mean(what: str, name: str, known: Iterable[str]) -> str:
     return f'unknown {what} "{name}"; {hint}'
 
 
+def nearest_sibling(path: Path) -> str:
+    """Return the end of a message about a missing file: the closest name in its folder, if any."""
+    if not path.parent.is_dir():
+        return f"; the folder {path.parent} does not exist either."
+    try:
+        names = [entry.name for entry in path.parent.iterdir()]
+    except OSError:  # its names are no help then
+        return "."
+    close = difflib.get_close_matches(path.name, names, n=1)
+    return f'; did you mean "{path.parent / close[0]}"?' if close else "."
+
+
 def recipe_names() -> list[str]:
     """Return the names that `recipe_path` accepts, sorted."""
     return sorted(path.stem for path in RECIPES.glob("*.toml"))
@@ -96,7 +108,7 @@ def recipe_text(path: Path) -> str:
     try:
         return read_regular(path, _RECIPE_BYTES).decode()
     except FileNotFoundError:
-        raise ConfigError(f"{path}: no such recipe file.") from None
+        raise ConfigError(f"{path}: no such recipe file{nearest_sibling(path)}") from None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror or error}.") from error
     except UnicodeDecodeError as error:

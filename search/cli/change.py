@@ -173,6 +173,7 @@ def refit(
         [
             ("index", f"{report.index}, generation {report.generation}"),
             ("documents", f"{report.documents:,}, none encoded again"),
+            ("changed", ", ".join(report.changed)),
             ("dimensions", f"{report.dim:,}"),
             ("search", index_type_in_words(report.quality)),
         ]

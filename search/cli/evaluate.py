@@ -100,7 +100,7 @@ def sts(sources: tuple[str, ...], protocols: tuple[Any, ...], fit: str, **option
 @click.option("--run", type=PATH, metavar="FILE|FOLDER", help="Write the rankings as TREC runs: a file for one "
               "setting, a folder for several and BM25.")  # fmt: skip
 @click.option("--compare", is_flag=True, help="Also print paired differences: to raw embeddings, other centres, BM25; "
-              "for hybrids to their vectors.")  # fmt: skip
+              "for hybrids also to their vectors.")  # fmt: skip
 @click.option("--plot", type=PATH, metavar="FILE", help="Draw the first nDCG against whitening strength into this file "
               "(.png, .svg, .pdf).")  # fmt: skip
 @click.option("--hybrid", is_flag=True, help="Also measure each setting fused with BM25: as query --hybrid searches, "
@@ -131,7 +131,7 @@ def retrieval(folder: Path, **options: Any) -> None:
       isotrope evaluate retrieval scifact --layers -1 --layers 1,-1 --cache cache -o scifact.json
       isotrope evaluate retrieval scifact --strength none --strength 0 --strength 0.5 --strength 1 --plot scifact.svg
     """
-    from search.cli.output import print_measured, print_note
+    from search.cli.output import print_measured, print_note, print_plot
     from search.evaluation.plots.drawing import check_plot
     from search.evaluation.plots.retrieval import plot_retrieval
     from search.evaluation.retrieval.retrieval import RetrievalOptions, evaluate_retrieval
@@ -160,6 +160,8 @@ def retrieval(folder: Path, **options: Any) -> None:
     result = print_measured(options, lambda bar: evaluate_retrieval(target, task, sweep, cache, bar), compare)
     if plot and (note := plot_retrieval(result, plot, force)):
         print_note(note)
+    elif plot:
+        print_plot(options)
 
 
 @click.command("recall")

@@ -275,7 +275,11 @@ def target_of(options: Mapping[str, Any]) -> "Target":
     run = run_options(options)
     if options["index"]:
         if options["recipe"] or options["assignments"] or options.get("document_source"):
-            raise ConfigError("--index uses the recipe of the index. Fix: leave out --config, --set and --documents.")
+            raise ConfigError(
+                "--index uses the recipe of the index. Fix: leave out --config, --set and --documents, and pass the "
+                "settings of the recipe as options, such as --strength 0.5 --shrinkage 0.5, or refit the index with "
+                "isotrope refit INDEX --config FILE first."
+            )
         return Target.of_index(options["index"], options["model"], run)
     if options["model"]:
         raise ConfigError("--model needs --index. Fix: use --set encoder.model=FOLDER.")

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from indexer.errors import as_shown
 from search.cli.options import written_by
-from search.formatting import counted, escape, excerpt, first_of
+from search.formatting import counted, escape, excerpt, first_of, size
 
 if TYPE_CHECKING:
     from indexer.corpus.corpus import CorpusReport
@@ -85,6 +85,23 @@ def write_and_print(
             print_json(result)
         else:
             show(result)
+            print_written(*(path for flag, path in written_by(options).items() if flag != "--plot"))
+
+
+def print_written(*paths: Path) -> None:
+    """Print the names and sizes of written files. A stream has no size and may be standard output."""
+    from indexer.system.output_files import is_stream
+
+    for path in paths:
+        if not is_stream(path):
+            print_line(f"written  {path}, {size(path.stat().st_size)}")
+
+
+def print_plot(options: Mapping[str, Any]) -> None:
+    """Print the name and size of the file of --plot, unless the result is printed as JSON."""
+    if not options["as_json"]:
+        with stdout_free_for(*written_by(options).values()):
+            print_written(options["plot"])
 
 
 @contextmanager
@@ -184,7 +201,7 @@ def note_length(query: str, tokens: int, limit: int, hybrid: bool) -> None:
 def remarks_on(read: "CorpusReport") -> list[str]:
     """Return notes on a pass over the corpus."""
     from indexer.corpus.row import described
-    from indexer.corpus.sources import as_documents, can_be_documents
+    from indexer.corpus.sources import as_documents, can_be_documents, id_lists_of
 
     remarks = []
     if read.made_ids:
@@ -193,7 +210,8 @@ def remarks_on(read: "CorpusReport") -> list[str]:
     if read.numbered:
         remarks.append(
             f"{read.numbered:,} vectors came without a list of ids; their ids are the row numbers 0 to "
-            f"{read.numbered - 1:,}. To name them, write the ids to X.ids.txt beside X.npy"
+            f"{read.numbered - 1:,}. To name them, write a list beside {read.unlisted[0]}: "
+            f"{id_lists_of(Path(read.unlisted[0]))}"
         )
     if read.blank_lines:
         remarks.append(f"{read.blank_lines:,} blank lines were skipped")

@@ -173,7 +173,7 @@ def _check_output(index: Path | None, options: dict[str, Any]) -> None:
 def _served(texts: tuple[str, ...], options: dict[str, Any], search: "SearchOptions") -> Answers:
     with server_of(options) as client:
         if options["like"] is not None:
-            _refuse_hybrid(search, "--like")
+            _refuse_hybrid(search, "--like has none")
             yield f"like {options['like']}", client.neighbours(options["like"], search)
             return
         file = options["queries"]
@@ -224,14 +224,14 @@ def _answers(
     engine: "SearchEngine", texts: tuple[str, ...], options: dict[str, Any], search: "SearchOptions"
 ) -> Answers:
     if options["like"] is not None:
-        _refuse_hybrid(search, "--like")
+        _refuse_hybrid(search, "--like has none", engine.index.config.encoder.traits.encodes_texts)
         yield f"like {options['like']}", engine.neighbours(options["like"], search)
         return
     stream: Iterable[str] = _queries(texts)
     if options["queries"]:
         given = queries_of_file(options["queries"], int(engine.index.manifest.encoder["dim"]))
         if given.embeddings is not None:
-            _refuse_hybrid(search, "embeddings")
+            _refuse_hybrid(search, "embeddings contain none", engine.index.config.encoder.traits.encodes_texts)
             names = (f"{options['queries'].name}:{number}" for number in given.ids)
             yield from zip(names, engine.search_vectors(given.embeddings, search), strict=True)
             return
@@ -254,9 +254,10 @@ def _require_rerankable(options: dict[str, Any]) -> None:
         raise click.UsageError("--rerank needs TEXT: a cross-encoder reads the query text, which --like lacks.")
 
 
-def _refuse_hybrid(search: "SearchOptions", source: str) -> None:
+def _refuse_hybrid(search: "SearchOptions", reason: str, text_helps: bool = True) -> None:
     if search.hybrid:
-        raise click.UsageError(f"--hybrid needs TEXT: it compares words, and {source} has none.")
+        needs = "--hybrid needs TEXT: it" if text_helps else "--hybrid"
+        raise click.UsageError(f"{needs} compares words, and {reason}. Fix: leave out --hybrid.")
 
 
 def _queries(texts: tuple[str, ...]) -> Iterator[str]:

@@ -98,8 +98,6 @@ def command(sources: tuple[str, ...], **options: Any) -> None:
         with stdout_free_for(output):
             command = result["command"] if options["chunks"] else result["choice"]["command"]
             click.echo(f"\nuse it: {command}")
-            if output:
-                click.echo(f"written to {output}")
 
 
 def _require_no_recipe(file: Path | None) -> None:

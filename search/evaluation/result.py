@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
 
-from indexer.errors import EvaluationError
+from indexer.errors import EvaluationError, spelled
 from indexer.hashing import canonical_sha256, fingerprint
 from indexer.models.encoder_spec import EncoderSpec
 from indexer.recipe.config import BuildConfig
@@ -163,7 +163,10 @@ def read_result(path: Path) -> Result:
     except OSError as error:
         raise EvaluationError(f"{path}: cannot be read: {error.strerror or error}.") from error
     except ValueError as error:
-        raise EvaluationError(f"{path}: {error}; {_WANTED}.") from None
+        made = spelled("write_result(FILE.json, result)", "isotrope evaluate or isotrope tune with -o FILE.json")
+        raise EvaluationError(
+            f"{path}: {error}; {_WANTED}. Fix: write one with {made}; a .toml file is a recipe."
+        ) from None
     checked = _checked(path, stored, _File)
     if not checked.results:
         raise EvaluationError(f'{path}: its "results" are empty; {_WANTED}.')

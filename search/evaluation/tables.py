@@ -142,6 +142,8 @@ def transposed_table(result: Result, lines: Mapping[str, Callable[[Row], str]]) 
 
 def queries_text(row: Row) -> str:
     origin = row.get("origin")
+    if origin == "documents":
+        return f"{number(row.get('queries'))} embeddings of documents"
     return f"{number(row.get('queries'))} from {'the file' if origin == 'file' else f'documents: {origin}'}"
 
 
@@ -176,7 +178,10 @@ def tune_tables(result: Result) -> Iterator[Table]:
     ]
     caption = f"{name} x 100, {number(protocol.get('questions'))} {protocol.get('kind', 'questions')}"
     columns = ["layers", "pooling", "strength", "centre", "shrinkage", figure, "dimensions", ""]
-    tied = "tied: not significantly worse than the highest score, compared question by question"
+    tied = (
+        "tied: not significantly worse, question by question, than the highest score among the settings that tune may "
+        "choose"
+    )
     yield Table(caption, columns, cells, (tied,) if any("tied" in row[-1] for row in cells) else ())
     cells = []
     for row in result.added["frontier"]:
@@ -205,11 +210,11 @@ def _as_is(compared: Mapping[str, Any], measure: str) -> Iterator[Table]:
 
 
 def _weights(hybrid: Mapping[str, Any], measure: str) -> Iterator[Table]:
-    """Yield a table of the scores by weight in steps of a tenth, with the best and the chosen weight."""
+    """Yield a table of the scores by weight in steps of a tenth, with all weights that won, and the chosen one."""
     rows = [mapping_of(row) for row in list_of(hybrid.get("weights"))]
     shown = [
         row for place, row in enumerate(rows)
-        if place % 2 == 0 or row.get("taken") or row.get("weight") == hybrid.get("best")
+        if place % 2 == 0 or row.get("taken") or row.get("highest") or row.get("weight") == hybrid.get("best")
     ]  # fmt: skip
     alone = {0.0: "BM25 alone", 1.0: "vectors alone"}
     cells = []

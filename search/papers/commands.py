@@ -203,7 +203,7 @@ def layers(sources: tuple[str, ...], **options: Any) -> None:
       isotrope evaluate layers sts-folder --plot layers.png
       isotrope evaluate layers sts-folder --strength 1 --up-to 2 -o layers.json
     """
-    from search.cli.output import print_measured
+    from search.cli.output import print_measured, print_plot
     from search.evaluation.plots.drawing import check_plot
     from search.evaluation.sts.data import read_tasks
     from search.evaluation.sweep import parse_strength
@@ -218,3 +218,4 @@ def layers(sources: tuple[str, ...], **options: Any) -> None:
     result = print_measured(options, lambda progress: evaluate_layers(target, tasks, plan, options["cache"], progress))
     if plot:
         plot_layers(result, plot, options["force"])
+        print_plot(options)

@@ -156,7 +156,7 @@ def fill_segment(request: IndexRequest, small: bool = False) -> Segment:
 def _build(request: IndexRequest) -> BuiltIndex:
     wanted, factory = request.wanted, ann.factory_of(request.config.type)
     if request.config.type == "auto":
-        small = "a query reads all of it in less time than it takes to encode"
+        small = "a query reads all of it in a few milliseconds"
         return _exact(small) if wanted.is_small else choose_index(request)
     if not ann.is_exact(factory):
         return build_named(request, factory)

@@ -107,8 +107,9 @@ def baselines(run: MeasuredRun, measured: Sequence[MeasuredRun]) -> Iterator[Mea
     """Yield the runs that a run is compared with.
 
     For vectors: the raw embeddings of the same layers and pooling, else the first raw ones, else the first setting;
-    then, for centre "role", the same setting with other centres. For a hybrid: its vectors, and their reciprocal
-    ranks. For a reranked run: the run before reranking. For all: runs without a setting, such as BM25.
+    then, for centre "role", the same setting with other centres. For a hybrid: its vectors, their reciprocal ranks,
+    and the raw embeddings of the same layers and pooling. For a reranked run: the run before reranking. For all: runs
+    without a setting, such as BM25.
     """
     if run.setting is None:
         return
@@ -116,10 +117,11 @@ def baselines(run: MeasuredRun, measured: Sequence[MeasuredRun]) -> Iterator[Mea
         yield from (other for other in measured if other.label == run.reranks or other.setting is None)
         return
     measured = [other for other in measured if not other.reranks]
+    vectors = [other for other in measured if not other.hybrid]
     if run.hybrid:
         others = [other for other in measured if other.setting == run.setting and other.hybrid in ("", "rrf")]
+        others += _raw(run.setting, vectors)
     else:
-        vectors = [other for other in measured if not other.hybrid]
         others = [_reference(run.setting, vectors), *_other_centres(run.setting, vectors)]
     yield from {other.label: other for other in others if other.label != run.label}.values()
     yield from (other for other in measured if other.setting is None)
@@ -128,8 +130,12 @@ def baselines(run: MeasuredRun, measured: Sequence[MeasuredRun]) -> Iterator[Mea
 def _reference(setting: Setting, measured: Sequence[MeasuredRun]) -> MeasuredRun:
     settings = [run for run in measured if run.setting]
     raw = [run for run in settings if run.setting and run.setting.raw]
-    same = [run for run in raw if run.setting and run.setting.key == setting.key]
-    return (raw if setting.raw else same or raw or settings)[0]
+    return (raw if setting.raw else _raw(setting, raw) or raw or settings)[0]
+
+
+def _raw(setting: Setting, measured: Sequence[MeasuredRun]) -> list[MeasuredRun]:
+    """Return the raw embeddings of the layers and pooling of a setting, if they were measured."""
+    return [run for run in measured if run.setting and run.setting.raw and run.setting.key == setting.key]
 
 
 def _other_centres(setting: Setting, measured: Sequence[MeasuredRun]) -> list[MeasuredRun]:

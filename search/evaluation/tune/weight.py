@@ -43,5 +43,6 @@ def choose_weight(values: Float64Array) -> dict[str, Any]:
         }
         for place, weight in enumerate(WEIGHTS)
     ]
-    reason = f"it is the mean of the weights that score highest in each of {len(highest):,} resamples, rounded down"
+    mean = f"it is the mean of the weights that score highest in each of {len(highest):,} resamples"
+    reason = f"{mean}, rounded down to a step of {WEIGHTS[1]:g}"
     return {"weight": WEIGHTS[taken], "reason": reason, "best": WEIGHTS[int(scores.argmax())], "weights": rows}

@@ -140,12 +140,24 @@ def test_another_length_of_the_corpus_is_told_as_that(index: Path) -> None:
 def test_a_refit_says_what_the_search_reaches_and_a_compaction_what_stays(index: Path) -> None:
     done = isotrope("refit", str(index), "--quiet")
     assert "search Flat, recall@10 1.0000, 32 bytes per vector" in " ".join(done.stdout.split())
+    assert "changed" not in done.stdout
     isotrope("delete", str(index), "d1")
     done = isotrope("compact", str(index), "--quiet")
     assert "1 segment, rewritten, 1 deleted document removed" in done.stdout
     said = " ".join(done.stderr.split())
     assert "3 older generations are kept for readers, with their deleted documents; --keep 1 --grace 0" in said
     assert "older generations" not in isotrope("compact", str(index), "--keep", "1", "--grace", "0").stderr
+
+
+def test_a_refit_says_which_settings_it_changed_and_inspect_shows_them(index: Path) -> None:
+    settings = ("whitening.strength=0.75", "whitening.shrinkage=0.5", "hybrid.weight=0.5")
+    done = isotrope("refit", str(index), "--json", *(word for setting in settings for word in ("--set", setting)))
+    assert json.loads(done.stdout)["changed"] == [
+        "whitening.strength 0.25 -> 0.75", "whitening.shrinkage 0.0 -> 0.5", "hybrid.weight 0.3 -> 0.5"
+    ]  # fmt: skip
+    done = isotrope("refit", str(index), "--set", "hybrid.weight=0.6")
+    assert "changed hybrid.weight 0.5 -> 0.6" in " ".join(done.stdout.split())
+    assert "strength 0.75, shrinkage 0.5, centre role" in " ".join(isotrope("inspect", str(index)).stdout.split())
 
 
 def test_a_quantizer_that_does_not_divide_the_dimensions_is_told_how_to_be_padded(index: Path) -> None:

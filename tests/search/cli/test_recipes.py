@@ -1,11 +1,13 @@
 """`isotrope recipe`, and the last line of a build whose whitening was measured on another model."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from indexer.errors import ConfigError
 from indexer.recipe.config import BuildConfig
 from indexer.recipe.loading import recipe_names
 from tests.search.cli.test_cli import isotrope
@@ -35,12 +37,19 @@ def test_a_recipe_is_printed_as_it_is(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("nomik", 'there is no recipe "nomik" (did you mean "nomic"?)'), ("no.toml", "no.toml: no such recipe file.")],
+    [("nomik", 'there is no recipe "nomik" (did you mean "nomic"?)'), ("qq.toml", "qq.toml: no such recipe file.")],
 )
 def test_an_unknown_recipe_gets_the_nearest(name: str, message: str) -> None:
     done = isotrope("recipe", name)
     assert (done.returncode, done.stdout) == (1, "")
     assert message in done.stderr
+
+
+def test_a_missing_recipe_file_gets_the_nearest_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "tuned-labels.toml").touch()
+    for folder, end in ((tmp_path, f'; did you mean "{tmp_path}/tuned-labels.toml"?'), (tmp_path / "x", "not exist")):
+        with pytest.raises(ConfigError, match=rf"no such recipe file.*{re.escape(end)}"):
+            BuildConfig.load(folder / "tuned-lables.toml")
 
 
 @pytest.fixture

@@ -132,7 +132,7 @@ def test_any_rows_can_be_laid_out(rows: list[dict[str, Any]]) -> None:
     [
         (None, "cannot be read"),
         (b"", "Input data was truncated; expected a result file of an evaluation"),
-        (b"\xff\xfe\x00", "JSON is malformed"),
+        (b"\xff\xfe\x00", "JSON is malformed.* a .toml file is a recipe"),
         (b"[1]", "Expected `object`, got `array`; expected a result file"),
         (b'"x"', "Expected `object`, got `str`"),
         (b'{"name": 1}', "missing required field `provenance`"),

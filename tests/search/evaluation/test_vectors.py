@@ -276,6 +276,9 @@ def test_the_whole_way_on_the_command_line(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)
     documents = without_text()
     np.save("X.npy", np.stack([document.vector for document in documents if document.vector is not None]))
+    numbered = isotrope("build", "X.npy", "numbered", "--set", "encoder.kind=vectors")
+    assert "write a list beside X.npy: X.ids.txt with one id per line" in numbered.stderr
+    assert "or X.ids.jsonl, .csv or .parquet with one row per vector" in numbered.stderr
     Path("X.ids.txt").write_text("".join(f"{document.id}\n" for document in documents))
     build = isotrope("build", "X.npy", "my-index", "--set", "encoder.kind=vectors", "--set", "encoder.model=ours")
     assert build.returncode == 0, build.stderr
@@ -285,7 +288,9 @@ def test_the_whole_way_on_the_command_line(tmp_path: Path, monkeypatch: pytest.M
     assert "none: the embeddings came with the corpus" in shown
     assert "ours" in shown
     assert isotrope("verify", "my-index").returncode == 0
-    assert isotrope("evaluate", "recall", "my-index", "-k", "3").returncode == 0
+    assert "40 embeddings of documents" in isotrope("evaluate", "recall", "my-index", "-k", "3").stdout
+    fused = isotrope("query", "my-index", "--queries", "X.npy", "--hybrid")
+    assert "--hybrid compares words, and embeddings contain none. Fix: leave out --hybrid." in fused.stderr
     rows = [{"id": document.id, "emb": vector_of(document)} for document in documents]
     write_lines(Path("docs.jsonl"), rows)
     again = isotrope("build", "docs.jsonl", "my-index", "--vector-column", "emb", "--set", "encoder.model=ours")

@@ -262,7 +262,7 @@ def test_the_command_prints_the_grid_and_the_best(
     for layer, line in enumerate(lines[2:5]):
         assert line.split() == [str(layer), *(f"{100 * value:.2f}" for value in grid[layer, : layer + 1])]
     best = result["best"][-1]
-    assert lines[-1].split()[:2] == ["0+1+2", f"{100 * best['spearman']:.2f}"]
+    assert lines[-3].split()[:2] == ["0+1+2", f"{100 * best['spearman']:.2f}"]
     assert "note: all 7 combinations" in done.stderr
     assert (tmp_path / "p.png").is_file()
     assert not any(math.isnan(row["spearman"]) for row in result["results"])

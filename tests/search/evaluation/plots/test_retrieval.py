@@ -24,6 +24,7 @@ from search.evaluation.plots.retrieval import (
     plot_retrieval,
     shared_ranges,
 )
+from search.formatting import size
 from tests.search.cli.test_cli import isotrope
 
 Result = dict[str, Any]
@@ -390,6 +391,8 @@ def test_the_command_draws_what_it_measured(folder: Path, tmp_path: Path, tiny_m
     plot, output = tmp_path / "pictures/p.svg", tmp_path / "r.json"
     done = isotrope("evaluate", "retrieval", folder, *model, *sweep, "--plot", plot, "-o", output)
     assert done.returncode == 0, done.stderr
+    written = [f"written  {path}, {size(path.stat().st_size)}" for path in (output, plot)]
+    assert done.stdout.splitlines()[-2:] == written
     again = tmp_path / "again.svg"
     plot_retrieval(json.loads(output.read_text()), again)
     assert plot.read_bytes() == again.read_bytes()

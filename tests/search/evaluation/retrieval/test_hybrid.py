@@ -170,7 +170,7 @@ def test_deleted_documents_are_in_neither_ranking(
         assert not {document for _, document, _ in ranking(path)} & set(gone), path.name
 
 
-def test_a_hybrid_is_compared_with_its_vectors_and_with_bm25(folder: Path, index: Path) -> None:
+def test_a_hybrid_is_compared_with_its_vectors_raw_embeddings_and_bm25(folder: Path, index: Path) -> None:
     result = evaluated(folder, index, Sweep(strengths=("none", 0.5), centres=("role", "common")))
     pairs = [(pair["setting"], pair["against"]) for pair in result["comparisons"]]
     raw, role, common = "mean -1 raw", "mean -1 strength 0.5 role", "mean -1 strength 0.5 common"
@@ -188,9 +188,12 @@ def test_a_hybrid_is_compared_with_its_vectors_and_with_bm25(folder: Path, index
 
 
 def against(setting: str) -> list[tuple[str, str]]:
-    """Hybrids of a setting are compared with its vectors, reciprocal ranks and BM25."""
+    """Hybrids of a setting are compared with its vectors, reciprocal ranks, raw embeddings and BM25."""
     convex, ranks = f"hybrid 0.3 {setting}", f"hybrid rrf {setting}"
-    return [(convex, setting), (convex, ranks), (convex, "BM25"), (ranks, setting), (ranks, "BM25")]
+    return [
+        *((convex, other) for other in dict.fromkeys([setting, ranks, "mean -1 raw", "BM25"])),
+        *((ranks, other) for other in dict.fromkeys([setting, "mean -1 raw", "BM25"])),
+    ]
 
 
 def test_hybrids_are_nobodys_reference() -> None:

@@ -400,7 +400,9 @@ def test_mistakes_are_told_in_one_line(folder: Path, recipe: list[str], tmp_path
     assert 'is not a number; expected 0 to 1, or "none"' in said(folder, *recipe, "--strength", "half")
     assert "whitening.dim is 99, but embeddings have 32 dimensions" in said(folder, *recipe, "--dim", "99")
     assert "encoder.layers has 9" in said(folder, *recipe, "--layers", "9")
-    assert "leave out --config, --set" in said(folder, *recipe, "--index", tmp_path)
+    settings = said(folder, *recipe, "--index", tmp_path)
+    assert "leave out --config, --set" in settings
+    assert "or refit the index with isotrope refit INDEX --config FILE first" in settings
     write(folder / "sts12.C.tsv", Subset("C", np.array([1.0, 2.0]), ("the sea", "the sea"), ("the sea", "the sea")))
     assert 'STS12, subset "C", setting "mean -1' in said(folder, *recipe)
 

@@ -1,5 +1,6 @@
 """The weight of the vectors in a hybrid: the rule of choice, the scores by a slow oracle, and the written recipe."""
 
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -142,6 +143,8 @@ def test_the_table_and_the_command_that_uses_it(config: BuildConfig, tmp_path: P
     lines = done.stdout.splitlines()
     table = lines[lines.index("Hybrid: MRR x 100 by weight of the vectors") :]
     assert {line.split()[0] for line in table[2:] if line[:1].isdigit()} >= {f"{n / 10:g}" for n in range(11)}
+    assert 98 <= sum(int(share) for share in re.findall(r"(\d+) %", "\n".join(table[2:]))) <= 102
+    assert any("rounded down to a step of 0.05" in line for line in table)
     assert sum(line.endswith("  chosen") for line in table) == 1
     (taken,) = (line for line in table if line.startswith("chosen: hybrid.weight="))
     weight = taken.removeprefix("chosen: ").split(",")[0]
