@@ -157,13 +157,17 @@ def require_no_sources(corpus: object) -> None:
     )
 
 
+def replacing() -> str:
+    """Return the argument, or the options of commands, that replace a complete index."""
+    return spelled("RunOptions(overwrite=True)", "--overwrite (--force in isotrope dedup)")
+
+
 def corpus_differs(generation: Generation, how: str) -> ExistsError:
     """Return the error for a complete index of other documents."""
     return ExistsError(
         f"{generation.index}: already contains a complete index of other documents: {how}. "
         f"Fix: run {spelled('sync_index', 'isotrope sync')} to add, replace and delete only what differs, pass "
-        f"{as_argument('overwrite', True, 'RunOptions')} to publish this corpus as the next generation, or build at "
-        "another path."
+        f"{replacing()} to publish this corpus as the next generation, or build at another path."
     )
 
 
