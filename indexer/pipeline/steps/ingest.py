@@ -21,7 +21,7 @@ from indexer.corpus.row import described
 from indexer.corpus.schema import schema_to_json
 from indexer.encoders.document_windows import ChunkTexts, DocumentChunker
 from indexer.encoders.windows import Windows
-from indexer.errors import CorpusError, ExistsError, as_argument, spelled
+from indexer.errors import CorpusError, ExistsError, spelled
 from indexer.hashing import hash_id, hash_texts, hash_vectors
 from indexer.pipeline.generation import Generation
 from indexer.pipeline.rows import RowView
