@@ -23,6 +23,10 @@ _Hint = tuple[Any, frozenset[type]]  # an annotation, and the classes of `_class
 _ANY: _Hint = (Any, frozenset())
 _SHOWN = (str, bytes, int, float, bool, NoneType)  # types of values that errors show, if they are short
 _LONGEST = 60  # characters
+_FIXES = {  # argument -> the method that takes a list or an array
+    "query": " Fix: for several queries, call search_many; for embeddings, SearchEngine.search_vectors.",
+    "queries": " Fix: for embeddings, call SearchEngine.search_vectors.",
+}
 _WORDS: dict[Any, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "text", Path: "a path",
                           NoneType: "None", Callable: "a function", Any: "any value"}  # fmt: skip
 
@@ -95,7 +99,9 @@ def _fitted(name: str, value: Any, annotation: _Hint) -> Any:
         where, found, expected = error.at and f": {error.at}", _shown(error.value), describe_type(error.hint)
         if isinstance(error.value, str) and expected.startswith("a list"):
             found, expected = "one string", f"{expected}. Fix: pass it in a list"
-        raise ConfigError(f"{name}{where} is {found}; expected {expected}.") from None
+        several = isinstance(error.value, list | tuple) or hasattr(error.value, "ndim")
+        fix = _FIXES.get(name, "") if several else ""
+        raise ConfigError(f"{name}{where} is {found}; expected {expected}.{fix}") from None
 
 
 def _shown(value: Any) -> str:

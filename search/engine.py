@@ -1,6 +1,7 @@
 """The query side: encode and transform as the build did, search with FAISS, and read the documents."""
 
 import math
+import os
 import shutil
 import tempfile
 import threading
@@ -90,14 +91,20 @@ class SearchEngine:
     ) -> "SearchEngine":
         """Build an index of texts, and return an engine of it.
 
-        `texts` are strings, dicts, `Document`s, an Arrow table, a pandas or polars frame, or an iterable of these. The
-        other arguments are those of `indexer.build_index`, whose errors are raised. Without `index` the index is in a
-        temporary folder, which is removed with its last engine. `built` has the report of the build.
+        `texts` are strings, dicts, `Document`s, an Arrow table, a pandas or polars frame, an iterable of these, or the
+        `Path` of a corpus. The other arguments are those of `indexer.build_index`, whose errors are raised. Without
+        `index` the index is in a temporary folder, which is removed with its last engine. `built` has the report of the
+        build.
         """
+        from indexer.corpus.sources import COMPRESSIONS, FORMATS
         from indexer.pipeline.build import build_index
 
         if isinstance(texts, str):
-            raise ConfigError(f'texts is one string; expected a list of texts, such as ["{texts[:20]}"].')
+            expected = f'a list of texts, such as ["{texts[:20]}"]'
+            is_path = Path(texts).suffix.lower() in {*FORMATS, *COMPRESSIONS} or os.path.exists(texts)  # noqa: PTH110
+            if is_path:
+                expected = f'texts, or the path of a corpus. Fix: pass Path("{texts}")'
+            raise ConfigError(f"texts is one string; expected {expected}.")
         folder = None
         if index is None:
             folder = TemporaryFolder()

@@ -1,7 +1,7 @@
 """Hits and answers of a search. This module loads no numerical library, because `search.client` uses it."""
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, overload
 
@@ -143,9 +143,15 @@ class Answer(list[Found]):
     """The hits of one query, best first. `missing` are the segments that did not answer and could have changed it: none
     unless `SearchOptions.partial` is set."""
 
-    def __init__(self, hits: Iterable[Found] = (), missing: "tuple[SegmentEntry, ...]" = ()) -> None:
+    def __init__(
+        self,
+        hits: Iterable[Found] = (),
+        missing: "tuple[SegmentEntry, ...]" = (),
+        schema: Mapping[str, Any] | None = None,
+    ) -> None:
+        """`schema` has the metadata columns of the index, as in its manifest, for tables without a hit."""
         super().__init__(hits)
-        self.missing = missing
+        self.missing, self._schema = missing, schema or {}
 
     @overload
     def __getitem__(self, place: SupportsIndex) -> Found: ...
@@ -156,7 +162,7 @@ class Answer(list[Found]):
     def __getitem__(self, place: SupportsIndex | slice) -> "Found | Answer[Found]":
         """Return a hit, or for a slice an answer with the same missing segments."""
         if isinstance(place, slice):
-            return Answer(super().__getitem__(place), self.missing)
+            return Answer(super().__getitem__(place), self.missing, self._schema)
         return super().__getitem__(place)
 
     @property
@@ -166,7 +172,7 @@ class Answer(list[Found]):
 
     def to_arrow(self: "Answer[Hit]") -> "pa.Table":
         """Return a table with a row for each hit: rank (from 1), id, score, title and text, then the metadata columns
-        of these hits, with their types.
+        of these hits, with their types; without hits, those of the index.
 
         Columns of `Hit` that only some searches fill follow the text, if a hit has them: rerank_score, vector_score and
         bm25_score (`parts`), window_start and window_end, place_line (the first), place_page and place_section
@@ -175,10 +181,10 @@ class Answer(list[Found]):
         """
         import pyarrow as pa
 
-        from indexer.corpus.schema import infer_schema
+        from indexer.corpus.schema import infer_schema, schema_from_json
 
         hits = self._hits()
-        metadata = infer_schema(hit.metadata for hit in hits)
+        metadata = infer_schema(hit.metadata for hit in hits) if hits else schema_from_json(self._schema)
         columns = {
             name: pa.array([value(rank, hit) for rank, hit in enumerate(hits, start=1)], kind)
             for name, (kind, value) in _COLUMNS.items()

@@ -129,7 +129,7 @@ CASES: dict[str, Case] = {
     "another recipe": (
         lambda index: build_index([Document("a", "whale")], index, BuildConfig.load(index.parent / "other.toml")),
         ["build", "docs.jsonl", "index", "--config", "other.toml"],
-        "pass RunOptions(overwrite=True) to publish", "pass --overwrite to publish",
+        "pass RunOptions(overwrite=True) to publish", "pass --overwrite (--force in isotrope dedup) to publish",
     ),
     "a weight without hybrid": (
         lambda index: search(index, hybrid_weight=0.5), ["query", "index", "whale", "--hybrid-weight", "0.5"],

@@ -34,7 +34,8 @@ def column_of(role: str) -> str:
 
 def name_column(role: str) -> str:
     """Return the beginning of a fix that names this column."""
-    return spelled(f"set {column_of(role)} to", f"pass {column_of(role)} with")
+    argument = "" if role == "vector" else f"the argument {role}_column, or "
+    return spelled(f"set {argument}{column_of(role)} to", f"pass {column_of(role)} with")
 
 
 def described(counts: Mapping[str, int]) -> str:

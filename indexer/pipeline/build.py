@@ -14,7 +14,7 @@ from indexer.corpus.query_file import query_file_sha256
 from indexer.corpus.records import Records, documents_of, require_same_rules
 from indexer.encoders.document_windows import DocumentChunker
 from indexer.encoders.fitted_state import load_fitted_state
-from indexer.errors import ExistsError, as_argument, spelled
+from indexer.errors import ExistsError, spelled
 from indexer.models.cross_encoder_spec import with_recorded_hash
 from indexer.models.encoder_spec import EncoderSpec
 from indexer.models.hub import DEMO_SHA256
@@ -35,7 +35,7 @@ from indexer.pipeline.steps.build_encoder import (
 from indexer.pipeline.steps.encode import EncodedParts, encode_parts
 from indexer.pipeline.steps.fit import fit
 from indexer.pipeline.steps.index_segment import write_segments
-from indexer.pipeline.steps.ingest import Ingested, corpus_differs, ingest
+from indexer.pipeline.steps.ingest import Ingested, corpus_differs, ingest, replacing
 from indexer.progress import NoProgress, Progress
 from indexer.recipe.config import BuildConfig, WhiteningConfig, without_auto
 from indexer.recipe.loading import named_path
@@ -283,8 +283,7 @@ def require_same_recipe(generation: Generation) -> None:
     if differences:
         raise ExistsError(
             f"{generation.index}: already contains a complete index of another recipe: {'; '.join(differences)}. "
-            f"Fix: pass {as_argument('overwrite', True, 'RunOptions')} to publish this recipe as the next "
-            "generation, or build at another path."
+            f"Fix: pass {replacing()} to publish this recipe as the next generation, or build at another path."
         )
     gone = published.stored_documents - published.documents - count_quarantined(generation.previous)
     if gone:

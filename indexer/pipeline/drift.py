@@ -28,8 +28,12 @@ from indexer.transforms import Transform, Whitening
 from indexer.transforms.whitening import EIGENVALUE_FLOOR
 
 
-def measure_drift(whitening: Whitening, added: Moments, mean: npt.NDArray[np.float64] | None = None) -> Drift | None:
+def measure_drift(
+    whitening: Whitening, added: Moments, mean: npt.NDArray[np.float64] | None = None, stored: int = 0
+) -> Drift | None:
     """Compare the moments of added embeddings with the fit; None for fewer than two rows.
+
+    `stored` is the number of all rows, added ones included; 0: only the added ones.
 
     `mean` (d,) is the mean of the fitted sample, given if the whitening does not store it (`centre = "none"`).
     """
@@ -46,6 +50,7 @@ def measure_drift(whitening: Whitening, added: Moments, mean: npt.NDArray[np.flo
         expected_mean_shift=float(np.sqrt(1 / added.count)),
         covariance=float(np.sqrt(np.mean((variance - 1) ** 2))),
         expected_covariance=float(np.sqrt(2 / added.count)),
+        share=added.count / (stored or added.count),
     )
 
 
@@ -105,4 +110,4 @@ def drift_since(
         # centre = "none": the whitening does not store the mean of the fitted documents
         fitted = tree_sum(chain(map(moments, range(since.part)), split(slice(since.row)))).mean
     added = tree_sum(chain(split(slice(since.row, None)), map(moments, range(whole, len(folders)))))
-    return measure_drift(transform, added, fitted)
+    return measure_drift(transform, added, fitted, sum(entry.rows for entry in held))

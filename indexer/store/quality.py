@@ -16,6 +16,7 @@ from indexer.typed_json import convert_json
 
 MEAN_LIMIT = 0.25  # standard deviations a direction, beyond chance, above which a refit is advised
 COVARIANCE_LIMIT = 0.5  # share of a direction's variance, beyond chance, above which a refit is advised
+LEAST_SHARE = 0.05  # of the rows of an index: fewer added ones hardly change a fit to all of them, so none is advised
 
 
 class GateFigures(Struct, frozen=True):
@@ -75,11 +76,14 @@ class Drift(Struct, frozen=True):
     expected_mean_shift: float
     covariance: float
     expected_covariance: float
+    share: float = 1.0  # of the stored rows; not in old indexes
     since_part: Count | None = None  # in old indexes: the first part that was added
 
     @property
     def refit_advised(self) -> bool:
-        """Whether a figure exceeds its limit after subtracting chance."""
+        """Whether the added rows are enough to matter, and a figure exceeds its limit after subtracting chance."""
+        if self.share < LEAST_SHARE:
+            return False
         mean = _beyond(self.mean_shift, self.expected_mean_shift)
         return mean > MEAN_LIMIT or _beyond(self.covariance, self.expected_covariance) > COVARIANCE_LIMIT
 

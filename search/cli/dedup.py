@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from search.dedup.settings import DedupFiles, DedupSettings, JoinOptions
 
 _DECIDING = ("prefer", "text_duplicates", "method", "only_against")
-_WRITING = ("output", "kept", "save_pairs", "from_pairs", "force")
+_WRITING = ("output", "kept", "save_pairs", "from_pairs")
 _WRITTEN = {"output": "-o", "kept": "--kept", "save_pairs": "--save-pairs"}
 _FOREIGN = {  # mode -> options that have no meaning with it
     "threshold": (),
     "suggest": (*_DECIDING, *_WRITING, "against"),
-    "verify": (*_DECIDING, *_WRITING, "floor", "keep_index"),
+    "verify": (*_DECIDING, *_WRITING, "force", "floor", "keep_index"),
 }
 
 
@@ -65,8 +65,8 @@ _FOREIGN = {  # mode -> options that have no meaning with it
 @click.option("--from-pairs", type=PATH, metavar="FILE", help="Read the pairs of --save-pairs instead of joining.")
 @documents_option
 @corpus_options
-@click.option("--keep-index", type=PATH, metavar="DIR", help="Keep the index of a CORPUS here. Default: a "
-              "temporary folder.")  # fmt: skip
+@click.option("--keep-index", type=PATH, metavar="DIR", help="Keep the index of a CORPUS here; --force "
+              "replaces an index of another recipe or corpus. Default: a temporary folder.")  # fmt: skip
 @hardware_options
 @worker_options
 @force_option
@@ -203,7 +203,7 @@ def _build(options: dict[str, Any]) -> "CorpusBuild":
     if options["device"] == "mps":
         print_note("--device mps runs only the encoder; near-duplicates are found on the CPU")
     config = recipe_of(options)
-    run = run_options(options, quarantine=skips_bad_rows(config, options))
+    run = run_options(options, quarantine=skips_bad_rows(config, options), overwrite=options["force"])
     return CorpusBuild(config, run, options["keep_index"], parse_memory(options["memory"]))
 
 

@@ -206,7 +206,10 @@ def remarks_on(read: "CorpusReport") -> list[str]:
     remarks = []
     if read.made_ids:
         repeated = f"; {read.repeated:,} repeat others and end in -2, -3 and so on" if read.repeated else ""
-        remarks.append(f"{read.made_ids:,} documents had no id and got one from their content{repeated}")
+        remarks.append(
+            f"{read.made_ids:,} documents had no id and got one from their content{repeated}; if a column has their "
+            "ids, build with --id-column NAME"
+        )
     if read.numbered:
         remarks.append(
             f"{read.numbered:,} vectors came without a list of ids; their ids are the row numbers 0 to "

@@ -44,11 +44,11 @@ class ColumnNames:
         """The kinds of c0, c1, ..."""
         return [kind_of(type_at(self._schema, path)) for path in self.paths]
 
-    def find(self, names: ColumnPath, quoted: bool = False) -> tuple[str, pa.DataType]:
+    def find(self, names: ColumnPath, quoted: bool | None = None) -> tuple[str, pa.DataType]:
         """Return the SQL name and the type of a column or of an object's field.
 
         An exact match wins over a match in another case. Raises ValueError for an unknown column and for an object;
-        `quoted` (the filter quotes the name) changes the advice.
+        `quoted` changes the advice where text may be meant: whether the filter quotes the name; None: no text is meant.
         """
         path = self._path(names, quoted)
         type_ = type_at(self._schema, path)
@@ -63,7 +63,7 @@ class ColumnNames:
         """Return whether a column has this name."""
         return _match(name, self._schema.names) is not None
 
-    def _path(self, names: ColumnPath, quoted: bool) -> ColumnPath:
+    def _path(self, names: ColumnPath, quoted: bool | None) -> ColumnPath:
         path, known = ColumnPath(), self._schema.names
         for name in names:
             if (found := _match(name, known)) is None:
@@ -73,7 +73,7 @@ class ColumnNames:
             known = [field.name for field in type_] if pa.types.is_struct(type_) else []
         return path
 
-    def _unknown(self, names: ColumnPath, path: ColumnPath, known: list[str], quoted: bool) -> str:
+    def _unknown(self, names: ColumnPath, path: ColumnPath, known: list[str], quoted: bool | None) -> str:
         """Return the fault of a name that is not among the `known` ones at a path, with advice."""
         whole, name = ".".join(names), names[len(path)]
         close, has_dot = _closest(name, known), names[1:] and whole in self._schema.names
@@ -86,9 +86,9 @@ class ColumnNames:
         if dotted:
             return f'no column "{shortened(whole)}"{dotted}'
         meant = f" (did you mean {_shown(close)}?)" if close else ""
-        advice = f"; text needs single quotes: '{shortened(name)}'"
-        if not quoted:
-            advice = "" if close else f"; for text, use single quotes: '{shortened(name)}'"
+        advice = f"; text needs single quotes: '{shortened(name)}'" if quoted else ""
+        if quoted is False and not close:
+            advice = f"; for text, use single quotes: '{shortened(name)}'"
         return f'no column "{shortened(whole)}"{meant}; the columns are {_listed(known)}{advice}'
 
 

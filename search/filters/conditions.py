@@ -81,7 +81,8 @@ def _equals(key: str, name: str, value: Any) -> str:
 
 def _compared(key: str, name: str, sign: Any, value: Any) -> str:
     if sign not in _OPERATORS:
-        hint = did_you_mean(str(sign), _OPERATORS, f"expected {', '.join(_OPERATORS)}.")
+        swapped = next((known for known in _OPERATORS if sorted(known) == sorted(str(sign))), str(sign))  # "=>"
+        hint = did_you_mean(swapped, _OPERATORS, f"expected {', '.join(_OPERATORS)}.")
         raise ConfigError(f'where["{key}"] has the operator {sign!r}; {hint}')
     return _OPERATORS[sign](key, name, value)
 

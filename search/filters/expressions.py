@@ -9,6 +9,7 @@ from functools import lru_cache
 
 import pyarrow as pa
 
+from indexer.errors import spelled
 from search.filters.conditions import quote
 
 
@@ -156,7 +157,10 @@ def _fix(left: TypedExpression, right: TypedExpression) -> str:
         column, value = (left, right) if left.kind == Kind.LISTS else (right, left)
         return f"; write list_contains({column.shown}, {value.shown})"
     if left.kind == Kind.TEXT and right.kind == Kind.NUMBERS and right.literal:
-        return f"; write {left.shown}::double to compare numbers, or '{right.shown}' in single quotes to compare text"
+        name, kind = left.shown.strip('"'), "int" if right.shown.isdecimal() else "float"
+        setting = spelled(f'corpus.columns = {{"{name}": "{kind}"}}', f"--column {name}:{kind}")
+        built = f", or build with {setting}" if left.column else ""
+        return f"; write '{right.shown}' in quotes to compare text, {left.shown}::double in SQL for numbers{built}"
     if left.kind == Kind.TEXT and right.literal:
         return f"; write '{right.shown}' in single quotes"
     if left.kind in (Kind.DATES, Kind.MOMENTS) and right.literal:

@@ -36,6 +36,8 @@ Result = TypeVar("Result")
 
 MOST_WEIGHT = 100_000  # times that a document is read
 _NUMBER = re.compile(r"-?(\d[\d_]*\.?[\d_]*|\.\d[\d_]*)(e[+-]?\d+)?", re.IGNORECASE | re.ASCII)
+_BEFORE_VALUE = re.compile(rb"([=<>,]|\b(in|like|ilike)\s*\(?)\s*\Z", re.IGNORECASE)
+_NEAR = 20  # bytes before a name that tell whether it stands for a value
 _COMPARISONS = {
     "COMPARE_EQUAL": "=",
     "COMPARE_NOTEQUAL": "<>",
@@ -122,7 +124,8 @@ class _Walk:
     def _column(self, node: Tree) -> TypedExpression:
         span, (first, *fields) = self._span(node), node["column_names"]
         names = (self._scanned.names.get(node.get("query_location", 0), first), *fields)
-        quoted = self._bytes[span[0] : span[0] + 1] == b'"'
+        is_value = _BEFORE_VALUE.search(self._bytes[max(0, span[0] - _NEAR) : span[0]])
+        quoted = self._bytes[span[0] : span[0] + 1] == b'"' if is_value else None
         sql, kind = self._checked(lambda: self._columns.find(names, quoted), span[0])
         return TypedExpression(sql, kind, self._shown(span), *span, column=True, weight=1)
 

@@ -33,7 +33,9 @@ def fetch_hits(
     folded = sorted({duplicate.document for answer in ranked for hit in answer for duplicate in hit.folded})
     names = dict(zip(folded, index.documents.names(folded), strict=True))
     return [
-        Answer((_hit(index, documents[hit.document], hit, names) for hit in answer), answer.missing)
+        Answer(
+            (_hit(index, documents[hit.document], hit, names) for hit in answer), answer.missing, index.manifest.schema
+        )
         for answer in ranked
     ]
 

@@ -111,6 +111,8 @@ def test_documents_have_their_stored_embeddings_if_asked(engine: SearchEngine, t
     ("texts", "fields", "error", "message"),
     [
         ("a text", {}, ConfigError, r'texts is one string; expected a list of texts, such as \["a text"\]'),
+        ("a.csv", {}, ConfigError, r'expected texts, or the path of a corpus\. Fix: pass Path\("a\.csv"\)\.'),
+        ("/", {}, ConfigError, r'Fix: pass Path\("/"\)'),
         (["a"], {"modle": "x"}, ConfigError, 'unknown argument of a build "modle"; did you mean "model"'),
         (["a"], {"model": 3}, ConfigError, "model is of type int; expected a hub id"),
         (["a"], {"config": "minlm"}, ConfigError, "no recipe .*minlm"),

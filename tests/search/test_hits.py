@@ -161,6 +161,21 @@ def test_ranked_documents_have_no_texts_for_a_table(index: Path) -> None:
         assert hits.to_arrow()["n"].to_pylist() == [hit.metadata["n"] for hit in hits]
 
 
+def test_an_answer_of_an_index_without_hits_has_its_metadata_columns(index: Path) -> None:
+    with SearchEngine(index) as engine:
+        none = engine.search("text 3", where="n < 0")
+        assert types_of(none.to_arrow()) == types_of(none[:3].to_arrow()) == FIXED | {"n": pa.int64()}
+        some = engine.search("text 3", k=2)
+    pd = pytest.importorskip("pandas")
+    titled = Answer([Hit("t", 0.5, "A title", "Text", {"n": 1})])
+    table = pd.concat(
+        [answer.to_pandas().assign(query=name) for name, answer in {"a": none, "b": some, "c": titled}.items()]
+    )
+    assert (list(table.columns), table["query"].tolist()) == ([*FIXED, "n", "query"], ["b", "b", "c"])
+    assert table["title"].isna().tolist() == [True, True, False]
+    assert str(table["n"].dtype) == "int64"
+
+
 def test_an_index_and_its_engine_show_their_main_facts(index: Path) -> None:
     opened = Index.open(index)
     facts = {

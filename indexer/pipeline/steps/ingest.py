@@ -21,7 +21,7 @@ from indexer.corpus.row import described
 from indexer.corpus.schema import schema_to_json
 from indexer.encoders.document_windows import ChunkTexts, DocumentChunker
 from indexer.encoders.windows import Windows
-from indexer.errors import CorpusError, ExistsError, as_argument, spelled
+from indexer.errors import CorpusError, ExistsError, spelled
 from indexer.hashing import hash_id, hash_texts, hash_vectors
 from indexer.pipeline.generation import Generation
 from indexer.pipeline.rows import RowView
@@ -157,13 +157,17 @@ def require_no_sources(corpus: object) -> None:
     )
 
 
+def replacing() -> str:
+    """Return the argument, or the options of commands, that replace a complete index."""
+    return spelled("RunOptions(overwrite=True)", "--overwrite (--force in isotrope dedup)")
+
+
 def corpus_differs(generation: Generation, how: str) -> ExistsError:
     """Return the error for a complete index of other documents."""
     return ExistsError(
         f"{generation.index}: already contains a complete index of other documents: {how}. "
         f"Fix: run {spelled('sync_index', 'isotrope sync')} to add, replace and delete only what differs, pass "
-        f"{as_argument('overwrite', True, 'RunOptions')} to publish this corpus as the next generation, or build at "
-        "another path."
+        f"{replacing()} to publish this corpus as the next generation, or build at another path."
     )
 
 

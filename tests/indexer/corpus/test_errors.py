@@ -28,7 +28,7 @@ from tests.indexer.corpus.test_streams import PACK
         ('{"_id": "b", "text": null}', '"text" is null', "correct the row"),
         ('{"_id": "b", "text": 5}', '"text" is a number, not text', 'set corpus.columns = {"text": "string"}'),
         ('{"_id": "b", "text": ["x"]}', '"text" is a list, not text', 'set corpus.columns = {"text": "string"}'),
-        ('{"_id": "b", "body": "x"}', 'columns found: "_id", "body"', "set corpus.text_column to"),
+        ('{"_id": "b", "body": "x"}', 'columns found: "_id", "body"', "set the argument text_column, or corpus."),
     ],
 )
 def test_text_that_is_not_text(tmp_path: Path, row: str, what: str, way_out: str) -> None:
@@ -89,7 +89,15 @@ def test_a_row_without_the_id_its_first_row_has(tmp_path: Path) -> None:
 def test_a_row_without_the_id_column_that_was_named(tmp_path: Path) -> None:
     path = write(tmp_path, "docs.jsonl", '{"text": "x", "keys": 1}')
     what = 'the id column "key" is missing (did you mean "keys"?); columns found: "text", "keys"'
-    check(path, "no-id", what, line=1, way_out="set corpus.id_column to", kept=[], config=CorpusConfig(id_column="key"))
+    check(
+        path,
+        "no-id",
+        what,
+        line=1,
+        way_out="set the argument id_column, or corpus.",
+        kept=[],
+        config=CorpusConfig(id_column="key"),
+    )
 
 
 def test_a_skipped_row_changes_no_made_id_of_another(tmp_path: Path) -> None:

@@ -106,8 +106,16 @@ def test_a_refit_is_advised_on_what_is_beyond_chance(
         "expected_mean_shift": by_chance,
         "covariance": covariance,
         "expected_covariance": covariance_by_chance,
+        "share": 1.0,
         "refit_advised": advised,
     }
+
+
+def test_no_refit_is_advised_for_a_few_documents_among_many() -> None:
+    for stored, advised in ((8, True), (160, True), (161, False)):
+        drift = measure_drift(FITTED, ADDED, stored=stored)
+        assert drift is not None
+        assert (drift.share, drift.refit_advised) == (8 / stored, advised)
 
 
 def published(parts: list[int], since: Any = None, drift: Any = None) -> Any:

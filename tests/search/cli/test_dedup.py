@@ -130,6 +130,13 @@ def test_the_index_of_a_corpus_can_be_kept(folder: Path, tmp_path: Path) -> None
     assert isotrope("dedup", *arguments, "--threshold", "0.95", "--json").stdout == first.stdout
     assert snapshot(tmp_path / "index") == before
     assert json.loads(isotrope("dedup", tmp_path / "index", "--threshold", "0.95", "--json").stdout)["documents"] == 72
+    changed = ["dedup", *arguments, "--set", "whitening.strength=1", "--suggest", "--json"]
+    done = isotrope(*changed)
+    assert (done.returncode, "(--force in isotrope dedup)" in done.stderr) == (1, True)
+    assert snapshot(tmp_path / "index") == before
+    assert isotrope(*changed, "--force").returncode == 0
+    facts = json.loads(isotrope("inspect", tmp_path / "index", "--json").stdout)
+    assert (facts["config"]["whitening"]["strength"], facts["generation"]) == (1, 2)
 
 
 def test_skipped_rows_are_listed_beside_the_kept_index(folder: Path, tmp_path: Path) -> None:

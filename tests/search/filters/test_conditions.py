@@ -127,6 +127,7 @@ def test_the_sql_of_a_dict(where: dict[str, Any], sql: str) -> None:
 @pytest.mark.parametrize(
     ("where", "message"),
     [
+        ({"year": {"=>": 3}}, r"""where\["year"\] has the operator '=>'; did you mean ">="\?"""),
         ({"year": {">>": 3}}, r"""where\["year"\] has the operator '>>'; did you mean ">"\?"""),
         ({"year": {}}, "is an empty dict"),
         ({"year": {"in": 3}}, "compares with 3; expected a list"),

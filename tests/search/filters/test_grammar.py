@@ -300,8 +300,12 @@ def test_limits_leave_room(index: MetadataFilter) -> None:
         ("ok AND meta = 'x'", "at character 8: meta contains objects; name one of their fields, as meta.field: kind,"),
         ("meta.size = 1", 'no field "meta.size": its fields are kind, deep.'),
         ("lang.size = 1", 'no field "lang.size": lang is not an object.'),
-        ("lang = 5", "lang (text) cannot be compared with 5 (numbers); write lang::double to compare numbers, "
-                     "or '5' in single quotes to compare text."),
+        ("lang = 5", "lang (text) cannot be compared with 5 (numbers); write '5' in quotes to compare text, "
+                     'lang::double in SQL for numbers, or build with corpus.columns = {"lang": "int"}.'),
+        ("lower(lang) = 0.5", "write '0.5' in quotes to compare text, lower(lang)::double in SQL for numbers."),
+        ('"yaer" = 5', 'no column "yaer" (did you mean year?); the columns are id, title, text, year, lang, ok, tags, '
+                       'meta, day, names, "select".'),
+        ('lang IN ("yaer")', "text needs single quotes: 'yaer'."),
         ("tags = 'a'", "tags (lists) cannot be compared with 'a' (text); write list_contains(tags, 'a')."),
         ("list_contains(tags, 5)", "tags contains lists of text, not 5 (numbers)."),
         ("lang = year", "lang (text) cannot be compared with year (numbers); write CAST(... AS ...) of one of them."),

@@ -120,8 +120,13 @@ def test_one_string_is_no_list_of_questions(engine: SearchEngine) -> None:
             call([b"cat"])  # type: ignore[list-item]
         with pytest.raises(ConfigError, match="is None; expected a list of text"):
             call(None)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="query is of type list; expected text"):
+    with pytest.raises(ConfigError, match=r"query is of type list; expected text\. Fix: for several queries, call se"):
         engine.search(["cat", "dog"])  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"query is of type ndarray; .* for embeddings, SearchEngine\.search_vect"):
+        engine.search(np.ones(3))  # type: ignore[arg-type]
+    for array in (np.ones(3), np.ones((2, 3))):
+        with pytest.raises(ConfigError, match=r"expected text\. Fix: for embeddings, call SearchEngine\.search_v"):
+            engine.search_many(array)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="identity is 5; expected text"):
         engine.neighbours(5)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r'role is .*; expected "document" or "query"'):
