@@ -7,16 +7,18 @@ with 1, or with 2 if the command line itself is wrong.
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Literal
 
 Reader = Literal["library", "shell"]
 _shown: dict[str, str] = {}  # folder -> its name in messages
 _reader: Reader = "library"  # of the messages of this process; no context variable, since threads would not inherit it
+_kept: ContextVar[Reader | None] = ContextVar("kept", default=None)  # of a task
 
 
 def reader() -> Reader:
     """Return who reads the messages of this process: a Python program, or a user of the command line."""
-    return _reader
+    return _kept.get() or _reader
 
 
 @contextmanager
@@ -30,12 +32,17 @@ def written_for(reader: Reader) -> Iterator[None]:
         _reader = before
 
 
+def keep_reader(reader: Reader) -> None:
+    """Write the messages of this task, and of threads by `asyncio.to_thread`, for this reader from now on."""
+    _kept.set(reader)
+
+
 def spelled(library: str, shell: str) -> str:
     """Return the text that the reader of messages can use: Python names, or the options of a command.
 
     Call it when a message is made: a module constant would keep the reader of the import.
     """
-    return shell if _reader == "shell" else library
+    return shell if reader() == "shell" else library
 
 
 def as_argument(name: str, value: str | int | None = None, of: str = "") -> str:

@@ -62,7 +62,7 @@ def live_server(
     settings = settings or ServerSettings("tests", port=0, limits=ServerLimits(**limits))
     said, ready = list[str](), threading.Event()
     engine = index if isinstance(index, SearchEngine) else SearchEngine(index)
-    served = serve_engine(engine, settings, said.append)
+    served = serve_engine(engine, settings, lambda line, _: said.append(line))
     listener = Listener(served, settings)
     url = listener.url
     thread = threading.Thread(target=listener.listen, args=(lambda _: ready.set(),))

@@ -325,6 +325,9 @@ def _nothing_here(index: Path) -> str:
         return f"{index}: no such index{meant} {build}"
     if inside := _indexes_in(index):
         return f'{index}: not an index, but it contains one; did you mean "{inside[0]}"?'
+    if index.is_file() or store.top():
+        files = spelled(f'build_index(read_corpus("{index}"), INDEX)', f"isotrope build {index} INDEX")
+        build = f"Fix: name the folder of an index. To build one from these files: {files}"
     return f"{index}: not an index (it has no manifest). {build}"
 
 

@@ -37,7 +37,7 @@ class _Connection:
         parts = require_server_url(url)
         is_here = is_loopback(parts.hostname or "")
         self.url, self.is_private = url.rstrip("/"), parts.scheme == "https" or is_here
-        self._program = program
+        self._program, self.has_key = program, key is not None
         headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
         if key is not None:
             if not (key and key.isascii() and key.isprintable() and " " not in key):

@@ -72,9 +72,9 @@ def search_options(command: F) -> F:
 def _search_option(option: Option) -> Callable[[F], F]:
     if option.kind is bool:
         return click.option(option.flag, is_flag=True, help=option.help)
-    least, kind = option.flag_least, click.Choice(option.choices) if option.choices else option.kind
-    if least is not None:
-        kind = click.IntRange(least, option.most)
+    kind = click.Choice(option.choices) if option.choices else option.kind
+    if kind is int and option.most is not None:
+        kind = click.IntRange(int(option.least or 0), option.most)
     elif option.is_prompt:
         kind = with_line_breaks
     return click.option(

@@ -124,18 +124,27 @@ def print_json(value: Any) -> None:
 
 
 def print_report(
-    report: Any, as_json: bool, read: "CorpusReport | None" = None, remarks: Sequence[str] = (), **more: Any
+    report: Any,
+    as_json: bool,
+    read: "CorpusReport | None" = None,
+    remarks: Sequence[str] = (),
+    printed: list[str] | None = None,
+    **more: Any,
 ) -> bool:
     """Print the notes of a report and `remarks`, and with `as_json` the report as JSON with `more`.
 
-    The report is a dataclass with `index` and perhaps `notes`; `read` is that of its corpus. Returns `as_json`: whether
-    the report is printed completely.
+    The report is a dataclass with `index` and perhaps `notes`; `read` is that of its corpus. Notes in `printed` are
+    left out, and replaced there by those of this report. Returns `as_json`: whether the report is printed completely.
     """
     lines = [*getattr(report, "notes", ()), *remarks]
     if retries := getattr(report, "retries", 0):
         lines.append(f"{retries:,} batches ran out of memory and were halved; scores may differ by rounding")
-    for line in [*lines, *(remarks_on(read) if read else ())]:
-        print_note(line)
+    lines += remarks_on(read) if read else ()
+    for line in lines:
+        if line not in (printed or ()):
+            print_note(line)
+    if printed is not None:
+        printed[:] = lines
     if as_json:
         corpus = {"corpus": {name: value for name, value in vars(read).items() if value}} if read else {}
         print_json(asdict(report) | {"index": str(report.index)} | more | corpus)

@@ -247,7 +247,7 @@ def _answers(
 
 def _require_rerankable(options: dict[str, Any]) -> None:
     """Raise UsageError if options of reranking contradict each other, or if there is no text."""
-    given = [name for name in ("rerank", "rerank_depth") if options[name] is not None]
+    given = [name for name in ("rerank", "rerank_depth") if options[name] not in (None, 0)]  # depth 0: --no-rerank
     if given and options["no_rerank"]:
         raise click.UsageError(f"--no-rerank turns reranking off. Fix: leave out --{given[0].replace('_', '-')}.")
     if given and options["like"] is not None:

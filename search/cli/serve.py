@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 
     from search.engine import SearchEngine
     from search.server.app import ServedIndex
+    from search.server.generations import OnChange
     from search.server.settings import ServerSettings
 
-    Serve = Callable[[SearchEngine, ServerSettings, Callable[[str], None]], ServedIndex]
+    Serve = Callable[[SearchEngine, ServerSettings, OnChange], ServedIndex]
 
 server_options = all_of(
     click.option("--api-key-file", type=PATH, metavar="FILE", help="Keys that clients must send, one per line. "
@@ -82,12 +83,12 @@ def listen(index: Path, options: dict[str, Any], serve: "Serve", path: str = "",
     note("stopped; " + (f"{counted(cut, f'open {what}')} cut off" if cut else f"all open {what}s were answered"))
 
 
-def note(line: str) -> None:
+def note(line: str, level: int = logging.INFO) -> None:
     """Write a note to the server's log."""
     from indexer.errors import as_shown
     from search.formatting import escape
 
-    logging.getLogger("isotrope.server").info("%s", escape(as_shown(line)))
+    logging.getLogger("isotrope.server").log(level, "%s", escape(as_shown(line)))
 
 
 class _StderrHandler(logging.StreamHandler[TextIO]):
@@ -142,7 +143,7 @@ def settings_of(index: Path, options: dict[str, Any]) -> "ServerSettings":
     for name in ("api_key_file", "admin_key_file"):
         file = options.get(name)
         if file and is_readable_by_others(file):
-            note(f"{file} can be read by other users of this machine: chmod 600 {file}")
+            note(f"{file} can be read by other users of this machine. Fix: chmod 600 {file}", logging.WARNING)
         keys[name] = Keys.read(file) if file else Keys()
     limits = ServerLimits(pending=options["max_pending"], deadline=options["deadline"])
     connections = open_connections(limits.connections)
@@ -222,5 +223,4 @@ def _serve_standard_streams(index: Path, options: dict[str, Any]) -> None:
     settings = settings_of(index, options)
     engine = engine_of(index, options)
     note(f"{settings.name} is open for an agent on standard input and output")
-    with written_for("library"):  # answers name the arguments of tools
-        speak(engine, settings, streams, note)
+    speak(engine, settings, streams, note)

@@ -69,9 +69,10 @@ def sync(sources: tuple[str, ...], index: Path, as_json: bool, **options: Any) -
     if options["dry_run"]:
         _dry_run(sources, index, as_json, options)
     elif options["watch"]:
-        _watch(sources, index, options, lambda: _run(sources, index, as_json, options))
+        printed = list[str]()  # notes of the last run, which the next one does not repeat
+        _watch(sources, index, options, lambda: _run(sources, index, as_json, options, printed))
     else:
-        _run(sources, index, as_json, options)
+        _run(sources, index, as_json, options, [])
 
 
 def _config(index: Path, options: dict[str, Any]) -> "tuple[BuildConfig, BuildConfig | None]":
@@ -119,7 +120,7 @@ def _ids(ids: tuple[str, ...]) -> str:
     return f"{len(ids):,}" + (f": {', '.join(ids[:_SHOWN])}" if ids else "") + (", ..." if len(ids) > _SHOWN else "")
 
 
-def _run(sources: tuple[str, ...], index: Path, as_json: bool, options: dict[str, Any]) -> None:
+def _run(sources: tuple[str, ...], index: Path, as_json: bool, options: dict[str, Any], printed: list[str]) -> None:
     from indexer import sync_index
     from indexer.pipeline.train import train_for_index
     from search.cli.output import print_note, stdout_free_for
@@ -138,7 +139,7 @@ def _run(sources: tuple[str, ...], index: Path, as_json: bool, options: dict[str
     if note:
         print_note(note)
     with stdout_free_for(rejects):
-        _print(report, corpus.report, as_json)
+        _print(report, corpus.report, as_json, printed)
 
 
 def _watch(sources: tuple[str, ...], index: Path, options: dict[str, Any], run: Callable[[], None]) -> None:
@@ -171,7 +172,7 @@ def _unlocked(run: Callable[[], None]) -> None:
             time.sleep(_PAUSE)
 
 
-def _print(report: "SyncReport", read: "CorpusReport", as_json: bool) -> None:
+def _print(report: "SyncReport", read: "CorpusReport", as_json: bool, printed: list[str]) -> None:
     from search.cli.output import print_facts, print_line, print_report
     from search.describe import drift_in_words
     from search.formatting import counted
@@ -181,7 +182,7 @@ def _print(report: "SyncReport", read: "CorpusReport", as_json: bool) -> None:
     cut = [f"{report.truncated:,} texts were longer than encoder.max_length and cut there"]
     remarks = [*(kept if report.kept else ()), *(cut if report.truncated else ())]
     drift = report.drift.to_dict() if report.drift else None
-    if print_report(report, as_json, read, remarks, drift=drift):
+    if print_report(report, as_json, read, remarks, printed, drift=drift):
         return
     changes = f"{report.added:,} added, {report.replaced:,} replaced, {report.deleted:,} deleted"
     if not (report.added or report.replaced or report.deleted):

@@ -144,8 +144,8 @@ def require_rows(url: str, answer: ServedVectors, count: int) -> ServedVectors:
     return answer
 
 
-def failure_of(url: str, path: str, answer: HttpAnswer) -> Exception:
-    """Return the error for an answer whose status is not 200."""
+def failure_of(url: str, path: str, answer: HttpAnswer, has_key: bool) -> Exception:
+    """Return the error for an answer whose status is not 200, to a request with or without a key."""
     status, headers = answer.status, answer.headers
     try:
         fault = decode_json(answer.body, _Failure, _DEPTH).error
@@ -153,7 +153,8 @@ def failure_of(url: str, path: str, answer: HttpAnswer) -> Exception:
         return _failure_of_stranger(url, status, headers)
     message = shown(fault.message)
     if status == 401:
-        return ConfigError(f"{url}: the key is missing or wrong. Fix: give {spelled('key', '--api-key-file FILE')}.")
+        why, more = ("rejects the key", " with a key of the server") if has_key else ("needs a key", "")
+        return ConfigError(f"{url}: the server {why}. Fix: give {spelled('key=KEY', '--api-key-file FILE')}{more}.")
     if status == 404 and message.startswith(_NO_ROUTE):
         return stranger(url, f"it has no {path.partition('?')[0]}; the path after the host may be wrong")
     if status == 404 and fault.param != "model":
@@ -163,8 +164,8 @@ def failure_of(url: str, path: str, answer: HttpAnswer) -> Exception:
     if status == 422 and fault.param in ("k", "query"):
         return TooMuchError(f"{url}: {message}")
     if status == 422 and fault.param == "fold":
-        message = message.replace("Input should be", "a server accepts values").rstrip(".")
-        return ConfigError(f"{url}: {message}; an index that is opened locally also accepts lower ones.")
+        message = message.removesuffix(".")
+        return ConfigError(f"{url}: {message}; an index that is opened locally also accepts lower values.")
     return (MachineError if status >= 500 else ConfigError)(f"{url}: {message}")
 
 

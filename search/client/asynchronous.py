@@ -28,7 +28,7 @@ class AsyncSearchClient(ServerCalls):
         on_wait: Callable[[float], None] = lambda _: None,
     ) -> None:
         self._connection = AsyncHttpConnection(url, "`isotrope serve`", key, seconds)
-        super().__init__(self._connection.url, on_wait)
+        super().__init__(self._connection, on_wait)
         self.is_private = self._connection.is_private
 
     async def __aenter__(self) -> "AsyncSearchClient":

@@ -116,7 +116,7 @@ class _BlockingCalls(ServerCalls):
     """Calls that block in this thread, one request after the other: their coroutines never suspend."""
 
     def __init__(self, connection: HttpConnection, on_wait: Callable[[float], None]) -> None:
-        super().__init__(connection.url, on_wait)
+        super().__init__(connection, on_wait)
         self._connection = connection
 
     async def _exchange(self, method: str, path: str, body: dict[str, Any] | None) -> HttpAnswer:

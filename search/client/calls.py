@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from indexer.corpus.document import Document
 from indexer.errors import ConfigError
-from indexer.system.http import HttpAnswer
+from indexer.system.http import AsyncHttpConnection, HttpAnswer, HttpConnection
 from search.client.answers import (
     ATTEMPTS,
     ServedDocument,
@@ -49,8 +49,8 @@ T = TypeVar("T")
 class ServerCalls(ABC):
     """The methods of a client. A subclass sends the requests, waits, and decides how many requests run at once."""
 
-    def __init__(self, url: str, on_wait: Callable[[float], None]) -> None:
-        self.url, self._on_wait = url, on_wait
+    def __init__(self, connection: HttpConnection | AsyncHttpConnection, on_wait: Callable[[float], None]) -> None:
+        self.url, self._has_key, self._on_wait = connection.url, connection.has_key, on_wait
         self._models = list[ServedModel]()  # read once; a server keeps its name
 
     @abstractmethod
@@ -182,7 +182,7 @@ class ServerCalls(ABC):
             await self._sleep(wait)
             answer = await self._exchange(method, path, body)
         if answer.status != 200:
-            raise failure_of(self.url, path, answer)
+            raise failure_of(self.url, path, answer, self._has_key)
         return answer.body
 
 

@@ -24,10 +24,9 @@ Where = str | Mapping[str, Any]  # a condition in SQL, or a dict (`search.filter
 class Option:
     """The declaration of one search option.
 
-    Numbers are at least `least`, above `above` and at most `most`; the command line accepts at least `flag_least`, a
-    server at least `served_least`, and texts of at most `longest` characters. A prompt may be blank, and the command
-    line reads line breaks in it. Agents get `agents_help` and `agents_most` if set. Errors state the `expected` value,
-    which has a default.
+    Numbers are at least `least`, above `above` and at most `most`; a server accepts at least `served_least`, and
+    texts of at most `longest` characters. A prompt may be blank, and the command line reads line breaks in it. Agents
+    get `agents_help` and `agents_most` if set. Errors state the `expected` value, which has a default.
     """
 
     help: str
@@ -37,7 +36,6 @@ class Option:
     above: float | None = None
     most: int | None = None
     longest: int = 1000
-    flag_least: int | None = None
     is_prompt: bool = False
     served_least: float | None = None
     agents_help: str = ""
@@ -148,8 +146,7 @@ class SearchOptions:
     rerank_depth: Annotated[int | None, Option(
         "Number of first hits that a cross-encoder reranks, instead of the recipe's; 0 is --no-rerank.",
         expected=f"a whole number, 0 (none) to {MOST_DEPTH:,}", metavar="N", least=0, most=MOST_DEPTH,
-        flag_least=1, agents_most=200,
-        agents_help="Number of first hits that a cross-encoder reranks, if there is one; 0: none.",
+        agents_most=200, agents_help="Number of first hits that a cross-encoder reranks, if there is one; 0: none.",
     )] = None  # fmt: skip
 
     def __post_init__(self) -> None:

@@ -2,15 +2,16 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 
+from indexer.errors import written_for
 from search.engine import SearchEngine
-from search.server.generations import prepare
+from search.server.generations import OnChange, prepare
 from search.server.http.failures import answer_failures
 from search.server.http.guard import Guard
 from search.server.http.routes import health_routes, search_routes
@@ -36,10 +37,8 @@ class ServedIndex:
     guard: Guard
 
 
-def serve_engine(
-    engine: SearchEngine, settings: ServerSettings, on_change: Callable[[str], None] = lambda _: None
-) -> ServedIndex:
-    """Return an application that answers from an engine and closes it. `on_change` gets a sentence on each reload.
+def serve_engine(engine: SearchEngine, settings: ServerSettings, on_change: OnChange = lambda *_: None) -> ServedIndex:
+    """Return an application that answers from an engine and closes it.
 
     Loads everything that the first query needs. Serves agents if the package mcp is installed. Raises the errors of
     opening the index or its encoder.
@@ -51,16 +50,12 @@ def serve_engine(
     return served
 
 
-def serve_agents(
-    engine: SearchEngine, settings: ServerSettings, on_change: Callable[[str], None] = lambda _: None
-) -> ServedIndex:
+def serve_agents(engine: SearchEngine, settings: ServerSettings, on_change: OnChange = lambda *_: None) -> ServedIndex:
     """Return an application as `serve_engine` does, for agents only."""
     return _served(engine, settings, on_change, with_agents=True, with_page=False)
 
 
-def speak(
-    engine: SearchEngine, settings: ServerSettings, streams: "ProtocolStreams", on_change: Callable[[str], None]
-) -> None:
+def speak(engine: SearchEngine, settings: ServerSettings, streams: "ProtocolStreams", on_change: OnChange) -> None:
     """Answer one agent over standard input and output until the input ends, then close the engine.
 
     Raises the errors of `serve_engine`.
@@ -71,7 +66,8 @@ def speak(
         service = SearchService(engine, settings, on_change)
         await service.start()
         try:
-            await _agents_of(service).speak(streams)
+            with written_for("library"):  # answers name the arguments of tools
+                await _agents_of(service).speak(streams)
         finally:
             await service.stop()
 
@@ -85,7 +81,7 @@ def _agents_of(service: SearchService, with_page: bool = False) -> "Agents":
 
 
 def _served(
-    engine: SearchEngine, settings: ServerSettings, on_change: Callable[[str], None], with_agents: bool, with_page: bool
+    engine: SearchEngine, settings: ServerSettings, on_change: OnChange, with_agents: bool, with_page: bool
 ) -> ServedIndex:
     """Return the application with health checks, metrics, the guard, and agents at /mcp."""
     prepare(engine)

@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
+from logging import INFO, WARNING
 
-from indexer.errors import MachineError
+from indexer.errors import MachineError, keep_reader, reader
 from indexer.progress import NoProgress
 from indexer.recipe.config import KIND_TRAITS
 from search.abandonment import AbandonedError
@@ -24,6 +25,8 @@ _FACET_SECONDS = 2.0  # limit for counting the values of filtered documents
 _EXAMPLES = 4
 _CANDIDATES = 24  # documents for examples
 _SHORTEST, _LONGEST = 3, 60  # characters of an example
+OnChange = Callable[[str, int], None]
+"""Gets a sentence on each change of the generations, and its level of `logging`."""
 
 
 @dataclass(frozen=True)
@@ -129,12 +132,12 @@ class _UntilClosed(NoProgress):
 class Generations:
     """The newest loaded generation; `lease` keeps it open for one query.
 
-    `on_change` gets a sentence on each change. Call all methods in the thread of the event loop.
+    Call all methods in the thread of the event loop. `watch` writes messages for the reader of this constructor.
     """
 
-    def __init__(self, engine: SearchEngine, on_change: Callable[[str], None]) -> None:
+    def __init__(self, engine: SearchEngine, on_change: OnChange) -> None:
         self.current = OpenGeneration(engine)
-        self._on_change = on_change
+        self._on_change, self._reader = on_change, reader()
         self._loading: asyncio.Future[bool] | None = None
         self.failure: str | None = None  # why the next generation cannot be served
         self.unreadable = False  # the last query could not read the files
@@ -169,14 +172,14 @@ class Generations:
             self.failed_reloads += 1
             raise
         if self.failure:
-            self._on_change("the newest generation can be loaded again")
+            self._on_change("the newest generation can be loaded again", INFO)
         self.failure = None
         if newest is None:
             return False
         self.current = newest
         self.reloads += 1
         before.leases.close(for_good=True)
-        self._on_change(f"generation {newest.stamp.generation} replaces {before.stamp.generation}")
+        self._on_change(f"generation {newest.stamp.generation} replaces {before.stamp.generation}", INFO)
         return True
 
     async def watch(self, seconds: float) -> None:
@@ -185,6 +188,7 @@ class Generations:
         A generation that fails to open is reported once and tried again at growing intervals. BM25 of the first
         generation is built meanwhile, and tried again after a failure.
         """
+        keep_reader(self._reader)
         pause, self._words_tried = seconds, time.monotonic()
         self.current.prepare_words()
         while True:
@@ -202,13 +206,13 @@ class Generations:
                 pause = min(2 * pause, _LONGEST_PAUSE)
                 if self.failure != str(error):
                     self.failure = str(error)
-                    self._on_change(f"the next generation cannot be loaded: {error}")
+                    self._on_change(f"the next generation cannot be loaded: {error}", WARNING)
 
     def _look_after_words(self) -> None:
         """Report a failed build of BM25 once, and try again later."""
         failure = self.current.words_failure
         if failure and self._words_reported != failure:
-            self._on_change(f"hybrid search is unavailable: {failure}")
+            self._on_change(f"hybrid search is unavailable: {failure}", WARNING)
         self._words_reported = failure
         if failure and time.monotonic() >= self._words_tried + _WORDS_AGAIN:
             self._words_tried = time.monotonic()
@@ -226,7 +230,7 @@ class Generations:
                 generation.make_words()
                 generation.hybrid = True
             except MachineError as error:  # only hybrid queries need it, and try again
-                self._on_change(f"BM25 of the next generation was not built: {error}")
+                self._on_change(f"BM25 of the next generation was not built: {error}", WARNING)
         return generation
 
 

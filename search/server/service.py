@@ -32,7 +32,7 @@ from search.ranking.options import SearchOptions
 from search.server.batches import GreedyBatches
 from search.server.byte_limit import BusyError as BusyError
 from search.server.byte_limit import Room, RoomShare
-from search.server.generations import Generations, OpenGeneration, Stamp
+from search.server.generations import Generations, OnChange, OpenGeneration, Stamp
 from search.server.index_info import facts_of
 from search.server.settings import ServerSettings
 
@@ -87,7 +87,7 @@ class SearchService:
     place, and its query is not computed unless that has begun.
     """
 
-    def __init__(self, engine: SearchEngine, settings: ServerSettings, on_change: Callable[[str], None]) -> None:
+    def __init__(self, engine: SearchEngine, settings: ServerSettings, on_change: OnChange) -> None:
         self.settings = settings
         self.generations = Generations(engine, on_change)
         self.on_batch: Callable[[str, int], None] = lambda stage, texts: None

@@ -89,8 +89,9 @@ def _too_few(count: int, dim: int, config: BuildConfig) -> str:
     low = whitening.sample != "all" and whitening.sample < needed
     command = _refit_command(f"whitening.sample={needed}" if low else "")
     return (
-        f"no whitening was fitted: a fit needs {needed:,} rows, and the sample has {count:,}. Vectors are only scaled "
-        f"to unit length. From {needed:,} rows on, fit the recipe's whitening with: {command}"
+        f"no whitening was fitted: a fit needs {needed:,} rows, and the sample has {count:,}. Search works "
+        f"without it: vectors are only scaled to unit length. From {needed:,} rows on, fit the recipe's whitening "
+        f"with: {command}"
     )
 
 

@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from indexer.errors import ConfigError, IsotropeError, MachineError, UnknownDocumentError
 from search.result_files import to_json
+from search.server.http.field_faults import in_words
 from search.server.service import BusyError, DeadlineError, SearchService
 
 LOG = logging.getLogger("isotrope.server")
@@ -126,16 +127,18 @@ def status_and_message(error: IsotropeError, service: SearchService) -> tuple[in
 
 
 def _first_fault(error: RequestValidationError) -> tuple[str, str | None]:
-    """Return the fault and name of the first invalid field, without its value, which can be NaN or huge.
+    """Return the fault and name of the first invalid field.
 
     For a field of several types, the message lists the fault for each type.
     """
     first = error.errors()[0]
     if first["type"] == "json_invalid":
         return f"The body is not JSON: {first['ctx']['error']} at {_place(error, first['loc'][-1])}.", None
-    faults = [(fault["loc"][1:], str(fault["msg"]).removeprefix("Value error, ")) for fault in error.errors()]
+    faults = [(fault["loc"][1:], in_words(fault)) for fault in error.errors()]
     if not faults[0][0]:
-        return ("The body is empty; expected a JSON object." if first["type"] == "missing" else faults[0][1]), None
+        if first["type"] == "missing":
+            return "The body is empty; expected a JSON object.", None
+        return ("The body " if first["type"] == "model_attributes_type" else "") + faults[0][1], None
     field = str(faults[0][0][0])
     of_field = [(place, message) for place, message in faults if place and str(place[0]) == field]
     message = ", or: ".join(dict.fromkeys(message for _, message in of_field))

@@ -94,6 +94,8 @@ class Guard:
         if (admin or keys.are_needed) and any(len(headers.getlist(name)) > 1 for name in _KEY_HEADERS):
             return 401, "key", "More than one key. Send one, as: Authorization: Bearer KEY"
         if (admin or keys.are_needed) and not keys.admit(key):
+            if admin and readers.admit(key):
+                return 403, "key", "The admin routes need a key of --admin-key-file."
             return 401, "key", "The key is missing or wrong. Send it as: Authorization: Bearer KEY"
         return None
 

@@ -19,6 +19,7 @@ from search.formatting import escape
 from search.hits import Hit, Place
 from search.ranking.options import SearchOptions
 from search.result_files import to_json
+from search.server.http.field_faults import in_words
 from search.server.http.messages import Name, Text, notes_of, text_of
 from search.server.http.routes import require_within
 from search.server.search_fields import Protocol, Question, with_search_options
@@ -312,7 +313,7 @@ def _literal(value: object) -> str:
 
 
 def fault_of(error: ValidationError) -> str:
-    """Return the first invalid argument and its fault, without its value, which can be huge."""
+    """Return the first invalid argument and its fault."""
     first = error.errors()[0]
-    why = str(first["msg"]).removeprefix("Value error, ")
+    why = in_words(first)
     return f"{first['loc'][0]}: {why}" if first["loc"] else why

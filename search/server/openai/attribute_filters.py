@@ -20,6 +20,7 @@ from search.filters.expressions import Kind, kind_of, shortened
 from search.filters.scanner import UNFIT
 from search.formatting import did_you_mean
 from search.server.http.failures import RequestError
+from search.server.http.field_faults import in_words
 from search.server.http.messages import Name, Request
 
 DEEPEST = 10  # levels of nested filters
@@ -142,10 +143,9 @@ def _outlined(value: Any, validated: Callable[[Any], Any]) -> Any:
     try:
         return validated(value)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        message = str(first["msg"]).removeprefix("Value error, ")
+        first = error.errors(include_url=False)[0]
         place = ".".join(map(str, ("filters", *first["loc"])))
-        raise RequestError(400, f"{place}: {message}", "filters") from None
+        raise RequestError(400, f"{place}: {in_words(first)}", "filters") from None
 
 
 OutlinedFilter = Annotated[AttributeFilter, WrapValidator(_outlined)]

@@ -250,8 +250,9 @@ def test_a_path_without_an_index_is_told_apart(tmp_path: Path) -> None:
     file.write_text("text")
     for path, message in [
         (tmp_path / "absent", "no such index. Build one with: build_index"),
-        (empty, "not an index"),
-        (file, "not an index"),
+        (empty, r"not an index \(it has no manifest\)\. Build one with: build_index"),
+        (file, r"not an index .*To build one from these files: build_index\(read_corpus\("),
+        (unfinished.parent, r"not an index .*Fix: name the folder of an index\. To build one from these files: "),
         (unfinished, "an unfinished build.*call build_index again"),
     ]:
         with pytest.raises(NotAnIndexError, match=f"{path}: {message}"):

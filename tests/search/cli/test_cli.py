@@ -201,7 +201,8 @@ def test_an_over_long_query_is_said(index: Path) -> None:
         (["dedup", "{index}", "-o", "{tmp}/d.csv", "--threshold", "1", "--ray-address", "x"], 2, "add --executor ray"),
         (["build", "-", "{tmp}/i"], 1, "--format"),
         (["build", "{corpus}"], 2, "Missing argument SOURCE"),
-        (["inspect", "{tmp}"], 1, "not an index"),
+        (["inspect", "{tmp}"], 1, "Build one with: isotrope build SOURCE {tmp}"),
+        (["inspect", "{corpus}"], 1, "To build one from these files: isotrope build {corpus} INDEX"),
         (["verify", "{tmp}"], 1, "not an index"),
         (["convert", "{tmp}/nothing", "-o", "{tmp}/new"], 1, "nothing"),
         (["demo-corpus", "-o", "{corpus}"], 1, "already exists. Fix: choose another file, or pass --force"),
@@ -221,7 +222,7 @@ def test_mistakes_get_one_clear_line_and_the_right_exit_code(
 ) -> None:
     done = isotrope(*(part.format(index=index, corpus=corpus, tmp=tmp_path) for part in arguments))
     assert (done.returncode, done.stdout) == (code, "")
-    assert message in done.stderr
+    assert message.replace("{tmp}", str(tmp_path)).replace("{corpus}", str(corpus)) in done.stderr
 
 
 def test_bad_rows_stop_the_build_or_are_left_out_and_listed(settings: list[str], tmp_path: Path) -> None:

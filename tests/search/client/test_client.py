@@ -168,8 +168,10 @@ def test_a_key_is_sent_from_its_file_and_never_shown(index: Path, tmp_path: Path
         url = server.url
         refused = isotrope("query", "--url", url, "thing 3")
         assert (refused.returncode, refused.stdout) == (1, "")
-        assert "the key is missing or wrong. Fix: give --api-key-file FILE" in refused.stderr
-        assert isotrope("query", "--url", url, "x", "--api-key-file", tmp_path / "wrong").returncode == 1
+        assert "the server needs a key. Fix: give --api-key-file FILE." in refused.stderr
+        wrong = isotrope("query", "--url", url, "x", "--api-key-file", tmp_path / "wrong")
+        assert (wrong.returncode, wrong.stdout) == (1, "")
+        assert "the server rejects the key. Fix: give --api-key-file FILE with a key of the server." in wrong.stderr
         done = isotrope("query", "--url", url, "thing 3", "--api-key-file", tmp_path / "keys")
         assert (done.returncode, done.stderr) == (0, "")
         monkeypatch.setenv("ISOTROPE_API_KEY_FILE", str(tmp_path / "keys"))
@@ -308,9 +310,7 @@ def test_requests_that_are_too_large_are_split_into_halves(connect: Any, index: 
 def test_limits_of_the_server_are_reported(url: str, index: Path) -> None:
     refused = isotrope("query", "--url", url, "thing", "--fold", "0.3")
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert "fold: a server accepts values greater than or equal to 0.5; an index that is opened locally" in (
-        " ".join(refused.stderr.split())
-    )
+    assert "fold: is 0.3; expected at least 0.5; an index that is opened locally" in (" ".join(refused.stderr.split()))
     assert isotrope("query", index, "thing", "--fold", "0.3").returncode == 0
     assert "k: is 1,001; expected at most 1,000." in isotrope("query", "--url", url, "thing", "-k", "1001").stderr
 

@@ -282,6 +282,8 @@ def test_the_command_line_shows_both_scores(folder: Path, model: Path, tmp_path:
     inspected = isotrope("inspect", folder_copy).stdout
     assert re.search(r"reranked +the first 6 by", inspected)
     plain = json.loads(isotrope(*("query", folder_copy, "-k", "3", "--json", "--no-rerank", QUERIES[0])).stdout)["hits"]
+    none = isotrope("query", folder_copy, "-k", "3", "--json", "--rerank-depth", "0", QUERIES[0]).stdout
+    assert json.loads(none)["hits"] == plain
     assert all("rerank_score" not in one for one in plain)
     kept = json.loads(isotrope(*("query", folder_copy, "-k", "3", "--json", QUERIES[0])).stdout)["hits"]
     assert kept == found
@@ -295,7 +297,7 @@ def copied(folder: Path, tmp_path: Path) -> Path:
     ("arguments", "message"),
     [
         (["--rerank", "m", "--no-rerank", "x"], "--no-rerank turns reranking off. Fix: leave out --rerank."),
-        (["--rerank-depth", "0", "x"], "0 is not in the range 1<=x<=1000"),
+        (["--rerank-depth", "1001", "x"], "1001 is not in the range 0<=x<=1000"),
         (["--rerank-depth", "5", "--like", "d1"], "--rerank needs TEXT"),
         (["--rerank", " ", "x"], "the name of the cross-encoder is blank"),
         (

@@ -37,7 +37,7 @@ async def in_memory(library: Path, mode: str = "auto", **limits: Any) -> AsyncIt
     """A client of the tools in this process, and the service behind them."""
     engine = SearchEngine(library)
     prepare(engine)
-    service = SearchService(engine, ServerSettings("library", limits=ServerLimits(**limits)), lambda _: None)
+    service = SearchService(engine, ServerSettings("library", limits=ServerLimits(**limits)), lambda *_: None)
     try:
         async with Client(Agents(service).server, mode=mode) as client:
             yield client, service
@@ -112,7 +112,7 @@ def test_errors_contain_a_fix(library: Path) -> None:
             ({"query": "bread", "where": "yaer > 3"}, "did you mean year?"),
             ({"query": "bread", "where": "year >"}, "filter [year >]"),
             ({"query": "bread", "group_by": "langg"}, 'did you mean "lang"'),
-            ({"query": "bread", "k": 51}, "k: Input should be less than or equal to 50"),
+            ({"query": "bread", "k": 51}, "k: is 51; expected at most 50."),
             ({"query": "bread", "like": "bread"}, 'expected either "query" or "like"'),
             ({}, 'expected either "query" or "like"'),
             ({"query": "  "}, "query: is blank"),
@@ -122,9 +122,9 @@ def test_errors_contain_a_fix(library: Path) -> None:
             ),
             ({"like": "bred"}, 'library: contains no document with id "bred" (did you mean "bread"?)'),
             ({"like": "bread", "hybrid": True}, "hybrid"),
-            ({"query": "bread", "fold": 2}, "fold: Input should be less than or equal to 1"),
-            ({"query": "bread", "fold": 0.49}, "fold: Input should be greater than or equal to 0.5"),
-            ({"query": "bread", "min_score": "NaN"}, "min_score: Input should be a finite number"),
+            ({"query": "bread", "fold": 2}, "fold: is 2; expected at most 1."),
+            ({"query": "bread", "fold": 0.49}, "fold: is 0.49; expected at least 0.5."),
+            ({"query": "bread", "min_score": "NaN"}, 'min_score: is "NaN"; expected a finite number.'),
             ({"query": "b" * 100_001}, "expected at most 100,000"),
         ):
             said = await refusal(client, "search_documents", **arguments)
@@ -132,7 +132,7 @@ def test_errors_contain_a_fix(library: Path) -> None:
             assert "Traceback" not in said
             assert str(library) not in said
         assert "did you mean" in await refusal(client, "fetch", id="bred")
-        assert await refusal(client, "fetch") == "id: Field required"
+        assert await refusal(client, "fetch") == "id: is missing."
         with pytest.raises(MCPError, match="the tools are search, fetch, search_documents"):
             await client.call_tool("delete_everything", {})
 
@@ -143,11 +143,14 @@ def test_errors_do_not_repeat_long_input(library: Path) -> None:
     long = "b" * 2_000_000
 
     async def use(client: Client, _: SearchService) -> None:
-        assert await refusal(client, "fetch", id=long) == "id: String should have at most 1000 characters"
+        assert await refusal(client, "fetch", id=long) == "id: has 2,000,000 characters; expected at most 1,000."
         for arguments, told in (
-            ({"like": long}, "like: String should have at most 1000 characters"),
-            ({"query": "bread", "group_by": long}, "group_by: String should have at most 1000 characters"),
-            ({"query": "bread", "where": long}, "where: String should have at most 20000 characters"),
+            ({"like": long}, "like: has 2,000,000 characters; expected at most 1,000."),
+            (
+                {"query": "bread", "group_by": long},
+                "group_by: has 2,000,000 characters; expected at most 1,000.",
+            ),
+            ({"query": "bread", "where": long}, "where: has 2,000,000 characters; expected at most 20,000."),
             ({"query": "bread", "where": "b" * 20_000}, "no column"),
             ({"query": "bread", "where": f"lang = '{long[:19_000]}' + 1"}, "filter ["),
             ({"query": long}, "expected at most 100,000"),

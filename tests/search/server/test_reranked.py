@@ -107,7 +107,7 @@ def test_agents_get_reranked_hits_too(index: Path) -> None:
     (tool,) = [tool for tool in TOOLS if tool.name == "search_documents"]
     engine = SearchEngine(index)
     prepare(engine)
-    service = SearchService(engine, ServerSettings("index", limits=ServerLimits()), lambda _: None)
+    service = SearchService(engine, ServerSettings("index", limits=ServerLimits()), lambda *_: None)
 
     async def run() -> list[Any]:
         try:

@@ -8,6 +8,7 @@ import threading
 import weakref
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
+from logging import getLevelName
 from pathlib import Path
 from typing import Any, get_args
 
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 
 from indexer import BuildConfig, Document, add_documents, build_index, compact_index, delete_documents
-from indexer.errors import ConfigError, MachineError, StoreError, UnknownDocumentError
+from indexer.errors import ConfigError, MachineError, StoreError, UnknownDocumentError, written_for
 from indexer.recipe.config import Role
 from indexer.store import layout
 from search import SearchEngine
@@ -41,7 +42,9 @@ def with_service(
     prepare(engine)
 
     async def run() -> None:
-        service = SearchService(engine, ServerSettings("tests", limits=ServerLimits(**limits)), said.append)
+        settings = ServerSettings("tests", limits=ServerLimits(**limits))
+        with written_for("shell"):  # as `isotrope serve` does before it answers
+            service = SearchService(engine, settings, lambda line, level: said.append(f"{getLevelName(level)} {line}"))
         if watched:
             await service.start()
         try:
@@ -249,7 +252,7 @@ def test_an_old_generation_is_let_go_with_its_last_question(served_folder: Path,
         gc.collect()
         assert old() is None
 
-    assert with_service(index, use) == ["generation 2 replaces 1"]
+    assert with_service(index, use) == ["INFO generation 2 replaces 1"]
 
 
 def test_a_replaced_generation_is_closed_with_its_last_lease_and_at_once_without_one(
@@ -270,7 +273,7 @@ def test_a_replaced_generation_is_closed_with_its_last_lease_and_at_once_without
         engine.close = recorded  # type: ignore[method-assign]
 
     async def use() -> None:
-        generations = Generations(SearchEngine(index), lambda _: None)
+        generations = Generations(SearchEngine(index), lambda *_: None)
         watched(generations)
         with generations.lease():
             with generations.lease():
@@ -309,8 +312,9 @@ def test_a_generation_that_cannot_be_opened_leaves_the_one_before(
         assert service.generations.failure is None
 
     said = with_service(index, use, watched=True)
-    assert said[0].startswith("the next generation cannot be loaded: ")
-    assert said[1:] == ["the newest generation can be loaded again", "generation 2 replaces 1"]
+    assert said[0].startswith("WARNING the next generation cannot be loaded: ")
+    assert "build again with --overwrite" in said[0]
+    assert said[1:] == ["INFO the newest generation can be loaded again", "INFO generation 2 replaces 1"]
 
 
 def test_what_was_used_is_loaded_before_a_generation_is_served(

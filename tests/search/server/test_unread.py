@@ -37,7 +37,7 @@ def test_a_service_answers_as_the_engine_does(index: Path) -> None:
     assert [hit.id for hit in expected[1]] == ["odd"]
 
     async def ask() -> None:
-        service = SearchService(SearchEngine(index), ServerSettings("tests"), lambda _: None)
+        service = SearchService(SearchEngine(index), ServerSettings("tests"), lambda *_: None)
         try:
             alone = await asyncio.gather(*(service.search([query], HEAVY) for query in queries))
             assert [reply.answers[0] for reply in alone] == expected
