@@ -1,11 +1,12 @@
 """Tables for people: every figure is complete, however narrow the terminal."""
 
 import re
+from types import SimpleNamespace
 
 import pytest
 from rich.cells import cell_len
 
-from search.cli.output import print_hits, print_table
+from search.cli.output import print_hits, print_report, print_table
 from search.hits import FoldedHit, Hit, Place, Window
 
 LATIN = "archive/2024/" + "long-folder/" * 15 + "notes.txt:1834"
@@ -122,3 +123,10 @@ def test_headings_without_a_title_stand_before_the_matching_window(capsys: pytes
     window, place = Window(6, 11, "inner", {"text": (6, 11)}), Place((2, 2), None, ("A", "B"))
     print_hits("q", [Hit("a.md", 0.5, None, "outer inner", {}, window, place=place)])
     assert capsys.readouterr().out.splitlines()[1].rstrip() == "0.500  a.md:2  A > B: inner"
+
+
+def test_a_note_is_not_repeated_by_the_next_run(capsys: pytest.CaptureFixture[str]) -> None:
+    printed = list[str]()
+    for notes in (["one", "two"], ["two"], ["one", "two"]):
+        print_report(SimpleNamespace(notes=notes), as_json=False, printed=printed)
+    assert capsys.readouterr().err.splitlines() == ["note: one", "note: two", "note: one"]

@@ -359,8 +359,8 @@ def test_bm25_that_cannot_be_made_keeps_no_generation_away(
         assert await service.generations.reload()
 
     assert with_service(index, use) == [
-        "BM25 of the next generation was not built: bm25s is not installed",
-        "generation 2 replaces 1",
+        "WARNING BM25 of the next generation was not built: bm25s is not installed",
+        "INFO generation 2 replaces 1",
     ]
 
 
