@@ -243,6 +243,7 @@ def test_standard_input_is_a_corpus(settings: list[str], tmp_path: Path) -> None
         "build", "-", tmp_path / "i", "--format", "text", *settings, "--json", stdin="one line\n\nand another\n"
     )
     assert json.loads(done.stdout)["documents"] == 2
+    assert "2 documents had no id and got one from their content; if a column has their ids, build with" in done.stderr
     assert "1 blank lines were skipped" in done.stderr
     hits = json.loads(isotrope("query", tmp_path / "i", "line", "--json").stdout)["hits"]
     assert {hit["text"] for hit in hits} == {"one line", "and another"}
