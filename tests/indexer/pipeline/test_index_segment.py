@@ -102,7 +102,7 @@ def index_in(filled: Segment) -> Any:
 
 @pytest.mark.parametrize(
     ("config", "why"),
-    [({}, "less time than it takes"), ({"type": "flat"}, "requested"), ({"type": "HNSW8", "small": True}, "few rows")],
+    [({}, "few milliseconds"), ({"type": "flat"}, "requested"), ({"type": "HNSW8", "small": True}, "few rows")],
 )
 def test_exact_indexes_say_why_they_are(
     config: dict[str, Any], why: str, fill: Fill, vectors: npt.NDArray[Any]

@@ -302,7 +302,7 @@ def test_the_command_prints_tables_and_writes_the_result(tmp_path: Path, tiny_mo
         assert line.startswith(row["setting"])
         assert line.removeprefix(row["setting"]).split()[0] == f"{100 * row['train']['accuracy']:.2f}"
     assert lines[4] == "always the more common label: 66.67"
-    assert " ".join(lines[-1].split()).startswith("mean -1 strength 1 role mean -1 raw ")
+    assert " ".join(lines[-2].split()).startswith("mean -1 strength 1 role mean -1 raw ")
     assert result["provenance"]["train"] == str(train)
     assert result["provenance"]["recipe"]["encoder"]["max_length"] == 32
     assert "flatters" not in done.stderr
