@@ -164,8 +164,8 @@ class _BlasLimit:
 
 
 def _set_threads(library: Any, count: int) -> None:
-    """Set the threads of a library. threadpoolctl since 3.7 obeys only the first thread; here threads take turns."""
-    if hasattr(library, "clear_controlling_thread"):
+    """Set the threads of a library. Of OpenBLAS, threadpoolctl obeys only the first thread; here threads take turns."""
+    if hasattr(library, "clear_controlling_thread"):  # not of MKL, BLIS and FlexiBLAS
         library.clear_controlling_thread(force=True)
     library.set_num_threads(count)
 
