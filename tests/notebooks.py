@@ -55,7 +55,15 @@ def machine() -> dict[str, str]:
 def execute(notebook: Any) -> None:
     """Run a notebook from top to bottom in its folder, and replace its outputs."""
     resources = {"metadata": {"path": NOTEBOOKS}}
-    client = NotebookClient(notebook, timeout=_SECONDS, kernel_name="python3", resources=resources, record_timing=False)
+    # Prints arrive in any number of pieces; joined, the stored outputs are the same after every run.
+    client = NotebookClient(
+        notebook,
+        timeout=_SECONDS,
+        kernel_name="python3",
+        resources=resources,
+        record_timing=False,
+        coalesce_streams=True,
+    )
     client.execute(env=os.environ | {"PYTHONWARNINGS": "ignore:IProgress not found"})  # Jupyter brings ipywidgets
     notebook.metadata = {
         "isotrope": origin(notebook) | machine(),
@@ -65,7 +73,7 @@ def execute(notebook: Any) -> None:
 
 
 def text(cell: Any) -> str:
-    """Return the text of the outputs of a cell, without tags. Prints can arrive in any number of pieces."""
+    """Return the text of the outputs of a cell, without tags."""
     data = [output.get("data", {"text/plain": output.get("text", "")}) for output in cell.outputs]
     shown = [each.get("text/html") or each["text/plain"] for each in data if PICTURE not in each]
     return html.unescape(_TAG.sub(" ", "".join(shown)))
