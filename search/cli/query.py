@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 Show = Callable[[str, "Answer[Hit] | None"], None]
 Answers = Iterator[tuple[str, "Answer[Hit] | None"]]
 """Queries in order with their hits, None for a blank query."""
+_TABLES = (".csv", ".tsv", ".xlsx", ".parquet")
 _FEW = 8  # queries up to which a quick start saves more time than quick encoding
 _MOST_AHEAD = 64 << 20  # most bytes of a manifest that is read to hash weights ahead
 _BATCH = 64  # lines of standard input answered together
@@ -165,9 +166,14 @@ def _are_few(texts: tuple[str, ...], options: dict[str, Any]) -> bool:
 
 
 def _check_output(index: Path | None, options: dict[str, Any]) -> None:
-    if options["output"]:
+    if output := options["output"]:
+        if output.suffix.lower() in _TABLES:
+            raise click.UsageError(
+                f"-o {output}: expected a file of JSON lines, such as {output.with_suffix('.jsonl').name}. "
+                "For a table, write engine.search(...).to_pandas() in Python."
+            )
         reads = [index, options["queries"], options["model"], options["api_key_file"], *recipe_reads(None, index)]
-        check_written({"-o": options["output"]}, reads, options["force"])
+        check_written({"-o": output}, reads, options["force"])
 
 
 def _served(texts: tuple[str, ...], options: dict[str, Any], search: "SearchOptions") -> Answers:

@@ -157,15 +157,29 @@ def _fix(left: TypedExpression, right: TypedExpression) -> str:
         column, value = (left, right) if left.kind == Kind.LISTS else (right, left)
         return f"; write list_contains({column.shown}, {value.shown})"
     if left.kind == Kind.TEXT and right.kind == Kind.NUMBERS and right.literal:
-        name, kind = left.shown.strip('"'), "int" if right.shown.isdecimal() else "float"
-        setting = spelled(f'corpus.columns = {{"{name}": "{kind}"}}', f"--column {name}:{kind}")
-        built = f", or build with {setting}" if left.column else ""
+        built = _built(left, "int" if right.shown.isdecimal() else "float")
         return f"; write '{right.shown}' in quotes to compare text, {left.shown}::double in SQL for numbers{built}"
+    if left.kind == Kind.TEXT and right.kind in (Kind.DATES, Kind.MOMENTS):
+        return as_dates(left, right.kind)
     if left.kind == Kind.TEXT and right.literal:
         return f"; write '{right.shown}' in single quotes"
     if left.kind in (Kind.DATES, Kind.MOMENTS) and right.literal:
         return f"; write a date in single quotes, such as '2020-12-31', or compare year({left.shown})"
     return "; write CAST(... AS ...) of one of them"
+
+
+def as_dates(text: TypedExpression, kind: Kind) -> str:
+    """Return the part of a message that shows how to use text as values of `kind`: Kind.DATES or Kind.MOMENTS."""
+    name = "date" if kind == Kind.DATES else "timestamp"
+    return f"; write {text.shown}::{name} in SQL{_built(text, name)}"
+
+
+def _built(text: TypedExpression, kind: str) -> str:
+    if not text.column:
+        return ""
+    name = text.shown.strip('"')
+    setting = spelled(f'corpus.columns = {{"{name}": "{kind}"}}', f"--column {name}:{kind}")
+    return f", or build with {setting}"
 
 
 def _in_utc(text: str) -> str:

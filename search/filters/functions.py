@@ -10,7 +10,16 @@ from math import prod
 
 import pyarrow as pa
 
-from search.filters.expressions import Kind, TypedExpression, are_comparable, combined, fitted, kind_of, united
+from search.filters.expressions import (
+    Kind,
+    TypedExpression,
+    are_comparable,
+    as_dates,
+    combined,
+    fitted,
+    kind_of,
+    united,
+)
 from search.formatting import counted
 
 MOST_PATTERN = 1000  # estimated instructions of a regular expression
@@ -157,6 +166,8 @@ def _hint(name: str, argument: TypedExpression, kinds: set[Kind]) -> str:
         return f"; write CAST({argument.shown} AS VARCHAR) {_WORDS[name]} ..."
     if argument.text is not None and kinds & {Kind.DATES, Kind.MOMENTS}:
         return f"; write {'DATE' if Kind.DATES in kinds else 'TIMESTAMP'} {argument.shown}"
+    if argument.kind == Kind.TEXT and kinds & {Kind.DATES, Kind.MOMENTS}:
+        return as_dates(argument, Kind.DATES if Kind.DATES in kinds else Kind.MOMENTS)
     return ""
 
 

@@ -205,6 +205,7 @@ def test_an_over_long_query_is_said(index: Path) -> None:
         (["inspect", "{corpus}"], 1, "To build one from these files: isotrope build {corpus} INDEX"),
         (["verify", "{tmp}"], 1, "not an index"),
         (["convert", "{tmp}/nothing", "-o", "{tmp}/new"], 1, "nothing"),
+        (["query", "{index}", "x", "-o", "{tmp}/a.CSV"], 2, "a.CSV: expected a file of JSON lines, such as a.jsonl."),
         (["demo-corpus", "-o", "{corpus}"], 1, "already exists. Fix: choose another file, or pass --force"),
         (["qeury"], 2, "No such command 'qeury'. Did you mean 'query'?"),
         (["evaluate", "recal", "{index}"], 2, "Did you mean 'recall'?"),

@@ -320,7 +320,10 @@ def test_limits_leave_room(index: MetadataFilter) -> None:
         ("count(*) > 1", "a filter has no function count_star"),
         ("year % 0 = 1", "Division by zero in expression (year % 0) (year: numbers)."),
         ("lenght(lang) = 2", "a filter has no function lenght (did you mean length?); it has lower, upper, "),
-        ("year(lang) = 2", "year() takes dates or dates with a time of day, not lang (text)."),
+        ("year(lang) = 2", "year() takes dates or dates with a time of day, not lang (text); write lang::date in SQL, "
+                           'or build with corpus.columns = {"lang": "date"}.'),
+        ("lang >= DATE '2025-06-01'", "lang (text) cannot be compared with DATE '2025-06-01' (dates); write "
+                                      'lang::date in SQL, or build with corpus.columns = {"lang": "date"}.'),
         ("round() = 2", "round() takes 1 to 2 arguments, not 0."),
         ("lower(lang, 'x') = 'x'", "lower() takes 1 argument, not 2."),
         ("coalesce(lang, 5) = 'x'", "coalesce() takes values of one kind, not lang (text) and 5 (numbers)."),
