@@ -166,7 +166,7 @@ def _hint(name: str, argument: TypedExpression, kinds: set[Kind]) -> str:
         return f"; write CAST({argument.shown} AS VARCHAR) {_WORDS[name]} ..."
     if argument.text is not None and kinds & {Kind.DATES, Kind.MOMENTS}:
         return f"; write {'DATE' if Kind.DATES in kinds else 'TIMESTAMP'} {argument.shown}"
-    if argument.kind == Kind.TEXT and kinds & {Kind.DATES, Kind.MOMENTS}:
+    if argument.kind == Kind.TEXT and kinds & {Kind.DATES, Kind.MOMENTS} and Kind.NUMBERS not in kinds:
         return as_dates(argument, Kind.DATES if Kind.DATES in kinds else Kind.MOMENTS)
     return ""
 

@@ -322,6 +322,7 @@ def test_limits_leave_room(index: MetadataFilter) -> None:
         ("lenght(lang) = 2", "a filter has no function lenght (did you mean length?); it has lower, upper, "),
         ("year(lang) = 2", "year() takes dates or dates with a time of day, not lang (text); write lang::date in SQL, "
                            'or build with corpus.columns = {"lang": "date"}.'),
+        ("lang + 5 > 3", "or intervals or numbers or times of day, not lang (text)."),
         ("lang >= DATE '2025-06-01'", "lang (text) cannot be compared with DATE '2025-06-01' (dates); write "
                                       'lang::date in SQL, or build with corpus.columns = {"lang": "date"}.'),
         ("round() = 2", "round() takes 1 to 2 arguments, not 0."),
