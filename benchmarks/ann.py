@@ -22,12 +22,13 @@ from typing import Any
 
 import click
 import numpy as np
+from scipy.stats import spearmanr
 
 from benchmarks import ann_peers as peers
 from benchmarks.ann_libraries import LIBRARIES
 from benchmarks.ann_peers import AnnData, load, recall
 from benchmarks.interleaved import machine, run_in_turns, save
-from indexer import BuildConfig, RunOptions, build_index, read_corpus
+from indexer import BuildConfig, RunOptions, ann, build_index, read_corpus
 from search.cli.output import print_table
 from search.index import Index
 
@@ -107,6 +108,7 @@ def measure(data: AnnData, folder: Path, options: Options) -> dict[str, Any]:
             for name, index in built.items()
         },
         "curves": curves,
+        "order_of_cost": {name: order_of_cost(index, curves[name]) for name, index in built.items() if OURS in name},
         "compared": compared,
     }  # fmt: skip
 
@@ -197,6 +199,14 @@ def curve(index: Built, data: AnnData) -> list[dict[str, Any]]:
     return points
 
 
+def order_of_cost(index: Built, points: list[dict[str, Any]]) -> float:
+    """Return the rank correlation of the counted cost (`ann.query_cost`) and the measured time of each setting."""
+    assert isinstance(index.peer, peers.Ours)
+    costs = [ann.query_cost(index.peer.index, peers.DEPTH, parameters=point["setting"]).cost for point in points]
+    times = [1 / point["queries_per_second"] for point in points]
+    return float(spearmanr(costs, times).statistic)
+
+
 def compare(
     built: dict[str, Built], curves: dict[str, list[dict[str, Any]]], target: float, data: AnnData, rounds: int
 ) -> dict[str, Any]:
@@ -250,6 +260,8 @@ def show(result: dict[str, Any]) -> None:
             )  # fmt: skip
         columns = ["index", "kind", "recall@10", "queries/s", f"{OURS} / index", "bytes/vector", "build s"]
         print_table(columns, rows, f"{title}: recall@10 of at least {target}")
+    for name, correlation in result["order_of_cost"].items():
+        print(f"{name}: rank correlation of counted cost and measured time {correlation:.3f}")
 
 
 if __name__ == "__main__":

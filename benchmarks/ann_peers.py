@@ -180,7 +180,7 @@ class Usearch:
 
 @dataclass
 class Ours:
-    """The index type chosen by `index.type = "auto"`, read from an Isotrope index and searched by FAISS alone."""
+    """The index type chosen by `index.type = "auto"`, read from an Isotrope index."""
 
     index: Any
     curve: Sequence[MeasuredPoint]
@@ -197,10 +197,12 @@ class Ours:
 
         ann.set_threads(self.threads)
         ann.set_search_parameters(self.index, setting)
+        self._setting = setting
 
     def search(self, queries: Vectors) -> RowIds:
-        rows: RowIds = self.index.search(queries, DEPTH)[1]
-        return rows
+        from indexer.ann.parameters import faiss_search
+
+        return faiss_search(self.index, queries, DEPTH, self._setting)[1]
 
 
 class Autofaiss:

@@ -51,6 +51,7 @@ from indexer.ann.inner_products import pair_products as pair_products
 from indexer.ann.merging import IndexMerger as IndexMerger
 from indexer.ann.merging import IndexShard as IndexShard
 from indexer.ann.merging import is_mergeable as is_mergeable
+from indexer.ann.parameters import prepare_for_faiss_alone as prepare_for_faiss_alone
 from indexer.ann.parameters import require_parameters as require_parameters
 from indexer.ann.parameters import search_parameters as search_parameters
 from indexer.ann.parameters import set_search_parameters as set_search_parameters

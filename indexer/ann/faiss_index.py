@@ -9,7 +9,7 @@ import importlib.metadata
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import import_module
 from pathlib import Path
@@ -149,12 +149,21 @@ def kind_of(index: Any) -> tuple[str, ...]:
 
 def apply_pretransforms(index: Any, queries: Vectors) -> tuple[Any, Vectors]:
     """Return the index behind outermost IndexPreTransforms, and the queries (n, d) as it receives them."""
-    faiss, layer = faiss_module(), faiss_module().downcast_index(index)
-    if not isinstance(layer, faiss.IndexPreTransform):
-        return index, queries
-    for number in range(layer.chain.size()):
-        queries = layer.chain.at(number).apply(np.ascontiguousarray(queries, dtype=np.float32))
-    return apply_pretransforms(layer.index, queries)
+    layers = unwrap(index)
+    count = next((place for place, layer in enumerate(layers) if not _is_pretransform(layer)), 0)
+    return (layers[count], pretransformed(layers[:count], queries)) if count else (index, queries)
+
+
+def pretransformed(layers: Iterable[Any], vectors: Vectors) -> Vectors:
+    """Return vectors (n, d) as the index behind some IndexPreTransforms receives them."""
+    for layer in layers:
+        for number in range(layer.chain.size()):
+            vectors = layer.chain.at(number).apply(np.ascontiguousarray(vectors, dtype=np.float32))
+    return vectors
+
+
+def _is_pretransform(layer: Any) -> bool:
+    return isinstance(layer, faiss_module().IndexPreTransform)
 
 
 def storage_of(index: Any) -> Any | None:

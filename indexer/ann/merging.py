@@ -18,6 +18,7 @@ from indexer.ann.faiss_index import (
     is_on_gpu,
     load_index,
     prefer_matrix_products,
+    pretransformed,
     save_index,
     unwrap,
 )
@@ -102,8 +103,7 @@ def _shaped(index: Any, vectors: Vectors) -> list[Vectors]:
     faiss, shaped = faiss_module(), []
     for layer in unwrap(index):
         if isinstance(layer, faiss.IndexPreTransform):
-            for number in range(layer.chain.size()):
-                vectors = layer.chain.at(number).apply(vectors)
+            vectors = pretransformed([layer], vectors)
         elif isinstance(layer, faiss.IndexRefine):
             shaped.append(vectors)
     return [*shaped, vectors]

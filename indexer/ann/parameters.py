@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.ann.faiss_index import faiss_module, innermost, kind_of, prefer_matrix_products, refine_layer, unwrap
+from indexer.ann.probing import probed_lists
 from indexer.arrays import Mask, RowIds, Scores, Vectors
 from indexer.errors import ConfigError
 
@@ -18,6 +19,8 @@ SPARSE = 16  # if fewer than one row in so many is allowed, reading them is rand
 WIDEST_WALK = 4096  # nodes kept during a graph search; FAISS scans all of them at every step
 REACHING = ("nprobe", "efSearch")  # parameters that determine how many rows a search reaches
 _MOST_BITS = 8
+# Measured at recalls of 0.91 to 0.998 on 200,000 vectors of 128 and 381 dimensions: the recall falls by 0.001 at most.
+_FIXED = 1.75
 _MARGIN = 1.25  # extra candidates, relative to an even spread of the allowed rows
 _SET = threading.Lock()
 _accepts: dict[tuple[tuple[str, ...], bool], bool] = {}  # by kind of index and whether a selector is passed
@@ -43,6 +46,16 @@ def set_search_parameters(index: Any, parameters: Mapping[str, int]) -> None:
     owners = _owners(index)
     for name, value in parameters.items():
         setattr(owners[name], name, value)
+
+
+def prepare_for_faiss_alone(index: Any) -> None:
+    """Set search parameters with which FAISS alone, without this package, reaches about the same recall.
+
+    It probes equally many lists for every query, so it needs more of them (see `ProbedLists`).
+    """
+    if probed_lists(index) is not None:
+        lists = innermost(index)
+        lists.nprobe = min(math.ceil(_FIXED * lists.nprobe), lists.nlist)
 
 
 def require_parameters(index: Any, parameters: Mapping[str, int]) -> None:
@@ -93,7 +106,7 @@ def faiss_search(
     """Return the best `reach` rows of each query (n, d) from FAISS, (n, reach), padded with row -1.
 
     `candidates` rows are rescored if the index has a refine layer. `allowed` (ntotal,) requires a kind of index that
-    `supports_filter`.
+    `supports_filter`. Of inverted lists, `nprobe` is the number that a query probes on average (`ProbedLists`).
     """
     prefer_matrix_products(index.d)
     queries = np.ascontiguousarray(queries, dtype=np.float32)
@@ -104,6 +117,11 @@ def faiss_search(
         return hits
     factor = max(1.0, candidates / reach) if candidates else float(parameters.get("k_factor", 1))
     bits = None if allowed is None else np.packbits(allowed, bitorder="little")
+    if (lists := probed_lists(index)) is not None:
+        if len(queries) > 1:
+            leaf = _leaf(faiss_module(), lists.lists, {**parameters, "nprobe": lists.lists.nlist}, _selector(bits))
+            return lists.search(queries, reach, parameters["nprobe"], round(factor * reach), leaf)
+        parameters = {**parameters, "nprobe": lists.count(queries, parameters["nprobe"])}  # FAISS alone is faster
     hits = index.search(queries, reach, params=_faiss_parameters(index, parameters, factor, bits))
     return hits
 
@@ -132,7 +150,7 @@ def _try_parameters(index: Any, bits: Bits | None) -> bool:
 def _faiss_parameters(index: Any, parameters: Mapping[str, int], factor: float, bits: Bits | None) -> Any:
     """Return FAISS's parameter objects, nested like the layers; each keeps its inner object alive."""
     faiss, layers = faiss_module(), unwrap(index)
-    params = _leaf(faiss, layers[-1], parameters, {} if bits is None else {"sel": faiss.IDSelectorBitmap(bits)})
+    params = _leaf(faiss, layers[-1], parameters, _selector(bits))
     for layer in reversed(layers[:-1]):
         if isinstance(layer, faiss.IndexRefine):
             inside = {} if params is None else {"base_index_params": params}
@@ -140,6 +158,10 @@ def _faiss_parameters(index: Any, parameters: Mapping[str, int], factor: float, 
         elif params is not None:
             params = faiss.SearchParametersPreTransform(index_params=params)
     return params
+
+
+def _selector(bits: Bits | None) -> dict[str, Any]:
+    return {} if bits is None else {"sel": faiss_module().IDSelectorBitmap(bits)}
 
 
 def _leaf(faiss: Any, index: Any, parameters: Mapping[str, int], selector: dict[str, Any]) -> Any:

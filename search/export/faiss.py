@@ -44,6 +44,7 @@ def export_faiss(index: str | Path, path: str | Path, force: bool = False) -> Ex
     opened = Index.open(index)
     layers = _layers(opened.transform)
     faiss_index, factory, origin = _index(opened)
+    ann.prepare_for_faiss_alone(faiss_index)
     portable = with_query_transform(faiss_index, layers)
     with open_output(target, force=force) as file, open_output(names, of_ids, force) as rows:
         write_ids(rows, opened)

@@ -116,11 +116,13 @@ def _gain(start: OperatingPoint, end: OperatingPoint) -> float:
 
 
 def _neighbours(parameters: Setting, grid: Sequence[Setting]) -> list[Setting]:
-    """Return the settings of the grid with the next larger value of one parameter, or of both."""
+    """Return the settings of least work, of a grid of ascending work, with a larger value of each parameter, and of
+    all."""
     here = {name: parameters[name] for name in grid[0]}  # without parameters that are not tuned
-    after = {name: min((s[name] for s in grid if s[name] > value), default=value) for name, value in here.items()}
-    steps = [*({**here, name: value} for name, value in after.items()), after]
-    return [step for step in steps if step != here and step in grid]
+    above = [s for s in grid if s != here and all(s[name] >= value for name, value in here.items())]
+    steps = [next((s for s in above if s[name] > value), None) for name, value in here.items()]
+    steps.append(next((s for s in above if all(s[name] > value for name, value in here.items())), None))
+    return [step for place, step in enumerate(steps) if step is not None and step not in steps[:place]]
 
 
 def cheapest_point(curve: Sequence[OperatingPoint], recall: float) -> OperatingPoint:

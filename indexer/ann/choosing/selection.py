@@ -6,9 +6,9 @@ is then computed for all rows, not timed, so the same vectors give the same choi
 Vectors quantised to four bits a subspace of two or four dimensions are scanned with the processor's table look-ups
 (`x4fs`, tables of 16 entries), and the best of them rescored with 8 or 16 bits a dimension: `Refine(SQ8)` finds up to
 99 % of the ten best, `Refine(SQfp16)` 99.9 %, with half the bytes of `RFlat`. "Pad384" allocates the dimensions to the
-subspaces. The number of inverted lists is about the square root of the rows, and their vectors are quantised relative
-to the centroid of the list (`x4fsr`). "IVF1" is one list of all rows: unlike the same kind without lists, it supports
-filters.
+subspaces, and gives scalar quantizers whole registers: they score 381 dimensions nine times as slowly as 384. The
+number of inverted lists is about the square root of the rows, and their vectors are quantised relative to the centroid
+of the list (`x4fsr`). "IVF1" is one list of all rows: unlike the same kind without lists, it supports filters.
 """
 
 import math
@@ -46,14 +46,15 @@ def candidate_factories(rows: int, dim: int, limited: bool) -> list[str]:
         lists = f"IVF{nlist_for(rows)}"
         scans = [f"{lists},{fine}r", f"{lists},{coarse}r", *scans]
     factories = [f"{pad},{scan},{finer}" for scan in scans for finer in _FINER]
-    factories.append("IVF1,RaBitQfs,Refine(SQ8)")
+    scalar = "" if wide == dim else f"{pad},"
+    factories.append(f"{scalar}IVF1,RaBitQfs,Refine(SQ8)")
     if rows >= _LEAST_FOR_LISTS:
         factories.append(f"{lists},Flat")
     if limited:
         factories += [f"{pad},IVF1,{coarse},{coarser}" for coarser in _COARSER]
-        factories += [f"RR{dim},IVF1,RaBitQfs{bits}" for bits in (6, 4)]
-        factories += ["SQ8", "SQ6", "SQ4"]
-    return [*factories, f"HNSW{_LINKS}", f"HNSW{_LINKS}_SQ8"]
+        factories += [f"RR{wide},IVF1,RaBitQfs{bits}" for bits in (6, 4)]
+        factories += [f"{scalar}SQ{bits}" for bits in (8, 6, 4)]
+    return [*factories, f"HNSW{_LINKS}", f"{scalar}HNSW{_LINKS}_SQ8"]
 
 
 def nlist_for(rows: int) -> int:
