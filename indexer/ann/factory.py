@@ -22,7 +22,10 @@ from indexer.ann.faiss_index import (
     import_faiss,
     innermost,
     prefer_matrix_products,
+    refine_layer,
 )
+from indexer.ann.leaves import leaves_of, set_rows, vectors_for_leaves
+from indexer.ann.score_aware import score_aware
 from indexer.arrays import Float64Array, Int32Array, RowIds, Vectors
 from indexer.errors import ConfigError
 
@@ -97,7 +100,14 @@ def add_vectors(index: Any, vectors: Vectors) -> None:
     vectors = require_finite(vectors)
     prefer_matrix_products(index.d)
     with adding_threads(index):
-        index.add(vectors)
+        if refine_layer(index) is None:
+            index.add(vectors)
+            return
+        before = index.ntotal
+        *finer, inside = vectors_for_leaves(index, vectors)
+        for leaf, shaped in zip(leaves_of(index), [*finer, score_aware(index, inside)], strict=True):
+            leaf.add(shaped)
+        set_rows(index, before + len(vectors))
 
 
 def require_finite(vectors: Vectors) -> Vectors:

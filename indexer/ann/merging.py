@@ -18,10 +18,10 @@ from indexer.ann.faiss_index import (
     is_on_gpu,
     load_index,
     prefer_matrix_products,
-    pretransformed,
     save_index,
-    unwrap,
 )
+from indexer.ann.leaves import leaves_of, set_rows, vectors_for_leaves
+from indexer.ann.score_aware import score_aware
 from indexer.arrays import Vectors
 
 # The plain form of each packed kind. FastScan forms of residual and additive quantizers are filled at once.
@@ -35,7 +35,7 @@ _PACKED = {
 
 def is_mergeable(index: Any) -> bool:
     """Whether workers can fill shards of this kind of index separately, on CPUs."""
-    return not is_on_gpu(index) and all(_is_packed(leaf) or _merges(leaf) for leaf in _leaves(index))
+    return not is_on_gpu(index) and all(_is_packed(leaf) or _merges(leaf) for leaf in leaves_of(index))
 
 
 class IndexShard:
@@ -49,7 +49,8 @@ class IndexShard:
         """Append vectors (n, k). Raises ConfigError for NaN and infinity."""
         vectors = require_finite(vectors)
         prefer_matrix_products(self._trained.d)
-        for leaf, shaped in zip(self._leaves, _shaped(self._trained, vectors), strict=True):
+        *finer, innermost = vectors_for_leaves(self._trained, vectors)
+        for leaf, shaped in zip(self._leaves, [*finer, score_aware(self._trained, innermost)], strict=True):
             leaf.add(shaped)
 
     def save(self, file: IO[bytes]) -> list[int]:
@@ -84,29 +85,9 @@ class IndexMerger:
     def finish(self) -> None:
         """Pack the vectors of packed kinds; call it once."""
         rows = self._leaves[0].ntotal
-        for leaf in _leaves(self._index):
+        for leaf in leaves_of(self._index):
             _pack(self._leaves.pop(0), leaf)
-        for layer in (*unwrap(self._index), self._index):  # Python has two objects for one in C++
-            layer.ntotal = rows
-
-
-def _leaves(index: Any) -> list[Any]:
-    """Return the indexes that store data for each row: of every refine layer, and the innermost."""
-    faiss = faiss_module()
-    layers = unwrap(index)
-    finer = [faiss.downcast_index(layer.refine_index) for layer in layers if isinstance(layer, faiss.IndexRefine)]
-    return [*finer, layers[-1]]
-
-
-def _shaped(index: Any, vectors: Vectors) -> list[Vectors]:
-    """Return the vectors as each of `_leaves` receives them: after the rotations and padding in front of it."""
-    faiss, shaped = faiss_module(), []
-    for layer in unwrap(index):
-        if isinstance(layer, faiss.IndexPreTransform):
-            vectors = pretransformed([layer], vectors)
-        elif isinstance(layer, faiss.IndexRefine):
-            shaped.append(vectors)
-    return [*shaped, vectors]
+        set_rows(self._index, rows)
 
 
 def _is_packed(leaf: Any) -> bool:
@@ -121,7 +102,7 @@ def _merges(leaf: Any) -> bool:
 
 
 def _plain_leaves(index: Any) -> list[Any]:
-    return [_plain(leaf) if _is_packed(leaf) else leaf for leaf in _leaves(index)]
+    return [_plain(leaf) if _is_packed(leaf) else leaf for leaf in leaves_of(index)]
 
 
 def _plain(leaf: Any) -> Any:
