@@ -154,13 +154,12 @@ def parameters_for(curve: Sequence[CurvePoint], recall: float) -> dict[str, int]
 
 
 def parameter_grid(index: Any, k: int = 10) -> list[dict[str, int]]:
-    """Return settings for the best `k` rows, in ascending work; each parameter grows by a third or a half up to
-    its largest value.
+    """Return settings for the best `k` rows, in ascending work; each parameter grows up to its largest value.
 
     An index with two parameters (lists and rescored candidates) has all pairs except those that spend nearly all work
     on one parameter and could spend it on the other. An index without parameters has one empty setting.
     """
-    steps = {name: _steps(least, most) for name, (least, most) in _bounds(index, k).items()}
+    steps = {name: _steps(name, least, most) for name, (least, most) in _bounds(index, k).items()}
     settings = [dict(zip(steps, values, strict=True)) for values in product(*steps.values())]
     if len(steps) > 1:
         settings = [setting for setting in settings if _is_balanced(index, k, setting, steps)]
@@ -180,11 +179,13 @@ def _bounds(index: Any, k: int) -> dict[str, tuple[int, int]]:
     return bounds
 
 
-def _steps(least: int, most: int) -> list[int]:
-    """Return `least`, its doublings and the values halfway between them that are below `most`, and `most`."""
+def _steps(name: str, least: int, most: int) -> list[int]:
+    """Return `least`, its doublings below `most`, and `most`; of candidates also the values halfway between doublings,
+    because the walk looks between two numbers of lists anyway."""
     values = {least, most}
     while least < most:
-        values |= {value for value in (3 * least // 2, 2 * least) if value < most}
+        halfway = {3 * least // 2} if name == "k_factor" else set()
+        values |= {value for value in {2 * least, *halfway} if value < most}
         least *= 2
     return sorted(values)
 

@@ -168,13 +168,13 @@ def test_the_grid_goes_from_least_to_most_work_in_small_steps(factory: str) -> N
         (name,) = tuned
         values = [setting[name] for setting in grid]
         assert all(low < high <= 2 * low for low, high in pairwise(values))
-        assert all(high <= 1.5 * low for low, high in pairwise(values[2:-1]))
+        assert name != "k_factor" or all(high <= 1.5 * low for low, high in pairwise(values[2:-1]))
 
 
 def test_a_grid_of_two_parameters_holds_the_pairs_in_which_neither_part_is_idle() -> None:
     index = loaded("OPQ16_32,IVF16,PQ16x4fs,RFlat")
     grid = ann.parameter_grid(index)
-    assert {setting["nprobe"] for setting in grid} == {1, 2, 3, 4, 6, 8, 12, 16}
+    assert {setting["nprobe"] for setting in grid} == {1, 2, 4, 8, 16}
     idle = {"nprobe": 1, "k_factor": 300}  # few rows scanned, and nearly all of them rescored
     assert idle not in grid
     assert {"nprobe": 16, "k_factor": 300} in grid
