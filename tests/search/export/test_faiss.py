@@ -1,6 +1,7 @@
 """The exported FAISS file: plain FAISS with raw query embeddings returns the engine's answers."""
 
 import errno
+import math
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -168,6 +169,7 @@ def test_several_segments_become_one(config: BuildConfig, tmp_path: Path) -> Non
     ],
 )
 def test_the_type_is_kept_with_its_search_parameters(factory: str, config: BuildConfig, tmp_path: Path) -> None:
+    """FAISS alone probes more lists than the engine, which probes as many as each query needs."""
     index = tmp_path / "index"
     whitening = replace(config.whitening, dim=16)
     config = replace(config, whitening=whitening, index=IndexConfig(type=factory, recall=0.3))
@@ -176,7 +178,9 @@ def test_the_type_is_kept_with_its_search_parameters(factory: str, config: Build
     assert (facts["factory"], facts["index"]) == (factory, "as stored")
     found = faiss.read_index(str(stored))
     assert found.ntotal == 160
-    kinds, parameters = layer_names(found), Index.open(index).manifest.segments[0].search_parameters
+    kinds, parameters = layer_names(found), dict(Index.open(index).manifest.segments[0].search_parameters)
+    if "IVF4" in factory:
+        parameters["nprobe"] = min(math.ceil(1.75 * parameters["nprobe"]), 4)
     assert ann.search_parameters(found) == parameters == facts["search_parameters"]
     hits = answers(stored, SearchEngine(index, options=TORCH), 5)
     assert [len(set(best)) for best in hits] == [5] * len(QUERIES)
