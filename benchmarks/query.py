@@ -1,10 +1,11 @@
 """Comparison of searches: latency of single queries, cold starts, and queries a second in batches.
 
-    python -m benchmarks.query INDEX [--queries FILE] [--rounds 5] [--threads 2] [-o FILE]
+    python -m benchmarks.query INDEX [--queries FILE] [--batch 64] [--rounds 5] [--threads 2] [-o FILE]
 
 `SearchEngine.search` is compared with its bare parts (the same encoder, whitening and FAISS index, without checks and
 documents) and with a script of sentence-transformers and FAISS on as many vectors of the same size. All three answer
-each query in turn. Cold starts are whole processes, also in turns, with the files in the page cache.
+each query in turn. Batches are also compared with FAISS alone, which receives vectors and has about the same recall.
+Cold starts are whole processes, also in turns, with the files in the page cache.
 """
 
 import subprocess
@@ -24,6 +25,7 @@ import numpy.typing as npt
 from benchmarks.children import Child
 from benchmarks.interleaved import machine, run_in_turns, save
 from benchmarks.query_peers import write_pieces
+from indexer import ann
 from indexer.corpus.document import pseudo_query
 from indexer.corpus.query_file import read_query_file
 from indexer.errors import ConfigError
@@ -35,10 +37,11 @@ from search.index import Index, LiveRows
 
 _OURS = "isotrope"
 _BARE = "tokenise, encode, whiten, FAISS"
+_FAISS = "FAISS alone"
+_LOOKED_AT = "isotrope, with hits made"
 _SCRIPT = "sentence-transformers, FAISS"
 _HELP = "isotrope --help"
-_BATCH = 64
-_DRAWN = 200  # queries from documents, if no file is given
+_DRAWN = 200  # queries from documents, if no file is given, and as many as a batch has
 _WARM_UP = 10  # queries
 _CLI = "from search.cli import main; main()"
 _QUANTILES = {"p50": 50, "p95": 95, "p99": 99}
@@ -49,6 +52,7 @@ _QUANTILES = {"p50": 50, "p95": 95, "p99": 99}
 @click.option("--queries", type=click.Path(path_type=Path), help="One a line. Default: drawn "
               "from the documents' titles and first sentences.")  # fmt: skip
 @click.option("-k", type=int, default=10, show_default=True)
+@click.option("--batch", type=int, default=64, show_default=True, help="Queries in a batch.")
 @click.option("--rounds", type=int, default=5, show_default=True, help="Cold starts, and batches, of each.")
 @click.option("--threads", type=int, default=2, show_default=True)
 @click.option("--backend", default="auto", show_default=True, help="Backend of Isotrope's encoder.")
@@ -56,14 +60,16 @@ _QUANTILES = {"p50": 50, "p95": 95, "p99": 99}
 @click.option("-o", "--output", type=click.Path(path_type=Path))
 def main(index: Path, queries: Path | None, k: int, rounds: int, output: Path | None, **given: Any) -> None:
     """Compare searches."""
-    threads, backend, script = given["threads"], given["backend"], given["script"]
-    texts = read_query_file(queries, ConfigError).texts if queries else drawn_queries(index)
+    threads, backend, script, size = given["threads"], given["backend"], given["script"], given["batch"]
+    texts = read_query_file(queries, ConfigError).texts if queries else drawn_queries(index, max(_DRAWN, size))
     with TemporaryDirectory() as folder, SearchEngine(index, None, RunOptions("cpu", backend, threads=threads)) as ours:
         opened = ours.index
         model = ours.encoder.spec.folder
+        alone = ann.copy_of(opened.segments[0].index)
+        ann.prepare_for_faiss_alone(alone)
         warm: dict[str, Callable[[list[str]], float]] = {
             _OURS: partial(_timed, lambda batch: ours.search_many(batch, k)),
-            _BARE: partial(_timed, partial(_bare, ours, k=k)),
+            _BARE: partial(_timed, partial(_bare, ours, alone, k=k)),
         }
         cold = {_OURS: _command("query", str(index), texts[0], "-k", str(k), "--backend", backend)}
         if script:
@@ -72,9 +78,10 @@ def main(index: Path, queries: Path | None, k: int, rounds: int, output: Path | 
             warm[_SCRIPT] = lambda batch: float(child.call("timed", batch, k))
             arguments = [model, folder, str(threads), str(k), texts[0]]
             cold[_SCRIPT] = [sys.executable, "-m", "benchmarks.query_peers", *arguments]
+        batch = (texts * (1 + size // len(texts)))[:size]
         results = {
-            "warm": _latencies(warm, texts),
-            "batched": _batched(warm, texts, rounds),
+            "warm": _latencies(warm, texts[:_DRAWN]),
+            "batched": _batched(warm | _only_batched(ours, alone, batch, k), batch, rounds),
             "cold": _cold({**cold, _HELP: _command("--help")}, rounds),
         }
         if script:
@@ -87,21 +94,33 @@ def main(index: Path, queries: Path | None, k: int, rounds: int, output: Path | 
         save(output, {"machine": about, "command": sys.argv[1:], "index": facts, **results})
 
 
-def drawn_queries(index: Path) -> list[str]:
-    """Return queries made from the first documents of an index."""
+def drawn_queries(index: Path, count: int = _DRAWN) -> list[str]:
+    """Return queries made from documents of an index, evenly spread."""
     opened = Index.open(index)
-    texts = map(pseudo_query, opened.documents.fetch(range(min(_DRAWN, opened.manifest.documents))))
+    documents = opened.manifest.documents
+    texts = map(pseudo_query, opened.documents.fetch(range(0, documents, max(1, documents // count))[:count]))
     return [text for text in texts if text.strip()]
 
 
-def _bare(engine: SearchEngine, texts: list[str], k: int) -> Any:
-    """Search one segment with the bare parts."""
-    transform, faiss_index = engine.index.transform, engine.index.segments[0].index
+def _bare(engine: SearchEngine, alone: Any, texts: list[str], k: int) -> Any:
+    """Search one segment with the bare parts; `alone` is its FAISS index."""
+    transform = engine.index.transform
     rows = engine.encoder.encode(texts, "query").astype(np.float64)
     if isinstance(transform, Whitening):
         rows = (rows - transform.query_mean) @ transform.projection
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    return faiss_index.search(rows.astype(np.float32), k)
+    return alone.search(rows.astype(np.float32), k)
+
+
+def _only_batched(
+    engine: SearchEngine, alone: Any, batch: list[str], k: int
+) -> dict[str, Callable[[list[str]], float]]:
+    """Return FAISS alone, given vectors, and the engine with the cost of looking at every hit."""
+    vectors = np.asarray(engine.embed(batch, "query"))
+    return {
+        _LOOKED_AT: partial(_timed, lambda texts: [list(answer) for answer in engine.search_many(texts, k)]),
+        _FAISS: partial(_timed, lambda _: alone.search(vectors, k)),
+    }
 
 
 def _timed(run: Callable[[list[str]], Any], texts: list[str]) -> float:
@@ -126,13 +145,12 @@ def _latencies(ways: dict[str, Callable[[list[str]], float]], queries: list[str]
     ]
 
 
-def _batched(ways: dict[str, Callable[[list[str]], float]], queries: list[str], rounds: int) -> list[dict[str, Any]]:
-    batch = (queries * (1 + _BATCH // len(queries)))[:_BATCH]
+def _batched(ways: dict[str, Callable[[list[str]], float]], batch: list[str], rounds: int) -> list[dict[str, Any]]:
     timed = run_in_turns({name: partial(way, batch) for name, way in ways.items()}, rounds)
     return [
         {
             "name": name,
-            "queries_per_second": _BATCH / run.median,
+            "queries_per_second": len(batch) / run.median,
             "ratio": run.median / timed[_OURS].median,
             "seconds": run.seconds,
         }
@@ -173,7 +191,7 @@ def show(results: dict[str, Any], rows: int) -> None:
         f"{rows:,} vectors, {results['warm'][0]['queries']:,} queries",
     )
     print_table(
-        [f"batches of {_BATCH}", "queries/s", f"x {_OURS}"],
+        ["in batches", "queries/s", f"x {_OURS}"],
         [[row["name"], f"{row['queries_per_second']:,.0f}", f"{row['ratio']:.2f}"] for row in results["batched"]],
     )
     print_table(

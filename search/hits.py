@@ -1,7 +1,7 @@
 """Hits and answers of a search. This module loads no numerical library, because `search.client` uses it."""
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, overload
 
@@ -139,9 +139,14 @@ class Truncated:
     """Tokens that were encoded."""
 
 
-class Answer(list[Found]):
-    """The hits of one query, best first. `missing` are the segments that did not answer and could have changed it: none
-    unless `SearchOptions.partial` is set."""
+class Answer(Sequence[Found]):
+    """The hits of one query, best first: a sequence, equal to every list of the same hits.
+
+    `missing` are the segments that did not answer and could have changed the answer: none unless
+    `SearchOptions.partial` is set.
+    """
+
+    __hash__ = None  # type: ignore[assignment]
 
     def __init__(
         self,
@@ -149,8 +154,9 @@ class Answer(list[Found]):
         missing: "tuple[SegmentEntry, ...]" = (),
         schema: Mapping[str, Any] | None = None,
     ) -> None:
-        """`schema` has the metadata columns of the index, as in its manifest, for tables without a hit."""
-        super().__init__(hits)
+        """`hits` is read when the answer is first read. `schema` has the metadata columns of the index, as in its
+        manifest, for tables without a hit."""
+        self._hits = hits if isinstance(hits, Collection) else list(hits)
         self.missing, self._schema = missing, schema or {}
 
     @overload
@@ -162,8 +168,26 @@ class Answer(list[Found]):
     def __getitem__(self, place: SupportsIndex | slice) -> "Found | Answer[Found]":
         """Return a hit, or for a slice an answer with the same missing segments."""
         if isinstance(place, slice):
-            return Answer(super().__getitem__(place), self.missing, self._schema)
-        return super().__getitem__(place)
+            return Answer(self._read()[place], self.missing, self._schema)
+        return self._read()[place]
+
+    def __len__(self) -> int:
+        return len(self._hits)
+
+    def __iter__(self) -> Iterator[Found]:
+        return iter(self._read())
+
+    def __eq__(self, other: object) -> bool:
+        return self._read() == list(other) if isinstance(other, list | Answer) else NotImplemented
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Answer, (self._read(), self.missing, self._schema)
+
+    def _read(self) -> list[Found]:
+        """Return the hits, made from the columns of a search at the first call."""
+        if not isinstance(self._hits, list):
+            self._hits = list(self._hits)
+        return self._hits
 
     @property
     def partial(self) -> bool:
@@ -183,7 +207,7 @@ class Answer(list[Found]):
 
         from indexer.corpus.schema import infer_schema, schema_from_json
 
-        hits = self._hits()
+        hits = self._of_type_hit()
         metadata = infer_schema(hit.metadata for hit in hits) if hits else schema_from_json(self._schema)
         columns = {
             name: pa.array([value(rank, hit) for rank, hit in enumerate(hits, start=1)], kind)
@@ -213,8 +237,8 @@ class Answer(list[Found]):
 
     def __repr__(self) -> str:
         if not all(isinstance(hit, Hit) for hit in self):
-            return f"Answer({super().__repr__()})"
-        named = [f'{hit.score:.3f} {excerpt(hit.id, _TITLE)} "{_title(hit)}"' for hit in self._hits()[:_NAMED]]
+            return f"Answer({self._read()!r})"
+        named = [f'{hit.score:.3f} {excerpt(hit.id, _TITLE)} "{_title(hit)}"' for hit in self._of_type_hit()[:_NAMED]]
         more = ["..."] if len(self) > _NAMED else []
         lost = [f"{counted(len(self.missing), 'segment')} missing"] if self.missing else []
         return f"Answer({counted(len(self), 'hit')}{': ' if named else ''}{', '.join([*named, *more, *lost])})"
@@ -223,7 +247,7 @@ class Answer(list[Found]):
         """Return the first hits as a table for notebooks, which show `repr` for None."""
         if not all(isinstance(hit, Hit) for hit in self):
             return None
-        hits = self._hits()[:_LISTED]
+        hits = self._of_type_hit()[:_LISTED]
         columns = {
             "": range(1, len(hits) + 1),
             "rerank score": [None if hit.rerank_score is None else f"{hit.rerank_score:.3f}" for hit in hits],
@@ -242,7 +266,7 @@ class Answer(list[Found]):
         lost = f"; {counted(len(self.missing), 'segment')} missing" if self.missing else ""
         return html_table(f"{counted(len(self), 'hit')}{shown}{lost}", rows, header)
 
-    def _hits(self) -> "list[Hit]":
+    def _of_type_hit(self) -> "list[Hit]":
         hits: list[Hit] = [hit for hit in self if isinstance(hit, Hit)]
         if len(hits) < len(self):
             raise ConfigError(

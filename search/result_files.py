@@ -144,7 +144,8 @@ def source_hashes(files: "Iterable[SourceFile]") -> dict[str, str]:
 def to_json(value: Any, indent: int | None = None) -> str:
     """Return strict JSON, on one line unless `indent` is given; NaN and infinite numbers become null."""
     try:
-        text = json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False, default=_of_other_type)
+        encoder = _ENCODER if indent is None else json.JSONEncoder(**_STRICT, indent=indent)
+        text = encoder.encode(value)
     except (ValueError, TypeError):  # NaN, or a key that is not text: converted in Python, which is slower
         text = json.dumps(_plain(value), indent=indent, ensure_ascii=False, allow_nan=False, default=str)
     return as_shown(text)
@@ -153,6 +154,10 @@ def to_json(value: Any, indent: int | None = None) -> str:
 def _of_other_type(value: Any) -> Any:
     plain = _plain(value)
     return str(value) if plain is value else plain
+
+
+_STRICT: dict[str, Any] = {"ensure_ascii": False, "allow_nan": False, "default": _of_other_type}
+_ENCODER = json.JSONEncoder(**_STRICT)  # to make one takes as long as to encode a hit
 
 
 def _plain(value: Any) -> Any:

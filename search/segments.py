@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,9 +26,10 @@ from indexer.store.files import BLOCK, FileDigest
 from indexer.store.integrity import BackgroundCheck, CheckedFile, read_checked
 from indexer.store.manifest import SegmentEntry
 from indexer.store.stores import holder_of
+from indexer.system.threads import ordered_map
 
 MAPPED_BYTES = 256 << 20  # a larger segment is memory-mapped
-
+_QUERIES = 64  # whose candidates a thread scores again, at least
 
 VectorsOf = Callable[[RowIds], Vectors]
 """Returns unit vectors (n, k) of stored rows."""
@@ -177,9 +179,14 @@ def _search_segment(segment: Segment, queries: Vectors, k: int, mask: Mask | Non
         return [ann.nothing() for _ in queries]
     if segment.exact:
         return ann.search_index(segment.index, queries, k, mask)
-    if exact or _is_cheaper_to_score(segment, len(queries), k, count):
+    if exact or (mask is not None and _is_cheaper_to_score(segment, len(queries), k, count)):
         return _score(segment, queries, k, mask)
-    results = _rescored(segment, queries, ann.search_index(segment.index, queries, k, mask))
+    found = ann.search_index(segment.index, queries, k, mask)
+    threads = max(1, min(ann.faiss_threads(), len(queries) // _QUERIES))
+    cuts = [len(queries) * part // threads for part in range(threads + 1)]
+    blocks = [slice(*cut) for cut in pairwise(cuts)]
+    rescored = ordered_map(lambda block: _rescored(segment, queries[block], found[block]), blocks, threads)
+    results = [answer for block in rescored for answer in block]
     short = [query for query, best in enumerate(results) if len(best[1]) < min(k, count)]
     if short:
         for query, best in zip(short, _score(segment, queries[short], k, mask), strict=True):

@@ -35,6 +35,7 @@ from indexer.ann.factory import is_exact as is_exact
 from indexer.ann.factory import make_index as make_index
 from indexer.ann.factory import reconstruct as reconstruct
 from indexer.ann.factory import require_finite as require_finite
+from indexer.ann.faiss_index import faiss_threads as faiss_threads
 from indexer.ann.faiss_index import has_lists as has_lists
 from indexer.ann.faiss_index import import_faiss as import_faiss
 from indexer.ann.faiss_index import is_graph as is_graph

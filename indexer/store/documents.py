@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, groupby
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ HELD_BYTES = 32 << 20  # of row groups that a reader keeps in memory
 OPEN_PARTS = 384  # whose footers stay in memory
 _LOOKED_UP = 1 << 20  # ids in memory at a time during a look-up
 STRETCH_BYTES = 16 << 20  # of row groups, with all columns, that a reader reads before releasing the lock
+_FEW = 32  # rows that are sliced one by one
 _COMPARED = 20_000  # ids searched for one similar to an unknown id
 LONG = 32  # bytes a value, on average, from which a column is compressed
 STORED = [
@@ -104,11 +105,8 @@ def read_column(folder: Path, name: str) -> pa.ChunkedArray | None:
 def read_documents_at(folder: Path, rows: Sequence[int]) -> Iterator[Document]:
     """Yield some documents of a part by ascending row, reading only their row groups."""
     with _opened(folder) as file:
-        part = PartFile(file)
-        places = [part.place(row) for row in rows]
-        for group, members in groupby(places, key=lambda place: place[0]):
-            table = file.read_row_group(group, use_threads=False)
-            yield from (document_of(row, None) for row in take_rows(table, [offset for _, offset in members]))
+        for group, offsets in _ranges(rows, PartFile(file).ends):
+            yield from documents_of(file.read_row_group(group, use_threads=False).take(pa.array(offsets, pa.int64())))
 
 
 @contextmanager
@@ -135,10 +133,16 @@ class PartFile:
         metadata = self.file.metadata
         return list(accumulate(metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)))
 
-    def place(self, row: int) -> tuple[int, int]:
-        """Return (row group, offset in it) of a row."""
-        group = bisect.bisect_right(self.ends, row)
-        return group, row - (self.ends[group - 1] if group else 0)
+
+def _ranges(rows: Sequence[int], ends: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
+    """Divide ascending rows among the consecutive ranges with these ends: yield the number of a range, and the offsets
+    in it of its rows. By bisection, since few rows are the usual case."""
+    place = 0
+    while place < len(rows):
+        number = bisect.bisect_right(ends, rows[place])
+        start, following = ends[number - 1] if number else 0, bisect.bisect_left(rows, ends[number], place)
+        yield number, [row - start for row in rows[place:following]]
+        place = following
 
 
 def _stretches(metadata: pq.FileMetaData) -> list[list[int]]:
@@ -153,28 +157,42 @@ def _stretches(metadata: pq.FileMetaData) -> list[list[int]]:
     return runs
 
 
-def take_rows(table: pa.Table, offsets: Sequence[int]) -> Iterator[dict[str, Any]]:
-    """Yield some rows of a table, value by value, which for a few rows is cheaper than Table.take."""
-    columns = list(zip(table.column_names, table.columns, strict=True))
-    return ({name: column[offset].as_py() for name, column in columns} for offset in offsets)
+def _gathered(places: Sequence[tuple[pa.Table, list[int]]]) -> pa.Table:
+    """Return the rows at some offsets of each table, as one table that does not hold the others in memory."""
+    if sum(len(offsets) for _, offsets in places) <= _FEW:  # Table.take imports pyarrow.compute, which takes longer
+        return pa.concat_tables([table.slice(row, 1) for table, offsets in places for row in offsets])
+    tables = [table for table, _ in places]
+    starts = accumulate(map(len, tables), initial=0)
+    rows = [start + row for (_, offsets), start in zip(places, starts, strict=False) for row in offsets]
+    return pa.concat_tables(tables).take(pa.array(rows, pa.int64()))
 
 
-def document_of(row: dict[str, Any], schema: pa.Schema | None) -> Document:
-    identity, title, text = row.pop("id"), row.pop("title"), row.pop("text")
-    if schema is not None:
-        row = {name: _promoted(value, schema.field(name).type) for name, value in row.items()}
-    return Document(identity, text, title, drop_nulls(row))
+def documents_of(table: pa.Table) -> Iterator[Document]:
+    """Yield the document of each row. The first columns are those of `STORED`."""
+    for identity, title, text, metadata in fields_of(table):
+        yield Document(identity, text, title, metadata)
 
 
-def _promoted(value: Any, kind: pa.DataType) -> Any:
-    """Return whole numbers as floats where the column is float elsewhere in the corpus."""
-    if isinstance(value, int) and pa.types.is_floating(kind):
-        return float(value)
-    if isinstance(value, dict):
-        return {name: _promoted(item, kind.field(name).type) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_promoted(item, kind.value_type) for item in value]
-    return value
+def fields_of(table: pa.Table) -> Iterator[tuple[str, str | None, str, dict[str, Any]]]:
+    """Yield id, title, text and metadata of each row."""
+    names = table.column_names[len(STORED) :]
+    for identity, title, text, *values in zip(*(column.to_pylist() for column in table.columns), strict=True):
+        yield identity, title, text, drop_nulls(dict(zip(names, values, strict=True))) if names else {}
+
+
+def _with_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return a part's documents with the columns and types of the whole index: its whole numbers may be floats
+    elsewhere."""
+    if table.schema.equals(schema):
+        return table
+    own = dict(zip(table.column_names, table.columns, strict=True))
+    columns = [
+        column
+        if (column := own.get(name)) is not None and column.type == kind
+        else pa.array([None] * len(table) if column is None else column.to_pylist(), kind)  # cast breaks nested nulls
+        for name, kind in zip(schema.names, schema.types, strict=True)
+    ]
+    return pa.table(columns, schema=schema)
 
 
 def type_at(schema: pa.Schema, path: ColumnPath) -> pa.DataType:
@@ -267,7 +285,7 @@ class DocumentReader:
         self._index, self._manifest, self._schema, self._stored = index, manifest, schema, stored
         self._ends = list(accumulate(part.documents for part in manifest.parts))
         self._parts: OrderedDict[int, PartFile] = OrderedDict()  # the most recently used last
-        self._groups: OrderedDict[tuple[int, int], pa.Table] = OrderedDict()  # the most recently used last
+        self._groups: OrderedDict[tuple[int, int], tuple[pa.Table, int]] = OrderedDict()  # with bytes, like `_parts`
         self._held = 0  # bytes of the row groups
         self._lock = threading.RLock()  # of the files and the row groups
 
@@ -283,7 +301,7 @@ class DocumentReader:
     def __len__(self) -> int:
         return (self._ends or [0])[-1] if self._stored is None else len(self._stored)
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
         """Every column and its type: id, title, text, then the metadata of the whole index."""
         return pa.schema([*STORED, *self._schema])
@@ -302,20 +320,49 @@ class DocumentReader:
             part.documents if rows is None else len(rows) for part, rows in zip(self._manifest.parts, live, strict=True)
         ]
 
-    def fetch(self, rows: Sequence[int]) -> list[Document]:
-        """Return the documents of some numbers, in the given order; each row group is read once."""
-        with as_damage(self._index / layout.PARTS):
-            return [document_of(row, self._schema) for row in self._rows(rows, None)]
+    def table(self, numbers: RowIds, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return the documents of ascending numbers, with all columns of `schema` or some of them.
 
-    def ids(self, rows: Sequence[int]) -> list[str]:
+        Each row group is read once, and the table does not hold it in memory.
+        """
+        stored: list[int] = (numbers if self._stored is None else self._stored[numbers]).tolist()
+        pieces, places, held = list[pa.Table](), list[tuple[pa.Table, list[int]]](), 0
+        with as_damage(self._index / layout.PARTS):
+            for part, rows in _ranges(stored, self._ends):
+                with self._lock:
+                    ends = self._part(part).ends
+                for group, offsets in _ranges(rows, ends):
+                    table, size = self._group(part, group, columns)
+                    places.append((table, offsets))
+                    held += size
+                    if held > STRETCH_BYTES:
+                        pieces.append(_gathered(places))
+                        places, held = [], 0
+            if places:
+                pieces.append(_gathered(places))
+            if not pieces:
+                return self.schema.empty_table().select(columns or self.schema.names)
+            return pa.concat_tables(pieces).combine_chunks()
+
+    def fetch(self, numbers: Sequence[int]) -> list[Document]:
+        """Return the documents of some numbers, in the given order."""
+        distinct, places = np.unique(np.asarray(numbers, np.int64), return_inverse=True)
+        documents = list(documents_of(self.table(distinct)))
+        return [documents[place] for place in places.tolist()]
+
+    def ids(self, numbers: Sequence[int]) -> list[str]:
         """Return the ids of some numbers, in the given order."""
-        with as_damage(self._index / layout.PARTS):
-            return [row["id"] for row in self._rows(rows, ["id"])]
+        return [identity for (identity,) in self._values(numbers, ["id"])]
 
-    def names(self, rows: Sequence[int]) -> list[tuple[str, str | None]]:
+    def names(self, numbers: Sequence[int]) -> list[tuple[str, str | None]]:
         """Return the ids and titles of some numbers, in the given order."""
-        with as_damage(self._index / layout.PARTS):
-            return [(row["id"], row["title"]) for row in self._rows(rows, ["id", "title"])]
+        return [(identity, title) for identity, title in self._values(numbers, ["id", "title"])]
+
+    def _values(self, numbers: Sequence[int], columns: Sequence[str]) -> list[tuple[Any, ...]]:
+        distinct, places = np.unique(np.asarray(numbers, np.int64), return_inverse=True)
+        table = self.table(distinct, columns)
+        values = list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+        return [values[place] for place in places.tolist()]
 
     def all_ids(self) -> Iterator[str]:
         """Yield every id, in order of number."""
@@ -352,12 +399,12 @@ class DocumentReader:
             with self._lock:
                 ends = self._part(number).ends
             for group, end in enumerate(ends):
-                table = self._read(number, group, None)
-                if live is not None:
-                    table = table.take(live[slice(*np.searchsorted(live, [start, end]))] - start)
-                start = end
                 with as_damage(self._path(number)):
-                    documents = [document_of(row, self._schema) for row in table.to_pylist()]
+                    table = _with_schema(self._read(number, group), self.schema)
+                    if live is not None:
+                        table = table.take(live[slice(*np.searchsorted(live, [start, end]))] - start)
+                    documents = list(documents_of(table))
+                start = end
                 yield from documents
 
     def columns(
@@ -401,37 +448,27 @@ class DocumentReader:
         low, high = np.searchsorted(self._stored, [start, end])
         return None if high - low == end - start else self._stored[low:high] - start
 
-    def _rows(self, rows: Sequence[int], columns: list[str] | None) -> list[dict[str, Any]]:
-        """Return a dict for each row, reading each row group once."""
-        contents: list[dict[str, Any]] = [{}] * len(rows)
-        with self._lock:
-            places = sorted((*self._place(row), position) for position, row in enumerate(rows))
-        for (part, group), members in groupby(places, key=lambda place: place[:2]):
-            table = self._group(part, group) if columns is None else self._read(part, group, columns)
-            _, _, offsets, positions = zip(*members, strict=True)
-            for position, row in zip(positions, take_rows(table, offsets), strict=True):
-                contents[position] = row
-        return contents
-
-    def _group(self, part: int, group: int) -> pa.Table:
+    def _group(self, part: int, group: int, columns: Sequence[str] | None) -> tuple[pa.Table, int]:
+        """Return a row group, which stays in memory, or some of its columns, which do not; and its bytes."""
         with self._lock:
             if (part, group) in self._groups:
                 self._groups.move_to_end((part, group))
-                return self._groups[part, group]
-            table = self._groups[part, group] = self._read(part, group, None)
-            self._held += table.get_total_buffer_size()
+                table, size = self._groups[part, group]
+                return table if columns is None else table.select(columns), size
+            table = self._read(part, group, columns)
+            if columns is not None:
+                return table, table.nbytes
+            table = _with_schema(table, self.schema)
+            size = table.get_total_buffer_size()
+            self._groups[part, group] = table, size
+            self._held += size
             while self._held > HELD_BYTES and len(self._groups) > 1:
-                self._held -= self._groups.popitem(last=False)[1].get_total_buffer_size()
-            return table
+                self._held -= self._groups.popitem(last=False)[1][1]
+            return table, size
 
-    def _read(self, part: int, group: int, columns: list[str] | None) -> pa.Table:
+    def _read(self, part: int, group: int, columns: Sequence[str] | None = None) -> pa.Table:
         with as_damage(self._path(part)), self._lock:
             return self._part(part).file.read_row_group(group, columns=columns, use_threads=False)
-
-    def _place(self, row: int) -> tuple[int, int, int]:
-        row = row if self._stored is None else int(self._stored[row])
-        part = bisect.bisect_right(self._ends, row)
-        return part, *self._part(part).place(row - (self._ends[part - 1] if part else 0))
 
     def _part(self, part: int) -> PartFile:
         if part in self._parts:

@@ -3,16 +3,16 @@
 A group is the documents with one value in a metadata column. A document without a value is a group by itself.
 """
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from indexer.arrays import Int64Array, Mask, RowIds, Scores
+from indexer.arrays import Int64Array, Mask, SearchResult
 from indexer.errors import ConfigError
 from indexer.store.numbering import LiveNumbering
 from search.formatting import did_you_mean
@@ -33,8 +33,7 @@ class FoldedDocument:
     similarity: float
 
 
-@dataclass(frozen=True)
-class RankedDocument:
+class RankedDocument(NamedTuple):
     """A document in a ranking, and the row of the document that is closest to the query.
 
     `folded_count` near-duplicates are folded under it, and `folded` lists the best of them, best first
@@ -50,25 +49,35 @@ class RankedDocument:
     rerank_score: float | None = None
 
 
-def best_rows(scores: Scores, rows: RowIds, numbering: LiveNumbering, ids_of: IdsOf) -> list[RankedDocument]:
-    """Return documents by their best row, best first, ties by id. `rows` must be best first."""
-    documents = numbering.documents_of(rows)
+def best_rows(found: Sequence[SearchResult], numbering: LiveNumbering, ids_of: IdsOf) -> list[list[RankedDocument]]:
+    """Return for each query the documents by their best row, best first, ties by id. Rows must be best first."""
+    if not found:
+        return []
+    scores, rows = (np.concatenate(columns) for columns in zip(*found, strict=True))
+    owners, documents = np.repeat(np.arange(len(found)), [len(best) for _, best in found]), numbering.documents_of(rows)
     if not numbering.one_to_one:
-        _, first = np.unique(documents, return_index=True)
+        _, first = np.unique(owners * np.int64(numbering.documents) + documents, return_index=True)
         first.sort()
-        documents, scores, rows = documents[first], scores[first], rows[first]
-    columns = documents.tolist(), scores.tolist(), rows.tolist()
-    return break_ties([RankedDocument(*values) for values in zip(*columns, strict=True)], ids_of)
+        owners, documents, scores, rows = owners[first], documents[first], scores[first], rows[first]
+    ranked = list(map(RankedDocument, documents.tolist(), scores.tolist(), rows.tolist()))
+    ends = np.searchsorted(owners, np.arange(len(found) + 1)).tolist()
+    return break_ties([ranked[start:end] for start, end in pairwise(ends)], ids_of)
 
 
-def break_ties(ranked: list[RankedDocument], ids_of: IdsOf) -> list[RankedDocument]:
-    """Return a ranking with equal scores in ascending order of id. Looks up only the ids of tied documents."""
-    times = Counter(hit.score for hit in ranked)
-    tied = [hit.document for hit in ranked if times[hit.score] > 1]
+def break_ties(rankings: Sequence[list[RankedDocument]], ids_of: IdsOf) -> list[list[RankedDocument]]:
+    """Return rankings, best first, with equal scores in ascending order of id. Looks up only the ids of tied documents,
+    of all rankings at once."""
+    tied = {
+        hit.document
+        for ranked in rankings
+        for pair in pairwise(ranked)
+        if pair[0].score == pair[1].score
+        for hit in pair
+    }
     if not tied:
-        return ranked
-    names = dict(zip(tied, ids_of(tied), strict=True))
-    return sorted(ranked, key=lambda hit: (-hit.score, names.get(hit.document)))
+        return list(rankings)
+    names = dict(zip(tied, ids_of(list(tied)), strict=True))
+    return [sorted(ranked, key=lambda hit: (-hit.score, names.get(hit.document))) for ranked in rankings]
 
 
 @dataclass(frozen=True)

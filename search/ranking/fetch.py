@@ -1,13 +1,21 @@
-"""Turns ranked documents into hits: reads their texts and cuts out the matching windows."""
+"""The hits of ranked documents: reads their texts, and cuts out the matching windows when a hit is looked at."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate, pairwise, repeat
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
+from indexer.arrays import Int64Array
 from indexer.corpus.document import Document, column_spans, joined_text
-from search.hits import Answer, FoldedHit, Hit, Window, bytes_of
+from indexer.recipe.config import BuildConfig
+from indexer.store.documents import fields_of
+from search.hits import Answer, FoldedHit, Hit, Place, Window
 from search.index import Index
-from search.ranking.documents import RankedDocument
+from search.ranking.documents import FoldedDocument, RankedDocument
 from search.ranking.place import place_of
 
 _READ_AT_ONCE = 16  # documents, if their size is limited
@@ -16,42 +24,86 @@ _READ_AT_ONCE = 16  # documents, if their size is limited
 def fetch_hits(
     index: Index, ranked: Sequence[Answer[RankedDocument]], on_read: Callable[[int], None] | None = None
 ) -> list[Answer[Hit]]:
-    """Return the hits of each answer, in order.
+    """Return the hits of each answer, in order. They are columns, from which an answer makes its hits when it is read.
 
     `on_read` is called every few documents with the bytes read so far, and can raise to stop reading.
     """
-    numbers = sorted({hit.document for answer in ranked for hit in answer})
-    documents, size = dict[int, Document](), 0
-    step = _READ_AT_ONCE if on_read else max(1, len(numbers))
+    hits = [hit for answer in ranked for hit in answer]
+    numbers, places = np.unique(np.array([hit.document for hit in hits], np.int64), return_inverse=True)
+    tables, step = list[pa.Table](), _READ_AT_ONCE if on_read else max(1, len(numbers))
     for start in range(0, len(numbers), step):
-        block = numbers[start : start + step]
-        fetched = index.documents.fetch(block)
-        documents.update(zip(block, fetched, strict=True))
+        tables.append(index.documents.table(numbers[start : start + step]))
         if on_read:
-            size += sum(bytes_of((document.title, document.text, document.metadata)) for document in fetched)
-            on_read(size)
-    folded = sorted({duplicate.document for answer in ranked for hit in answer for duplicate in hit.folded})
-    names = dict(zip(folded, index.documents.names(folded), strict=True))
+            on_read(sum(table.nbytes for table in tables))
+    spans = None
+    if not index.numbering.one_to_one:
+        rows = np.array([hit.row for hit in hits], np.int64)
+        spans = np.where(rows[:, None] < 0, -1, index.numbering.spans(np.maximum(rows, 0)))
+    folded = sorted({duplicate.document for hit in hits for duplicate in hit.folded})
+    names = dict(zip(folded, index.documents.names(folded), strict=True)) if folded else {}
+    columns = _Columns(
+        pa.concat_tables(tables) if tables else index.documents.schema.empty_table(), index.config, names
+    )
+    schema, ends = index.manifest.schema, [0, *accumulate(map(len, ranked))]
     return [
         Answer(
-            (_hit(index, documents[hit.document], hit, names) for hit in answer), answer.missing, index.manifest.schema
+            _Fetched(columns, answer, places[start:end], None if spans is None else spans[start:end]),
+            answer.missing,
+            schema,
         )
-        for answer in ranked
+        for answer, (start, end) in zip(ranked, pairwise(ends), strict=True)
     ]
 
 
-def _hit(index: Index, document: Document, ranked: RankedDocument, names: dict[int, tuple[str, str | None]]) -> Hit:
-    """Return a hit; `names` are the id and the title of each folded document."""
-    window = None
-    if not index.numbering.one_to_one and ranked.row >= 0:
-        start, end = index.numbering.spans(np.array([ranked.row]))[0].tolist()
-        columns = index.config.corpus.text
+@dataclass(frozen=True)
+class _Columns:
+    """The documents of some answers, and what else their hits need: `names` are the id and the title of each folded
+    document."""
+
+    table: pa.Table
+    config: BuildConfig
+    names: dict[int, tuple[str, str | None]]
+
+    @cached_property
+    def fields(self) -> list[tuple[str, str | None, str, dict[str, Any]]]:
+        """Id, title, text and metadata of each row, all converted at once: it costs a call for each column."""
+        return list(fields_of(self.table))
+
+
+@dataclass(frozen=True)
+class _Fetched(Collection[Hit]):
+    """The hits of one answer: the place of each in the table (n,), and its window's `spans` (n, 2) in characters, -1
+    for none."""
+
+    columns: _Columns
+    ranked: Sequence[RankedDocument]
+    places: Int64Array
+    spans: Int64Array | None
+
+    def __len__(self) -> int:
+        return len(self.ranked)
+
+    def __contains__(self, hit: object) -> bool:
+        return hit in list(self)
+
+    def __iter__(self) -> Iterator[Hit]:
+        fields, spans = self.columns.fields, repeat((-1, -1)) if self.spans is None else self.spans.tolist()
+        for ranked, number, span in zip(self.ranked, self.places.tolist(), spans, strict=False):
+            identity, title, text, metadata = fields[number]
+            window, place = (
+                (None, None) if span[0] < 0 else self._window(Document(identity, text, title, metadata), *span)
+            )
+            folded = tuple(map(self._folded, ranked.folded))
+            about = (window, folded, ranked.folded_count, ranked.parts, ranked.rerank_score, place)
+            yield Hit(identity, ranked.score, title, text, metadata, *about)
+
+    def _window(self, document: Document, start: int, end: int) -> tuple[Window, Place | None]:
+        """Return a window of a document, and its place in the file."""
+        columns = self.columns.config.corpus.text
         text = joined_text(document, columns)[start:end]
         window = Window(start, end, text, column_spans(document, columns, start, end))
-    folded = []
-    for duplicate in ranked.folded:
-        name, title = names[duplicate.document]
-        folded.append(FoldedHit(name, duplicate.score, duplicate.similarity, title))
-    place = place_of(document, index.config, window)
-    about = (window, tuple(folded), ranked.folded_count, ranked.parts, ranked.rerank_score, place)
-    return Hit(document.id, ranked.score, document.title, document.text, document.metadata, *about)
+        return window, place_of(document, self.columns.config, window)
+
+    def _folded(self, duplicate: FoldedDocument) -> FoldedHit:
+        name, title = self.columns.names[duplicate.document]
+        return FoldedHit(name, duplicate.score, duplicate.similarity, title)

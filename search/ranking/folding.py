@@ -11,7 +11,7 @@ lowest score apply before folding, so only the first document of each group take
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -91,7 +91,7 @@ class _Stayed:
     def hits(self) -> list[RankedDocument]:
         """Return the documents that stayed, best first."""
         return [
-            replace(hit, folded=tuple(folded), folded_count=count) if count else hit
+            hit._replace(folded=tuple(folded), folded_count=count) if count else hit
             for hit, folded, count in zip(self._documents, self._folded, self._counts, strict=True)
         ]
 

@@ -12,14 +12,14 @@ from search.hits import Place, Window
 _outline = lru_cache(256)(outline)  # of the documents that are found most often
 
 
-def place_of(document: Document, config: BuildConfig, window: Window | None) -> Place | None:
+def place_of(document: Document, config: BuildConfig, window: Window) -> Place | None:
     """Return the lines, the page and the headings of a window.
 
-    Documents without `path` have headings only, with windows by structure. None if nothing is known: for a hit without
-    a window, and for a window outside column `text`.
+    Documents without `path` have headings only, with windows by structure. None if nothing is known, as for a window
+    outside column `text`.
     """
     is_file = "path" in document.metadata
-    if window is None or "text" not in window.columns or not (is_file or config.chunk.by == "structure"):
+    if "text" not in window.columns or not (is_file or config.chunk.by == "structure"):
         return None
     text, kind = document.text, kind_of(document.metadata)
     start, end = window.columns["text"]

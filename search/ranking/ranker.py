@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from indexer.arrays import Embeddings, Int64Array, Mask, RowIds, Scores, Vectors
+from indexer.arrays import Embeddings, Int64Array, Mask, SearchResult, Vectors
 from indexer.errors import ConfigError, as_argument, spelled
 from indexer.progress import Progress
 from indexer.recipe.ranking import HybridConfig
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _GROUPINGS = 4  # group columns in memory
 _SPARE = 2  # times k rows in the first search if some can be folded
 _WIDER = 4  # factor of candidates if a search gave too few documents
-_BATCH = 256  # queries answered together
+_BATCH, _HITS = 256, 1 << 14  # queries answered together: so many, or more if they have fewer hits in all
 
 
 @dataclass(frozen=True)
@@ -200,8 +200,9 @@ class DocumentRanker:
         groups = self._groups(options, allowed)
         answers: list[list[RankedDocument]] = []
         missing = MissingRows() if options.partial else None
-        for start in range(0, len(queries), _BATCH):
-            some = queries[start : start + _BATCH]
+        step = max(_BATCH, _HITS // options.k)
+        for start in range(0, len(queries), step):
+            some = queries[start : start + step]
             source, reach = self._source(some, options, allowed, missing)
             wanted = Wanted(options.k, groups, options.exact, self._folding(options))
             answers += collect(len(some), source, reach, wanted)
@@ -224,7 +225,7 @@ class DocumentRanker:
         def candidates(_: list[int], reach: int) -> list[Candidates]:
             nonlocal nearest
             nearest = self._nearest(queries, replace(options, k=reach, fold=None), others)
-            return [Candidates(nearest, len(nearest) < reach)]
+            return [Candidates(list(nearest), len(nearest) < reach)]
 
         wanted = Wanted(options.k, self._groups(options, others), folding=self._folding(options))
         (chosen,) = collect(1, candidates, _SPARE * options.k, wanted)
@@ -237,7 +238,7 @@ class DocumentRanker:
         for hit in (hit for answer in answers for hit in answer):
             if hit.document not in best or hit.score > best[hit.document].score:
                 best[hit.document] = hit
-        ranked = break_ties(sorted(best.values(), key=lambda hit: -hit.score), self._index.documents.ids)
+        (ranked,) = break_ties([sorted(best.values(), key=lambda hit: -hit.score)], self._index.documents.ids)
         return Answer(self._groups(options, others).first_of(ranked)[: options.k], answers[0].missing)
 
     def _source(
@@ -258,7 +259,7 @@ class DocumentRanker:
 
         def candidates(pending: list[int], reach: int) -> list[Candidates]:
             results = self._index.search(vectors[pending], reach, rows, exact, missing)
-            return [Candidates(self._documents(scores, best), reach >= count) for scores, best in results]
+            return [Candidates(documents, reach >= count) for documents in self._documents(results)]
 
         return candidates
 
@@ -269,7 +270,8 @@ class DocumentRanker:
 
         def candidates(pending: list[int], reach: int) -> list[Candidates]:
             results = ranking.rank(self._index, raw[pending], reach, rows, exact, missing)
-            return [Candidates(self._documents(top.scores, top.rows), reach >= count, top.bound) for top in results]
+            ranked = self._documents([(top.scores, top.rows) for top in results])
+            return [Candidates(best, reach >= count, top.bound) for best, top in zip(ranked, results, strict=True)]
 
         return candidates
 
@@ -301,8 +303,8 @@ class DocumentRanker:
 
         return candidates
 
-    def _documents(self, scores: Scores, rows: RowIds) -> list[RankedDocument]:
-        return best_rows(scores, rows, self._index.numbering, self._index.documents.ids)
+    def _documents(self, found: Sequence[SearchResult]) -> list[list[RankedDocument]]:
+        return best_rows(found, self._index.numbering, self._index.documents.ids)
 
     def _folding(self, options: SearchOptions) -> "Folding | None":
         if options.fold is None:

@@ -140,7 +140,7 @@ class Reranking:
 def in_order(ranked: Sequence[RankedDocument], scores: Float64Array, ids_of: IdsOf) -> list[RankedDocument]:
     """Return a ranking with its first n documents sorted by `scores` (n,), ties by id, then the others."""
     order = rerank_order(scores, lambda places: ids_of([ranked[place].document for place in places]))
-    first = [dataclasses.replace(ranked[place], rerank_score=float(scores[place])) for place in order]
+    first = [ranked[place]._replace(rerank_score=float(scores[place])) for place in order]
     return [*first, *ranked[len(scores) :]]
 
 

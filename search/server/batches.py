@@ -30,7 +30,8 @@ class GreedyBatches(Generic[Item, Result]):
     A batch has items of total size `most`, or one larger item. An item whose `submit` is cancelled leaves the queue; if
     it is being processed, its result is dropped. After a failed batch, `work` runs once without items: if that fails,
     the fault is the key's, and all items get its error. Otherwise each item whose caller still waits is tried alone.
-    With `light`, the first thread takes only keys for which it returns True, so they never wait for heavy ones.
+    With `light`, the first thread takes the keys for which it returns True, and the others the rest: light work never
+    waits for heavy work, and has larger batches than if two threads shared it.
     """
 
     def __init__(
@@ -82,7 +83,8 @@ class GreedyBatches(Generic[Item, Result]):
             thread.join()
 
     def _run(self, first: bool) -> None:
-        while batch := self._take(self._light if first and len(self._threads) > 1 else None):
+        light = self._light
+        while batch := self._take(None if light is None else lambda key: light(key) is first):
             self._deliver(batch)
             del batch  # else an idle thread keeps the last query and its generation in memory
 

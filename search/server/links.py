@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
@@ -73,5 +73,7 @@ def address_of(
 
 def linked(template: LinkTemplate | None, hit: Hit, rank: int) -> dict[str, Any]:
     """Return a hit as JSON types, with its `link` by the template."""
-    link = template.address(hit.id, hit.metadata, hit.place) if template else None
-    return replace(hit, link=link).to_dict(rank)
+    fields = hit.to_dict(rank)
+    if template and (link := template.address(hit.id, hit.metadata, hit.place)):
+        fields["link"] = link
+    return fields

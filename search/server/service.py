@@ -23,6 +23,7 @@ from indexer.encoders.protocol import EncodeStats, with_query_prompt
 from indexer.errors import ConfigError, IsotropeError, StoreError, as_shown
 from indexer.progress import NoProgress
 from indexer.recipe.config import Role
+from indexer.system.threads import available_cores
 from search.abandonment import AbandonedError, awaited_while
 from search.engine import SearchEngine
 from search.filters.facets import ColumnFacet
@@ -39,7 +40,7 @@ from search.server.settings import ServerSettings
 MOST_TEXTS = 64  # encoded together
 PIECE = 16  # texts that a large request queues at once, so that other requests come in between
 _MOST_HITS = 4096  # ranked together
-_RANKERS = 2  # threads, of which one takes light queries only
+_RANKERS = 2  # threads: one for light queries, one for the others
 _LIGHT_K, _LIGHT_FOLD = 100, 0.9  # a light query has at most this k, and folds at this or more
 _READERS = 4  # threads that read documents and transform vectors
 _CHECK_SECONDS = 2.0  # between two checks for a new generation
@@ -285,7 +286,7 @@ class SearchService:
 
     def _answers(self, key: "_RankKey", items: "Sequence[_Question]") -> list[Hits | Exception]:
         """Rank the queries of several requests, or neighbours of documents, with the same options."""
-        ann.set_threads(1)  # in this thread: concurrent threads that use all cores slow each other down
+        ann.set_threads(max(1, available_cores() // 2))  # of this thread; the event loop needs the rest
         engine, options = key.generation.engine, key.options
         if not items:
             engine.check(options)

@@ -3,11 +3,13 @@
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from indexer import BuildConfig, Document, RunOptions, ann, build_index, compact_index, delete_documents
+from indexer.arrays import RowIds
 from indexer.recipe.config import EncoderConfig, WhiteningConfig
 from indexer.recipe.index_config import IndexConfig, StoreConfig
 from indexer.store import integrity
@@ -92,14 +94,14 @@ def test_a_closed_engine_searches_as_far_as_before_when_it_is_asked_again(index:
 
 def test_files_are_closed_when_the_last_call_has_ended(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine, inside, leave = SearchEngine(index), threading.Event(), threading.Event()
-    fetch = engine.index.documents.fetch
+    table = engine.index.documents.table
 
-    def waits(numbers: list[int]) -> list[Document]:
+    def waits(numbers: RowIds) -> Any:
         inside.set()
         assert leave.wait(60)
-        return fetch(numbers)
+        return table(numbers)
 
-    monkeypatch.setattr(engine.index.documents, "fetch", waits)
+    monkeypatch.setattr(engine.index.documents, "table", waits)
     asked = threading.Thread(target=engine.search_vectors, args=(ROWS[:1], 3))
     asked.start()
     assert inside.wait(60)

@@ -1,5 +1,6 @@
 """Answers as tables of Arrow, pandas and Polars, and in notebooks."""
 
+import copy
 import sys
 from collections.abc import Callable
 from datetime import UTC, date, datetime
@@ -159,6 +160,18 @@ def test_ranked_documents_have_no_texts_for_a_table(index: Path) -> None:
         with pytest.raises(ConfigError, match=r"without texts; expected hits\. Fix: call SearchEngine\.hits"):
             ranked.to_arrow()  # type: ignore[misc]
         assert hits.to_arrow()["n"].to_pylist() == [hit.metadata["n"] for hit in hits]
+
+
+def test_an_answer_makes_its_hits_once_and_equals_the_list_of_them(index: Path) -> None:
+    with SearchEngine(index) as engine:
+        answer, other = engine.search_many(["text 3", "text 30"], 3)
+    assert len(answer) == 3
+    assert answer[0] is answer[0]
+    assert answer == list(answer) == copy.copy(answer) == copy.deepcopy(answer)
+    assert answer[1:] == [answer[1], answer[2]] == [*answer][1:]
+    assert answer != other
+    assert answer[0] in answer
+    assert answer != (answer[0],)
 
 
 def test_an_answer_of_an_index_without_hits_has_its_metadata_columns(index: Path) -> None:

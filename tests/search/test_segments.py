@@ -15,6 +15,7 @@ from indexer import ann
 from indexer.errors import CorruptIndexError
 from indexer.store.files import atomic_write
 from indexer.store.manifest import SegmentEntry
+from search import segments
 from search.segments import MAPPED_BYTES, Segment, search_segments
 
 ROWS, DIM, K = 20_000, 32, 10
@@ -127,6 +128,16 @@ def test_rows_far_from_the_query_fill_k_where_an_index_cannot_filter() -> None:
     right, exact = best_of(query[0], mask, K)
     assert rows.tolist() == right
     np.testing.assert_allclose(scores, exact, atol=2e-6)
+
+
+def test_threads_that_score_candidates_again_change_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = [search_segments([segment("IVF64,Flat")], query[None], K, None)[0] for query in queries()]
+    monkeypatch.setattr(segments, "_QUERIES", 3)
+    ann.set_threads(3)
+    together = search_segments([segment("IVF64,Flat")], queries(), K, None)
+    for (scores, rows), (expected, wanted) in zip(together, alone, strict=True):
+        assert rows.tolist() == wanted.tolist()
+        assert scores.tolist() == expected.tolist()
 
 
 def test_a_segment_whose_file_turns_out_damaged_gives_no_answer() -> None:

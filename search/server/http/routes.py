@@ -9,6 +9,7 @@ from search.hits import bytes_of
 from search.result_files import to_json
 from search.server.byte_limit import RoomShare
 from search.server.http.answers import search_pieces, share_of, written
+from search.server.http.direct_route import direct_route
 from search.server.http.failures import JsonResponse, RequestError
 from search.server.http.messages import (
     DocumentResponse,
@@ -54,9 +55,7 @@ def search_routes(service: SearchService) -> APIRouter:
     router, limits = APIRouter(prefix="/v1", responses=ERRORS, tags=["search"]), service.settings.limits
     shares, link = share_of(service.room), service.settings.link
 
-    @router.post("/search", response_model=SearchResponse, response_model_exclude_none=True, responses=NOT_FOUND)
-    async def search(request: SearchRequest, share: RoomShare = shares) -> Response:
-        """Find the documents closest to a text or to a stored document."""
+    async def answer(request: SearchRequest, share: RoomShare) -> Response:
         options = request.options
         require_within(limits, request.queries, options.k)
         if request.like is not None:
@@ -65,6 +64,20 @@ def search_routes(service: SearchService) -> APIRouter:
         require_rerankable(service, request.queries, options.rerank_depth)
         reply = await service.search(request.queries, options, share)
         return await written(search_pieces(reply, request.queries, link), share)
+
+    async def search(request: SearchRequest, share: RoomShare = shares) -> Response:
+        """Find the documents closest to a text or to a stored document."""
+        return await answer(request, share)
+
+    router.add_api_route(
+        "/search",
+        search,
+        methods=["POST"],
+        response_model=SearchResponse,
+        response_model_exclude_none=True,
+        responses=NOT_FOUND,
+        route_class_override=direct_route(SearchRequest, answer, service.room),
+    )
 
     @router.post("/facets", response_model=FacetsResponse)
     async def facets(request: FacetsRequest) -> Response:

@@ -4,7 +4,7 @@ import dataclasses
 import re
 import shutil
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,7 @@ def random_documents(count: int = 9, dim: int = 6, seed: int = 0, **changes: Any
     return [Document(f"d{number}", "", vector=row, **changes) for number, row in enumerate(rows)]
 
 
-def hits(found: list[Any]) -> list[tuple[str, float]]:
+def hits(found: Sequence[Any]) -> list[tuple[str, float]]:
     return [(hit.id, hit.score) for hit in found]
 
 

@@ -39,7 +39,7 @@ def published_files(index: Path) -> Iterator[Path]:
 
 def answers(index: Path) -> list[Hit]:
     with SearchEngine(index) as engine:
-        return engine.search(QUERY, k=5)
+        return list(engine.search(QUERY, k=5))
 
 
 def assert_refused(index: Path, name: str, expected: list[Hit]) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -21,7 +22,7 @@ from indexer.corpus.schema import drop_nulls, schema_from_json
 from indexer.errors import CorruptIndexError
 from indexer.store import documents, files, integrity, layout
 from indexer.store import documents as stored
-from indexer.store.documents import DocumentReader, read_documents_at, write_documents
+from indexer.store.documents import DocumentReader, documents_of, read_documents_at, write_documents
 from indexer.store.manifest import Manifest, PartEntry
 from tests.stored import open_index, write_index
 
@@ -195,8 +196,12 @@ def test_row_groups_held_in_memory_change_no_answer(room: int, tmp_path: Path, m
     reader = open_index(tmp_path, write_index(tmp_path, parts))
     for rows in ([0, 599], [1, 300, 598], [519, 0], list(range(600))):
         assert reader.fetch(rows) == [expected[row] for row in rows]
-        assert reader._held == sum(table.get_total_buffer_size() for table in reader._groups.values())
+        assert reader._held == sum(table.get_total_buffer_size() for table, _ in reader._groups.values())
         assert reader._held <= room or len(reader._groups) == 1
+        table = reader.table(np.array(sorted(rows)))
+        assert list(documents_of(table)) == [expected[row] for row in sorted(rows)]
+        assert table.get_total_buffer_size() < 2 * table.nbytes + 1000  # without the rest of the row groups
+        assert reader.ids(rows) == [expected[row].id for row in rows]
     reader.close()
     assert reader.fetch([0]) == expected[:1]
 

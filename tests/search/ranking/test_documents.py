@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from indexer import ann
 from indexer.errors import ConfigError
 from search.ranking.documents import UNGROUPED, Groups, RankedDocument, best_rows, break_ties, group_codes
 
@@ -24,23 +25,30 @@ def numbering(document_of: list[int] | None) -> Any:
     """A numbering whose rows are documents, or windows of these documents."""
     if document_of is None:
         return SimpleNamespace(one_to_one=True, documents_of=lambda rows: rows)
-    return SimpleNamespace(one_to_one=False, documents_of=lambda rows: np.array(document_of, np.int64)[rows])
+    return SimpleNamespace(
+        one_to_one=False, documents=len(IDS), documents_of=lambda rows: np.array(document_of, np.int64)[rows]
+    )
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.sampled_from([0.25, 0.5, 1.0])), max_size=20))
 def test_a_document_is_ranked_by_its_best_row_and_ties_by_id(rows: list[tuple[int, float]]) -> None:
     order = sorted(range(len(rows)), key=lambda row: (-rows[row][1], row))
     scores = np.array([rows[row][1] for row in order], np.float32)
-    found = best_rows(scores, np.array(order, np.int64), numbering([document for document, _ in rows]), ids_of)
+    of_rows = numbering([document for document, _ in rows])
+    found, none, again = best_rows(
+        [(scores, np.array(order, np.int64)), ann.nothing(), (scores, np.array(order, np.int64))], of_rows, ids_of
+    )
     best: dict[int, tuple[float, int]] = {}
     for row in order:
         best.setdefault(rows[row][0], (rows[row][1], row))
     expected = sorted(best, key=lambda document: (-best[document][0], IDS[document]))
-    assert found == [RankedDocument(document, *best[document]) for document in expected]
+    assert found == again == [RankedDocument(document, *best[document]) for document in expected]
+    assert none == []
 
 
 def test_rows_that_are_documents_stay_as_they_are() -> None:
-    found = best_rows(np.array([0.75, 0.5, 0.5], np.float32), np.array([3, 1, 2]), numbering(None), ids_of)
+    rows = np.array([0.75, 0.5, 0.5], np.float32), np.array([3, 1, 2])
+    (found,) = best_rows([rows], numbering(None), ids_of)
     assert found == [RankedDocument(3, 0.75, 3), RankedDocument(2, 0.5, 2), RankedDocument(1, 0.5, 1)]
 
 
@@ -52,11 +60,12 @@ def test_ids_are_looked_up_only_where_they_decide() -> None:
         return ids_of(numbers)
 
     apart = [RankedDocument(0, 3.0, 0), RankedDocument(1, 2.0, 1)]
-    assert break_ties(apart, ids) == apart
+    assert break_ties([apart], ids) == [apart]
     assert asked == []
     tied = [*apart, RankedDocument(3, 1.0, 3), RankedDocument(2, 1.0, 2)]
-    assert [found.document for found in break_ties(tied, ids)] == [0, 1, 2, 3]
-    assert asked == [3, 2]
+    unchanged, found = break_ties([apart, tied], ids)
+    assert (unchanged, [hit.document for hit in found]) == (apart, [0, 1, 2, 3])
+    assert sorted(asked) == [2, 3]
 
 
 @given(

@@ -2,7 +2,7 @@
 
 import dataclasses
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,11 +74,11 @@ def oracle(engine: SearchEngine, query: str, config: HybridConfig, allowed: Any 
     )
 
 
-def found(hits: list[Hit]) -> list[tuple[float, str]]:
+def found(hits: Sequence[Hit]) -> list[tuple[float, str]]:
     return [(hit.score, hit.id) for hit in hits]
 
 
-def assert_same(hits: list[Hit], expected: list[tuple[float, str]]) -> None:
+def assert_same(hits: Sequence[Hit], expected: list[tuple[float, str]]) -> None:
     assert [hit.id for hit in hits] == [name for _, name in expected]
     np.testing.assert_allclose([hit.score for hit in hits], [score for score, _ in expected], atol=1e-6)
 

@@ -51,7 +51,7 @@ def everything(engine: SearchEngine) -> list[Hit]:
     """Return all documents for the query, best first; every narrower answer is a part of these."""
     hits = engine.search(QUERY, 100)
     assert len(hits) == 58
-    return hits
+    return list(hits)
 
 
 def test_a_filter_gives_the_best_of_what_matches(engine: SearchEngine, everything: list[Hit]) -> None:
