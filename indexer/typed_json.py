@@ -42,6 +42,8 @@ def convert_json(value: Any, kind: type[T]) -> T:
 
 
 def _check_depth(data: bytes, most: int) -> None:
+    if data.count(b"[") + data.count(b"{") <= most:
+        return
     depth = 0
     for bracket in _STRING.sub(b"", data).translate(None, _OTHER):
         depth += 1 if bracket in b"[{" else -1

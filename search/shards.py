@@ -21,7 +21,6 @@ import numpy.typing as npt
 from indexer import ann
 from indexer.arrays import Mask, SearchResult, Vectors
 from indexer.errors import ConfigError, IsotropeError, ShardLostError, StoreError, as_argument
-from indexer.executors.ray_actors import connect
 from indexer.store.manifest import SegmentEntry, load_generation, published_at
 from indexer.store.stores import store_at
 from indexer.typed_arguments import checked
@@ -146,6 +145,8 @@ class HostedSegment:
 
 def hosted(index: Index, options: ShardOptions) -> Index:
     """Return the same index with its segments in other processes. Raises MachineError if Ray is not installed."""
+    from indexer.executors.ray_actors import connect  # imports multiprocessing, which a search here does not need
+
     ray = connect(options.address)
     place, generation = store_at(index.path).url or index.path.resolve(), index.manifest.generation
     segments = (

@@ -5,7 +5,6 @@ that hash and sync, and always contain CPU indexes. Threads are used only where 
 unchanged.
 """
 
-import importlib.metadata
 import re
 import sys
 import tempfile
@@ -24,6 +23,7 @@ from indexer.arrays import Vectors
 from indexer.errors import CorruptIndexError, MachineError, as_argument
 from indexer.lazy_imports import install_line
 from indexer.system.child_process import call_in_child
+from indexer.system.versions import named_version
 
 _MATRIX_QUERIES = 3
 _WHEELS = ("faiss-cpu", "faiss-gpu", "faiss-gpu-cuvs")
@@ -37,7 +37,7 @@ _known: WeakKeyDictionary[Any, tuple[Any, ...]] = WeakKeyDictionary()  # unwrapp
 
 def import_faiss() -> ModuleType:
     """Return the module `faiss`. Raises MachineError unless exactly one wheel provides it."""
-    wheels = [name for name in _WHEELS if _installed(name)]
+    wheels = [name for name in _WHEELS if named_version(name)]
     if len(wheels) > 1:
         raise MachineError(
             f"{' and '.join(wheels)} are both installed; they provide the same module and overwrite each other. "
@@ -85,10 +85,6 @@ def faiss_message(error: BaseException) -> str:
     """Return the sentence in a FAISS error, without its C++ location."""
     last = str(error).strip().splitlines()[-1]
     return re.sub(r"^Error in .* at \S+:\d+: ", "", last).split("Error: ")[-1].rstrip(".")
-
-
-def _installed(name: str) -> bool:
-    return any(importlib.metadata.distributions(name=name))
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from indexer.executors.processes import ProcessFleet
 from indexer.executors.scheduler import Executor, Fleet, Prepare, Result, Scheduler, Task, WorkerPool, again
 from indexer.system.threads import available_cores
 
@@ -50,4 +49,6 @@ def _fleet(prepare: Prepare[Task, Result], pool: WorkerPool) -> Iterator[Fleet]:
         with cluster(pool.ray_address) as ray:
             yield RayFleet(ray, prepare, pool, threads_per_worker(pool))
     else:
+        from indexer.executors.processes import ProcessFleet  # imports multiprocessing, which a search does not need
+
         yield ProcessFleet(prepare)

@@ -1,4 +1,7 @@
-"""Printing of results on stdout, as JSON with --json or else as tables, and of notes on stderr."""
+"""Printing of results on stdout, as JSON with --json or else as tables, and of notes on stderr.
+
+rich is imported where a table is printed, because it takes as long as a search.
+"""
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -8,33 +11,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.cells import cell_len
-from rich.console import Console
-from rich.measure import Measurement
-from rich.table import Table
-from rich.text import Text
 
 from indexer.errors import as_shown
 from search.cli.options import written_by
-from search.formatting import counted, escape, excerpt, first_of, size
+from search.formatting import counted, escape, first_of, size
 
 if TYPE_CHECKING:
     from indexer.corpus.corpus import CorpusReport
     from indexer.progress import Progress
     from search.evaluation.result import Result
     from search.evaluation.tables import Table as ResultTable
-    from search.hits import Hit
 
-
-_EXCERPT = 160  # characters
-_HEADING = 60  # characters of one heading
-_BELOW = " > "  # between a title and the headings below it
-_FOLDED = 3  # near-duplicates named under a hit
 _UNKNOWN, _IGNORED = 3, 5  # left-out files named in notes on documents that are files, and on tables
 _WIDEST = 100_000  # characters of a table
-_NARROWEST = 40  # columns of the layout of hits; narrower terminals break the lines
-_LEAST_TEXT = 40  # columns for text next to complete ids
-_BETWEEN = 2  # columns
 
 
 def print_result(
@@ -158,6 +147,10 @@ def print_line(line: str) -> None:
 
 def print_facts(facts: Sequence[tuple[str, str]]) -> None:
     """Print two columns, name and value, without rows whose value is empty."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
@@ -169,6 +162,11 @@ def print_facts(facts: Sequence[tuple[str, str]]) -> None:
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> None:
     """Print a table with the first column aligned left and the others, which contain figures, aligned right."""
+    from rich.console import Console
+    from rich.measure import Measurement
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(box=None, pad_edge=False)
     for number, column in enumerate(columns):
         table.add_column(column, justify="right" if number else "left", no_wrap=True)
@@ -248,110 +246,3 @@ def remarks_on(read: "CorpusReport") -> list[str]:
         names = ", ".join(f'"{name}"' for name in read.unused_columns)
         remarks.append(f"no row has a column {names} from the settings")
     return remarks
-
-
-def print_hits(query: str, hits: Sequence["Hit"], group_by: str | None = None) -> None:
-    """Print a query and its hits: score, id, title and the first lines of the text, after the value of `group_by`.
-
-    The id of a hit with a place ends in its line (`notes.md:12`) or page (`paper.pdf#page=3`), and its headings follow
-    the title. On a terminal, ids longer than a third of the width are shortened in the middle. In a pipe, where a
-    program may read them, ids are complete and lines as long as needed. Scores are always complete.
-    """
-    console = Console()
-    console.print(Text(escape(query, newlines=True), style="bold"))
-    if not hits:
-        console.print("no hits\n")
-        return
-    if legend := _legend(hits):
-        console.print(Text(legend, style="dim"))
-    scores, ids = list(map(_score, hits)), list(map(_name, hits))
-    width = max(console.width, _NARROWEST)
-    if console.is_terminal:
-        ids = [_shortened(name, width // 3) for name in ids]
-    widths = [max(map(cell_len, column)) for column in (scores, ids)]
-    if not console.is_terminal:
-        width = max(width, sum(widths) + 2 * _BETWEEN + _LEAST_TEXT)
-    table = Table.grid(padding=(0, _BETWEEN))
-    table.add_column(no_wrap=True, justify="right", min_width=widths[0])
-    table.add_column(no_wrap=True, style="cyan", min_width=widths[1])
-    table.add_column(overflow="fold")
-    for score, name, hit in zip(scores, ids, hits, strict=True):
-        group = [(f"{group_by}: {_value_at(hit.metadata, group_by)}  ", "yellow")] if group_by is not None else []
-        table.add_row(score, Text(name), Text.assemble(*group, _excerpt(hit)))
-        if hit.folded:
-            table.add_row("", "", Text(_folded(hit), style="dim"))
-    Console(width=width).print(table, crop=False)
-    console.print()
-
-
-def _legend(hits: Sequence["Hit"]) -> str:
-    """Return the meaning of the scores, if there are several a hit."""
-    scores = "score (vector, BM25)" if any(hit.parts for hit in hits) else ""
-    reranked = any(hit.rerank_score is not None for hit in hits)
-    return f"reranked <- {scores or 'score'}" if reranked else scores
-
-
-def _value_at(metadata: Mapping[str, Any], column: str) -> str:
-    """Return the value of a metadata column, or "none"."""
-    value = metadata.get(column)
-    return "none" if value is None else escape(str(value))
-
-
-def _score(hit: "Hit") -> str:
-    """Return the score of a hit, before it the cross-encoder's score if reranked, after it the parts if hybrid."""
-    parts = f" ({hit.parts.vector:.3f}, {hit.parts.bm25:5.2f})" if hit.parts else ""
-    reranked = "" if hit.rerank_score is None else f"{hit.rerank_score:.3f} <- "
-    return f"{reranked}{hit.score:.3f}{parts}"
-
-
-def _name(hit: "Hit") -> str:
-    """Return the id of a hit with the line or the page of its place, in forms that editors and browsers open."""
-    name, place = escape(hit.id), hit.place
-    if place and place.lines:
-        return f"{name}:{place.lines[0]}"
-    return f"{name}#page={place.page}" if place and place.page else name
-
-
-def _shortened(text: str, width: int) -> str:
-    """Return a text in at most `width` columns, shortened in the middle, because ids differ at their ends."""
-    if cell_len(text) <= width:
-        return text
-    clusters = list[str]()  # characters with their combining marks
-    for character in text:
-        if clusters and not cell_len(character):
-            clusters[-1] += character
-        else:
-            clusters.append(character)
-    middle, excess = 0, cell_len(text) + 1 - width
-    while excess > 0:
-        middle = len(clusters) // 2
-        excess -= cell_len(clusters.pop(middle))
-    return "".join([*clusters[:middle], "\N{HORIZONTAL ELLIPSIS}", *clusters[middle:]])
-
-
-def _folded(hit: "Hit") -> str:
-    """Return the number of near-duplicates folded under a hit, and the first ids."""
-    ids = [escape(duplicate.id) for duplicate in hit.folded[:_FOLDED]]
-    more = hit.folded_count - len(ids)
-    return f"+ {hit.folded_count:,} folded: {', '.join(ids)}{f' and {more:,} more' if more else ''}"
-
-
-def _excerpt(hit: "Hit") -> Text:
-    """Return the title, the headings above the window, dim, and the first lines of the window."""
-    text, section = excerpt(_passage(hit), _EXCERPT), hit.place.section if hit.place else ()
-    headings = [excerpt(heading, _HEADING) for heading in (section[1:] if section[:1] == (hit.title,) else section)]
-    parts = [(escape(hit.title, newlines=True), "bold")] if hit.title else []
-    parts += [(heading, "dim") for heading in headings]
-    separated = [part for place, shown in enumerate(parts) for part in ([(_BELOW, "dim"), shown] if place else [shown])]
-    return Text.assemble(*separated, ": " if parts and text else "", text)
-
-
-def _passage(hit: "Hit") -> str:
-    """Return the text of the window without the title, which is printed before it, and without a heading of it."""
-    span = hit.window.columns.get("text") if hit.window else None
-    text = hit.text[slice(*span)] if span else hit.matched
-    if hit.title and hit.place:
-        first, _, rest = text.lstrip().partition("\n")
-        if first.strip("# ") == hit.title and rest.strip():
-            return rest.lstrip("=-\n ")
-    return text

@@ -190,7 +190,7 @@ def _served(texts: tuple[str, ...], options: dict[str, Any], search: "SearchOpti
 def _answers_of_index(index: Path, texts: tuple[str, ...], options: dict[str, Any], few: bool) -> Answers:
     if few and options["model"] is None:
         _hash_weights_ahead(index)
-    gc.disable()  # loaded modules stay loaded: collecting garbage among them takes 5 % of the time
+    gc.disable()  # loaded modules stay loaded: looking for garbage among them takes 5 % of the time
     try:
         from search.engine import SearchEngine
 
@@ -199,6 +199,7 @@ def _answers_of_index(index: Path, texts: tuple[str, ...], options: dict[str, An
         if options["rerank"] is not None:
             engine.rerank_by(options["rerank"])
     finally:
+        gc.freeze()
         gc.enable()
     return _answers(engine, texts, options, _search(options))
 
@@ -381,7 +382,7 @@ def _record(query: str, hits: "Answer[Hit] | None") -> dict[str, Any]:
 
 
 def _print_for_people(query: str, hits: "Answer[Hit] | None", group_by: str | None) -> None:
-    from search.cli.output import print_hits
+    from search.cli.hits import print_hits
 
     if hits is None:
         click.echo(f"error: {_BLANK}", err=True)

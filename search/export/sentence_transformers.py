@@ -125,7 +125,7 @@ def _of_table(spec: EncoderSpec) -> list[Module]:
         vectors = vectors * load_method(paper).token_weights(spec)[:, None]
     if table.unknown == len(vectors):
         vectors = np.concatenate([vectors, np.zeros((1, vectors.shape[1]), np.float32)])
-    return [st_modules.static_embedding(table.tokenizer, vectors[:, : spec.identity.truncate_dim])]
+    return [st_modules.static_embedding(table.tokenizer.to_str(), vectors[:, : spec.identity.truncate_dim])]
 
 
 def _chain(index: Index, spec: EncoderSpec, chain: list[Module]) -> ModuleChain:

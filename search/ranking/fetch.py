@@ -16,7 +16,6 @@ from indexer.store.documents import fields_of
 from search.hits import Answer, FoldedHit, Hit, Place, Window
 from search.index import Index
 from search.ranking.documents import FoldedDocument, RankedDocument
-from search.ranking.place import place_of
 
 _READ_AT_ONCE = 16  # documents, if their size is limited
 
@@ -99,6 +98,8 @@ class _Fetched(Collection[Hit]):
 
     def _window(self, document: Document, start: int, end: int) -> tuple[Window, Place | None]:
         """Return a window of a document, and its place in the file."""
+        from search.ranking.place import place_of  # imports the outlines of files, and most hits have no window
+
         columns = self.columns.config.corpus.text
         text = joined_text(document, columns)[start:end]
         window = Window(start, end, text, column_spans(document, columns, start, end))

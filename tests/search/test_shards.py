@@ -18,6 +18,7 @@ import pytest
 
 from indexer import Document, build_index, delete_documents
 from indexer.errors import ConfigError, CorruptIndexError, MachineError, ShardLostError, StoreError
+from indexer.executors import ray_actors
 from indexer.executors.ray_actors import connect
 from search import SearchEngine, ShardOptions, shards
 from search.hits import Answer
@@ -70,7 +71,7 @@ def coded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shards, "connect", lambda address: None)
+    monkeypatch.setattr(ray_actors, "connect", lambda address: None)
     monkeypatch.setattr(shards, "HostedSegment", FakeSegment)
 
 
@@ -177,7 +178,7 @@ class HungRay:
 
 def test_processes_that_hang_are_waited_for_together_and_once(flat: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ray = HungRay()
-    monkeypatch.setattr(shards, "connect", lambda address: ray)
+    monkeypatch.setattr(ray_actors, "connect", lambda address: ray)
     monkeypatch.setattr(shards, "time", SimpleNamespace(monotonic=lambda: ray.now))
     with SearchEngine(flat, shards=ShardOptions(timeout=300)) as engine:
         (answer,) = engine.search_vectors(questions()[:1], partial=True, group_by="group")

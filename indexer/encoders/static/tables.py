@@ -15,16 +15,14 @@ token has an ordinary row and counts.
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Any
 
+import msgspec
 import numpy as np
 from tokenizers import Tokenizer
 
 from indexer.arrays import Float32Array
 from indexer.encoders.static.word_tokenizer import is_uncased, normalise_word, word_tokenizer
-from indexer.encoders.static.word_vectors import read_word_vectors
 from indexer.errors import MachineError, ModelError
 from indexer.models.hub import library_errors
 from indexer.models.identity import UNLIMITED
@@ -45,7 +43,7 @@ class EmbeddingTable:
     """A table whose row i of `vectors` belongs to token i. Rows mapped from a file are read-only."""
 
     vectors: Float32Array  # (vocabulary, d)
-    tokenizer: str  # JSON of a `tokenizers.Tokenizer` without truncation, padding and special tokens
+    tokenizer: Tokenizer  # without truncation, padding and special tokens
     unknown: int  # the unknown token, left out of a mean; -1: none. It may have no row
     words: bool  # rows belong to whole words; else to a tokenizer's tokens
     lowercase: bool = False  # texts are lower-cased, because the table's words are
@@ -64,14 +62,10 @@ class EmbeddingTable:
         """
         with tokenizer_errors(f'the word "{word[:60]}"'):
             if self.words:
-                row = self._parsed.token_to_id(self._parsed.normalizer.normalize_str(word))
+                row = self.tokenizer.token_to_id(self.tokenizer.normalizer.normalize_str(word))
                 return None if row == self.unknown else row
-            ids = self._parsed.encode(word, add_special_tokens=False).ids
+            ids = self.tokenizer.encode(word, add_special_tokens=False).ids
         return int(ids[0]) if len(ids) == 1 and ids[0] != self.unknown else None
-
-    @cached_property
-    def _parsed(self) -> Tokenizer:
-        return Tokenizer.from_str(self.tokenizer)
 
 
 def load_table(path: Path) -> EmbeddingTable:
@@ -86,9 +80,7 @@ def load_table(path: Path) -> EmbeddingTable:
 def table_tokenizer(table: EmbeddingTable, name: str) -> TextTokenizer:
     """Return the tokenizer of a table, without special tokens and truncation. `name` begins its errors."""
     facts = TokenizerInfo(0, 0, from_left=False, padding=0, stand_in=table.unknown, types="none")
-    with tokenizer_errors(name):
-        tokenizer = Tokenizer.from_str(table.tokenizer)
-    return TextTokenizer(FastTokenizer(tokenizer, types=False, name=name), facts, UNLIMITED)
+    return TextTokenizer(FastTokenizer(table.tokenizer, types=False, name=name), facts, UNLIMITED)
 
 
 def load_token_table(files: TableFiles) -> EmbeddingTable:
@@ -96,10 +88,9 @@ def load_token_table(files: TableFiles) -> EmbeddingTable:
     weights, path = files.root / files.weights[0], files.root / files.tokenizer[0]
     vectors, stated = _rows(weights), read_tokenizer(path)
     # Without the post-processor, which adds special tokens, whose ids may have no rows.
-    settings = read_json(path, dict[str, Any]) | {"truncation": None, "padding": None, "post_processor": None}
-    tokenizer = json.dumps(settings)
-    with library_errors(lambda error: f"{path}: cannot be read as a tokenizer: {error}."):
-        tokens = Tokenizer.from_str(tokenizer).get_vocab()
+    without = dict.fromkeys(("truncation", "padding", "post_processor"), msgspec.Raw(b"null"))
+    tokenizer = _parsed(path, msgspec.json.encode(read_json(path, dict[str, msgspec.Raw]) | without))
+    tokens = tokenizer.get_vocab()
     most = max(tokens.values(), default=-1)
     if most >= len(vectors):
         raise ModelError(
@@ -109,6 +100,11 @@ def load_token_table(files: TableFiles) -> EmbeddingTable:
     _require_finite(weights, vectors)
     unknown = _unknown(path, stated.model, tokens) if files.kind == "model2vec" else -1
     return EmbeddingTable(vectors, tokenizer, unknown, words=False)
+
+
+def _parsed(path: Path, data: bytes) -> Tokenizer:
+    with library_errors(lambda error: f"{path}: cannot be read as a tokenizer: {error}."):
+        return Tokenizer.from_buffer(data)
 
 
 def _unknown(path: Path, model: TokenizerModel, tokens: dict[str, int]) -> int:
@@ -178,7 +174,7 @@ def load_word_table(path: Path) -> EmbeddingTable:
     if min(rows, dim) < 1 or 4 * rows * dim != size or facts.unknown != rows:
         raise ModelError(f"{folder}: {_ROWS} has {size:,} bytes, but {_FACTS} states {facts}. Fix: delete the folder.")
     vectors = np.asarray(np.memmap(folder / _ROWS, "<f4", "r", shape=facts.shape))
-    tokenizer = (folder / _TOKENIZER).read_text(encoding="utf-8")
+    tokenizer = _parsed(folder / _TOKENIZER, (folder / _TOKENIZER).read_bytes())
     return EmbeddingTable(vectors, tokenizer, facts.unknown, True, facts.lowercase, tuple(facts.notes))
 
 
@@ -203,6 +199,8 @@ def _make(path: Path, folder: Path) -> None:
 
 
 def _write_rows(path: Path, target: Path) -> tuple["_Vocabulary", int]:
+    from indexer.encoders.static.word_vectors import read_word_vectors  # once for each file: its result is cached
+
     vocabulary, dim = _Vocabulary(), 0
     with target.open("wb") as file:
         for words, vectors in read_word_vectors(path):

@@ -1,10 +1,9 @@
 """The interface to FAISS: answers equal brute force, and peculiarities of FAISS stay hidden."""
 
-import importlib.metadata
 import io
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -443,24 +442,29 @@ def test_content_that_looks_like_a_length_is_read(monkeypatch: pytest.MonkeyPatc
 # --- the library
 
 
-def install(monkeypatch: pytest.MonkeyPatch, *wheels: str) -> None:
-    """Pretend that exactly these FAISS wheels are installed."""
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Pretend that exactly some FAISS wheels are installed."""
 
-    def distributions(name: str) -> list[object]:
-        return [object()] if name in wheels else []
+    def pretend(*wheels: str) -> None:
+        for name in wheels:
+            (tmp_path / f"{name.replace('-', '_')}-1.15.1.dist-info").mkdir()
+        monkeypatch.setattr(sys, "path", [str(tmp_path)])
 
-    monkeypatch.setattr(importlib.metadata, "distributions", distributions)
+    return pretend
 
 
-def test_without_faiss_the_way_to_install_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    install(monkeypatch)
+def test_without_faiss_the_way_to_install_it_is_given(
+    install: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install()
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(MachineError, match=r"FAISS is not installed .*pip install '.*isotrope\[cpu\]"):
         ann.import_faiss()
 
 
-def test_two_wheels_of_faiss_are_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    install(monkeypatch, "faiss-cpu", "faiss-gpu")
+def test_two_wheels_of_faiss_are_refused_by_name(install: Callable[..., None]) -> None:
+    install("faiss-cpu", "faiss-gpu")
     with pytest.raises(MachineError, match=r"faiss-cpu and faiss-gpu are both.*pip uninstall -y faiss-cpu faiss-gpu,"):
         ann.import_faiss()
     with pytest.raises(MachineError, match="both installed"):
@@ -468,8 +472,8 @@ def test_two_wheels_of_faiss_are_refused_by_name(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("wheels", [(), ("faiss-cpu",), ("faiss-gpu",)])
-def test_one_faiss_from_anywhere_will_do(wheels: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    install(monkeypatch, *wheels)
+def test_one_faiss_from_anywhere_will_do(wheels: tuple[str, ...], install: Callable[..., None]) -> None:
+    install(*wheels)
     assert ann.import_faiss().__name__ == "faiss"
 
 

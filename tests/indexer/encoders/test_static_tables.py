@@ -25,6 +25,7 @@ from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import TemplateProcessing
 
 from indexer.encoders.static import tables as static_tables
+from indexer.encoders.static import word_vectors
 from indexer.encoders.static.tables import EmbeddingTable, load_table
 from indexer.encoders.static.word_vectors import parse_binary, parse_text
 from indexer.errors import MachineError, ModelError
@@ -93,18 +94,18 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes], E
 
 
 def words_of(table: EmbeddingTable) -> list[str]:
-    vocabulary = parsed(table.tokenizer).get_vocab()
+    vocabulary = table.tokenizer.get_vocab()
     assert vocabulary.pop(next(word for word, row in vocabulary.items() if row == table.unknown)) == len(table.vectors)
     return sorted(vocabulary, key=lambda word: vocabulary[word])
 
 
 def pieces(table: EmbeddingTable, text: str) -> list[str]:
     """Return the pieces of a text, before normalisation."""
-    return [text[start:end] for start, end in parsed(table.tokenizer).encode(text).offsets]
+    return [text[start:end] for start, end in table.tokenizer.encode(text).offsets]
 
 
 def ids(table: EmbeddingTable, text: str) -> list[int]:
-    found: list[int] = parsed(table.tokenizer).encode(text).ids
+    found: list[int] = table.tokenizer.encode(text).ids
     return found
 
 
@@ -234,7 +235,7 @@ def test_other_characters_stand_alone_and_offsets_are_those_of_the_text(
     assert ids(table, text) == [0, 4, 8, 8, 7, 6, 6, *[8] * 7]
     decomposed = unicodedata.normalize("NFD", "the été sings")
     assert ids(table, decomposed) == [0, 4, 2]
-    assert [decomposed[start:][:2] for start, _ in parsed(table.tokenizer).encode(decomposed).offsets] == [
+    assert [decomposed[start:][:2] for start, _ in table.tokenizer.encode(decomposed).offsets] == [
         "th",
         "e\u0301",
         "si",
@@ -301,7 +302,7 @@ def test_a_file_is_read_once_and_again_when_its_entry_is_damaged(
     data = as_glove(WORDS, VECTORS)
     load(data)
     with monkeypatch.context() as patch:
-        patch.setattr(static_tables, "read_word_vectors", lambda _: pytest.fail("read again"))
+        patch.setattr(word_vectors, "read_word_vectors", lambda _: pytest.fail("read again"))
         again = load(data)
     assert not again.vectors.flags.writeable
     rows = next((tmp_path / "cache").rglob("rows.f32"))

@@ -19,6 +19,7 @@ from indexer import (
     prepare_parts,
 )
 from indexer.errors import StoreError
+from indexer.executors import ray_actors
 from indexer.pipeline.steps import encode, part_encoder
 from indexer.pipeline.train import train_for_index
 from indexer.recipe.loading import named_path
@@ -140,7 +141,7 @@ def test_segments_are_opened_by_url_where_they_are_held(
             with elsewhere(machine, "holder"):
                 return super()._of_fake(question)
 
-    monkeypatch.setattr(shards, "connect", lambda address: None)
+    monkeypatch.setattr(ray_actors, "connect", lambda address: None)
     monkeypatch.setattr(shards, "HostedSegment", SegmentElsewhere)
     machine("a")
     build_index(DOCUMENTS, url, replace(tiny_config, index=replace(tiny_config.index, segment_rows=8)))

@@ -214,7 +214,7 @@ def model2vec(tmp_path: Path, table: Path) -> Path:
     folder = tmp_path / "model2vec"
     folder.mkdir()
     loaded = load_table(table)
-    tokenizer = json.loads(loaded.tokenizer)
+    tokenizer = json.loads(loaded.tokenizer.to_str())
     save_file({"embeddings": (np.vstack([vectors() * 8, np.zeros(DIM)])).astype(np.int8)}, folder / "model.safetensors")
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
     (folder / "config.json").write_text(json.dumps({"model_type": "model2vec", "normalize": True}))

@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import pytest
 from rich.cells import cell_len
 
-from search.cli.output import print_hits, print_report, print_table
+from search.cli.hits import print_hits
+from search.cli.output import print_report, print_table
 from search.hits import FoldedHit, Hit, Place, Window
 
 LATIN = "archive/2024/" + "long-folder/" * 15 + "notes.txt:1834"
