@@ -101,6 +101,8 @@ def test_a_query_imports_none_of_the_slow_libraries(backend: str, loaded_by_quer
     assert "numpy.ma" not in modules  # numpy loads it for `np.unique`, late
     if backend == "openvino":
         assert "openvino" in modules
+    else:
+        assert modules & {"rich.console", "multiprocessing", "importlib.metadata"} == set()
 
 
 @pytest.mark.check

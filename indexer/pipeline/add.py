@@ -41,7 +41,8 @@ from indexer.progress import NoProgress, Progress
 from indexer.recipe.index_config import StoreConfig
 from indexer.recipe.loading import named_path
 from indexer.recipe.run_options import RunOptions
-from indexer.store.documents import loses_precision, read_column
+from indexer.store.document_tables import loses_precision
+from indexer.store.documents import read_column
 from indexer.store.manifest import Manifest
 from indexer.store.quality import Drift
 from indexer.typed_arguments import checked

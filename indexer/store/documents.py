@@ -1,14 +1,10 @@
-"""Documents in Parquet: those of one part written and read, and those of a published index looked up.
-
-Columns are named by path: the column, then fields inside its objects.
-"""
+"""Documents in Parquet: those of one part written and read, and those of a published index looked up."""
 
 import bisect
-import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -21,14 +17,23 @@ import pyarrow.parquet as pq
 
 from indexer.arrays import RowIds
 from indexer.corpus.document import Document, encoded_columns
-from indexer.corpus.schema import EXACT_INTEGER, drop_nulls, infer_schema
+from indexer.corpus.schema import ColumnPath, infer_schema
 from indexer.errors import CorruptIndexError
 from indexer.store import layout
+from indexer.store.document_tables import (
+    STORED,
+    column_at,
+    documents_of,
+    gathered_rows,
+    long_columns,
+    type_at,
+    with_schema,
+)
 from indexer.store.files import FileDigest, atomic_write
-from indexer.store.integrity import CheckedFile, as_damage
+from indexer.store.integrity import CheckedFile, as_damage, read_checked
 from indexer.store.manifest import Manifest
 from indexer.store.similar_ids import most_similar
-from indexer.store.stores import open_stored
+from indexer.store.stores import open_stored, store_at
 
 GROUP_BYTES = 48 << 10  # of a row group; small, so that fetching the text of a hit reads little
 _GROUP_ROWS = (32, 256)  # minimum and maximum documents in a row group; `_MOST_GROUP_BYTES` overrides the minimum
@@ -37,15 +42,7 @@ HELD_BYTES = 32 << 20  # of row groups that a reader keeps in memory
 OPEN_PARTS = 384  # whose footers stay in memory
 _LOOKED_UP = 1 << 20  # ids in memory at a time during a look-up
 STRETCH_BYTES = 16 << 20  # of row groups, with all columns, that a reader reads before releasing the lock
-_FEW = 32  # rows that are sliced one by one
 _COMPARED = 20_000  # ids searched for one similar to an unknown id
-LONG = 32  # bytes a value, on average, from which a column is compressed
-STORED = [
-    pa.field("id", pa.string(), nullable=False),
-    pa.field("title", pa.string()),
-    pa.field("text", pa.string(), nullable=False),
-]
-ColumnPath = tuple[str, ...]  # a column, then fields inside its objects
 
 
 def parquet_options() -> dict[str, Any]:
@@ -157,120 +154,6 @@ def _stretches(metadata: pq.FileMetaData) -> list[list[int]]:
     return runs
 
 
-def _gathered(places: Sequence[tuple[pa.Table, list[int]]]) -> pa.Table:
-    """Return the rows at some offsets of each table, as one table that does not hold the others in memory."""
-    if sum(len(offsets) for _, offsets in places) <= _FEW:  # Table.take imports pyarrow.compute, which takes longer
-        return pa.concat_tables([table.slice(row, 1) for table, offsets in places for row in offsets])
-    tables = [table for table, _ in places]
-    starts = accumulate(map(len, tables), initial=0)
-    rows = [start + row for (_, offsets), start in zip(places, starts, strict=False) for row in offsets]
-    return pa.concat_tables(tables).take(pa.array(rows, pa.int64()))
-
-
-def documents_of(table: pa.Table) -> Iterator[Document]:
-    """Yield the document of each row. The first columns are those of `STORED`."""
-    for identity, title, text, metadata in fields_of(table):
-        yield Document(identity, text, title, metadata)
-
-
-def fields_of(table: pa.Table) -> Iterator[tuple[str, str | None, str, dict[str, Any]]]:
-    """Yield id, title, text and metadata of each row."""
-    names = table.column_names[len(STORED) :]
-    for identity, title, text, *values in zip(*(column.to_pylist() for column in table.columns), strict=True):
-        yield identity, title, text, drop_nulls(dict(zip(names, values, strict=True))) if names else {}
-
-
-def _with_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return a part's documents with the columns and types of the whole index: its whole numbers may be floats
-    elsewhere."""
-    if table.schema.equals(schema):
-        return table
-    own = dict(zip(table.column_names, table.columns, strict=True))
-    columns = [
-        column
-        if (column := own.get(name)) is not None and column.type == kind
-        else pa.array([None] * len(table) if column is None else column.to_pylist(), kind)  # cast breaks nested nulls
-        for name, kind in zip(schema.names, schema.types, strict=True)
-    ]
-    return pa.table(columns, schema=schema)
-
-
-def type_at(schema: pa.Schema, path: ColumnPath) -> pa.DataType:
-    """Return the type of a column, or of a field inside its objects. Raises KeyError if there is none."""
-    kind = schema.field(path[0]).type
-    for name in path[1:]:
-        if not pa.types.is_struct(kind):
-            raise KeyError(name)
-        kind = kind.field(name).type
-    return kind
-
-
-def column_at(table: pa.Table, path: ColumnPath, kind: pa.DataType, count: int) -> pa.ChunkedArray:
-    """Return the `count` values at `path` as type `kind`; nulls if the table has no such column or field. NaN and
-    infinity, which old indexes may contain, are nulls too, as in JSON."""
-    import pyarrow.compute as pc  # slow to import, so not before the first query
-
-    nothing = pa.chunked_array([pa.nulls(count)])
-    column = table.column(path[0]) if path[0] in table.column_names else nothing
-    for name in path[1:]:
-        there = pa.types.is_struct(column.type) and column.type.get_field_index(name) >= 0
-        column = pc.struct_field(column, [name]) if there else nothing
-    return _finite(column if column.type == kind else column.cast(kind))
-
-
-def _finite(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column with numbers that are not finite, also inside lists, as nulls."""
-    import pyarrow.compute as pc  # slow to import, so not before the first query
-
-    numbers = column
-    while pa.types.is_list(numbers.type):
-        numbers = pc.list_flatten(numbers)
-    if not pa.types.is_floating(numbers.type) or pc.all(pc.is_finite(numbers), min_count=0).as_py():
-        return column
-    return pa.chunked_array([pa.array(map(_finite_value, column.to_pylist()), column.type)])
-
-
-def _finite_value(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_finite_value(inner) for inner in value]
-    return value if value is None or math.isfinite(value) else None
-
-
-def loses_precision(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> bool:
-    """Whether type `kind` would round values: whole numbers beyond 2**53 as floats, at any depth."""
-    import pyarrow.compute as pc  # slow to import, so not before the first query
-
-    if pa.types.is_integer(column.type) and pa.types.is_floating(kind):
-        least, most = (value.as_py() or 0 for value in pc.min_max(column).values())
-        return max(-least, most) > EXACT_INTEGER
-    if pa.types.is_struct(column.type):
-        inside = (inner.name for inner in column.type)
-        return any(loses_precision(pc.struct_field(column, [name]), kind.field(name).type) for name in inside)
-    if pa.types.is_list(column.type):
-        return loses_precision(pc.list_flatten(column), kind.value_type)
-    return False
-
-
-def long_columns(table: pa.Table) -> list[str]:
-    """Return the Parquet paths of columns of long texts or bytes, and of those in lists and objects."""
-    return [
-        path
-        for field, column in zip(table.schema, table.columns, strict=True)
-        if pa.types.is_nested(field.type) or column.nbytes >= LONG * len(column)
-        for path in _text_columns(field.name, field.type)
-    ]
-
-
-def _text_columns(path: str, kind: pa.DataType) -> Iterator[str]:
-    if pa.types.is_struct(kind):
-        for inner in kind:
-            yield from _text_columns(f"{path}.{inner.name}", inner.type)
-    elif pa.types.is_list(kind):
-        yield from _text_columns(f"{path}.list.element", kind.value_type)
-    elif pa.types.is_string(kind) or pa.types.is_binary(kind):
-        yield path
-
-
 class DocumentReader:
     """Documents of a published index by number; every byte is checked before use.
 
@@ -336,10 +219,10 @@ class DocumentReader:
                     places.append((table, offsets))
                     held += size
                     if held > STRETCH_BYTES:
-                        pieces.append(_gathered(places))
+                        pieces.append(gathered_rows(places))
                         places, held = [], 0
             if places:
-                pieces.append(_gathered(places))
+                pieces.append(gathered_rows(places))
             if not pieces:
                 return self.schema.empty_table().select(columns or self.schema.names)
             return pa.concat_tables(pieces).combine_chunks()
@@ -347,7 +230,9 @@ class DocumentReader:
     def fetch(self, numbers: Sequence[int]) -> list[Document]:
         """Return the documents of some numbers, in the given order."""
         distinct, places = np.unique(np.asarray(numbers, np.int64), return_inverse=True)
-        documents = list(documents_of(self.table(distinct)))
+        table = self.table(distinct)
+        with as_damage(self._index / layout.PARTS):
+            documents = list(documents_of(table))
         return [documents[place] for place in places.tolist()]
 
     def ids(self, numbers: Sequence[int]) -> list[str]:
@@ -361,7 +246,8 @@ class DocumentReader:
     def _values(self, numbers: Sequence[int], columns: Sequence[str]) -> list[tuple[Any, ...]]:
         distinct, places = np.unique(np.asarray(numbers, np.int64), return_inverse=True)
         table = self.table(distinct, columns)
-        values = list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+        with as_damage(self._index / layout.PARTS):
+            values = list(zip(*(column.to_pylist() for column in table.columns), strict=True))
         return [values[place] for place in places.tolist()]
 
     def all_ids(self) -> Iterator[str]:
@@ -400,7 +286,7 @@ class DocumentReader:
                 ends = self._part(number).ends
             for group, end in enumerate(ends):
                 with as_damage(self._path(number)):
-                    table = _with_schema(self._read(number, group), self.schema)
+                    table = with_schema(self._read(number, group), self.schema)
                     if live is not None:
                         table = table.take(live[slice(*np.searchsorted(live, [start, end]))] - start)
                     documents = list(documents_of(table))
@@ -413,17 +299,20 @@ class DocumentReader:
         """Return some columns of a part's documents, in order of number, with the types of `schema`.
 
         A path names a column and, inside objects, a field; values are null if the part lacks it. `on_read` is called
-        with the bytes of each stretch of row groups, and may raise to stop the reading.
+        with the bytes of each stretch of row groups, and may raise to stop the reading. Small parts are read by several
+        threads at once.
         """
-        live, stretches = self._live(part), list[pa.Table]()
-        with as_damage(self._path(part)), self._lock:
-            file = self._part(part).file
+        live, stretches, whole = self._live(part), list[pa.Table](), self._in_memory(part)
+        lock = self._lock if whole is None else nullcontext()
+        with as_damage(self._path(part)), lock:
+            file = whole or self._part(part).file
             count = file.metadata.num_rows if live is None else len(live)
             names = list({path[0] for path in paths if path[0] in file.schema_arrow.names})
             runs = _stretches(file.metadata)
         for run in runs:
-            with as_damage(self._path(part)), self._lock:
-                stretches.append(self._part(part).file.read_row_groups(run, columns=names, use_threads=False))
+            with as_damage(self._path(part)), lock:
+                file = whole or self._part(part).file
+                stretches.append(file.read_row_groups(run, columns=names, use_threads=False))
             on_read(stretches[-1].nbytes)
         with as_damage(self._path(part)):
             table = pa.concat_tables(stretches)
@@ -458,7 +347,7 @@ class DocumentReader:
             table = self._read(part, group, columns)
             if columns is not None:
                 return table, table.nbytes
-            table = _with_schema(table, self.schema)
+            table = with_schema(table, self.schema)
             size = table.get_total_buffer_size()
             self._groups[part, group] = table, size
             self._held += size
@@ -480,10 +369,25 @@ class DocumentReader:
         return self._parts[part]
 
     def _opened(self, part: int) -> PartFile:
-        path, documents = self._path(part), self._manifest.parts[part].documents
-        digest = self._manifest.files[path.relative_to(self._index).as_posix()]
+        path = self._path(part)
         with as_damage(path):
-            source = pa.PythonFile(CheckedFile(path, digest), mode="r")
+            source = pa.PythonFile(CheckedFile(path, self._digest(path)), mode="r")
+        return PartFile(self._parquet(part, source))
+
+    def _in_memory(self, part: int) -> pq.ParquetFile | None:
+        """Return a part read as a whole, if it is small: many small reads through a Python file take longer."""
+        path = self._path(part)
+        digest = self._digest(path)
+        if digest.bytes > STRETCH_BYTES or not store_at(self._index).is_local:
+            return None
+        return self._parquet(part, pa.BufferReader(read_checked(path, digest)))
+
+    def _digest(self, path: Path) -> FileDigest:
+        return self._manifest.files[path.relative_to(self._index).as_posix()]
+
+    def _parquet(self, part: int, source: Any) -> pq.ParquetFile:
+        path, documents = self._path(part), self._manifest.parts[part].documents
+        with as_damage(path):
             file = pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=False)
             fields = list(file.schema_arrow)
         if file.metadata.num_rows != documents:
@@ -494,7 +398,7 @@ class DocumentReader:
             raise CorruptIndexError(
                 f"{path}: its columns differ from those in the manifest. Fix: build the index again."
             )
-        return PartFile(file)
+        return file
 
     def _path(self, part: int) -> Path:
         return self._index / self._manifest.parts[part].name / layout.DOCUMENTS

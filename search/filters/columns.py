@@ -5,12 +5,16 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import pyarrow as pa
 
-from indexer.store.documents import ColumnPath, DocumentReader, type_at
+from indexer.corpus.schema import ColumnPath
+from indexer.store.document_tables import type_at
+from indexer.store.documents import DocumentReader
+from indexer.system.threads import ordered_map, part_threads
 from search.filters.expressions import Kind, kind_of, shortened
 
 HELD_BYTES = 128 << 20  # of cached columns
@@ -173,14 +177,18 @@ class ColumnReader:
     def batches(self, paths: Sequence[ColumnPath], on_read: Callable[[int], None] = lambda _: None) -> Iterator[Batch]:
         """Yield batches of all documents, in order of number. Times with a zone become UTC times without a zone.
 
-        `on_read` is as in `DocumentReader.columns`.
+        `on_read` is as in `DocumentReader.columns`, called by several threads.
         """
         counts = self._documents.counts
         names = [str(number) for number in range(len(paths))]
         parts: list[pa.Table] = []
         first = last = size = 0
-        for part, count in enumerate(counts):
-            parts.append(pa.table(self._read(part, paths, on_read), names=names))
+        context = copy_context()  # `on_read` may ask whether the caller still waits
+        read = ordered_map(
+            lambda part: context.copy().run(self._read, part, paths, on_read), range(len(counts)), part_threads(0)
+        )
+        for part, (count, columns) in enumerate(zip(counts, read, strict=True)):
+            parts.append(pa.table(columns, names=names))
             last += count
             size += parts[-1].nbytes
             if size >= BATCH_BYTES or part + 1 == len(counts):

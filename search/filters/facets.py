@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from indexer.corpus.schema import ColumnPath
 from indexer.errors import ConfigError
-from indexer.store.documents import STORED, ColumnPath, type_at
+from indexer.store.document_tables import STORED, type_at
 from search.filters.columns import in_utc, written
 from search.filters.expressions import Kind, kind_of
 from search.filters.scanner import UNFIT

@@ -87,23 +87,26 @@ class _TimeLimit:
 
     def __init__(self) -> None:
         self.left, self._since, self._read = SECONDS, time.monotonic(), 0
+        self._lock = threading.RLock()  # several threads read
 
     def check_reading(self, size: int) -> None:
         """Count `size` bytes as read. Raises TimeLimitError, and AbandonedError if the client is gone."""
         require_awaited()
-        self._read += size
-        if self._read <= HELD_BYTES:
-            self._since = time.monotonic()
-        else:
-            self.count()
+        with self._lock:
+            self._read += size
+            if self._read <= HELD_BYTES:
+                self._since = time.monotonic()
+            else:
+                self.count()
 
     def count(self) -> None:
         """Subtract the seconds since the last call. Raises TimeLimitError when none are left."""
-        now = time.monotonic()
-        self.left -= now - self._since
-        self._since = now
-        if self.left <= 0:
-            raise TimeLimitError
+        with self._lock:
+            now = time.monotonic()
+            self.left -= now - self._since
+            self._since = now
+            if self.left <= 0:
+                raise TimeLimitError
 
 
 def _with_columns(reason: str, columns: ColumnNames) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise, repeat
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ import pyarrow as pa
 from indexer.arrays import Int64Array
 from indexer.corpus.document import Document, column_spans, joined_text
 from indexer.recipe.config import BuildConfig
-from indexer.store.documents import fields_of
+from indexer.store.document_tables import fields_of
+from indexer.store.integrity import as_damage
 from search.hits import Answer, FoldedHit, Hit, Place, Window
 from search.index import Index
 from search.ranking.documents import FoldedDocument, RankedDocument
@@ -41,7 +43,7 @@ def fetch_hits(
     folded = sorted({duplicate.document for hit in hits for duplicate in hit.folded})
     names = dict(zip(folded, index.documents.names(folded), strict=True)) if folded else {}
     columns = _Columns(
-        pa.concat_tables(tables) if tables else index.documents.schema.empty_table(), index.config, names
+        pa.concat_tables(tables) if tables else index.documents.schema.empty_table(), index.path, index.config, names
     )
     schema, ends = index.manifest.schema, [0, *accumulate(map(len, ranked))]
     return [
@@ -60,13 +62,15 @@ class _Columns:
     document."""
 
     table: pa.Table
+    index: Path
     config: BuildConfig
     names: dict[int, tuple[str, str | None]]
 
     @cached_property
     def fields(self) -> list[tuple[str, str | None, str, dict[str, Any]]]:
         """Id, title, text and metadata of each row, all converted at once: it costs a call for each column."""
-        return list(fields_of(self.table))
+        with as_damage(self.index):
+            return list(fields_of(self.table))
 
 
 @dataclass(frozen=True)

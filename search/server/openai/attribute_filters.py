@@ -14,7 +14,8 @@ from typing import Annotated, Any, Literal, Union
 import pyarrow as pa
 from pydantic import AfterValidator, Field, ValidationError, WithJsonSchema, WrapValidator, model_validator
 
-from indexer.store.documents import ColumnPath, type_at
+from indexer.corpus.schema import ColumnPath
+from indexer.store.document_tables import type_at
 from search.filters.conditions import membership, quote, quote_path
 from search.filters.expressions import Kind, kind_of, shortened
 from search.filters.scanner import UNFIT

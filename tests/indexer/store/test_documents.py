@@ -22,7 +22,8 @@ from indexer.corpus.schema import drop_nulls, schema_from_json
 from indexer.errors import CorruptIndexError
 from indexer.store import documents, files, integrity, layout
 from indexer.store import documents as stored
-from indexer.store.documents import DocumentReader, documents_of, read_documents_at, write_documents
+from indexer.store.document_tables import documents_of
+from indexer.store.documents import DocumentReader, read_documents_at, write_documents
 from indexer.store.manifest import Manifest, PartEntry
 from tests.stored import open_index, write_index
 

@@ -11,7 +11,7 @@ import pytest
 from indexer.corpus.document import Document
 from indexer.errors import ConfigError
 from indexer.store import documents
-from search.filters import database, filters
+from search.filters import columns, database, filters
 from search.filters.database import Condition, FilterDatabase, FilterError, TimeLimitError
 from search.filters.filters import MetadataFilter
 from tests.search.filters.filtered import open_filters
@@ -80,6 +80,7 @@ def test_reading_more_than_is_kept_counts(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(filters, "time", SimpleNamespace(monotonic=lambda: clock.now))
     monkeypatch.setattr(pq.ParquetFile, "read_row_groups", slowly)
     monkeypatch.setattr(documents, "STRETCH_BYTES", 1)
+    monkeypatch.setattr(columns, "part_threads", lambda _: 1)
     parts = [[Document(f"{part}-{n}", "ab" * 1000) for n in range(320)] for part in range(3)]  # 10 row groups each
     long = open_filters(tmp_path, parts)
     assert len(long.documents("text LIKE 'a%'")) == 960  # all of it is cached
