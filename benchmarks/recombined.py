@@ -23,6 +23,7 @@ import numpy as np
 
 from benchmarks.interleaved import machine, save
 from indexer.recipe.index_config import StoreConfig
+from indexer.store.layout import EMBEDDINGS
 from search.cli.output import print_table
 
 _SENTENCES = Path("../shared/data/sentences")
@@ -49,7 +50,8 @@ def main(documents: tuple[int, ...], folder: Path, settings: tuple[str, ...], ou
         rows = [[step["name"], f"{step['seconds']:,.1f}", f"{step['peak_mb']:,.0f}"] for step in steps]
         print_table(["step", "s", "peak MB"], rows, f"{count:,} documents")
     if output:
-        save(output, {"machine": machine(os.cpu_count() or 1), "command": sys.argv[1:], "sizes": sizes})
+        command = [word.rpartition("/")[2] for word in sys.argv[1:]]
+        save(output, {"machine": machine(os.cpu_count() or 1), "command": command, "sizes": sizes})
 
 
 def _steps(count: int, folder: Path, settings: tuple[str, ...]) -> Iterator[dict[str, Any]]:
@@ -93,7 +95,7 @@ def _write(path: Path, count: int) -> None:
 
 
 def _measured(arguments: list[str]) -> dict[str, Any]:
-    """Return seconds, peak memory and output of a command."""
+    """Return seconds and peak memory of a command, and for a build its parts."""
     return _ended(_started(arguments))
 
 
@@ -101,7 +103,7 @@ def _killed(arguments: list[str], index: Path, count: int) -> dict[str, Any]:
     """Kill a build after some of its parts."""
     process, began = _started(arguments)
     parts, wanted = index / "parts", max(1, int(_KILLED_AT * count / StoreConfig().part_documents))
-    while not parts.is_dir() or len(list(parts.iterdir())) < wanted:
+    while len(list(parts.glob(f"*/{EMBEDDINGS}"))) < wanted:
         time.sleep(0.05)
         if process.poll() is not None:
             raise click.ClickException("the build ended before it could be killed; expected more documents.")
@@ -123,7 +125,8 @@ def _ended(started: tuple["subprocess.Popen[str]", float], killed: bool = False)
         raise click.ClickException(
             f"{process.args!r}: exit code {os.waitstatus_to_exitcode(status)}: {printed[-2000:]}"
         )
-    return {"seconds": seconds, "peak_mb": usage.ru_maxrss / 1000, "printed": printed[-2000:]}
+    kept = next((line.split(maxsplit=1)[1].strip() for line in printed.splitlines() if line.startswith("parts")), "")
+    return {"seconds": seconds, "peak_mb": usage.ru_maxrss / 1000, "parts": kept}
 
 
 def _bytes(folder: Path) -> int:
