@@ -91,7 +91,8 @@ def main(index: Path, queries: Path | None, k: int, rounds: int, output: Path | 
     click.echo(f"{about['processor']}, {threads} threads, {about['date']}, {about['versions']}")
     if output:
         facts = {"rows": opened.manifest.rows, "encoder": opened.manifest.encoder["identity"]["precision"]}
-        save(output, {"machine": about, "command": sys.argv[1:], "index": facts, **results})
+        command = [word.rstrip("/").rpartition("/")[2] for word in sys.argv[1:]]
+        save(output, {"machine": about, "command": command, "index": facts, **results})
 
 
 def drawn_queries(index: Path, count: int = _DRAWN) -> list[str]:
