@@ -207,7 +207,7 @@ class Answer(Sequence[Found]):
 
         from indexer.corpus.schema import infer_schema, schema_from_json
 
-        hits = self._of_type_hit()
+        hits = self._require_hits()
         metadata = infer_schema(hit.metadata for hit in hits) if hits else schema_from_json(self._schema)
         columns = {
             name: pa.array([value(rank, hit) for rank, hit in enumerate(hits, start=1)], kind)
@@ -238,7 +238,7 @@ class Answer(Sequence[Found]):
     def __repr__(self) -> str:
         if not all(isinstance(hit, Hit) for hit in self):
             return f"Answer({self._read()!r})"
-        named = [f'{hit.score:.3f} {excerpt(hit.id, _TITLE)} "{_title(hit)}"' for hit in self._of_type_hit()[:_NAMED]]
+        named = [f'{hit.score:.3f} {excerpt(hit.id, _TITLE)} "{_title(hit)}"' for hit in self._require_hits()[:_NAMED]]
         more = ["..."] if len(self) > _NAMED else []
         lost = [f"{counted(len(self.missing), 'segment')} missing"] if self.missing else []
         return f"Answer({counted(len(self), 'hit')}{': ' if named else ''}{', '.join([*named, *more, *lost])})"
@@ -247,7 +247,7 @@ class Answer(Sequence[Found]):
         """Return the first hits as a table for notebooks, which show `repr` for None."""
         if not all(isinstance(hit, Hit) for hit in self):
             return None
-        hits = self._of_type_hit()[:_LISTED]
+        hits = self._require_hits()[:_LISTED]
         columns = {
             "": range(1, len(hits) + 1),
             "rerank score": [None if hit.rerank_score is None else f"{hit.rerank_score:.3f}" for hit in hits],
@@ -266,7 +266,7 @@ class Answer(Sequence[Found]):
         lost = f"; {counted(len(self.missing), 'segment')} missing" if self.missing else ""
         return html_table(f"{counted(len(self), 'hit')}{shown}{lost}", rows, header)
 
-    def _of_type_hit(self) -> "list[Hit]":
+    def _require_hits(self) -> "list[Hit]":
         hits: list[Hit] = [hit for hit in self if isinstance(hit, Hit)]
         if len(hits) < len(self):
             raise ConfigError(

@@ -299,8 +299,8 @@ class DocumentReader:
         """Return some columns of a part's documents, in order of number, with the types of `schema`.
 
         A path names a column and, inside objects, a field; values are null if the part lacks it. `on_read` is called
-        with the bytes of each stretch of row groups, and may raise to stop the reading. Small parts are read by several
-        threads at once.
+        with the bytes of each stretch of row groups, and may raise to stop the reading. Several threads can read
+        small parts at once.
         """
         live, stretches, whole = self._live(part), list[pa.Table](), self._in_memory(part)
         lock = self._lock if whole is None else nullcontext()
