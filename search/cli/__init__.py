@@ -3,6 +3,7 @@
 Commands are imported when they are called, so that `isotrope --help` loads no numerical library.
 """
 
+import atexit
 import gc
 import io
 import os
@@ -131,6 +132,7 @@ def cli() -> None:
 def main() -> None:
     """Run the command line. Exit codes: 0 done, 1 input, index or machine at fault, 2 usage, 130 interrupted."""
     warnings.showwarning = _show_warning
+    atexit.register(gc.freeze)  # else Python ends by looking for garbage in all modules: 0.3 s after a query
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # unsupported characters are printed as escapes
@@ -154,8 +156,6 @@ def main() -> None:
         raise
     except BaseException as error:  # noqa: BLE001  # the last resort; a panic in Rust is not an Exception
         sys.exit(_unexpected(error))
-    finally:
-        gc.freeze()  # else Python looks for garbage in all modules when it ends, a quarter of a second for a query
 
 
 def _exit_interrupted() -> NoReturn:

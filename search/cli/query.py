@@ -199,7 +199,6 @@ def _answers_of_index(index: Path, texts: tuple[str, ...], options: dict[str, An
         if options["rerank"] is not None:
             engine.rerank_by(options["rerank"])
     finally:
-        gc.freeze()
         gc.enable()
     return _answers(engine, texts, options, _search(options))
 

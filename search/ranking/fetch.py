@@ -31,11 +31,12 @@ def fetch_hits(
     """
     hits = [hit for answer in ranked for hit in answer]
     numbers, places = np.unique(np.array([hit.document for hit in hits], np.int64), return_inverse=True)
-    tables, step = list[pa.Table](), _READ_AT_ONCE if on_read else max(1, len(numbers))
+    tables, size, step = list[pa.Table](), 0, _READ_AT_ONCE if on_read else max(1, len(numbers))
     for start in range(0, len(numbers), step):
         tables.append(index.documents.table(numbers[start : start + step]))
         if on_read:
-            on_read(sum(table.nbytes for table in tables))
+            size += tables[-1].nbytes
+            on_read(size)
     spans = None
     if not index.numbering.one_to_one:
         rows = np.array([hit.row for hit in hits], np.int64)

@@ -27,8 +27,9 @@ def direct_route(
             request = Request(scope, receive)
             body = await request.body()
             try:
-                if not request.headers.get("content-type", "").startswith("application/json"):
-                    raise ValueError("not JSON")
+                kind = request.headers.get("content-type", "")
+                if request.method not in (self.methods or ()) or not kind.startswith("application/json"):
+                    raise ValueError("not for this route")
                 given = model.model_validate(json.loads(body))
             except (ValueError, RecursionError, RequestError):
                 await super().handle(scope, _with_body(body, receive), send)

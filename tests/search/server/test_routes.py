@@ -327,6 +327,7 @@ def test_health_metrics_and_description(server: LiveServer) -> None:
         ("POST", "/v1/search", b"[" * 100_000, "application/json", 400, "nests lists or objects too deeply"),
         ("POST", "/v1/search", b'{"k": ' + b"9" * 5000 + b"}", "application/json", 400, "number with too many digits"),
         ("GET", "/v1/search", b"", "", 405, "this route accepts POST"),
+        ("GET", "/v1/search", b'{"query": "a"}', "application/json", 405, "this route accepts POST"),
         ("GET", "/v1/serach", b"", "", 404, "There is no such route; /openapi.json lists"),
     ],
 )
