@@ -104,7 +104,7 @@ def _killed(arguments: list[str], index: Path, count: int) -> dict[str, Any]:
     process, began = _started(arguments)
     parts, wanted = index / "parts", max(1, int(_KILLED_AT * count / StoreConfig().part_documents))
     while len(list(parts.glob(f"*/{EMBEDDINGS}"))) < wanted:
-        time.sleep(0.05)
+        time.sleep(1)
         if process.poll() is not None:
             raise click.ClickException("the build ended before it could be killed; expected more documents.")
     process.kill()

@@ -58,7 +58,8 @@ def only_encoded(document: Document, columns: Iterable[str]) -> Document:
 
 def text_bytes(document: Document) -> int:
     """Return the UTF-8 bytes of a document's strings: its id, title and text, and those in its metadata."""
-    return _text_bytes([document.id, document.title, document.text, document.metadata])
+    own = sum(map(_text_bytes, (document.id, document.title, document.text)))
+    return own + _text_bytes(document.metadata) if document.metadata else own
 
 
 def _text_bytes(value: Any) -> int:
@@ -67,14 +68,17 @@ def _text_bytes(value: Any) -> int:
     if isinstance(value, bytes):
         return len(value)
     if isinstance(value, dict):
-        value = value.values()
-    return sum(map(_text_bytes, value)) if isinstance(value, Iterable) else 0
+        return sum(map(_text_bytes, value.values()))
+    return sum(map(_text_bytes, value)) if isinstance(value, list | tuple) else 0
 
 
 def is_blank(document: Document, columns: Iterable[str]) -> bool:
     """Return whether `joined_text` is empty."""
-    values = [_column(document, name) for name in columns]  # all of them, as a column without text is an error
-    return all(not value or value.isspace() for value in values)  # joined, long texts would be copied
+    blank = True
+    for name in columns:  # all of them, as a column without text is an error; joined, long texts would be copied
+        value = _column(document, name)
+        blank = blank and (not value or value.isspace())
+    return blank
 
 
 def column_spans(document: Document, columns: Iterable[str], start: int, end: int) -> dict[str, tuple[int, int]]:

@@ -10,38 +10,42 @@ a text are the concatenated ids of its words if no step of the tokenizer looks a
 - models: WordPiece and WordLevel process one piece of a pre-tokenizer at a time.
 
 Added tokens such as [CLS] are searched in the whole text and may contain white space: a text with an added token
-bypasses the cache. So does a text with a NUL, which separates texts here, and with a vertical tab or a form feed, where
-Python cuts but BERT's clean-up does not. So do all texts of a group with long words (a script without spaces), which
+bypasses the cache. So does a text with a NUL, which separates words here, and with a vertical tab or a form feed, where
+Arrow cuts but BERT's clean-up does not. So do all texts of a group with long words (a script without spaces), which
 are seldom repeated.
+
+New words are tokenised many at a time, and words of printable ASCII without the normaliser: every normaliser that is
+local leaves them unchanged or lower-cases them.
 """
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import groupby, repeat
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, groupby
 from threading import Lock
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from tokenizers import Tokenizer
+from tokenizers import AddedToken, Tokenizer
 
-from indexer.arrays import Int32Array
+from indexer.arrays import Int32Array, Int64Array
 from indexer.encoders.static.word_tokenizer import WORD_PATTERNS
 from indexer.encoders.windows import group_texts
 from indexer.errors import ModelError
 from indexer.models.encoder_spec import Tokens
 from indexer.models.tokenizer import FastTokenizer, TextTokenizer
 
-MOST_WORDS, MOST_BYTES = 1 << 18, 1 << 24  # limits of the cache: about 50 MB with the dict
+MOST_WORDS, MOST_CHARACTERS = 1 << 18, 1 << 24  # limits of the cache: about 50 MB with the dict
 _FEW_TEXTS = 16  # with fewer texts the tokenizer alone is as fast
 _GROUP_CHARACTERS = 1 << 20  # of texts cut together
 _LONG_TEXT = 1 << 22  # characters; longer texts are tokenised in pieces, because words take many times the text's size
 _SPACES = " \t\n\r"
 _LONG_WORDS = 16  # characters per word on average, with the space after it
 _SPACE = re.compile(f"[{_SPACES}]")
-_MARK = b"\0"  # follows each text
-_RESERVED = ("\0", "\x0b", "\x0c")
+_MARK = "\0"  # between words that are tokenised together
+_TOGETHER = 64  # words
+_RESERVED = (_MARK, "\x0b", "\x0c")
 _NORMALIZERS = {None, "BertNormalizer", "Lowercase", "NFC", "NFD", "NFKC", "NFKD", "StripAccents"}
 _PRE_TOKENIZERS = {"BertPreTokenizer", "WhitespaceSplit"}
 _MODELS = {"WordPiece", "WordLevel"}
@@ -98,11 +102,7 @@ class WordCachedTokenizer:
         added = (token.content for token in local.get_added_tokens_decoder().values())
         self._marks = [*_RESERVED, *filter(None, added)]
         self._reaches_across_spaces = any(space in mark for mark in self._marks for space in _SPACES)
-        self._words = _Words()
-        # Without added tokens: texts with added tokens bypass the cache.
-        of_words = Tokenizer(local.model)
-        of_words.normalizer, of_words.pre_tokenizer = local.normalizer, local.pre_tokenizer
-        self._word_tokenizer = FastTokenizer(of_words, types=False)
+        self._words, self._tokenize_words = _Words(), _WordTokenizer(local)
 
     def __call__(self, texts: Sequence[str]) -> Tokens:
         """Return token ids for each text; raises as the tokenizer."""
@@ -131,82 +131,118 @@ class WordCachedTokenizer:
         for number in whole:
             cut[number] = ""
         try:
-            words = " \0 ".join([*cut, ""]).encode().split()
-            if sum(map(len, cut)) > _LONG_WORDS * len(words):
-                return self.tokenizer(texts)
-            tokens = self._by_words(words)
+            tokens = self._by_words(cut)
         except (UnicodeEncodeError, ModelError):
             return self.tokenizer(texts)  # its error names the text
+        if tokens is None:
+            return self.tokenizer(texts)
         return _replaced(tokens, whole, self.tokenizer([texts[number] for number in whole])) if whole else tokens
 
-    def _by_words(self, written: Sequence[bytes]) -> Tokens:
-        """Return tokens of texts, given their words, with the mark after the words of each text."""
+    def _by_words(self, texts: Sequence[str]) -> Tokens | None:
+        """Return tokens of texts, or None if their words are long."""
+        import pyarrow as pa
+        from pyarrow import compute
+
+        cut = compute.ascii_split_whitespace(pa.array(texts, pa.string()))
+        written = cut.values.dictionary_encode()  # "" for white space at the ends of a text
+        if sum(map(len, texts)) > _LONG_WORDS * (len(written) + len(texts)):
+            return None
         if self._words.is_full:
             self._words = _Words()
         words = self._words  # kept for this call, because another thread may replace it
-        numbers = words.numbers(written, lambda new: self._word_tokenizer([word.decode() for word in new])[0])
+        numbers = words.numbers(written.dictionary.to_pylist(), self._tokenize_words)[written.indices.to_numpy()]
         counts = words.counts[numbers]
-        ends = _ends(counts)[np.flatnonzero(numbers == 0)]
+        ends = _ends(counts)[cut.offsets.to_numpy()[1:]]
         ids = gather_segments(words.pieces, words.firsts[numbers], counts)
         return _of_texts(ids, ends, self.tokenizer.facts.stand_in)
 
 
+class _WordTokenizer:
+    """Tokenises each word on its own. Words contain no mark and no added token."""
+
+    def __init__(self, local: Tokenizer) -> None:
+        self._as_written, self._in_ascii = Tokenizer(local.model), Tokenizer(local.model)
+        self._as_written.normalizer = local.normalizer
+        self._is_lower = _lowers(_settings(local.normalizer))
+        for tokenizer in (self._as_written, self._in_ascii):
+            tokenizer.pre_tokenizer = local.pre_tokenizer
+            tokenizer.add_special_tokens([AddedToken(_MARK, normalized=False)])
+
+    def __call__(self, words: Sequence[str]) -> tuple[list[str], Int32Array, Int64Array]:
+        """Return the words in another order, their tokens, concatenated, and the number of tokens of each."""
+        in_ascii = [word for word in words if word.isascii() and word.isprintable()]
+        others = [word for word in words if not (word.isascii() and word.isprintable())]
+        lowered = [word.lower() for word in in_ascii] if self._is_lower else in_ascii
+        rows = _marked(self._in_ascii, lowered) + _marked(self._as_written, others)
+        marked = np.fromiter(chain.from_iterable(rows), np.int32)
+        is_mark = marked == self._as_written.token_to_id(_MARK)
+        return [*in_ascii, *others], marked[~is_mark], np.diff(np.flatnonzero(is_mark), prepend=-1) - 1
+
+
+def _lowers(normalizer: Mapping[str, Any]) -> bool:
+    """Return whether a local normaliser lower-cases ASCII."""
+    return (
+        normalizer["type"] == "Lowercase"
+        or normalizer.get("lowercase", False)
+        or any(map(_lowers, normalizer.get("normalizers", ())))
+    )
+
+
+def _marked(tokenizer: Tokenizer, words: Sequence[str]) -> list[list[int]]:
+    """Return the tokens of words, many in a row, each followed by the mark: a call per word takes twice the time."""
+    together = (words[start : start + _TOGETHER] for start in range(0, len(words), _TOGETHER))
+    return FastTokenizer(tokenizer, types=False)([_MARK.join([*some, ""]) for some in together])[0]
+
+
 class _Words:
-    """Words by number, with the tokens of each: `pieces[firsts[i] : firsts[i] + counts[i]]`. Number 0 is the mark.
+    """Words by number, with the tokens of each: `pieces[firsts[i] : firsts[i] + counts[i]]`.
 
     It only grows, so the tokens of a number are in every later state of the arrays.
     """
 
     def __init__(self) -> None:
-        self._numbers = {_MARK: 0}
-        self._bytes = 0
+        self._numbers: dict[str, int] = {}
+        self._characters = 0
         self._lock = Lock()  # held by `_add`
-        self.counts, self.firsts = np.zeros(1, np.int32), np.zeros(1, np.int64)
+        self.counts, self.firsts = np.zeros(0, np.int64), np.zeros(0, np.int64)
         self.pieces: Int32Array = np.zeros(0, np.int32)
 
     @property
     def is_full(self) -> bool:
-        return len(self._numbers) > MOST_WORDS or self._bytes > MOST_BYTES
+        return len(self._numbers) > MOST_WORDS or self._characters > MOST_CHARACTERS
 
-    def numbers(self, words: Sequence[bytes], encode: Callable[[Sequence[bytes]], list[list[int]]]) -> Int32Array:
-        """Return the number of each word; `encode` returns the tokens of the new words."""
-        numbers = np.fromiter(map(self._numbers.get, words, repeat(-1)), np.int32, len(words))
-        unknown = np.flatnonzero(numbers < 0)
-        if len(unknown):
-            new = [words[place] for place in unknown.tolist()]
-            self._add(dict.fromkeys(new), encode)
-            numbers[unknown] = np.fromiter(map(self._numbers.__getitem__, new), np.int32, len(new))
-        return numbers
+    def numbers(self, words: Sequence[str], tokenize: _WordTokenizer) -> Int32Array:
+        """Return the number of each of these distinct words; new words are tokenised."""
+        if new := [word for word in words if word not in self._numbers]:
+            self._add(new, tokenize)
+        return np.fromiter(map(self._numbers.__getitem__, words), np.int32, len(words))
 
-    def _add(self, words: Mapping[bytes, None], encode: Callable[[Sequence[bytes]], list[list[int]]]) -> None:
+    def _add(self, words: Sequence[str], tokenize: _WordTokenizer) -> None:
         with self._lock:
-            new = [word for word in words if word not in self._numbers]
-            rows = encode(new) if new else []
-            counts = np.fromiter(map(len, rows), np.int32, len(rows))
-            pieces = np.fromiter((token for row in rows for token in row), np.int32, int(counts.sum()))
+            new, pieces, counts = tokenize([word for word in words if word not in self._numbers])
             self.firsts = np.concatenate([self.firsts, len(self.pieces) + _ends(counts)[:-1]])
             self.counts = np.concatenate([self.counts, counts])
             self.pieces = np.concatenate([self.pieces, pieces])
-            self._bytes += sum(map(len, new))
+            self._characters += sum(map(len, new))
             first = len(self._numbers)
             self._numbers.update(zip(new, range(first, first + len(new)), strict=True))  # last, after the tokens
 
 
-def gather_segments(values: Int32Array, firsts: npt.NDArray[np.int64], counts: npt.NDArray[Any]) -> Int32Array:
+def gather_segments(values: Int32Array, firsts: Int64Array, counts: npt.NDArray[Any]) -> Int32Array:
     """Return values[firsts[i] : firsts[i] + counts[i]] of every i, concatenated."""
     ends = _ends(counts)
     segments: Int32Array = values[np.repeat(firsts - ends[:-1], counts) + np.arange(ends[-1])]
     return segments
 
 
-def _ends(counts: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+def _ends(counts: npt.NDArray[Any]) -> Int64Array:
     """Return the starts of segments of these lengths, followed by their total, (n + 1,)."""
     ends = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=ends[1:])
     return ends
 
 
-def _of_texts(ids: Int32Array, ends: npt.NDArray[np.int64], stand_in: int) -> Tokens:
+def _of_texts(ids: Int32Array, ends: Int64Array, stand_in: int) -> Tokens:
     """Return the tokens of texts with these ends; a text without tokens gets one, as in `TextTokenizer`."""
     starts = np.concatenate([[0], ends])
     lengths = np.diff(starts).astype(np.int32)

@@ -211,12 +211,12 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 50 < most < 150
 
 
-def test_bytes_in_memory_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(word_cache, "MOST_BYTES", 1000)
+def test_characters_in_memory_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(word_cache, "MOST_CHARACTERS", 1000)
     ours, held = cached(LOCAL["no normaliser"]), set()
     for number in range(10):
         ours([f"the {number}{'b' * 30} a b c d e f g h"] * 10 + [f"c {number}{'c' * 300} " + "a " * 60] * 10)
-        held.add(ours._words._bytes)
+        held.add(ours._words._characters)
     assert max(held) < 1500
 
 
