@@ -51,6 +51,7 @@ def machine(threads: int, more: tuple[str, ...] = ()) -> dict[str, Any]:
     return {
         "date": datetime.now(UTC).date().isoformat(),
         "processor": Processor.here().name,
+        "kind": Processor.here().kind,
         "cores": os.cpu_count(),
         "threads": threads,
         "versions": library_versions(more),

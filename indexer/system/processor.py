@@ -7,6 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CPUINFO = Path("/proc/cpuinfo")
+_KINDS = {  # kind -> the instruction sets of which one decides it; the first that fits
+    "AMX": {"amx_bf16", "amx_int8"},
+    "AVX512_BF16": {"avx512_bf16"},
+    "VNNI": {"avx512_vnni", "avx_vnni"},
+    "AVX-512": {"avx512f"},
+    "AVX2": {"avx2"},
+    "Arm BF16": {"bf16"},
+    "Arm": {"asimd"},
+}
 
 
 @dataclass(frozen=True)
@@ -16,6 +25,14 @@ class Processor:
     name: str
     flags: frozenset[str]
     vendor: str = ""  # of an x86 processor
+
+    @property
+    def kind(self) -> str:
+        """The best instruction set for matrix products, by which benchmarks are compared; "unknown" if none is listed.
+
+        Instruction sets decide which number types are fast, and so by how much programs differ.
+        """
+        return next((kind for kind, sets in _KINDS.items() if not sets.isdisjoint(self.flags)), "unknown")
 
     @classmethod
     def here(cls) -> "Processor":

@@ -90,6 +90,7 @@ class Machine:
 
     system: str
     processor: str
+    kind: str  # its best instruction set for matrix products
     instructions: tuple[str, ...]
     cores: Cores
     memory: int
@@ -137,6 +138,7 @@ def examine() -> Machine:
     return Machine(
         system=f"{platform.system()} {platform.release()}, {platform.machine()}",
         processor=processor.name,
+        kind=processor.kind,
         instructions=tuple(name for name in _INSTRUCTIONS if name in processor.flags),
         cores=_cores(),
         memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
@@ -391,6 +393,7 @@ def _in_words(machine: Machine) -> list[tuple[str, str]]:
     return [
         ("system", machine.system),
         ("processor", machine.processor),
+        ("kind", f"{machine.kind}: compare with the benchmarks of such processors"),
         ("instructions", ", ".join(machine.instructions) or "not reported by the system"),
         ("cores", f"{cores.used} used: {cores.present} present, {cores.allowed} allowed{limited}"),
         ("memory", size(machine.memory) + ("" if limit is None else f", limited to {size(limit)}")),

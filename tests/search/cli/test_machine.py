@@ -26,6 +26,7 @@ GIB = 1 << 30
 FINE = Machine(
     system="Linux 6.1, x86_64",
     processor="Example 9000",
+    kind="VNNI",
     instructions=("avx", "fma", "avx2", "avx512f", "avx512_vnni"),
     cores=Cores(8, 8, None, 8),
     memory=16 * GIB,
