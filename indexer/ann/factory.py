@@ -95,8 +95,9 @@ def check_factory(factory: str, dim: int) -> None:
     raise errors[0]
 
 
-def add_vectors(index: Any, vectors: Vectors) -> None:
-    """Append vectors (n, k). Raises ConfigError for NaN and infinity, which FAISS would drop silently."""
+def add_vectors(index: Any, vectors: Vectors, threads: int = 1) -> None:
+    """Append vectors (n, k), with codes chosen on some threads. Raises ConfigError for NaN and infinity, which FAISS
+    would drop silently."""
     vectors = require_finite(vectors)
     prefer_matrix_products(index.d)
     with adding_threads(index):
@@ -105,7 +106,7 @@ def add_vectors(index: Any, vectors: Vectors) -> None:
             return
         before = index.ntotal
         *finer, inside = vectors_for_leaves(index, vectors)
-        for leaf, shaped in zip(leaves_of(index), [*finer, score_aware(index, inside)], strict=True):
+        for leaf, shaped in zip(leaves_of(index), [*finer, score_aware(index, inside, threads)], strict=True):
             leaf.add(shaped)
         set_rows(index, before + len(vectors))
 

@@ -45,12 +45,13 @@ class IndexShard:
         self._trained = trained
         self._leaves = _plain_leaves(trained)
 
-    def add(self, vectors: Vectors) -> None:
-        """Append vectors (n, k). Raises ConfigError for NaN and infinity."""
+    def add(self, vectors: Vectors, threads: int = 1) -> None:
+        """Append vectors (n, k), as `add_vectors`. Raises ConfigError for NaN and infinity."""
         vectors = require_finite(vectors)
         prefer_matrix_products(self._trained.d)
         *finer, innermost = vectors_for_leaves(self._trained, vectors)
-        for leaf, shaped in zip(self._leaves, [*finer, score_aware(self._trained, innermost)], strict=True):
+        coded = score_aware(self._trained, innermost, threads)
+        for leaf, shaped in zip(self._leaves, [*finer, coded], strict=True):
             leaf.add(shaped)
 
     def save(self, file: IO[bytes]) -> list[int]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from indexer.ann.faiss_index import faiss_module, faiss_threads, innermost, refine_layer
+from indexer.ann.faiss_index import faiss_module, innermost, refine_layer, single_faiss_thread
 from indexer.arrays import Float32Array, Int64Array, Vectors
 from indexer.system.threads import ordered_map
 
@@ -22,25 +22,26 @@ _SUBSPACE, _MOST_SUBSPACES = 2, 64  # dimensions of a code, and codes of a vecto
 _ROWS = 256  # at once: 1 MB of errors
 
 
-def score_aware(index: Any, vectors: Vectors) -> Vectors:
+def score_aware(index: Any, vectors: Vectors, threads: int = 1) -> Vectors:
     """Return what the innermost index receives in place of vectors (n, d) so that its codes keep scores: decoded codes,
-    which FAISS encodes again as the same codes. Other kinds of index receive the vectors."""
+    which FAISS encodes again as the same codes. Other kinds of index receive the vectors. Threads change no bit."""
     faiss, lists = faiss_module(), innermost(index)
     if refine_layer(index) is None or not isinstance(lists, faiss.IndexIVFPQFastScan) or not lists.by_residual:
         return vectors
     if lists.pq.dsub != _SUBSPACE or lists.pq.M > _MOST_SUBSPACES:
         return vectors
     coarse = faiss.downcast_index(lists.quantizer)
-    centroids = coarse.reconstruct_batch(coarse.assign(vectors, 1).ravel())
     words = faiss.vector_to_array(lists.pq.centroids).reshape(lists.pq.M, lists.pq.ksub, lists.pq.dsub)
 
     def decoded(start: int) -> Vectors:
-        block = slice(start, start + _ROWS)
-        codes = choose_codes(vectors[block], vectors[block] - centroids[block], words)
-        chosen: Vectors = words[np.arange(len(words)), codes].reshape(len(codes), -1) + centroids[block]
+        block = vectors[start : start + _ROWS]
+        with single_faiss_thread():
+            centroids = coarse.reconstruct_batch(coarse.assign(block, 1).ravel())
+        codes = choose_codes(block, block - centroids, words)
+        chosen: Vectors = words[np.arange(len(words)), codes].reshape(len(codes), -1) + centroids
         return chosen
 
-    return np.concatenate(list(ordered_map(decoded, range(0, len(vectors), _ROWS), faiss_threads())))
+    return np.concatenate(list(ordered_map(decoded, range(0, len(vectors), _ROWS), threads)))
 
 
 def choose_codes(vectors: Vectors, residuals: Vectors, words: Float32Array) -> Int64Array:

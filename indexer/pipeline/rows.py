@@ -5,6 +5,7 @@ Samples do not depend on the order of the corpus: they are the live documents wi
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -194,13 +195,17 @@ class VectorBlocks:
     def _vectors(self, folder: Path) -> Vectors:
         return self._transform.transform(open_embeddings(folder), "document")
 
-    def fill(self, add: Callable[[Vectors], None], best: ann.GroundTruthBuilder | None, row: int = 0) -> int:
-        """Pass all vectors to `add`, the live ones also to `best` as rows from `row` on; count the zero vectors."""
+    def fill(self, add: Callable[[Vectors, int], None], best: ann.GroundTruthBuilder | None, row: int = 0) -> int:
+        """Pass all vectors to `add`, with a number of threads, and meanwhile the live ones to `best` as rows from
+        `row` on; return the number of zero vectors."""
         live = self._view.live_rows
-        for first, vectors in self:
-            add(vectors)
-            if best is not None:
-                best.update(row + first, vectors, None if live is None else live[first : first + len(vectors)])
+        with ThreadPoolExecutor(1, "best") as executor:
+            for first, vectors in self:
+                chosen = None if live is None else live[first : first + len(vectors)]
+                updating = None if best is None else executor.submit(best.update, row + first, vectors, chosen)
+                add(vectors, self._threads)
+                if updating is not None:
+                    updating.result()
         return self.zero
 
     def __iter__(self) -> Iterator[tuple[int, Vectors]]:

@@ -91,7 +91,7 @@ def _method(method: Mapping[str, Any]) -> str:
     found, sampled = method["found_pairs"], method["sampled_pairs"]
     share = f"{found / sampled:.2%}" if sampled else "none"
     return (
-        f"approximate: found {share} of the {sampled:,} pairs of {method['sampled_rows']:,} sampled documents "
+        f"approximate: found {share} of {sampled:,} pairs among {method['sampled_rows']:,} sampled documents "
         f"({method['probes']} of {method['cells']:,} cells probed)"
     )
 

@@ -105,13 +105,6 @@ class Cells:
         rows = np.repeat(blocks * _STORED, np.subtract(ends, begins)) + (kept & (_STORED - 1))
         return rows, ((kept >> _PLACE_BITS).astype(np.float64) - 1) / _STEPS
 
-    def meet(self, left: RowIds, right: RowIds) -> Mask:
-        """Return a mask of the pairs of rows that share a cell or meet through a probe, (n,), (n,) -> (n,)."""
-        own = self.own
-        probed = self.are_probed(left, own[right]) | self.are_probed(right, own[left])
-        met: Mask = (own[left] == own[right]) | probed
-        return met
-
     def are_probed(self, rows: RowIds, cells: Int32Array) -> Mask:
         """Return a mask of the rows that probe the cell at the same place, (n,), (n,) -> (n,)."""
         begins, ends = self.row_starts[rows], self.row_starts[rows + 1]

@@ -65,6 +65,7 @@ def test_faiss_encodes_the_decoded_codes_as_the_same_codes() -> None:
     index = ann.IndexTrainer(vectors).trained("Pad16,IVF8,PQ8x4fsr,Refine(SQfp16)")
     shaped = vectors_for_leaves(index, vectors)[-1]
     given, lists = score_aware(index, shaped), innermost(index)
+    np.testing.assert_array_equal(given, score_aware(index, shaped, threads=3))
     plain = faiss.IndexIVFPQ(lists.quantizer, DIM, 8, 8, 4, faiss.METRIC_INNER_PRODUCT)
     plain.pq, plain.is_trained, plain.by_residual = lists.pq, True, True
     again = plain.sa_decode(plain.sa_encode(given))

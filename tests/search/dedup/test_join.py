@@ -445,9 +445,9 @@ def test_the_recall_that_is_measured_is_the_recall_of_the_sampled_rows(
     monkeypatch.setattr(approximate, "RECALL", 0.2)
     source = ApproximateJoin(vectors, lowest_score(0.8), tmp_path, JoinOptions(device="cpu"))
     found, exact = as_dict(source.within(everything)), joined(vectors, 0.8, tmp_path)
-    # Half of the rows choose the number of probed cells, the other half measure recall.
-    known, recalled = (sum(left % 2 or right % 2 for left, right in pairs) for pairs in (exact, found))
-    assert source.figures["sampled_rows"] == 2500
+    # Half of the pairs choose the number of probed cells, the other half measure recall.
+    known, recalled = (sum(min(pair) % 2 for pair in pairs) for pairs in (exact, found))
+    assert source.figures["sampled_rows"] == 5000
     assert source.figures["sampled_pairs"] == known
     assert source.figures["found_pairs"] == recalled < known
 
