@@ -105,6 +105,12 @@ def test_a_query_imports_none_of_the_slow_libraries(backend: str, loaded_by_quer
         assert modules & {"rich.console", "multiprocessing", "importlib.metadata"} == set()
 
 
+def test_a_filter_imports_duckdb_but_not_pandas(index: Path) -> None:
+    modules = loaded_by("query", str(index), "whale song", "--where", "id > 'd1'")
+    assert "duckdb" in modules
+    assert "pandas" not in modules
+
+
 @pytest.mark.check
 def test_a_query_of_openvino_sends_nothing_home(loaded_by_query: Callable[[str], set[str]]) -> None:
     """Importing OpenVINO sends telemetry from a separate process if openvino_telemetry is installed."""

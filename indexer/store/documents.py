@@ -167,6 +167,7 @@ class DocumentReader:
     def __init__(self, index: Path, manifest: Manifest, schema: pa.Schema, stored: RowIds | None = None) -> None:
         self._index, self._manifest, self._schema, self._stored = index, manifest, schema, stored
         self._ends = list(accumulate(part.documents for part in manifest.parts))
+        self._names = [f"{part.name}/{layout.DOCUMENTS}" for part in manifest.parts]
         self._parts: OrderedDict[int, PartFile] = OrderedDict()  # the most recently used last
         self._groups: OrderedDict[tuple[int, int], tuple[pa.Table, int]] = OrderedDict()  # with bytes, like `_parts`
         self._held = 0  # bytes of the row groups
@@ -371,19 +372,18 @@ class DocumentReader:
     def _opened(self, part: int) -> PartFile:
         path = self._path(part)
         with as_damage(path):
-            source = pa.PythonFile(CheckedFile(path, self._digest(path)), mode="r")
+            source = pa.PythonFile(CheckedFile(path, self._digest(part)), mode="r")
         return PartFile(self._parquet(part, source))
 
     def _in_memory(self, part: int) -> pq.ParquetFile | None:
         """Return a part read as a whole, if it is small: many small reads through a Python file take longer."""
-        path = self._path(part)
-        digest = self._digest(path)
+        digest = self._digest(part)
         if digest.bytes > STRETCH_BYTES or not store_at(self._index).is_local:
             return None
-        return self._parquet(part, pa.BufferReader(read_checked(path, digest)))
+        return self._parquet(part, pa.BufferReader(read_checked(self._path(part), digest)))
 
-    def _digest(self, path: Path) -> FileDigest:
-        return self._manifest.files[path.relative_to(self._index).as_posix()]
+    def _digest(self, part: int) -> FileDigest:
+        return self._manifest.files[self._names[part]]
 
     def _parquet(self, part: int, source: Any) -> pq.ParquetFile:
         path, documents = self._path(part), self._manifest.parts[part].documents
@@ -401,4 +401,4 @@ class DocumentReader:
         return file
 
     def _path(self, part: int) -> Path:
-        return self._index / self._manifest.parts[part].name / layout.DOCUMENTS
+        return self._index / self._names[part]

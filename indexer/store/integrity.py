@@ -2,6 +2,7 @@
 
 import io
 import os
+import sys
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from indexer.store.stores import holder_of, store_at
 from indexer.system.threads import available_cores, ordered_map
 from indexer.transforms import Transform, transform_from_bytes
 
+_NICENESS = 10  # of a check in the background; not more, because a thread that waits can hold the interpreter lock
 _AHEAD = 7  # blocks fetched beyond the requested one
 OPEN_HASH_BYTES = 256 << 20  # hashed when an index is opened; larger files are checked as they are read
 
@@ -152,6 +154,8 @@ class BackgroundCheck:
             raise self._error
 
     def _compare(self) -> None:
+        if sys.platform == "linux":  # where a thread has a priority of its own: searches come first
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
         try:
             if hash_file(self._path) != self._digest.sha256:
                 self._error = changed(self._path)
