@@ -117,7 +117,8 @@ class ExactJoin:
         self.cells = self._cells_of_all(choose_device(options.device))
         self.kernel = choose_kernel(fit_basis(vectors, self.threshold, self._share_compared()), options)
         self.progress.phase("quantising vectors", len(vectors))
-        self.quantised = QuantisedMatrix.of(vectors, self.kernel, folder / "quantised", self.progress.advance)
+        path, advance = folder / "quantised", self.progress.advance
+        self.quantised = QuantisedMatrix.of(vectors, self.kernel, path, self.threads, advance)
         self.figures = self._prepare()
 
     def within(self, members: RowIds) -> Iterator[Pairs]:

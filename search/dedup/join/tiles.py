@@ -11,6 +11,7 @@ import torch
 
 from indexer.arrays import Float32Array, RowIds, Vectors
 from indexer.errors import MachineError
+from indexer.system.threads import ordered_map, single_blas_thread, single_torch_thread
 from search.dedup.join.quantised import Kernel, margin
 from search.dedup.vectors import temporary_file
 
@@ -40,17 +41,24 @@ class QuantisedMatrix:
     path: Path
 
     @classmethod
-    def of(cls, vectors: Vectors, kernel: Kernel, path: Path, advance: Callable[[int], None]) -> "QuantisedMatrix":
+    def of(
+        cls, vectors: Vectors, kernel: Kernel, path: Path, threads: int, advance: Callable[[int], None]
+    ) -> "QuantisedMatrix":
         """Quantise all vectors (n, d) into the file `path`."""
         errors = np.zeros(len(vectors), np.float32)
 
-        def blocks() -> Iterator[torch.Tensor]:
-            for start in range(0, len(vectors), _BLOCK):
+        def encode(start: int) -> torch.Tensor:
+            with single_torch_thread():
                 block, errors[start : start + _BLOCK] = kernel.encode(vectors[start : start + _BLOCK])
+            return block
+
+        def blocks() -> Iterator[torch.Tensor]:
+            for block in ordered_map(encode, range(0, len(vectors), _BLOCK), threads):
                 yield block
                 advance(len(block))
 
-        write_quantised(blocks(), path)
+        with single_blas_thread():
+            write_quantised(blocks(), path)
         return cls(kernel, near(_open(path, len(vectors), kernel), kernel.device), errors, path)
 
     def __getstate__(self) -> dict[str, Any]:
