@@ -95,8 +95,8 @@ def check_factory(factory: str, dim: int) -> None:
     raise errors[0]
 
 
-def add_vectors(index: Any, vectors: Vectors, threads: int = 1) -> None:
-    """Append vectors (n, k), with codes chosen on some threads. Raises ConfigError for NaN and infinity, which FAISS
+def add_vectors(index: Any, vectors: Vectors, threads: int = 0) -> None:
+    """Append vectors (n, k), with `threads` as in `score_aware`. Raises ConfigError for NaN and infinity, which FAISS
     would drop silently."""
     vectors = require_finite(vectors)
     prefer_matrix_products(index.d)

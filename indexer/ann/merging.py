@@ -45,7 +45,7 @@ class IndexShard:
         self._trained = trained
         self._leaves = _plain_leaves(trained)
 
-    def add(self, vectors: Vectors, threads: int = 1) -> None:
+    def add(self, vectors: Vectors, threads: int = 0) -> None:
         """Append vectors (n, k), as `add_vectors`. Raises ConfigError for NaN and infinity."""
         vectors = require_finite(vectors)
         prefer_matrix_products(self._trained.d)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from indexer.ann.faiss_index import faiss_module, innermost, refine_layer, single_faiss_thread
+from indexer.ann.faiss_index import faiss_module, faiss_threads, innermost, refine_layer, single_faiss_thread
 from indexer.arrays import Float32Array, Int64Array, Vectors
 from indexer.system.threads import ordered_map
 
@@ -22,9 +22,10 @@ _SUBSPACE, _MOST_SUBSPACES = 2, 64  # dimensions of a code, and codes of a vecto
 _ROWS = 256  # at once: 1 MB of errors
 
 
-def score_aware(index: Any, vectors: Vectors, threads: int = 1) -> Vectors:
+def score_aware(index: Any, vectors: Vectors, threads: int = 0) -> Vectors:
     """Return what the innermost index receives in place of vectors (n, d) so that its codes keep scores: decoded codes,
-    which FAISS encodes again as the same codes. Other kinds of index receive the vectors. Threads change no bit."""
+    which FAISS encodes again as the same codes. Other kinds of index receive the vectors. The number of
+    threads (0: as many as FAISS uses) changes no bit."""
     faiss, lists = faiss_module(), innermost(index)
     if refine_layer(index) is None or not isinstance(lists, faiss.IndexIVFPQFastScan) or not lists.by_residual:
         return vectors
@@ -41,7 +42,7 @@ def score_aware(index: Any, vectors: Vectors, threads: int = 1) -> Vectors:
         chosen: Vectors = words[np.arange(len(words)), codes].reshape(len(codes), -1) + centroids
         return chosen
 
-    return np.concatenate(list(ordered_map(decoded, range(0, len(vectors), _ROWS), threads)))
+    return np.concatenate(list(ordered_map(decoded, range(0, len(vectors), _ROWS), threads or faiss_threads())))
 
 
 def choose_codes(vectors: Vectors, residuals: Vectors, words: Float32Array) -> Int64Array:
