@@ -9,9 +9,10 @@ filled last, because that takes twenty times as long as filling codes.
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from tempfile import TemporaryFile
+from typing import IO, Any
 
 from indexer import ann
 from indexer.errors import ConfigError, QualityError, as_argument
@@ -30,7 +31,7 @@ class FilledIndex:
     """An index of all rows, its recall curve up to the requested recall, and its operating point."""
 
     factory: str
-    index: Any
+    index: Any  # None while it is in a file
     curve: list[ann.OperatingPoint]
     point: ann.OperatingPoint
     bytes_per_vector: float
@@ -47,7 +48,7 @@ class FilledIndex:
 class Finalists:
     """The kinds of index to fill, in order, and the results of filling them.
 
-    `figures` has the results of all filled kinds, JSON types. Only the best index is kept in memory.
+    `figures` has the results of all filled kinds, JSON types. Only the best index is kept.
     """
 
     def __init__(self, kinds: Sequence[ann.Candidate], recall: float) -> None:
@@ -59,6 +60,7 @@ class Finalists:
         self._least = self._predicted = least.cost  # of all kinds, and of the kind being filled
         self._scans: dict[str, int] = {}  # scans that reached the recall, with their least predicted work
         self._best: FilledIndex | None = None
+        self._file: IO[bytes] | None = None  # with the best index, while another is filled
         self.figures: list[dict[str, Any]] = []
 
     def __iter__(self) -> Iterator[ann.Candidate]:
@@ -76,13 +78,26 @@ class Finalists:
         if filled.recall >= self._recall:
             self._scans.setdefault(_scan_of(filled), self._predicted)
         if self._best is None or self._rank(filled) < self._rank(self._best):
-            self._best = filled
+            self._best, self._file = filled, None
+
+    def set_aside(self, file: IO[bytes]) -> None:
+        """Move the best index so far into a file, in place of its contents: each filled index needs much memory."""
+        if self._best is not None and self._file is None:
+            file.seek(0)
+            file.truncate()
+            ann.save_index(self._best.index, file)
+            self._best, self._file = replace(self._best, index=None), file
 
     @property
     def best(self) -> FilledIndex:
         """The index of least work that reaches the recall; if none does, the index of highest recall."""
         if self._best is None:
             raise RuntimeError("no index has been filled yet")
+        if self._file is not None:
+            size, _ = self._file.tell(), self._file.seek(0)
+            index = ann.load_index(self._file, self._best.factory, size)
+            ann.set_search_parameters(index, self._best.point.search_parameters)
+            self._best, self._file = replace(self._best, index=index), None
         return self._best
 
     @property
@@ -92,7 +107,7 @@ class Finalists:
         return "; ".join(f"{kind['factory']} reached {kind['recall']:.4f} with all rows" for kind in low)
 
     def _promises_less(self, kind: ann.Candidate) -> bool:
-        return not self._scans or kind.cost < self.best.cost
+        return not self._scans or self._best is None or kind.cost < self._best.cost
 
     def _rank(self, filled: FilledIndex) -> tuple[bool, float]:
         low = filled.recall < self._recall
@@ -165,20 +180,23 @@ def build_named(request: IndexRequest, factory: str) -> BuiltIndex:
 def choose_index(request: IndexRequest) -> BuiltIndex:
     """Build the index of least work a query among those that reach the recall and fit the memory budget.
 
-    At most two filled indexes are in memory. Raises ConfigError if no kind fits, QualityError if none that fits reaches
+    One filled index is in memory. Raises ConfigError if no kind fits, QualityError if none that fits reaches
     the recall.
     """
     builder = _IndexBuilder(request)
     considered = builder.considered()
     finalists = Finalists(_worth_filling(request, considered), request.config.recall)
-    for kind in finalists:
-        if ann.is_exact(kind.factory):
-            return BuiltIndex("Flat", figures={"index": _about(request, considered, finalists)})
-        finalists.take(builder.fill(kind.factory, ann.copy_of(kind.trained)))  # the candidate itself stays empty
+    with TemporaryFile(dir=request.path.parent) as file:
+        for kind in finalists:
+            if ann.is_exact(kind.factory):
+                return BuiltIndex("Flat", figures={"index": _about(request, considered, finalists)})
+            finalists.set_aside(file)
+            finalists.take(builder.fill(kind.factory, ann.copy_of(kind.trained)))  # the candidate itself stays empty
+        best = finalists.best
     about = _about(request, considered, finalists)
-    if finalists.best.recall < request.config.recall:
+    if best.recall < request.config.recall:
         about["why"] = "the highest recall of those that fit index.memory"
-    return builder.finish(finalists.best, about)
+    return builder.finish(best, about)
 
 
 def too_large(request: IndexRequest, factory: str, bytes_per_vector: float) -> str:
