@@ -8,6 +8,7 @@ filled last, because that takes twenty times as long as filling codes.
 """
 
 import math
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -83,10 +84,15 @@ class Finalists:
     def set_aside(self, file: IO[bytes]) -> None:
         """Move the best index so far into a file, in place of its contents: each filled index needs much memory."""
         if self._best is not None and self._file is None:
-            file.seek(0)
-            file.truncate()
-            ann.save_index(self._best.index, file)
-            self._best, self._file = replace(self._best, index=None), file
+            try:
+                file.seek(0)
+                file.truncate()
+                ann.save_index(self._best.index, file)
+                file.flush()
+            except OSError:  # the disk is full: the index stays in memory, and the file makes room
+                os.truncate(file.fileno(), 0)
+            else:
+                self._best, self._file = replace(self._best, index=None), file
 
     @property
     def best(self) -> FilledIndex:

@@ -1,6 +1,7 @@
 """Segments: the requested or chosen kind of index, measured with queries that are not rows of it."""
 
 import dataclasses
+import errno
 import hashlib
 import weakref
 from collections.abc import Callable
@@ -211,6 +212,24 @@ def test_one_filled_index_is_in_memory(fill: Fill, measured: None, monkeypatch: 
     filled = fill(recall=0.5)
     assert len(filled.figures["index"]["filled"]) == len(alive) > 1
     assert max(alive) == 0
+
+
+def test_without_room_for_it_on_the_disk_a_filled_index_stays_in_memory(
+    fill: Fill, measured: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save, failed = ann.save_index, list[OSError]()
+
+    def full_at_first(index: Any, file: Any) -> None:
+        if not failed:
+            failed.append(OSError(errno.ENOSPC, "No space left on device"))
+            raise failed[0]
+        save(index, file)
+
+    monkeypatch.setattr(auto_index.Finalists, "_promises_less", lambda self, one: True)
+    expected = fill(recall=0.5)
+    monkeypatch.setattr(ann, "save_index", full_at_first)
+    assert fill(recall=0.5).digest == expected.digest
+    assert failed
 
 
 def test_a_kind_that_only_did_well_on_the_sample_makes_way_for_the_next(
