@@ -170,8 +170,9 @@ class _WordTokenizer:
 
     def __call__(self, words: Sequence[str]) -> tuple[list[str], Int32Array, Int64Array]:
         """Return the words in another order, their tokens, concatenated, and the number of tokens of each."""
-        in_ascii = [word for word in words if word.isascii() and word.isprintable()]
-        others = [word for word in words if not (word.isascii() and word.isprintable())]
+        in_ascii, others = list[str](), list[str]()
+        for word in words:
+            (in_ascii if word.isascii() and word.isprintable() else others).append(word)
         lowered = [word.lower() for word in in_ascii] if self._is_lower else in_ascii
         rows = _marked(self._in_ascii, lowered) + _marked(self._as_written, others)
         marked = np.fromiter(chain.from_iterable(rows), np.int32)
