@@ -72,12 +72,13 @@ def test_help_loads_click_and_nothing_else_that_is_not_ours_or_pythons() -> None
 
 
 @pytest.fixture(scope="module")
-def loaded_by_query(index: Path) -> Callable[[str], set[str]]:
-    """Return every module that a query with a backend loads after the model is converted for the backend."""
+def loaded_by_query(index: Path) -> Callable[..., set[str]]:
+    """Return every module that a query with a backend and further options loads, after the model is converted for the
+    backend."""
     unset = {"ISOTROPE_BACKEND": "auto", "ISOTROPE_CACHE": str(index.parent / "cache")}
 
     @cache
-    def loaded(backend: str) -> set[str]:
+    def loaded(backend: str, *options: str) -> set[str]:
         if backend == "openvino" and importlib.util.find_spec("openvino") is None:
             pytest.skip("needs OpenVINO (pip install 'isotrope[fast]')")
         ask = ("query", str(index), "whale song", "--backend", backend)
@@ -86,7 +87,7 @@ def loaded_by_query(index: Path) -> Callable[[str], set[str]]:
                 patch.setenv(name, value)
             done = isotrope(*ask)  # converts the model, which may take any of them
         assert done.returncode == 0, done.stderr
-        return loaded_by(*ask, **unset)
+        return loaded_by(*ask, *options, **unset)
 
     return loaded
 
@@ -94,7 +95,7 @@ def loaded_by_query(index: Path) -> Callable[[str], set[str]]:
 @pytest.mark.parametrize(
     "backend", ["auto", *(pytest.param(name, marks=pytest.mark.check) for name in ("openvino", "numpy"))]
 )
-def test_a_query_imports_none_of_the_slow_libraries(backend: str, loaded_by_query: Callable[[str], set[str]]) -> None:
+def test_a_query_imports_none_of_the_slow_libraries(backend: str, loaded_by_query: Callable[..., set[str]]) -> None:
     modules = loaded_by_query(backend)
     assert modules & SLOW == set()
     assert not {name for name in modules if name.startswith("indexer.pipeline")}  # what builds
@@ -105,14 +106,14 @@ def test_a_query_imports_none_of_the_slow_libraries(backend: str, loaded_by_quer
         assert modules & {"rich.console", "multiprocessing", "importlib.metadata"} == set()
 
 
-def test_a_filter_imports_duckdb_but_not_pandas(index: Path) -> None:
-    modules = loaded_by("query", str(index), "whale song", "--where", "id > 'd1'")
+def test_a_filter_imports_duckdb_but_not_pandas(loaded_by_query: Callable[..., set[str]]) -> None:
+    modules = loaded_by_query("auto", "--where", "id > 'd1'")
     assert "duckdb" in modules
     assert "pandas" not in modules
 
 
 @pytest.mark.check
-def test_a_query_of_openvino_sends_nothing_home(loaded_by_query: Callable[[str], set[str]]) -> None:
+def test_a_query_of_openvino_sends_nothing_home(loaded_by_query: Callable[..., set[str]]) -> None:
     """Importing OpenVINO sends telemetry from a separate process if openvino_telemetry is installed."""
     modules = loaded_by_query("openvino")
     assert not {name for name in modules if name.startswith("openvino_telemetry.")}
