@@ -30,10 +30,10 @@ from indexer.store.document_tables import (
     with_schema,
 )
 from indexer.store.files import FileDigest, atomic_write
-from indexer.store.integrity import CheckedFile, as_damage, read_checked
+from indexer.store.integrity import CheckedFile, as_damage
 from indexer.store.manifest import Manifest
 from indexer.store.similar_ids import most_similar
-from indexer.store.stores import open_stored, store_at
+from indexer.store.stores import Store, open_stored, store_at
 
 GROUP_BYTES = 48 << 10  # of a row group; small, so that fetching the text of a hit reads little
 _GROUP_ROWS = (32, 256)  # minimum and maximum documents in a row group; `_MOST_GROUP_BYTES` overrides the minimum
@@ -304,21 +304,21 @@ class DocumentReader:
         small parts at once.
         """
         live, stretches, whole = self._live(part), list[pa.Table](), self._in_memory(part)
-        lock = self._lock if whole is None else nullcontext()
-        with as_damage(self._path(part)), lock:
+        path, lock = self._path(part), self._lock if whole is None else nullcontext()
+        with as_damage(path), lock:
             file = whole or self._part(part).file
             count = file.metadata.num_rows if live is None else len(live)
-            names = list({path[0] for path in paths if path[0] in file.schema_arrow.names})
+            names = list({column for column, *_ in paths if column in file.schema_arrow.names})
             runs = _stretches(file.metadata)
         for run in runs:
-            with as_damage(self._path(part)), lock:
+            with as_damage(path), lock:
                 file = whole or self._part(part).file
                 stretches.append(file.read_row_groups(run, columns=names, use_threads=False))
             on_read(stretches[-1].nbytes)
-        with as_damage(self._path(part)):
+        with as_damage(path):
             table = pa.concat_tables(stretches)
             table = table.combine_chunks() if live is None else table.take(live)
-            return [column_at(table, path, type_at(self.schema, path), count) for path in paths]
+            return [column_at(table, column, type_at(self.schema, column), count) for column in paths]
 
     def _id_columns(self, least: int) -> Iterator[tuple[int, pa.ChunkedArray]]:
         """Yield the number of the first document of some parts, and their ids, `least` or more except at the end."""
@@ -378,9 +378,13 @@ class DocumentReader:
     def _in_memory(self, part: int) -> pq.ParquetFile | None:
         """Return a part read as a whole, if it is small: many small reads through a Python file take longer."""
         digest = self._digest(part)
-        if digest.bytes > STRETCH_BYTES or not store_at(self._index).is_local:
+        if digest.bytes > STRETCH_BYTES or not self._store.is_local:
             return None
-        return self._parquet(part, pa.BufferReader(read_checked(self._path(part), digest)))
+        return self._parquet(part, pa.BufferReader(self._store.read(self._names[part], digest)))
+
+    @cached_property
+    def _store(self) -> Store:
+        return store_at(self._index)
 
     def _digest(self, part: int) -> FileDigest:
         return self._manifest.files[self._names[part]]

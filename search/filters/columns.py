@@ -184,8 +184,9 @@ class ColumnReader:
         parts: list[pa.Table] = []
         first = last = size = 0
         context = copy_context()  # `on_read` may ask whether the caller still waits
+        threads = part_threads(0)
         read = ordered_map(
-            lambda part: context.copy().run(self._read, part, paths, on_read), range(len(counts)), part_threads(0)
+            lambda part: context.copy().run(self._read, part, paths, on_read), range(len(counts)), threads, 4 * threads
         )
         for part, (count, columns) in enumerate(zip(counts, read, strict=True)):
             parts.append(pa.table(columns, names=names))
