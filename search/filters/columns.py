@@ -19,6 +19,7 @@ from search.filters.expressions import Kind, kind_of, shortened
 
 HELD_BYTES = 128 << 20  # of cached columns
 BATCH_BYTES = 64 << 20  # of columns in a batch, about
+_AHEAD = 2  # parts that wait, read, for one that takes longer
 
 # A column with one of these names needs double quotes.
 _KEYWORDS = """
@@ -186,7 +187,10 @@ class ColumnReader:
         context = copy_context()  # `on_read` may ask whether the caller still waits
         threads = part_threads(0)
         read = ordered_map(
-            lambda part: context.copy().run(self._read, part, paths, on_read), range(len(counts)), threads, 4 * threads
+            lambda part: context.copy().run(self._read, part, paths, on_read),
+            range(len(counts)),
+            threads,
+            threads + _AHEAD,
         )
         for part, (count, columns) in enumerate(zip(counts, read, strict=True)):
             parts.append(pa.table(columns, names=names))
