@@ -72,7 +72,9 @@ def _parameters(call: Callable[..., Any]) -> tuple[dict[str, _Hint], list[str], 
 
 
 def _classes(hint: Any) -> frozenset[type]:
-    """Return the classes that an annotation names: most values are known to fit by their class, which is faster."""
+    """Return classes whose values fit an annotation: most values are known to fit by their class, which is faster."""
+    if get_origin(hint) is Iterable:  # its items are not checked
+        return frozenset((list, tuple))
     parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     return frozenset(part for part in parts if isinstance(part, type) and part is not Any)
 

@@ -49,6 +49,7 @@ from indexer.ann.faiss_index import to_gpu as to_gpu
 from indexer.ann.index_training import IndexTrainer as IndexTrainer
 from indexer.ann.inner_products import candidates as candidates
 from indexer.ann.inner_products import pair_products as pair_products
+from indexer.ann.leaves import reserve_rows as reserve_rows
 from indexer.ann.merging import IndexMerger as IndexMerger
 from indexer.ann.merging import IndexShard as IndexShard
 from indexer.ann.merging import is_mergeable as is_mergeable

@@ -1,5 +1,6 @@
 """The indexes inside an index that store data for each row: of every refine layer, and the innermost."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from indexer.ann.faiss_index import faiss_module, pretransformed, unwrap
@@ -7,10 +8,10 @@ from indexer.arrays import Vectors
 
 
 def leaves_of(index: Any) -> list[Any]:
-    """Return the stores of refine layers, outermost first, and the innermost index."""
+    """Return the stores of refine layers, outermost first, and the innermost index; none of an index on a GPU."""
     faiss, layers = faiss_module(), unwrap(index)
     finer = [faiss.downcast_index(layer.refine_index) for layer in layers if isinstance(layer, faiss.IndexRefine)]
-    return [*finer, layers[-1]]
+    return [*finer, *layers[-1:]]
 
 
 def vectors_for_leaves(index: Any, vectors: Vectors) -> list[Vectors]:
@@ -22,6 +23,22 @@ def vectors_for_leaves(index: Any, vectors: Vectors) -> list[Vectors]:
         elif isinstance(layer, faiss.IndexRefine):
             shaped.append(vectors)
     return [*shaped, vectors]
+
+
+def reserve_rows(index: Any, rows: int) -> None:
+    """Allocate the memory of an empty index for `rows` rows."""
+    reserve_codes(leaves_of(index), rows)
+
+
+def reserve_codes(leaves: Sequence[Any], rows: int) -> None:
+    """Allocate the codes of empty leaves for `rows` rows. An array that grows is copied into one of twice its size,
+    which takes up to twice the memory; inverted lists are short, and grow one at a time."""
+    faiss = faiss_module()
+    for leaf in leaves:
+        store = faiss.downcast_index(leaf.storage) if hasattr(leaf, "storage") else leaf
+        if isinstance(store, faiss.IndexFlatCodes):
+            store.codes.resize(rows * store.code_size)
+            store.codes.resize(0)  # keeps the memory
 
 
 def set_rows(index: Any, rows: int) -> None:

@@ -285,16 +285,14 @@ def _measured(machine: Machine, *kinds: str) -> str:
 
 def _join(machine: Machine, device: str) -> tuple[str, str]:
     """Return the number type of the near-duplicate search, and the reason."""
-    import numpy as np
-
-    from search.dedup.join.quantised import Basis, choose_kernel
+    from search.dedup.join.quantised import EXAMPLE_BASIS, choose_kernel
     from search.dedup.settings import JoinOptions
 
     try:
         options = JoinOptions(device=device)
     except ConfigError as error:
         return "nothing", str(error)
-    kernel = choose_kernel(Basis(np.eye(96, dtype=np.float32), 1.0), options)
+    kernel = choose_kernel(lambda _: EXAMPLE_BASIS, options)
     kind = str(kernel.dtype).removeprefix("torch.")
     if kernel.device.type != "cpu":
         return f"{kind} on {kernel.device}", "a GPU is preferred"

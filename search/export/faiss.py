@@ -94,6 +94,7 @@ def _index(index: Index) -> tuple[Any, str, str]:
             ann.IndexTrainer(_training(index)).train(rebuilt)
         except ConfigError:
             rebuilt, factory, origin = ann.make_index("Flat", dim), "Flat", f"{origin}, too few to train {factory}"
+    ann.reserve_rows(rebuilt, index.numbering.rows)
     for start in range(0, index.numbering.rows, BLOCK_ROWS):
         rows = np.arange(start, min(start + BLOCK_ROWS, index.numbering.rows))
         ann.add_vectors(rebuilt, index.vectors(rows))

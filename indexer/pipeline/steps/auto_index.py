@@ -267,6 +267,7 @@ class _IndexBuilder:
         if request.has_workers and ann.is_mergeable(index):
             self._zero = request.fill(index, best)
         else:
+            ann.reserve_rows(index, request.rows.stored)
             self._zero = request.blocks().fill(partial(ann.add_vectors, index), best)
         if best is not None:
             self._truth = ann.GroundTruth.of(best)

@@ -115,7 +115,7 @@ class ShardedFill:
             ShardTask(self.scratch(f"{number:05d}"), rows.firsts[parts.start], rows.run(parts))
             for number, parts in enumerate(even_runs(rows.rows, SHARD_ROWS))
         ]
-        merger, zero = ann.IndexMerger(trained), 0
+        merger, zero = ann.IndexMerger(trained, self.rows.stored), 0
         with closing(run_tasks(filler, tasks, self.options.pool)) as filled:  # type: ignore[type-var]  # a generator
             for shard in self._in_order(tasks, filled):
                 with CheckedFile(shard.task.path, shard.digest) as codes:

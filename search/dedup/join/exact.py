@@ -115,7 +115,8 @@ class ExactJoin:
         self.threshold = float(np.nextafter(lowest, np.float32(-2)))
         self.folder, self.pilot = folder, self._pilot()
         self.cells = self._cells_of_all(choose_device(options.device))
-        self.kernel = choose_kernel(fit_basis(vectors, self.threshold, self._share_compared()), options)
+        fit = partial(fit_basis, vectors, self.threshold, self._share_compared())
+        self.kernel = choose_kernel(fit, options)
         self.progress.phase("quantising vectors", len(vectors))
         path, advance = folder / "quantised", self.progress.advance
         self.quantised = QuantisedMatrix.of(vectors, self.kernel, path, self.threads, advance)
@@ -205,7 +206,7 @@ class ExactJoin:
 
     def _plain_tasks(self, left: RowIds, right: RowIds | None = None) -> list[Task]:
         tasks: list[Task] = []
-        step = self.kernel.tile[0]
+        step = -(-self.kernel.tile[0] // 2)  # half of the square on the diagonal is compared for nothing
         for first in range(0, len(left), step):
             rows = left[first : first + step]
             if right is None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from indexer.arrays import Float32Array, Float64Array, Int32Array, Int64Array, Mask, RowIds, Vectors
+from indexer.arrays import Float32Array, Int32Array, Int64Array, Mask, RowIds, Vectors
 from indexer.system.threads import ordered_map, single_torch_thread
 from search.dedup.join.cells import Centroids, find_probes
 from search.dedup.join.tiles import seen_by_all
@@ -19,6 +19,7 @@ from search.dedup.vectors import temporary_file
 _PLACE_BITS = 11
 _STORED = 1 << _PLACE_BITS  # rows a block: two bytes hold a place in the block, and a product in
 _STEPS = 30  # steps from 0 to 1, rounded up
+STEP_PRODUCTS = (np.arange(_STEPS + 2) - 1) / _STEPS  # the largest product of each step
 _PRODUCTS = 1 << 21  # of rows and centroids together, within the processor's cache
 Short = npt.NDArray[np.uint16]
 
@@ -93,17 +94,18 @@ class Cells:
         probing = np.diff(self.cell_starts, axis=1).sum(axis=0, dtype=np.int64)
         return float((sizes * (probing + sizes / 2)).sum() / max(1.0, len(self.own) ** 2 / 2))
 
-    def probing(self, cell: int) -> tuple[RowIds, Float64Array]:
-        """Return the rows that probe a cell, ascending, and upper bounds on their products with its centroid."""
+    def probing(self, cell: int) -> tuple[RowIds, Short]:
+        """Return the rows that probe a cell, ascending, and the steps of their products with its centroid: places in
+        `STEP_PRODUCTS`."""
         blocks = np.flatnonzero(self.cell_starts[:, cell + 1] > self.cell_starts[:, cell])
         if not len(blocks):
-            return np.zeros(0, np.int64), np.zeros(0)
+            return np.zeros(0, np.int64), np.zeros(0, np.uint16)
         firsts = self.row_starts[-1] + self.row_starts[blocks * _STORED]
         begins = (firsts + self.cell_starts[blocks, cell]).tolist()
         ends = (firsts + self.cell_starts[blocks, cell + 1]).tolist()
         kept = np.concatenate([self.lists[begin:end] for begin, end in zip(begins, ends, strict=True)])
         rows = np.repeat(blocks * _STORED, np.subtract(ends, begins)) + (kept & (_STORED - 1))
-        return rows, ((kept >> _PLACE_BITS).astype(np.float64) - 1) / _STEPS
+        return rows, kept >> np.uint16(_PLACE_BITS)
 
     def are_probed(self, rows: RowIds, cells: Int32Array) -> Mask:
         """Return a mask of the rows that probe the cell at the same place, (n,), (n,) -> (n,)."""
@@ -149,7 +151,7 @@ def _sort(vectors: Vectors, centroids: Centroids, limits: Float32Array, first: i
 
 
 def _steps(products: Float32Array) -> Int64Array:
-    """Return 0 for negative products, else the step with product <= (step - 1) / `_STEPS`."""
+    """Return the least step whose `STEP_PRODUCTS` is at least the product."""
     return 1 + np.clip(np.ceil(products.astype(np.float64) * _STEPS), -1, _STEPS).astype(np.int64)
 
 

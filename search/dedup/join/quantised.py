@@ -14,7 +14,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -28,7 +28,8 @@ from search.dedup.settings import JoinOptions
 UNIT_ROUNDOFF = 2.0**-24  # of float32
 _SPECTRUM_ROWS, _PAIRED_ROWS = 16_384, 1024
 _STEP = 32  # directions
-_CONFIRMING = 500_000  # quantised multiplications in the time of one score from the vectors
+# Quantised multiplications in the time of one score from the vectors, on a CPU: for int8 with VNNI and for float32.
+_CONFIRMING, _CONFIRMING_FLOATS = 500_000, 150_000
 _MARGIN = 0.02  # about what rounding adds to a bound
 _NORM = 1e-6  # covers norms within half of `vectors.UNIT_TOLERANCE` of 1, in every product below
 _LEVELS = 127
@@ -82,10 +83,16 @@ class Basis:
         return inside, np.sqrt(np.maximum(0.0, self.longest_rest**2 - lengths))
 
 
-def fit_basis(vectors: Vectors, threshold: float, compared: float = 1.0) -> Basis:
+EXAMPLE_BASIS = Basis(np.eye(96, dtype=np.float32), 1.0)
+
+
+def fit_basis(
+    vectors: Vectors, threshold: float, compared: float = 1.0, confirming: float = _CONFIRMING_FLOATS
+) -> Basis:
     """Return the basis with the lowest cost of finding pairs of at least `threshold` among vectors (n, d).
 
     `compared` is the share of all pairs that are multiplied; it includes all pairs that could reach the threshold.
+    `confirming` is the cost of a score from the vectors in multiplications.
     """
     count = len(vectors)
     sample = vectors[np.linspace(0, count - 1, min(count, _SPECTRUM_ROWS)).astype(np.int64)].astype(np.float64)
@@ -94,24 +101,25 @@ def fit_basis(vectors: Vectors, threshold: float, compared: float = 1.0) -> Basi
         directions = eigenvectors[:, ::-1]
         rows = np.linspace(0, len(sample) - 1, min(len(sample), 2 * _PAIRED_ROWS)).astype(np.int64)
         paired = sample[rows] @ directions
-        size = _cheapest(paired[0::2], paired[1::2], threshold, compared)
+        size = _cheapest(paired[0::2], paired[1::2], threshold, compared / confirming)
         rotation, _ = np.linalg.qr(np.random.default_rng(0).standard_normal((size, size)))
     share = float(values[::-1][:size].sum() / values.sum()) if count else 1.0
     return Basis((directions[:, :size] @ rotation).astype(np.float32), share)
 
 
-def _cheapest(left: Float64Array, right: Float64Array, threshold: float, compared: float) -> int:
-    """Return the number of leading coordinates with the lowest cost of products and of scores for remaining pairs."""
+def _cheapest(left: Float64Array, right: Float64Array, threshold: float, price: float) -> int:
+    """Return the number of leading coordinates with the lowest cost: for each pair the `price` of a coordinate, and 1
+    if its score remains to be computed."""
     dim = int(left.shape[1])
     if not len(left) or not len(right):
         return dim
     products = np.zeros((len(left), len(right)))
     costs: dict[int, float] = {}
-    for done, size in pairwise([*range(0, dim, _STEP), dim]):
+    for done, size in pairwise([0, *range(_STEP - 1, dim, _STEP), dim]):  # with the rest: multiples of registers
         products += left[:, done:size] @ right[:, done:size].T
         rest = np.outer(np.linalg.norm(left[:, size:], axis=1), np.linalg.norm(right[:, size:], axis=1))
         passed = np.count_nonzero(products + rest >= threshold - _MARGIN) / products.size
-        costs[size] = size * compared + passed * _CONFIRMING
+        costs[size] = size * price + passed
     return min(costs, key=lambda size: costs[size])
 
 
@@ -132,7 +140,7 @@ class Int8Kernel:
     scale: float
     dtype = torch.int8
     device = torch.device("cpu")
-    tile = (512, 2048)
+    tile = (1024, 2048)
 
     @classmethod
     def of(cls, basis: Basis) -> "Int8Kernel":
@@ -184,7 +192,7 @@ class FloatKernel:
 
     @property
     def tile(self) -> tuple[int, int]:
-        return (4096, 8192) if self.device.type == "cuda" else (512, 2048)
+        return (8192, 8192) if self.device.type == "cuda" else (1024, 2048)
 
     def encode(self, vectors: Vectors) -> tuple[torch.Tensor, Float32Array]:
         inside, rest = self.basis.split(vectors)
@@ -206,18 +214,19 @@ class FloatKernel:
 Kernel = Int8Kernel | FloatKernel
 
 
-def choose_kernel(basis: Basis, options: JoinOptions) -> Kernel:
+def choose_kernel(fit: Callable[[float], Basis], options: JoinOptions) -> Kernel:
     """Return the kernel for a device: bfloat16 on CUDA; on a CPU int8 if exact and faster, else float32.
 
-    Raises MachineError for a missing device. The choice changes the time, not the pairs.
+    `fit` returns the basis for a cost as in `fit_basis`. Raises MachineError for a missing device. The choice changes
+    the time, not the pairs.
     """
     device = choose_device(options.device)
     if device.type == "cuda":
-        return FloatKernel(basis, torch.bfloat16, device)
-    floats = FloatKernel(basis, torch.float32, torch.device("cpu"))
-    if not int8_is_exact():
-        return floats
-    return faster(Int8Kernel.of(basis), floats)
+        return FloatKernel(fit(_CONFIRMING), torch.bfloat16, device)
+    int8, floats = Int8Kernel.of(EXAMPLE_BASIS), FloatKernel(EXAMPLE_BASIS, torch.float32, torch.device("cpu"))
+    if int8_is_exact() and faster(int8, floats) is int8:
+        return Int8Kernel.of(fit(_CONFIRMING))
+    return replace(floats, basis=fit(_CONFIRMING_FLOATS))
 
 
 def faster(*kernels: Kernel, clock: Callable[[], float] = time.perf_counter) -> Kernel:

@@ -5,6 +5,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Any
 
+import faiss
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from indexer import ann
 from indexer.ann.index_training import IndexTrainer
+from indexer.ann.leaves import leaves_of
 from indexer.errors import ConfigError
 from tests.indexer.ann.test_faiss_index import Vectors, unit_vectors
 
@@ -55,7 +57,7 @@ def as_bytes(index: Any) -> bytes:
 
 def merged(factory: str, shards: list[list[Vectors]]) -> Any:
     index, builder = trained(factory), ann.IndexShard(trained(factory))
-    merger = ann.IndexMerger(index)
+    merger = ann.IndexMerger(index, sum(len(block) for shard in shards for block in shard))
     for shard in shards:
         for block in shard:
             builder.add(block)
@@ -81,6 +83,27 @@ def test_shards_make_the_index_that_is_filled_at_once(factory: str) -> None:
     for counts in SPLITS.values():
         ends = np.cumsum([0, *counts]).tolist()
         assert as_bytes(merged(factory, [blocks[start:end] for start, end in pairwise(ends)])) == expected
+
+
+@pytest.mark.parametrize(
+    "factory", ["Flat", "SQfp16", "HNSW8_SQ8", "IVF16,PQ15x4fsr,RFlat", "Pad32,PQ16x4fs,Refine(SQ8)"]
+)
+def test_codes_with_reserved_memory_are_not_copied_as_they_grow(factory: str) -> None:
+    index, blocks = trained(factory), [vectors()[start : start + BLOCK] for start in range(0, ROWS, BLOCK)]
+    ann.reserve_rows(index, ROWS)
+    places = set()
+    for block in blocks:
+        ann.add_vectors(index, block)
+        places.add(int(codes_of(index).data()))
+    assert len(places) == 1
+    assert as_bytes(index) == as_bytes(filled(factory, blocks))
+
+
+def codes_of(index: Any) -> Any:
+    """The codes of the first array with one for each row."""
+    leaf = leaves_of(index)[0]
+    store: Any = faiss.downcast_index(leaf.storage) if hasattr(leaf, "storage") else leaf
+    return store.codes
 
 
 @given(cuts=st.lists(st.integers(0, ROWS), max_size=6))

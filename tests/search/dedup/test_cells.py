@@ -200,9 +200,10 @@ def test_probing_rows_are_those_that_probe(tmp_path: Path, monkeypatch: pytest.M
         again = pickle.loads(pickle.dumps(found))  # noqa: S301 - pickled here
         for cell in range(9):
             probing = found.are_probed(everyone, np.full(700, cell))
-            rows, products = found.probing(cell)
+            rows, steps = found.probing(cell)
             assert np.array_equal(rows, np.flatnonzero(probing))
-            assert np.array_equal(again.probing(cell), (rows, products))
+            assert np.array_equal(again.probing(cell), (rows, steps))
+            products = probes.STEP_PRODUCTS[steps]
             exact = vectors[rows].astype(np.float64) @ centroids.points[cell].numpy().astype(np.float64)
             assert (products >= exact).all()
             assert (products <= np.maximum(exact, -0.04) + 0.04).all()
@@ -224,10 +225,10 @@ def test_bounds_of_probing_rows_hold_where_float32_rounds_a_product_down_to_a_st
     exact = vectors.astype(np.float64) @ points.T
     rounded_down = (exact[:, 0] > 0.5) & (centroids.products(vectors)[:, 0] <= 0.5)
     found = sorted_rows(vectors, centroids, reach(0.5), tmp_path)
-    rows, bounds = found.probing(0)
+    rows, steps = found.probing(0)
     assert np.array_equal(rows, np.arange(2000))
     assert rounded_down.any()
-    assert (bounds >= exact[:, 0]).all()
+    assert (probes.STEP_PRODUCTS[steps] >= exact[:, 0]).all()
     assert (found.closeness <= exact[:, 1]).all()
 
 

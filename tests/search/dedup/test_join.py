@@ -6,6 +6,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -222,7 +223,7 @@ def test_int8_products_that_are_not_exact_are_found_out(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(quantised, "_int8_products", saturating)
     assert not quantised.int8_is_exact()
-    kernel = quantised.choose_kernel(fit_basis(corpus(50, 8), 0.9), JoinOptions(device="cpu"))
+    kernel = quantised.choose_kernel(partial(fit_basis, corpus(50, 8), 0.9, 1.0), JoinOptions(device="cpu"))
     assert kernel.dtype == torch.float32
 
 
@@ -241,7 +242,7 @@ def test_the_kernel_that_wins_the_race_is_taken(monkeypatch: pytest.MonkeyPatch)
         assert quantised.faster(int8, floats, clock=lambda: now[0]) is winner  # noqa: B023
     monkeypatch.setattr(quantised, "int8_is_exact", lambda: True)
     monkeypatch.setattr(quantised, "faster", lambda *kernels: kernels[-1])
-    assert quantised.choose_kernel(basis, JoinOptions(device="cpu")).dtype == torch.float32
+    assert quantised.choose_kernel(lambda _: basis, JoinOptions(device="cpu")).dtype == torch.float32
 
 
 def test_pairs_are_not_looked_for_on_mps() -> None:
@@ -384,7 +385,7 @@ def test_a_threshold_that_means_nothing_is_refused(threshold: float) -> None:
 
 def test_cuda_takes_bfloat16_and_large_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quantised, "choose_device", lambda asked: torch.device("cuda"))
-    kernel = quantised.choose_kernel(fit_basis(corpus(50, 8), 0.9), JoinOptions())
+    kernel = quantised.choose_kernel(partial(fit_basis, corpus(50, 8), 0.9, 1.0), JoinOptions())
     assert (kernel.dtype, kernel.device.type) == (torch.bfloat16, "cuda")
     assert kernel.tile[0] * kernel.tile[1] > 10**7
 
@@ -392,7 +393,7 @@ def test_cuda_takes_bfloat16_and_large_tiles(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_device_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(MachineError, match="cuda"):
-        quantised.choose_kernel(fit_basis(corpus(50, 8), 0.9), JoinOptions(device="cuda:7"))
+        quantised.choose_kernel(partial(fit_basis, corpus(50, 8), 0.9, 1.0), JoinOptions(device="cuda:7"))
 
 
 @pytest.mark.parametrize(("free", "moved"), [(10_000, True), (100, False)])
