@@ -53,7 +53,8 @@ def loaded_by(*arguments: str, **environment: str) -> set[str]:
 def index(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An index of a tiny BERT in the default precision."""
     folder = tmp_path_factory.mktemp("cold")
-    rows = [json.dumps({"_id": name, "text": text}) for name, text in TEXTS.items()]
+    texts = TEXTS | {f"note {number}": f"note {number}" for number in range(40)}
+    rows = [json.dumps({"_id": name, "text": text}) for name, text in texts.items()]
     (folder / "docs.jsonl").write_text("\n".join(rows), encoding="utf-8")
     config = BuildConfig(
         encoder=EncoderConfig(model=str(tiny_model("bert")), max_length=32), whitening=WhiteningConfig(strength=0.0)
@@ -106,9 +107,12 @@ def test_a_query_imports_none_of_the_slow_libraries(backend: str, loaded_by_quer
         assert modules & {"rich.console", "multiprocessing", "importlib.metadata"} == set()
 
 
-def test_a_filter_imports_duckdb_but_not_pandas(loaded_by_query: Callable[..., set[str]]) -> None:
-    modules = loaded_by_query("auto", "--where", "id > 'd1'")
-    assert "duckdb" in modules
+@pytest.mark.parametrize("options", [("--where", "id > 'd1'"), ("--where", f"id IN {(*TEXTS,) * 50}"), ("-k", "50")])
+def test_filters_and_many_hits_do_not_import_pandas(
+    options: tuple[str, ...], loaded_by_query: Callable[..., set[str]]
+) -> None:
+    modules = loaded_by_query("auto", *options)
+    assert ("duckdb" in modules) == ("--where" in options)
     assert "pandas" not in modules
 
 

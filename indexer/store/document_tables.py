@@ -5,8 +5,10 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
+from indexer.arrays import Int64Array
 from indexer.corpus.document import Document
 from indexer.corpus.schema import EXACT_INTEGER, ColumnPath, drop_nulls
 
@@ -19,6 +21,20 @@ STORED = [
 ]
 
 
+def numbers_array(numbers: Sequence[int] | Int64Array) -> pa.Array:
+    """Return whole numbers as an Arrow array. `pa.array` would import pandas, if it is installed."""
+    return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(np.asarray(numbers, np.int64))])
+
+
+def texts_array(texts: Sequence[str]) -> pa.Array:
+    """Return texts as an Arrow array. `pa.array` would import pandas, if it is installed."""
+    encoded = [text.encode() for text in texts]
+    ends = np.fromiter(accumulate(map(len, encoded), initial=0), np.int64, len(encoded) + 1)
+    return pa.Array.from_buffers(
+        pa.large_string(), len(encoded), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))]
+    )
+
+
 def gathered_rows(places: Sequence[tuple[pa.Table, list[int]]]) -> pa.Table:
     """Return the rows at some offsets of each table, as one table that does not hold the others in memory."""
     if sum(len(offsets) for _, offsets in places) <= _FEW:  # Table.take imports pyarrow.compute, which takes longer
@@ -26,7 +42,7 @@ def gathered_rows(places: Sequence[tuple[pa.Table, list[int]]]) -> pa.Table:
     tables = [table for table, _ in places]
     starts = accumulate(map(len, tables), initial=0)
     rows = [start + row for (_, offsets), start in zip(places, starts, strict=False) for row in offsets]
-    return pa.concat_tables(tables).take(pa.array(rows, pa.int64()))
+    return pa.concat_tables(tables).take(numbers_array(rows))
 
 
 def documents_of(table: pa.Table) -> Iterator[Document]:

@@ -26,6 +26,8 @@ from indexer.store.document_tables import (
     documents_of,
     gathered_rows,
     long_columns,
+    numbers_array,
+    texts_array,
     type_at,
     with_schema,
 )
@@ -103,7 +105,7 @@ def read_documents_at(folder: Path, rows: Sequence[int]) -> Iterator[Document]:
     """Yield some documents of a part by ascending row, reading only their row groups."""
     with _opened(folder) as file:
         for group, offsets in _ranges(rows, PartFile(file).ends):
-            yield from documents_of(file.read_row_group(group, use_threads=False).take(pa.array(offsets, pa.int64())))
+            yield from documents_of(file.read_row_group(group, use_threads=False).take(numbers_array(offsets)))
 
 
 @contextmanager
@@ -272,7 +274,7 @@ class DocumentReader:
 
         # Documents and Arrow arrays contain no lone surrogates.
         valid = [name for name in ids if name.isascii() or name.encode(errors="ignore").decode() == name]
-        wanted = pa.array(valid, pa.string())
+        wanted = texts_array(valid)
         numbers: dict[str, int] = {}
         for first, column in self._id_columns(_LOOKED_UP):
             places = pc.indices_nonzero(pc.is_in(column, value_set=wanted))

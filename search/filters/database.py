@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from indexer.store.document_tables import numbers_array
+
 DEPTH = 250  # nested expressions that DuckDB parses
 _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "enable_external_access": False,  # no files, no network
@@ -95,7 +97,7 @@ class FilterDatabase:
         import duckdb
 
         names = [f"c{number}" for number in range(len(columns))]
-        table = pa.table([*columns, _positions(count)], names=[*names, _POSITION])
+        table = pa.table([*columns, numbers_array(np.arange(count))], names=[*names, _POSITION])
         work = table.nbytes * condition.weight + len(table) * condition.made
         rows = _STEP_BYTES * len(table) // max(1, work)
         if rows < _VECTOR:  # smaller batches, because DuckDB can be interrupted only between them
@@ -126,15 +128,10 @@ class FilterDatabase:
 
         connection = duckdb.connect(":memory:", config=_SETTINGS)
         # The first Arrow table loads further modules, which takes a second on a busy machine: outside the time limit.
-        connection.register(_TABLE, pa.table([_positions(1)], names=[_POSITION]))
+        connection.register(_TABLE, pa.table([numbers_array([0])], names=[_POSITION]))
         connection.execute(f"SELECT {_POSITION} FROM {_TABLE}").fetchnumpy()  # noqa: S608
         connection.unregister(_TABLE)
         return connection
-
-
-def _positions(count: int) -> pa.Array:
-    """Return 0 to count - 1. Without `pa.array`, which imports pandas if it is installed."""
-    return pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(np.arange(count, dtype=np.int64))])
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from typing import Never, TypeVar
 
 import pyarrow as pa
 
+from indexer.store.document_tables import numbers_array, texts_array
 from search.filters.columns import ColumnNames
 from search.filters.conditions import quote
 from search.filters.database import Condition, FilterDatabase, FilterError, Tree
@@ -332,9 +333,9 @@ _NODES: dict[str, tuple[Callable[[_Walk, Tree], TypedExpression], set[str]]] = {
 def _table(left: TypedExpression, values: list[str] | list[int]) -> pa.Array | None:
     """Return the values of a long list as an array if they have the type of `left`."""
     if isinstance(values[0], str):
-        return pa.array(values, pa.string()) if left.kind == Kind.TEXT else None
+        return texts_array(values) if left.kind == Kind.TEXT else None
     exact = pa.types.is_integer(left.type) or pa.types.is_float64(left.type)
-    return pa.array(values, pa.int64()) if left.column and exact else None
+    return numbers_array(values) if left.column and exact else None
 
 
 def _literal(value: str | int, first: TypedExpression) -> TypedExpression:
