@@ -28,7 +28,7 @@ from search.dedup.settings import JoinOptions
 UNIT_ROUNDOFF = 2.0**-24  # of float32
 _SPECTRUM_ROWS, _PAIRED_ROWS = 16_384, 1024
 _STEP = 32  # directions
-# Quantised multiplications in the time of one score from the vectors, on a CPU: for int8 with VNNI and for float32.
+# Quantised multiplications in the time of one score from the vectors: of int8 with VNNI, and of float32 on a CPU.
 _CONFIRMING, _CONFIRMING_FLOATS = 500_000, 150_000
 _MARGIN = 0.02  # about what rounding adds to a bound
 _NORM = 1e-6  # covers norms within half of `vectors.UNIT_TOLERANCE` of 1, in every product below
