@@ -16,6 +16,7 @@ from indexer.errors import MachineError as MachineError
 from indexer.errors import MismatchError as MismatchError
 from indexer.errors import ModelError as ModelError
 from indexer.errors import NotAnIndexError as NotAnIndexError
+from indexer.errors import NotPublishedError as NotPublishedError
 from indexer.errors import QualityError as QualityError
 from indexer.errors import ShardLostError as ShardLostError
 from indexer.errors import StoreError as StoreError
@@ -33,6 +34,7 @@ from indexer.pipeline.compact import CompactReport as CompactReport
 from indexer.pipeline.compact import compact_index as compact_index
 from indexer.pipeline.delete import DeleteReport as DeleteReport
 from indexer.pipeline.delete import delete_documents as delete_documents
+from indexer.pipeline.generation import reviewed_by as reviewed_by
 from indexer.pipeline.pending_parts import EncodedPending as EncodedPending
 from indexer.pipeline.pending_parts import PreparedParts as PreparedParts
 from indexer.pipeline.pending_parts import cancel_pending as cancel_pending

@@ -126,6 +126,10 @@ class QualityError(IsotropeError):
     """A build gate failed; nothing was published."""
 
 
+class NotPublishedError(IsotropeError):
+    """A review rejected the new generation (`reviewed_by`)."""
+
+
 class EvaluationError(IsotropeError):
     """Test data cannot be read, or a figure of it is undefined."""
 

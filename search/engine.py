@@ -45,7 +45,8 @@ Result = TypeVar("Result")
 class SearchEngine:
     """An open index that answers queries. It opens the newest generation and stays with it. If `compact` removes the
     files of that generation, the engine continues with the newest one, or raises StoreError if `follows` was set to
-    False. `newest` returns an engine of a later generation.
+    False. `newest` returns an engine of a later generation. An open `Index`, such as
+    `Index.open(path, generation=3)`, is searched instead of the newest generation, and not followed.
 
     `model` is the model's folder if it has moved; its hashes must equal the index's. The encoder and the transform come
     from the index. `recall` sets another recall@10 than the recipe's, by the search parameters that the build measured.
@@ -67,7 +68,7 @@ class SearchEngine:
     @checked
     def __init__(
         self,
-        index: str | Path,
+        index: str | Path | Index,
         model: str | Path | None = None,
         options: RunOptions | None = None,
         ahead: bool = False,
@@ -76,7 +77,7 @@ class SearchEngine:
     ) -> None:
         hosts = ShardOptions() if shards == "ray" else shards
         self._open = OpenIndex(index, Opening(model, options or RunOptions(), recall, hosts), ahead)
-        self.follows = True
+        self.follows = not isinstance(index, Index)
         self._following, self._writing = threading.Lock(), threading.RLock()
 
     @classmethod

@@ -22,7 +22,7 @@ from indexer.recipe.loading import named_path
 from indexer.store import layout
 from indexer.store.embeddings import EmbeddingReader
 from indexer.store.integrity import check_files, check_sizes, hashed_on_open, load_transform
-from indexer.store.manifest import Manifest, list_generations, load_manifest
+from indexer.store.manifest import Manifest, list_generations, load_generation, load_manifest
 from indexer.store.numbering import DocumentIds, LiveNumbering
 from indexer.transforms import Transform
 from indexer.typed_arguments import checked
@@ -70,18 +70,19 @@ class Index:
 
     @classmethod
     @checked
-    def open(cls, path: str | Path) -> "Index":
-        """Open the newest generation.
+    def open(cls, path: str | Path, generation: int | None = None) -> "Index":
+        """Open the newest generation, or an earlier one by number.
 
         Compares all sizes, and hashes the files that search reads if they have at most 256 MB together; larger files
-        are compared MiB by MiB as they are read. Raises NotAnIndexError, CorruptIndexError or StoreError.
+        are compared MiB by MiB as they are read. Raises NotAnIndexError, CorruptIndexError or StoreError, and
+        ConfigError for a generation that does not exist.
         """
-        index = cls.unchecked(path)
+        index = cls.unchecked(path) if generation is None else cls._earlier(path, generation)
         try:
             check_sizes(index.path, index.manifest)
             check_files(index.path, index.manifest, _needed(index.manifest))
         except StoreError:
-            if not index.is_followed:
+            if generation is not None or not index.is_followed:
                 raise
             return cls.open(path)  # `isotrope compact` has removed that generation meanwhile
         return index
@@ -93,6 +94,17 @@ class Index:
         index = named_path(path, "the index")
         manifest = load_manifest(index)
         return cls(index, manifest, inode=_inode(index, manifest))
+
+    @classmethod
+    def _earlier(cls, path: str | Path, generation: int) -> "Index":
+        index = named_path(path, "the index")
+        newest, numbers = load_manifest(index), list_generations(index)
+        if generation not in numbers:
+            kept = f"{numbers[0]:,} to {numbers[-1]:,}" if len(numbers) > 1 else f"{newest.generation:,} only"
+            raise ConfigError(
+                f"{index}: there is no generation {generation:,}; it has {kept}. `compact` removes older ones."
+            )
+        return cls(index, load_generation(index, generation))
 
     def load(self) -> "Index":
         """Check what `open` checks and load the files for search into memory; each byte is hashed once.

@@ -60,7 +60,7 @@ class OpenIndex:
     With `ahead` the index is loaded now and the encoder meanwhile, in its own thread.
     """
 
-    def __init__(self, path: str | Path, opening: Opening, ahead: bool = False) -> None:
+    def __init__(self, path: str | Path | Index, opening: Opening, ahead: bool = False) -> None:
         self.opening = opening
         self._encoder: Encoder | None = None
         self._loading: Future[Encoder] | None = None
@@ -68,7 +68,10 @@ class OpenIndex:
         self._of_thread = threading.local()
         self.leases = Leases(self._close_files)
         here = opening.shards is None
-        self.index = Index.unchecked(path) if ahead and here else Index.open(path)
+        if isinstance(path, Index):
+            self.index = path
+        else:
+            self.index = Index.unchecked(path) if ahead and here else Index.open(path)
         if ahead:
             loader = ThreadPoolExecutor(1, thread_name_prefix=LOADER)
             self._loading = loader.submit(self._load_encoder)  # half of it is hashing, which needs no GIL

@@ -5,8 +5,9 @@ Every change of an index keeps or drops what the previous generation published, 
 """
 
 import tempfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -17,7 +18,7 @@ import numpy as np
 
 from indexer.arrays import Mask, RowIds
 from indexer.corpus.schema import merge_schemas, schema_from_json, schema_to_json
-from indexer.errors import CorruptIndexError, ExistsError, StoreError, spelled
+from indexer.errors import CorruptIndexError, ExistsError, NotPublishedError, StoreError, spelled
 from indexer.models.encoder_spec import EncoderSpec
 from indexer.pipeline.published_index import PublishedIndex
 from indexer.pipeline.rows import RowView, even_runs
@@ -270,6 +271,11 @@ class Generation:
             deleted=deleted,
         )
         self.sender.send_all(self.files, self.number)
+        if (review := _review.get()) is not None and not review(self.index, manifest):
+            raise NotPublishedError(
+                f"{self.index}: the review rejected generation {self.number:,}, so the index is unchanged. Encoded "
+                "parts are kept: the same command without a review publishes them."
+            )
         publish(self.index, manifest)
         return manifest
 
@@ -374,6 +380,24 @@ class Generation:
         if folder == layout.PARTS:
             return number is not None and self.is_settled(number)
         return number is not None and self.sender.generation_of(number) < self.number - 1
+
+
+Review = Callable[[Path, Manifest], bool]
+_review: ContextVar[Review | None] = ContextVar("review", default=None)
+
+
+@contextmanager
+def reviewed_by(review: Review) -> Iterator[None]:
+    """Within the block, publish changes of indexes only if `review` returns True.
+
+    It is called with the folder of the index and the manifest of the new generation, whose files are complete:
+    `search.Index(folder, manifest)` opens it. Otherwise the change raises NotPublishedError.
+    """
+    token = _review.set(review)
+    try:
+        yield
+    finally:
+        _review.reset(token)
 
 
 @contextmanager

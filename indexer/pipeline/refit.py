@@ -16,7 +16,7 @@ from indexer.pipeline.steps.build_encoder import LazyEncoder
 from indexer.pipeline.steps.fit import fit
 from indexer.pipeline.steps.index_segment import write_segments
 from indexer.progress import NoProgress, Progress
-from indexer.recipe.config import BuildConfig, EncoderConfig, shown, without_auto
+from indexer.recipe.config import BuildConfig, EncoderConfig, changed_settings, shown, without_auto
 from indexer.recipe.earlier_names import current_name
 from indexer.recipe.loading import named_path
 from indexer.recipe.paper_methods import TRANSFORMS
@@ -102,18 +102,7 @@ def _report(generation: Generation, manifest: Manifest, *notes: str) -> RefitRep
         dim=manifest.transform["dim"],
         notes=tuple(filter(None, (*notes, generation.sweep()))),
         quality=manifest.quality,
-        changed=_changes(generation.previous.config, generation.config),
-    )
-
-
-def _changes(before: BuildConfig, after: BuildConfig) -> tuple[str, ...]:
-    """Return the changed settings in words, without the hash of a reranker's weights."""
-    old, new = before.to_dict(), after.to_dict()
-    return tuple(
-        f"{section}.{key} {old[section].get(key)} -> {value}"
-        for section in CHANGEABLE
-        for key, value in new[section].items()
-        if value != old[section].get(key) and key != "sha256"
+        changed=changed_settings(generation.previous.config, generation.config, CHANGEABLE),
     )
 
 

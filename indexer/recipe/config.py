@@ -448,6 +448,22 @@ def without_auto(config: BuildConfig, usual: Mapping[str, Any] = OF_ROWS) -> Bui
     return dataclasses.replace(config, hybrid=config.hybrid.resolved(usual))
 
 
+def changed_settings(
+    before: BuildConfig, after: BuildConfig, sections: Collection[str] | None = None
+) -> tuple[str, ...]:
+    """Return the settings that differ, in words, such as "whitening.strength 0.25 -> 0.5"; by default of all sections.
+
+    The hash of a reranker's weights is left out."""
+    old, new = before.to_dict(), after.to_dict()
+    return tuple(
+        f"{section}.{key} {old.get(section, {}).get(key)} -> {new.get(section, {}).get(key)}"
+        for section in dict.fromkeys([*old, *new])
+        if sections is None or section in sections
+        for key in dict.fromkeys([*old.get(section, {}), *new.get(section, {})])
+        if old.get(section, {}).get(key) != new.get(section, {}).get(key) and key != "sha256"
+    )
+
+
 def shown(assignment: str) -> str:
     """Return an assignment of `with_overrides` as errors name it."""
     return f'{spelled("assignment", "--set")} "{assignment}"'

@@ -36,6 +36,7 @@ _COMMANDS = {
         "Merge segments, remove deleted documents from the disk, remove old generations.",
     ),
     "inspect": ("search.cli.inspect:inspect", "Show contents, build settings and measured recall of an index."),
+    "diff": ("search.cli.diff:command", "Compare two indexes or generations: documents and answers that changed."),
     "dedup": ("search.cli.dedup:command", "Find near-duplicates, and prove the result."),
     "evaluate": ("search.cli.evaluate:command", "Measure quality: similarity, retrieval, recall."),
     "train": ("search.cli.prepare:train", "Fit an encoder to a corpus before builds, without labels."),

@@ -21,6 +21,7 @@ from search.cli.options import (
     skips_bad_rows,
     worker_options,
 )
+from search.cli.review import review_options, reviewed
 
 if TYPE_CHECKING:
     from indexer.corpus.corpus import CorpusReport
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 @force_option
 @worker_options
 @change_options
+@review_options
 def add(index: Path, sources: tuple[str, ...], rejects: Path | None, as_json: bool, **options: Any) -> None:
     """Add documents to an index, or replace them by id.
 
@@ -61,7 +63,7 @@ def add(index: Path, sources: tuple[str, ...], rejects: Path | None, as_json: bo
     rejects = rejects_file(rejects, index, ".add.rejects.jsonl", skip)
     corpus = corpus_of(sources, config, options, rejects)
     check_rejects(rejects if skip else None, [options["model"], *recipe_reads(config)])
-    with ProgressBar(options["quiet"]) as progress:
+    with ProgressBar(options["quiet"]) as progress, reviewed(options, progress.pause):
         report = add_documents(corpus, index, run, progress, model=options["model"])
     with stdout_free_for(rejects):
         _print_added(report, corpus.report, as_json)
@@ -141,9 +143,8 @@ def delete(
 @click.option("--set", "assignments", multiple=True, metavar="SECTION.KEY=VALUE", help="Change a setting of whitening, "
               "index, hybrid or rerank; the others stay.")  # fmt: skip
 @change_options
-def refit(
-    index: Path, assignments: tuple[str, ...], model: Path | None, as_json: bool, quiet: bool, **options: Any
-) -> None:
+@review_options
+def refit(index: Path, assignments: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Refit the whitening, or choose the index type again.
 
     INDEX is a path or a URL in object storage (s3://, gs:// or az://).
@@ -153,7 +154,7 @@ def refit(
     \b
     Examples, on the index of `make demo`:
       isotrope refit demo/index
-      isotrope refit demo/index --set whitening.strength=0.5
+      isotrope refit demo/index --set whitening.strength=0.5 --review
       isotrope refit demo/index --set index.type=HNSW32 --set index.recall=0.99
       isotrope refit demo/index --set hybrid.weight=0.4
       isotrope refit demo/index --set rerank.model=./cross-encoder --set rerank.depth=20
@@ -165,8 +166,8 @@ def refit(
 
     recipe = BuildConfig.load(options["recipe"]) if options["recipe"] else None
     run = run_options(options)
-    with ProgressBar(quiet) as progress:
-        report = refit_index(index, assignments, run, progress, model, recipe)
+    with ProgressBar(options["quiet"]) as progress, reviewed(options, progress.pause):
+        report = refit_index(index, assignments, run, progress, options["model"], recipe)
     if print_report(report, as_json):
         return
     print_facts(

@@ -11,9 +11,11 @@ from search.cli.options import (
     PATH,
     centre_option,
     check_output_options,
+    draw_options,
     encoder_options,
     k_option,
     on_error_option,
+    query_source,
     recipe_reads,
     rerank_options,
     rerank_task,
@@ -167,17 +169,12 @@ def retrieval(folder: Path, **options: Any) -> None:
 @click.command("recall")
 @click.argument("index", type=PATH)
 @k_option("Answers compared per query.")
-@click.option("--queries", type=PATH, metavar="FILE", help="File of queries: UTF-8 text with one per line, "
-              "a BEIR queries.jsonl, or a .npy file of embeddings; all are used.")  # fmt: skip
-@click.option("--draw", type=click.Choice(["titles", "sentences", "halves"]), help="Draw queries from the documents: "
-              "titles, first sentences, or first halves. Default: titles if at least half of the documents have one, "
-              "otherwise sentences.")  # fmt: skip
-@click.option("--sample", type=int, help="Queries to draw from the documents.  [default: 1000]")
+@draw_options
 @click.option("--similarity", type=click.Choice(list(_RECALLS)), default="cosine", show_default=True, help="js: "
               'recall of the ranking by Jensen-Shannon divergence, for pooling "latte-mix".')  # fmt: skip
 @encoder_options
 @result_options
-def recall(index: Path, k: int, queries: Path | None, draw: Any, sample: int | None, **options: Any) -> None:
+def recall(index: Path, k: int, **options: Any) -> None:
     """Recall and latency of an index against exact search.
 
     INDEX is a path or a URL in object storage (s3://, gs:// or az://).
@@ -189,15 +186,12 @@ def recall(index: Path, k: int, queries: Path | None, draw: Any, sample: int | N
       isotrope evaluate recall demo/index
       isotrope evaluate recall demo/index -k 100 --queries questions.txt -o recall.json
     """
-    from indexer.errors import ConfigError
     from search.cli.output import print_measured
     from search.engine import SearchEngine
     from search.evaluation.recall.drawn_queries import SAMPLE
 
-    if queries and (draw or sample is not None):
-        raise ConfigError("--queries uses all queries of its file. Fix: leave out --draw and --sample.")
+    queries, draw, size = query_source(options, SAMPLE)
     check_output_options(options, index, queries, *recipe_reads(None, index))
     engine = SearchEngine(index, options["model"], run_options(options))
     measure = resolve_name(_RECALLS[options["similarity"]])
-    size = SAMPLE if sample is None else sample
     print_measured(options, lambda progress: measure(engine, k, queries, draw, size, progress))

@@ -64,6 +64,27 @@ def k_option(text: str, default: int = 10) -> Callable[[F], F]:
     return click.option("-k", type=int, default=default, show_default=True, help=text)
 
 
+draw_options = all_of(
+    click.option("--queries", type=PATH, metavar="FILE", help="File of queries: UTF-8 text with one per line, a BEIR "
+                 "queries.jsonl, or a .npy file of embeddings; all are used."),
+    click.option("--draw", type=click.Choice(["titles", "sentences", "halves"]), help="Draw queries from the "
+                 "documents: titles, first sentences, or first halves. Default: titles if at least half of the "
+                 "documents have one, otherwise sentences."),
+    click.option("--sample", type=int, help="Queries to draw from the documents.  [default: 1000]"),
+)  # fmt: skip
+"""--queries, --draw, --sample"""
+
+
+def query_source(options: Mapping[str, Any], size: int) -> tuple[Path | None, Any, int]:
+    """Return the file of queries, the origin of drawn ones, and their number. Raises ConfigError for both."""
+    from indexer.errors import ConfigError
+
+    queries, draw, sample = (options[name] for name in ("queries", "draw", "sample"))
+    if queries and (draw or sample is not None):
+        raise ConfigError("--queries uses all queries of its file. Fix: leave out --draw and --sample.")
+    return queries, draw, size if sample is None else sample
+
+
 def search_options(command: F) -> F:
     """Add the options of a search, as `SearchOptions` declares them."""
     return all_of(*map(_search_option, SEARCH_OPTIONS))(command)

@@ -48,6 +48,10 @@ class ProgressBar:
         self._texts, self._tokens = self._texts + texts, self._tokens + tokens
         self._progress.update(self._task, completed=self._texts, tokens=self._tokens)
 
+    def pause(self) -> None:
+        """Stop the display, for a question to the user."""
+        self._progress.stop()
+
     def __enter__(self) -> "ProgressBar":
         self._progress.start()
         return self

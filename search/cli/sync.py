@@ -24,6 +24,7 @@ from search.cli.options import (
     skips_bad_rows,
     worker_options,
 )
+from search.cli.review import review_options, reviewed
 
 if TYPE_CHECKING:
     from indexer.corpus.corpus import CorpusReport
@@ -45,6 +46,7 @@ _PAUSE = 1.0  # seconds between attempts to lock the index
 @click.option("--watch", is_flag=True, help="Keep running, and sync after each change of the sources, until Ctrl-C.")
 @worker_options
 @change_options
+@review_options
 def sync(sources: tuple[str, ...], index: Path, as_json: bool, **options: Any) -> None:
     """Make an index equal to its sources: add, replace and delete documents.
 
@@ -133,7 +135,7 @@ def _run(sources: tuple[str, ...], index: Path, as_json: bool, options: dict[str
     corpus = corpus_of(sources, config, options, rejects)
     reads = [options["model"], options["recipe"], *recipe_reads(config)]
     check_rejects(rejects if skip else None, reads, {"INDEX": index})
-    with ProgressBar(options["quiet"]) as progress:
+    with ProgressBar(options["quiet"]) as progress, reviewed(options, progress.pause):
         note = train_for_index(corpus, index, config, run, progress) if named else ""
         report = sync_index(corpus, index, named, run, progress, force=options["force"], model=options["model"])
     if note:

@@ -44,6 +44,7 @@ Kind = Literal[
     "words",
     "tune",
     "chunks",
+    "diff",
     "other",
 ]
 Row = dict[str, Any]
@@ -79,6 +80,11 @@ KINDS: dict[Kind, KindFormat] = {
     "retrieval": KindFormat("Retrieval", f"{_TABLES}:retrieval_tables"),
     "tune": KindFormat("Tuning", f"{_TABLES}:tune_tables", ("frontier", "choice")),
     "chunks": KindFormat("Windows", f"{_TABLES}:other_tables", ("command",)),
+    "diff": KindFormat(
+        "Difference between two indexes",
+        "search.evaluation.diff.tables:diff_tables",
+        ("documents", "settings", "examples"),
+    ),
     "other": KindFormat("Results", f"{_TABLES}:other_tables"),
 }
 

@@ -1,0 +1,63 @@
+"""--review and --fail-over: compare the answers of a new generation with the published ones before publishing it."""
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from search.cli.options import all_of, run_options
+
+if TYPE_CHECKING:
+    from indexer.store.manifest import Manifest
+
+review_options = all_of(
+    click.option("--review", is_flag=True, help="Show which documents and answers change (as isotrope diff does), and "
+                 "ask before publishing."),
+    click.option("--fail-over", type=click.FloatRange(0, 1), metavar="SHARE", help="Do not publish if more than this "
+                 "share of the first 10 hits changes."),
+)  # fmt: skip
+"""--review, --fail-over"""
+
+
+@contextmanager
+def reviewed(options: Mapping[str, Any], pause: Callable[[], None]) -> Iterator[None]:
+    """Within the block, publish a generation only after the review that the options ask for, if any.
+
+    `pause` ends the display of progress before anything is printed.
+    """
+    if not options["review"] and options["fail_over"] is None:
+        yield
+        return
+    from indexer import reviewed_by
+
+    def review(index: Path, manifest: "Manifest") -> bool:
+        pause()
+        return _accepts(index, manifest, options)
+
+    with reviewed_by(review):
+        yield
+
+
+def _accepts(index: Path, manifest: "Manifest", options: Mapping[str, Any]) -> bool:
+    from search.cli.output import print_note, print_tables
+    from search.engine import SearchEngine
+    from search.evaluation.diff.diff import diff_indexes
+    from search.evaluation.tables import tables_of
+    from search.formatting import percent
+    from search.index import Index
+
+    run, model, limit = run_options(options), options["model"], options["fail_over"]
+    before, after = (SearchEngine(each, model, run) for each in (Index.open(index), Index(index, manifest)))
+    result = diff_indexes(before, after)
+    with redirect_stdout(sys.stderr):  # standard output is for the report of the change
+        print_tables(tables_of(result))
+    for note in result.notes:
+        print_note(note)
+    changed = result.results[0]["changed"]
+    if limit is not None and changed > limit:
+        print_note(f"{percent(changed)} of the hits would change; --fail-over allows {percent(limit)}")
+        return False
+    return not options["review"] or click.confirm("Publish this generation?", err=True)
