@@ -82,7 +82,7 @@ LEVELS: list[set[str]] = [
     {"search.evaluation.tables"},
     {"search.evaluation.target"},
     {"search.evaluation.recall", "search.evaluation.retrieval", "search.evaluation.sts"},
-    {"search.evaluation.plots", "search.evaluation.tune"},
+    {"search.evaluation.diff", "search.evaluation.plots", "search.evaluation.tune"},
     {"search.evaluation.report"},
     {"search.cli"},
     {"search.papers"},

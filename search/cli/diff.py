@@ -32,7 +32,7 @@ from search.cli.options import (
 @encoder_options
 @result_options
 def command(index: Path, against: Path | None, generation: int | None, fail_over: float | None, **options: Any) -> None:
-    """Compare two indexes, or two generations: which documents and answers changed.
+    """Compare two indexes or generations: documents and answers that changed.
 
     INDEX and OTHER are paths or URLs in object storage (s3://, gs:// or az://). INDEX is the state before, OTHER the
     state after. Without OTHER, an earlier generation of INDEX is compared with its newest. Questions are drawn from

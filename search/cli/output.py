@@ -160,8 +160,8 @@ def print_facts(facts: Sequence[tuple[str, str]]) -> None:
     Console().print(table)
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> None:
-    """Print a table with the first column aligned left and the others, which contain figures, aligned right."""
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str = "", figures: bool = True) -> None:
+    """Print a table with the first column aligned left and the others aligned right if they contain `figures`."""
     from rich.console import Console
     from rich.measure import Measurement
     from rich.table import Table
@@ -169,7 +169,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: st
 
     table = Table(box=None, pad_edge=False)
     for number, column in enumerate(columns):
-        table.add_column(column, justify="right" if number else "left", no_wrap=True)
+        table.add_column(column, justify="right" if number and figures else "left", no_wrap=True)
     for row in rows:
         table.add_row(*(Text(escape(as_shown(cell), newlines=True)) for cell in row))
     console = Console()
@@ -186,7 +186,7 @@ def print_tables(tables: Sequence["ResultTable"]) -> None:
     for number, table in enumerate(tables):
         if number:
             click.echo()
-        print_table(table.columns, table.rows, table.caption)
+        print_table(table.columns, table.rows, table.caption, table.figures)
         for remark in table.remarks:
             print_line(remark)
 

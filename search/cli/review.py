@@ -42,22 +42,39 @@ def reviewed(options: Mapping[str, Any], pause: Callable[[], None]) -> Iterator[
 
 
 def _accepts(index: Path, manifest: "Manifest", options: Mapping[str, Any]) -> bool:
-    from search.cli.output import print_note, print_tables
-    from search.engine import SearchEngine
-    from search.evaluation.diff.diff import diff_indexes
-    from search.evaluation.tables import tables_of
+    from search.cli.output import print_note
     from search.formatting import percent
-    from search.index import Index
 
-    run, model, limit = run_options(options), options["model"], options["fail_over"]
-    before, after = (SearchEngine(each, model, run) for each in (Index.open(index), Index(index, manifest)))
-    result = diff_indexes(before, after)
-    with redirect_stdout(sys.stderr):  # standard output is for the report of the change
-        print_tables(tables_of(result))
-    for note in result.notes:
-        print_note(note)
-    changed = result.results[0]["changed"]
+    changed, limit = _changed(index, manifest, options), options["fail_over"]
     if limit is not None and changed > limit:
         print_note(f"{percent(changed)} of the hits would change; --fail-over allows {percent(limit)}")
         return False
     return not options["review"] or click.confirm("Publish this generation?", err=True)
+
+
+def _changed(index: Path, manifest: "Manifest", options: Mapping[str, Any]) -> float:
+    """Print the difference between the published and the new generation; return the share of hits that changed."""
+    from indexer.errors import EvaluationError
+    from search.cli.output import print_note, print_tables
+    from search.engine import SearchEngine
+    from search.evaluation.diff.diff import diff_indexes
+    from search.evaluation.tables import tables_of
+    from search.index import Index
+
+    published, new = Index.open(index), Index(index, manifest)
+    if not published.manifest.documents:
+        print_note(f"{index}: contains no documents, so there are no answers to compare")
+        return 0.0
+    run = run_options(options)
+    before, after = (SearchEngine(each, options["model"], run) for each in (published, new))
+    try:
+        result = diff_indexes(before, after)
+    except EvaluationError as error:  # no document is left to draw a question from
+        print_note(f"every answer changes: {error}")
+        return 1.0
+    with redirect_stdout(sys.stderr):  # standard output is for the report of the change
+        print_tables(tables_of(result))
+    for note in result.notes:
+        print_note(note)
+    changed: float = result.results[0]["changed"]
+    return changed

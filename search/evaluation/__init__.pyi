@@ -1,3 +1,5 @@
+from search.evaluation.diff.diff import DiffOptions as DiffOptions
+from search.evaluation.diff.diff import diff_indexes as diff_indexes
 from search.evaluation.embeddings import EmbeddingSource as EmbeddingSource
 from search.evaluation.plots.retrieval import plot_retrieval as plot_retrieval
 from search.evaluation.recall.recall import evaluate_recall as evaluate_recall

@@ -25,12 +25,16 @@ _COSTS = ["resamples won", "decided", "ms per query"]
 
 @dataclass(frozen=True)
 class Table:
-    """A table of text whose first column names the rows; `remarks` are lines below it."""
+    """A table of text whose first column names the rows; `remarks` are lines below it.
+
+    `figures` is False if the other columns contain words, which are aligned left.
+    """
 
     caption: str
     columns: list[str]
     rows: list[list[str]]
     remarks: tuple[str, ...] = ()
+    figures: bool = True
 
 
 def tables_of(result: Result, compare: bool = True) -> list[Table]:

@@ -40,7 +40,8 @@ def _of_answers(row: Row) -> Table:
 
 def _counts(kinds: Any) -> str:
     words = {"same": "in both indexes unchanged"}
-    return ", ".join(f"{number(count)} {words.get(kind, kind)}" for kind, count in mapping_of(kinds).items() if count)
+    given = (f"{number(count)} {words.get(kind, kind)}" for kind, count in mapping_of(kinds).items() if count)
+    return ", ".join(given) or "none"
 
 
 def _side_by_side(example: Mapping[str, Any]) -> Table:
@@ -49,7 +50,9 @@ def _side_by_side(example: Mapping[str, Any]) -> Table:
     pairs = zip_longest(before, after, fillvalue=mapping_of(None))
     rows = [[str(rank), _hit(old, ids[1]), _hit(new, ids[0])] for rank, (old, new) in enumerate(pairs, start=1)]
     share = percent(example.get("changed"))
-    return Table(f"{excerpt(str(example.get('question')), 80)}: {share} changed", ["", "before", "after"], rows)
+    return Table(
+        f"{excerpt(str(example.get('question')), 80)}: {share} changed", ["", "before", "after"], rows, figures=False
+    )
 
 
 def _hit(hit: Mapping[str, Any], others: set[Any]) -> str:
