@@ -26,7 +26,7 @@ def test_the_commands_of_the_page_run(part: str, playground: Path) -> None:
     commands = block(page("reference/command-line"), "console", "cp -r")
     calls = examples(commands)
     changing = {"add", "delete", "sync", "refit", "compact"}
-    reading = {"query", "inspect", "verify", "dedup", "evaluate", "tune", "report", "doctor"}
+    reading = {"query", "inspect", "diff", "verify", "dedup", "evaluate", "tune", "report", "doctor"}
     assert {call[0] for call in calls} == {"build", "encode-parts"} | reading | changing
     for call in calls:
         if part != "all" and call[0] in ("evaluate", "tune", "report"):

@@ -1,5 +1,6 @@
 """--review and --fail-over: a generation is published only if the user accepts the change of the answers."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -41,8 +42,10 @@ def test_the_end_of_standard_input_is_no_consent(index: Path) -> None:
 
 
 @pytest.mark.parametrize(("limit", "published"), [("1", True), ("0", False)])
-def test_fail_over_decides_without_a_question(index: Path, limit: str, published: bool) -> None:
-    done = isotrope("refit", index, *CHANGE, "--fail-over", limit)
+def test_fail_over_decides_without_a_question(index: Path, tmp_path: Path, limit: str, published: bool) -> None:
+    copies = [{"id": f"copy {document.id}", "text": document.text} for document in DOCUMENTS]
+    (tmp_path / "copies.jsonl").write_text("".join(f"{json.dumps(copy)}\n" for copy in copies))
+    done = isotrope("add", index, tmp_path / "copies.jsonl", "--fail-over", limit)
     assert (done.returncode == 0, generation(index)) == (published, 2 if published else 1)
     assert ("--fail-over allows 0.0 %" in done.stderr) != published
 
@@ -57,7 +60,7 @@ def test_a_rejected_addition_is_not_encoded_twice(index: Path, tmp_path: Path) -
         assert len(engine) == len(DOCUMENTS)
     added = isotrope("add", index, more, "--fail-over", "1", "--json")
     assert added.returncode == 0
-    assert '"encoded": 0' in added.stdout
+    assert json.loads(added.stdout)["rows_encoded"] == 0
 
 
 def test_an_empty_index_has_no_answers_to_compare(index: Path, tmp_path: Path) -> None:
