@@ -83,7 +83,7 @@ LEVELS: list[set[str]] = [
     {"search.evaluation.target"},
     {"search.evaluation.recall", "search.evaluation.retrieval", "search.evaluation.sts"},
     {"search.evaluation.diff", "search.evaluation.plots", "search.evaluation.tune"},
-    {"search.evaluation.report"},
+    {"search.evaluation.report", "search.migration"},
     {"search.cli"},
     {"search.papers"},
 ]

@@ -35,6 +35,7 @@ _COMMANDS = {
         "search.cli.change:compact",
         "Merge segments, remove deleted documents from the disk, remove old generations.",
     ),
+    "migrate": ("search.cli.migrate:command", "Change the encoder of an index, after a measured comparison."),
     "inspect": ("search.cli.inspect:inspect", "Show contents, build settings and measured recall of an index."),
     "diff": ("search.cli.diff:command", "Compare two indexes or generations: documents and answers that changed."),
     "dedup": ("search.cli.dedup:command", "Find near-duplicates, and prove the result."),

@@ -45,6 +45,7 @@ Kind = Literal[
     "tune",
     "chunks",
     "diff",
+    "migrate",
     "other",
 ]
 Row = dict[str, Any]
@@ -85,6 +86,7 @@ KINDS: dict[Kind, KindFormat] = {
         "search.evaluation.diff.tables:diff_tables",
         ("documents", "settings", "examples"),
     ),
+    "migrate": KindFormat("Another encoder", "search.migration.tables:migration_tables", ("price", "choice")),
     "other": KindFormat("Results", f"{_TABLES}:other_tables"),
 }
 

@@ -1,0 +1,205 @@
+"""`compare_encoders`: what another encoder gains on an index, measured on a sample before anything is changed.
+
+Every way to use the new encoder ranks the answers of the same questions. The score of a question is the reciprocal
+rank of its document among the answers of the sample; nDCG@10 is shown as well.
+"""
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from indexer.arrays import Float64Array
+from indexer.errors import ConfigError, as_argument, spelled
+from indexer.models.resolution import resolve_spec
+from indexer.progress import NoProgress, Progress
+from indexer.recipe.config import BuildConfig
+from indexer.recipe.loading import require_at_least
+from indexer.recipe.run_options import RunOptions
+from indexer.typed_arguments import checked
+from search.evaluation.bootstrap import draw_counts, mean_difference, mean_interval
+from search.evaluation.result import Clock, Result, how_built
+from search.evaluation.target import Target
+from search.evaluation.tune.unlabelled import LEAST_PAIRS
+from search.formatting import counted
+from search.index import Index
+from search.migration.maps import MAP_KINDS
+from search.migration.price import migration_price
+from search.migration.recipe import migrated_recipe
+from search.migration.sample import TwiceEncoded, drawn_pairs, encode_twice
+
+DEPTHS = (20, 50, 100, 200)
+_CUT = 10  # of nDCG
+_OLD = "the index as it is"
+_NEW = "the new encoder alone"
+
+
+@checked
+@dataclass(frozen=True)
+class MigrationOptions:
+    """The new encoder: `model`, or settings ("encoder.layers=[1,-1]") that change the recipe; and the sample.
+
+    `here` is the folder of the index's own model if it has moved.
+    """
+
+    model: str = ""
+    assignments: tuple[str, ...] = ()
+    sample: int = 1500  # documents, each with a question
+    here: Path | None = None
+    cache: Path | None = None  # folder that keeps embeddings between runs
+
+
+@dataclass(frozen=True)
+class MeasuredWay:
+    """A way to use the new encoder, with the rank of each question's document."""
+
+    setting: str
+    ranks: Float64Array  # from 1; ties count half
+
+    @property
+    def measures(self) -> dict[str, Float64Array]:
+        """The score of each question by name of the measure."""
+        return {"MRR": 1 / self.ranks, f"nDCG@{_CUT}": np.where(self.ranks <= _CUT, 1 / np.log2(1 + self.ranks), 0.0)}
+
+
+@checked
+def compare_encoders(
+    index: str | Path, task: MigrationOptions, options: RunOptions | None = None, progress: Progress | None = None
+) -> Result:
+    """Compare the index's encoder with another on drawn questions; nothing is changed.
+
+    The key "price" of the result is the cost of encoding all documents, and "choice" the best way. Raises ConfigError
+    for the same encoder, EvaluationError for an index with too few documents, and ModelError as `build_index`.
+    """
+    clock, progress = Clock(), progress or NoProgress()
+    old, new = _subjects(index, task, options or RunOptions())
+    opened = Index.open(index) if old.index is None else old.index
+    progress.phase("reading", None)
+    pairs = drawn_pairs(opened, task.sample)
+    encoded = encode_twice(old, new, pairs, task.cache, progress)
+    progress.phase("comparing", None)
+    ways = list(measured_ways(encoded))
+    counts = draw_counts(len(pairs), "migrate")
+    compared = [_compared(ways[0], way, counts) for way in ways[1:]]
+    protocol = {"measure": "MRR", "kind": "questions drawn from the documents", "questions": len(pairs)}
+    provenance = clock.provenance(
+        new.spec, {}, protocol=protocol, **how_built(old.config, opened), replaced=old.spec.identity.to_dict()
+    )
+    return Result(
+        "migrate",
+        provenance,
+        [_row(way, counts) for way in ways],
+        compared,
+        list(_notes(encoded, opened, task)),
+        {
+            "price": migration_price(opened, new.config).to_dict(),
+            "choice": _choice(ways, compared, opened, task),
+        },
+    )
+
+
+def _subjects(index: str | Path, task: MigrationOptions, options: RunOptions) -> tuple[Target, Target]:
+    """Return the index and the recipe with the new encoder. Raises ConfigError if they cannot be compared."""
+    require_at_least("sample", task.sample, LEAST_PAIRS)
+    opened = Index.open(index)
+    config = migrated_recipe(opened, task.model, task.assignments)
+    if not opened.config.encoder.traits.encodes_texts or not config.encoder.traits.encodes_texts:
+        raise ConfigError(
+            f"{opened.path}: embeddings that come with the corpus cannot be compared by questions, because no model "
+            f"encodes the questions. Fix: {spelled('call migrate_index', 'add --mode full')} to encode the documents "
+            "without a comparison."
+        )
+    old, new = Target.of_index(index, task.here, options), Target.of_recipe(config, options)
+    require_another_encoder(opened, config)
+    return old, new
+
+
+def require_another_encoder(index: Index, config: BuildConfig) -> None:
+    """Raise ConfigError if the recipe's encoder is that of the index."""
+    if resolve_spec(config).fingerprint == index.manifest.fingerprint:
+        raise ConfigError(
+            f"{index.path}: already has this encoder ({index.manifest.encoder['model']}). Fix: name another model, or "
+            f"other settings of the encoder with {as_argument('set', 'encoder.layers=[1,-1]')}."
+        )
+
+
+def measured_ways(encoded: TwiceEncoded) -> Iterator[MeasuredWay]:
+    """Yield the ranks of every way: the old vectors, rescored candidates, mapped questions, the new vectors."""
+    old, new = encoded.old.scores, encoded.new.scores
+    yield MeasuredWay(_OLD, answer_ranks(old))
+    for depth in DEPTHS:
+        if depth < len(old):
+            yield MeasuredWay(f"{depth} candidates rescored", rescored_ranks(old, new, depth))
+    for kind in MAP_KINDS:
+        yield MeasuredWay(f"questions mapped, {kind}", answer_ranks(encoded.mapped_scores(kind)))
+    yield MeasuredWay(_NEW, answer_ranks(new))
+
+
+def answer_ranks(scores: Float64Array, allowed: Any = True) -> Float64Array:
+    """Return the rank of document i for question i, among the `allowed` (n, n) documents; ties count half."""
+    answer = np.diagonal(scores)[:, None]
+    better, equal = ((scores > answer) & allowed).sum(axis=1), ((scores == answer) & allowed).sum(axis=1)
+    ranks: Float64Array = better + (equal + 1) / 2
+    return ranks
+
+
+def rescored_ranks(old: Float64Array, new: Float64Array, depth: int) -> Float64Array:
+    """Return the ranks if the first `depth` documents by the old scores are ordered by the new scores."""
+    least = np.partition(old, -depth, axis=1)[:, -depth][:, None]
+    candidates = old >= least
+    ranks: Float64Array = np.where(np.diagonal(candidates), answer_ranks(new, candidates), answer_ranks(old))
+    return ranks
+
+
+def _row(way: MeasuredWay, counts: Float64Array) -> dict[str, Any]:
+    figures = {name: mean_interval(values, counts).to_dict() for name, values in way.measures.items()}
+    return {"setting": way.setting, "measure": figures, "queries": len(way.ranks)}
+
+
+def _compared(old: MeasuredWay, way: MeasuredWay, counts: Float64Array) -> dict[str, Any]:
+    figures = {}
+    for name, values in way.measures.items():
+        before = old.measures[name]
+        won, lost = int((values > before).sum()), int((values < before).sum())
+        differs = mean_difference(before, values, counts).to_dict()
+        figures[name] = differs | {"won": won, "tied": len(values) - won - lost, "lost": lost}
+    return {"setting": way.setting, "against": old.setting, "measure": figures}
+
+
+def _choice(
+    ways: Sequence[MeasuredWay], compared: Sequence[Mapping[str, Any]], index: Index, task: MigrationOptions
+) -> dict[str, Any]:
+    """Return whether to migrate, with the reason and the command, and the way with the highest score."""
+    best = max(ways, key=lambda way: float(way.measures["MRR"].mean()))
+    gain = compared[-1]["measure"]["MRR"]
+    better = gain["decided"] and gain["value"] > 0
+    decided = "decided: the 95 % interval excludes 0" if gain["decided"] else "not decided: the 95 % interval has 0"
+    reason = decided if better else f"the new encoder is not better here; {decided}"
+    command = migration_command(index, task) if better else ""
+    setting = ways[-1].setting if better else ways[0].setting
+    return {"setting": setting, "reason": reason, "gain": gain, "best": best.setting, "command": command}
+
+
+def migration_command(index: Index, task: MigrationOptions) -> str:
+    """Return the command line, or the call, that replaces the encoder."""
+    words = [str(index.path)]
+    for option, value in (("to", task.model), *(("set", value) for value in task.assignments)):
+        words += [f"--{option}", value] if value else []
+    call = f"migrate_index({str(index.path)!r}, {task.model!r}, {list(task.assignments)!r})"
+    return spelled(call, f"isotrope migrate {shlex.join(words)} --mode full")
+
+
+def _notes(encoded: TwiceEncoded, index: Index, task: MigrationOptions) -> Iterator[str]:
+    found, documents = len(encoded.pairs), index.manifest.documents
+    yield (
+        f"measured on {found:,} of {counted(documents, 'document')}: each question ranks the answers of the sample "
+        "only, so a depth of candidates covers a larger share of it than of the index"
+    )
+    if found < min(task.sample, documents):
+        yield f"{found:,} questions: the other documents of the sample cannot be split, or repeat another"
+    for name, side in (("index's", encoded.old), ("new", encoded.new)):
+        if side.truncated:
+            yield f"the {name} encoder truncated {counted(side.truncated, 'text')}"
