@@ -41,7 +41,8 @@ def command(index: Path, new_model: str, assignments: tuple[str, ...], mode: str
     Without --mode nothing changes: a sample of the documents is encoded by both encoders, and a piece of each document
     must find the rest. The tables show the price of encoding every document, and the scores of the index as it is, of
     its candidates rescored by the new encoder, of new questions mapped into the old vectors, and of the new encoder
-    alone. If the new encoder is better, the last line is the command that changes the index.
+    alone. If the new encoder is better, the last line is the command that changes the index. Rescored candidates and
+    mapped questions are measured only.
 
     With --mode full, the stored documents are encoded by the new encoder and published as the next generation. The
     index answers as before until then. Running the same command again continues an interrupted run.

@@ -24,7 +24,7 @@ from tests.faults import Dead, FaultyOs, one_of_each
 from tests.search.cli.test_cli import isotrope
 
 LAYERS = ("encoder.layers=[1]",)
-_WORDS = tuple("abcdefghij") + ("whale", "sing", "song", "deep", "sea", "library", "data", "the", "of", "and")
+_WORDS = (*"abcdefghij", "whale", "sing", "song", "deep", "sea", "library", "data", "the", "of", "and")
 
 
 def long_documents(count: int) -> list[Document]:
