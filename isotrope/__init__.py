@@ -23,12 +23,13 @@ if TYPE_CHECKING:
     from search.dedup import *  # noqa: F403
     from search.evaluation import *  # noqa: F403
     from search.export import *  # noqa: F403
+    from search.migration import *  # noqa: F403
 
     __version__: str
 
 _HOME = Path(__file__).resolve().parents[1]
 _PACKAGES = ("indexer", "search")
-_EXPORTERS = (*_PACKAGES, "search.dedup", "search.evaluation", "search.export")
+_EXPORTERS = (*_PACKAGES, "search.dedup", "search.evaluation", "search.export", "search.migration")
 
 
 class _OwnPackages:

@@ -15,11 +15,12 @@ import search
 from indexer import BuildConfig, Document, IsotropeError, RunOptions, build_index, read_corpus
 from indexer.errors import ConfigError
 from indexer.typed_arguments import checked
-from search import Index, SearchClient, SearchEngine, dedup, evaluation, export
+from search import Index, SearchClient, SearchEngine, dedup, evaluation, export, migration
 from search.dedup import CorpusBuild, DedupFiles, DedupSettings, PairFiles, deduplicate_index
 from search.evaluation import LayersOptions, RetrievalOptions, StsOptions, Sweep, Target, read_tasks
+from search.migration import MigrationOptions
 
-PACKAGES = (indexer, search, dedup, evaluation, export)
+PACKAGES = (indexer, search, dedup, evaluation, export, migration)
 
 WRONG: tuple[Any, ...] = (None, 3, 3.5, "x", [], object(), b"x", {}, ["x"], True)
 VALUES = {name for module in PACKAGES for name in module.__all__
@@ -92,6 +93,10 @@ def calls(place: Place, engine: SearchEngine) -> dict[str, Call]:
         "encode_pending": at,
         "prepare_parts": {"corpus": [], **at},
         "refit_index": at,
+        "reviewed_by": {"review": lambda *_: True},
+        "diff_indexes": {"before": place.index, "after": place.index},
+        "compare_encoders": {**at, "task": MigrationOptions("x")},
+        "migrate_index": {**at, "model": "x"},
         "train_encoder": {"corpus": [], "folder": place.folder / "trained", "config": place.config},
         "deduplicate_corpus": {"corpus": read_corpus(place.docs), "settings": 0.9, "build": CorpusBuild(place.config)},
         "deduplicate": {"source": place.index, "settings": 0.9},
@@ -125,7 +130,8 @@ def calls(place: Place, engine: SearchEngine) -> dict[str, Call]:
         "PushOptions": {},
         "ReportOptions": {}, "RerankTask": {"by": "x"}, "RetrievalOptions": {"folder": place.folder}, "StsOptions":
         {"settings": []}, "Setting": {"pooling": "mean", "layers": (-1,), "whitening": place.config.whitening},
-        "Sweep": {}, "TuneOptions": {}, "LayersOptions": {}, "SearchOptions": {}, "ShardOptions": {},
+        "Sweep": {}, "DiffOptions": {}, "MigrationOptions": {},
+        "TuneOptions": {}, "LayersOptions": {}, "SearchOptions": {}, "ShardOptions": {},
     }  # fmt: skip
     named = functions | classes
     public = {name: (getattr(module, name), named[name]) for module in PACKAGES for name in module.__all__
