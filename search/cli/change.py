@@ -154,7 +154,7 @@ def refit(index: Path, assignments: tuple[str, ...], as_json: bool, **options: A
     \b
     Examples, on the index of `make demo`:
       isotrope refit demo/index
-      isotrope refit demo/index --set whitening.strength=0.5 --review
+      isotrope refit demo/index --set whitening.strength=0.5
       isotrope refit demo/index --set index.type=HNSW32 --set index.recall=0.99
       isotrope refit demo/index --set hybrid.weight=0.4
       isotrope refit demo/index --set rerank.model=./cross-encoder --set rerank.depth=20
