@@ -40,8 +40,8 @@ def command(index: Path, against: Path | None, generation: int | None, fail_over
 
     \b
     Examples:
-      isotrope diff old-index new-index
-      isotrope diff demo/index --queries questions.txt --fail-over 0.2
+      isotrope diff my-index
+      isotrope diff old-index new-index --queries questions.txt --fail-over 0.2
     """
     from search.cli.output import print_measured, print_note
     from search.engine import SearchEngine

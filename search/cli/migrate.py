@@ -51,7 +51,7 @@ def command(index: Path, new_model: str, assignments: tuple[str, ...], mode: str
     Examples:
       isotrope migrate demo/index --to ./better-model
       isotrope migrate demo/index --set encoder.layers=[1,-1] -o comparison.json
-      isotrope migrate demo/index --to ./better-model --mode full --review
+      isotrope migrate my-index --to ./better-model --mode full
     """
     if mode == "full":
         _migrate(index, new_model, assignments, options)

@@ -55,18 +55,19 @@ def _accepts(index: Path, manifest: "Manifest", options: Mapping[str, Any]) -> b
 def _changed(index: Path, manifest: "Manifest", options: Mapping[str, Any]) -> float:
     """Print the difference between the published and the new generation; return the share of hits that changed."""
     from indexer.errors import EvaluationError
+    from indexer.store.manifest import list_generations
     from search.cli.output import print_note, print_tables
     from search.engine import SearchEngine
     from search.evaluation.diff.diff import diff_indexes
     from search.evaluation.tables import tables_of
     from search.index import Index
 
-    published, new = Index.open(index), Index(index, manifest)
-    if not published.manifest.documents:
+    published = Index.open(index) if list_generations(index) else None
+    if published is None or not published.manifest.documents:
         print_note(f"{index}: contains no documents, so there are no answers to compare")
         return 0.0
     run = run_options(options)
-    before, after = (SearchEngine(each, options["model"], run) for each in (published, new))
+    before, after = (SearchEngine(each, options["model"], run) for each in (published, Index(index, manifest)))
     try:
         result = diff_indexes(before, after)
     except EvaluationError as error:  # no document is left to draw a question from

@@ -63,7 +63,7 @@ class TwiceEncoded:
 
     @property
     def sides(self) -> BothSides:
-        """What a map is fitted on. Documents of several windows count by the mean of their rows."""
+        """The rows that a map is fitted to. A document of several windows counts by the mean of its rows."""
         questions, rows = self.old.vectors
         new, old = _of_documents(self.new.rows, self.new.starts), _of_documents(rows, self.old.starts)
         return BothSides(new, old, np.asarray(self.new.questions, np.float64), np.asarray(questions, np.float64))

@@ -60,17 +60,17 @@ def test_the_examples_of_the_helps_run(
     prepare_parquet(playground / "dumps/a.parquet")
     prepare_bin_model(tiny_model("bert"), playground / "old-model")
     make_tiny_cross_encoder(playground / "cross-encoder")
+    shutil.copytree(tiny_model("roberta"), playground / "better-model")
     if part == "measuring":
         assert isotrope("build", "demo/stdlib.jsonl", "demo/index").returncode == 0
-    assert isotrope("build", "docs.jsonl", "my-index").returncode == 0
+    for index in ("my-index", "old-index", "new-index"):
+        assert isotrope("build", "docs.jsonl", index).returncode == 0
     for name, (command, _) in COMMANDS.items():
         if name.startswith(("evaluate", "tune", "report", "train")) != (part == "measuring"):
             continue
         for call in examples(command.help or ""):
             if call[0] == "serve" or "--http" in call or "--watch" in call:
                 continue  # it answers until it is stopped: tests/search/server
-            if call[0] in ("diff", "migrate"):
-                continue  # they need a second index or model: tests/search/evaluation/diff, tests/search/migration
             with answering(call) as arguments:
                 done: Done = isotrope(*arguments, stdin="one line\nand another\n")
             assert done.returncode == 0, (call, done.stderr)

@@ -72,6 +72,15 @@ def test_an_empty_index_has_no_answers_to_compare(index: Path, tmp_path: Path) -
     assert "contains no documents, so there are no answers to compare" in done.stderr
 
 
+def test_a_first_sync_has_no_answers_to_compare(tmp_path: Path, index: Path) -> None:
+    more = tmp_path / "more.jsonl"
+    more.write_text('{"id": "new", "text": "A whale that sings at night."}\n')
+    model = Index.open(index).config.encoder.model
+    done = isotrope("sync", more, tmp_path / "first", "--set", f"encoder.model={model}", "--fail-over", "0")
+    assert (done.returncode, generation(tmp_path / "first")) == (0, 1)
+    assert "contains no documents, so there are no answers to compare" in done.stderr
+
+
 def test_without_common_documents_every_answer_changes(index: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.jsonl"
     other.write_text('{"id": "new", "text": "A whale that sings at night."}\n')
