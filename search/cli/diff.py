@@ -41,6 +41,7 @@ def command(index: Path, against: Path | None, generation: int | None, fail_over
     \b
     Examples:
       isotrope diff my-index
+      isotrope diff demo/index my-index --queries questions.txt
       isotrope diff old-index new-index --queries questions.txt --fail-over 0.2
     """
     from search.cli.output import print_measured, print_note
