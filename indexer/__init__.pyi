@@ -59,6 +59,7 @@ from indexer.recipe.corpus_config import CorpusConfig as CorpusConfig
 from indexer.recipe.index_config import IndexConfig as IndexConfig
 from indexer.recipe.index_config import StoreConfig as StoreConfig
 from indexer.recipe.ranking import HybridConfig as HybridConfig
+from indexer.recipe.ranking import QueriesConfig as QueriesConfig
 from indexer.recipe.ranking import RerankConfig as RerankConfig
 from indexer.recipe.run_options import RunOptions as RunOptions
 from indexer.store.quality import Drift as Drift

@@ -29,7 +29,14 @@ if TYPE_CHECKING:
 
 _HOME = Path(__file__).resolve().parents[1]
 _PACKAGES = ("indexer", "search")
-_EXPORTERS = (*_PACKAGES, "search.dedup", "search.evaluation", "search.export", "search.migration")
+_EXPORTERS = (
+    *_PACKAGES,
+    "search.dedup",
+    "search.distill",
+    "search.evaluation",
+    "search.export",
+    "search.migration",
+)
 
 
 class _OwnPackages:

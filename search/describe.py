@@ -47,6 +47,7 @@ def settings_in_words(facts: dict[str, Any]) -> dict[str, str]:
         **(windows if chunk["tokens"] else {}),
         "fingerprint": facts["fingerprint"],
         "transform": f"{transform['kind']}, {sizes}, {_fitted(whitening, transform)}",
+        **_queries(facts["config"].get("queries", {})),
         **_fused(facts["config"].get("hybrid", {})),
         **_reranked(facts["config"].get("rerank", {})),
     }
@@ -68,6 +69,12 @@ def _fused(hybrid: Mapping[str, Any]) -> dict[str, str]:
         by = f"weight of the vectors {hybrid['weight']:g}, scaled by {hybrid['scaling']}"
     unit = f", by {hybrid['unit']}" if hybrid["unit"] != "document" else ""
     return {"hybrid": f"{by}; BM25 of {hybrid['terms']}, language {hybrid['language']}{unit}"}
+
+
+def _queries(queries: Mapping[str, Any]) -> dict[str, str]:
+    """Return the query encoder in words, if the recipe names one."""
+    named = queries.get("encoder")
+    return {"queries": f"encoded by {named}, sha256 {queries['sha256'][:16]}..."} if named else {}
 
 
 def _reranked(rerank: Mapping[str, Any]) -> dict[str, str]:

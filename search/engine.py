@@ -142,8 +142,23 @@ class SearchEngine:
 
     @property
     def encoder(self) -> Encoder:
-        """The encoder, loaded on first use and only if it equals the index's."""
+        """The index's own encoder, loaded on first use and only if it equals the index's."""
         return self._open.encoder
+
+    @property
+    def longest_query(self) -> int:
+        """Tokens of a query that its encoder reads: the query encoder if there is one, else the index's own."""
+        return self._open.longest_query
+
+    @checked
+    def encode(
+        self, texts: Sequence[str], role: Role = "query", log: EncodeStats | None = None, prompt: str | None = None
+    ) -> npt.NDArray[np.float32]:
+        """Return raw embeddings (n, d) of texts, or `UnitVectors` (n, k) of queries if there is a query encoder.
+
+        `search_vectors` takes both. `prompt` is put before queries, as that of `SearchOptions`.
+        """
+        return self._open.encode(require_texts(texts, "texts", "Fix: pass a single text in a list."), role, log, prompt)
 
     @checked
     def check(self, options: SearchOptions | int | None = None, **fields: Unpack[SearchFields]) -> None:
@@ -162,6 +177,15 @@ class SearchEngine:
         return self._with(
             lambda open_: column_facets(open_.index, among=open_.allowed(options), names=columns, seconds=seconds)
         )
+
+    @checked
+    def encode_queries_by(self, folder: str | Path) -> None:
+        """Encode queries by this query encoder from now on instead of the recipe's, or by the index's own for "".
+
+        `folder` is from `distill_index` or `map_index`. Raises ModelError for another folder, and MismatchError for a
+        query encoder of other vectors.
+        """
+        self._open.encode_queries_by(folder)
 
     @checked
     def rerank_by(self, reranker: RerankerChoice) -> None:

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -16,11 +17,13 @@ from indexer.encoders.load import open_encoder
 from indexer.encoders.protocol import Encoder, EncodeStats, with_query_prompt
 from indexer.errors import ConfigError, UnknownDocumentError, spelled
 from indexer.lazy_imports import LOADER
+from indexer.models.query_encoder_spec import QueryEncoderSpec, resolve_query_encoder
 from indexer.recipe.config import Role
 from indexer.recipe.run_options import RunOptions
 from search.hits import Answer
 from search.index import Index
 from search.leases import Leases
+from search.query_encoder import QueryEncoder, open_query_encoder
 from search.ranking.documents import RankedDocument
 from search.ranking.options import SearchOptions, Where, require_queries, require_texts
 from search.ranking.ranker import DocumentRanker, EncodedQueries
@@ -46,6 +49,7 @@ class Opening:
     options: RunOptions = field(default_factory=RunOptions)
     recall: float | None = None
     shards: ShardOptions | None = None
+    query_encoder: str | Path | None = None
 
     def __post_init__(self) -> None:
         if self.shards is not None and not isinstance(self.shards, ShardOptions):
@@ -63,7 +67,8 @@ class OpenIndex:
     def __init__(self, path: str | Path | Index, opening: Opening, ahead: bool = False) -> None:
         self.opening = opening
         self._encoder: Encoder | None = None
-        self._loading: Future[Encoder] | None = None
+        self._query_encoder: QueryEncoder | None = None
+        self._loading: Future[object] | None = None
         self._encoder_lock, self._opening_lock = threading.Lock(), threading.Lock()
         self._of_thread = threading.local()
         self.leases = Leases(self._close_files)
@@ -74,7 +79,7 @@ class OpenIndex:
             self.index = Index.unchecked(path) if ahead and here else Index.open(path)
         if ahead:
             loader = ThreadPoolExecutor(1, thread_name_prefix=LOADER)
-            self._loading = loader.submit(self._load_encoder)  # half of it is hashing, which needs no GIL
+            self._loading = loader.submit(self._load_of_queries)  # half of it is hashing, which needs no GIL
             loader.shutdown(wait=False)
         if opening.shards is not None:
             self.index = hosted(self.index, opening.shards)
@@ -85,11 +90,13 @@ class OpenIndex:
         self.reranking = Reranking(self.index.config.rerank, opening.options)
 
     def newest(self) -> "OpenIndex":
-        """Open the newest generation in the same way. It shares the encoder if the fingerprints agree."""
+        """Open the newest generation in the same way. It shares the encoders if their hashes agree."""
         newest = OpenIndex(self.index.path, self.opening)
         newest.reranking.take_over(self.reranking)
         if newest.index.manifest.fingerprint == self.index.manifest.fingerprint:
-            newest._encoder, newest._loading = self._encoder, self._loading
+            newest._encoder = self._encoder
+            if newest._answers_as(self):
+                newest._query_encoder, newest._loading = self._query_encoder, self._loading
         return newest
 
     def search(
@@ -170,25 +177,73 @@ class OpenIndex:
         return [replace(document, vector=row) for document, row in zip(found, embeddings, strict=True)]
 
     def embed(self, texts: Sequence[str], role: Role, log: EncodeStats | None) -> UnitVectors:
-        """Return marked unit vectors (n, k) of texts by the index's encoder and transform."""
+        """Return marked unit vectors (n, k) of texts, of queries by the query encoder if there is one."""
         texts = require_texts(texts, "texts", "Fix: pass a single text in a list.")
         if role not in get_args(Role):
             raise ConfigError(f'role is {role!r}; expected "query" or "document".')
-        vectors = np.zeros((0, self.index.transform.dim), np.float32)
-        if texts:
-            vectors = self.index.transform.transform(self.encoder.encode(texts, role, log), role)
-        return UnitVectors(vectors, Mark(self._space, role))
+        mark = Mark(self.index.manifest.space, role)
+        if not texts:
+            return UnitVectors(np.zeros((0, self.index.transform.dim), np.float32), mark)
+        return self.unit_vectors(self.encode(texts, role, log), role)
+
+    def encode(
+        self, texts: Sequence[str], role: Role, log: EncodeStats | None = None, prompt: str | None = None
+    ) -> npt.NDArray[np.float32]:
+        """Return raw embeddings (n, d), or `UnitVectors` (n, k) of queries if there is a query encoder."""
+        if role == "query" and (encoder := self.query_encoder):
+            return encoder.vectors(texts, log, prompt)
+        return with_query_prompt(self.encoder, prompt).encode(texts, role, log)
+
+    def unit_vectors(self, encoded: npt.NDArray[np.float32], role: Role) -> UnitVectors:
+        """Return marked unit vectors of what `encode` returned."""
+        if isinstance(encoded, UnitVectors):
+            return encoded
+        return UnitVectors(self.index.transform.transform(encoded, role), Mark(self.index.manifest.space, role))
 
     @property
     def encoder(self) -> Encoder:
-        """The encoder, loaded on first use."""
+        """The index's own encoder, loaded on first use."""
         with self._encoder_lock:
+            self._await_loading()
             if self._encoder is None:
-                self._encoder = self._loading.result() if self._loading else self._load_encoder()
-        if not getattr(self._of_thread, "faiss", False):
-            ann.set_threads(_FAISS_THREADS)  # FAISS keeps the number for the thread that sets it
-            self._of_thread.faiss = True
+                self._encoder = self._load_encoder()
+        self._limit_faiss()
         return self._encoder
+
+    @property
+    def query_encoder(self) -> QueryEncoder | None:
+        """The encoder of queries if it is not the index's own, loaded on first use."""
+        if (spec := self.query_encoder_spec) is None:
+            return None
+        with self._encoder_lock:
+            self._await_loading()
+            if self._query_encoder is None:
+                self._query_encoder = open_query_encoder(spec, self.opening.options)
+        self._limit_faiss()
+        return self._query_encoder
+
+    def encode_queries_by(self, folder: str | Path) -> None:
+        """Replace the encoder of queries. Raises as `resolve_query_encoder`."""
+        spec = resolve_query_encoder(folder, self.index.manifest) if str(folder) else None
+        with self._encoder_lock:
+            self.opening = replace(self.opening, query_encoder=folder)
+            self._query_encoder, self.query_encoder_spec = None, spec
+
+    @cached_property
+    def query_encoder_spec(self) -> QueryEncoderSpec | None:
+        """The chosen or recorded query encoder, None for the index's own. Raises as `resolve_query_encoder`."""
+        chosen, recorded = self.opening.query_encoder, self.index.config.queries
+        if chosen is not None:
+            return resolve_query_encoder(chosen, self.index.manifest) if str(chosen) else None
+        return (
+            resolve_query_encoder(recorded.encoder, self.index.manifest, recorded.sha256) if recorded.encoder else None
+        )
+
+    @property
+    def longest_query(self) -> int:
+        """Tokens of a query that its encoder reads."""
+        spec = self.query_encoder_spec
+        return spec.encoder.identity.max_length if spec else self.index.encoder.max_length
 
     @property
     def loaded_encoder(self) -> Encoder | None:
@@ -233,6 +288,30 @@ class OpenIndex:
         if self.opening.options.device not in ("auto", "cpu") and self.opening.shards is None:
             self.index.accelerate(self.opening.options.device)
 
+    def _answers_as(self, other: "OpenIndex") -> bool:
+        """Return whether the same encoder encodes the queries of another generation."""
+        return (self.index.manifest.space, self.index.config.queries) == (
+            other.index.manifest.space,
+            other.index.config.queries,
+        )
+
+    def _load_of_queries(self) -> None:
+        """Load the encoder of queries, before one arrives."""
+        spec = self.query_encoder_spec
+        if spec is None:
+            self._encoder = self._load_encoder()
+        else:
+            self._query_encoder = open_query_encoder(spec, self.opening.options)
+
+    def _await_loading(self) -> None:
+        if self._loading is not None:
+            self._loading.result()
+
+    def _limit_faiss(self) -> None:
+        if not getattr(self._of_thread, "faiss", False):
+            ann.set_threads(_FAISS_THREADS)  # FAISS keeps the number for the thread that sets it
+            self._of_thread.faiss = True
+
     def _load_encoder(self) -> Encoder:
         return open_encoder(self.index.encoder_spec(self.opening.model), self.opening.options)
 
@@ -253,13 +332,14 @@ class OpenIndex:
         return [answer[: options.k] for answer in reranked]
 
     def _from_texts(self, texts: Sequence[str], log: EncodeStats, prompt: str | None) -> EncodedQueries:
-        embeddings = with_query_prompt(self.encoder, prompt).encode(texts, "query", log)
-        return EncodedQueries(self.index.transform.transform(embeddings, "query"), embeddings, texts, log.lengths)
+        encoded = self.encode(texts, "query", log, prompt)
+        embeddings = None if isinstance(encoded, UnitVectors) else encoded
+        return EncodedQueries(np.asarray(self.unit_vectors(encoded, "query")), embeddings, texts, log.lengths)
 
     def _from_array(self, given: npt.NDArray[np.floating]) -> EncodedQueries:
         """Return queries from raw embeddings (n, d), or from the vectors (n, k) that `embed` returned."""
         if isinstance(given, UnitVectors):
-            require_mark(given, Mark(self._space, "query"), str(self.index.path))
+            require_mark(given, Mark(self.index.manifest.space, "query"), str(self.index.path))
             require_array(given, self.index.transform.dim)
             return EncodedQueries(np.asarray(given, np.float32))
         require_array(given, self._dim)
@@ -272,11 +352,6 @@ class OpenIndex:
             hint = f' (did you mean "{close}"?)' if close else ""
             raise UnknownDocumentError(f'{self.index.path}: contains no document with id "{identity}"{hint}.')
         return number
-
-    @property
-    def _space(self) -> str:
-        manifest = self.index.manifest
-        return f"{manifest.fingerprint} {manifest.files[manifest.transform['file']].sha256}"
 
     @property
     def _dim(self) -> int:

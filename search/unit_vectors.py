@@ -5,6 +5,7 @@ time finds unrelated documents, without an error. So the engine marks its vector
 of their texts, and every function that takes query vectors checks the marker.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,6 +51,13 @@ class UnitVectors(np.ndarray[tuple[int, ...], np.dtype[np.float32]]):
         result = array.view(type(self))
         result.mark = None
         return result
+
+
+def joined(pieces: Sequence[npt.NDArray[np.float32]]) -> npt.NDArray[np.float32]:
+    """Return the rows of encoded queries as one array, with the mark of `UnitVectors`."""
+    rows = np.concatenate(pieces)
+    mark = getattr(pieces[0], "mark", None)
+    return rows if mark is None else UnitVectors(rows, mark)
 
 
 def require_array(array: object, dim: int) -> None:

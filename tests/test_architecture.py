@@ -54,7 +54,7 @@ LEVELS: list[set[str]] = [
         "search.leases",
         "search.unit_vectors",
     },
-    {"search.segments"},
+    {"search.query_encoder", "search.segments"},
     {"search.index"},
     {
         "search.dedup",
@@ -83,7 +83,7 @@ LEVELS: list[set[str]] = [
     {"search.evaluation.target"},
     {"search.evaluation.recall", "search.evaluation.retrieval", "search.evaluation.sts"},
     {"search.evaluation.diff", "search.evaluation.plots", "search.evaluation.tune"},
-    {"search.evaluation.report", "search.migration"},
+    {"search.distill", "search.evaluation.report", "search.migration"},
     {"search.cli"},
     {"search.papers"},
 ]

@@ -97,6 +97,9 @@ def calls(place: Place, engine: SearchEngine) -> dict[str, Call]:
         "diff_indexes": {"before": place.index, "after": place.index},
         "compare_encoders": {**at, "task": MigrationOptions("x")},
         "migrate_index": {**at, "model": "x"},
+        "map_index": {**at, "output": place.folder / "map", "task": MigrationOptions("x")},
+        "rescore_index": {**at, "output": place.folder / "rescorer", "task": MigrationOptions("x")},
+        "distill_index": {**at, "output": place.folder / "table"},
         "train_encoder": {"corpus": [], "folder": place.folder / "trained", "config": place.config},
         "deduplicate_corpus": {"corpus": read_corpus(place.docs), "settings": 0.9, "build": CorpusBuild(place.config)},
         "deduplicate": {"source": place.index, "settings": 0.9},
@@ -142,7 +145,9 @@ def calls(place: Place, engine: SearchEngine) -> dict[str, Call]:
     queries = {"queries": ["whale"]}
     client = SearchClient("http://127.0.0.1:9")
     methods: list[tuple[Any, dict[str, dict[str, Any]]]] = [
-        (engine, {"check": {}, "facets": {}, "rerank_by": {"reranker": "x"}, "prepare_hybrid": {}, "search": query,
+        (engine, {"check": {}, "facets": {}, "rerank_by": {"reranker": "x"},
+                  "encode_queries_by": {"folder": "x"}, "encode": {"texts": ["whale"]},
+                  "prepare_hybrid": {}, "search": query,
                   "search_many": queries, "search_vectors": {"embeddings": vectors}, "hits": {"ranked": []},
                   "rank": queries, "rank_among": {**queries, "candidates": [["d0"]]}, "neighbours": {"identity": "d0"},
                   "rank_neighbours": {"identity": "d0"}, "document": {"identity": "d0"}, "embed": {"texts": ["a"]},

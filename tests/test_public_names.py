@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("indexer", "search", "search.dedup", "search.evaluation", "search.export", "search.migration")
+PACKAGES = (
+    "indexer",
+    "search",
+    "search.dedup",
+    "search.distill",
+    "search.evaluation",
+    "search.export",
+    "search.migration",
+)
 ALIASES = {  # of plain types: literals, numbers, arrays, unions
     "Count", "DocumentSource", "DrawnFrom", "Embeddings", "Executor", "Float64Array", "Hash", "MOST_DEPTH", "Mask",
     "Method", "Objective", "OnError", "PoolingKey", "PoolingMode", "Protocol", "Queries", "Recipe", "RerankerChoice",

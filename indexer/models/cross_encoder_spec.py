@@ -16,6 +16,7 @@ from indexer.models.hub import locate_model
 from indexer.models.identity import EncoderIdentity
 from indexer.models.model_files import ModelFiles, find_model_files, hash_files, is_onnx
 from indexer.models.model_json import read_json
+from indexer.models.rescorer_spec import is_rescorer, resolve_rescorer
 from indexer.models.resolution import check_max_length, model_max_length
 from indexer.recipe.config import BuildConfig
 from indexer.recipe.ranking import RerankConfig
@@ -104,12 +105,16 @@ def _fixes() -> str:
 
 
 def with_recorded_hash(config: BuildConfig) -> BuildConfig:
-    """Return a recipe with the hash of its cross-encoder and the full path of a folder; unchanged without a model.
+    """Return a recipe with the hash of its reranker and the full path of a folder; unchanged without a model.
 
-    Raises as `resolve_cross_encoder`.
+    Raises as `resolve_cross_encoder` and `resolve_rescorer`.
     """
     if not config.rerank.model:
         return config
+    if is_rescorer(config.rerank.model):
+        rescorer = resolve_rescorer(dataclasses.replace(config.rerank, sha256=""))
+        named = dataclasses.replace(config.rerank, model=str(rescorer.folder), sha256=rescorer.sha256)
+        return dataclasses.replace(config, rerank=named)
     spec = resolve_cross_encoder(config.rerank)
     model = spec.folder if spec.local else config.rerank.model
     return dataclasses.replace(config, rerank=dataclasses.replace(config.rerank, model=model, sha256=spec.fingerprint))

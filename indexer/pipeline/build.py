@@ -19,6 +19,7 @@ from indexer.models.cross_encoder_spec import with_recorded_hash
 from indexer.models.encoder_spec import EncoderSpec
 from indexer.models.hub import DEMO_SHA256
 from indexer.models.identity import identity_difference
+from indexer.models.query_encoder_spec import require_no_query_encoder
 from indexer.models.resolution import resolve_spec
 from indexer.pipeline.build_inputs import BuildInputs, Recipe, build_inputs, recipe_of
 from indexer.pipeline.generation import Generation, open_generation
@@ -133,6 +134,7 @@ def ingested_corpus(
     inputs = inputs or BuildInputs()
     transform_from = inputs.get("transform_from")
     spec = check_recipe(corpus, config, reuses_transform=transform_from is not None)
+    require_no_query_encoder(config)
     config = with_recorded_hash(without_auto(config, usual_hybrid(corpus)))
     if transform_from is not None:
         folder = named_path(transform_from, "the index whose transform is reused")

@@ -10,6 +10,7 @@ from indexer.arrays import Float64Array
 from indexer.corpus.query_file import query_file_sha256
 from indexer.errors import ConfigError, as_argument, spelled
 from indexer.models.cross_encoder_spec import with_recorded_hash
+from indexer.models.query_encoder_spec import require_no_query_encoder, with_recorded_query_encoder
 from indexer.pipeline.generation import Generation, open_generation
 from indexer.pipeline.published_index import PublishedIndex
 from indexer.pipeline.steps.build_encoder import LazyEncoder
@@ -26,7 +27,7 @@ from indexer.store.manifest import Manifest
 from indexer.typed_arguments import checked
 
 FITTED = ("whitening", "index")  # recipe sections that change vectors or segments, and need no encoding
-RANKING = ("hybrid", "rerank")  # recipe sections that only change how queries are answered
+RANKING = ("queries", "hybrid", "rerank")  # recipe sections that only change how queries are answered
 CHANGEABLE = FITTED + RANKING
 _OF_TRANSFORMS = {method.section for method in TRANSFORMS.values() if method.section}  # sections of [papers]
 _OF_MODELS = ("pooling", "max_length", "query_prompt", "document_prompt", "model_settings")
@@ -76,8 +77,11 @@ def refit_index(
             _ = generation.spec  # raises MismatchError for another model
         changed = {*map(_section, assignments)} | _changed_sections(published.config, recipe)
         if changed and changed <= set(RANKING):
+            if "queries" in changed:
+                generation.config = with_recorded_query_encoder(config, published.manifest)
             generation.keep_everything()
             return _report(generation, generation.publish(published.manifest.quality))
+        require_no_query_encoder(config)
         ann.check_factory(ann.factory_of(config.index.type), config.whitening.dim)
         query_file_sha256(config.whitening.query_sample, "whitening.query_sample")
         queries = config.index.queries

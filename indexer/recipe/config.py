@@ -33,7 +33,7 @@ from indexer.recipe.paper_methods import (
     settings_class,
     settings_of,
 )
-from indexer.recipe.ranking import OF_ROWS, HybridConfig, RerankConfig
+from indexer.recipe.ranking import OF_ROWS, HybridConfig, QueriesConfig, RerankConfig
 from indexer.system.urls import require_server_url
 from indexer.typed_arguments import checked
 
@@ -278,6 +278,7 @@ class BuildConfig:
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
     whitening: WhiteningConfig = field(default_factory=WhiteningConfig)
     index: IndexConfig = field(default_factory=IndexConfig)
+    queries: QueriesConfig = field(default_factory=QueriesConfig)
     hybrid: HybridConfig = field(default_factory=HybridConfig)
     rerank: RerankConfig = field(default_factory=RerankConfig)
     store: StoreConfig = field(default_factory=StoreConfig)

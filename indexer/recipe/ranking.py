@@ -1,4 +1,4 @@
-"""Ranking settings of a recipe, `[hybrid]` and `[rerank]`, which do not affect vectors."""
+"""Settings of a recipe for queries, `[queries]`, `[hybrid]` and `[rerank]`, which do not affect vectors."""
 
 import json
 import re
@@ -70,6 +70,21 @@ class HybridConfig:
 
 @checked
 @dataclass(frozen=True)
+class QueriesConfig:
+    """The encoder of queries, if it differs from that of the documents; see `indexer.models.query_encoder_spec`."""
+
+    encoder: str = ""
+    """Folder of a query encoder, as `isotrope distill` writes it. Empty: the index's own encoder."""
+    sha256: str = ""
+    """Hash of everything that affects its vectors. A refit records it, and another query encoder is then rejected."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "encoder", self.encoder.strip())
+        _require_sha256("queries.sha256", self.sha256)
+
+
+@checked
+@dataclass(frozen=True)
 class RerankConfig:
     """Reranking of the first hits by a cross-encoder; see `search.ranking.reranker`."""
 
@@ -90,7 +105,11 @@ class RerankConfig:
             raise ConfigError(f"rerank.depth is {self.depth}; expected 1 to {MOST_DEPTH:,}.")
         if self.max_length < 0:
             raise ConfigError(f"rerank.max_length is {self.max_length}; expected 0 (the model's own limit) or more.")
-        if self.sha256 and not re.fullmatch(r"[0-9a-f]{64}", self.sha256):
-            raise ConfigError(f'rerank.sha256 is "{self.sha256}"; expected 64 hex digits, or "" to record it.')
+        _require_sha256("rerank.sha256", self.sha256)
         if self.sha256 and not self.model:
             raise ConfigError('rerank.sha256 is set, but rerank.model is "". Fix: set the model, or leave sha256 out.')
+
+
+def _require_sha256(setting: str, value: str) -> None:
+    if value and not re.fullmatch(r"[0-9a-f]{64}", value):
+        raise ConfigError(f'{setting} is "{value}"; expected 64 hex digits, or "" to record it.')

@@ -94,6 +94,11 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True):
         """The figures in `quality`."""
         return Quality.of(self.quality)
 
+    @property
+    def space(self) -> str:
+        """The space of the index's unit vectors, determined by encoder and transform."""
+        return f"{self.fingerprint} {self.files[self.transform['file']].sha256}"
+
     def to_dict(self) -> dict[str, Any]:
         """Return the manifest as JSON types."""
         plain: dict[str, Any] = msgspec.to_builtins(self)

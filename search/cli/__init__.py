@@ -35,6 +35,10 @@ _COMMANDS = {
         "search.cli.change:compact",
         "Merge segments, remove deleted documents from the disk, remove old generations.",
     ),
+    "distill": (
+        "search.cli.distill:command",
+        "Make a table that answers the questions of an index without its encoder.",
+    ),
     "migrate": ("search.cli.migrate:command", "Change the encoder of an index, after a measured comparison."),
     "inspect": ("search.cli.inspect:inspect", "Show contents, build settings and measured recall of an index."),
     "diff": ("search.cli.diff:command", "Compare two indexes or generations: documents and answers that changed."),

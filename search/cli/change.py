@@ -1,5 +1,6 @@
 """Commands that change an index: `isotrope add`, `isotrope delete`, `isotrope refit` and `isotrope compact`."""
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -138,13 +139,16 @@ def delete(
 
 @click.command("refit")
 @click.argument("index", type=PATH)
-@click.option("--config", "recipe", type=RECIPE, metavar="NAME|FILE", help="Use whitening, index, hybrid and rerank "
-              "of this recipe, such as one from tune -o; its other settings must equal the index's.")  # fmt: skip
+@click.option("--config", "recipe", type=RECIPE, metavar="NAME|FILE", help="Use whitening, index, queries, "
+              "hybrid and rerank of this recipe, such as one from tune -o; its other settings must equal the "
+              "index's.")  # fmt: skip
 @click.option("--set", "assignments", multiple=True, metavar="SECTION.KEY=VALUE", help="Change a setting of whitening, "
-              "index, hybrid or rerank; the others stay.")  # fmt: skip
+              "index, queries, hybrid or rerank; the others stay.")  # fmt: skip
+@click.option("--queries-by", metavar="FOLDER", help="Answer questions by this folder from isotrope distill from now "
+              "on; an empty name: by the index's own encoder.")  # fmt: skip
 @change_options
 @review_options
-def refit(index: Path, assignments: tuple[str, ...], as_json: bool, **options: Any) -> None:
+def refit(index: Path, assignments: tuple[str, ...], queries_by: str | None, as_json: bool, **options: Any) -> None:
     """Refit the whitening, or choose the index type again.
 
     INDEX is a path or a URL in object storage (s3://, gs:// or az://).
@@ -157,6 +161,7 @@ def refit(index: Path, assignments: tuple[str, ...], as_json: bool, **options: A
       isotrope refit demo/index --set whitening.strength=0.5
       isotrope refit demo/index --set index.type=HNSW32 --set index.recall=0.99
       isotrope refit demo/index --set hybrid.weight=0.4
+      isotrope refit demo/index --queries-by demo/table
       isotrope refit demo/index --set rerank.model=./cross-encoder --set rerank.depth=20
     """
     from indexer import BuildConfig, refit_index
@@ -164,6 +169,8 @@ def refit(index: Path, assignments: tuple[str, ...], as_json: bool, **options: A
     from search.cli.progress import ProgressBar
     from search.describe import index_type_in_words
 
+    if queries_by is not None:
+        assignments += (f"queries.encoder={json.dumps(queries_by)}",)
     recipe = BuildConfig.load(options["recipe"]) if options["recipe"] else None
     run = run_options(options)
     with ProgressBar(options["quiet"]) as progress, reviewed(options, progress.pause):

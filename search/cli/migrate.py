@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,6 +18,9 @@ from search.cli.options import (
 )
 from search.cli.review import review_options, reviewed
 
+if TYPE_CHECKING:
+    from search.migration import MigrationOptions
+
 
 @click.command("migrate")
 @click.argument("index", type=PATH)
@@ -25,8 +28,9 @@ from search.cli.review import review_options, reviewed
               "of word vectors. Default: the index's own model, with --set.")  # fmt: skip
 @click.option("--set", "assignments", multiple=True, metavar="SECTION.KEY=VALUE", help="Change a setting of the "
               "recipe, such as encoder.layers=[1,-1]; repeatable.")  # fmt: skip
-@click.option("--mode", type=click.Choice(["full"]), help="Change the index: encode every document by the new encoder. "
-              "Default: only compare.")  # fmt: skip
+@click.option("--mode", type=click.Choice(["full", "rescore", "map"]), help="Change the index: encode every document "
+              "by the new encoder, order the first hits by it, or map questions. Default: compare only.")  # fmt: skip
+@click.option("--depth", type=int, default=100, show_default=True, help="With --mode rescore: hits to order.")
 @click.option("--sample", type=int, default=1500, show_default=True, help="Documents to compare on.")
 @click.option("--cache", type=PATH, metavar="DIR", help="Folder that keeps the sample's embeddings between runs.")
 @click.option("--allow-low-recall", is_flag=True, help="Publish although the index misses index.recall.")
@@ -41,37 +45,70 @@ def command(index: Path, new_model: str, assignments: tuple[str, ...], mode: str
     Without --mode nothing changes: a sample of the documents is encoded by both encoders, and a piece of each document
     must find the rest. The tables show the price of encoding every document, and the scores of the index as it is, of
     its candidates rescored by the new encoder, of new questions mapped into the old vectors, and of the new encoder
-    alone. If the new encoder is better, the last line is the command that changes the index. Rescored candidates and
-    mapped questions are measured only.
+    alone. If one of them is better, the last line is the command that changes the index.
 
-    With --mode full, the stored documents are encoded by the new encoder and published as the next generation. The
-    index answers as before until then. Running the same command again continues an interrupted run.
+    --mode full encodes the stored documents and publishes the next generation. The index answers as before until then.
+    Running the same command again continues an interrupted run. --mode rescore orders the first hits by vectors of the
+    new encoder, which it makes as documents are met and keeps in the folder -o. --mode map encodes questions by the new
+    encoder and maps them into the stored vectors; -o gets the map. Both compare first and encode no other document.
 
     \b
     Examples:
       isotrope migrate demo/index --to ./better-model
       isotrope migrate demo/index --set encoder.layers=[1,-1] -o comparison.json
       isotrope migrate my-index --to ./better-model --mode full
+      isotrope migrate my-index --to ./better-model --mode rescore --depth 50 -o my-rescorer
+      isotrope migrate my-index --to ./better-model --mode map -o my-map
     """
+    if mode != "rescore" and given_flags(["depth"]):
+        raise click.UsageError("--depth is for --mode rescore. Fix: add it, or leave --depth out.")
     if mode == "full":
         _migrate(index, new_model, assignments, options)
     else:
-        _compare(index, new_model, assignments, options)
+        _compare(index, new_model, assignments, mode, options)
 
 
-def _compare(index: Path, model: str, assignments: tuple[str, ...], options: Mapping[str, Any]) -> None:
+def _compare(
+    index: Path, model: str, assignments: tuple[str, ...], mode: str | None, options: Mapping[str, Any]
+) -> None:
+    """Compare the encoders, and with a mode record a map or a rescorer in the folder -o."""
+    from functools import partial
+
     from search.cli.output import print_measured, stdout_free_for
-    from search.migration import MigrationOptions, compare_encoders
+    from search.migration import MigrationOptions, compare_encoders, map_index, rescore_index
 
     if given := given_flags(["review", "fail_over", "allow_low_recall"]):
-        raise click.UsageError(f"{given[0]} is for a new generation. Fix: add --mode full, or leave it out.")
+        raise click.UsageError(f"{given[0]} is for every document encoded anew. Fix: add --mode full, or leave it out.")
     task = MigrationOptions(model, assignments, options["sample"], options["model"], options["cache"])
-    check_output_options(options, index, model or None, *recipe_reads(None, index))
-    run = run_options(options)
-    result = print_measured(options, lambda progress: compare_encoders(index, task, run, progress))
-    if not options["as_json"] and result["choice"]["command"]:
-        with stdout_free_for(options["output"]):
-            click.echo(f"\nuse it: {result['choice']['command']}")
+    folder, run = options["output"], run_options(options)
+    _print_price(index, task)
+    if mode is None:
+        check_output_options(options, index, model or None, *recipe_reads(None, index))
+        result = print_measured(options, lambda progress: compare_encoders(index, task, run, progress))
+        if not options["as_json"] and result["choice"]["command"]:
+            with stdout_free_for(folder):
+                click.echo(f"\nuse it: {result['choice']['command']}")
+        return
+    if folder is None:
+        raise click.UsageError(f"--mode {mode} writes a folder. Fix: name it with -o FOLDER.")
+    change = partial(map_index, index, folder, task)
+    if mode == "rescore":
+        change = partial(rescore_index, index, folder, task, options["depth"])
+    print_measured({**options, "output": None}, lambda progress: change(run, progress))
+    if not options["as_json"]:
+        click.echo(f"\n{index}: the next generation uses {folder}.")
+
+
+def _print_price(index: Path, task: "MigrationOptions") -> None:
+    """Print the price of encoding every document, before anything is encoded."""
+    from search.cli.output import print_note
+    from search.index import Index
+    from search.migration.price import migration_price
+    from search.migration.recipe import migrated_recipe
+    from search.migration.tables import price_in_words
+
+    opened = Index.open(index)
+    print_note(price_in_words(migration_price(opened, migrated_recipe(opened, task.model, task.assignments))))
 
 
 def _migrate(index: Path, model: str, assignments: tuple[str, ...], options: Mapping[str, Any]) -> None:

@@ -120,6 +120,10 @@ encoder_options = all_of(
     hardware_options,
 )
 """--model and `hardware_options`, of commands that encode with the model of an index"""
+query_encoder_option = click.option("--encoder", "query_encoder", metavar="FOLDER", help="Encode queries by this "
+                                    "folder from isotrope distill, instead of the recipe's query encoder; an empty "
+                                    "name: the index's own encoder.")  # fmt: skip
+"""--encoder, of commands that answer queries"""
 change_options = all_of(
     encoder_options,
     click.option("--allow-low-recall", is_flag=True, help="Publish although the index misses index.recall."),

@@ -22,6 +22,7 @@ from search.cli.options import (
     force_option,
     json_option,
     output_option,
+    query_encoder_option,
     quiet_option,
     recipe_reads,
     run_options,
@@ -56,6 +57,7 @@ _BLANK = "the query is blank; expected some text"
 @click.option("--like", metavar="ID", help="Neighbours of a stored document instead of a text.")
 @click.option("--queries", type=PATH, metavar="FILE|BEIR_FOLDER", help="Queries from a file: one per line, "
               "queries.jsonl, or a .npy of their embeddings; - as TEXT reads standard input.")  # fmt: skip
+@query_encoder_option
 @click.option("--recall", type=float, help="Target recall@10 of the search, instead of the recipe's.")
 @click.option("--shards", type=click.Choice(["ray"]), help="Search each segment in a separate process, by Ray.")
 @click.option("--ray-address", default="", metavar="ADDRESS", help="Ray cluster, or auto. Default: start a new one.")
@@ -80,6 +82,7 @@ def command(words: tuple[str, ...], **options: Any) -> None:
       isotrope query demo/index --hybrid --group-by module "walk a directory tree"
       isotrope query demo/index --fold 0.9 "copy a file"
       isotrope query demo/index --rerank ./cross-encoder --rerank-depth 20 "walk a directory tree"
+      isotrope query demo/index --encoder demo/table "walk a directory tree"
       isotrope query demo/index --like random.Random.shuffle
       isotrope query demo/index --queries questions.txt -o answers.jsonl
       isotrope query demo/index --json - < questions.txt
@@ -188,14 +191,18 @@ def _served(texts: tuple[str, ...], options: dict[str, Any], search: "SearchOpti
 
 
 def _answers_of_index(index: Path, texts: tuple[str, ...], options: dict[str, Any], few: bool) -> Answers:
-    if few and options["model"] is None:
+    if few and options["model"] is options["query_encoder"] is None:
         _hash_weights_ahead(index)
     gc.disable()  # loaded modules stay loaded: looking for garbage among them takes 5 % of the time
     try:
         from search.engine import SearchEngine
 
         run = run_options(options, texts="few" if few else "many")
-        engine = SearchEngine(index, options["model"], run, bool(texts), options["recall"], _shards(options))
+        chosen = options["query_encoder"]
+        ahead = bool(texts) and chosen is None
+        engine = SearchEngine(index, options["model"], run, ahead, options["recall"], _shards(options))
+        if chosen is not None:
+            engine.encode_queries_by(chosen)
         if options["rerank"] is not None:
             engine.rerank_by(options["rerank"])
     finally:
@@ -215,6 +222,8 @@ def _hash_weights_ahead(index: Path) -> None:
     try:
         newest = max((index / MANIFESTS).glob("*.json"))
         manifest = json.loads(read_regular(newest, _MOST_AHEAD, follow_links=False))
+        if manifest["config"].get("queries", {}).get("encoder"):
+            return
         folder, names = manifest["encoder"]["folder"], manifest["encoder"]["identity"]["weights"]
         if not folder:
             from indexer.models.hub import folder_at_hand
@@ -336,7 +345,7 @@ def _of_engine(engine: "SearchEngine", search: "SearchOptions", texts: list[str]
 
     log = EncodeStats()
     answers = engine.search_many(texts, search, log)
-    limits = [engine.index.encoder.max_length] * len(texts)
+    limits = [engine.longest_query] * len(texts)
     return list(zip(answers, log.lengths, limits, strict=True))
 
 

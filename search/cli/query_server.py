@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 ReadAnswer = tuple["Answer[Hit]", int, int]
 """The answer to a text, the tokens of the text, and the number of tokens that the encoder reads."""
-_OF_AN_INDEX = ("model", "rerank", "device", "backend", "threads", "recall", "shards", "ray_address")
+_OF_AN_INDEX = ("query_encoder", "model", "rerank", "device", "backend", "threads", "recall", "shards", "ray_address")
 
 server_options = all_of(
     click.option("--url", metavar="URL", help="Query this server of isotrope serve instead of an INDEX."),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from indexer.errors import written_for
-from search.cli.options import PATH, all_of, encoder_options, given_flags, run_options
+from search.cli.options import PATH, all_of, encoder_options, given_flags, query_encoder_option, run_options
 from search.formatting import counted
 
 if TYPE_CHECKING:
@@ -36,9 +36,10 @@ server_options = all_of(
     click.option("--deadline", type=float, default=30.0, show_default=True, help="Seconds that a request may take."),
     click.option("--link", metavar="TEMPLATE", help="Address of a file for hits, such as "
                  '"https://host/{path}#L{line}"; also {folder}, {id} and {page}.'),
+    query_encoder_option,
     encoder_options,
 )  # fmt: skip
-"""--api-key-file, --name, --recall, --max-pending, --deadline, --link and `encoder_options`"""
+"""--api-key-file, --name, --recall, --max-pending, --deadline, --link, --encoder and `encoder_options`"""
 
 
 @click.command("serve")
@@ -166,7 +167,10 @@ def engine_of(index: Path, options: dict[str, Any]) -> "SearchEngine":
     """Return the engine that answers."""
     from search.engine import SearchEngine
 
-    return SearchEngine(index, options["model"], run_options(options), recall=options["recall"])
+    engine = SearchEngine(index, options["model"], run_options(options), recall=options["recall"])
+    if options["query_encoder"] is not None:
+        engine.encode_queries_by(options["query_encoder"])
+    return engine
 
 
 @click.command("mcp")

@@ -46,6 +46,7 @@ Kind = Literal[
     "chunks",
     "diff",
     "migrate",
+    "distill",
     "other",
 ]
 Row = dict[str, Any]
@@ -87,6 +88,7 @@ KINDS: dict[Kind, KindFormat] = {
         ("documents", "settings", "examples"),
     ),
     "migrate": KindFormat("Another encoder", "search.migration.tables:migration_tables", ("price", "choice")),
+    "distill": KindFormat("A table for questions", "search.distill.tables:distill_tables", ("table", "command")),
     "other": KindFormat("Results", f"{_TABLES}:other_tables"),
 }
 

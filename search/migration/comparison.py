@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from search.migration.sample import TwiceEncoded, drawn_pairs, encode_twice
 
 DEPTHS = (20, 50, 100, 200)
 _CUT = 10  # of nDCG
+Mode = Literal["full", "rescore", "map"]
 _OLD = "the index as it is"
 _NEW = "the new encoder alone"
 
@@ -58,6 +59,8 @@ class MeasuredWay:
 
     setting: str
     ranks: Float64Array  # from 1; ties count half
+    mode: Mode = "full"
+    depth: int | None = None  # of rescored candidates
 
     @property
     def measures(self) -> dict[str, Float64Array]:
@@ -74,8 +77,23 @@ def compare_encoders(
     The key "price" of the result is the cost of encoding all documents, and "choice" the best way. Raises ConfigError
     for the same encoder, EvaluationError for an index with too few documents, and ModelError as `build_index`.
     """
-    clock, progress = Clock(), progress or NoProgress()
-    old, new = _subjects(index, task, options or RunOptions())
+    return measure_encoders(index, task, options or RunOptions(), progress or NoProgress()).result
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A measured comparison, with the sample that both encoders have encoded."""
+
+    result: Result
+    index: Index
+    new: Target
+    encoded: TwiceEncoded
+
+
+def measure_encoders(index: str | Path, task: MigrationOptions, options: RunOptions, progress: Progress) -> Comparison:
+    """Return the comparison of `compare_encoders`."""
+    clock = Clock()
+    old, new = _subjects(index, task, options)
     opened = Index.open(index) if old.index is None else old.index
     progress.phase("reading", None)
     pairs = drawn_pairs(opened, task.sample)
@@ -88,17 +106,12 @@ def compare_encoders(
     provenance = clock.provenance(
         new.spec, {}, protocol=protocol, **how_built(old.config, opened), replaced=old.spec.identity.to_dict()
     )
-    return Result(
-        "migrate",
-        provenance,
-        [_row(way, counts) for way in ways],
-        compared,
-        list(_notes(encoded, opened, task)),
-        {
-            "price": migration_price(opened, new.config).to_dict(),
-            "choice": _choice(ways, compared, opened, task),
-        },
-    )
+    added = {
+        "price": migration_price(opened, new.config).to_dict(),
+        "choice": _choice(ways, compared, opened, task),
+    }
+    rows, notes = [_row(way, counts) for way in ways], list(_notes(encoded, opened, task))
+    return Comparison(Result("migrate", provenance, rows, compared, notes, added), opened, new, encoded)
 
 
 def _subjects(index: str | Path, task: MigrationOptions, options: RunOptions) -> tuple[Target, Target]:
@@ -132,9 +145,9 @@ def measured_ways(encoded: TwiceEncoded) -> Iterator[MeasuredWay]:
     yield MeasuredWay(_OLD, answer_ranks(old))
     for depth in DEPTHS:
         if depth < len(old):
-            yield MeasuredWay(f"{depth} candidates rescored", rescored_ranks(old, new, depth))
+            yield MeasuredWay(f"{depth} candidates rescored", rescored_ranks(old, new, depth), "rescore", depth)
     for kind in MAP_KINDS:
-        yield MeasuredWay(f"questions mapped, {kind}", answer_ranks(encoded.mapped_scores(kind)))
+        yield MeasuredWay(f"questions mapped, {kind}", answer_ranks(encoded.mapped_scores(kind)), "map")
     yield MeasuredWay(_NEW, answer_ranks(new))
 
 
@@ -172,24 +185,35 @@ def _compared(old: MeasuredWay, way: MeasuredWay, counts: Float64Array) -> dict[
 def _choice(
     ways: Sequence[MeasuredWay], compared: Sequence[Mapping[str, Any]], index: Index, task: MigrationOptions
 ) -> dict[str, Any]:
-    """Return whether to migrate, with the reason and the command, and the way with the highest score."""
-    best = max(ways, key=lambda way: float(way.measures["MRR"].mean()))
-    gain = compared[-1]["measure"]["MRR"]
+    """Return the way with the highest score if it is better than the index as it is, with the reason and the command.
+
+    Of ways that are better, the one with the highest score.
+    """
+    scores = [float(way.measures["MRR"].mean()) for way in ways[1:]]
+    best = scores.index(max(scores))
+    gain = compared[best]["measure"]["MRR"]
     better = gain["decided"] and gain["value"] > 0
     decided = "decided: the 95 % interval excludes 0" if gain["decided"] else "not decided: the 95 % interval has 0"
     reason = decided if better else f"the new encoder is not better here; {decided}"
-    command = migration_command(index, task) if better else ""
-    setting = ways[-1].setting if better else ways[0].setting
-    return {"setting": setting, "reason": reason, "gain": gain, "best": best.setting, "command": command}
+    way = ways[1 + best]
+    command = migration_command(index, task, way) if better else ""
+    setting = way.setting if better else ways[0].setting
+    return {"setting": setting, "reason": reason, "gain": gain, "best": way.setting, "command": command}
 
 
-def migration_command(index: Index, task: MigrationOptions) -> str:
-    """Return the command line, or the call, that replaces the encoder."""
-    words = [str(index.path)]
-    for option, value in (("to", task.model), *(("set", value) for value in task.assignments)):
-        words += [f"--{option}", value] if value else []
-    call = f"migrate_index({str(index.path)!r}, {task.model!r}, {list(task.assignments)!r})"
-    return spelled(call, f"isotrope migrate {shlex.join(words)} --mode full")
+def migration_command(index: Index, task: MigrationOptions, way: MeasuredWay) -> str:
+    """Return the command line, or the call, that uses the new encoder in a way."""
+    path, given = str(index.path), [("to", task.model), *(("set", value) for value in task.assignments)]
+    call = f"migrate_index({path!r}, {task.model!r}, {list(task.assignments)!r})"
+    given.append(("mode", way.mode))
+    if way.mode != "full":
+        folder = f"{path.rstrip('/')}-{way.mode}"
+        depth = [str(way.depth)] * (way.depth is not None)
+        options = f"MigrationOptions({task.model!r}, {task.assignments!r})"
+        call = f"{way.mode}_index({', '.join([repr(path), repr(folder), options, *depth])})"
+        given += [("output", folder), *(("depth", value) for value in depth)]
+    words = [word for option, value in given if value for word in (f"--{option}", value)]
+    return spelled(call, f"isotrope migrate {shlex.join([path, *words])}")
 
 
 def _notes(encoded: TwiceEncoded, index: Index, task: MigrationOptions) -> Iterator[str]:

@@ -15,9 +15,9 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from indexer.arrays import Float64Array, Vectors
+from indexer.arrays import Float64Array
 from indexer.system.threads import single_blas_thread
-from indexer.transforms.whitening import unit_rows
+from search.query_encoder import AffineMap
 
 MapKind = Literal["procrustes", "affine", "whitened"]
 FOLDS = 5
@@ -28,17 +28,11 @@ Rows = npt.NDArray[np.floating]
 
 
 @dataclass(frozen=True)
-class AffineMap:
-    """`embeddings @ matrix + bias`, scaled to unit length: `matrix` (d, k), `bias` (k,)."""
+class FittedMap(AffineMap):
+    """A map from the new embeddings to the old vectors, of a kind."""
 
     kind: MapKind
-    matrix: Float64Array
-    bias: Float64Array
     penalty: float = 0.0  # of ridge regression, in units of the mean variance
-
-    def __call__(self, embeddings: Rows) -> Vectors:
-        """Return unit vectors (n, k) of embeddings (n, d)."""
-        return unit_rows(np.asarray(embeddings), lambda block: np.asarray(block, np.float64) @ self.matrix + self.bias)
 
 
 @dataclass(frozen=True)
@@ -57,13 +51,13 @@ class BothSides:
         )
 
 
-def fit_map(kind: MapKind, sides: BothSides) -> AffineMap:
+def fit_map(kind: MapKind, sides: BothSides) -> FittedMap:
     """Return the map of a kind from the new embeddings to the old vectors."""
     with single_blas_thread():
         new, old = _centred(sides.new, sides.new_questions), _centred(sides.old, sides.old_questions)
         matrix, penalty = _FITS[kind](new, old)
         bias = sides.old_questions.mean(axis=0) - sides.new_questions.mean(axis=0) @ matrix
-    return AffineMap(kind, matrix, bias, penalty)
+    return FittedMap(matrix, bias, kind, penalty)
 
 
 def _centred(*groups: Float64Array) -> Float64Array:

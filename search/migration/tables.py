@@ -6,6 +6,7 @@ from typing import Any
 from search.evaluation.result import Result
 from search.evaluation.tables import Table, difference_cells, is_number, mapping_of, plain_text, retrieval_tables
 from search.formatting import counted, number, size
+from search.migration.price import MigrationPrice
 
 
 def migration_tables(result: Result) -> Iterator[Table]:
@@ -13,11 +14,19 @@ def migration_tables(result: Result) -> Iterator[Table]:
     yield Table("Price of encoding every document", ["", ""], price_cells(mapping_of(result.added.get("price"))))
     choice = mapping_of(result.added.get("choice"))
     gain, decided = difference_cells(choice.get("gain"))
-    remarks = [f"highest: {plain_text(choice.get('best'))}"] if choice.get("best") else []
-    remarks += [f"the new encoder alone: {gain} MRR x 100; {plain_text(choice.get('reason'))}"] if decided else []
+    remarks = []
+    if choice.get("best") and decided:
+        remarks = [f"best: {plain_text(choice['best'])}, {gain} MRR x 100; {plain_text(choice.get('reason'))}"]
     for table in retrieval_tables(result):
         caption = "x 100; each question's own document among those of the sample"
         yield Table(caption, table.columns, table.rows, (*table.remarks, *remarks))
+
+
+def price_in_words(price: MigrationPrice) -> str:
+    """Return a price as a line."""
+    (_, documents), (_, tokens), *others = price_cells(price.to_dict())
+    rest = "; ".join(f"{name}: {value}" for name, value in others)
+    return f"encoding every document: {documents} documents with {tokens} tokens" + (f"; {rest}" if rest else "")
 
 
 def price_cells(price: Mapping[str, Any]) -> list[list[str]]:

@@ -18,6 +18,7 @@ import numpy as np
 from indexer.arrays import Float64Array
 from indexer.corpus.document import joined_text
 from indexer.errors import ConfigError, as_argument, spelled
+from indexer.models.rescorer_spec import is_rescorer, resolve_rescorer
 from indexer.recipe.ranking import MOST_DEPTH, RerankConfig
 from indexer.recipe.run_options import RunOptions
 from search.abandonment import require_awaited
@@ -28,6 +29,7 @@ from search.ranking.documents import IdsOf, RankedDocument
 if TYPE_CHECKING:
     from indexer.encoders.protocol import EncodeStats
     from search.ranking.cross_encoder import CrossEncoder
+    from search.ranking.rescorer import Rescorer
 
 _BATCH = 64  # queries whose hits are read together
 
@@ -44,7 +46,7 @@ class Reranker(Protocol):
 
 
 RerankerChoice = str | Path | Reranker
-"""The hub id or folder of a cross-encoder, or a loaded reranker."""
+"""The hub id or folder of a cross-encoder, the folder of a rescorer, or a loaded reranker."""
 
 
 def open_reranker(chosen: RerankerChoice, config: RerankConfig, options: RunOptions) -> "Reranker":
@@ -167,7 +169,11 @@ def _window(index: Index, text: str, row: int) -> str:
     return text[start:end]
 
 
-def _opened(config: RerankConfig, options: RunOptions) -> "CrossEncoder":
+def _opened(config: RerankConfig, options: RunOptions) -> "CrossEncoder | Rescorer":
+    if is_rescorer(config.model):
+        from search.ranking.rescorer import Rescorer
+
+        return Rescorer(resolve_rescorer(config), options)
     from indexer.models.cross_encoder_spec import resolve_cross_encoder
     from search.ranking.cross_encoder import open_cross_encoder
 

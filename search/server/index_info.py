@@ -17,7 +17,8 @@ def facts_of(generation: OpenGeneration, settings: ServerSettings) -> dict[str, 
     figures = Quality.of(facts["quality"]).index
     recipe = facts["config"]
     recipe["encoder"]["model"] = facts["model"] = _last_name(facts["model"])
-    for section, key in (("index", "queries"), ("whitening", "query_sample"), ("rerank", "model")):
+    paths = (("index", "queries"), ("whitening", "query_sample"), ("rerank", "model"), ("queries", "encoder"))
+    for section, key in paths:
         recipe[section][key] = _last_name(recipe[section][key])
     kept = ("generation", "fingerprint", "created", "documents", "rows", "deleted", "model", "encoder", "transform")
     return {

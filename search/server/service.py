@@ -19,7 +19,7 @@ import numpy as np
 from indexer import ann
 from indexer.arrays import Embeddings, Vectors
 from indexer.corpus.document import Document
-from indexer.encoders.protocol import EncodeStats, with_query_prompt
+from indexer.encoders.protocol import EncodeStats
 from indexer.errors import ConfigError, IsotropeError, StoreError, as_shown
 from indexer.progress import NoProgress
 from indexer.recipe.config import Role
@@ -36,6 +36,7 @@ from search.server.byte_limit import Room, RoomShare
 from search.server.generations import Generations, OnChange, OpenGeneration, Stamp
 from search.server.index_info import facts_of
 from search.server.settings import ServerSettings
+from search.unit_vectors import UnitVectors, joined
 
 MOST_TEXTS = 64  # encoded together
 PIECE = 16  # texts that a large request queues at once, so that other requests come in between
@@ -55,7 +56,7 @@ class DeadlineError(Exception):
 
 @dataclass(frozen=True)
 class EncodedTexts:
-    """Raw embeddings (n, d), and tokens of each text before truncation."""
+    """What `SearchEngine.encode` returns, and tokens of each text before truncation."""
 
     embeddings: Embeddings
     lengths: tuple[int, ...]
@@ -158,9 +159,12 @@ class SearchService:
 
         async def ask(generation: OpenGeneration) -> TextVectors:
             encoded = await self._encoded(generation, tuple(texts), role)
-            transform = partial(generation.engine.index.transform.transform, encoded.embeddings, role)
-            vectors = await asyncio.get_running_loop().run_in_executor(self._readers, transform)
-            return TextVectors(vectors, encoded.lengths, _max_length(generation), generation.stamp)
+            vectors = encoded.embeddings
+            if not isinstance(vectors, UnitVectors):
+                transform = partial(generation.engine.index.transform.transform, vectors, role)
+                vectors = await asyncio.get_running_loop().run_in_executor(self._readers, transform)
+            limit = generation.engine.index.encoder.max_length if role == "document" else _max_length(generation)
+            return TextVectors(vectors, encoded.lengths, limit, generation.stamp)
 
         return await self._ask(ask)
 
@@ -249,7 +253,7 @@ class SearchService:
         if len(done) == 1:
             return done[0]
         dim = int(generation.engine.index.manifest.encoder["dim"])
-        rows = np.concatenate([np.zeros((0, dim), np.float32), *(piece.embeddings for piece in done)])
+        rows = joined([piece.embeddings for piece in done] or [np.zeros((0, dim), np.float32)])
         return EncodedTexts(rows, tuple(length for piece in done for length in piece.lengths))
 
     async def _ranked(self, key: "_RankKey", question: "_Question", size: int) -> Hits:
@@ -268,8 +272,7 @@ class SearchService:
         if not items:
             return []
         self.on_batch("encode", len(texts))
-        encoder = with_query_prompt(generation.engine.encoder, prompt)
-        rows, start, encoded = encoder.encode(texts, role, log), 0, []
+        rows, start, encoded = generation.engine.encode(texts, role, log, prompt), 0, []
         for item in items:
             end = start + len(item)
             encoded.append(EncodedTexts(rows[start:end], tuple(log.lengths[start:end])))
@@ -298,7 +301,7 @@ class SearchService:
             return [_hits(engine, [engine.rank_neighbours(item.like, options)], item.share) for item in items]
         texts = [text for item in items for text in item.texts]
         self.on_batch("rank", len(texts))
-        embeddings = np.concatenate([item.encoded.embeddings for item in items])
+        embeddings = joined([item.encoded.embeddings for item in items])
         lengths = [tokens for item in items for tokens in item.encoded.lengths]
         ranked = iter(engine.rank(embeddings, options, None, texts, lengths))
         return [_hits(engine, [next(ranked) for _ in item.texts], item.share) for item in items]
@@ -352,4 +355,4 @@ def _reranked(key: _RankKey) -> int:
 
 
 def _max_length(generation: OpenGeneration) -> int:
-    return generation.engine.index.encoder.max_length
+    return generation.engine.longest_query

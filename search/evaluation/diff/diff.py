@@ -118,15 +118,15 @@ def _answers(
     """Return the answers of both engines to every question, without its own document."""
     search, k = replace(options.search, k=options.search.k + 1), options.search.k
     given: list[Queries] = [questions.texts] * 2
-    texts = questions.texts or None
+    texts, indexes = questions.texts or None, [engine.index for engine in engines]
     if questions.embeddings is not None:
         given = [questions.embeddings] * 2
         if questions.origin == "documents":  # each index has its own embeddings of them
             numbers = engines[0].index.ids.find([source for source in sources if source])
             given[0] = engines[0].index.embeddings(np.array([numbers[str(source)] for source in sources], np.int64))
-    elif search.prompt is None and len({engine.index.manifest.fingerprint for engine in engines}) == 1:
+    elif search.prompt is None and len({(each.manifest.fingerprint, each.config.queries) for each in indexes}) == 1:
         progress.phase("encoding questions", len(questions))
-        given = [engines[1].encoder.encode(questions.texts, "query", EncodeStats(on_batch=progress.advance))] * 2
+        given = [engines[1].encode(questions.texts, "query", EncodeStats(on_batch=progress.advance))] * 2
     ranked = []
     for engine, queries in zip(engines, given, strict=True):
         progress.phase(f"searching generation {engine.index.manifest.generation}", None)

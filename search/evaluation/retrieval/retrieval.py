@@ -184,7 +184,7 @@ class _Evaluation:
             *self._collection.notes,
             *judged.match(set(self._names)),
             *_index_notes(subject, self._own is not None),
-            *_rerank_notes(task, subject),
+            *_query_notes(task, subject),
         ]
         self._places = id_order(self._names)
         self._depth = min(len(self._names), max(DEPTH, *task.cutoffs))
@@ -355,8 +355,13 @@ def _index_notes(subject: Target, as_it_is: bool) -> Iterator[str]:
         )
 
 
-def _rerank_notes(task: RetrievalOptions, subject: Target) -> Iterator[str]:
-    rerank = subject.config.rerank
+def _query_notes(task: RetrievalOptions, subject: Target) -> Iterator[str]:
+    rerank, queries = subject.config.rerank, subject.config.queries
+    if queries.encoder:
+        yield (
+            f"measured with the index's own encoder, not with the query encoder of the recipe, {queries.encoder}: "
+            + spelled("measure it with compare_query_encoder", "measure it with isotrope distill --measure")
+        )
     if rerank.model and task.rerank is None:
         yield (
             f"measured without the reranking of the recipe, the first {rerank.depth:,} hits by {rerank.model}: pass "

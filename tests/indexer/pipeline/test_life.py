@@ -231,7 +231,7 @@ def test_held_out_figures_of_a_refit_are_of_live_documents_outside_the_sample(
 
 
 def test_a_refit_changes_no_setting_that_needs_encoding(index: Path) -> None:
-    with pytest.raises(ConfigError, match=r"refit changes whitening, index, hybrid and rerank only"):
+    with pytest.raises(ConfigError, match=r"refit changes whitening, index, queries, hybrid and rerank only"):
         refit_index(index, ["encoder.max_length=16"])
 
 

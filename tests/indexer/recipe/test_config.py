@@ -24,7 +24,7 @@ _ANY_POOLING = (
     'expected "auto" or "cls" or "mean" or "max" or "mean_sqrt_len_tokens" or "weightedmean" or "lasttoken" or '
     '"sif" or "sbert-wk" or "latte-mix".'
 )
-_ANY_SECTION = "expected one of corpus, chunk, encoder, whitening, index, hybrid, rerank, store, papers."
+_ANY_SECTION = "expected one of corpus, chunk, encoder, whitening, index, queries, hybrid, rerank, store, papers."
 
 CONFIGS = st.builds(
     BuildConfig,

@@ -1,0 +1,2 @@
+from search.distill.distill import DistillOptions as DistillOptions
+from search.distill.distill import distill_index as distill_index
