@@ -3,7 +3,8 @@
 Row i of A holds the share of each token in text i; the rows of W are vectors of tokens, so A W are averages of token
 vectors. W minimises |A W - E|^2 + penalty |W|^2 for the vectors E of the texts. Each column of W is a least-squares
 problem of its own with the same matrix, so all are solved together, each with its own step lengths (Hestenes and
-Stiefel, 1952).
+Stiefel, 1952). Frequencies of tokens differ by orders of magnitude, so gradients are divided by the diagonal of
+A'A + penalty.
 """
 
 import warnings
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     import torch
 
 _STEPS = 100
-_TOLERANCE = 1e-4  # of the gradient's norm at W = 0
+_TOLERANCE = 1e-3  # of the gradient's norm at W = 0
 
 
 @dataclass(frozen=True)
@@ -77,18 +78,26 @@ def solve_ridge(shares: TokenShares, targets: Float32Array, penalty: float) -> F
     import torch
 
     forward, back = shares.matrix, shares.transposed
+    squares = np.bincount(shares.tokens, shares.shares.astype(np.float64) ** 2, minlength=shares.vocabulary)
+    scale = torch.from_numpy((1 / (squares + penalty)).astype(np.float32))[:, None]
     residual = back @ torch.from_numpy(targets)
-    solution, direction = torch.zeros_like(residual), residual.clone()
-    size = (residual * residual).sum(0)
+    solution, direction = torch.zeros_like(residual), residual * scale
+    size = _dot(residual, direction)
     enough = _TOLERANCE**2 * float(size.sum())
     for _ in range(_STEPS):
-        image = back @ (forward @ direction) + penalty * direction
-        length = size / (direction * image).sum(0).clamp_min(1e-30)
-        solution += length * direction
-        residual -= length * image
-        before, size = size, (residual * residual).sum(0)
+        image = (back @ (forward @ direction)).add_(direction, alpha=penalty)
+        length = size / _dot(direction, image).clamp_min(1e-30)
+        solution.addcmul_(direction, length)
+        residual.addcmul_(image, length, value=-1)
+        scaled = torch.mul(residual, scale, out=image)
+        before, size = size, _dot(residual, scaled)
         if float(size.sum()) <= enough:
             break
-        direction = residual + size / before.clamp_min(1e-30) * direction
+        direction.mul_(size / before.clamp_min(1e-30)).add_(scaled)
     solved: Float32Array = solution.numpy()
     return solved
+
+
+def _dot(first: "torch.Tensor", second: "torch.Tensor") -> "torch.Tensor":
+    """Return the inner product of each column, (k,)."""
+    return (first * second).sum(0)

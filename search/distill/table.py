@@ -27,10 +27,10 @@ from indexer.progress import Progress
 from search.distill.ridge import TokenShares, solve_ridge
 from search.index import Index
 
-PENALTIES = (1e-3, 1e-2, 1e-1, 1.0)
+PENALTIES = (3e-3, 1e-2, 3e-2, 1e-1)
 _LEAST_IMPORTANCE = 0.1
 _BLOCK = 4096  # documents read together
-_TRIAL = 20_000  # texts to which a table of each penalty is fitted
+_TRIAL = 10_000  # texts to which a table of each penalty is fitted
 _UNFITTED = ("truncation", "padding", "post_processor")  # settings of a tokenizer that a table does not use
 
 
@@ -77,9 +77,11 @@ class FittedTable:
 
 def fit_table(texts: TokenisedTexts, vocabulary: int, penalty: float) -> FittedTable:
     """Fit a table to all of the texts."""
-    importance = texts.importance(vocabulary)
-    shares = TokenShares.of(texts.starts, texts.tokens, importance)
-    vectors = solve_ridge(shares, np.ascontiguousarray(texts.vectors), penalty) * importance[:, None]
+    seen, tokens = np.unique(texts.tokens, return_inverse=True)
+    importance = texts.importance(vocabulary)[seen]
+    shares = TokenShares.of(texts.starts, tokens, importance)
+    vectors = np.zeros((vocabulary, texts.vectors.shape[1]), np.float32)
+    vectors[seen] = solve_ridge(shares, np.ascontiguousarray(texts.vectors), penalty) * importance[:, None]
     return FittedTable(vectors, penalty, len(texts))
 
 
