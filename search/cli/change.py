@@ -161,7 +161,6 @@ def refit(index: Path, assignments: tuple[str, ...], queries_by: str | None, as_
       isotrope refit demo/index --set whitening.strength=0.5
       isotrope refit demo/index --set index.type=HNSW32 --set index.recall=0.99
       isotrope refit demo/index --set hybrid.weight=0.4
-      isotrope refit demo/index --queries-by demo/table
       isotrope refit demo/index --set rerank.model=./cross-encoder --set rerank.depth=20
     """
     from indexer import BuildConfig, refit_index

@@ -34,6 +34,7 @@ def command(index: Path, output: Path, **options: Any) -> None:
       isotrope distill demo/index -o demo/table
       isotrope query demo/index --encoder demo/table "walk a directory tree"
       isotrope refit demo/index --queries-by demo/table
+      isotrope refit demo/index --queries-by ""
     """
     from search.cli.output import print_result
     from search.cli.progress import ProgressBar

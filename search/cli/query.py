@@ -82,7 +82,6 @@ def command(words: tuple[str, ...], **options: Any) -> None:
       isotrope query demo/index --hybrid --group-by module "walk a directory tree"
       isotrope query demo/index --fold 0.9 "copy a file"
       isotrope query demo/index --rerank ./cross-encoder --rerank-depth 20 "walk a directory tree"
-      isotrope query demo/index --encoder demo/table "walk a directory tree"
       isotrope query demo/index --like random.Random.shuffle
       isotrope query demo/index --queries questions.txt -o answers.jsonl
       isotrope query demo/index --json - < questions.txt
