@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from search.formatting import counted, number, size
 from search.index import Index
 
 if TYPE_CHECKING:
-    from indexer.store.quality import Drift, HeldOut, IndexFigures, SegmentFigures
+    from indexer.store.quality import Drift, HeldOut, IndexFigures, RecallEntry, SegmentFigures
 
 
 _SHAPING = (
@@ -143,6 +143,8 @@ def facts_in_words(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("segments", "; ".join(map(_segment, facts["segments"]))),
         *_search(quality.index, facts.get("timing")),
         *_others(facts["segments"], quality.segments),
+        *[("recall now", recall_in_words(entry)) for entry in quality.recall_history[-1:]],
+        ("recalls", _recalls(quality.recall_history)),
         ("metadata", metadata_in_words(facts)),
         ("truncated", f"{quality.truncated:,} of {stored:,} at {encoder['max_length']} tokens"
                       if encoder.get("max_length", UNLIMITED) < UNLIMITED else ""),
@@ -212,6 +214,23 @@ def _others(segments: list[dict[str, Any]], measured: "Mapping[str, SegmentFigur
     """Return the recall of each approximate segment except the first."""
     others = ((entry["factory"], measured[entry["file"]].index) for entry in segments if entry["file"] in measured)
     return [("other recall", f"{factory}: {_recall(about)}") for factory, about in others if about and about.queries]
+
+
+def recall_in_words(entry: "RecallEntry") -> str:
+    """Return one line about a measurement of the whole index after a change."""
+    before = "" if entry.recall_before is None else f"{entry.recall_before:.4f} before its search parameters were set, "
+    missed = f", below index.recall {entry.promised:g}" if entry.recall_at_10 < entry.promised else ""
+    by = f"with {entry.queries:,} queries ({entry.query_origin})" if entry.queries else entry.query_origin
+    return (
+        f"recall@10 {entry.recall_at_10:.4f} of {counted(entry.rows, 'vector')} in generation "
+        f"{entry.generation:,}{missed}; {before}{by}"
+    )
+
+
+def _recalls(history: "Sequence[RecallEntry]") -> str:
+    """Return the recall of each measured generation, if there are several."""
+    each = [f"{entry.recall_at_10:.4f} in {entry.generation:,}" for entry in history]
+    return f"by generation: {', '.join(each)}" if len(each) > 1 else ""
 
 
 def _held_out(figures: "HeldOut | None") -> str:

@@ -55,7 +55,7 @@ class Index:
 
     def _facts(self) -> dict[str, str]:
         """Return the main facts of the manifest in words."""
-        manifest, figures = self.manifest, self.manifest.measured.index
+        manifest, recall = self.manifest, self.manifest.measured.last_recall
         kinds = dict.fromkeys(entry.factory for entry in manifest.segments)
         facts = {
             "path": as_shown(str(self.path)),
@@ -64,7 +64,7 @@ class Index:
             "dimensions": f"{manifest.transform['dim']:,}",
             "model": manifest.encoder["model"] or "not named",
             "search": ", ".join(kinds),
-            "recall@10": decimal(figures.recall_at_10) if figures else "",
+            "recall@10": decimal(recall) if recall is not None else "",
         }
         return {name: escape(value) for name, value in facts.items() if value}
 
@@ -258,7 +258,8 @@ class Index:
     def reach_recall(self, recall: float) -> None:
         """Set the search parameters that the build measured for a recall@10 of at least `recall`.
 
-        Raises ConfigError if the build measured less, or nothing. Exact segments have recall 1.
+        From index.recall on, they are at least the stored ones, which later measurements can have widened. Raises
+        ConfigError if the build measured less, or nothing. Exact segments have recall 1.
         """
         for number, segment in enumerate(self.searched):
             if segment.exact:
@@ -270,7 +271,11 @@ class Index:
                     f"{self.path}: the recall of {file} was not measured. Fix: measure it with "
                     f"{spelled('refit_index', 'isotrope refit')}, or search with {as_argument('exact', True)}."
                 )
-            segment.set_search_parameters(ann.parameters_for(curve, recall))
+            parameters = ann.parameters_for(curve, recall)
+            if recall >= self.config.index.recall:
+                stored = segment.entry.search_parameters
+                parameters = {name: max(value, stored.get(name, value)) for name, value in parameters.items()}
+            segment.set_search_parameters(parameters)
 
     @cached_property
     def stored_vectors(self) -> VectorsOf:

@@ -6,13 +6,9 @@ rows are allowed, or an approximate search returns too few, all allowed rows are
 whenever k documents match.
 """
 
-import os
-import weakref
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,14 +17,13 @@ import numpy as np
 
 from indexer import ann
 from indexer.arrays import Mask, RowIds, SearchResult, Vectors
-from indexer.errors import ConfigError, CorruptIndexError, ShardLostError, spelled
-from indexer.store.files import BLOCK, FileDigest
-from indexer.store.integrity import BackgroundCheck, CheckedFile, read_checked
+from indexer.errors import CorruptIndexError, ShardLostError, spelled
+from indexer.store.files import FileDigest
+from indexer.store.integrity import BackgroundCheck
 from indexer.store.manifest import SegmentEntry
-from indexer.store.stores import holder_of
+from indexer.store.segments import open_segment_file
 from indexer.system.threads import ordered_map
 
-MAPPED_BYTES = 256 << 20  # a larger segment is memory-mapped
 _QUERIES = 64  # whose candidates a thread scores again, at least
 
 VectorsOf = Callable[[RowIds], Vectors]
@@ -100,36 +95,7 @@ def open_segment(
     path: Path, entry: SegmentEntry, digest: FileDigest, dim: int, vectors_of: VectorsOf, at_once: bool
 ) -> Segment:
     """Open a segment; `at_once` hashes it now, for a small index. Raises CorruptIndexError."""
-    background = None
-    small, (store, name) = digest.bytes <= MAPPED_BYTES, holder_of(path)
-    if at_once or (small and not store.is_local):  # sha256 is twice as fast as the digests per MiB
-        index = ann.load_index(BytesIO(read_checked(path, digest)), str(path), digest.bytes)
-    elif not small:
-        with CheckedFile(path, digest) as file:  # parts that FAISS reads to lay out the index
-            file.check((np.array([0, digest.bytes - 1]), np.array([BLOCK, digest.bytes])))
-        mapped, descriptor = store.map(name, digest)
-        if descriptor is None:  # it reads ahead of FAISS, which faults in single pages
-            background = BackgroundCheck(path, digest)
-        with ExitStack() as stack:
-            if descriptor is not None:
-                stack.callback(os.close, descriptor)
-            index = ann.map_index(mapped)
-            weakref.finalize(index, stack.pop_all().close)  # the descriptor, once the index is collected
-    else:
-        with CheckedFile(path, digest) as file:
-            index = ann.load_index(file, str(path), digest.bytes)
-    if not index.is_trained:
-        raise CorruptIndexError(f"{path}: contains an untrained index. Fix: build the index again.")
-    if index.ntotal != entry.rows or index.d != dim:
-        raise CorruptIndexError(
-            f"{path}: contains {index.ntotal:,} vectors of {index.d} dimensions; the manifest lists {entry.rows:,} of "
-            f"{dim}. Fix: build the index again."
-        )
-    try:
-        ann.require_parameters(index, ann.search_parameters(index))  # with efSearch 0, FAISS would never return
-        ann.set_search_parameters(index, entry.search_parameters)
-    except ConfigError as error:
-        raise CorruptIndexError(f"{path}: {error} Fix: build the index again.") from error
+    index, background = open_segment_file(path, entry, digest, dim, at_once)
     return Segment(entry, index, vectors_of, background)
 
 

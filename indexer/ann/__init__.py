@@ -7,9 +7,11 @@ from indexer.ann.choosing.cost import QueryCost as QueryCost
 from indexer.ann.choosing.cost import query_cost as query_cost
 from indexer.ann.choosing.operating_points import OperatingPoint as OperatingPoint
 from indexer.ann.choosing.operating_points import cheapest_point as cheapest_point
+from indexer.ann.choosing.operating_points import hits_at as hits_at
 from indexer.ann.choosing.operating_points import parameter_grid as parameter_grid
 from indexer.ann.choosing.operating_points import parameters_for as parameters_for
 from indexer.ann.choosing.operating_points import recall_curve as recall_curve
+from indexer.ann.choosing.operating_points import wider_parameters as wider_parameters
 from indexer.ann.choosing.recall import SCORE_TOLERANCE as SCORE_TOLERANCE
 from indexer.ann.choosing.recall import GroundTruth as GroundTruth
 from indexer.ann.choosing.recall import GroundTruthBuilder as GroundTruthBuilder

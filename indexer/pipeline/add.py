@@ -32,11 +32,13 @@ from indexer.pipeline.drift import AddedSince, drift_since
 from indexer.pipeline.generation import Generation, open_generation
 from indexer.pipeline.part_merging import Arriving, Tail, tail_to_fold
 from indexer.pipeline.published_index import PublishedIndex
+from indexer.pipeline.rows import RowView
 from indexer.pipeline.steps.build_encoder import LazyEncoder, unknown_note
 from indexer.pipeline.steps.encode import EncodedParts, encode_parts
 from indexer.pipeline.steps.fit import refit_note
 from indexer.pipeline.steps.index_segment import COUNTS, WrittenSegments, write_segments
 from indexer.pipeline.steps.ingest import PendingPart, cut_into_parts, ingest, require_no_sources
+from indexer.pipeline.steps.kept_recall import keep_recall
 from indexer.progress import NoProgress, Progress
 from indexer.recipe.index_config import StoreConfig
 from indexer.recipe.loading import named_path
@@ -119,7 +121,7 @@ def publish_upserts(
     arriving = Arriving(upserts, generation.config.store.part_documents)
     if not arriving.held:
         upserts.check()
-        deletion = publish_deletions(generation, upserts.vanished)
+        deletion = publish_deletions(generation, upserts.vanished, (), options, progress)
         counts = deletion.documents, deletion.rows
         index, number = generation.index, deletion.generation
         return AddReport(index, number, *counts, unchanged=upserts.unchanged, notes=deletion.notes)
@@ -145,9 +147,15 @@ def publish_upserts(
     since = AddedSince.of(published.manifest)
     drift = drift_since(since, generation.transform, generation.index, generation.parts, generation.files)
     figures = since.figures() | ({"drift": drift.to_dict()} if drift else {})
-    manifest = generation.publish(_quality(published.manifest, tail, written) | figures)
+
+    def all_rows() -> RowView:
+        return published.rows().run(slice(0, tail.parts)).followed_by(rows, generation.live())
+
+    figures = _quality(published.manifest, tail, written) | figures
+    kept = keep_recall(generation, all_rows, figures, options, progress, lazy.encode_queries)
+    manifest = generation.publish(kept.figures)
     enough = refit_note(manifest, generation.config)
-    notes = (*encoded.notes, *unknown_note(written.figures), *written.notes, enough, generation.sweep())
+    notes = (*encoded.notes, *unknown_note(written.figures), *written.notes, kept.note, enough, generation.sweep())
     return _report(manifest, upserts, tail, encoded, drift, (*notes, generation.compaction_note()))
 
 

@@ -37,6 +37,7 @@ from indexer.pipeline.steps.encode import EncodedParts, encode_parts
 from indexer.pipeline.steps.fit import fit
 from indexer.pipeline.steps.index_segment import write_segments
 from indexer.pipeline.steps.ingest import Ingested, corpus_differs, ingest, replacing
+from indexer.pipeline.steps.kept_recall import begin_again
 from indexer.progress import NoProgress, Progress
 from indexer.recipe.config import BuildConfig, WhiteningConfig, without_auto
 from indexer.recipe.loading import named_path
@@ -183,7 +184,8 @@ def encode_and_publish(
     notes = encoder.get().notes if generation.spec.traits.has_table else generation.spec.notes
     written = write_segments(generation, rows, encoded.records, encoder, options, progress)
     generation.set_encoder(generation.transform.input_dim, state_files(generation.index, generation.spec))
-    manifest = generation.publish(written.figures)
+    kept = begin_again(generation, rows, written.figures, options, progress, encoder.encode_queries)
+    manifest = generation.publish(kept.figures)
     about = (
         manifest.transform["note"],
         _as_given_note(manifest, generation),
@@ -191,7 +193,7 @@ def encode_and_publish(
         _code_terms_note(generation.config),
         *unknown_note(manifest.quality),
     )
-    notes = (*about, *notes, *written.notes, generation.sweep())
+    notes = (*about, *notes, *written.notes, kept.note, generation.sweep())
     return manifest, encoded, tuple(filter(None, notes))
 
 

@@ -21,6 +21,7 @@ from indexer.pipeline.steps.build_encoder import LazyEncoder
 from indexer.pipeline.steps.encode import encode_parts
 from indexer.pipeline.steps.index_segment import write_segments
 from indexer.pipeline.steps.ingest import ingest
+from indexer.pipeline.steps.kept_recall import begin_again
 from indexer.pipeline.steps.reuse import ReuseInOrder
 from indexer.progress import NoProgress, Progress
 from indexer.recipe.index_config import PART_BYTES
@@ -122,7 +123,9 @@ def _fold(generation: Generation, options: RunOptions, progress: Progress) -> tu
     names = "sample", "held_out", "covariance", "drift"  # of the fit
     kept: dict[str, Any] = {name: figures[name] for name in names if name in figures}
     since = AddedSince.of(published.manifest).compacted(published.manifest, published.numbering, rows.rows)
-    return generation.publish({**kept, **since.figures(), **written.figures}), written.notes
+    figures = {**kept, **since.figures(), **written.figures}
+    measured = begin_again(generation, rows, figures, options, progress, queries.encode_queries)
+    return generation.publish(measured.figures), tuple(filter(None, (*written.notes, measured.note)))
 
 
 def _remove_generations(generation: Generation, keep: int, grace: float) -> tuple[int, set[str]]:

@@ -1,7 +1,7 @@
 """`delete_documents`: write a list of deleted document numbers. Needs no encoder."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +10,11 @@ from indexer.arrays import RowIds
 from indexer.errors import ConfigError, as_argument
 from indexer.pipeline.generation import Generation, open_generation
 from indexer.pipeline.published_index import PublishedIndex
+from indexer.pipeline.rows import RowView
+from indexer.pipeline.steps.kept_recall import keep_recall
+from indexer.progress import NoProgress, Progress
 from indexer.recipe.loading import named_path
+from indexer.recipe.run_options import RunOptions
 from indexer.typed_arguments import checked
 
 _NAMED = 5  # ids in an error
@@ -33,7 +37,8 @@ class DeleteReport:
 def delete_documents(index: str | Path, ids: Sequence[str], ignore_missing: bool = False) -> DeleteReport:
     """Delete documents by id. With `ignore_missing`, unknown ids are only reported.
 
-    Raises ConfigError for unknown ids and for one string in place of a list, LockedError and StoreError.
+    Raises ConfigError for unknown ids, for one string in place of a list and for an unusable index.queries,
+    CorruptIndexError for a damaged file with which recall is measured, LockedError and StoreError.
     """
     with open_generation(named_path(index, "the index")) as generation:
         wanted = list(dict.fromkeys(ids))
@@ -56,15 +61,26 @@ def delete_numbers(index: str | Path, numbers: RowIds, generation: int) -> Delet
         return publish_deletions(draft, numbers)
 
 
-def publish_deletions(generation: Generation, numbers: RowIds, missing: tuple[str, ...] = ()) -> DeleteReport:
+def publish_deletions(
+    generation: Generation,
+    numbers: RowIds,
+    missing: tuple[str, ...] = (),
+    options: RunOptions | None = None,
+    progress: Progress | None = None,
+) -> DeleteReport:
     """Publish a generation without some documents; publish nothing if there are none."""
     index, published = generation.index, generation.previous.manifest
     if not len(numbers):
         return DeleteReport(index, published.generation, 0, published.documents, published.rows, missing)
     generation.keep_everything()
     generation.delete(generation.previous.stored(numbers))
-    manifest = generation.publish(published.quality)
-    notes = tuple(filter(None, [generation.sweep(), generation.compaction_note()]))
+
+    def all_rows() -> RowView:
+        return replace(generation.previous.rows(), live=generation.live())
+
+    kept = keep_recall(generation, all_rows, published.quality, options or RunOptions(), progress or NoProgress())
+    manifest = generation.publish(kept.figures)
+    notes = tuple(filter(None, [kept.note, generation.sweep(), generation.compaction_note()]))
     return DeleteReport(index, manifest.generation, len(numbers), manifest.documents, manifest.rows, missing, notes)
 
 

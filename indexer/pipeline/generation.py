@@ -243,11 +243,10 @@ class Generation:
 
     def publish(self, quality: dict[str, Any]) -> Manifest:
         """Write the list of deleted documents, if any, then create the manifest."""
-        deleted, live = None, self._live()
-        documents, rows = sum(part.documents for part in self.parts), sum(part.rows for part in self.parts)
+        deleted, live = None, self.live()
         if live is not None:
             deleted, self.files[deleted] = write_deleted(self.index, self._file_number, np.flatnonzero(~live))
-            documents, rows = int(np.count_nonzero(live)), self._live_rows(live)
+        documents, rows = self.counts()
         chunked = self.config.chunk.tokens > 0 or any(part.rows != part.documents for part in self.parts)
         has_state = any(name.startswith(f"{layout.ENCODER}/") for name in self.files)
         features = {ENCODER_STATE: has_state, DELETED: deleted is not None, WINDOWS: chunked, EMPTY: not documents}
@@ -281,11 +280,22 @@ class Generation:
 
     def live_of_last(self, documents: int) -> Mask | None:
         """Return which of the last documents of the parts are live, (documents,); None if all are."""
-        live = self._live()
+        live = self.live()
         last = None if live is None else live[len(live) - documents :]
         return None if last is None or last.all() else last
 
-    def _live(self) -> Mask | None:
+    def counts(self) -> tuple[int, int]:
+        """Return the numbers of live documents and rows. Raises CorruptIndexError for a damaged list of windows."""
+        if (live := self.live()) is None:
+            return sum(part.documents for part in self.parts), self.stored_rows
+        return int(np.count_nonzero(live)), self._live_rows(live)
+
+    @property
+    def stored_rows(self) -> int:
+        """Rows of all parts, including deleted ones."""
+        return sum(part.rows for part in self.parts)
+
+    def live(self) -> Mask | None:
         """Return which documents of the parts are live, (stored documents,); None if all are."""
         deleted = np.concatenate([np.zeros(0, np.int64), *self._deleted])
         if not len(deleted):

@@ -16,6 +16,7 @@ from indexer.pipeline.published_index import PublishedIndex
 from indexer.pipeline.steps.build_encoder import LazyEncoder
 from indexer.pipeline.steps.fit import fit
 from indexer.pipeline.steps.index_segment import write_segments
+from indexer.pipeline.steps.kept_recall import begin_again
 from indexer.progress import NoProgress, Progress
 from indexer.recipe.config import BuildConfig, EncoderConfig, changed_settings, shown, without_auto
 from indexer.recipe.earlier_names import current_name
@@ -93,8 +94,9 @@ def refit_index(
         generation.keep_parts()
         generation.write_transform(fit(rows, encoder, progress, _known_query_mean(published)))
         written = write_segments(generation, rows, published.records(), encoder, options, progress)
-        manifest = generation.publish(written.figures)
-        return _report(generation, manifest, manifest.transform["note"], *written.notes)
+        kept = begin_again(generation, rows, written.figures, options, progress, encoder.encode_queries)
+        manifest = generation.publish(kept.figures)
+        return _report(generation, manifest, manifest.transform["note"], *written.notes, kept.note)
 
 
 def _report(generation: Generation, manifest: Manifest, *notes: str) -> RefitReport:

@@ -160,6 +160,12 @@ class RowView:
                 vectors[order] = transform.transform(embeddings, "document")
         return vectors
 
+    def followed_by(self, other: "RowView", live: Mask | None) -> "RowView":
+        """Return all rows of this view and then of another; `live` (stored documents of both,) is as in `RowView`."""
+        hashes = np.concatenate([self.id_hashes, other.id_hashes])
+        folders, documents = [*self.folders, *other.folders], [*self.documents, *other.documents]
+        return RowView(folders, documents, [*self.rows, *other.rows], hashes, live)
+
     def run(self, of_parts: slice) -> "RowView":
         """Return the rows of some consecutive parts."""
         first = sum(self.documents[: of_parts.start])
@@ -188,8 +194,11 @@ class VectorBlocks:
     """Iterable of (first row, vectors (m, k)) of every stored row, part by part, computed on `part_threads(threads)`
     threads; counts rows and zero vectors on the way."""
 
-    def __init__(self, view: RowView, transform: Transform, threads: int, progress: Progress) -> None:
+    def __init__(
+        self, view: RowView, transform: Transform, threads: int, progress: Progress, phase: str = "indexing"
+    ) -> None:
         self._transform, self._view, self._threads, self._progress = transform, view, part_threads(threads), progress
+        self._phase = phase
         self.count = self.zero = 0
 
     def _vectors(self, folder: Path) -> Vectors:
@@ -210,7 +219,7 @@ class VectorBlocks:
 
     def __iter__(self) -> Iterator[tuple[int, Vectors]]:
         self.count = self.zero = 0
-        self._progress.phase("indexing", self._view.stored)
+        self._progress.phase(self._phase, self._view.stored)
         with single_blas_thread():  # around all threads: the limit is global, so no thread may lift it
             for vectors in ordered_map(self._vectors, self._view.folders, self._threads):
                 yield self.count, vectors

@@ -67,6 +67,26 @@ class SegmentFigures(Struct, frozen=True, kw_only=True):
     recall_curve: tuple[MeasuredPoint, ...] = ()
 
 
+class RecallEntry(Struct, frozen=True, kw_only=True):
+    """A measurement of the recall@10 of the whole index, published with a generation.
+
+    `recall_before` was measured with the search parameters of the generation before, `recall_at_10` with
+    `search_parameters`, which that generation stores. `promised` is index.recall.
+    """
+
+    generation: Count
+    documents: Count
+    rows: Count
+    stored_rows: Count  # including deleted ones
+    recall_before: float | None = None
+    recall_at_10: float
+    promised: float
+    queries: Count
+    query_origin: str
+    search_parameters: dict[FileName, dict[str, int]]
+    date: Annotated[str, Meta(max_length=100)]
+
+
 class Drift(Struct, frozen=True):
     """The distance of documents added since the fit from the fitted documents; see `indexer.pipeline.drift`. The
     expected figures are the values by chance."""
@@ -118,12 +138,21 @@ class Quality(SegmentFigures, frozen=True, kw_only=True):
     added: dict[str, Any] = {}
     added_since: StoredRow | None = None  # the first row that was added after the fit
     drift: Drift | None = None
+    recall_history: tuple[RecallEntry, ...] = ()  # oldest first
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> "Quality":
         """Return the figures in `quality` of a manifest. Raises ValueError for wrong types."""
         gates = {name: figure for name, figure in plain.items() if isinstance(figure, dict) and "passed" in figure}
         return convert_json({**plain, "gates": gates}, cls)
+
+    @property
+    def last_recall(self) -> float | None:
+        """The recall@10 of the last measurement: of the whole index, or of its first segment when it was built; None
+        if nothing was measured."""
+        if self.recall_history:
+            return self.recall_history[-1].recall_at_10
+        return self.index.recall_at_10 if self.index else None
 
     def of_segment(self, file: str, first: bool) -> SegmentFigures:
         """Return the figures of a segment by its file; `first`: it is the first segment of the index."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import math
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -117,12 +118,18 @@ def _served(
 
 def _add_gauges(metrics: ServerMetrics, service: SearchService) -> None:
     generations = service.generations
+
+    def recall() -> float:
+        last = generations.current.engine.index.manifest.measured.last_recall
+        return math.nan if last is None else last
+
     for name, about, read in (
         ("isotrope_pending", "Requests that are waiting or being answered.", lambda: service.pending),
         ("isotrope_waiting_to_encode", "Pieces of requests that wait for the encoder.", lambda: len(service.encoding)),
         ("isotrope_waiting_to_rank", "Requests that are waiting to be ranked.", lambda: len(service.ranking)),
         ("isotrope_generation", "The served generation.", lambda: generations.current.stamp.generation),
         ("isotrope_documents", "Served documents.", lambda: len(generations.current.engine)),
+        ("isotrope_recall_at_10", "Recall@10 of the served index, as last measured; NaN if not.", recall),
         ("isotrope_reloads", "Generations loaded since the start.", lambda: generations.reloads),
         ("isotrope_failed_reloads", "Failed reloads since the start.", lambda: generations.failed_reloads),
     ):

@@ -14,7 +14,8 @@ _LIMITS = ("k", "queries", "characters", "hits", "rerank_depth", "reranked", "bo
 def facts_of(generation: OpenGeneration, settings: ServerSettings) -> dict[str, Any]:
     """Return the description of a served index as JSON types. Models and files appear by name, without their paths."""
     facts = describe_index(generation.engine.index)
-    figures = Quality.of(facts["quality"]).index
+    quality = Quality.of(facts["quality"])
+    figures = quality.index
     recipe = facts["config"]
     recipe["encoder"]["model"] = facts["model"] = _last_name(facts["model"])
     paths = (("index", "queries"), ("whitening", "query_sample"), ("rerank", "model"), ("queries", "encoder"))
@@ -25,7 +26,7 @@ def facts_of(generation: OpenGeneration, settings: ServerSettings) -> dict[str, 
         "name": settings.name,
         **{name: facts[name] for name in kept},
         "index_type": figures.factory if figures else None,
-        "recall_at_10": figures.recall_at_10 if figures else None,
+        "recall_at_10": quality.last_recall,
         "recipe": recipe,
         "metadata": facts["metadata"],
         "limits": {name: getattr(settings.limits, name) for name in _LIMITS},

@@ -14,7 +14,6 @@ from indexer.recipe.config import EncoderConfig, WhiteningConfig
 from indexer.recipe.index_config import IndexConfig, StoreConfig
 from indexer.store import integrity
 from search import SearchEngine
-from search import segments as segments_module
 
 ROWS = np.random.default_rng(0).normal(size=(40, 8)).astype(np.float32)
 
@@ -24,7 +23,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="re
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An index whose mapped segments score candidates by the embeddings of several parts."""
-    monkeypatch.setattr(segments_module, "MAPPED_BYTES", 0)
+    monkeypatch.setattr("indexer.store.segments.MAPPED_BYTES", 0)
     monkeypatch.setattr(integrity, "OPEN_HASH_BYTES", 0)
     corpus = [Document(f"d{number}", f"text {number}", vector=row) for number, row in enumerate(ROWS)]
     config = BuildConfig(

@@ -15,8 +15,9 @@ from indexer import ann
 from indexer.errors import CorruptIndexError
 from indexer.store.files import atomic_write
 from indexer.store.manifest import SegmentEntry
+from indexer.store.segments import MAPPED_BYTES
 from search import segments
-from search.segments import MAPPED_BYTES, Segment, search_segments
+from search.segments import Segment, search_segments
 
 ROWS, DIM, K = 20_000, 32, 10
 KINDS = [

@@ -8,14 +8,14 @@ instead of all pairs, most of which cost much and gain nothing.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from indexer.ann.choosing.cost import QueryCost, query_cost
 from indexer.ann.choosing.recall import GroundTruth
 from indexer.ann.faiss_index import faiss_threads, single_faiss_thread
 from indexer.ann.parameters import WIDEST_WALK, largest_parameters, search_parameters, set_search_parameters
 from indexer.ann.search import search_index
-from indexer.arrays import Mask, SearchResult
+from indexer.arrays import Int64Array, Mask, SearchResult
 from indexer.errors import ConfigError, as_argument
 from indexer.system.threads import ordered_map
 
@@ -93,6 +93,22 @@ def _answers(index: Any, truth: GroundTruth, allowed: Mask | None) -> list[Searc
     return [answer for answers in ordered_map(search, starts, faiss_threads()) for answer in answers]
 
 
+def hits_at(index: Any, truth: GroundTruth, setting: Mapping[str, int], allowed: Mask | None = None) -> Int64Array:
+    """Return the right rows that a search with some parameters finds for each query, (n,). The index keeps its own."""
+    before = search_parameters(index)
+    try:
+        set_search_parameters(index, setting)
+        return truth.hits(_answers(index, truth, allowed))
+    finally:
+        set_search_parameters(index, before)
+
+
+def wider_parameters(index: Any, setting: Mapping[str, int], k: int = 10) -> Setting:
+    """Return parameters with each value doubled, up to the largest that a curve tries."""
+    most = {name: most for name, (_, most) in _bounds(index, k).items()}
+    return {name: max(value, min(2 * value, most.get(name, value))) for name, value in setting.items()}
+
+
 def _walk(measured: Callable[[Setting], OperatingPoint], grid: Sequence[Setting]) -> Iterator[OperatingPoint]:
     """Walk from one setting of the grid to the neighbour that gains most recall for its work, until none finds more.
     Also yields neighbours with less work than that, and three points between two numbers of lists."""
@@ -125,11 +141,6 @@ def _neighbours(parameters: Setting, grid: Sequence[Setting]) -> list[Setting]:
     return [step for place, step in enumerate(steps) if step is not None and step not in steps[:place]]
 
 
-def cheapest_point(curve: Sequence[OperatingPoint], recall: float) -> OperatingPoint:
-    """Return the point of least work that reaches `recall`, else the point of highest recall."""
-    return next((point for point in curve if point.recall >= recall), curve[-1])
-
-
 class CurvePoint(Protocol):
     """A point of a curve, measured or read from a manifest."""
 
@@ -140,12 +151,19 @@ class CurvePoint(Protocol):
     def recall(self) -> float: ...
 
 
+Point = TypeVar("Point", bound=CurvePoint)
+
+
+def cheapest_point(curve: Sequence[Point], recall: float) -> Point:
+    """Return the point of least work that reaches `recall`, else the point of highest recall."""
+    return next((point for point in curve if point.recall >= recall), curve[-1])
+
+
 def parameters_for(curve: Sequence[CurvePoint], recall: float) -> dict[str, int]:
     """Return the search parameters of least work that reach `recall`, from a curve of ascending work. Raises
     ConfigError with the highest recall of the curve."""
-    for point in curve:
-        if point.recall >= recall:
-            return dict(point.search_parameters)
+    if (point := cheapest_point(curve, recall)).recall >= recall:
+        return dict(point.search_parameters)
     raise ConfigError(
         f"no search parameters of this index reach a recall@10 of {recall:g}; the highest measured is "
         f"{curve[-1].recall:.4f}. Fix: use that, search exactly ({as_argument('exact', True)}), "

@@ -5,7 +5,7 @@ The truth is found by brute force as vectors stream by: float32 products find ca
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -159,18 +159,37 @@ class GroundTruth:
         """Rows to request from an index, so that `depth` remain without the excluded ones."""
         return self.depth + max(map(len, self.excluded), default=0)
 
+    @property
+    def expected(self) -> Int64Array:
+        """The right answers that each query can have, (n,): at most `depth`."""
+        return np.array([min(self.depth, len(rows)) for rows in self.right], np.int64)
+
+    def within(self, first: int, count: int) -> "GroundTruth":
+        """Return the rows within [first, first + count), numbered from `first`; some queries have none."""
+        right = [_between(rows, first, count) for rows in self.right]
+        return replace(self, right=right, excluded=[_between(rows, first, count) for rows in self.excluded])
+
     def recall(self, answers: Sequence[SearchResult]) -> float:
         """Return the mean recall@depth: the share of a query's first answers that are right; 1 without queries. A row
         that ties with the last of the best, within `SCORE_TOLERANCE`, is also right."""
-        if not len(self):
-            return 1.0
-        expected = np.array([min(self.depth, len(rows)) for rows in self.right])
+        return self.share(self.hits(answers))
+
+    def share(self, hits: Int64Array) -> float:
+        """Return the mean share of right answers for the number of them that each query found, (n,)."""
+        return float(np.mean(np.minimum(hits, self.expected) / self.expected)) if len(self) else 1.0
+
+    def hits(self, answers: Sequence[SearchResult]) -> Int64Array:
+        """Return the number of right rows among the first `depth` answers of each query, (n,)."""
         pairs = _keyed([rows for _, rows in answers])
         pairs = pairs[~np.isin(pairs, _keyed(self.excluded))]
         query = pairs >> _ROW_BITS
         rank = np.arange(len(query)) - np.searchsorted(query, query)
-        hits = query[(rank < expected[query]) & np.isin(pairs, _keyed(self.right))]
-        return float(np.mean(np.bincount(hits, minlength=len(self)) / expected))
+        found = query[(rank < self.depth) & np.isin(pairs, _keyed(self.right))]
+        return np.bincount(found, minlength=len(self)).astype(np.int64)
+
+
+def _between(rows: RowIds, first: int, count: int) -> RowIds:
+    return rows[(rows >= first) & (rows < first + count)] - first
 
 
 def _keyed(rows: Sequence[RowIds]) -> Int64Array:

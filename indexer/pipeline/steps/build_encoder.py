@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from indexer.encoders.fitted_state import RECIPE, load_fitted_state
 from indexer.encoders.load import open_encoder, size_in_memory, warm_backend
@@ -231,6 +233,10 @@ class LazyEncoder:
             self._spec = replace(self.spec, folder=now.folder, found=now.found)
             self._encoder = open_encoder(self._spec, self._options)
         return self._encoder
+
+    def encode_queries(self, texts: list[str]) -> npt.NDArray[np.floating]:
+        """Return the embeddings (n, d) of queries. Raises as `get`."""
+        return self.get().encode(texts, "query")
 
     @property
     def size(self) -> str:

@@ -87,7 +87,7 @@ def _too_few(count: int, dim: int, config: BuildConfig) -> str:
     if count >= max(needed, 1):
         return ""
     low = whitening.sample != "all" and whitening.sample < needed
-    command = _refit_command(f"whitening.sample={needed}" if low else "")
+    command = refit_command(f"whitening.sample={needed}" if low else "")
     return (
         f"no whitening was fitted: a fit needs {needed:,} rows, and the sample has {count:,}. Search works "
         f"without it: vectors are only scaled to unit length. From {needed:,} rows on, fit the recipe's whitening "
@@ -95,7 +95,8 @@ def _too_few(count: int, dim: int, config: BuildConfig) -> str:
     )
 
 
-def _refit_command(setting: str = "") -> str:
+def refit_command(setting: str = "") -> str:
+    """Return the call or command of a refit, with a setting that it changes."""
     library = f'refit_index(index, ["{setting}"])' if setting else "refit_index(index)"
     return spelled(library, f"isotrope refit INDEX --set {setting}" if setting else "isotrope refit INDEX")
 
@@ -111,7 +112,7 @@ def refit_note(manifest: Manifest, config: BuildConfig) -> str:
         sampled = min(sampled, whitening.sample)
     if sampled < needed:
         return ""
-    return f"the index now has enough rows for its recipe's whitening. Fit it with: {_refit_command()}"
+    return f"the index now has enough rows for its recipe's whitening. Fit it with: {refit_command()}"
 
 
 def _query_texts(rows: RowView, config: BuildConfig) -> tuple[list[str], dict[str, Any]]:

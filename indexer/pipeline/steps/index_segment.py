@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from indexer import ann
 from indexer.ann import flat_file
@@ -73,9 +72,6 @@ def write_segments(
         notes = (f"index.queries: {settings.queries} is missing; documents of the corpus are used as queries instead",)
         settings = replace(settings, queries="")
 
-    def encode_queries(texts: list[str]) -> npt.NDArray[np.floating]:
-        return encoder.get().encode(texts, "query")
-
     before, written = len(generation.segments), list[Segment]()
     small = bool(before) and rows.stored <= SMALL_ROWS
     try:
@@ -83,7 +79,7 @@ def write_segments(
             inside, path = rows.run(parts), generation.index / generation.next_segment
             share = inside.stored / rows.stored
             request = IndexRequest(
-                inside, generation.transform, options, progress, path, settings, encode_queries, share
+                inside, generation.transform, options, progress, path, settings, encoder.encode_queries, share
             )
             written.append(_write_segment(generation, request, records[parts], small))
         figures: dict[str, Any] = {}

@@ -28,7 +28,7 @@ from indexer.transforms import Transform
 QUERIES = 400
 TRAINING_ROWS = 262_144  # more than any common factory string uses
 _NOISE_ROWS = 1024  # random sums of them are noise with the covariance of the corpus
-_NEIGHBOUR_ROWS = 20_000  # searched for the closest other document
+NEIGHBOUR_ROWS = 20_000  # searched for the closest other document
 _SETTING = "index.queries: "
 Encode = Callable[[list[str]], npt.NDArray[np.floating]]
 
@@ -89,7 +89,7 @@ def recall_queries(
 
 def perturbed(documents: Vectors, others: Vectors) -> RecallQueries:
     """Return unit vectors (n, k) moved as the module docstring describes; `others` (m, k) sample their corpus."""
-    similarity = math.sqrt((1 + _closest_other(documents, others[:_NEIGHBOUR_ROWS])) / 2)  # cosine of half the angle
+    similarity = math.sqrt((1 + _closest_other(documents, others[:NEIGHBOUR_ROWS])) / 2)  # cosine of half the angle
     random = np.random.default_rng(0)
     with single_blas_thread():
         spread = others[:_NOISE_ROWS] - others[:_NOISE_ROWS].mean(axis=0)

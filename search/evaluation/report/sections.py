@@ -3,12 +3,18 @@
 `page.html` renders the blocks of a section. Everything except plots is escaped.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from indexer.store.quality import HeldOut, Quality
-from search.describe import documents_in_words, metadata_in_words, query_mean_in_words, settings_in_words
+from indexer.store.quality import HeldOut, Quality, RecallEntry
+from search.describe import (
+    documents_in_words,
+    metadata_in_words,
+    query_mean_in_words,
+    recall_in_words,
+    settings_in_words,
+)
 from search.evaluation.report import svg
 from search.evaluation.report.statistics import IndexStatistics, VectorStatistics
 from search.evaluation.tables import Table
@@ -172,12 +178,34 @@ def gates(facts: Facts) -> Section:
     if recall:
         by = f", with {counted(index.queries, 'query', 'queries')} ({index.query_origin})" if index else ""
         text = f"At build, recall@10 against exact search was {number(recall.value)}{by}."
+    if quality.recall_history:
+        text += f" Measured again after a change: {recall_in_words(quality.recall_history[-1])}."
     blocks: list[Block] = [
         ("text", "An index is published only if it passes all gates."),
         ("explained", Table("", ["gate", "", "value", "limit", "meaning"], rows)),
         ("text", text),
     ]
-    return Section("Build gates", blocks + ([("text", _held_out(quality.held_out))] if quality.held_out else []))
+    if quality.recall_history:
+        blocks.append(("table", _recalls(quality.recall_history)))
+    if quality.held_out:
+        blocks.append(("text", _held_out(quality.held_out)))
+    return Section("Build gates", blocks)
+
+
+def _recalls(history: Sequence[RecallEntry]) -> Table:
+    rows = [
+        [
+            number(entry.generation),
+            entry.date[:10],
+            number(entry.rows),
+            "" if entry.recall_before is None else f"{entry.recall_before:.4f}",
+            f"{entry.recall_at_10:.4f}",
+            number(entry.promised),
+        ]
+        for entry in history
+    ]
+    columns = ["generation", "date", "vectors", "with the parameters before", "recall@10", "index.recall"]
+    return Table("The recall of the whole index, measured after changes", columns, rows)
 
 
 def _held_out(held_out: HeldOut) -> str:

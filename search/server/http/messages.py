@@ -209,7 +209,7 @@ class InfoResponse(BaseModel):
     index_type: str | None
     """FAISS factory string of the index."""
     recall_at_10: float | None
-    """Recall of the index against exact search, if it was measured."""
+    """Recall of the index against exact search, as last measured, if it was."""
     recipe: dict[str, Any]
     """The whole recipe."""
     metadata: dict[str, Any]

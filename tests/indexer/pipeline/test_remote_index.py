@@ -29,7 +29,7 @@ from indexer.store.bucket import Bucket, open_bucket
 from indexer.store.manifest import load_manifest
 from indexer.store.sending import ObjectSender
 from indexer.system.blob_cache import blob_cache
-from search import SearchEngine, segments, verify_index
+from search import SearchEngine, verify_index
 from search.index import Index
 from tests.object_storage import Fault, Storage, use_cache
 from tests.playground import documents, write_rows
@@ -91,7 +91,7 @@ def test_large_segments_are_mapped_and_embeddings_of_several_parts_fetched_toget
     build_index(read_corpus(corpus), url, tiny_config)
     build_index(read_corpus(corpus), tmp_path / "local", tiny_config)
     use_cache(tmp_path / "elsewhere")
-    monkeypatch.setattr(segments, "MAPPED_BYTES", 100)
+    monkeypatch.setattr("indexer.store.segments.MAPPED_BYTES", 100)
     index, local = Index.open(url), Index.open(tmp_path / "local")
     assert index.segments[0].background is None  # it was fetched completely and checked
     rows = np.arange(10)

@@ -265,7 +265,7 @@ def test_a_mapped_segment_is_hashed_to_its_end_before_the_file_is_there(
     index = tmp_path / "index"
     build_index(DOCUMENTS, index, config, TORCH)
     monkeypatch.setattr("search.index.hashed_on_open", lambda *_: False)
-    monkeypatch.setattr("search.segments.MAPPED_BYTES", 0)
+    monkeypatch.setattr("indexer.store.segments.MAPPED_BYTES", 0)
     path, _ = exported(tmp_path, index)
     assert_same_hits(path, index, 9)
 

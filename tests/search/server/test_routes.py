@@ -272,7 +272,12 @@ def test_health_metrics_and_description(server: LiveServer) -> None:
     assert server.client.head("/healthz").status_code == 200
     assert server.client.get("/readyz").json() == {"status": "ready"}
     text = server.client.get("/metrics").text
-    for line in ("isotrope_documents 9.0", "isotrope_generation 1.0", "isotrope_pending 0.0"):
+    for line in (
+        "isotrope_documents 9.0",
+        "isotrope_generation 1.0",
+        "isotrope_pending 0.0",
+        "isotrope_recall_at_10 1.0",
+    ):
         assert line in text.splitlines()
     assert 'isotrope_requests_total{route="/v1/search",status="200"}' in text
     assert f'isotrope_info{{version="{version("isotrope")}"}} 1.0' in text
