@@ -18,7 +18,10 @@ from benchmarks.encode import Fidelity
 from benchmarks.encode_ways import BASE, WAYS
 from benchmarks.flops import model_flops
 from benchmarks.gpu import LONGEST, SHORTEST, normal_lengths, texts_of
+from benchmarks.kept_recall import measure
+from indexer import BuildConfig, Document, build_index
 from indexer.models.hub import locate_model
+from search import Index
 from search.evaluation.sts.data import Task
 from search.evaluation.sts.readers import Subset
 
@@ -87,6 +90,18 @@ def test_random_texts_have_the_tokens_asked_for() -> None:
     lengths = normal_lengths(50)
     assert SHORTEST <= min(lengths) < max(lengths) <= LONGEST
     assert [len(tokenizer.encode(text).ids) for text in texts_of(lengths, folder)] == lengths
+
+
+def test_the_recall_of_an_index_is_that_of_its_parameters(tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).normal(size=(600, 8)).astype(np.float32)
+    config = BuildConfig().with_overrides(["encoder.kind=vectors", "index.type=IVF16,Flat", "index.recall=0.5"])
+    build_index([Document(f"d{number}", "", vector=row) for number, row in enumerate(rows[:500])], tmp_path, config)
+    index = Index.open(tmp_path)
+    (entry,) = index.manifest.segments
+    questions = rows[500:] / np.linalg.norm(rows[500:], axis=1, keepdims=True)
+    all_lists, few = measure(index, [questions], [{entry.file: {"nprobe": lists}} for lists in (16, 1)])
+    assert all_lists == [1.0]
+    assert 0.1 < few[0] < 0.9
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 64])
